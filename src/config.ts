@@ -1,0 +1,175 @@
+import { type LogLevel, logLevels } from './log.ts';
+
+/**
+ * Every setting, in the one place where they are declared: its variable, what it may be, and what it is for. A
+ * setting is also a flag of `leasehold serve`: `LEASEHOLD_HTTP_ADDR` is `--http-addr`, or in full
+ * `--leasehold-http-addr`. A flag wins over a variable, and an empty variable is an unset one.
+ */
+interface Setting<T> {
+  variable: string;
+  /** Shown by `--help` where the default is not a plain value. */
+  defaultText?: string;
+  default: T;
+  about: string;
+  /** What is allowed, for the error message. */
+  allowed: string;
+  /** The value, or undefined where it is not allowed. */
+  parse(text: string): T | undefined;
+}
+
+export interface Address {
+  host: string;
+  port: number;
+}
+
+const setting = <T>(definition: Setting<T>): Setting<T> => definition;
+
+const whole = (minimum: number, maximum: number) => ({
+  allowed: `a whole number from ${minimum.toLocaleString('en')} to ${maximum.toLocaleString('en')}`,
+  parse: (text: string): number | undefined => {
+    const number = /^\d+$/.test(text) ? Number(text) : Number.NaN;
+    return number >= minimum && number <= maximum ? number : undefined;
+  },
+});
+
+const address = {
+  allowed: 'host:port, with a port from 0 to 65,535 (0 picks a free one)',
+  parse(text: string): Address | undefined {
+    const match = /^(?:\[([0-9a-fA-F:.]+)\]|([^\s:[\]]+)):(\d{1,5})$/.exec(text);
+    const port = Number(match?.[3]);
+    const host = match?.[1] ?? match?.[2];
+    return host !== undefined && port <= 65_535 ? { host, port } : undefined;
+  },
+};
+
+const url = (scheme: string, schemes: readonly string[]) => ({
+  allowed: `a ${scheme}:// address`,
+  parse(text: string): string | undefined {
+    if (!URL.canParse(text)) return undefined;
+    return schemes.includes(new URL(text).protocol) ? text : undefined;
+  },
+});
+
+export const settings = {
+  databaseUrl: setting<string | undefined>({
+    variable: 'DATABASE_URL',
+    default: undefined,
+    defaultText: 'an embedded database',
+    about: 'The PostgreSQL (14 or later) to keep everything in; any number of servers may share it.',
+    ...url('postgres', ['postgres:', 'postgresql:']),
+  }),
+  dataDir: setting({
+    variable: 'LEASEHOLD_DATA_DIR',
+    default: './.leasehold',
+    about: 'Where the embedded database lives.',
+    allowed: 'the path of a directory',
+    parse: (text) => (text.includes('\0') ? undefined : text),
+  }),
+  httpAddr: setting<Address>({
+    variable: 'LEASEHOLD_HTTP_ADDR',
+    default: { host: '127.0.0.1', port: 8080 },
+    defaultText: '127.0.0.1:8080',
+    about: 'Where HTTP is served: REST, Connect, gRPC-Web, health.',
+    ...address,
+  }),
+  grpcAddr: setting<Address>({
+    variable: 'LEASEHOLD_GRPC_ADDR',
+    default: { host: '127.0.0.1', port: 50051 },
+    defaultText: '127.0.0.1:50051',
+    about: 'Where gRPC is served.',
+    ...address,
+  }),
+  claimTtlS: setting({
+    variable: 'LEASEHOLD_CLAIM_TTL_S',
+    default: 60,
+    about: 'How long a claim without a lease holds, in seconds.',
+    ...whole(1, 3_600),
+  }),
+  maxClaims: setting({
+    variable: 'LEASEHOLD_MAX_CLAIMS',
+    default: 10,
+    about: 'Claims that may run out in a row before the job is FAILED.',
+    ...whole(1, 10_000),
+  }),
+  maxAttempts: setting({
+    variable: 'LEASEHOLD_MAX_ATTEMPTS',
+    default: 1,
+    about: 'The default of max_attempts for jobs without a stream.',
+    ...whole(1, 1_000),
+  }),
+  streamMaxAttempts: setting({
+    variable: 'LEASEHOLD_STREAM_MAX_ATTEMPTS',
+    default: 3,
+    about: 'The default of max_attempts for jobs of a stream.',
+    ...whole(1, 1_000),
+  }),
+  poolMax: setting({
+    variable: 'LEASEHOLD_POOL_MAX',
+    default: 10,
+    about: 'Connections to PostgreSQL at the most; one more listens for other servers.',
+    ...whole(2, 1_000),
+  }),
+  log: setting<LogLevel>({
+    variable: 'LEASEHOLD_LOG',
+    default: 'info',
+    about: 'How much is logged: JSON lines on standard error, words for people on a terminal.',
+    allowed: `one of ${logLevels.join(', ')}`,
+    parse: (text) => logLevels.find((level) => level === text),
+  }),
+};
+
+type Settings = typeof settings;
+export type Config = { [Name in keyof Settings]: Settings[Name]['default'] };
+
+/** A setting that is not what it may be. The message names it, what was found, and what is allowed. */
+export class ConfigError extends Error {
+  override readonly name = 'ConfigError';
+}
+
+/** `LEASEHOLD_HTTP_ADDR` as it is written on the command line: `http-addr`. */
+export const flagOf = (variable: string): string =>
+  variable
+    .replace(/^LEASEHOLD_/, '')
+    .toLowerCase()
+    .replaceAll('_', '-');
+
+/** Both spellings of every flag, and the variable that each stands for. */
+export const flagVariables: ReadonlyMap<string, string> = new Map(
+  Object.values(settings).flatMap(({ variable }) => [
+    [flagOf(variable), variable],
+    [variable.toLowerCase().replaceAll('_', '-'), variable],
+  ]),
+);
+
+/** The settings, from flags by the name of their variable and from the environment. */
+export function readConfig(flags: Readonly<Record<string, string>>, env: NodeJS.ProcessEnv): Config {
+  const values = Object.entries(settings).map(([name, definition]) => {
+    const { variable, allowed, parse } = definition as Setting<unknown>;
+    const flag = flags[variable];
+    const text = flag ?? env[variable] ?? '';
+    if (text === '') return [name, definition.default];
+    const value = parse(text);
+    if (value !== undefined) return [name, value];
+    const source = flag === undefined ? variable : `--${flagOf(variable)} (${variable})`;
+    throw new ConfigError(`${source} is ${JSON.stringify(shown(variable, text))}; it must be ${allowed}`);
+  });
+  return Object.fromEntries(values) as Config;
+}
+
+/** The address of a database may carry a password, which belongs into no log. */
+const shown = (variable: string, text: string): string =>
+  variable.endsWith('_URL') ? text.replace(/\/\/[^@/]*@/, '//…@') : text;
+
+/** The settings as a table for `--help`. */
+export function settingsHelp(): string {
+  return Object.values(settings)
+    .map((definition) => {
+      const { variable, about, allowed, default: value, defaultText } = definition as Setting<unknown>;
+      return [
+        `  --${flagOf(variable)}  (${variable})`,
+        `      ${about}`,
+        `      ${allowed}; ${defaultText ?? String(value)} where left out`,
+      ].join('\n');
+    })
+    .join('\n');
+}

@@ -1,0 +1,63 @@
+/**
+ * Everything that can be wrong with a request, in the words that every face uses. `rpc/errors.ts` and
+ * `rest/errors.ts` hold one map each from these codes to their wire; nothing else decides a status.
+ */
+export const errorCodes = [
+  'invalid_request',
+  'job_not_found',
+  'lease_not_found',
+  'worker_mismatch',
+  'token_mismatch',
+  'job_mismatch',
+  'job_not_claimed',
+  'illegal_transition',
+  'lease_not_active',
+  'duplicate_request',
+  'payload_too_large',
+  'overloaded',
+  'unavailable',
+  'deadline_exceeded',
+  'canceled',
+  'not_found',
+  'method_not_allowed',
+  'unsupported_media_type',
+] as const;
+
+export type ErrorCode = (typeof errorCodes)[number];
+
+export interface ErrorFacts {
+  /** The field of the request that is at fault, as a path: `jobs[3].payload.model`. */
+  field?: string;
+  /** The first job behind a duplicate. */
+  jobId?: string;
+  cause?: unknown;
+}
+
+/** The one error that the domain and the engine throw on purpose. Its text is meant for the caller. */
+export class DomainError extends Error {
+  readonly code: ErrorCode;
+  readonly detail: string;
+  readonly field: string | undefined;
+  readonly jobId: string | undefined;
+
+  constructor(code: ErrorCode, detail: string, facts: ErrorFacts = {}) {
+    super(`${code}: ${detail}`, { cause: facts.cause });
+    this.name = 'DomainError';
+    this.code = code;
+    this.detail = detail;
+    this.field = facts.field;
+    this.jobId = facts.jobId;
+  }
+}
+
+export const invalid = (field: string, problem: string): DomainError =>
+  new DomainError('invalid_request', `${field}: ${problem}`, { field });
+
+export const jobNotFound = (jobId: string): DomainError =>
+  new DomainError('job_not_found', `there is no job ${printable(jobId)}`);
+
+/** A value of the caller's as JSON, short and harmless enough to be said back to them. */
+export function printable(value: unknown): string {
+  const text = String(JSON.stringify(value));
+  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
+}

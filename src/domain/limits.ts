@@ -1,0 +1,22 @@
+/** Every bound that a request can run into, in one place. The contracts' readers see them in the reference. */
+export const limits = {
+  jobBytes: 1024 * 1024,
+  frameBytes: 16 * 1024 * 1024,
+  batchJobs: 10_000,
+  nameChars: 200,
+  requestIdChars: 200,
+  noteChars: 2_000,
+  tags: 50,
+  tagChars: 100,
+  claimJobs: 1_000,
+  /** Streams or job types in one request. */
+  choices: 500,
+  capabilities: 100,
+  pageRows: 200,
+  pageRowsDefault: 50,
+  costUnits: 1_000_000_000,
+  maxAttempts: 1_000,
+  maxRuntimeS: 30 * 24 * 3600,
+  retryBackoffS: 600,
+  retryBackoffSDefault: 2,
+} as const;

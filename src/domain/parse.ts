@@ -1,0 +1,90 @@
+import type { Static, TSchema } from 'typebox';
+import { Compile } from 'typebox/compile';
+import { DomainError, invalid, printable } from './errors.ts';
+import { checkJson } from './json.ts';
+
+interface Problem {
+  keyword: string;
+  instancePath: string;
+  params: object;
+  message: string;
+}
+
+/**
+ * Makes the checker of one schema. It hands the value back, typed, or throws an `invalid_request` that names the
+ * first field at fault. Text that PostgreSQL could not keep is refused in every field, known or not.
+ */
+export function parser<T extends TSchema>(schema: T): (value: unknown, at?: string) => Static<T> {
+  const compiled = Compile(schema);
+  return (value, at = '') => {
+    if (!compiled.Check(value)) throw explain(compiled.Errors(value) as Problem[], value, at);
+    checkJson(value, at);
+    return value as Static<T>;
+  };
+}
+
+function explain(problems: Problem[], value: unknown, at: string): DomainError {
+  const missing = problems.find((problem) => problem.keyword === 'required');
+  // An optional field is a union with null; that it is not null either is no help to anybody.
+  const told = problems.filter((problem) => problem.keyword !== 'anyOf' && !asksForNull(problem));
+  const first = missing ?? told[0] ?? problems[0];
+  if (!first)
+    return new DomainError('invalid_request', 'the request is not what was expected', { field: 'body' });
+  if (first === missing) {
+    const [field = 'body'] = (missing.params as { requiredProperties: string[] }).requiredProperties;
+    return invalid(join(at, `${missing.instancePath}/${field}`), 'is required');
+  }
+  const found = valueAt(value, first.instancePath);
+  return invalid(join(at, first.instancePath), `${wording(first)}, not ${printable(found)}`);
+}
+
+const asksForNull = ({ keyword, params }: Problem): boolean =>
+  keyword === 'type' && (params as { type: unknown }).type === 'null';
+
+function wording({ keyword, params, message }: Problem): string {
+  if (keyword === 'enum') {
+    return `must be one of ${(params as { allowedValues: unknown[] }).allowedValues.join(', ')}`;
+  }
+  if (keyword === 'type')
+    return `must be ${typeWords[String((params as { type: unknown }).type)] ?? 'something else'}`;
+  if (keyword === 'pattern') return 'must not be blank';
+  if (keyword === 'format') return 'must be a time such as 2025-12-28T20:15:00Z';
+  return message;
+}
+
+const typeWords: Record<string, string> = {
+  string: 'text',
+  integer: 'a whole number',
+  number: 'a number',
+  boolean: 'true or false',
+  object: 'a JSON object',
+  array: 'a list',
+};
+
+/** `/jobs/3/cost_units` below `at` becomes `at.jobs[3].cost_units`. */
+function join(at: string, pointer: string): string {
+  let path = at;
+  for (const part of pointer.split('/').slice(1)) {
+    const key = part.replaceAll('~1', '/').replaceAll('~0', '~');
+    if (/^\d+$/.test(key)) path += `[${key}]`;
+    else path += path === '' ? key : `.${key}`;
+  }
+  return path === '' ? 'body' : path;
+}
+
+function valueAt(value: unknown, pointer: string): unknown {
+  let found = value;
+  for (const part of pointer.split('/').slice(1)) {
+    if (typeof found !== 'object' || found === null) return undefined;
+    found = (found as Record<string, unknown>)[part.replaceAll('~1', '/').replaceAll('~0', '~')];
+  }
+  return found;
+}
+
+/** Milliseconds since 1970 of an ISO-8601 time that the schema has passed, or an error that names the field. */
+export function instantMs(text: string, field: string): number {
+  const ms = Date.parse(text);
+  if (!Number.isFinite(ms))
+    throw invalid(field, `must be a time such as 2025-12-28T20:15:00Z, not ${printable(text)}`);
+  return ms;
+}

@@ -1,0 +1,52 @@
+import { hostname } from 'node:os';
+
+export const logLevels = ['debug', 'info', 'warn', 'error', 'silent'] as const;
+export type LogLevel = (typeof logLevels)[number];
+export type LogFields = Record<string, unknown>;
+
+export interface Log {
+  debug(message: string, fields?: LogFields): void;
+  info(message: string, fields?: LogFields): void;
+  warn(message: string, fields?: LogFields): void;
+  error(message: string, fields?: LogFields): void;
+}
+
+export interface LogOptions {
+  level: LogLevel;
+  /** Words for people instead of JSON for machines. */
+  human: boolean;
+  write?: (line: string) => void;
+}
+
+/** One line an event: JSON, or on a terminal something to read. */
+export function createLog({ level, human, write = (line) => process.stderr.write(line) }: LogOptions): Log {
+  const host = hostname();
+  const at = (name: LogLevel) => {
+    if (logLevels.indexOf(name) < logLevels.indexOf(level)) return () => {};
+    return (message: string, fields: LogFields = {}) => {
+      const ts = new Date().toISOString();
+      const plain = Object.fromEntries(Object.entries(fields).map(([key, value]) => [key, plainly(value)]));
+      write(
+        human
+          ? `${ts.slice(11, 23)} ${name.padEnd(5)} ${message}${readable(plain)}\n`
+          : `${JSON.stringify({ ts, level: name, msg: message, ...plain, pid: process.pid, host })}\n`,
+      );
+    };
+  };
+  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
+}
+
+/** An error as fields, with the cause that says what really happened. */
+function plainly(value: unknown): unknown {
+  if (!(value instanceof Error)) return value;
+  const { name, message, stack, cause } = value;
+  return { name, message, stack, ...(cause === undefined ? {} : { cause: plainly(cause) }) };
+}
+
+function readable(fields: LogFields): string {
+  const parts = Object.entries(fields).map(([key, value]) => {
+    if (typeof value === 'object' && value !== null && 'stack' in value) return `\n  ${String(value.stack)}`;
+    return ` ${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`;
+  });
+  return parts.join('');
+}
