@@ -1,0 +1,112 @@
+/**
+ * Messages between the servers on one database, over LISTEN and NOTIFY on a connection of its own.
+ *
+ * Promises nothing about delivery: a message that is sent while the connection is away is lost, so whoever listens
+ * must also look for itself now and then. What is sent while an earlier message is on its way goes out together with everything that
+ * has gathered. `start` connects and goes on trying; `stop` hangs up.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import pg from 'pg';
+import type { Log } from '../log.ts';
+
+export interface Channel {
+  start(onMessage: (message: string) => void): void;
+  send(message: string): void;
+  stop(): Promise<void>;
+}
+
+/** For a database that no other server shares. */
+export const silentChannel: Channel = { start: () => {}, send: () => {}, stop: async () => {} };
+
+const channelName = 'leasehold';
+const retryMs = 1_000;
+/** Messages that wait for the connection; hints older than these are not worth keeping. */
+const outboxMax = 1_000;
+
+export class PostgresChannel implements Channel {
+  readonly #url: string;
+  readonly #log: Log;
+  readonly #stopping = new AbortController();
+  #client: pg.Client | undefined;
+  #outbox: string[] = [];
+  #sending = false;
+  #connecting: Promise<void> | undefined;
+
+  constructor(url: string, log: Log) {
+    this.#url = url;
+    this.#log = log;
+  }
+
+  start(onMessage: (message: string) => void): void {
+    this.#connecting ??= this.#stayConnected(onMessage);
+  }
+
+  send(message: string): void {
+    if (this.#outbox.length < outboxMax) this.#outbox.push(message);
+    if (!this.#sending) void this.#drain();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#client
+      ?.end()
+      .catch((error: unknown) => this.#log.debug('a listener did not hang up', { error }));
+    await this.#connecting;
+  }
+
+  async #stayConnected(onMessage: (message: string) => void): Promise<void> {
+    const { signal } = this.#stopping;
+    while (!signal.aborted) {
+      try {
+        await this.#listen(onMessage);
+      } catch (error) {
+        if (!signal.aborted) this.#log.warn('lost the connection that listens for other servers', { error });
+      }
+      await delay(retryMs, undefined, { signal }).catch(() => {});
+    }
+  }
+
+  /** Settles when the connection is over. */
+  async #listen(onMessage: (message: string) => void): Promise<void> {
+    const client = new pg.Client({
+      connectionString: this.#url,
+      application_name: 'leasehold listener',
+      keepAlive: true,
+    });
+    const over = new Promise<void>((resolve, reject) => {
+      client.once('end', resolve);
+      client.once('error', reject);
+    });
+    // The rejection is awaited below; until then it must not count as unhandled.
+    over.catch(() => {});
+    client.on('notification', ({ payload }) => payload !== undefined && onMessage(payload));
+    try {
+      await client.connect();
+      if (this.#stopping.signal.aborted) return;
+      await client.query(`listen ${channelName}`);
+      this.#client = client;
+      await over;
+    } finally {
+      this.#client = undefined;
+      await client.end().catch((error: unknown) => this.#log.debug('a listener did not hang up', { error }));
+    }
+  }
+
+  async #drain(): Promise<void> {
+    this.#sending = true;
+    try {
+      while (this.#client && this.#outbox.length > 0) {
+        const messages = this.#outbox;
+        this.#outbox = [];
+        await this.#client.query('select pg_notify($1, message) from unnest($2::text[]) as message', [
+          channelName,
+          messages,
+        ]);
+      }
+    } catch (error) {
+      this.#log.debug('could not tell the other servers', { error });
+    } finally {
+      this.#sending = false;
+    }
+  }
+}

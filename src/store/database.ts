@@ -1,0 +1,94 @@
+import type { EntityManager, MikroORM } from '@mikro-orm/postgresql';
+import { CompiledQuery, type Kysely } from 'kysely';
+import type { Log } from '../log.ts';
+import { isRetryable, type Sql } from './sql.ts';
+
+export interface DatabaseOptions {
+  /** A `postgres://` address. Without one the database is embedded, in `dataDir`. */
+  url?: string | undefined;
+  dataDir: string;
+  /** Connections at the most; the embedded engine has one. */
+  poolMax: number;
+  log: Log;
+}
+
+/** How often a transaction that lost against another is run again before its caller is told. */
+const attemptsMax = 5;
+
+/**
+ * The one door to the database, whichever engine is behind it. `query` runs one statement in a transaction of its
+ * own; `transaction` runs several. Both run again by themselves after a serialization failure or a deadlock. A
+ * signal that fires takes a waiting statement out of the queue and asks PostgreSQL to stop a running one.
+ *
+ * Opened with `openDatabase`, brought up to date with `migrate`, and over with `close`, which waits for what runs.
+ */
+export class Database implements Sql {
+  readonly engine: 'postgresql' | 'embedded';
+  readonly #orm: MikroORM;
+  readonly #closeEngine: () => Promise<void>;
+
+  constructor(engine: 'postgresql' | 'embedded', orm: MikroORM, closeEngine: () => Promise<void>) {
+    this.engine = engine;
+    this.#orm = orm;
+    this.#closeEngine = closeEngine;
+  }
+
+  /** A fresh entity manager for reading lists and details. */
+  em(signal?: AbortSignal): EntityManager {
+    return this.#orm.em.fork({ ...cancellable(signal), disableTransactions: true });
+  }
+
+  query<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]> {
+    return again(() => run<Row>(this.#kysely(), text, params, signal));
+  }
+
+  transaction<T>(work: (sql: Sql) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    return again(() =>
+      this.#kysely()
+        .transaction()
+        .execute((trx) => work({ query: (text, params, own) => run(trx, text, params, own ?? signal) })),
+    );
+  }
+
+  /** Answers once the database has answered. */
+  async ping(signal?: AbortSignal): Promise<void> {
+    await run(this.#kysely(), 'select 1', [], signal);
+  }
+
+  async close(): Promise<void> {
+    await this.#orm.close(true);
+    await this.#closeEngine();
+  }
+
+  /** For migrations and the schema's own tests. */
+  get orm(): MikroORM {
+    return this.#orm;
+  }
+
+  #kysely(): Kysely<unknown> {
+    return this.#orm.em.getKysely() as Kysely<unknown>;
+  }
+}
+
+async function run<Row>(
+  kysely: Kysely<unknown>,
+  text: string,
+  params: readonly unknown[],
+  signal?: AbortSignal,
+): Promise<Row[]> {
+  const result = await kysely.executeQuery<Row>(CompiledQuery.raw(text, [...params]), cancellable(signal));
+  return result.rows;
+}
+
+const cancellable = (signal: AbortSignal | undefined) =>
+  signal ? ({ signal, inflightQueryAbortStrategy: 'cancel query' } as const) : {};
+
+async function again<T>(work: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (attempt >= attemptsMax || !isRetryable(error)) throw error;
+    }
+  }
+}

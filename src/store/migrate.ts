@@ -1,0 +1,26 @@
+import type { Database } from './database.ts';
+
+/** Any number, as long as every version of the server takes the same one. */
+const advisoryLock = 7_160_523;
+
+/**
+ * Brings the schema up to date and says which migrations ran. Several servers may start at once: all but one wait,
+ * and then find nothing to do.
+ */
+export async function migrate(database: Database): Promise<string[]> {
+  const { migrator } = database.orm;
+  if (database.engine === 'embedded') return (await migrator.up()).map(({ name }) => name);
+  return database.transaction(async (sql) => {
+    // The migrator works on connections of its own; this one only holds the lock, and lets go with the transaction.
+    await sql.query('select set_config($1, $2, true), set_config($3, $4, true), set_config($5, $6, true)', [
+      'lock_timeout',
+      '0',
+      'statement_timeout',
+      '0',
+      'idle_in_transaction_session_timeout',
+      '0',
+    ]);
+    await sql.query('select pg_advisory_xact_lock($1)', [advisoryLock]);
+    return (await migrator.up()).map(({ name }) => name);
+  });
+}

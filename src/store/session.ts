@@ -1,0 +1,26 @@
+/**
+ * What every connection is set to. Statistics of a queue are wrong the moment they are taken: a table that was
+ * empty at the last ANALYZE holds a million rows now, and the planner walks all of them for the sake of a join. Hot
+ * statements therefore find rows by key or by the order of one index, and the plans that could do otherwise are
+ * switched off. Compiling a plan costs more than any statement here takes.
+ */
+export const sessionSettings = {
+  timezone: 'UTC',
+  jit: 'off',
+  enable_hashjoin: 'off',
+  enable_mergejoin: 'off',
+  enable_bitmapscan: 'off',
+  statement_timeout: '30s',
+  idle_in_transaction_session_timeout: '60s',
+  lock_timeout: '10s',
+} as const;
+
+/** As the `options` of a connection string. */
+export const sessionOptions = (): string =>
+  Object.entries(sessionSettings)
+    .map(([name, value]) => `-c ${name}=${value}`)
+    .join(' ');
+
+/** As statements, for an engine that has one session and no connection string. */
+export const sessionStatements = (): string[] =>
+  Object.entries(sessionSettings).map(([name, value]) => `set ${name} = '${value}'`);

@@ -1,0 +1,56 @@
+/**
+ * What the statements of this folder run on: the pool, one statement a transaction, or one open transaction.
+ * Parameters are always bound.
+ */
+export interface Sql {
+  query<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]>;
+}
+
+/** SQLSTATEs after which the same transaction may simply be run again. */
+const retryable = new Set(['40001', '40P01']);
+
+/** SQLSTATEs that say that the database cannot serve now: shutting down, starting, out of connections or disk. */
+const unavailable = new Set(['57P01', '57P02', '57P03', '53300', '53100', '53200', '25006']);
+
+/** Codes of Node's sockets and of the drivers for a database that is not there. */
+const unreachable = new Set([
+  'ECONNREFUSED',
+  'ECONNRESET',
+  'EPIPE',
+  'ENOENT',
+  'ETIMEDOUT',
+  'EHOSTUNREACH',
+  'ENOTFOUND',
+]);
+
+export function sqlState(error: unknown): string | undefined {
+  for (let at = error; typeof at === 'object' && at !== null; at = (at as { cause?: unknown }).cause) {
+    const { code } = at as { code?: unknown };
+    if (typeof code === 'string') return code;
+  }
+  return undefined;
+}
+
+export const isRetryable = (error: unknown): boolean => retryable.has(sqlState(error) ?? '');
+
+/** Whether the statement was ended at our own request or by `statement_timeout`. */
+export const isCancelled = (error: unknown): boolean =>
+  sqlState(error) === '57014' || (error instanceof Error && error.name === 'AbortError');
+
+export function isUnavailable(error: unknown): boolean {
+  const code = sqlState(error);
+  if (code !== undefined) return unavailable.has(code) || unreachable.has(code) || code.startsWith('08');
+  // The pg driver has no code for these two.
+  return (
+    error instanceof Error &&
+    /Connection terminated|timeout exceeded when trying to connect/.test(error.message)
+  );
+}
+
+/** A time that a driver returned: raw text from a hot statement, a Date from an entity. */
+export function timeMs(value: string | Date): number;
+export function timeMs(value: string | Date | null): number | null;
+export function timeMs(value: string | Date | null): number | null {
+  if (value === null) return null;
+  return typeof value === 'string' ? Date.parse(value) : value.getTime();
+}

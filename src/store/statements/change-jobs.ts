@@ -1,0 +1,225 @@
+import type { JsonObject } from '../../domain/job.ts';
+import { type EventType, eventNumber, type State, stateNamed, stateNumber } from '../../domain/machine.ts';
+import { type Sql, timeMs } from '../sql.ts';
+import { textArray } from './arrays.ts';
+
+/** A live row, locked, and the database's time at which it was. */
+export interface LockedJob {
+  jobId: string;
+  state: State;
+  attempts: number;
+  attemptsLimit: number;
+  claimsLost: number;
+  claimedBy: string | null;
+  claimExpiresAtMs: number | null;
+  checkAtMs: number | null;
+  leaseId: string | null;
+  cancelRequested: boolean;
+  nowMs: number;
+}
+
+interface LockedRow {
+  job_id: string;
+  state: number;
+  attempts: number;
+  attempts_limit: number;
+  claims_lost: number;
+  claimed_by: string | null;
+  claim_expires_at: string | null;
+  check_at: string | null;
+  lease_id: string | null;
+  cancel_requested: boolean;
+  now: string;
+}
+
+const lockedColumns = `job_id, state, attempts, attempts_limit, claims_lost, claimed_by, claim_expires_at, check_at,
+  lease_id, cancel_requested, clock_timestamp() as now`;
+
+// The lock is waited for inside `locked`; only then is the clock read. Rows are locked in the order of their ids, as
+// everywhere, so that two transactions that want the same rows never wait for each other in a circle.
+const lock = `
+with locked as materialized (
+  select * from live_jobs where job_id = any ($1::uuid[]) order by job_id for update
+)
+select ${lockedColumns} from locked`;
+
+/** Locks the live rows of these jobs. A job that has ended has none. */
+export async function lockLiveJobs(
+  sql: Sql,
+  jobIds: readonly string[],
+  signal?: AbortSignal,
+): Promise<Map<string, LockedJob>> {
+  const rows = await sql.query<LockedRow>(lock, [textArray(jobIds)], signal);
+  return new Map(rows.map((row) => [row.job_id, toLocked(row)]));
+}
+
+const lockDue = `
+with locked as materialized (
+  select * from live_jobs where check_at <= clock_timestamp() order by check_at limit $1 for update skip locked
+)
+select ${lockedColumns} from locked where check_at <= clock_timestamp()`;
+
+/** Locks up to `limit` live rows that are due to be looked at, passing over those that somebody else has. */
+export async function lockDueJobs(sql: Sql, limit: number): Promise<LockedJob[]> {
+  const rows = await sql.query<LockedRow>(lockDue, [limit]);
+  return rows.map(toLocked);
+}
+
+/** How long until the next live row is due: negative where one is overdue, null where none is waiting. */
+export async function nextDueInMs(sql: Sql): Promise<number | null> {
+  const [row] = await sql.query<{ wait: number | null }>(
+    `select extract(epoch from min(check_at) - clock_timestamp())::float8 * 1000 as wait
+    from live_jobs where check_at is not null`,
+    [],
+  );
+  return row?.wait ?? null;
+}
+
+function toLocked(row: LockedRow): LockedJob {
+  return {
+    jobId: row.job_id,
+    state: stateNamed(row.state),
+    attempts: row.attempts,
+    attemptsLimit: row.attempts_limit,
+    claimsLost: row.claims_lost,
+    claimedBy: row.claimed_by,
+    claimExpiresAtMs: timeMs(row.claim_expires_at),
+    checkAtMs: timeMs(row.check_at),
+    leaseId: row.lease_id,
+    cancelRequested: row.cancel_requested,
+    nowMs: timeMs(row.now),
+  };
+}
+
+/** What becomes of a locked row. Fields that are left out stay as they are. */
+export interface LiveChange {
+  jobId: string;
+  state: State;
+  /** Gives the job back to the queue: nobody's claim is on it, and it may be claimed at once. */
+  unclaim?: boolean;
+  claimsLost?: number;
+  cancelRequested?: boolean;
+  progress?: number | null;
+  note?: string | null;
+}
+
+const change = `
+update live_jobs live set
+  state = change.state,
+  claimed_by = case when change.unclaim then null else live.claimed_by end,
+  claim_expires_at = case when change.unclaim then null else live.claim_expires_at end,
+  claim_request_id = case when change.unclaim then null else live.claim_request_id end,
+  check_at = case when change.unclaim then null else live.check_at end,
+  claims_lost = coalesce(change.claims_lost, live.claims_lost),
+  cancel_requested = coalesce(change.cancel_requested, live.cancel_requested),
+  progress = case when change.unclaim then null else coalesce(change.progress, live.progress) end,
+  note = case when change.unclaim and change.note is null then null else coalesce(change.note, live.note) end,
+  updated_at = clock_timestamp()
+from jsonb_to_recordset($1::jsonb) as change (job_id uuid, state smallint, unclaim boolean, claims_lost smallint,
+  cancel_requested boolean, progress float8, note text)
+where live.job_id = change.job_id`;
+
+export async function changeLiveJobs(sql: Sql, changes: readonly LiveChange[]): Promise<void> {
+  if (changes.length === 0) return;
+  const rows = changes.map((each) => ({
+    job_id: each.jobId,
+    state: stateNumber(each.state),
+    unclaim: each.unclaim ?? false,
+    claims_lost: each.claimsLost,
+    cancel_requested: each.cancelRequested,
+    progress: each.progress,
+    note: each.note,
+  }));
+  await sql.query(change, [JSON.stringify(rows)]);
+}
+
+/** How a locked job ends. */
+export interface Ending {
+  jobId: string;
+  state: State;
+  error: string | null;
+}
+
+const end = `
+with ending as materialized (
+  select * from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, error text)
+), gone as (
+  delete from live_jobs live using ending where live.job_id = ending.job_id
+  returning live.*, ending.state as final_state, ending.error
+)
+insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
+  finished_at, error_text)
+select job_id, final_state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
+  clock_timestamp(), error
+from gone`;
+
+/** Ends locked jobs: their live rows go, their outcomes stay. */
+export async function endJobs(sql: Sql, endings: readonly Ending[]): Promise<void> {
+  if (endings.length === 0) return;
+  const rows = endings.map(({ jobId, state, error }) => ({
+    job_id: jobId,
+    state: stateNumber(state),
+    error,
+  }));
+  await sql.query(end, [JSON.stringify(rows)]);
+}
+
+const revive = `
+with outcome as (
+  delete from job_outcomes where job_id = $1 and state = any ($2::smallint[]) returning *
+), live as (
+  insert into live_jobs (job_id, lane_id, seq, priority, cost_units, state, attempts, attempts_limit, claims_lost,
+    lease_id, cancel_requested, updated_at)
+  select job.job_id, job.lane_id, job.seq, job.priority, job.cost_units, ${stateNumber('QUEUED')}, outcome.attempts,
+    outcome.attempts + job.max_attempts, 0, outcome.lease_id, false, clock_timestamp()
+  from outcome join jobs job on job.job_id = outcome.job_id
+)
+select state, jsonb_build_object('status', state, 'error', error_text, 'error_detail', error_detail,
+  'result_data', result, 'metrics', metrics, 'started_at', started_at, 'finished_at', finished_at,
+  'attempts', attempts) as previous
+from outcome`;
+
+export interface Revived {
+  state: State;
+  /** The old result, for the history. */
+  previous: JsonObject;
+}
+
+/** Puts an ended job back in line, at its old place. Answers nothing where it has not ended in one of these states. */
+export async function reviveJob(sql: Sql, jobId: string, from: readonly State[]): Promise<Revived | null> {
+  const states = `{${from.map(stateNumber).join(',')}}`;
+  const [row] = await sql.query<{ state: number; previous: JsonObject }>(revive, [jobId, states]);
+  if (!row) return null;
+  const state = stateNamed(row.state);
+  return { state, previous: { ...row.previous, status: state } };
+}
+
+export interface NewEvent {
+  jobId: string;
+  type: EventType;
+  from: State | null;
+  to: State | null;
+  actor: string;
+  data?: JsonObject;
+}
+
+const tell = `
+insert into job_events (at, job_id, type, from_state, to_state, actor, data)
+select clock_timestamp(), job_id, type, from_state, to_state, actor, data
+from jsonb_to_recordset($1::jsonb) as event (job_id uuid, type smallint, from_state smallint, to_state smallint,
+  actor text, data jsonb)`;
+
+/** Writes the history, in the order given. */
+export async function writeEvents(sql: Sql, events: readonly NewEvent[]): Promise<void> {
+  if (events.length === 0) return;
+  const number = (state: State | null) => (state === null ? null : stateNumber(state));
+  const rows = events.map(({ jobId, type, from, to, actor, data }) => ({
+    job_id: jobId,
+    type: eventNumber(type),
+    from_state: number(from),
+    to_state: number(to),
+    actor,
+    data: data ?? null,
+  }));
+  await sql.query(tell, [JSON.stringify(rows)]);
+}

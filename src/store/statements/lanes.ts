@@ -1,0 +1,47 @@
+import { createHash } from 'node:crypto';
+import type { Sql } from '../sql.ts';
+import { textArray } from './arrays.ts';
+
+/** What decides which worker may have a job, apart from its cost. */
+export interface Lane {
+  stream: string | null;
+  addonId: string;
+  jobType: string;
+  requires: readonly string[];
+  heavy: readonly string[];
+}
+
+/** The fixed-length name of a lane; the columns together would be too long for an index. */
+export const laneKey = ({ stream, addonId, jobType, requires, heavy }: Lane): string =>
+  createHash('sha256')
+    .update(JSON.stringify([stream, addonId, jobType, requires, heavy]))
+    .digest('base64url');
+
+/** Makes the lanes that are not there yet, and answers with the number of each by its key. */
+export async function ensureLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): Promise<Map<string, number>> {
+  // Sorted, so that two servers that make the same lanes wait for each other and never in a circle.
+  const keys = [...lanes.keys()].sort();
+  const columns = keys.map((key) => lanes.get(key) as Lane);
+  await sql.query(
+    `insert into lanes (lane_key, stream, addon_id, job_type, requires, heavy)
+    select lane_key, stream, addon_id, job_type, requires::text[], heavy::text[]
+    from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
+      as new (lane_key, stream, addon_id, job_type, requires, heavy)
+    where not exists (select from lanes old where old.lane_key = new.lane_key)
+    on conflict (lane_key) do nothing`,
+    [
+      textArray(keys),
+      textArray(columns.map((lane) => lane.stream ?? '')),
+      textArray(columns.map((lane) => lane.addonId)),
+      textArray(columns.map((lane) => lane.jobType)),
+      textArray(columns.map((lane) => textArray(lane.requires))),
+      textArray(columns.map((lane) => textArray(lane.heavy))),
+    ],
+  );
+  // Another server's lanes are visible only to a statement that starts after the insert has waited for them.
+  const rows = await sql.query<{ lane_key: string; lane_id: number }>(
+    'select lane_key, lane_id from lanes where lane_key = any($1::text[])',
+    [textArray(keys)],
+  );
+  return new Map(rows.map(({ lane_key, lane_id }) => [lane_key, lane_id]));
+}

@@ -1,0 +1,120 @@
+import { priorities } from '../../domain/job.ts';
+import { eventNumber, stateNumber } from '../../domain/machine.ts';
+import { type Sql, timeMs } from '../sql.ts';
+import { booleanArray, numberArray, textArray } from './arrays.ts';
+
+/** A job that is about to be written. JSON comes as text: it is parsed once, by the database. */
+export interface NewJob {
+  jobId: string;
+  laneId: number;
+  addonId: string;
+  jobType: string;
+  stream: string | null;
+  priority: number;
+  costUnits: number;
+  constraints: string;
+  payload: string;
+  clientRequestId: string | null;
+  unique: boolean;
+  tags: readonly string[];
+  maxRuntimeS: number | null;
+  maxAttempts: number;
+  retryBackoffS: number;
+  runAtMs: number | null;
+}
+
+export interface SubmittedJobs {
+  createdAtMs: number;
+  /** The jobs that were written; the others had a `client_request_id` that was taken. */
+  written: ReadonlySet<string> | 'all';
+}
+
+// One statement writes a whole batch: the jobs, their places in line and their first events. Everything after the
+// first insert feeds on its `returning`; joining the parameters again would compare every job with every other.
+const submit = (onConflict: string, answer: string) => `
+with clock as materialized (
+  select clock_timestamp() as now
+), job as (
+  insert into jobs (job_id, seq, lane_id, addon_id, job_type, stream, priority, cost_units, constraints, payload,
+    client_request_id, is_unique, tags, max_runtime_s, max_attempts, retry_backoff_s, run_at, created_at)
+  select job_id, nextval('job_seq'), lane_id, addon_id, job_type, stream, priority, cost_units, constraints::jsonb,
+    payload::jsonb, client_request_id, is_unique, tags::text[], max_runtime_s, max_attempts, retry_backoff_s,
+    to_timestamp(run_at / 1000.0), now
+  from clock, unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::int[],
+    $8::text[], $9::text[], $10::text[], $11::boolean[], $12::text[], $13::int[], $14::int[], $15::int[],
+    $16::float8[]) as new (job_id, lane_id, addon_id, job_type, stream, priority, cost_units, constraints, payload,
+    client_request_id, is_unique, tags, max_runtime_s, max_attempts, retry_backoff_s, run_at)
+  ${onConflict}
+  returning job_id, seq, lane_id, addon_id, priority, cost_units, max_attempts, run_at, created_at
+), live as (
+  insert into live_jobs (job_id, seq, lane_id, priority, cost_units, state, check_at, attempts, attempts_limit,
+    claims_lost, cancel_requested, updated_at)
+  select job_id, seq, lane_id, priority, cost_units, ${stateNumber('QUEUED')},
+    case when run_at > created_at then run_at end, 0, max_attempts, 0, false, created_at
+  from job
+), told as (
+  insert into job_events (at, job_id, type, to_state, actor, data)
+  select created_at, job_id, ${eventNumber('JOB_SUBMITTED')}, ${stateNumber('QUEUED')}, addon_id,
+    ($17::jsonb[])[priority + 1]
+  from job
+)
+${answer}`;
+
+const submitPlain = submit('', 'select now, null as job_id from clock');
+const submitKeyed = submit(
+  'on conflict (addon_id, client_request_id) where client_request_id is not null do nothing',
+  'select created_at as now, job_id from job union all select now, null from clock',
+);
+
+const firstEventData = textArray(priorities.map((priority) => JSON.stringify({ priority })));
+
+/** Writes the jobs that are not there yet, in the order given, and says which those were. */
+export async function submitJobs(
+  sql: Sql,
+  jobs: readonly NewJob[],
+  signal?: AbortSignal,
+): Promise<SubmittedJobs> {
+  const keyed = jobs.some((job) => job.clientRequestId !== null);
+  const rows = await sql.query<{ now: string; job_id: string | null }>(
+    keyed ? submitKeyed : submitPlain,
+    [
+      textArray(jobs.map((job) => job.jobId)),
+      numberArray(jobs.map((job) => job.laneId)),
+      textArray(jobs.map((job) => job.addonId)),
+      textArray(jobs.map((job) => job.jobType)),
+      textArray(jobs.map((job) => job.stream)),
+      numberArray(jobs.map((job) => job.priority)),
+      numberArray(jobs.map((job) => job.costUnits)),
+      textArray(jobs.map((job) => job.constraints)),
+      textArray(jobs.map((job) => job.payload)),
+      textArray(jobs.map((job) => job.clientRequestId)),
+      booleanArray(jobs.map((job) => job.unique)),
+      textArray(jobs.map((job) => textArray(job.tags))),
+      numberArray(jobs.map((job) => job.maxRuntimeS)),
+      numberArray(jobs.map((job) => job.maxAttempts)),
+      numberArray(jobs.map((job) => job.retryBackoffS)),
+      numberArray(jobs.map((job) => job.runAtMs)),
+      firstEventData,
+    ],
+    signal,
+  );
+  const last = rows.at(-1);
+  if (!last) throw new Error('the database did not tell the time');
+  const written = keyed ? new Set(rows.flatMap(({ job_id }) => job_id ?? [])) : 'all';
+  return { createdAtMs: timeMs(last.now), written };
+}
+
+/** The ids of the jobs behind these keys, where there are any: `key` is `addon_id` and `client_request_id`. */
+export async function findByClientRequest(
+  sql: Sql,
+  keys: readonly { addonId: string; clientRequestId: string }[],
+  signal?: AbortSignal,
+): Promise<{ addonId: string; clientRequestId: string; jobId: string }[]> {
+  return sql.query(
+    `select job.addon_id as "addonId", job.client_request_id as "clientRequestId", job.job_id as "jobId"
+    from unnest($1::text[], $2::text[]) as wanted (addon_id, client_request_id)
+    join jobs job on job.addon_id = wanted.addon_id and job.client_request_id = wanted.client_request_id`,
+    [textArray(keys.map((key) => key.addonId)), textArray(keys.map((key) => key.clientRequestId))],
+    signal,
+  );
+}
