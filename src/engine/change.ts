@@ -1,0 +1,198 @@
+import {
+  type CancelDecision,
+  contractWord,
+  decideCancel,
+  decideStatus,
+  illegal,
+  type StatusDecision,
+} from '../domain/claims.ts';
+import type { OperatorRequest, UpdateJobStatus } from '../domain/commands.ts';
+import { jobNotFound } from '../domain/errors.ts';
+import type { Job } from '../domain/job.ts';
+import { isClaimed, type State, transition } from '../domain/machine.ts';
+import type { Sql } from '../store/sql.ts';
+import {
+  changeLiveJobs,
+  type Ending,
+  endJobs,
+  type LiveChange,
+  type LockedJob,
+  lockLiveJobs,
+  type NewEvent,
+  reviveJob,
+  writeEvents,
+} from '../store/statements/change-jobs.ts';
+import { readJobs } from '../store/statements/read-jobs.ts';
+import { Batcher } from './batcher.ts';
+import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { isUuid } from './ids.ts';
+
+type ChangeCall = { jobId: string } & (
+  | { kind: 'status'; command: UpdateJobStatus; peer: string }
+  | { kind: 'cancel'; command: OperatorRequest; peer: string }
+);
+
+/** Changes of one transaction at the most. */
+const changesMax = 500;
+
+/**
+ * Changes single jobs: a worker's word on its state, a cancellation, a retry. A batch locks all its rows first, in
+ * one order, then judges one call after the other against what it has locked, and writes everything together.
+ */
+export class Changer {
+  readonly #context: EngineContext;
+  readonly #batcher: Batcher<ChangeCall, Job>;
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+    this.#batcher = new Batcher({
+      flush: (calls, signal) => this.#flush(calls, signal),
+      sizeMax: changesMax,
+      waitingMax,
+    });
+  }
+
+  async updateStatus(jobId: string, command: UpdateJobStatus, { peer, signal }: Caller): Promise<Job> {
+    if (!isUuid(jobId)) throw jobNotFound(jobId);
+    return this.#batcher.run({ kind: 'status', jobId: jobId.toLowerCase(), command, peer }, signal);
+  }
+
+  async cancel(jobId: string, command: OperatorRequest, { peer, signal }: Caller): Promise<Job> {
+    if (!isUuid(jobId)) throw jobNotFound(jobId);
+    return this.#batcher.run({ kind: 'cancel', jobId: jobId.toLowerCase(), command, peer }, signal);
+  }
+
+  async retry(jobId: string, command: OperatorRequest, { peer, signal }: Caller): Promise<Job> {
+    if (!isUuid(jobId)) throw jobNotFound(jobId);
+    const { database, waker } = this.#context;
+    const job = await database.transaction(async (sql) => {
+      const revived = await reviveJob(sql, jobId, transition('retry').from);
+      const found = (await readJobs(sql, [jobId], signal)).get(jobId.toLowerCase());
+      if (!found) throw jobNotFound(jobId);
+      if (!revived) throw illegal(found.job.state, 'QUEUED');
+      await writeEvents(sql, [
+        {
+          jobId,
+          type: transition('retry').event,
+          from: revived.state,
+          to: 'QUEUED',
+          actor: command.requested_by ?? peer,
+          data: { ...reasonOf(command), previous: revived.previous },
+        },
+      ]);
+      return found.job;
+    }, signal);
+    waker.publishJobs([job.jobId]);
+    return job;
+  }
+
+  close(): Promise<void> {
+    return this.#batcher.close();
+  }
+
+  async #flush(calls: readonly ChangeCall[], signal: AbortSignal | undefined): Promise<(Job | Error)[]> {
+    const { database, waker } = this.#context;
+    const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
+    const answers = await database.transaction(async (sql) => {
+      const changes = new Changes(await lockLiveJobs(sql, jobIds, signal));
+      const errors = calls.map((call) => changes.judge(call));
+      await changes.write(sql);
+      const jobs = await readJobs(sql, jobIds, signal);
+      return calls.map(
+        (call, i) => errors[i] ?? answerOf(call, jobs.get(call.jobId)?.job, changes.touched(call.jobId)),
+      );
+    }, signal);
+    waker.publishJobs(jobIds);
+    return answers;
+  }
+}
+
+/** What the calls of one batch do to the rows it has locked. */
+class Changes {
+  readonly #locked: ReadonlyMap<string, LockedJob>;
+  readonly #live = new Map<string, LiveChange>();
+  readonly #endings = new Map<string, Ending>();
+  readonly #events: NewEvent[] = [];
+
+  constructor(locked: ReadonlyMap<string, LockedJob>) {
+    this.#locked = locked;
+  }
+
+  /** Whether the job was live when the batch began, so that the calls for it have been judged here. */
+  touched(jobId: string): boolean {
+    return this.#locked.has(jobId);
+  }
+
+  /** Carries out one call on the locked rows, or says why not. */
+  judge(call: ChangeCall): Error | undefined {
+    const job = this.#locked.get(call.jobId);
+    if (!job || this.#endings.has(call.jobId)) return undefined;
+    try {
+      if (call.kind === 'status') this.#updateStatus(job, call.command, call.peer);
+      else this.#cancel(job, call.command, call.peer);
+      return undefined;
+    } catch (error) {
+      if (error instanceof Error) return error;
+      throw error;
+    }
+  }
+
+  async write(sql: Sql): Promise<void> {
+    const changes = [...this.#live.values()].filter(({ jobId }) => !this.#endings.has(jobId));
+    await changeLiveJobs(sql, changes);
+    await endJobs(sql, [...this.#endings.values()]);
+    await writeEvents(sql, this.#events);
+  }
+
+  #updateStatus(job: LockedJob, command: UpdateJobStatus, peer: string): void {
+    const decision: StatusDecision = decideStatus(job, command.state, command.worker_id ?? null);
+    const said = { note: command.note ?? null, progress: command.progress ?? null };
+    const from = job.state;
+    const to = decision.kind === 'move' ? transition(decision.verb).to : from;
+    this.#change(job, { state: to, unclaim: isClaimed(from) && to === 'QUEUED', ...said });
+    if (decision.kind === 'mark') return;
+    const actor = command.worker_id ?? job.claimedBy ?? peer;
+    const data = {
+      ...(said.note === null ? {} : { note: said.note }),
+      ...(to === 'QUEUED' ? { reason: 'given back' } : {}),
+    };
+    this.#events.push({ jobId: job.jobId, type: transition(decision.verb).event, from, to, actor, data });
+    job.state = to;
+    if (to === 'QUEUED') job.claimedBy = null;
+  }
+
+  #cancel(job: LockedJob, command: OperatorRequest, peer: string): void {
+    const decision: CancelDecision = decideCancel(job.state);
+    const event = {
+      jobId: job.jobId,
+      from: job.state,
+      actor: command.requested_by ?? peer,
+      data: reasonOf(command),
+    };
+    if (decision.kind === 'end') {
+      this.#endings.set(job.jobId, { jobId: job.jobId, state: 'CANCELED', error: null });
+      this.#events.push({ ...event, type: 'JOB_CANCELED', to: 'CANCELED' });
+    } else if (!job.cancelRequested) {
+      this.#change(job, { state: job.state, cancelRequested: true });
+      this.#events.push({ ...event, type: 'JOB_CANCEL_REQUESTED', to: job.state });
+      job.cancelRequested = true;
+    }
+  }
+
+  /** Lays a change over those that earlier calls of the batch made to the same row. */
+  #change(job: LockedJob, change: Omit<LiveChange, 'jobId'>): void {
+    const before = this.#live.get(job.jobId);
+    const kept = Object.fromEntries(Object.entries(change).filter(([, value]) => value !== null));
+    this.#live.set(job.jobId, { ...before, ...kept, jobId: job.jobId, state: change.state });
+  }
+}
+
+/** The job as the batch left it; for a job that had ended before, what the contracts say to that. */
+function answerOf(call: ChangeCall, job: Job | undefined, judged: boolean): Job | Error {
+  if (!job) return jobNotFound(call.jobId);
+  if (judged) return job;
+  const wanted: State = call.kind === 'cancel' ? 'CANCELED' : call.command.state;
+  return contractWord(job.state) === wanted ? job : illegal(job.state, wanted);
+}
+
+const reasonOf = ({ reason }: OperatorRequest) => ({ reason: reason ?? null });

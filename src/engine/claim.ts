@@ -1,0 +1,142 @@
+import type { ClaimJobs } from '../domain/commands.ts';
+import { offerOf } from '../domain/constraints.ts';
+import type { Job, JsonObject } from '../domain/job.ts';
+import { limits } from '../domain/limits.ts';
+import type { Sql } from '../store/sql.ts';
+import {
+  type ClaimFilter,
+  type ClaimSlot,
+  claimJobs,
+  findClaimsByRequest,
+} from '../store/statements/claim-jobs.ts';
+import { toJob } from '../store/statements/job-record.ts';
+import { Batcher } from './batcher.ts';
+import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { deal } from './deal.ts';
+
+interface ClaimCall {
+  workerId: string;
+  requestId: string | null;
+  limit: number;
+}
+
+/**
+ * Claims jobs. Calls that ask for the same kind of jobs share a batcher, and so one statement; calls that ask for
+ * different kinds do not hold each other up. A batcher lives as long as somebody waits in it.
+ */
+export class Claimer {
+  readonly #context: EngineContext;
+  readonly #batchers = new Map<string, Batcher<ClaimCall, Job[]>>();
+  #closed = false;
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+  }
+
+  async claim(command: ClaimJobs, { signal }: Caller): Promise<Job[]> {
+    const { available, refused } = offerOf((command.constraints_capabilities ?? {}) as JsonObject);
+    const types = command.accept_job_types ?? [];
+    const filter: ClaimFilter = {
+      addonId: command.addon_id ?? null,
+      jobTypes: types.length === 0 ? null : [...new Set(types)].sort(),
+      maxCostUnits: command.max_cost_units ?? null,
+      available,
+      refused,
+    };
+    const key = JSON.stringify(filter);
+    const batcher = this.#batcherFor(key, filter);
+    try {
+      const call = {
+        workerId: command.worker_id,
+        requestId: command.request_id ?? null,
+        limit: command.limit ?? 1,
+      };
+      return await batcher.run(call, signal);
+    } finally {
+      if (batcher.idle && this.#batchers.get(key) === batcher) this.#batchers.delete(key);
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    await Promise.all([...this.#batchers.values()].map((batcher) => batcher.close()));
+  }
+
+  #batcherFor(key: string, filter: ClaimFilter): Batcher<ClaimCall, Job[]> {
+    const known = this.#batchers.get(key);
+    if (known) return known;
+    const batcher = new Batcher<ClaimCall, Job[]>({
+      flush: (calls, signal) => this.#flush(filter, calls, signal),
+      sizeMax: limits.claimJobs,
+      weigh: ({ limit }) => limit,
+      weightMax: limits.claimJobs,
+      waitingMax,
+    });
+    if (this.#closed) void batcher.close();
+    else this.#batchers.set(key, batcher);
+    return batcher;
+  }
+
+  async #flush(
+    filter: ClaimFilter,
+    calls: readonly ClaimCall[],
+    signal: AbortSignal | undefined,
+  ): Promise<Job[][]> {
+    const { database, reaper, waker, settings } = this.#context;
+    const claimTtlMs = settings.claimTtlS * 1000;
+    const answers = calls.some(({ requestId }) => requestId !== null)
+      ? await database.transaction((sql) => claimOrReplay(sql, filter, calls, claimTtlMs, signal), signal)
+      : await claimAll(database, filter, calls, claimTtlMs, signal);
+    if (answers.some((jobs) => jobs.length > 0)) {
+      reaper.expectIn(claimTtlMs);
+      waker.publishJobs(answers.flat().map(({ jobId }) => jobId));
+    }
+    return answers;
+  }
+}
+
+/** One statement for all calls: each gets a run of slots, in the order of arrival. */
+async function claimAll(
+  sql: Sql,
+  filter: ClaimFilter,
+  calls: readonly ClaimCall[],
+  claimTtlMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Job[][]> {
+  const slots: ClaimSlot[] = calls.flatMap(({ workerId, requestId, limit }) =>
+    Array.from({ length: limit }, () => ({ workerId, requestId })),
+  );
+  const claimed = await claimJobs(sql, filter, slots, claimTtlMs, signal);
+  return deal(
+    claimed.map(toJob),
+    calls.map(({ limit }) => limit),
+  );
+}
+
+/**
+ * Calls that carry a `request_id` are first looked up: what the same worker has claimed with it and still holds is the
+ * answer again. The same request twice in one batch is one request.
+ */
+async function claimOrReplay(
+  sql: Sql,
+  filter: ClaimFilter,
+  calls: readonly ClaimCall[],
+  claimTtlMs: number,
+  signal: AbortSignal | undefined,
+): Promise<Job[][]> {
+  const held = new Map<string, Job[]>();
+  const nameOf = (workerId: string | null, requestId: string | null) => JSON.stringify([workerId, requestId]);
+  for (const record of await findClaimsByRequest(sql, calls, signal)) {
+    const name = nameOf(record.claimed_by, record.claim_request_id);
+    held.set(name, [...(held.get(name) ?? []), toJob(record)]);
+  }
+  const fresh = new Map<string, ClaimCall>();
+  const names = calls.map((call, i) => {
+    const name = call.requestId === null ? `#${i}` : nameOf(call.workerId, call.requestId);
+    if (!held.has(name) && !fresh.has(name)) fresh.set(name, call);
+    return name;
+  });
+  const claimed = fresh.size > 0 ? await claimAll(sql, filter, [...fresh.values()], claimTtlMs, signal) : [];
+  for (const [i, name] of [...fresh.keys()].entries()) held.set(name, claimed[i] ?? []);
+  return names.map((name) => held.get(name) ?? []);
+}

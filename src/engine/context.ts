@@ -1,0 +1,30 @@
+import type { Database } from '../store/database.ts';
+import type { Reaper } from './reaper.ts';
+import type { Waker } from './waker.ts';
+
+/** Who calls, and until when an answer is of use. */
+export interface Caller {
+  /** Where the call came from, for the history: a name, or the peer's address. */
+  peer: string;
+  /** Fires when the deadline has passed or the caller has gone. */
+  signal?: AbortSignal | undefined;
+}
+
+/** What the use-cases decide by. */
+export interface EngineSettings {
+  claimTtlS: number;
+  maxClaims: number;
+  maxAttempts: number;
+  streamMaxAttempts: number;
+}
+
+/** What every use-case works with. */
+export interface EngineContext {
+  database: Database;
+  settings: EngineSettings;
+  waker: Waker;
+  reaper: Reaper;
+}
+
+/** Calls that may wait for one kind of batch; beyond it the server is overloaded and says so. */
+export const waitingMax = 50_000;

@@ -1,0 +1,60 @@
+/**
+ * Knows whether the database answers. Looks every `lookMs` while started, and at once with `runOnce`; whoever wants
+ * to hear of a change says so with `onChange`. Until the first look it says no.
+ */
+import type { Database } from '../store/database.ts';
+import type { Service } from './service.ts';
+
+const lookMs = 5_000;
+const patienceMs = 2_000;
+
+export class Health implements Service {
+  readonly #database: Database;
+  readonly #listeners: ((up: boolean) => void)[] = [];
+  #timer: NodeJS.Timeout | undefined;
+  #looking: Promise<boolean> | undefined;
+  #up = false;
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  get databaseUp(): boolean {
+    return this.#up;
+  }
+
+  onChange(listener: (up: boolean) => void): void {
+    this.#listeners.push(listener);
+    listener(this.#up);
+  }
+
+  start(): void {
+    this.#timer ??= setInterval(() => void this.runOnce(), lookMs);
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+    await this.#looking;
+  }
+
+  /** Looks now. Many who ask at the same time share one look. */
+  runOnce(): Promise<boolean> {
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
+  }
+
+  async #look(): Promise<boolean> {
+    const up = await this.#database.ping(AbortSignal.timeout(patienceMs)).then(
+      () => true,
+      () => false,
+    );
+    if (up !== this.#up) {
+      this.#up = up;
+      for (const listener of this.#listeners) listener(up);
+    }
+    return up;
+  }
+}

@@ -1,0 +1,9 @@
+/**
+ * Something that runs beside the requests. `start` and `stop` may be called twice; `stop` settles when nothing of it
+ * runs any more. `runOnce` does one round at once and is what tests call.
+ */
+export interface Service {
+  start(): void | Promise<void>;
+  runOnce(): Promise<unknown>;
+  stop(): Promise<void>;
+}

@@ -1,0 +1,103 @@
+/**
+ * Wakes whoever waits for a job to change.
+ *
+ * Promises: a waiter is woken after every commit of this server that touched its job, soon after every such commit
+ * of another server, and in any case once a second, so a lost message costs a second and nothing else. Waking means
+ * 'look again'; it may happen for nothing.
+ *
+ * Servers tell each other over a `Channel`, and only while somebody listens: a server with waiters announces its
+ * interest, and again every `announceMs`; the others remember that for three times as long and keep silent
+ * otherwise. `start` begins to listen; `runOnce` wakes everybody; `stop` ends it, waking everybody for the last time.
+ */
+import type { Channel } from '../store/channel.ts';
+import { newId } from './ids.ts';
+import type { Service } from './service.ts';
+
+const sweepMs = 1_000;
+const announceMs = 5_000;
+/** Ids in one message: a NOTIFY takes 8,000 bytes. */
+const idsPerMessage = 150;
+
+type Message = { from: string } & ({ jobs: string[] } | { waiting: number });
+
+export class Waker implements Service {
+  readonly #channel: Channel;
+  readonly #server = newId();
+  readonly #waiters = new Map<string, Set<() => void>>();
+  /** Until when each other server wants to be told, by `performance.now()`. */
+  readonly #interested = new Map<string, number>();
+  #sweep: NodeJS.Timeout | undefined;
+  #announcedAt = Number.NEGATIVE_INFINITY;
+
+  constructor(channel: Channel) {
+    this.#channel = channel;
+  }
+
+  start(): void {
+    if (this.#sweep) return;
+    this.#channel.start((text) => this.#receive(text));
+    this.#sweep = setInterval(() => void this.runOnce(), sweepMs);
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#sweep);
+    this.#sweep = undefined;
+    await this.runOnce();
+    await this.#channel.stop();
+  }
+
+  async runOnce(): Promise<void> {
+    this.#announce();
+    for (const jobId of this.#waiters.keys()) this.#wake(jobId);
+  }
+
+  /** Calls `wake` whenever the job may have changed, until the returned function is called. */
+  waitForJob(jobId: string, wake: () => void): () => void {
+    const waiters = this.#waiters.get(jobId) ?? new Set();
+    waiters.add(wake);
+    this.#waiters.set(jobId, waiters);
+    this.#announce();
+    return () => {
+      waiters.delete(wake);
+      if (waiters.size === 0 && this.#waiters.get(jobId) === waiters) this.#waiters.delete(jobId);
+    };
+  }
+
+  /** These jobs were changed by a commit of this server. */
+  publishJobs(jobIds: readonly string[]): void {
+    if (this.#waiters.size > 0) for (const jobId of jobIds) this.#wake(jobId);
+    if (!this.#othersListen()) return;
+    for (let i = 0; i < jobIds.length; i += idsPerMessage) {
+      this.#send({ from: this.#server, jobs: jobIds.slice(i, i + idsPerMessage) });
+    }
+  }
+
+  #wake(jobId: string): void {
+    for (const wake of this.#waiters.get(jobId) ?? []) wake();
+  }
+
+  #announce(): void {
+    const now = performance.now();
+    if (this.#waiters.size === 0 || now - this.#announcedAt < announceMs) return;
+    this.#announcedAt = now;
+    this.#send({ from: this.#server, waiting: this.#waiters.size });
+  }
+
+  #othersListen(): boolean {
+    if (this.#interested.size === 0) return false;
+    const now = performance.now();
+    for (const [server, until] of this.#interested) if (until < now) this.#interested.delete(server);
+    return this.#interested.size > 0;
+  }
+
+  #send(message: Message): void {
+    this.#channel.send(JSON.stringify(message));
+  }
+
+  #receive(text: string): void {
+    const message = JSON.parse(text) as Message;
+    if (message.from === this.#server) return;
+    if ('jobs' in message) for (const jobId of message.jobs) this.#wake(jobId);
+    else this.#interested.set(message.from, performance.now() + 3 * announceMs);
+  }
+}
