@@ -1,0 +1,45 @@
+import { readConfig, settingsHelp } from '../config.ts';
+import { createLog } from '../log.ts';
+import { migrate } from '../store/migrate.ts';
+import { openDatabase } from '../store/open.ts';
+import { readSettings } from './args.ts';
+import type { Command } from './commands.ts';
+import { startError } from './start-error.ts';
+
+export const migrateCommand: Command = {
+  name: 'migrate',
+  about: "Bring the database's schema up to date, and end.",
+  help: () => `Usage: leasehold migrate [settings]
+
+Brings the schema of the database up to date and ends. 'leasehold serve' does the same when it starts; this is for
+those who want it done before. Running it twice, or while servers start, is harmless.
+
+It takes the settings of 'leasehold serve', of which only those of the database matter:
+
+${settingsHelp()}
+`,
+  async run(args) {
+    const { help, settings } = readSettings(args);
+    if (help) {
+      process.stdout.write(this.help());
+      return 0;
+    }
+    const config = readConfig(settings, process.env);
+    const log = createLog({ level: config.log, human: process.stderr.isTTY === true });
+    const { databaseUrl: url, dataDir, poolMax } = config;
+    try {
+      const database = await openDatabase({ url, dataDir, poolMax, log });
+      try {
+        const applied = await migrate(database);
+        const words = applied.length === 0 ? 'the schema is up to date' : `applied ${applied.join(', ')}`;
+        process.stdout.write(`${words}\n`);
+      } finally {
+        await database.close();
+      }
+      return 0;
+    } catch (error) {
+      process.stderr.write(`leasehold: ${startError(error)}\n`);
+      return 1;
+    }
+  },
+};

@@ -1,0 +1,59 @@
+import { readConfig, settingsHelp } from '../config.ts';
+import { createLog } from '../log.ts';
+import { type RunningServer, startServer } from '../server.ts';
+import { readSettings } from './args.ts';
+import type { Command } from './commands.ts';
+import { startError } from './start-error.ts';
+
+export const serveCommand: Command = {
+  name: 'serve',
+  about: 'Serve until SIGTERM or SIGINT.',
+  help: () => `Usage: leasehold serve [settings]
+
+Serves gRPC and HTTP until SIGTERM or SIGINT, then finishes what is in flight and ends. The line that says 'ready' on
+standard output names both addresses.
+
+Every setting is an environment variable and a flag; the flag wins, and an empty one counts as unset. Flags may also
+be written in full, as --leasehold-http-addr.
+
+${settingsHelp()}
+`,
+  async run(args) {
+    const { help, settings } = readSettings(args);
+    if (help) {
+      process.stdout.write(this.help());
+      return 0;
+    }
+    const config = readConfig(settings, process.env);
+    const log = createLog({ level: config.log, human: process.stderr.isTTY === true });
+    const stop = stopSignal();
+    let server: RunningServer;
+    try {
+      server = await startServer(config, log);
+    } catch (error) {
+      process.stderr.write(`leasehold: ${startError(error)}\n`);
+      log.debug('could not start', { error });
+      return 1;
+    }
+    const { http, grpc, database } = server;
+    process.stdout.write(
+      `leasehold ready: http://${name(http)} (REST, Connect, gRPC-Web), grpc ${name(grpc)}, database: ${database}\n`,
+    );
+    log.info('ready', { http: name(http), grpc: name(grpc), database });
+    const signal = await stop;
+    log.info('stopping', { signal });
+    await server.stop();
+    log.info('stopped');
+    return 0;
+  },
+};
+
+/** Settles with the first signal that asks to stop. A second one is not waited for: it ends the process at once. */
+function stopSignal(): Promise<NodeJS.Signals> {
+  return new Promise((resolve) => {
+    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => resolve(signal));
+  });
+}
+
+const name = ({ host, port }: { host: string; port: number }): string =>
+  host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;

@@ -1,0 +1,53 @@
+import type { DomainError, ErrorCode } from '../domain/errors.ts';
+import { asDomainError } from '../engine/failures.ts';
+import type { Log } from '../log.ts';
+
+/** The one map from the domain's words to HTTP. */
+const statuses: Record<ErrorCode, number> = {
+  invalid_request: 400,
+  worker_mismatch: 403,
+  token_mismatch: 403,
+  job_not_found: 404,
+  lease_not_found: 404,
+  not_found: 404,
+  method_not_allowed: 405,
+  job_mismatch: 409,
+  job_not_claimed: 409,
+  illegal_transition: 409,
+  lease_not_active: 409,
+  duplicate_request: 409,
+  payload_too_large: 413,
+  unsupported_media_type: 415,
+  overloaded: 429,
+  canceled: 499,
+  unavailable: 503,
+  deadline_exceeded: 503,
+};
+
+export interface RestResponse {
+  status: number;
+  /** Sent as JSON; nothing at all where absent. */
+  body?: unknown;
+  headers?: Record<string, string>;
+}
+
+/** Any error as its caller may see it. What is a mistake of ours is logged and told as `internal` and no more. */
+export function errorResponse(error: unknown, log: Log, route: string, signal?: AbortSignal): RestResponse {
+  const known = asDomainError(error, signal);
+  if (!known) {
+    log.error('a request failed', { route, error });
+    return { status: 500, body: { detail: 'something went wrong on the server', code: 'internal' } };
+  }
+  if (known.code === 'unavailable') log.warn('a request could not be served', { route, error });
+  return { status: statuses[known.code], body: errorBody(known), headers: headersOf(known) };
+}
+
+export const errorBody = ({ detail, code, field, jobId }: DomainError) => ({
+  detail,
+  code,
+  ...(field === undefined ? {} : { field }),
+  ...(jobId === undefined ? {} : { job_id: jobId }),
+});
+
+const headersOf = ({ code }: DomainError): Record<string, string> =>
+  code === 'overloaded' || code === 'unavailable' ? { 'retry-after': '1' } : {};

@@ -1,0 +1,122 @@
+/**
+ * The HTTP face: one `node:http` server. REST routes come first; everything else goes to Connect, which also speaks
+ * gRPC-Web; what nobody knows is a 404 in the contracts' own shape.
+ *
+ * `listen` starts it; `stop` accepts nothing new, lets requests finish for a while, then closes their connections.
+ */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Address } from '../config.ts';
+import { DomainError } from '../domain/errors.ts';
+import type { Caller } from '../engine/context.ts';
+import type { Log } from '../log.ts';
+import type { ConnectFace } from '../rpc/connect.ts';
+import { errorResponse, type RestResponse } from './errors.ts';
+import { type Match, type Route, Router, serve } from './router.ts';
+
+export interface HttpOptions {
+  routes: readonly Route[];
+  connect: ConnectFace;
+  log: Log;
+}
+
+export class HttpServer {
+  readonly #server: Server;
+  readonly #log: Log;
+  readonly #router: Router;
+  readonly #connect: ConnectFace;
+
+  constructor({ routes, connect, log }: HttpOptions) {
+    this.#log = log;
+    this.#router = new Router(routes);
+    this.#connect = connect;
+    this.#server = createServer({ requestTimeout: 60_000, headersTimeout: 20_000, keepAliveTimeout: 65_000 });
+    this.#server.on('request', (request, response) => this.#handle(request, response));
+    this.#server.on('clientError', (error, socket) => {
+      log.debug('a request could not be read', { error });
+      if (socket.writable)
+        socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n');
+    });
+  }
+
+  listen({ host, port }: Address): Promise<Address> {
+    return new Promise((resolve, reject) => {
+      this.#server.once('error', (error) =>
+        reject(new Error(`HTTP cannot listen on ${host}:${port}: ${error.message}`)),
+      );
+      this.#server.listen({ host, port }, () => {
+        resolve({ host, port: (this.#server.address() as AddressInfo).port });
+      });
+    });
+  }
+
+  stop(patienceMs: number): Promise<void> {
+    return new Promise((resolve) => {
+      const force = setTimeout(() => this.#server.closeAllConnections(), patienceMs);
+      this.#server.close(() => {
+        clearTimeout(force);
+        resolve();
+      });
+      this.#server.closeIdleConnections();
+    });
+  }
+
+  #handle(request: IncomingMessage, response: ServerResponse): void {
+    const path = pathOf(request);
+    try {
+      const match = this.#router.find(request.method ?? 'GET', path);
+      if (match) void this.#rest(match, request, response);
+      else if (!this.#connect(request, response, path)) throw unknownPath(request, path);
+    } catch (error) {
+      send(request, response, errorResponse(error, this.#log, path));
+    }
+  }
+
+  async #rest(match: Match, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const gone = new AbortController();
+    response.on('close', () => {
+      if (!response.writableFinished) gone.abort(new DomainError('canceled', 'the caller has gone'));
+    });
+    const caller: Caller = { peer: peerOf(request), signal: gone.signal };
+    const route = `${match.route.method} ${match.route.path}`;
+    try {
+      send(request, response, await serve(match, request, caller));
+    } catch (error) {
+      send(request, response, errorResponse(error, this.#log, route, gone.signal));
+    }
+  }
+}
+
+const unknownPath = ({ method }: IncomingMessage, path: string) =>
+  new DomainError('not_found', `there is no ${method} ${path}`);
+
+function send(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { status, body, headers }: RestResponse,
+): void {
+  if (response.destroyed || response.headersSent) return;
+  // What is left of a refused body is not read; the connection cannot be used again.
+  const unread = request.complete ? {} : { connection: 'close' };
+  if (body === undefined) {
+    response.writeHead(status, { ...headers, ...unread }).end();
+    return;
+  }
+  const text = JSON.stringify(body);
+  response
+    .writeHead(status, {
+      'content-type': 'application/json; charset=utf-8',
+      'content-length': Buffer.byteLength(text),
+      'cache-control': 'no-store',
+      ...headers,
+      ...unread,
+    })
+    .end(request.method === 'HEAD' ? undefined : text);
+}
+
+function pathOf({ url = '/' }: IncomingMessage): string {
+  const mark = url.indexOf('?');
+  return mark < 0 ? url : url.slice(0, mark);
+}
+
+const peerOf = ({ socket }: IncomingMessage): string => socket.remoteAddress ?? 'unknown';

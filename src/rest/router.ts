@@ -1,0 +1,100 @@
+import type { IncomingMessage } from 'node:http';
+import { DomainError } from '../domain/errors.ts';
+import type { JsonObject } from '../domain/job.ts';
+import { limits } from '../domain/limits.ts';
+import type { Caller } from '../engine/context.ts';
+import { readBody } from './body.ts';
+import type { RestResponse } from './errors.ts';
+
+export interface RestRequest {
+  /** The values of the path's `{names}`. */
+  path: Readonly<Record<string, string>>;
+  query: URLSearchParams;
+  body: JsonObject;
+  caller: Caller;
+}
+
+export interface Route {
+  method: 'GET' | 'POST' | 'PUT';
+  /** For example `/api/scheduler/jobs/{job_id}`. */
+  path: string;
+  handle(request: RestRequest): Promise<RestResponse>;
+}
+
+export interface Match {
+  route: Route;
+  path: Record<string, string>;
+}
+
+interface Node {
+  fixed: Map<string, Node>;
+  named?: { name: string; node: Node };
+  routes: Map<string, Route>;
+}
+
+/** Finds the route of a request: a tree of path segments, in which a fixed segment goes before a named one. */
+export class Router {
+  readonly #root: Node = { fixed: new Map(), routes: new Map() };
+
+  constructor(routes: readonly Route[]) {
+    for (const route of routes) this.#add(route);
+  }
+
+  /** Undefined where no route has this path; an error where one has, but not for this method. */
+  find(method: string, path: string): Match | undefined {
+    let node: Node | undefined = this.#root;
+    const values: Record<string, string> = {};
+    for (const segment of path.split('/').slice(1)) {
+      const fixed: Node | undefined = node.fixed.get(segment);
+      const { named }: Node = node;
+      if (!fixed && named && segment !== '') values[named.name] = decode(segment, named.name);
+      node = fixed ?? (segment === '' ? undefined : named?.node);
+      if (!node) return undefined;
+    }
+    const { routes } = node;
+    if (routes.size === 0) return undefined;
+    const route = routes.get(method) ?? (method === 'HEAD' ? routes.get('GET') : undefined);
+    if (route) return { route, path: values };
+    const allowed = [...routes.keys()].join(', ');
+    throw new DomainError('method_not_allowed', `${method} is not for ${path}; it takes ${allowed}`);
+  }
+
+  #add(route: Route): void {
+    let node = this.#root;
+    for (const segment of route.path.split('/').slice(1)) {
+      const name = /^\{(\w+)\}$/.exec(segment)?.[1];
+      const child: Node =
+        name === undefined ? (node.fixed.get(segment) ?? leaf()) : (node.named?.node ?? leaf());
+      if (name === undefined) node.fixed.set(segment, child);
+      else node.named = { name, node: child };
+      node = child;
+    }
+    node.routes.set(route.method, route);
+  }
+}
+
+const leaf = (): Node => ({ fixed: new Map(), routes: new Map() });
+
+function decode(segment: string, name: string): string {
+  try {
+    return decodeURIComponent(segment);
+  } catch (cause) {
+    throw new DomainError('invalid_request', `${name}: is not properly percent-encoded`, {
+      field: name,
+      cause,
+    });
+  }
+}
+
+/** Reads what the route needs of a request and lets it handle that. */
+export async function serve(
+  { route, path }: Match,
+  request: IncomingMessage,
+  caller: Caller,
+): Promise<RestResponse> {
+  const url = request.url ?? '/';
+  const mark = url.indexOf('?');
+  const query = new URLSearchParams(mark < 0 ? '' : url.slice(mark + 1));
+  const body = route.method === 'GET' ? {} : await readBody(request, limits.jobBytes);
+  return route.handle({ path, query, body, caller });
+}

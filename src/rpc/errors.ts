@@ -1,0 +1,71 @@
+import { create } from '@bufbuild/protobuf';
+import { Code, ConnectError } from '@connectrpc/connect';
+import { ErrorInfoSchema } from '../../gen/google/rpc/error_details_pb.js';
+import { DomainError, type ErrorCode } from '../domain/errors.ts';
+import { asDomainError } from '../engine/failures.ts';
+import type { Log } from '../log.ts';
+
+/** The one map from the domain's words to gRPC and Connect. */
+const codes: Record<ErrorCode, Code> = {
+  invalid_request: Code.InvalidArgument,
+  job_not_found: Code.NotFound,
+  lease_not_found: Code.NotFound,
+  not_found: Code.NotFound,
+  worker_mismatch: Code.PermissionDenied,
+  token_mismatch: Code.PermissionDenied,
+  job_mismatch: Code.FailedPrecondition,
+  job_not_claimed: Code.FailedPrecondition,
+  illegal_transition: Code.FailedPrecondition,
+  lease_not_active: Code.FailedPrecondition,
+  duplicate_request: Code.AlreadyExists,
+  payload_too_large: Code.ResourceExhausted,
+  overloaded: Code.ResourceExhausted,
+  unavailable: Code.Unavailable,
+  deadline_exceeded: Code.DeadlineExceeded,
+  canceled: Code.Canceled,
+  method_not_allowed: Code.Unimplemented,
+  unsupported_media_type: Code.InvalidArgument,
+};
+
+export interface ErrorContext {
+  log: Log;
+  method: string;
+  signal?: AbortSignal | undefined;
+}
+
+/** Any error as its caller may see it. What is a mistake of ours is logged and told as `internal` and no more. */
+export function toConnectError(error: DomainError): ConnectError;
+export function toConnectError(error: unknown, context: ErrorContext): ConnectError;
+export function toConnectError(error: unknown, context?: ErrorContext): ConnectError {
+  if (error instanceof ConnectError) return error;
+  const known = asDomainError(error, context?.signal);
+  if (!known) {
+    context?.log.error('a call failed', { method: context.method, error });
+    return new ConnectError('internal: something went wrong on the server', Code.Internal);
+  }
+  if (known.code === 'unavailable')
+    context?.log.warn('a call could not be served', { method: context.method, error });
+  return new ConnectError(known.message, codes[known.code], undefined, [detailOf(known)], known);
+}
+
+const detailOf = ({ code, field, jobId }: DomainError) => ({
+  desc: ErrorInfoSchema,
+  value: create(ErrorInfoSchema, {
+    reason: code,
+    domain: 'leasehold',
+    metadata: {
+      ...(field === undefined ? {} : { field }),
+      ...(jobId === undefined ? {} : { job_id: jobId }),
+    },
+  }),
+});
+
+/** What to say of a message that could not be read at all. */
+export function unreadable(error: unknown): DomainError {
+  const words = error instanceof Error ? error.message : String(error);
+  return new DomainError('invalid_request', words, { field: fieldIn(words) ?? 'body', cause: error });
+}
+
+/** The decoder says `cannot decode field leasehold.v1.SubmitJobRequest.cost_units from …`. */
+export const fieldIn = (words: string): string | undefined =>
+  /field [\w.]+\.(\w+) from/.exec(words)?.[1] ?? /key "?(\w+)"? is unknown/.exec(words)?.[1];

@@ -1,0 +1,233 @@
+/**
+ * The gRPC face: binds implementations to a `@grpc/grpc-js` server, beside health and reflection.
+ *
+ * Requests are decoded without throwing: grpc-js would answer a message it cannot read with INTERNAL, and this is the
+ * caller's mistake, not ours. Statuses carry their details in the trailer that all gRPC clients read them from.
+ */
+import { create, type DescFile, type DescMethod, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { AnySchema, anyPack, FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import type { ConnectError } from '@connectrpc/connect';
+import {
+  type status as grpcStatus,
+  type handleServerStreamingCall,
+  type handleUnaryCall,
+  Metadata,
+  type MethodDefinition,
+  Server,
+  ServerCredentials,
+  type ServerUnaryCall,
+  type ServerWritableStream,
+  type ServiceDefinition,
+  type StatusObject,
+  type UntypedServiceImplementation,
+} from '@grpc/grpc-js';
+import { ReflectionService } from '@grpc/reflection';
+import { HealthImplementation } from 'grpc-health-check';
+import { file_google_rpc_error_details } from '../../gen/google/rpc/error_details_pb.js';
+import { file_google_rpc_status, StatusSchema } from '../../gen/google/rpc/status_pb.js';
+import { file_grpc_health_v1_health } from '../../gen/grpc/health/v1/health_pb.js';
+import type { Address } from '../config.ts';
+import { DomainError } from '../domain/errors.ts';
+import { limits } from '../domain/limits.ts';
+import type { Caller } from '../engine/context.ts';
+import type { Health } from '../engine/health.ts';
+import type { Log } from '../log.ts';
+import { toConnectError, unreadable } from './errors.ts';
+import type { Binding } from './implementation.ts';
+
+export interface GrpcOptions {
+  bindings: readonly Binding[];
+  health: Health;
+  log: Log;
+}
+
+export interface GrpcServer {
+  listen(address: Address): Promise<Address>;
+  /** Accepts nothing new, lets calls finish for so long, then ends them. */
+  stop(patienceMs: number): Promise<void>;
+}
+
+type GrpcStatus = (typeof grpcStatus)[keyof typeof grpcStatus];
+type Unreadable = { unreadable: DomainError };
+type AnyMethod = (request: unknown, caller: Caller) => unknown;
+
+export function createGrpcServer({ bindings, health, log }: GrpcOptions): GrpcServer {
+  const server = new Server({
+    'grpc.max_receive_message_length': limits.frameBytes,
+    'grpc.max_send_message_length': 2 * limits.frameBytes,
+    'grpc.max_concurrent_streams': 1_000,
+    'grpc.keepalive_time_ms': 30_000,
+    'grpc.keepalive_timeout_ms': 10_000,
+    'grpc.keepalive_permit_without_calls': 1,
+  });
+  for (const binding of bindings) addService(server, binding, log);
+  const status = new HealthImplementation();
+  const names = ['', ...bindings.map(({ service }) => service.typeName)];
+  health.onChange((up) => {
+    for (const name of names) status.setStatus(name, up ? 'SERVING' : 'NOT_SERVING');
+  });
+  status.addToServer(server);
+  new ReflectionService(reflected(bindings)).addToServer(server);
+  return {
+    listen: ({ host, port }) =>
+      new Promise((resolve, reject) => {
+        const target = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+        server.bindAsync(target, ServerCredentials.createInsecure(), (error, bound) => {
+          if (error) reject(new Error(`gRPC cannot listen on ${target}: ${error.message}`));
+          else resolve({ host, port: bound });
+        });
+      }),
+    stop: (patienceMs) => stop(server, patienceMs),
+  };
+}
+
+function stop(server: Server, patienceMs: number): Promise<void> {
+  return new Promise((resolve) => {
+    const force = setTimeout(() => {
+      server.forceShutdown();
+      resolve();
+    }, patienceMs);
+    server.tryShutdown(() => {
+      clearTimeout(force);
+      resolve();
+    });
+  });
+}
+
+function addService(server: Server, { service, implementation }: Binding, log: Log): void {
+  const definition: Record<string, MethodDefinition<unknown, unknown>> = {};
+  const handlers: UntypedServiceImplementation = {};
+  const methods = implementation as Record<string, AnyMethod>;
+  for (const method of service.methods) {
+    const work = methods[method.localName];
+    if (!work) throw new Error(`${service.typeName}.${method.name} is not implemented`);
+    definition[method.localName] = definitionOf(method);
+    handlers[method.localName] = handlerOf(method, work, log);
+  }
+  server.addService(definition as ServiceDefinition, handlers);
+}
+
+function definitionOf(method: DescMethod): MethodDefinition<unknown, unknown> {
+  const decode = (bytes: Buffer): unknown => {
+    try {
+      return fromBinary(method.input, bytes);
+    } catch (error) {
+      return { unreadable: unreadable(error) } satisfies Unreadable;
+    }
+  };
+  const encode = (message: unknown): Buffer => {
+    const bytes = toBinary(method.output, create(method.output, message as Record<string, unknown>));
+    return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  };
+  return {
+    path: `/${method.parent.typeName}/${method.name}`,
+    requestStream: method.methodKind === 'client_streaming' || method.methodKind === 'bidi_streaming',
+    responseStream: method.methodKind === 'server_streaming' || method.methodKind === 'bidi_streaming',
+    requestDeserialize: decode,
+    responseSerialize: encode,
+    // The server never encodes requests nor decodes responses, but the type wants both halves.
+    requestSerialize: () => Buffer.alloc(0),
+    responseDeserialize: () => undefined,
+  };
+}
+
+function handlerOf(method: DescMethod, work: AnyMethod, log: Log) {
+  const name = `${method.parent.typeName}/${method.name}`;
+  return method.methodKind === 'server_streaming'
+    ? streamingHandler(name, work, log)
+    : unaryHandler(name, work, log);
+}
+
+function unaryHandler(method: string, work: AnyMethod, log: Log): handleUnaryCall<unknown, unknown> {
+  return async (call, callback) => {
+    const caller = callerOf(call);
+    try {
+      callback(null, await work(readable(call.request), caller));
+    } catch (error) {
+      callback(statusOf(toConnectError(error, { log, method, signal: caller.signal })));
+    }
+  };
+}
+
+function streamingHandler(
+  method: string,
+  work: AnyMethod,
+  log: Log,
+): handleServerStreamingCall<unknown, unknown> {
+  return async (call) => {
+    const caller = callerOf(call);
+    try {
+      for await (const message of work(readable(call.request), caller) as AsyncIterable<unknown>) {
+        if (caller.signal?.aborted) return;
+        if (!call.write(message)) await drained(call, caller.signal);
+      }
+      call.end();
+    } catch (error) {
+      call.emit('error', statusOf(toConnectError(error, { log, method, signal: caller.signal })));
+    }
+  };
+}
+
+/** A slow reader is waited for, so that a stream never piles up messages in memory. */
+function drained(
+  call: ServerWritableStream<unknown, unknown>,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  return new Promise((resolve) => {
+    call.once('drain', resolve);
+    signal?.addEventListener('abort', () => resolve(), { once: true });
+  });
+}
+
+function readable(request: unknown): unknown {
+  if (typeof request === 'object' && request !== null && 'unreadable' in request) {
+    throw (request as Unreadable).unreadable;
+  }
+  return request;
+}
+
+/** A call is cancelled by its client, by its connection, or by grpc-js when the deadline has passed. */
+function callerOf(call: ServerUnaryCall<unknown, unknown> | ServerWritableStream<unknown, unknown>): Caller {
+  const controller = new AbortController();
+  call.on('cancelled', () => {
+    const deadline = call.getDeadline();
+    const late = Number(deadline) <= Date.now();
+    controller.abort(
+      late
+        ? new DomainError('deadline_exceeded', 'the deadline has passed')
+        : new DomainError('canceled', 'the caller has gone'),
+    );
+  });
+  return { peer: call.getPeer(), signal: controller.signal };
+}
+
+function statusOf(error: ConnectError): StatusObject {
+  const metadata = new Metadata();
+  const details = error.details.flatMap((detail) =>
+    'desc' in detail ? [anyPack(detail.desc, create(detail.desc, detail.value))] : [],
+  );
+  const status = create(StatusSchema, {
+    code: error.code,
+    message: error.rawMessage,
+    details: details.map((detail) => create(AnySchema, detail)),
+  });
+  metadata.set('grpc-status-details-bin', Buffer.from(toBinary(StatusSchema, status)));
+  // Connect's codes are gRPC's, number by number.
+  return { code: error.code as number as GrpcStatus, details: error.rawMessage, metadata };
+}
+
+/** Everything that reflection can tell of: our services, their types, health, and the details of errors. */
+function reflected(bindings: readonly Binding[]): ConstructorParameters<typeof ReflectionService>[0] {
+  const files = new Map<string, Buffer>();
+  const add = (file: DescFile) => {
+    for (const dependency of file.dependencies) add(dependency);
+    files.set(file.name, Buffer.from(toBinary(FileDescriptorProtoSchema, file.proto)));
+  };
+  for (const { service } of bindings) add(service.file);
+  add(file_google_rpc_error_details);
+  add(file_google_rpc_status);
+  add(file_grpc_health_v1_health);
+  return {
+    all: { format: 'Protocol Buffer 3 DescriptorProto', type: {}, fileDescriptorProtos: [...files.values()] },
+  };
+}

@@ -1,0 +1,175 @@
+import { create } from '@bufbuild/protobuf';
+import {
+  ClaimJobsResponseSchema,
+  type JobsService,
+  OnDuplicate,
+  type SubmitJobRequest,
+  SubmitJobResponseSchema,
+  SubmitJobsResponseSchema,
+  type SubmitOutcome,
+  SubmitOutcomeSchema,
+  SubmittedJobSchema,
+} from '../../gen/leasehold/v1/jobs_pb.js';
+import {
+  ClaimJobs,
+  ListJobEvents,
+  ListJobs,
+  OperatorRequest,
+  SubmitJob,
+  UpdateJobStatus,
+} from '../domain/commands.ts';
+import { DomainError, invalid } from '../domain/errors.ts';
+import { limits } from '../domain/limits.ts';
+import { parser } from '../domain/parse.ts';
+import type { Engine } from '../engine/engine.ts';
+import { type Draft, draft, type Submitted } from '../engine/submit.ts';
+import type { Implementation } from './implementation.ts';
+import { eventMessage, jobMessage, resultMessage, timestamp, toIso, toPriority, toState } from './words.ts';
+
+const parseSubmit = parser(SubmitJob);
+const parseClaim = parser(ClaimJobs);
+const parseStatus = parser(UpdateJobStatus);
+const parseOperator = parser(OperatorRequest);
+const parseList = parser(ListJobs);
+const parseEvents = parser(ListJobEvents);
+
+/** JobsService: proto in, one engine call, proto out. */
+export function jobsImplementation(engine: Engine): Implementation<typeof JobsService> {
+  const { submitter, claimer, changer, reader, settings } = engine;
+
+  const draftOf = (request: SubmitJobRequest, at = ''): Draft => {
+    const command = parseSubmit(
+      {
+        addon_id: request.addonId,
+        job_type: request.jobType,
+        priority: toPriority(request.priority),
+        cost_units: request.costUnits,
+        constraints: request.constraints,
+        payload: request.payload,
+        client_request_id: request.clientRequestId,
+        stream: request.stream,
+        unique: request.unique,
+        tags: request.tags,
+        max_runtime_s: request.maxRuntimeS,
+        max_attempts: request.maxAttempts,
+        retry_backoff_s: request.retryBackoffS,
+        run_at: toIso(request.runAt, 'run_at'),
+      },
+      at,
+    );
+    return draft(command, returnsExisting(request.onDuplicate), settings, at);
+  };
+
+  return {
+    async submitJob(request, caller) {
+      const { job, existing } = await submitter.submit(draftOf(request), caller);
+      return create(SubmitJobResponseSchema, { job: jobMessage(job), existing });
+    },
+
+    async submitJobs({ jobs }, caller) {
+      if (jobs.length > limits.batchJobs) throw invalid('jobs', `must not be more than ${limits.batchJobs}`);
+      const drafts = jobs.map((job, i) => attempt(() => draftOf(job, `jobs[${i}]`)));
+      const good = drafts.filter((one): one is Draft => !(one instanceof DomainError));
+      const submitted = await submitter.submitMany(good, caller);
+      let next = 0;
+      const outcomes = drafts.map((one) => outcome(one instanceof DomainError ? one : submitted[next++]));
+      return create(SubmitJobsResponseSchema, { outcomes });
+    },
+
+    async claimJobs(request, caller) {
+      const command = parseClaim({
+        addon_id: request.addonId === '' ? undefined : request.addonId,
+        worker_id: request.workerId,
+        limit: request.limit,
+        accept_job_types: request.acceptJobTypes,
+        max_cost_units: request.maxCostUnits,
+        constraints_capabilities: request.constraintsCapabilities,
+        request_id: request.requestId,
+      });
+      const jobs = await claimer.claim(command, caller);
+      return create(ClaimJobsResponseSchema, { jobs: jobs.map(jobMessage) });
+    },
+
+    async getJob({ jobId }, caller) {
+      const { job, result } = await reader.get(jobId, caller);
+      return { job: jobMessage(job), result: result === null ? undefined : resultMessage(result) };
+    },
+
+    async listJobs(request, caller) {
+      const command = parseList({
+        states: request.states.map((state, i) => toState(state, `states[${i}]`)),
+        addon_id: request.addonId,
+        job_type: request.jobType,
+        stream: request.stream,
+        created_after: toIso(request.createdAfter, 'created_after'),
+        created_before: toIso(request.createdBefore, 'created_before'),
+        limit: request.limit,
+        cursor: request.cursor,
+      });
+      const { items, nextCursor } = await reader.list(command, caller);
+      return { jobs: items.map(jobMessage), nextCursor: nextCursor ?? undefined };
+    },
+
+    async updateJobStatus({ jobId, state, note, progress, workerId }, caller) {
+      const command = parseStatus({ state: toState(state, 'state'), note, progress, worker_id: workerId });
+      return { job: jobMessage(await changer.updateStatus(jobId, command, caller)) };
+    },
+
+    async cancelJob({ jobId, reason, requestedBy }, caller) {
+      const command = parseOperator({ reason, requested_by: requestedBy });
+      return { job: jobMessage(await changer.cancel(jobId, command, caller)) };
+    },
+
+    async retryJob({ jobId, reason, requestedBy }, caller) {
+      const command = parseOperator({ reason, requested_by: requestedBy });
+      return { job: jobMessage(await changer.retry(jobId, command, caller)) };
+    },
+
+    async listJobEvents({ jobId, limit, cursor }, caller) {
+      const { items, nextCursor } = await reader.events(jobId, parseEvents({ limit, cursor }), caller);
+      return { events: items.map(eventMessage), nextCursor: nextCursor ?? undefined };
+    },
+
+    async *watchJob({ jobId, afterEventId }, caller) {
+      if (afterEventId !== undefined && afterEventId < 0n)
+        throw invalid('after_event_id', 'must not be negative');
+      for await (const { job, result, events } of reader.watch(
+        jobId,
+        afterEventId?.toString() ?? null,
+        caller,
+      )) {
+        yield {
+          job: jobMessage(job),
+          events: events.map(eventMessage),
+          result: result === null ? undefined : resultMessage(result),
+        };
+      }
+    },
+  };
+}
+
+function returnsExisting(onDuplicate: OnDuplicate): boolean {
+  if (OnDuplicate[onDuplicate] === undefined) throw invalid('on_duplicate', `has no value ${onDuplicate}`);
+  return onDuplicate === OnDuplicate.RETURN_EXISTING;
+}
+
+/** A bad job of a batch is an outcome; only a mistake of ours fails the whole call. */
+function attempt<T>(work: () => T): T | DomainError {
+  try {
+    return work();
+  } catch (error) {
+    if (error instanceof DomainError) return error;
+    throw error;
+  }
+}
+
+function outcome(answer: Submitted | DomainError | undefined): SubmitOutcome {
+  if (answer === undefined) throw new Error('a job of a batch got no outcome');
+  if (answer instanceof DomainError) {
+    const { code, detail, field, jobId } = answer;
+    return create(SubmitOutcomeSchema, { outcome: { case: 'error', value: { code, detail, field, jobId } } });
+  }
+  const { jobId, createdAtMs, existing } = answer;
+  const value = create(SubmittedJobSchema, { jobId, createdAt: timestamp(createdAtMs), existing });
+  return create(SubmitOutcomeSchema, { outcome: { case: 'submitted', value } });
+}

@@ -1,0 +1,90 @@
+/**
+ * One server: a database, the engine on it, and the faces in front. `startServer` returns when it is ready to serve;
+ * `stop` refuses new work, finishes what is in flight, and closes the database last.
+ */
+import { JobsService } from '../gen/leasehold/v1/jobs_pb.js';
+import type { Address, Config } from './config.ts';
+import { Engine } from './engine/engine.ts';
+import { Health } from './engine/health.ts';
+import type { Log } from './log.ts';
+import { healthRoutes } from './rest/health.ts';
+import { HttpServer } from './rest/http.ts';
+import { queueRoutes } from './rest/queue.ts';
+import { createConnectFace } from './rpc/connect.ts';
+import { createGrpcServer } from './rpc/grpc.ts';
+import type { Binding } from './rpc/implementation.ts';
+import { jobsImplementation } from './rpc/jobs.ts';
+import { PostgresChannel, silentChannel } from './store/channel.ts';
+import { migrate } from './store/migrate.ts';
+import { openDatabase } from './store/open.ts';
+
+/** How long calls that are in flight may take to finish when the server stops. */
+const patienceMs = 5_000;
+
+export interface RunningServer {
+  http: Address;
+  grpc: Address;
+  /** Which database is behind it, in words. */
+  database: string;
+  stop(): Promise<void>;
+}
+
+export async function startServer(config: Config, log: Log): Promise<RunningServer> {
+  const database = await openDatabase({
+    url: config.databaseUrl,
+    dataDir: config.dataDir,
+    poolMax: config.poolMax,
+    log,
+  });
+  try {
+    const applied = await migrate(database);
+    if (applied.length > 0) log.info('the schema was brought up to date', { migrations: applied });
+  } catch (error) {
+    await database.close();
+    throw error;
+  }
+  const channel =
+    config.databaseUrl === undefined ? silentChannel : new PostgresChannel(config.databaseUrl, log);
+  const engine = new Engine({ database, channel, settings: config, log });
+  const health = new Health(database);
+  const bindings: Binding[] = [
+    { service: JobsService, implementation: jobsImplementation(engine) } as Binding,
+  ];
+  let stopping = false;
+  const grpc = createGrpcServer({ bindings, health, log });
+  const http = new HttpServer({
+    routes: [...healthRoutes(health, () => stopping), ...queueRoutes(engine)],
+    connect: createConnectFace(bindings, log),
+    log,
+  });
+
+  let stopped: Promise<void> | undefined;
+  const stop = () => {
+    stopping = true;
+    stopped ??= (async () => {
+      // Streams that would go on for ever end with their waker; everything else has its time to finish.
+      const faces = Promise.all([grpc.stop(patienceMs), http.stop(patienceMs)]);
+      engine.reader.stop();
+      await faces;
+      await engine.stop();
+      await health.stop();
+      await database.close();
+    })();
+    return stopped;
+  };
+
+  try {
+    await health.runOnce();
+    health.start();
+    engine.start();
+    const [httpAddress, grpcAddress] = await Promise.all([
+      http.listen(config.httpAddr),
+      grpc.listen(config.grpcAddr),
+    ]);
+    const words = database.engine === 'embedded' ? `embedded in ${config.dataDir}` : 'PostgreSQL';
+    return { http: httpAddress, grpc: grpcAddress, database: words, stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}

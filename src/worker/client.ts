@@ -1,0 +1,20 @@
+/**
+ * The client: everything that the server offers over gRPC, for programs in JavaScript and TypeScript. Other
+ * languages generate theirs from the proto files.
+ */
+import { type Client, createClient } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
+import { JobsService } from '../../gen/leasehold/v1/jobs_pb.js';
+
+export * from '../../gen/leasehold/v1/jobs_pb.js';
+
+export interface LeaseholdClient {
+  jobs: Client<typeof JobsService>;
+}
+
+/** Connects to a server's gRPC address, `127.0.0.1:50051` where left out. The connection is made with the first call. */
+export function connectLeasehold(address = '127.0.0.1:50051'): LeaseholdClient {
+  const baseUrl = /^https?:\/\//.test(address) ? address : `http://${address}`;
+  const transport = createGrpcTransport({ baseUrl });
+  return { jobs: createClient(JobsService, transport) };
+}
