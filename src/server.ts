@@ -26,6 +26,8 @@ export interface RunningServer {
   grpc: Address;
   /** Which database is behind it, in words. */
   database: string;
+  /** Settles with the reason if the server cannot go on and has to be stopped. */
+  lost: Promise<Error>;
   stop(): Promise<void>;
 }
 
@@ -82,7 +84,7 @@ export async function startServer(config: Config, log: Log): Promise<RunningServ
       grpc.listen(config.grpcAddr),
     ]);
     const words = database.engine === 'embedded' ? `embedded in ${config.dataDir}` : 'PostgreSQL';
-    return { http: httpAddress, grpc: grpcAddress, database: words, stop };
+    return { http: httpAddress, grpc: grpcAddress, database: words, lost: database.lost, stop };
   } catch (error) {
     await stop();
     throw error;

@@ -40,11 +40,12 @@ ${settingsHelp()}
       `leasehold ready: http://${name(http)} (REST, Connect, gRPC-Web), grpc ${name(grpc)}, database: ${database}\n`,
     );
     log.info('ready', { http: name(http), grpc: name(grpc), database });
-    const signal = await stop;
-    log.info('stopping', { signal });
+    const reason = await Promise.race([stop, server.lost]);
+    if (reason instanceof Error) log.error('the database is lost; stopping', { error: reason });
+    else log.info('stopping', { signal: reason });
     await server.stop();
     log.info('stopped');
-    return 0;
+    return reason instanceof Error ? 1 : 0;
   },
 };
 

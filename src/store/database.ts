@@ -12,6 +12,13 @@ export interface DatabaseOptions {
   log: Log;
 }
 
+export interface DatabaseParts {
+  engine: 'postgresql' | 'embedded';
+  orm: MikroORM;
+  closeEngine: () => Promise<void>;
+  lost: Promise<Error>;
+}
+
 /** How often a transaction that lost against another is run again before its caller is told. */
 const attemptsMax = 5;
 
@@ -24,11 +31,14 @@ const attemptsMax = 5;
  */
 export class Database implements Sql {
   readonly engine: 'postgresql' | 'embedded';
+  /** Settles with the reason if the embedded engine dies under us; a PostgreSQL that is gone may come back. */
+  readonly lost: Promise<Error>;
   readonly #orm: MikroORM;
   readonly #closeEngine: () => Promise<void>;
 
-  constructor(engine: 'postgresql' | 'embedded', orm: MikroORM, closeEngine: () => Promise<void>) {
+  constructor({ engine, orm, closeEngine, lost }: DatabaseParts) {
     this.engine = engine;
+    this.lost = lost;
     this.#orm = orm;
     this.#closeEngine = closeEngine;
   }

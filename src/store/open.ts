@@ -1,33 +1,22 @@
 import { Migrator } from '@mikro-orm/migrations';
-import type { MikroORM as PostgresOrm } from '@mikro-orm/postgresql';
 import { Database, type DatabaseOptions } from './database.ts';
+import { openEmbedded } from './embedded/client.ts';
 import { entities } from './entities.ts';
 import { migrations } from './migrations/index.ts';
-import { sessionOptions } from './session.ts';
+import { sessionOptions, sessionStatements } from './session.ts';
 
-/** Opens the database that the options name. Nothing is created or changed but the embedded one's directory. */
+/**
+ * Opens the database that the options name. Nothing is created or changed but the embedded one's directory.
+ *
+ * Both engines are reached through the same driver: the embedded one over a stream in place of a socket, so that a
+ * statement returns the same values, and fails with the same errors, on either.
+ */
 export function openDatabase(options: DatabaseOptions): Promise<Database> {
   return options.url === undefined ? openEmbeddedDatabase(options) : openPostgres(options.url, options);
 }
 
-const common = ({ log }: DatabaseOptions) => ({
-  entities,
-  extensions: [Migrator],
-  migrations: {
-    tableName: 'leasehold_migrations',
-    migrationsList: migrations,
-    snapshot: false,
-    silent: true,
-  },
-  ensureDatabase: false,
-  timezone: 'Z',
-  logger: (message: string) => log.debug(message),
-});
-
 async function openPostgres(url: string, options: DatabaseOptions): Promise<Database> {
-  const { MikroORM } = await import('@mikro-orm/postgresql');
-  const orm = await MikroORM.init({
-    ...common(options),
+  const orm = await initOrm(options, {
     clientUrl: url,
     pool: { min: 0, max: options.poolMax },
     driverOptions: {
@@ -37,11 +26,38 @@ async function openPostgres(url: string, options: DatabaseOptions): Promise<Data
       keepAlive: true,
     },
   });
-  return new Database('postgresql', orm, async () => {});
+  return new Database({ engine: 'postgresql', orm, closeEngine: async () => {}, lost: new Promise(() => {}) });
 }
 
 async function openEmbeddedDatabase(options: DatabaseOptions): Promise<Database> {
-  const { MikroORM } = await import('@mikro-orm/pglite');
-  const orm = await MikroORM.init({ ...common(options), dbName: 'leasehold' });
-  return new Database('embedded', orm as unknown as PostgresOrm, async () => {});
+  // The database starts in its thread while the modules that talk to it are still being loaded here.
+  const opening = openEmbedded(options.dataDir, { sessionSql: sessionStatements() });
+  opening.catch(() => {});
+  await import('@mikro-orm/postgresql');
+  const embedded = await opening;
+  try {
+    const orm = await initOrm(options, embedded.ormOptions);
+    return new Database({
+      engine: 'embedded',
+      orm,
+      closeEngine: () => embedded.close(),
+      lost: embedded.lost,
+    });
+  } catch (error) {
+    await embedded.close();
+    throw error;
+  }
+}
+
+async function initOrm({ log }: DatabaseOptions, place: object) {
+  const { MikroORM } = await import('@mikro-orm/postgresql');
+  return MikroORM.init({
+    entities,
+    extensions: [Migrator],
+    migrations: { tableName: 'leasehold_migrations', migrationsList: migrations, snapshot: false, silent: true },
+    ensureDatabase: false,
+    timezone: 'Z',
+    logger: (message: string) => log.debug(message),
+    ...place,
+  });
 }

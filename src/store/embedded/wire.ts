@@ -1,0 +1,87 @@
+/**
+ * The little of PostgreSQL's frontend/backend protocol that sharing one backend needs: where a message ends, which
+ * message it is, and whether the backend is inside a transaction. A message is a type byte, a length of four bytes
+ * that counts itself, and a body; only the very first one of a connection has no type byte.
+ */
+
+const HEADER_BYTES = 5;
+const QUERY = 0x51;
+const SYNC = 0x53;
+const TERMINATE = 0x58;
+const NOTIFICATION = 0x41;
+const READY_FOR_QUERY = 0x5a;
+const READY_BYTES = 6;
+
+export const SYNC_MESSAGE = Uint8Array.of(SYNC, 0, 0, 0, 4);
+
+/** A statement without parameters. */
+export function queryMessage(sql: string): Uint8Array<ArrayBuffer> {
+  const text = new TextEncoder().encode(sql);
+  const message = new Uint8Array(HEADER_BYTES + text.length + 1);
+  message[0] = QUERY;
+  new DataView(message.buffer).setInt32(1, text.length + 5);
+  message.set(text, HEADER_BYTES);
+  return message;
+}
+
+/** The startup message the `pg` driver would send; the answer is the greeting every connection is given. */
+export function startupMessage(parameters: Record<string, string>): Uint8Array<ArrayBuffer> {
+  const pairs = Object.entries(parameters).map(([key, value]) => `${key}\0${value}\0`);
+  const body = new TextEncoder().encode(`${pairs.join('')}\0`);
+  const message = new Uint8Array(8 + body.length);
+  const view = new DataView(message.buffer);
+  view.setInt32(0, message.length);
+  view.setInt32(4, 3 << 16);
+  message.set(body, 8);
+  return message;
+}
+
+/** Calls `visit` with the type and the bounds of every whole message, and returns where the rest begins. */
+export function eachMessage(
+  bytes: Uint8Array<ArrayBuffer>,
+  visit: (type: number, start: number, end: number) => void,
+): number {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  let start = 0;
+  while (start + HEADER_BYTES <= bytes.length) {
+    const end = start + 1 + view.getInt32(start + 1);
+    if (end > bytes.length || end < start + HEADER_BYTES) break;
+    visit(view.getUint8(start), start, end);
+    start = end;
+  }
+  return start;
+}
+
+/** Length of the untyped first message of a connection, or undefined while not even its length has arrived. */
+export function startupLength(bytes: Uint8Array<ArrayBuffer>): number | undefined {
+  if (bytes.length < 4) return undefined;
+  return new DataView(bytes.buffer, bytes.byteOffset, 4).getInt32(0);
+}
+
+/** Whether the backend owes a 'ready for query' for these messages. */
+export function asksForReady(type: number): boolean {
+  return type === QUERY || type === SYNC;
+}
+
+/** A client's goodbye, which comes alone. */
+export function isTerminate(bytes: Uint8Array): boolean {
+  return bytes.length === HEADER_BYTES && bytes[0] === TERMINATE;
+}
+
+export type BackendState = 'idle' | 'in transaction' | 'busy';
+
+/** The state an answer leaves the backend in. It is busy while the answer does not end with 'ready for query'. */
+export function stateAfter(answer: Uint8Array<ArrayBuffer>): BackendState {
+  const at = answer.length - READY_BYTES;
+  if (at < 0 || answer[at] !== READY_FOR_QUERY || answer[at + 4] !== READY_BYTES - 1) return 'busy';
+  return String.fromCharCode(answer[at + 5] ?? 0) === 'I' ? 'idle' : 'in transaction';
+}
+
+/** The notifications in an answer, each a message of its own. */
+export function notificationsIn(answer: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer>[] {
+  const found: Uint8Array<ArrayBuffer>[] = [];
+  eachMessage(answer, (type, start, end) => {
+    if (type === NOTIFICATION) found.push(answer.slice(start, end));
+  });
+  return found;
+}
