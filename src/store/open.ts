@@ -26,7 +26,12 @@ async function openPostgres(url: string, options: DatabaseOptions): Promise<Data
       keepAlive: true,
     },
   });
-  return new Database({ engine: 'postgresql', orm, closeEngine: async () => {}, lost: new Promise(() => {}) });
+  return new Database({
+    engine: 'postgresql',
+    orm,
+    closeEngine: async () => {},
+    lost: new Promise(() => {}),
+  });
 }
 
 async function openEmbeddedDatabase(options: DatabaseOptions): Promise<Database> {
@@ -54,7 +59,12 @@ async function initOrm({ log }: DatabaseOptions, place: object) {
   return MikroORM.init({
     entities,
     extensions: [Migrator],
-    migrations: { tableName: 'leasehold_migrations', migrationsList: migrations, snapshot: false, silent: true },
+    migrations: {
+      tableName: 'leasehold_migrations',
+      migrationsList: migrations,
+      snapshot: false,
+      silent: true,
+    },
     ensureDatabase: false,
     timezone: 'Z',
     logger: (message: string) => log.debug(message),
