@@ -1,0 +1,85 @@
+import { expect } from 'chai';
+import type { Database } from '../../src/store/database.ts';
+import { isCancelled, isRetryable, isUnavailable, type Sql, sqlState } from '../../src/store/sql.ts';
+import { onEveryEngine } from '../support/engines.ts';
+
+const failure = (promise: Promise<unknown>): Promise<unknown> =>
+  promise.then(
+    () => expect.fail('it did not fail'),
+    (error: unknown) => error,
+  );
+
+describe('a database', () => {
+  onEveryEngine((engine) => {
+    let database: Database;
+    let close: () => Promise<void>;
+    before(async () => {
+      ({ database, close } = await engine.open());
+      await database.query('create table marks (n int primary key)', []);
+    });
+    after(() => close());
+
+    it('commits a transaction whole or not at all', async () => {
+      const error = await failure(
+        database.transaction(async (sql) => {
+          await sql.query('insert into marks values (1)', []);
+          throw new Error('changed my mind');
+        }),
+      );
+      expect(error).to.have.property('message', 'changed my mind');
+      expect(await database.query('select n from marks where n = 1', [])).to.deep.equal([]);
+    });
+
+    it('runs a transaction again that lost to another, and gives up in the end', async () => {
+      let attempts = 0;
+      const lose = async (sql: Sql) => {
+        attempts++;
+        await sql.query("do $$ begin raise exception 'lost' using errcode = '40001'; end $$", []);
+      };
+      expect(isRetryable(await failure(database.transaction(lose)))).to.equal(true);
+      expect(attempts).to.be.above(1);
+      attempts = 0;
+      await database.transaction(async () => {
+        attempts++;
+        if (attempts === 1) throw Object.assign(new Error('deadlock'), { code: '40P01' });
+      });
+      expect(attempts).to.equal(2);
+    });
+
+    it('plans without the joins that walk whole tables, on every connection', async () => {
+      const settings = await Promise.all(
+        Array.from({ length: 4 }, () =>
+          database.query<{ setting: string }>(
+            "select current_setting('enable_hashjoin') || current_setting('jit') || current_setting('timezone') as setting",
+            [],
+          ),
+        ),
+      );
+      for (const rows of settings) expect(rows).to.deep.equal([{ setting: 'offoffUTC' }]);
+    });
+
+    it('passes on what is wrong with a statement, and does not take it for an outage', async () => {
+      const error = await failure(database.query('select nonsense', []));
+      expect(sqlState(error)).to.equal('42703');
+      expect(isUnavailable(error)).to.equal(false);
+    });
+
+    if (engine.name === 'postgresql') {
+      it('stops a running statement when its signal fires', async () => {
+        const controller = new AbortController();
+        const sleeping = failure(
+          database.query("select pg_sleep(20), 'find me' as mark", [], controller.signal),
+        );
+        const running = () =>
+          database.query(
+            "select 1 from pg_stat_activity where query like '%find me%' and pid <> pg_backend_pid() and state = 'active'",
+            [],
+          );
+        while ((await running()).length === 0);
+        controller.abort();
+        expect(isCancelled(await sleeping)).to.equal(true);
+        while ((await running()).length > 0);
+      });
+    }
+  });
+});
