@@ -126,7 +126,9 @@ class Changes {
   /** Carries out one call on the locked rows, or says why not. */
   judge(call: ChangeCall): Error | undefined {
     const job = this.#locked.get(call.jobId);
-    if (!job || this.#endings.has(call.jobId)) return undefined;
+    const ending = this.#endings.get(call.jobId);
+    if (!job) return undefined;
+    if (ending) return afterTheEnd(call, ending.state);
     try {
       if (call.kind === 'status') this.#updateStatus(job, call.command, call.peer);
       else this.#cancel(job, call.command, call.peer);
@@ -138,8 +140,7 @@ class Changes {
   }
 
   async write(sql: Sql): Promise<void> {
-    const changes = [...this.#live.values()].filter(({ jobId }) => !this.#endings.has(jobId));
-    await changeLiveJobs(sql, changes);
+    await changeLiveJobs(sql, [...this.#live.values()]);
     await endJobs(sql, [...this.#endings.values()]);
     await writeEvents(sql, this.#events);
   }
@@ -183,16 +184,21 @@ class Changes {
   #change(job: LockedJob, change: Omit<LiveChange, 'jobId'>): void {
     const before = this.#live.get(job.jobId);
     const kept = Object.fromEntries(Object.entries(change).filter(([, value]) => value !== null));
-    this.#live.set(job.jobId, { ...before, ...kept, jobId: job.jobId, state: change.state });
+    const unclaim = (before?.unclaim ?? false) || (change.unclaim ?? false);
+    this.#live.set(job.jobId, { ...before, ...kept, jobId: job.jobId, state: change.state, unclaim });
   }
 }
 
 /** The job as the batch left it; for a job that had ended before, what the contracts say to that. */
 function answerOf(call: ChangeCall, job: Job | undefined, judged: boolean): Job | Error {
   if (!job) return jobNotFound(call.jobId);
-  if (judged) return job;
+  return judged ? job : (afterTheEnd(call, job.state) ?? job);
+}
+
+/** A job that has ended is what it is: asking for just that is harmless, asking for anything else is refused. */
+function afterTheEnd(call: ChangeCall, state: State): Error | undefined {
   const wanted: State = call.kind === 'cancel' ? 'CANCELED' : call.command.state;
-  return contractWord(job.state) === wanted ? job : illegal(job.state, wanted);
+  return contractWord(state) === wanted ? undefined : illegal(state, wanted);
 }
 
 const reasonOf = ({ reason }: OperatorRequest) => ({ reason: reason ?? null });

@@ -22,6 +22,9 @@ export interface ClaimSlot {
  * The heads of the suitable lanes are read in order and merged; of these the first are locked, and rows that another
  * server holds are passed over. `$8` heads are read of each lane, more than there are slots, so that there are
  * others where some are taken.
+ *
+ * Rows are locked by key, and only then is it seen whether they are queued still: asked for both at once, the planner
+ * may take the index of queued rows for the shorter way to a key, and walk all of it for each.
  */
 const claim = `
 with lane as materialized (
@@ -40,16 +43,16 @@ with lane as materialized (
   order by priority, seq
   limit $8::int
 ), locked as materialized (
-  select live.job_id, live.priority, live.seq
+  select live.job_id, live.priority, live.seq, live.state, live.check_at
   from head join live_jobs live on live.job_id = head.job_id
-  where live.state = ${stateNumber('QUEUED')} and live.check_at is null
   order by head.priority, head.seq
   limit cardinality($6::text[])
   for update of live skip locked
 ), slot as (
   select job_id, worker_id, request_id, slot, clock_timestamp() as now
-  from unnest((select array_agg(job_id order by priority, seq) from locked), $6::text[], $7::text[])
-    with ordinality as slot (job_id, worker_id, request_id, slot)
+  from unnest(
+    (select array_agg(job_id order by priority, seq) from locked where state = ${stateNumber('QUEUED')} and check_at is null),
+    $6::text[], $7::text[]) with ordinality as slot (job_id, worker_id, request_id, slot)
   where job_id is not null
 ), claimed as (
   update live_jobs live

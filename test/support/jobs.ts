@@ -1,0 +1,48 @@
+import type { SubmitJob } from '../../src/domain/commands.ts';
+import type { Job } from '../../src/domain/job.ts';
+import type { EngineSettings } from '../../src/engine/context.ts';
+import { Engine } from '../../src/engine/engine.ts';
+import { draft } from '../../src/engine/submit.ts';
+import { createLog } from '../../src/log.ts';
+import { type Channel, silentChannel } from '../../src/store/channel.ts';
+import type { Database } from '../../src/store/database.ts';
+
+export const engineSettings: EngineSettings = {
+  claimTtlS: 60,
+  maxClaims: 3,
+  maxAttempts: 1,
+  streamMaxAttempts: 3,
+};
+
+export const silentLog = createLog({ level: 'silent', human: false });
+
+/** Whoever calls in a test, without a deadline. */
+export const caller = { peer: 'the test' };
+
+/** An engine on a database, not started: its services run when the test says so. */
+export function engineOn(
+  database: Database,
+  settings = engineSettings,
+  channel: Channel = silentChannel,
+): Engine {
+  return new Engine({ database, channel, settings, log: silentLog });
+}
+
+/** Submits jobs one after the other, so that their order is known. */
+export async function submitted(engine: Engine, ...commands: Partial<SubmitJob>[]): Promise<Job[]> {
+  const jobs: Job[] = [];
+  for (const command of commands) {
+    const one = draft({ addon_id: 'a', job_type: 't', cost_units: 1, ...command }, false, engine.settings);
+    jobs.push((await engine.submitter.submit(one, caller)).job);
+  }
+  return jobs;
+}
+
+/** Makes every claim and every waiting time a given time older, as if that time had passed. */
+export async function letTimePass(database: Database, ms: number): Promise<void> {
+  await database.query(
+    `update live_jobs set check_at = check_at - $1::float8 * interval '1 ms',
+      claim_expires_at = claim_expires_at - $1::float8 * interval '1 ms'`,
+    [ms],
+  );
+}
