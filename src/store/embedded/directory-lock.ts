@@ -1,6 +1,6 @@
-import { mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { hostname } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
 import { pid } from 'node:process';
 import type { DatabaseSync } from 'node:sqlite';
 
@@ -68,7 +68,7 @@ export class DirectoryUnusableError extends Error {
 export function acquireDirectoryLock(dir: string): DirectoryLock {
   let database: DatabaseSync | undefined;
   try {
-    mkdirSync(dir, { recursive: true, mode: 0o700 });
+    makeDirectory(resolve(dir));
     database = new (sqlite().DatabaseSync)(join(dir, 'lock.db'), { timeout: 0 });
     database.exec('begin exclusive');
     writeHolder(dir);
@@ -79,6 +79,23 @@ export function acquireDirectoryLock(dir: string): DirectoryLock {
       : new DirectoryUnusableError(dir, error);
   }
   return { release: releaseOnce(database, dir) };
+}
+
+/**
+ * Makes a directory and those above it that are missing. Node's own recursive form never returns where a file system
+ * has no room for directories and says that they do not exist, as /proc does.
+ */
+function makeDirectory(dir: string): void {
+  try {
+    mkdirSync(dir, { mode: 0o700 });
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'EEXIST') return;
+    const parent = dirname(dir);
+    if (code !== 'ENOENT' || existsSync(parent)) throw error;
+    makeDirectory(parent);
+    mkdirSync(dir, { mode: 0o700 });
+  }
 }
 
 function releaseOnce(database: DatabaseSync, dir: string): () => void {

@@ -134,6 +134,10 @@ describe('the lock on a data directory', () => {
       .and.include('LEASEHOLD_DATA_DIR');
   });
 
+  it('gives up at once where a file system takes no directories', () => {
+    expect(refusal(join('/proc', 'nowhere', 'data'))).to.be.instanceOf(DirectoryUnusableError);
+  });
+
   it('prints no warning about SQLite', async () => {
     const { child } = await otherProcess();
     child.process.stdin.end();
