@@ -38,6 +38,14 @@ interface Waiting<In, Out> {
   reject(error: unknown): void;
   /** Its caller has gone; it is skipped when its turn comes. */
   gone: boolean;
+  /** The batch it is in flight with. */
+  flight: Flight | undefined;
+}
+
+/** A batch under way, and how many of its callers still wait for it. */
+interface Flight {
+  present: number;
+  controller: AbortController | undefined;
 }
 
 export class Batcher<In, Out> {
@@ -67,13 +75,18 @@ export class Batcher<In, Out> {
       return Promise.reject(new DomainError('overloaded', 'too many calls are waiting; try again later'));
     }
     return new Promise<Out>((resolve, reject) => {
-      const waiting: Waiting<In, Out> = { call, signal, onAbort: undefined, resolve, reject, gone: false };
+      const waiting: Waiting<In, Out> = {
+        call,
+        signal,
+        onAbort: undefined,
+        resolve,
+        reject,
+        gone: false,
+        flight: undefined,
+      };
       if (signal) {
-        waiting.onAbort = () => {
-          waiting.gone = true;
-          reject(abandoned(signal));
-        };
-        signal.addEventListener('abort', waiting.onAbort, { once: true });
+        waiting.onAbort = () => leave(waiting, signal);
+        signal.addEventListener('abort', waiting.onAbort);
       }
       this.#waiting.push(waiting);
       this.#depart();
@@ -112,11 +125,11 @@ export class Batcher<In, Out> {
   }
 
   async #fly(batch: readonly Waiting<In, Out>[]): Promise<void> {
-    const shared = sharedSignal(batch);
+    const flight = board(batch);
     try {
       const answers = await this.#options.flush(
         batch.map(({ call }) => call),
-        shared.signal,
+        flight.controller?.signal,
       );
       for (let i = 0; i < batch.length; i++) {
         const answer = answers[i] as Out | Error;
@@ -126,7 +139,6 @@ export class Batcher<In, Out> {
     } catch (error) {
       for (const { reject } of batch) reject(error);
     } finally {
-      shared.release();
       for (const { signal, onAbort } of batch) if (onAbort) signal?.removeEventListener('abort', onAbort);
       this.#inFlight--;
       this.#depart();
@@ -135,33 +147,25 @@ export class Batcher<In, Out> {
   }
 }
 
+/** A caller has gone: its call is skipped if it still waits, and its batch is stopped if it was the last. */
+function leave<In, Out>(waiting: Waiting<In, Out>, signal: AbortSignal): void {
+  waiting.gone = true;
+  waiting.reject(abandoned(signal));
+  const { flight } = waiting;
+  if (flight && --flight.present === 0) flight.controller?.abort(signal.reason);
+}
+
+/** Lets a batch take off. It has no signal where a call has none, because that one waits for ever. */
+function board<In, Out>(batch: readonly Waiting<In, Out>[]): Flight {
+  const stoppable = batch.every(({ signal }) => signal !== undefined);
+  const flight: Flight = { present: batch.length, controller: stoppable ? new AbortController() : undefined };
+  for (const waiting of batch) waiting.flight = flight;
+  return flight;
+}
+
 /** Why a call was abandoned, from the reason its signal gave. */
 export function abandoned(signal: AbortSignal): DomainError {
   const reason: unknown = signal.reason;
   if (reason instanceof DomainError) return reason;
   return new DomainError('canceled', 'the caller has gone', { cause: reason });
-}
-
-/** A signal that fires once those of all calls have; none where a call has no signal and so waits for ever. */
-function sharedSignal(batch: readonly { signal: AbortSignal | undefined }[]): {
-  signal: AbortSignal | undefined;
-  release(): void;
-} {
-  const signals: AbortSignal[] = [];
-  for (const { signal } of batch) {
-    if (!signal) return { signal: undefined, release: () => {} };
-    signals.push(signal);
-  }
-  const controller = new AbortController();
-  let present = signals.length;
-  const leave = () => {
-    if (--present === 0) controller.abort(signals[0]?.reason);
-  };
-  for (const signal of signals) signal.addEventListener('abort', leave, { once: true });
-  return {
-    signal: controller.signal,
-    release: () => {
-      for (const signal of signals) signal.removeEventListener('abort', leave);
-    },
-  };
 }

@@ -49,6 +49,11 @@ export interface GrpcServer {
 
 type GrpcStatus = (typeof grpcStatus)[keyof typeof grpcStatus];
 type Unreadable = { unreadable: DomainError };
+interface GrpcCaller extends Caller {
+  signal: AbortSignal;
+  answered: boolean;
+}
+
 type AnyMethod = (request: unknown, caller: Caller) => unknown;
 
 export function createGrpcServer({ bindings, health, log }: GrpcOptions): GrpcServer {
@@ -142,8 +147,11 @@ function unaryHandler(method: string, work: AnyMethod, log: Log): handleUnaryCal
   return async (call, callback) => {
     const caller = callerOf(call);
     try {
-      callback(null, await work(readable(call.request), caller));
+      const response = await work(readable(call.request), caller);
+      caller.answered = true;
+      callback(null, response);
     } catch (error) {
+      caller.answered = true;
       callback(statusOf(toConnectError(error, { log, method, signal: caller.signal })));
     }
   };
@@ -158,11 +166,13 @@ function streamingHandler(
     const caller = callerOf(call);
     try {
       for await (const message of work(readable(call.request), caller) as AsyncIterable<unknown>) {
-        if (caller.signal?.aborted) return;
+        if (caller.signal.aborted) return;
         if (!call.write(message)) await drained(call, caller.signal);
       }
+      caller.answered = true;
       call.end();
     } catch (error) {
+      caller.answered = true;
       call.emit('error', statusOf(toConnectError(error, { log, method, signal: caller.signal })));
     }
   };
@@ -186,19 +196,25 @@ function readable(request: unknown): unknown {
   return request;
 }
 
-/** A call is cancelled by its client, by its connection, or by grpc-js when the deadline has passed. */
-function callerOf(call: ServerUnaryCall<unknown, unknown> | ServerWritableStream<unknown, unknown>): Caller {
+/**
+ * A call is cancelled by its client, by its connection, or by grpc-js when the deadline has passed. grpc-js says so of
+ * every call in the end, answered or not; by then nobody listens to the signal any more.
+ */
+function callerOf(
+  call: ServerUnaryCall<unknown, unknown> | ServerWritableStream<unknown, unknown>,
+): GrpcCaller {
   const controller = new AbortController();
+  const caller: GrpcCaller = { peer: call.getPeer(), signal: controller.signal, answered: false };
   call.on('cancelled', () => {
-    const deadline = call.getDeadline();
-    const late = Number(deadline) <= Date.now();
+    if (caller.answered) return;
+    const late = Number(call.getDeadline()) <= Date.now();
     controller.abort(
       late
         ? new DomainError('deadline_exceeded', 'the deadline has passed')
         : new DomainError('canceled', 'the caller has gone'),
     );
   });
-  return { peer: call.getPeer(), signal: controller.signal };
+  return caller;
 }
 
 function statusOf(error: ConnectError): StatusObject {

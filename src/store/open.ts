@@ -3,6 +3,7 @@ import { Database, type DatabaseOptions } from './database.ts';
 import { openEmbedded } from './embedded/client.ts';
 import { entities } from './entities.ts';
 import { migrations } from './migrations/index.ts';
+import { PreparingClient } from './prepared.ts';
 import { sessionOptions, sessionStatements } from './session.ts';
 
 /**
@@ -20,6 +21,7 @@ async function openPostgres(url: string, options: DatabaseOptions): Promise<Data
     clientUrl: url,
     pool: { min: 0, max: options.poolMax },
     driverOptions: {
+      Client: PreparingClient,
       options: sessionOptions(),
       application_name: 'leasehold',
       connectionTimeoutMillis: 5_000,
@@ -41,7 +43,11 @@ async function openEmbeddedDatabase(options: DatabaseOptions): Promise<Database>
   await import('@mikro-orm/postgresql');
   const embedded = await opening;
   try {
-    const orm = await initOrm(options, embedded.ormOptions);
+    const { driverOptions, ...place } = embedded.ormOptions;
+    const orm = await initOrm(options, {
+      ...place,
+      driverOptions: { ...driverOptions, Client: PreparingClient },
+    });
     return new Database({
       engine: 'embedded',
       orm,

@@ -3,26 +3,21 @@
  * every element; a batch of jobs has thousands, and nearly none needs escaping.
  */
 export function textArray(values: readonly (string | null)[]): string {
-  let literal = '{';
-  for (let i = 0; i < values.length; i++) {
-    const value = values[i] as string | null;
-    if (i > 0) literal += ',';
-    literal +=
-      value === null ? 'NULL' : `"${needsEscape.test(value) ? value.replace(escapable, '\\$&') : value}"`;
-  }
-  return `${literal}}`;
+  if (values.length === 0) return '{}';
+  if (values.every((value) => value === null)) return `{NULL${',NULL'.repeat(values.length - 1)}}`;
+  // One look at all of them together; only where something needs escaping is each looked at by itself.
+  if (!values.includes(null) && !special.test(values.join(''))) return `{"${values.join('","')}"}`;
+  return `{${values.map((value) => (value === null ? 'NULL' : quoted(value))).join(',')}}`;
 }
 
-const needsEscape = /["\\]/;
-const escapable = /["\\]/g;
+const special = /["\\]/;
 
-export function numberArray(values: readonly (number | null)[]): string {
-  let literal = '{';
-  for (let i = 0; i < values.length; i++) {
-    if (i > 0) literal += ',';
-    literal += values[i] ?? 'NULL';
-  }
-  return `${literal}}`;
-}
+const quoted = (value: string): string => `"${value.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`;
+
+export const numberArray = (values: readonly (number | null)[]): string =>
+  `{${values.map((value) => value ?? 'NULL').join(',')}}`;
 
 export const booleanArray = (values: readonly boolean[]): string => `{${values.join(',')}}`;
+
+/** JSON texts as one JSON array, which needs no escaping at all. */
+export const jsonArray = (texts: readonly string[]): string => `[${texts.join(',')}]`;

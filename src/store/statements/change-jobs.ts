@@ -1,5 +1,6 @@
 import type { JsonObject } from '../../domain/job.ts';
 import { type EventType, eventNumber, type State, stateNamed, stateNumber } from '../../domain/machine.ts';
+import { hot } from '../prepared.ts';
 import { type Sql, timeMs } from '../sql.ts';
 import { textArray } from './arrays.ts';
 
@@ -37,11 +38,11 @@ const lockedColumns = `job_id, state, attempts, attempts_limit, claims_lost, cla
 
 // The lock is waited for inside `locked`; only then is the clock read. Rows are locked in the order of their ids, as
 // everywhere, so that two transactions that want the same rows never wait for each other in a circle.
-const lock = `
+const lock = hot(`
 with locked as materialized (
   select * from live_jobs where job_id = any ($1::uuid[]) order by job_id for update
 )
-select ${lockedColumns} from locked`;
+select ${lockedColumns} from locked`);
 
 /** Locks the live rows of these jobs. A job that has ended has none. */
 export async function lockLiveJobs(
@@ -53,11 +54,11 @@ export async function lockLiveJobs(
   return new Map(rows.map((row) => [row.job_id, toLocked(row)]));
 }
 
-const lockDue = `
+const lockDue = hot(`
 with locked as materialized (
   select * from live_jobs where check_at <= clock_timestamp() order by check_at limit $1 for update skip locked
 )
-select ${lockedColumns} from locked where check_at <= clock_timestamp()`;
+select ${lockedColumns} from locked where check_at <= clock_timestamp()`);
 
 /** Locks up to `limit` live rows that are due to be looked at, passing over those that somebody else has. */
 export async function lockDueJobs(sql: Sql, limit: number): Promise<LockedJob[]> {
@@ -65,13 +66,13 @@ export async function lockDueJobs(sql: Sql, limit: number): Promise<LockedJob[]>
   return rows.map(toLocked);
 }
 
+const nextDue = hot(`
+select extract(epoch from min(check_at) - clock_timestamp())::float8 * 1000 as wait
+from live_jobs where check_at is not null`);
+
 /** How long until the next live row is due: negative where one is overdue, null where none is waiting. */
 export async function nextDueInMs(sql: Sql): Promise<number | null> {
-  const [row] = await sql.query<{ wait: number | null }>(
-    `select extract(epoch from min(check_at) - clock_timestamp())::float8 * 1000 as wait
-    from live_jobs where check_at is not null`,
-    [],
-  );
+  const [row] = await sql.query<{ wait: number | null }>(nextDue, []);
   return row?.wait ?? null;
 }
 
@@ -103,7 +104,7 @@ export interface LiveChange {
   note?: string | null;
 }
 
-const change = `
+const change = hot(`
 update live_jobs live set
   state = change.state,
   claimed_by = case when change.unclaim then null else live.claimed_by end,
@@ -117,7 +118,7 @@ update live_jobs live set
   updated_at = clock_timestamp()
 from jsonb_to_recordset($1::jsonb) as change (job_id uuid, state smallint, unclaim boolean, claims_lost smallint,
   cancel_requested boolean, progress float8, note text)
-where live.job_id = change.job_id`;
+where live.job_id = change.job_id`);
 
 export async function changeLiveJobs(sql: Sql, changes: readonly LiveChange[]): Promise<void> {
   if (changes.length === 0) return;
@@ -140,7 +141,7 @@ export interface Ending {
   error: string | null;
 }
 
-const end = `
+const end = hot(`
 with ending as materialized (
   select * from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, error text)
 ), gone as (
@@ -151,7 +152,7 @@ insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_
   finished_at, error_text)
 select job_id, final_state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
   clock_timestamp(), error
-from gone`;
+from gone`);
 
 /** Ends locked jobs: their live rows go, their outcomes stay. */
 export async function endJobs(sql: Sql, endings: readonly Ending[]): Promise<void> {
@@ -203,11 +204,11 @@ export interface NewEvent {
   data?: JsonObject;
 }
 
-const tell = `
+const tell = hot(`
 insert into job_events (at, job_id, type, from_state, to_state, actor, data)
 select clock_timestamp(), job_id, type, from_state, to_state, actor, data
 from jsonb_to_recordset($1::jsonb) as event (job_id uuid, type smallint, from_state smallint, to_state smallint,
-  actor text, data jsonb)`;
+  actor text, data jsonb)`);
 
 /** Writes the history, in the order given. */
 export async function writeEvents(sql: Sql, events: readonly NewEvent[]): Promise<void> {

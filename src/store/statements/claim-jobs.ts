@@ -1,4 +1,5 @@
 import { claimedStates, eventNumber, stateNumber } from '../../domain/machine.ts';
+import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
 import { numberArray, textArray } from './arrays.ts';
 import { type JobRecord, jobColumns, liveColumns } from './job-record.ts';
@@ -26,7 +27,7 @@ export interface ClaimSlot {
  * Rows are locked by key, and only then is it seen whether they are queued still: asked for both at once, the planner
  * may take the index of queued rows for the shorter way to a key, and walk all of it for each.
  */
-const claim = `
+const claim = hot(`
 with lane as materialized (
   select lane_id from lanes
   where stream = '' and ($1::text is null or addon_id = $1) and ($2::text[] is null or job_type = any ($2))
@@ -70,7 +71,7 @@ with lane as materialized (
 )
 select heads.count as heads, claimed.slot::int, ${jobColumns('job')}, ${liveColumns('claimed')}
 from (select count(*)::int from head) heads
-left join (claimed join jobs job on job.job_id = claimed.job_id) on true`;
+left join (claimed join jobs job on job.job_id = claimed.job_id) on true`);
 
 /** How many more heads are read than are wanted: rows that other servers are about to claim. */
 const spareHeads = 32;

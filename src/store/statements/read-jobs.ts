@@ -1,5 +1,6 @@
 import type { Job, JobWithResult } from '../../domain/job.ts';
 import { isTerminal, type State, stateNumber } from '../../domain/machine.ts';
+import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
 import { numberArray, textArray } from './arrays.ts';
 import {
@@ -20,14 +21,14 @@ const noOutcome = `null::timestamptz as started_at, null as error_text, null::js
   null::jsonb as result, null::jsonb as metrics`;
 
 /** Both halves in one statement: a job that ends in between would otherwise be in neither. */
-const read = `
+const read = hot(`
 select ${jobColumns('job')}, ${liveColumns('live')}, ${noOutcome}
 from live_jobs live join jobs job on job.job_id = live.job_id
 where live.job_id = any ($1::uuid[])
 union all
 select ${jobColumns('job')}, ${outcomeColumns}
 from job_outcomes outcome join jobs job on job.job_id = outcome.job_id
-where outcome.job_id = any ($1::uuid[])`;
+where outcome.job_id = any ($1::uuid[])`);
 
 /** The jobs with these ids that exist, in no order. */
 export async function readJobs(

@@ -1,5 +1,6 @@
 import { priorities } from '../../domain/job.ts';
 import { eventNumber, stateNumber } from '../../domain/machine.ts';
+import { hot } from '../prepared.ts';
 import { type Sql, timeMs } from '../sql.ts';
 import { booleanArray, numberArray, textArray } from './arrays.ts';
 
@@ -31,7 +32,8 @@ export interface SubmittedJobs {
 
 // One statement writes a whole batch: the jobs, their places in line and their first events. Everything after the
 // first insert feeds on its `returning`; joining the parameters again would compare every job with every other.
-const submit = (onConflict: string, answer: string) => `
+const submit = (onConflict: string, answer: string) =>
+  hot(`
 with clock as materialized (
   select clock_timestamp() as now
 ), job as (
@@ -58,7 +60,7 @@ with clock as materialized (
     ($17::jsonb[])[priority + 1]
   from job
 )
-${answer}`;
+${answer}`);
 
 const submitPlain = submit('', 'select now, null as job_id from clock');
 const submitKeyed = submit(
