@@ -58,6 +58,6 @@ export const jobNotFound = (jobId: string): DomainError =>
 
 /** A value of the caller's as JSON, short and harmless enough to be said back to them. */
 export function printable(value: unknown): string {
-  const text = String(JSON.stringify(value));
+  const text = typeof value === 'number' ? String(value) : String(JSON.stringify(value));
   return text.length > 80 ? `${text.slice(0, 80)}…` : text;
 }

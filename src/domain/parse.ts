@@ -81,10 +81,16 @@ function valueAt(value: unknown, pointer: string): unknown {
   return found;
 }
 
+/** The years that every face, driver and database writes in the same way. */
+const earliestMs = Date.parse('0001-01-01T00:00:00Z');
+const latestMs = Date.parse('9999-12-31T23:59:59.999Z');
+
 /** Milliseconds since 1970 of an ISO-8601 time that the schema has passed, or an error that names the field. */
 export function instantMs(text: string, field: string): number {
   const ms = Date.parse(text);
-  if (!Number.isFinite(ms))
-    throw invalid(field, `must be a time such as 2025-12-28T20:15:00Z, not ${printable(text)}`);
-  return ms;
+  if (ms >= earliestMs && ms <= latestMs) return ms;
+  throw invalid(
+    field,
+    `must be a time in the years 1 to 9999, such as 2025-12-28T20:15:00Z, not ${printable(text)}`,
+  );
 }

@@ -16,7 +16,8 @@ export async function readBody(request: IncomingMessage, bytesMax: number): Prom
   return body as JsonObject;
 }
 
-function readBytes(request: IncomingMessage, bytesMax: number): Promise<Buffer> {
+/** Reads the whole body, or refuses it as soon as it is too large. */
+export function readBytes(request: IncomingMessage, bytesMax: number): Promise<Buffer> {
   const tooLarge = () =>
     new DomainError('payload_too_large', `body: must not be larger than ${bytesMax} bytes`, {
       field: 'body',

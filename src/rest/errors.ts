@@ -1,6 +1,7 @@
 import type { DomainError, ErrorCode } from '../domain/errors.ts';
 import { asDomainError } from '../engine/failures.ts';
 import type { Log } from '../log.ts';
+import { MethodNotAllowed } from './method-not-allowed.ts';
 
 /** The one map from the domain's words to HTTP. */
 const statuses: Record<ErrorCode, number> = {
@@ -49,5 +50,7 @@ export const errorBody = ({ detail, code, field, jobId }: DomainError) => ({
   ...(jobId === undefined ? {} : { job_id: jobId }),
 });
 
-const headersOf = ({ code }: DomainError): Record<string, string> =>
-  code === 'overloaded' || code === 'unavailable' ? { 'retry-after': '1' } : {};
+function headersOf(error: DomainError): Record<string, string> {
+  if (error instanceof MethodNotAllowed) return { allow: error.allowed };
+  return error.code === 'overloaded' || error.code === 'unavailable' ? { 'retry-after': '1' } : {};
+}

@@ -34,8 +34,7 @@ export class HttpServer {
     this.#server.on('request', (request, response) => this.#handle(request, response));
     this.#server.on('clientError', (error, socket) => {
       log.debug('a request could not be read', { error });
-      if (socket.writable)
-        socket.end('HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n');
+      if (socket.writable) socket.end(unreadableRequest(error));
     });
   }
 
@@ -114,9 +113,21 @@ function send(
     .end(request.method === 'HEAD' ? undefined : text);
 }
 
+/** The path of a request line, which may also be a whole address. */
 function pathOf({ url = '/' }: IncomingMessage): string {
-  const mark = url.indexOf('?');
-  return mark < 0 ? url : url.slice(0, mark);
+  const start = url.startsWith('/') ? 0 : Math.max(url.indexOf('/', url.indexOf('://') + 3), 0);
+  const mark = url.indexOf('?', start);
+  return mark < 0 ? url.slice(start) : url.slice(start, mark);
 }
 
 const peerOf = ({ socket }: IncomingMessage): string => socket.remoteAddress ?? 'unknown';
+
+/** The answer to what Node's own parser refuses, which is before there is a request to answer. */
+function unreadableRequest(error: Error & { code?: string }): string {
+  const status =
+    error.code === 'HPE_HEADER_OVERFLOW' ? '431 Request Header Fields Too Large' : '400 Bad Request';
+  const detail = `request: is not HTTP that can be read (${error.code ?? error.message})`;
+  const body = JSON.stringify({ detail, code: 'invalid_request', field: 'request' });
+  const headers = `content-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}`;
+  return `HTTP/1.1 ${status}\r\n${headers}\r\nconnection: close\r\n\r\n${body}`;
+}

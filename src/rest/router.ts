@@ -5,6 +5,7 @@ import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
 import { readBody } from './body.ts';
 import type { RestResponse } from './errors.ts';
+import { MethodNotAllowed } from './method-not-allowed.ts';
 
 export interface RestRequest {
   /** The values of the path's `{names}`. */
@@ -56,7 +57,7 @@ export class Router {
     const route = routes.get(method) ?? (method === 'HEAD' ? routes.get('GET') : undefined);
     if (route) return { route, path: values };
     const allowed = [...routes.keys()].join(', ');
-    throw new DomainError('method_not_allowed', `${method} is not for ${path}; it takes ${allowed}`);
+    throw new MethodNotAllowed(`${method} is not for ${path}; it takes ${allowed}`, allowed);
   }
 
   #add(route: Route): void {

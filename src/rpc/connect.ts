@@ -1,11 +1,6 @@
-/**
- * The Connect and gRPC-Web face: the same implementations as `grpc.ts`, bound to a Connect router.
- *
- * A unary call in JSON is read here before Connect reads it. Left alone, Connect takes an enum word that does not exist
- * for one that was left out, and refuses what it cannot read without the details that our errors carry.
- */
+/** The Connect and gRPC-Web face: the same implementations as `grpc.ts`, bound to a Connect router. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { type DescMethod, fromJson, type JsonValue } from '@bufbuild/protobuf';
+import type { JsonValue } from '@bufbuild/protobuf';
 import {
   Code,
   ConnectError,
@@ -17,7 +12,6 @@ import {
   type ServiceImpl,
 } from '@connectrpc/connect';
 import type { UniversalHandler } from '@connectrpc/connect/protocol';
-import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
 import {
   compressionBrotli,
   compressionGzip,
@@ -28,9 +22,8 @@ import { DomainError } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
 import type { Log } from '../log.ts';
-import { readBody } from '../rest/body.ts';
-import { checkEnumWords } from './enum-words.ts';
-import { toConnectError, unreadable } from './errors.ts';
+import { readChecked, refuse, wireOf } from './connect-requests.ts';
+import { toConnectError } from './errors.ts';
 import type { Binding } from './implementation.ts';
 
 type AnyMethod = (request: unknown, caller: Caller) => unknown;
@@ -45,6 +38,7 @@ export function createConnectFace(bindings: readonly Binding[], log: Log): Conne
     acceptCompression: [compressionGzip, compressionBrotli],
     readMaxBytes: limits.frameBytes,
     maxTimeoutMs: 10 * 60 * 1000,
+    jsonOptions: { ignoreUnknownFields: true },
   });
   for (const binding of bindings) addService(router, binding, log);
   const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
@@ -65,46 +59,29 @@ async function handle(
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
-  let body: JsonValue | undefined;
-  if (isUnaryJson(handler.method, request)) {
-    try {
-      body = await readMessage(handler.method, request);
-    } catch (error) {
-      if (!(error instanceof DomainError)) throw error;
-      refuse(response, toConnectError(error));
-      return;
-    }
+  const wire = wireOf(request);
+  let body: Buffer | undefined;
+  try {
+    if (wire) body = await readChecked(handler.method.input, wire, request);
+  } catch (error) {
+    if (!wire || !(error instanceof DomainError)) throw error;
+    refuse(response, wire, request.headers['content-type'] ?? '', error);
+    return;
   }
   const values = createContextValues().set(peerKey, request.socket.remoteAddress ?? 'unknown');
-  const answer = await handler(universalRequestFromNodeRequest(request, response, body, values));
+  const universal = universalRequestFromNodeRequest(
+    request,
+    response,
+    undefined as unknown as JsonValue,
+    values,
+  );
+  const answer = await handler(body ? { ...universal, body: once(body) } : universal);
   await universalResponseToNodeResponse(answer, response);
 }
 
-const isUnaryJson = (method: DescMethod, { headers, method: verb }: IncomingMessage): boolean =>
-  method.methodKind === 'unary' &&
-  verb === 'POST' &&
-  (headers['content-type'] ?? '').toLowerCase().startsWith('application/json') &&
-  (headers['content-encoding'] ?? 'identity') === 'identity';
-
-async function readMessage({ input }: DescMethod, request: IncomingMessage): Promise<JsonValue> {
-  const body = (await readBody(request, limits.frameBytes)) as JsonValue;
-  checkEnumWords(input, body, '');
-  try {
-    fromJson(input, body, { ignoreUnknownFields: true });
-  } catch (error) {
-    throw unreadable(error);
-  }
-  return body;
-}
-
-function refuse(response: ServerResponse, error: ConnectError): void {
-  const text = JSON.stringify(errorToJson(error, undefined));
-  const headers = {
-    'content-type': 'application/json',
-    'content-length': Buffer.byteLength(text),
-    connection: 'close',
-  };
-  response.writeHead(codeToHttpStatus(error.code), headers).end(text);
+/** Bytes that were read already, as the stream that Connect reads. */
+async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes;
 }
 
 function addService(router: ConnectRouter, { service, implementation }: Binding, log: Log): void {

@@ -1,6 +1,8 @@
-import { create } from '@bufbuild/protobuf';
+import { create, toBinary } from '@bufbuild/protobuf';
+import { anyPack } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { ErrorInfoSchema } from '../../gen/google/rpc/error_details_pb.js';
+import { StatusSchema } from '../../gen/google/rpc/status_pb.js';
 import { DomainError, type ErrorCode } from '../domain/errors.ts';
 import { asDomainError } from '../engine/failures.ts';
 import type { Log } from '../log.ts';
@@ -59,6 +61,15 @@ const detailOf = ({ code, field, jobId }: DomainError) => ({
     },
   }),
 });
+
+/** The error as the `google.rpc.Status` that gRPC and gRPC-Web put into `grpc-status-details-bin`. */
+export function statusBytes(error: ConnectError): Buffer {
+  const details = error.details.flatMap((detail) =>
+    'desc' in detail ? [anyPack(detail.desc, create(detail.desc, detail.value))] : [],
+  );
+  const status = create(StatusSchema, { code: error.code, message: error.rawMessage, details });
+  return Buffer.from(toBinary(StatusSchema, status));
+}
 
 /** What to say of a message that could not be read at all. */
 export function unreadable(error: unknown): DomainError {

@@ -5,7 +5,7 @@
  * caller's mistake, not ours. Statuses carry their details in the trailer that all gRPC clients read them from.
  */
 import { create, type DescFile, type DescMethod, fromBinary, toBinary } from '@bufbuild/protobuf';
-import { AnySchema, anyPack, FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
 import type { ConnectError } from '@connectrpc/connect';
 import {
   type status as grpcStatus,
@@ -24,7 +24,7 @@ import {
 import { ReflectionService } from '@grpc/reflection';
 import { HealthImplementation } from 'grpc-health-check';
 import { file_google_rpc_error_details } from '../../gen/google/rpc/error_details_pb.js';
-import { file_google_rpc_status, StatusSchema } from '../../gen/google/rpc/status_pb.js';
+import { file_google_rpc_status } from '../../gen/google/rpc/status_pb.js';
 import { file_grpc_health_v1_health } from '../../gen/grpc/health/v1/health_pb.js';
 import type { Address } from '../config.ts';
 import { DomainError } from '../domain/errors.ts';
@@ -32,7 +32,7 @@ import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
 import type { Health } from '../engine/health.ts';
 import type { Log } from '../log.ts';
-import { toConnectError, unreadable } from './errors.ts';
+import { statusBytes, toConnectError, unreadable } from './errors.ts';
 import type { Binding } from './implementation.ts';
 
 export interface GrpcOptions {
@@ -219,15 +219,7 @@ function callerOf(
 
 function statusOf(error: ConnectError): StatusObject {
   const metadata = new Metadata();
-  const details = error.details.flatMap((detail) =>
-    'desc' in detail ? [anyPack(detail.desc, create(detail.desc, detail.value))] : [],
-  );
-  const status = create(StatusSchema, {
-    code: error.code,
-    message: error.rawMessage,
-    details: details.map((detail) => create(AnySchema, detail)),
-  });
-  metadata.set('grpc-status-details-bin', Buffer.from(toBinary(StatusSchema, status)));
+  metadata.set('grpc-status-details-bin', statusBytes(error));
   // Connect's codes are gRPC's, number by number.
   return { code: error.code as number as GrpcStatus, details: error.rawMessage, metadata };
 }

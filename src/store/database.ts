@@ -1,6 +1,7 @@
 import type { EntityManager, MikroORM } from '@mikro-orm/postgresql';
 import { CompiledQuery, type Kysely } from 'kysely';
 import type { Log } from '../log.ts';
+import { stoppable } from './prepared.ts';
 import { isRetryable, type Sql } from './sql.ts';
 
 export interface DatabaseOptions {
@@ -43,9 +44,9 @@ export class Database implements Sql {
     this.#closeEngine = closeEngine;
   }
 
-  /** A fresh entity manager for reading lists and details. */
-  em(signal?: AbortSignal): EntityManager {
-    return this.#orm.em.fork({ ...cancellable(signal), disableTransactions: true });
+  /** Reads lists and details with a fresh entity manager. */
+  read<T>(work: (em: EntityManager) => Promise<T>, signal?: AbortSignal): Promise<T> {
+    return stoppable(signal, () => work(this.#orm.em.fork({ disableTransactions: true })));
   }
 
   query<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]> {
@@ -86,12 +87,11 @@ async function run<Row>(
   params: readonly unknown[],
   signal?: AbortSignal,
 ): Promise<Row[]> {
-  const result = await kysely.executeQuery<Row>(CompiledQuery.raw(text, [...params]), cancellable(signal));
+  const result = await stoppable(signal, () =>
+    kysely.executeQuery<Row>(CompiledQuery.raw(text, [...params])),
+  );
   return result.rows;
 }
-
-const cancellable = (signal: AbortSignal | undefined) =>
-  signal ? ({ signal, inflightQueryAbortStrategy: 'cancel query' } as const) : {};
 
 async function again<T>(work: () => Promise<T>): Promise<T> {
   for (let attempt = 1; ; attempt++) {

@@ -1,3 +1,4 @@
+import { AsyncLocalStorage } from 'node:async_hooks';
 import pg from 'pg';
 
 /** The statements that are worth preparing, and their names. */
@@ -12,19 +13,82 @@ export function hot(text: string): string {
   return text;
 }
 
+const signals = new AsyncLocalStorage<AbortSignal | undefined>();
+
+/** Runs `work` so that every statement in it, whoever issues it, ends when the signal fires. */
+export const stoppable = <T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> =>
+  signal ? signals.run(signal, work) : work();
+
+/** A statement that was never begun, because nobody waited for it any more. */
+export class AbandonedError extends Error {
+  override readonly name = 'AbortError';
+}
+
+interface Config {
+  stream?: unknown;
+}
+
 let clients = 0;
 
-/** A connection that prepares hot statements. */
+/**
+ * A connection that prepares hot statements, and that asks PostgreSQL to stop a statement when its signal fires.
+ *
+ * Kysely can do the latter as well, but not within a transaction: its request to stop would wait behind the very
+ * statement it should stop. Here it goes over a connection of its own, and the statement counts as over only when that
+ * request has been answered, so that it can never hit the next statement of this connection. The embedded database
+ * cannot be interrupted; there a statement that has begun runs to its end.
+ */
 export class PreparingClient extends pg.Client {
   /** Part of the names, because all connections to the embedded database share one session. */
   readonly #number = clients++;
+  readonly #config: Config;
+
+  constructor(config: Config) {
+    super(config as pg.ClientConfig);
+    this.#config = config;
+  }
 
   // The driver has many forms of `query`; only the one that Kysely uses is changed.
   override query(...args: unknown[]): never {
     const [text, values] = args;
-    const name = typeof text === 'string' && Array.isArray(values) ? names.get(text) : undefined;
-    const original = super.query as (...args: unknown[]) => never;
-    if (name === undefined) return original.apply(this, args);
-    return original.call(this, { name: `${name}_${this.#number}`, text, values });
+    const original = (...all: unknown[]) => (super.query as (...args: unknown[]) => never).apply(this, all);
+    if (typeof text !== 'string' || !Array.isArray(values)) return original(...args);
+    const name = names.get(text);
+    const run = () =>
+      original(name === undefined ? { text, values } : { name: `${name}_${this.#number}`, text, values });
+    const signal = signals.getStore();
+    return (signal ? this.#runUntil(signal, run) : run()) as never;
+  }
+
+  async #runUntil(signal: AbortSignal, run: () => Promise<unknown>): Promise<unknown> {
+    if (signal.aborted) throw new AbandonedError('nobody waits for this statement', { cause: signal.reason });
+    if (this.#config.stream !== undefined) return run();
+    let stopping: Promise<void> | undefined;
+    const stop = () => {
+      stopping = this.#stopStatement();
+    };
+    signal.addEventListener('abort', stop, { once: true });
+    try {
+      return await run();
+    } finally {
+      signal.removeEventListener('abort', stop);
+      await stopping;
+    }
+  }
+
+  async #stopStatement(): Promise<void> {
+    const { processID } = this as unknown as { processID: number };
+    const messenger = new pg.Client({
+      ...(this.#config as pg.ClientConfig),
+      application_name: 'leasehold canceller',
+    });
+    try {
+      await messenger.connect();
+      await messenger.query('select pg_cancel_backend($1)', [processID]);
+    } catch {
+      // The database is full or gone; the statement then ends by its own timeout, or with the connection.
+    } finally {
+      await messenger.end().catch(() => {});
+    }
   }
 }

@@ -52,5 +52,7 @@ export function timeMs(value: string | Date): number;
 export function timeMs(value: string | Date | null): number | null;
 export function timeMs(value: string | Date | null): number | null {
   if (value === null) return null;
-  return typeof value === 'string' ? Date.parse(value) : value.getTime();
+  if (typeof value !== 'string') return value.getTime();
+  // PostgreSQL writes a blank and +00 where ISO-8601 has a T and a Z; read as it is, the year 49 would be 2049.
+  return Date.parse(`${value.slice(0, 10)}T${value.slice(11, -3)}Z`);
 }

@@ -111,7 +111,9 @@ export class ServerProcess extends LeaseholdProcess {
 
 /** This process's environment without anything that Leasehold or PostgreSQL would take for a setting. */
 function bareEnvironment(): Environment {
-  const kept = Object.entries(process.env).filter(([name]) => !/^(PG|LEASEHOLD_|DATABASE_|REDIS_)/.test(name));
+  const kept = Object.entries(process.env).filter(
+    ([name]) => !/^(PG|LEASEHOLD_|DATABASE_|REDIS_)/.test(name),
+  );
   return Object.fromEntries(kept) as Environment;
 }
 

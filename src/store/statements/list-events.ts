@@ -11,8 +11,14 @@ export async function listEvents(
   limit: number,
   signal?: AbortSignal,
 ): Promise<JobEvent[]> {
-  const rows = await database
-    .em(signal)
-    .find(Event, { job_id: jobId, event_id: { $gt: afterEventId } }, { orderBy: { event_id: 'asc' }, limit });
+  const rows = await database.read(
+    (em) =>
+      em.find(
+        Event,
+        { job_id: jobId, event_id: { $gt: afterEventId } },
+        { orderBy: { event_id: 'asc' }, limit },
+      ),
+    signal,
+  );
   return rows.map(toEvent);
 }

@@ -1,0 +1,102 @@
+/**
+ * The floor under the faces: the store's own statements, as large as the engine makes them at its best, with no
+ * network, no decoding and no checks. What the server does less than this is what the faces and the engine cost.
+ */
+import { newId } from '../../../src/engine/ids.ts';
+import { createLog } from '../../../src/log.ts';
+import type { Database } from '../../../src/store/database.ts';
+import { migrate } from '../../../src/store/migrate.ts';
+import { openDatabase } from '../../../src/store/open.ts';
+import { claimJobs } from '../../../src/store/statements/claim-jobs.ts';
+import { ensureLanes, type Lane, laneKey } from '../../../src/store/statements/lanes.ts';
+import { type NewJob, submitJobs } from '../../../src/store/statements/submit-jobs.ts';
+import { drive, forCount, forDuration, type Round } from './drive.ts';
+import { job } from './messages.ts';
+
+/** As the engine does it: jobs in one statement, and statements at the same time. */
+const jobsPerSubmit = 1_000;
+const submitFlights = 2;
+/** What 64 claimers make at most. */
+const slotsPerClaim = 64;
+const claimTtlMs = 3_600_000;
+
+export interface FloorPlace {
+  url?: string | undefined;
+  dataDir: string;
+}
+
+export class Floor {
+  readonly #database: Database;
+  readonly #template: Omit<NewJob, 'jobId'>;
+
+  private constructor(database: Database, laneId: number) {
+    this.#database = database;
+    this.#template = {
+      laneId,
+      addonId: job.addonId,
+      jobType: job.jobType,
+      stream: null,
+      priority: 2,
+      costUnits: job.costUnits,
+      constraints: '{}',
+      payload: JSON.stringify(job.payload),
+      clientRequestId: null,
+      unique: false,
+      tags: job.tags,
+      maxRuntimeS: null,
+      maxAttempts: 1,
+      retryBackoffS: 2,
+      runAtMs: null,
+    };
+  }
+
+  static async open(place: FloorPlace): Promise<Floor> {
+    const log = createLog({ level: 'warn', human: true });
+    const database = await openDatabase({ ...place, poolMax: 10, log });
+    await migrate(database);
+    const lane: Lane = { stream: null, addonId: job.addonId, jobType: job.jobType, requires: [], heavy: [] };
+    const key = laneKey(lane);
+    const laneId = (await ensureLanes(database, new Map([[key, lane]]))).get(key);
+    if (laneId === undefined) throw new Error('the store made no lane');
+    return new Floor(database, laneId);
+  }
+
+  submit(durationMs: number): Promise<Round> {
+    return drive(
+      submitFlights,
+      forDuration(durationMs, () => this.#submit(jobsPerSubmit)),
+    );
+  }
+
+  async fill(jobs: number): Promise<void> {
+    await drive(
+      submitFlights,
+      forCount(Math.ceil(jobs / jobsPerSubmit), () => this.#submit(jobsPerSubmit)),
+    );
+  }
+
+  claim(jobs: number): Promise<Round> {
+    const filter = { addonId: null, jobTypes: null, maxCostUnits: null, available: [], refused: [] };
+    const slots = Array.from({ length: slotsPerClaim }, (_, i) => ({
+      workerId: `worker-${i}`,
+      requestId: null,
+    }));
+    return drive(
+      1,
+      forCount(
+        Math.ceil(jobs / slotsPerClaim),
+        async () => (await claimJobs(this.#database, filter, slots, claimTtlMs)).length,
+      ),
+    );
+  }
+
+  close(): Promise<void> {
+    return this.#database.close();
+  }
+
+  async #submit(jobs: number): Promise<number> {
+    const batch = Array.from({ length: jobs }, () => ({ ...this.#template, jobId: newId() }));
+    await submitJobs(this.#database, batch);
+    return jobs;
+  }
+}

@@ -1,0 +1,132 @@
+/** What the load process can be asked to do. Connections stay open from one round to the next. */
+import { drive, forCount, forDuration, type Round } from './drive.ts';
+import type { Floor, FloorPlace } from './floor.ts';
+import { LeanHttpConnection, post } from './lean-http.ts';
+import { type ClientKind, connect, type Link } from './link.ts';
+import * as messages from './messages.ts';
+
+export interface GrpcTarget {
+  address: string;
+  client: ClientKind;
+  connections: number;
+}
+
+export interface ClaimRound extends Round {
+  /** Jobs that were handed out more than once, to this round or to one before it. */
+  duplicates: number;
+  /** Answers without a job although there were jobs. */
+  empty: number;
+}
+
+const links = new Map<string, Link[]>();
+const httpConnections = new Map<string, LeanHttpConnection[]>();
+const claimed = new Set<string>();
+let floor: Floor | undefined;
+
+function linksTo({ address, client, connections }: GrpcTarget): Link[] {
+  const name = `${client} ${connections} ${address}`;
+  const open = links.get(name) ?? Array.from({ length: connections }, () => connect(client, address));
+  links.set(name, open);
+  return open;
+}
+
+const nth = <T>(items: readonly T[], n: number): T => items[n % items.length] as T;
+
+/** The first answer is read in full: a load that is refused would be the fastest of all. */
+function batchSubmitter(target: GrpcTarget, batch: number): (lane: number) => Promise<number> {
+  const open = linksTo(target);
+  const request = messages.submitJobs(batch);
+  let checked = false;
+  return async (lane) => {
+    const answer = await nth(open, lane).call(messages.paths.submitJobs, request);
+    if (!checked) messages.checkSubmitted(answer, batch);
+    checked = true;
+    return batch;
+  };
+}
+
+const fillBatch = 500;
+const fillInFlight = 4;
+
+function openFloor(): Floor {
+  if (!floor) throw new Error('the floor is not open');
+  return floor;
+}
+
+const restPath = '/api/scheduler/jobs/submit';
+const restJob = {
+  addon_id: messages.job.addonId,
+  job_type: messages.job.jobType,
+  cost_units: messages.job.costUnits,
+  payload: messages.job.payload,
+  tags: messages.job.tags,
+};
+
+export const tasks = {
+  submitBatches(on: { target: GrpcTarget; batch: number; inFlight: number; durationMs: number }) {
+    return drive(on.inFlight, forDuration(on.durationMs, batchSubmitter(on.target, on.batch)));
+  },
+
+  async fill(on: { target: GrpcTarget; jobs: number }) {
+    const submit = batchSubmitter(on.target, fillBatch);
+    return drive(fillInFlight, forCount(Math.ceil(on.jobs / fillBatch), submit));
+  },
+
+  submitSingly(on: { target: GrpcTarget; inFlight: number; durationMs: number }) {
+    const open = linksTo(on.target);
+    const request = messages.submitJob();
+    const submit = async (lane: number) => {
+      await nth(open, lane).call(messages.paths.submitJob, request);
+      return 1;
+    };
+    return drive(on.inFlight, forDuration(on.durationMs, submit));
+  },
+
+  submitRest(on: { address: string; connections: number; durationMs: number }) {
+    const open =
+      httpConnections.get(on.address) ??
+      Array.from({ length: on.connections }, () => new LeanHttpConnection(on.address));
+    httpConnections.set(on.address, open);
+    const request = post(restPath, restJob);
+    const submit = async (lane: number) => {
+      const status = await nth(open, lane).send(request);
+      if (status !== 201) throw new Error(`REST submit answered ${status}`);
+      return 1;
+    };
+    return drive(on.connections, forDuration(on.durationMs, submit));
+  },
+
+  async claim(on: { target: GrpcTarget; claimers: number; jobs: number }): Promise<ClaimRound> {
+    const open = linksTo(on.target);
+    const requests = Array.from({ length: on.claimers }, (_, i) => messages.claimJob(`worker-${i}`));
+    let duplicates = 0;
+    let empty = 0;
+    const claim = async (lane: number) => {
+      const id = messages.claimedJobId(
+        await nth(open, lane).call(messages.paths.claimJobs, nth(requests, lane)),
+      );
+      if (id === undefined) empty++;
+      else if (claimed.has(id)) duplicates++;
+      else claimed.add(id);
+      return id === undefined ? 0 : 1;
+    };
+    return { ...(await drive(on.claimers, forCount(on.jobs, claim))), duplicates, empty };
+  },
+
+  async openFloor(on: FloorPlace) {
+    // Only two scenarios want the store, and loading it takes as long as they do in a smoke run.
+    const { Floor } = await import('./floor.ts');
+    floor = await Floor.open(on);
+  },
+  floorSubmit: (on: { durationMs: number }) => openFloor().submit(on.durationMs),
+  floorFill: (on: { jobs: number }) => openFloor().fill(on.jobs),
+  floorClaim: (on: { jobs: number }) => openFloor().claim(on.jobs),
+
+  async close() {
+    for (const link of [...links.values()].flat()) link.close();
+    for (const connection of [...httpConnections.values()].flat()) connection.close();
+    await floor?.close();
+  },
+};
+
+export type Tasks = typeof tasks;

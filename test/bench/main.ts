@@ -1,0 +1,145 @@
+/** `npm run bench`: see `--help`. */
+import { writeFile } from 'node:fs/promises';
+import { availableParallelism } from 'node:os';
+import { cleanUp } from '../support/cleanup.ts';
+import type { EngineName } from '../support/engines.ts';
+import { LoadProcess } from './load-process.ts';
+import { help, type Options, readOptions, UsageError } from './options.ts';
+import { figureRecord, figureText } from './report.ts';
+import type { Bench, Figure, Scenario, Served } from './scenario.ts';
+import { claim } from './scenarios/claim.ts';
+import { idle } from './scenarios/idle.ts';
+import { start } from './scenarios/start.ts';
+import { submitBatches, submitRest, submitSingly } from './scenarios/submit.ts';
+import type { ServerProcess } from './server-process.ts';
+import { sizesFor } from './sizes.ts';
+import { profileFolder, Stage, startServer } from './stage.ts';
+
+// The idle one goes first: a smoke run shares its server, and later it would not be fresh any more.
+const scenarios: readonly Scenario[] = [idle, submitBatches, submitSingly, submitRest, claim, start];
+
+let interrupted = false;
+
+const print = (text: string) => process.stdout.write(`${text}\n`);
+
+interface Outcome {
+  records: ReturnType<typeof figureRecord>[];
+  failures: number;
+}
+
+/** What one engine's scenarios have in common. */
+interface Setting {
+  stage: Stage;
+  options: Options;
+  outcome: Outcome;
+  shared: Promise<Served> | undefined;
+}
+
+async function runScenario(scenario: Scenario, setting: Setting): Promise<void> {
+  const { stage, options, outcome } = setting;
+  print(`${scenario.name}: ${scenario.about}`);
+  const load = await LoadProcess.start();
+  const own: ServerProcess[] = [];
+  const serve: Bench['serve'] = async (store, name = scenario.name) => {
+    const server = await startServer(store, options.profile ? `${stage.engine}-${name}` : undefined);
+    own.push(server);
+    return server;
+  };
+  const bench: Bench = {
+    engine: stage.engine,
+    sizes: sizesFor(options),
+    stage,
+    load,
+    serve,
+    async someServer(name) {
+      if (options.smoke) return sharedServer(setting);
+      const store = await stage.newStore();
+      return { store, server: await serve(store, name) };
+    },
+    async stopServers() {
+      await Promise.all(own.map((server) => server.stop()));
+    },
+    report(figure: Figure) {
+      print(figureText(figure));
+      outcome.records.push(figureRecord(scenario.name, stage.engine, figure));
+      if (figure.failure !== undefined) outcome.failures++;
+    },
+  };
+  try {
+    await scenario.run(bench);
+    await load.run('close');
+  } finally {
+    await load.stop();
+    await bench.stopServers();
+  }
+}
+
+function sharedServer(setting: Setting): Promise<Served> {
+  const { stage, options } = setting;
+  setting.shared ??= (async () => {
+    const store = await stage.newStore();
+    const server = await startServer(store, options.profile ? `${stage.engine}-smoke` : undefined);
+    return { store, server };
+  })();
+  return setting.shared;
+}
+
+async function runEngine(engine: EngineName, options: Options, outcome: Outcome): Promise<void> {
+  const stage = await Stage.open(engine);
+  print(`\n${stage.title}, ${availableParallelism()} cores for everything, client ${options.client}`);
+  const setting: Setting = { stage, options, outcome, shared: undefined };
+  for (const scenario of scenarios) {
+    if (options.only?.includes(scenario.name) === false || !scenario.engines.includes(engine)) continue;
+    if (interrupted) return;
+    try {
+      await runScenario(scenario, setting);
+    } catch (error) {
+      // Whoever interrupts a run knows why it ends.
+      if (interrupted) return;
+      outcome.failures++;
+      print(`  FAILED: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
+    }
+  }
+  await setting.shared?.then(
+    ({ server }) => server.stop(),
+    () => {},
+  );
+  await stage.close();
+}
+
+async function main(): Promise<number> {
+  const options = readOptions(
+    process.argv.slice(2),
+    scenarios.map(({ name }) => name),
+  );
+  if (options.help) {
+    process.stdout.write(help(scenarios));
+    return 0;
+  }
+  const outcome: Outcome = { records: [], failures: 0 };
+  for (const engine of options.engines) await runEngine(engine, options, outcome);
+  if (options.json !== undefined) await writeFile(options.json, JSON.stringify(outcome.records, null, 2));
+  if (options.profile) print(`\nprofiles: ${await profileFolder()}`);
+  print(`\n${outcome.records.length} figures, ${outcome.failures} failures`);
+  return outcome.failures === 0 ? 0 : 1;
+}
+
+for (const [signal, code] of [
+  ['SIGINT', 130],
+  ['SIGTERM', 143],
+] as const) {
+  process.once(signal, () => {
+    interrupted = true;
+    void cleanUp().finally(() => process.exit(code));
+  });
+}
+
+try {
+  process.exitCode = await main();
+} catch (error) {
+  const words = error instanceof UsageError ? `${error.message}; see --help` : error;
+  process.stderr.write(`bench: ${words instanceof Error ? words.stack : words}\n`);
+  process.exitCode = error instanceof UsageError ? 2 : 1;
+} finally {
+  for (const failure of await cleanUp()) process.stderr.write(`bench: ${failure.stack}\n`);
+}

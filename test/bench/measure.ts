@@ -1,0 +1,93 @@
+import type { Round } from './load/drive.ts';
+import { cpuMs, machineCpuMs } from './proc.ts';
+import type { Bench, CpuShare, Figure } from './scenario.ts';
+import type { ServerProcess } from './server-process.ts';
+import { median } from './stats.ts';
+
+/** A round, and what it cost the others. */
+export interface Sample extends Round {
+  serverCpuMs: number | undefined;
+  databaseCpuMs: number | undefined;
+  machineCpuMs: number | undefined;
+}
+
+/** Plays one round and watches who works for it. */
+export async function sample<R extends Round>(
+  { stage }: Bench,
+  server: ServerProcess | undefined,
+  play: () => Promise<R>,
+): Promise<R & Sample> {
+  const look = () => ({
+    server: server && cpuMs(server.pid),
+    database: stage.databaseCpuMs(),
+    machine: machineCpuMs(),
+  });
+  const before = look();
+  const round = await play();
+  const after = look();
+  return {
+    ...round,
+    serverCpuMs: difference(before.server, after.server),
+    databaseCpuMs: difference(before.database, after.database),
+    machineCpuMs: difference(before.machine, after.machine),
+  };
+}
+
+const difference = (before: number | undefined, after: number | undefined): number | undefined =>
+  before === undefined || after === undefined ? undefined : after - before;
+
+/** A warm-up, then as many rounds as are wanted. */
+export async function samples(
+  bench: Bench,
+  server: ServerProcess | undefined,
+  play: (durationMs: number) => Promise<Round>,
+): Promise<Sample[]> {
+  const { warmUpMs, repeats, roundMs } = bench.sizes;
+  if (warmUpMs > 0) await play(warmUpMs);
+  const taken: Sample[] = [];
+  for (let i = 0; i < repeats; i++) taken.push(await sample(bench, server, () => play(roundMs)));
+  return taken;
+}
+
+export const perSecond = ({ done, elapsedMs }: Round): number => (done / elapsedMs) * 1000;
+
+/** Rounds as a line of the report. */
+export function throughput(
+  name: string,
+  unit: string,
+  taken: readonly Sample[],
+  goal?: Figure['goal'],
+): Figure {
+  const middle = (of: (sample: Sample) => number) => median(taken.map(of));
+  return {
+    name,
+    unit,
+    values: taken.map(perSecond),
+    goal,
+    latency: { p50Ms: middle(({ latency }) => latency.p50Ms), p99Ms: middle(({ latency }) => latency.p99Ms) },
+    cpu: cpuShare(taken),
+  };
+}
+
+function cpuShare(taken: readonly Sample[]): CpuShare {
+  const each = (ms: (sample: Sample) => number | undefined) => {
+    const known = taken.flatMap((one) => {
+      const spent = ms(one);
+      return spent === undefined ? [] : (spent * 1000) / one.done;
+    });
+    return known.length === 0 ? undefined : median(known);
+  };
+  const all = (one: Sample) => one.loadCpuMs + (one.serverCpuMs ?? 0) + (one.databaseCpuMs ?? 0);
+  return {
+    server: each(({ serverCpuMs }) => serverCpuMs),
+    database: each(({ databaseCpuMs }) => databaseCpuMs),
+    load: each(({ loadCpuMs }) => loadCpuMs) ?? 0,
+    cores: median(taken.map((one) => all(one) / one.elapsedMs)),
+    otherCores: median(taken.map((one) => Math.max(0, (one.machineCpuMs ?? 0) - all(one)) / one.elapsedMs)),
+  };
+}
+
+/** The embedded engine is asked for half of what PostgreSQL is. */
+export const rateGoal = ({ engine }: Bench, postgresql: number) => ({
+  atLeast: engine === 'postgresql' ? postgresql : postgresql / 2,
+});

@@ -1,0 +1,89 @@
+import { parseArgs } from 'node:util';
+import { type EngineName, engines } from '../support/engines.ts';
+import { type ClientKind, clients } from './load/link.ts';
+
+export interface Options {
+  help: boolean;
+  smoke: boolean;
+  profile: boolean;
+  /** Names of scenarios; all where undefined. */
+  only: readonly string[] | undefined;
+  engines: readonly EngineName[];
+  client: ClientKind;
+  repeats: number | undefined;
+  json: string | undefined;
+}
+
+/** A command line that cannot be understood. */
+export class UsageError extends Error {
+  override readonly name = 'UsageError';
+}
+
+export function readOptions(args: readonly string[], scenarioNames: readonly string[]): Options {
+  const { values } = parse(args);
+  const only = values.only?.split(',');
+  for (const name of only ?? []) oneOf('--only', name, scenarioNames);
+  const engine = values.engine === undefined ? undefined : oneOf('--engine', values.engine, engines);
+  return {
+    help: values.help,
+    smoke: values.smoke,
+    profile: values.profile,
+    only,
+    engines: engine === undefined ? engines : [engine],
+    client: oneOf('--client', values.client, clients),
+    repeats: values.repeats === undefined ? undefined : whole('--repeats', values.repeats),
+    json: values.json,
+  };
+}
+
+function parse(args: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...args],
+      options: {
+        help: { type: 'boolean', short: 'h', default: false },
+        smoke: { type: 'boolean', default: false },
+        profile: { type: 'boolean', default: false },
+        only: { type: 'string' },
+        engine: { type: 'string' },
+        client: { type: 'string', default: 'lean' },
+        repeats: { type: 'string' },
+        json: { type: 'string' },
+      },
+    });
+  } catch (error) {
+    throw new UsageError(error instanceof Error ? error.message : String(error));
+  }
+}
+
+function oneOf<Word extends string>(flag: string, word: string, allowed: readonly Word[]): Word {
+  const found = allowed.find((candidate) => candidate === word);
+  if (found === undefined)
+    throw new UsageError(`${flag} is '${word}'; on this machine it may be ${allowed.join(', ')}`);
+  return found;
+}
+
+function whole(flag: string, text: string): number {
+  if (!/^[1-9]\d{0,2}$/.test(text)) throw new UsageError(`${flag} is '${text}'; it must be from 1 to 999`);
+  return Number(text);
+}
+
+export const help = (scenarios: readonly { name: string; about: string }[]): string => `\
+Measures a server, in a process of its own, under load from another, with the database beside them.
+
+Usage: npm run bench -- [options]
+
+  --smoke             everything once and tiny, within half a minute: whether it works, not how fast it is
+  --only <name,...>   only these scenarios
+  --engine <name>     postgresql or embedded; all that this machine has where left out
+  --client <name>     lean (default) or grpc-js: who makes the gRPC calls; both share the processors with the server
+  --repeats <n>       rounds of each measurement
+  --profile           a CPU profile of the server for each scenario
+  --json <file>       the figures for a program to read
+
+Scenarios:
+${scenarios.map(({ name, about }) => `  ${name.padEnd(18)}${about}`).join('\n')}
+
+A figure is the median of its rounds, with the least and the greatest beside it. The exit code is 1 where something
+failed or a job was handed out twice, and 0 otherwise: a goal that is missed may be the machine's fault.
+`;

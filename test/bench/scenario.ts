@@ -1,0 +1,59 @@
+import type { EngineName } from '../support/engines.ts';
+import type { LoadProcess } from './load-process.ts';
+import type { ServerProcess } from './server-process.ts';
+import type { Sizes } from './sizes.ts';
+import type { Stage, Store } from './stage.ts';
+import type { Latency } from './stats.ts';
+
+/** One line of the report. */
+export interface Figure {
+  name: string;
+  unit: string;
+  /** One a round. */
+  values: readonly number[];
+  goal?: { atLeast: number } | { below: number } | undefined;
+  latency?: Latency | undefined;
+  /** Who took how much processor time for it. */
+  cpu?: CpuShare | undefined;
+  /** What is wrong, where the figure is worth nothing. */
+  failure?: string | undefined;
+}
+
+/** Processor time in µs for each job or call, how many cores that was in all, and how many strangers took. */
+export interface CpuShare {
+  server?: number | undefined;
+  database?: number | undefined;
+  load: number;
+  cores: number;
+  otherCores: number;
+}
+
+export interface Served {
+  server: ServerProcess;
+  store: Store;
+}
+
+/** What a scenario has to work with. */
+export interface Bench {
+  engine: EngineName;
+  sizes: Sizes;
+  stage: Stage;
+  load: LoadProcess;
+  /** Starts a server on a store, for as long as the scenario; `name` is what its profile is called. */
+  serve(store: Store, name?: string): Promise<ServerProcess>;
+  /**
+   * A server on a store that is empty. In a smoke run it is the one that all scenarios share, and then not empty:
+   * starting servers would take most of the time.
+   */
+  someServer(name?: string): Promise<Served>;
+  /** Stops what `serve` and `someServer` started for this scenario, so that it is not in the way of what follows. */
+  stopServers(): Promise<void>;
+  report(figure: Figure): void;
+}
+
+export interface Scenario {
+  name: string;
+  about: string;
+  engines: readonly EngineName[];
+  run(bench: Bench): Promise<void>;
+}

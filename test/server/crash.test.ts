@@ -1,0 +1,81 @@
+/**
+ * The guarantee: what a server has acknowledged is there after it was killed, at whatever moment, and what it had not
+ * is there whole or not at all.
+ */
+import { expect } from 'chai';
+import { OnDuplicate } from '../../gen/leasehold/v1/jobs_pb.js';
+import { onEveryEngine } from '../support/engines.ts';
+import { type ServerProcess, startServer, until } from '../support/process.ts';
+import { Ledger, problemsIn } from './ledger.ts';
+import { Load, submission } from './load.ts';
+import { connect, createStore, openStore } from './support.ts';
+
+const rounds = 3;
+/** Acknowledged writes before the kill, at the most. */
+const writesMax = 500;
+/** Of the last acknowledged writes, which are those in danger, so many are asked for after every restart. */
+const lastJobs = 30;
+
+/** Lets clients at a server and kills it while they are at it. */
+async function killUnderLoad(server: ServerProcess, ledger: Ledger): Promise<void> {
+  const enough = ledger.acknowledged + 1 + Math.floor(Math.random() * writesMax);
+  await using load = new Load(server, ledger, { endsAtFailure: true });
+  await until(
+    `${enough} acknowledged writes`,
+    () => ledger.acknowledged >= enough || load.failures.length > 0,
+  );
+  const early = load.failures.length;
+  const exit = await server.kill();
+  expect(early, `calls failed before the server was killed: ${JSON.stringify(load.failures)}`).to.equal(0);
+  expect(exit.signal).to.equal('SIGKILL');
+}
+
+/** Reads the newest acknowledged jobs through the server that came after. */
+async function findLastJobs(server: ServerProcess, ledger: Ledger): Promise<void> {
+  using client = connect(server);
+  for (const [jobId, { key, n }] of [...ledger.submitted].slice(-lastJobs)) {
+    const { job } = await client.jobs.getJob({ jobId });
+    expect([job?.clientRequestId, job?.payload?.n]).to.deep.equal([key, n]);
+  }
+}
+
+/** A client that lost its answer sends again, with the same key, and must end up with one job. */
+async function sendUnansweredAgain(server: ServerProcess, ledger: Ledger): Promise<void> {
+  using client = connect(server);
+  const sent = [...ledger.unanswered.values()];
+  const onDuplicate = OnDuplicate.RETURN_EXISTING;
+  const jobs = sent.map((one) => ({ ...submission(one), onDuplicate }));
+  const { outcomes } = await client.jobs.submitJobs({ jobs });
+  for (const [i, { outcome }] of outcomes.entries()) {
+    const one = sent[i];
+    if (outcome.case !== 'submitted' || !one) throw new Error('a submission sent again was refused');
+    ledger.enter(outcome.value.jobId, one);
+  }
+}
+
+describe('a server that is killed under load', () => {
+  onEveryEngine((engine) => {
+    it('loses nothing that it acknowledged and leaves nothing half done', async () => {
+      await using store = await createStore(engine);
+      const env = { ...store.env, LEASEHOLD_CLAIM_TTL_S: '3600' };
+      const ledger = new Ledger();
+      for (let round = 1; round <= rounds; round++) {
+        await using server = await startServer(env);
+        await findLastJobs(server, ledger);
+        await sendUnansweredAgain(server, ledger);
+        await killUnderLoad(server, ledger);
+      }
+      {
+        await using server = await startServer(env);
+        await findLastJobs(server, ledger);
+        await sendUnansweredAgain(server, ledger);
+        expect(ledger.unanswered.size).to.equal(0);
+        expect((await server.stop()).code).to.equal(0);
+      }
+      await using database = await openStore(store);
+      expect((await problemsIn(database, ledger)).slice(0, 10)).to.deep.equal([]);
+      const { claimed, prepared, canceled } = ledger;
+      expect(Math.min(claimed.size, prepared.size, canceled.size), 'every kind of write').to.be.above(0);
+    }).timeout(60_000);
+  });
+});

@@ -1,0 +1,144 @@
+/**
+ * The guarantee: one command starts a server, soon; where it cannot start it says why in one line, and ends with 1.
+ * Of several that start on one PostgreSQL all serve; of several on one embedded directory exactly one does.
+ */
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
+import { hostname } from 'node:os';
+import { expect } from 'chai';
+import { onEveryEngine } from '../support/engines.ts';
+import { findPostgres } from '../support/postgres.ts';
+import { type Exit, runCommand, startServer } from '../support/process.ts';
+import { connect, createPostgresStore, createStore, emptyDirectory } from './support.ts';
+
+const emptyLimitMs = 5_000;
+const usedLimitMs = 2_000;
+const triesMax = 3;
+const best = (times: readonly number[]) => Math.min(...times);
+
+/** Figures are for people too: a run tells them whether or not they are kept. */
+const report = (what: string, ms: number) => process.stdout.write(`      ${what}: ${Math.round(ms)} ms\n`);
+
+/** A port that somebody listens on until the scope ends. */
+async function occupiedPort() {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  return { port, [Symbol.asyncDispose]: () => new Promise<void>((resolve) => server.close(() => resolve())) };
+}
+
+async function freePort(): Promise<number> {
+  await using occupied = await occupiedPort();
+  return occupied.port;
+}
+
+const anywhere = { LEASEHOLD_HTTP_ADDR: '127.0.0.1:0', LEASEHOLD_GRPC_ADDR: '127.0.0.1:0' };
+
+/** It ended with 1, said nothing on standard output, and one line for people on standard error. */
+function expectOneLine({ code, stdout, stderr }: Exit): string {
+  const words = stderr.split('\n').filter((line) => !line.startsWith('{'));
+  expect({ code, stdout }, stderr).to.deep.equal({ code: 1, stdout: '' });
+  expect(words, stderr).to.have.length(1);
+  expect(words[0]).to.match(/^leasehold: /);
+  return words[0] ?? '';
+}
+
+describe('a server that starts', () => {
+  onEveryEngine((engine) => {
+    it('names both of its addresses, whose ports were free, and serves on both', async () => {
+      await using store = await createStore(engine);
+      await using server = await startServer(store.env);
+      expect(server.readyLine).to.match(
+        /^leasehold ready: http:\/\/127\.0\.0\.1:\d+ \(.*\), grpc 127\.0\.0\.1:\d+, database: \S+/,
+      );
+      expect([server.http, server.grpc].join(' ')).to.not.match(/:0\b/);
+      using client = connect(server);
+      expect((await client.rest('GET', '/readyz')).status).to.equal(200);
+      expect((await client.jobs.listJobs({})).jobs).to.deep.equal([]);
+    });
+  });
+});
+
+describe('a server that starts on an embedded directory', () => {
+  it('is ready within 5 s on an empty one and within 2 s on a used one', async () => {
+    const empty: number[] = [];
+    const used: number[] = [];
+    // Whatever else the machine does can only add to the time, so the best of a few starts is the truest.
+    while (empty.length < triesMax && !(best(empty) < emptyLimitMs && best(used) < usedLimitMs)) {
+      const env = await emptyDirectory();
+      for (const times of [empty, used]) {
+        await using server = await startServer(env);
+        times.push(server.readyMs);
+        await server.stop();
+      }
+    }
+    report('ready on an empty directory', best(empty));
+    report('ready on a used directory', best(used));
+    expect(best(empty), 'ms on an empty directory').to.be.below(emptyLimitMs);
+    expect(best(used), 'ms on a used directory').to.be.below(usedLimitMs);
+  });
+
+  it('refuses one that another process holds, and says who and since when', async () => {
+    const env = await emptyDirectory();
+    const before = Date.now();
+    await using holder = await startServer(env);
+    const line = expectOneLine(await runCommand(['serve'], { ...anywhere, ...env }));
+    expect(line).to.include(`process ${holder.pid} on ${hostname()} since `);
+    const since = Date.parse(/since (\S+?)[;,.]? /.exec(line)?.[1] ?? '');
+    expect(since, line).to.be.within(before, Date.now());
+    using client = connect(holder);
+    expect((await client.rest('GET', '/readyz')).status, 'the holder goes on').to.equal(200);
+  });
+
+  for (const variable of ['LEASEHOLD_HTTP_ADDR', 'LEASEHOLD_GRPC_ADDR']) {
+    it(`names the address of ${variable} where somebody else has it, and ends with 1`, async () => {
+      await using occupied = await occupiedPort();
+      const address = `127.0.0.1:${occupied.port}`;
+      const exit = await runCommand(['serve'], {
+        ...anywhere,
+        ...(await emptyDirectory()),
+        [variable]: address,
+      });
+      expect(expectOneLine(exit)).to.include(address);
+    });
+  }
+
+  it('needs no hand after its holder was killed', async () => {
+    const env = await emptyDirectory();
+    const holder = await startServer(env);
+    await holder.kill();
+    await using next = await startServer(env);
+    expect((await next.stop()).code).to.equal(0);
+  });
+});
+
+if (findPostgres()) {
+  describe('a server that starts on PostgreSQL', () => {
+    it('shares an empty database with three others, and one of them migrates it', async () => {
+      await using store = await createPostgresStore();
+      const servers = await Promise.all(Array.from({ length: 4 }, () => startServer(store.env)));
+      const migrated = servers.filter((server) =>
+        server.log().some(({ msg }) => msg === 'the schema was brought up to date'),
+      );
+      expect(migrated).to.have.length(1);
+      const names = await store.query('select name from leasehold_migrations');
+      expect(names.split('\n')).to.deep.equal([...new Set(names.split('\n'))]);
+      const exits = await Promise.all(servers.map((server) => server.stop()));
+      expect(exits.map(({ code }) => code)).to.deep.equal([0, 0, 0, 0]);
+    });
+
+    it('says that the database is out of reach, without its password, and ends with 1', async () => {
+      const port = await freePort();
+      const url = `postgres://somebody:open-sesame@127.0.0.1:${port}/somewhere`;
+      const exit = await runCommand(['serve'], { ...anywhere, DATABASE_URL: url });
+      expect(expectOneLine(exit)).to.include(`127.0.0.1:${port}`);
+      expect(exit.stderr + exit.stdout).to.not.include('open-sesame');
+    });
+
+    it('says that there is no such database, and ends with 1', async () => {
+      await using store = await createPostgresStore();
+      const exit = await runCommand(['serve'], { ...anywhere, DATABASE_URL: `${store.url}_not` });
+      expect(expectOneLine(exit)).to.include(`${store.name}_not`);
+    });
+  });
+}
