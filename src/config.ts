@@ -46,9 +46,19 @@ const url = (scheme: string, schemes: readonly string[]) => ({
   allowed: `a ${scheme}:// address`,
   parse(text: string): string | undefined {
     if (!URL.canParse(text)) return undefined;
-    return schemes.includes(new URL(text).protocol) ? text : undefined;
+    const { protocol, username, password, pathname } = new URL(text);
+    return schemes.includes(protocol) && isDecodable(username + password + pathname) ? text : undefined;
   },
 });
+
+function isDecodable(text: string): boolean {
+  try {
+    decodeURIComponent(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 export const settings = {
   databaseUrl: setting<string | undefined>({
@@ -145,7 +155,7 @@ export const flagVariables: ReadonlyMap<string, string> = new Map(
 export function readConfig(flags: Readonly<Record<string, string>>, env: NodeJS.ProcessEnv): Config {
   const values = Object.entries(settings).map(([name, definition]) => {
     const { variable, allowed, parse } = definition as Setting<unknown>;
-    const flag = flags[variable];
+    const flag = flags[variable] || undefined;
     const text = flag ?? env[variable] ?? '';
     if (text === '') return [name, definition.default];
     const value = parse(text);
@@ -158,7 +168,7 @@ export function readConfig(flags: Readonly<Record<string, string>>, env: NodeJS.
 
 /** The address of a database may carry a password, which belongs into no log. */
 const shown = (variable: string, text: string): string =>
-  variable.endsWith('_URL') ? text.replace(/\/\/[^@/]*@/, '//…@') : text;
+  variable.endsWith('_URL') ? text.replace(/^(\w+:\/\/)?.*@/s, '$1…@').replace(/\?.*/s, '?…') : text;
 
 /** The settings as a table for `--help`. */
 export function settingsHelp(): string {

@@ -15,8 +15,9 @@ import { createGrpcServer } from './rpc/grpc.ts';
 import type { Binding } from './rpc/implementation.ts';
 import { jobsImplementation } from './rpc/jobs.ts';
 import { PostgresChannel, silentChannel } from './store/channel.ts';
+import type { Database } from './store/database.ts';
 import { migrate } from './store/migrate.ts';
-import { openDatabase } from './store/open.ts';
+import { openConfigured } from './store/open.ts';
 
 /** How long calls that are in flight may take to finish when the server stops. */
 const patienceMs = 5_000;
@@ -31,13 +32,13 @@ export interface RunningServer {
   stop(): Promise<void>;
 }
 
-export async function startServer(config: Config, log: Log): Promise<RunningServer> {
-  const database = await openDatabase({
-    url: config.databaseUrl,
-    dataDir: config.dataDir,
-    poolMax: config.poolMax,
-    log,
-  });
+/** Starts a server. The database may already be opening while the modules of the server are still being loaded. */
+export async function startServer(
+  config: Config,
+  log: Log,
+  opening: Promise<Database> = openConfigured(config, log),
+): Promise<RunningServer> {
+  const database = await opening;
   try {
     const applied = await migrate(database);
     if (applied.length > 0) log.info('the schema was brought up to date', { migrations: applied });
@@ -79,14 +80,20 @@ export async function startServer(config: Config, log: Log): Promise<RunningServ
     await health.runOnce();
     health.start();
     engine.start();
-    const [httpAddress, grpcAddress] = await Promise.all([
+    const [httpAddress, grpcAddress] = await bothOf(
       http.listen(config.httpAddr),
       grpc.listen(config.grpcAddr),
-    ]);
+    );
     const words = database.engine === 'embedded' ? `embedded in ${config.dataDir}` : 'PostgreSQL';
     return { http: httpAddress, grpc: grpcAddress, database: words, lost: database.lost, stop };
   } catch (error) {
     await stop();
     throw error;
   }
+}
+
+/** Waits for both, also where one fails: what is still on its way could not be stopped. */
+async function bothOf<A, B>(a: Promise<A>, b: Promise<B>): Promise<[A, B]> {
+  await Promise.allSettled([a, b]);
+  return Promise.all([a, b]);
 }

@@ -1,7 +1,5 @@
 import { readConfig, settingsHelp } from '../config.ts';
 import { createLog } from '../log.ts';
-import { migrate } from '../store/migrate.ts';
-import { openDatabase } from '../store/open.ts';
 import { readSettings } from './args.ts';
 import type { Command } from './commands.ts';
 import { startError } from './start-error.ts';
@@ -26,9 +24,12 @@ ${settingsHelp()}
     }
     const config = readConfig(settings, process.env);
     const log = createLog({ level: config.log, human: process.stderr.isTTY === true });
-    const { databaseUrl: url, dataDir, poolMax } = config;
     try {
-      const database = await openDatabase({ url, dataDir, poolMax, log });
+      const [{ migrate }, { openConfigured }] = await Promise.all([
+        import('../store/migrate.ts'),
+        import('../store/open.ts'),
+      ]);
+      const database = await openConfigured(config, log);
       try {
         const applied = await migrate(database);
         const words = applied.length === 0 ? 'the schema is up to date' : `applied ${applied.join(', ')}`;

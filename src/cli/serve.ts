@@ -1,6 +1,6 @@
 import { readConfig, settingsHelp } from '../config.ts';
 import { createLog } from '../log.ts';
-import { type RunningServer, startServer } from '../server.ts';
+import type { RunningServer } from '../server.ts';
 import { readSettings } from './args.ts';
 import type { Command } from './commands.ts';
 import { startError } from './start-error.ts';
@@ -29,17 +29,21 @@ ${settingsHelp()}
     const stop = stopSignal();
     let server: RunningServer;
     try {
-      server = await startServer(config, log);
+      // The database starts while the faces are being loaded; both take a good part of a second.
+      const opening = import('../store/open.ts').then(({ openConfigured }) => openConfigured(config, log));
+      opening.catch(() => {});
+      const { startServer } = await import('../server.ts');
+      server = await startServer(config, log, opening);
     } catch (error) {
       process.stderr.write(`leasehold: ${startError(error)}\n`);
       log.debug('could not start', { error });
       return 1;
     }
     const { http, grpc, database } = server;
+    log.info('ready', { http: name(http), grpc: name(grpc), database });
     process.stdout.write(
       `leasehold ready: http://${name(http)} (REST, Connect, gRPC-Web), grpc ${name(grpc)}, database: ${database}\n`,
     );
-    log.info('ready', { http: name(http), grpc: name(grpc), database });
     const reason = await Promise.race([stop, server.lost]);
     if (reason instanceof Error) log.error('the database is lost; stopping', { error: reason });
     else log.info('stopping', { signal: reason });

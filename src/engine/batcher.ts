@@ -1,11 +1,13 @@
 /**
  * Gathers calls of one kind into batches without ever making one wait for company.
  *
- * Promises: a call that arrives while fewer than `flightsMax` batches are in flight leaves at once, alone if it is
- * alone. A call that arrives later waits for a batch to land, and then leaves with everything that has gathered, up
- * to `sizeMax` calls and `weightMax` in weight, in the order of arrival. There is no timer: an idle system adds no
- * delay, and a busy one forms batches as large as its load. Every call gets its own answer or its own error; an
- * error of `flush` itself goes to every call of that batch and to no other.
+ * Promises: when nothing is in flight, the calls that arrive in one turn of the event loop leave together at its end;
+ * a lone call leaves alone. A call that arrives later waits for a batch to land, and then leaves with everything that
+ * has gathered, up to `sizeMax` calls and `weightMax` in weight, in the order of arrival. There is no timer: an idle
+ * system adds no delay, and a busy one forms batches as large as its load. Where `flightsMax` allows more than one
+ * batch at a time, a further one leaves only with `companionWeight` aboard: several small statements would cost the
+ * database more than one large one. Every call gets its own answer or its own error; an error of `flush` itself goes
+ * to every call of that batch and to no other.
  *
  * A call whose signal fires while it waits is dropped and never reaches `flush`. Once in flight it can no longer be
  * taken out; only when the signals of all calls of a batch have fired does the batch's own signal fire, so that the
@@ -20,8 +22,10 @@ export interface BatcherOptions<In, Out> {
   flush(calls: readonly In[], signal: AbortSignal | undefined): Promise<readonly (Out | Error)[]>;
   /** Calls in one batch at the most. */
   sizeMax: number;
-  /** Batches under way at the same time. More than one only where their order does not matter. */
+  /** Batches under way at the same time; 1 where left out. More only where their order does not matter. */
   flightsMax?: number;
+  /** What a batch has to weigh to leave beside one that is in flight; `weightMax` where left out. */
+  companionWeight?: number;
   /** What a call weighs; 1 where left out. */
   weigh?(call: In): number;
   /** Weight of one batch at the most; a heavier call still leaves, alone. `sizeMax` where left out. */
@@ -32,6 +36,7 @@ export interface BatcherOptions<In, Out> {
 
 interface Waiting<In, Out> {
   call: In;
+  weight: number;
   signal: AbortSignal | undefined;
   onAbort: (() => void) | undefined;
   resolve(answer: Out): void;
@@ -51,12 +56,15 @@ interface Flight {
 export class Batcher<In, Out> {
   readonly #options: Required<BatcherOptions<In, Out>>;
   #waiting: Waiting<In, Out>[] = [];
+  #waitingWeight = 0;
   #inFlight = 0;
+  #boarding = false;
   #closed = false;
   #landed: (() => void)[] = [];
 
   constructor(options: BatcherOptions<In, Out>) {
-    this.#options = { flightsMax: 1, weigh: () => 1, weightMax: options.sizeMax, ...options };
+    const weightMax = options.weightMax ?? options.sizeMax;
+    this.#options = { flightsMax: 1, weigh: () => 1, companionWeight: weightMax, ...options, weightMax };
   }
 
   /** Calls that wait for their batch. */
@@ -81,6 +89,7 @@ export class Batcher<In, Out> {
         onAbort: undefined,
         resolve,
         reject,
+        weight: this.#options.weigh(call),
         gone: false,
         flight: undefined,
       };
@@ -89,7 +98,8 @@ export class Batcher<In, Out> {
         signal.addEventListener('abort', waiting.onAbort);
       }
       this.#waiting.push(waiting);
-      this.#depart();
+      this.#waitingWeight += waiting.weight;
+      this.#callForBoarding();
     });
   }
 
@@ -98,8 +108,24 @@ export class Batcher<In, Out> {
     while (!this.idle) await new Promise<void>((resolve) => this.#landed.push(resolve));
   }
 
+  /** Waits for the end of this turn of the event loop, because what arrives together can leave together. */
+  #callForBoarding(): void {
+    if (this.#boarding || !this.#mayDepart()) return;
+    this.#boarding = true;
+    setImmediate(() => {
+      this.#boarding = false;
+      this.#depart();
+    });
+  }
+
+  #mayDepart(): boolean {
+    if (this.#waiting.length === 0) return false;
+    if (this.#inFlight === 0) return true;
+    return this.#inFlight < this.#options.flightsMax && this.#waitingWeight >= this.#options.companionWeight;
+  }
+
   #depart(): void {
-    while (this.#inFlight < this.#options.flightsMax && this.#waiting.length > 0) {
+    while (this.#mayDepart()) {
       const batch = this.#board();
       if (batch.length === 0) continue;
       this.#inFlight++;
@@ -109,16 +135,18 @@ export class Batcher<In, Out> {
 
   /** Takes the next batch off the queue. */
   #board(): Waiting<In, Out>[] {
-    const { sizeMax, weightMax, weigh } = this.#options;
+    const { sizeMax, weightMax } = this.#options;
     const batch: Waiting<In, Out>[] = [];
     let weight = 0;
     let next = 0;
     for (; next < this.#waiting.length && batch.length < sizeMax; next++) {
       const waiting = this.#waiting[next] as Waiting<In, Out>;
-      if (waiting.gone) continue;
-      weight += weigh(waiting.call);
-      if (weight > weightMax && batch.length > 0) break;
-      batch.push(waiting);
+      if (!waiting.gone) {
+        if (weight + waiting.weight > weightMax && batch.length > 0) break;
+        weight += waiting.weight;
+        batch.push(waiting);
+      }
+      this.#waitingWeight -= waiting.weight;
     }
     this.#waiting = next === this.#waiting.length ? [] : this.#waiting.slice(next);
     return batch;

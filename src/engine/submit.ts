@@ -30,7 +30,9 @@ export interface Submitted {
 }
 
 /** Jobs of one statement at the most. */
-const jobsMax = 1_000;
+const jobsMax = 500;
+/** Jobs that are worth a statement beside those in flight: while one waits for the disk, another is worked on. */
+const companionJobs = 250;
 /** A job weighs one for itself and one for every so many characters, so that a statement stays below some 8 MB. */
 const charsPerWeight = 8_192;
 
@@ -90,7 +92,8 @@ export class Submitter {
     this.#batcher = new Batcher({
       flush: (calls, signal) => this.#flush(calls, signal),
       sizeMax: jobsMax,
-      flightsMax: 2,
+      flightsMax: 4,
+      companionWeight: companionJobs,
       weigh: (drafts) =>
         drafts.length + drafts.reduce((sum, { payload }) => sum + payload.length, 0) / charsPerWeight,
       weightMax: jobsMax,

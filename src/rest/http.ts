@@ -5,7 +5,7 @@
  * `listen` starts it; `stop` accepts nothing new, lets requests finish for a while, then closes their connections.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import type { Address } from '../config.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { Caller } from '../engine/context.ts';
@@ -25,13 +25,19 @@ export class HttpServer {
   readonly #log: Log;
   readonly #router: Router;
   readonly #connect: ConnectFace;
+  readonly #sockets = new Map<Socket, number>();
+  #stopping = false;
 
   constructor({ routes, connect, log }: HttpOptions) {
     this.#log = log;
     this.#router = new Router(routes);
     this.#connect = connect;
     this.#server = createServer({ requestTimeout: 60_000, headersTimeout: 20_000, keepAliveTimeout: 65_000 });
-    this.#server.on('request', (request, response) => this.#handle(request, response));
+    this.#server.on('connection', (socket) => this.#follow(socket));
+    this.#server.on('request', (request, response) => {
+      this.#occupy(request, response);
+      this.#handle(request, response);
+    });
     this.#server.on('clientError', (error, socket) => {
       log.debug('a request could not be read', { error });
       if (socket.writable) socket.end(unreadableRequest(error));
@@ -50,13 +56,30 @@ export class HttpServer {
   }
 
   stop(patienceMs: number): Promise<void> {
+    this.#stopping = true;
     return new Promise((resolve) => {
       const force = setTimeout(() => this.#server.closeAllConnections(), patienceMs);
       this.#server.close(() => {
         clearTimeout(force);
         resolve();
       });
-      this.#server.closeIdleConnections();
+      // Node ends neither a connection that never sent a request nor one whose request is answered after this.
+      for (const [socket, requests] of this.#sockets) if (requests === 0) socket.destroy();
+    });
+  }
+
+  /** Knows how many requests each connection waits for, so that idle ones do not hold up the end. */
+  #follow(socket: Socket): void {
+    this.#sockets.set(socket, 0);
+    socket.once('close', () => this.#sockets.delete(socket));
+  }
+
+  #occupy({ socket }: IncomingMessage, response: ServerResponse): void {
+    this.#sockets.set(socket, (this.#sockets.get(socket) ?? 0) + 1);
+    response.once('close', () => {
+      const left = (this.#sockets.get(socket) ?? 1) - 1;
+      if (this.#sockets.has(socket)) this.#sockets.set(socket, left);
+      if (this.#stopping && left === 0) socket.end();
     });
   }
 

@@ -19,6 +19,7 @@ import {
   type ServerWritableStream,
   type ServiceDefinition,
   type StatusObject,
+  setLogger,
   type UntypedServiceImplementation,
 } from '@grpc/grpc-js';
 import { ReflectionService } from '@grpc/reflection';
@@ -57,6 +58,8 @@ interface GrpcCaller extends Caller {
 type AnyMethod = (request: unknown, caller: Caller) => unknown;
 
 export function createGrpcServer({ bindings, health, log }: GrpcOptions): GrpcServer {
+  const told = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
+  setLogger({ error: told, info: told, debug: told });
   const server = new Server({
     'grpc.max_receive_message_length': limits.frameBytes,
     'grpc.max_send_message_length': 2 * limits.frameBytes,

@@ -82,8 +82,9 @@ export class PostgresChannel implements Channel {
     client.on('notification', ({ payload }) => payload !== undefined && onMessage(payload));
     try {
       await client.connect();
-      if (this.#stopping.signal.aborted) return;
       await client.query(`listen ${channelName}`);
+      // Whoever stops while the connection is made has nothing to hang up yet.
+      if (this.#stopping.signal.aborted) return;
       this.#client = client;
       await over;
     } finally {

@@ -54,11 +54,24 @@ export class Database implements Sql {
   }
 
   transaction<T>(work: (sql: Sql) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    return again(() =>
-      this.#kysely()
-        .transaction()
-        .execute((trx) => work({ query: (text, params, own) => run(trx, text, params, own ?? signal) })),
-    );
+    return again(async () => {
+      let failure: { error: unknown } | undefined;
+      try {
+        return await this.#kysely()
+          .transaction()
+          .execute(async (trx) => {
+            try {
+              return await work({ query: (text, params, own) => run(trx, text, params, own ?? signal) });
+            } catch (error) {
+              failure = { error };
+              throw error;
+            }
+          });
+      } catch (error) {
+        // Where the connection has died the rollback fails as well, and says less about why.
+        throw failure ? failure.error : error;
+      }
+    });
   }
 
   /** Answers once the database has answered. */

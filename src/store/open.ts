@@ -1,4 +1,6 @@
 import { Migrator } from '@mikro-orm/migrations';
+import type { Config } from '../config.ts';
+import type { Log } from '../log.ts';
 import { Database, type DatabaseOptions } from './database.ts';
 import { openEmbedded } from './embedded/client.ts';
 import { entities } from './entities.ts';
@@ -15,6 +17,12 @@ import { sessionOptions, sessionStatements } from './session.ts';
 export function openDatabase(options: DatabaseOptions): Promise<Database> {
   return options.url === undefined ? openEmbeddedDatabase(options) : openPostgres(options.url, options);
 }
+
+/** Opens the database that the settings name. */
+export const openConfigured = (
+  { databaseUrl, dataDir, poolMax }: Pick<Config, 'databaseUrl' | 'dataDir' | 'poolMax'>,
+  log: Log,
+): Promise<Database> => openDatabase({ url: databaseUrl, dataDir, poolMax, log });
 
 async function openPostgres(url: string, options: DatabaseOptions): Promise<Database> {
   const orm = await initOrm(options, {

@@ -40,11 +40,9 @@ export const isCancelled = (error: unknown): boolean =>
 export function isUnavailable(error: unknown): boolean {
   const code = sqlState(error);
   if (code !== undefined) return unavailable.has(code) || unreachable.has(code) || code.startsWith('08');
-  // The pg driver has no code for these two.
-  return (
-    error instanceof Error &&
-    /Connection terminated|timeout exceeded when trying to connect/.test(error.message)
-  );
+  // The pg driver has no code for these.
+  const words = /Connection terminated|timeout exceeded when trying to connect|is not queryable/;
+  return error instanceof Error && words.test(error.message);
 }
 
 /** A time that a driver returned: raw text from a hot statement, a Date from an entity. */

@@ -15,6 +15,6 @@ export interface LeaseholdClient {
 /** Connects to a server's gRPC address, `127.0.0.1:50051` where left out. The connection is made with the first call. */
 export function connectLeasehold(address = '127.0.0.1:50051'): LeaseholdClient {
   const baseUrl = /^https?:\/\//.test(address) ? address : `http://${address}`;
-  const transport = createGrpcTransport({ baseUrl });
+  const transport = createGrpcTransport({ baseUrl, pingIntervalMs: 30_000 });
   return { jobs: createClient(JobsService, transport) };
 }

@@ -33,45 +33,63 @@ const rejection = (promise: Promise<unknown>): Promise<unknown> =>
   );
 
 describe('Batcher', () => {
-  it('sends a lone call at once, alone', async () => {
+  it('sends a lone call alone, at the end of the turn', async () => {
     const { batcher, flights } = held();
     const answer = batcher.run(1);
+    await settled();
     expect(flights.map(({ calls }) => calls)).to.deep.equal([[1]]);
     flights[0]?.land();
     expect(await answer).to.equal('did 1');
   });
 
+  it('sends together what arrives in one turn', async () => {
+    const { batcher, flights } = held();
+    const answers = [1, 2, 3].map((call) => batcher.run(call));
+    await settled();
+    expect(flights.map(({ calls }) => calls)).to.deep.equal([[1, 2, 3]]);
+    flights[0]?.land();
+    expect(await Promise.all(answers)).to.deep.equal(['did 1', 'did 2', 'did 3']);
+  });
+
   it('gathers what arrives while a batch is in flight into the next one, in order', async () => {
     const { batcher, flights } = held();
-    const answers = [1, 2, 3, 4].map((call) => batcher.run(call));
+    const first = batcher.run(1);
+    await settled();
+    const later = [2, 3, 4].map((call) => batcher.run(call));
+    await settled();
+    expect(flights).to.have.length(1);
     flights[0]?.land();
-    await answers[0];
+    await first;
     await settled();
     expect(flights.map(({ calls }) => calls)).to.deep.equal([[1], [2, 3, 4]]);
     flights[1]?.land();
-    expect(await Promise.all(answers)).to.deep.equal(['did 1', 'did 2', 'did 3', 'did 4']);
+    expect(await Promise.all(later)).to.deep.equal(['did 2', 'did 3', 'did 4']);
   });
 
   it('keeps to the largest size and the largest weight, and still sends what is too heavy alone', async () => {
     const { batcher, flights } = held({ sizeMax: 3, weigh: (call) => call, weightMax: 10 });
     const all = Promise.all([1, 1, 1, 1, 1, 50, 4, 4, 4].map((call) => batcher.run(call)));
-    for (let i = 0; i < 6; i++) {
-      flights[i]?.land();
+    for (let i = 0; i < 5; i++) {
       await settled();
+      flights[i]?.land();
     }
     await all;
-    expect(flights.map(({ calls }) => calls)).to.deep.equal([[1], [1, 1, 1], [1], [50], [4, 4], [4]]);
+    expect(flights.map(({ calls }) => calls)).to.deep.equal([[1, 1, 1], [1, 1], [50], [4, 4], [4]]);
   });
 
-  it('keeps as many batches in flight as it may, and no more', async () => {
-    const { batcher, flights } = held({ flightsMax: 2 });
-    const all = Promise.all([1, 2, 3].map((call) => batcher.run(call)));
-    expect(flights).to.have.length(2);
-    flights[1]?.land();
+  it('sends a batch beside another only when it is worth it, and never more than it may', async () => {
+    const { batcher, flights } = held({ flightsMax: 2, weigh: (call) => call, companionWeight: 5 });
+    const all: Promise<string>[] = [];
+    for (const call of [1, 2, 4, 9]) {
+      all.push(batcher.run(call));
+      await settled();
+    }
+    expect(flights.map(({ calls }) => calls)).to.deep.equal([[1], [2, 4]]);
+    flights[0]?.land();
     await settled();
-    expect(flights.map(({ calls }) => calls)).to.deep.equal([[1], [2], [3]]);
+    expect(flights.map(({ calls }) => calls)).to.deep.equal([[1], [2, 4], [9]]);
     for (const { land } of flights) land();
-    await all;
+    await Promise.all(all);
   });
 
   it('gives an error of one call to that call, and an error of the batch to the whole batch only', async () => {
@@ -86,6 +104,7 @@ describe('Batcher', () => {
 
     const { batcher, flights } = held();
     const first = rejection(batcher.run(1));
+    await settled();
     const second = batcher.run(2);
     flights[0]?.crash(new Error('the database fell over'));
     expect(await first).to.have.property('message', 'the database fell over');
@@ -97,6 +116,7 @@ describe('Batcher', () => {
   it('drops a waiting call whose caller has gone, and never carries it out', async () => {
     const { batcher, flights } = held();
     const first = batcher.run(1);
+    await settled();
     const gone = new AbortController();
     const second = rejection(batcher.run(2, gone.signal));
     const third = batcher.run(3);
@@ -113,6 +133,7 @@ describe('Batcher', () => {
   it('tells an abandoned call why: the reason of its signal where that is one of ours', async () => {
     const { batcher, flights } = held();
     const first = batcher.run(1);
+    await settled();
     const late = new AbortController();
     const second = rejection(batcher.run(2, late.signal));
     late.abort(new DomainError('deadline_exceeded', 'too late'));
@@ -125,6 +146,7 @@ describe('Batcher', () => {
   it('stops a batch in flight only when nobody waits for it any more', async () => {
     const { batcher, flights } = held();
     const blocker = batcher.run(0);
+    await settled();
     const [a, b] = [new AbortController(), new AbortController()];
     const calls = [rejection(batcher.run(1, a.signal)), rejection(batcher.run(2, b.signal))];
     flights[0]?.land();
@@ -141,6 +163,7 @@ describe('Batcher', () => {
   it('never stops a batch in which somebody waits without a deadline', async () => {
     const { batcher, flights } = held();
     const blocker = batcher.run(0);
+    await settled();
     const gone = new AbortController();
     const calls = [rejection(batcher.run(1, gone.signal)), batcher.run(2)];
     flights[0]?.land();
@@ -154,20 +177,25 @@ describe('Batcher', () => {
 
   it('refuses calls beyond its bound as overloaded, and takes calls again afterwards', async () => {
     const { batcher, flights } = held({ waitingMax: 2 });
-    const first = [batcher.run(1), batcher.run(2), batcher.run(3)];
+    const first = batcher.run(1);
+    await settled();
+    const others = [batcher.run(2), batcher.run(3)];
     expect(await rejection(batcher.run(4))).to.have.property('code', 'overloaded');
     flights[0]?.land();
     await settled();
     flights[1]?.land();
-    await Promise.all(first);
+    await Promise.all([first, ...others]);
     const later = batcher.run(5);
+    await settled();
     flights[2]?.land();
     expect(await later).to.equal('did 5');
   });
 
   it('closes when the last batch has landed, refusing what comes later', async () => {
     const { batcher, flights } = held();
-    const answers = [batcher.run(1), batcher.run(2)];
+    const answers = [batcher.run(1)];
+    await settled();
+    answers.push(batcher.run(2));
     let closed = false;
     const closing = batcher.close().then(() => {
       closed = true;
