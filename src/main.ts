@@ -1,4 +1,4 @@
-#!/usr/bin/env node
+#!/usr/bin/env -S node --max-semi-space-size=64
 import { enableCompileCache } from 'node:module';
 
 // Modules are loaded after this, so that from the second start on they come compiled from the cache.

@@ -14,7 +14,12 @@ export class LaneDirectory {
 
   /** The numbers of these lanes, in their order. New ones are made. */
   async numbersOf(sql: Sql, lanes: readonly Lane[]): Promise<number[]> {
-    const keys = lanes.map((lane) => this.#keyOf(lane));
+    let before: { lane: Lane; key: string } | undefined;
+    const keys = lanes.map((lane) => {
+      // A batch mostly comes from one submitter, and one job in it is like the one before.
+      if (!before || !isPlainlySame(before.lane, lane)) before = { lane, key: this.#keyOf(lane) };
+      return before.key;
+    });
     const missing = new Map<string, Lane>();
     for (let i = 0; i < lanes.length; i++) {
       const key = keys[i] as string;
@@ -45,3 +50,13 @@ export class LaneDirectory {
     return key;
   }
 }
+
+const isPlainlySame = (a: Lane, b: Lane): boolean =>
+  a.jobType === b.jobType &&
+  a.addonId === b.addonId &&
+  a.stream === b.stream &&
+  sameWords(a.requires, b.requires) &&
+  sameWords(a.heavy, b.heavy);
+
+const sameWords = (a: readonly string[], b: readonly string[]): boolean =>
+  a.length === b.length && a.every((word, i) => word === b[i]);

@@ -1,9 +1,10 @@
 import type { SubmitJob } from '../domain/commands.ts';
-import { type Needs, needsOf } from '../domain/constraints.ts';
+import { needsOf } from '../domain/constraints.ts';
 import { DomainError } from '../domain/errors.ts';
 import { type Job, type JsonObject, type Priority, priorities } from '../domain/job.ts';
 import { limits } from '../domain/limits.ts';
 import { instantMs } from '../domain/parse.ts';
+import type { Lane } from '../store/statements/lanes.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
 import { findByClientRequest, type NewJob, submitJobs } from '../store/statements/submit-jobs.ts';
 import { Batcher } from './batcher.ts';
@@ -13,9 +14,9 @@ import { newId } from './ids.ts';
 import { LaneDirectory } from './lane-directory.ts';
 
 /** A checked submission, ready to be written. */
-export interface Draft extends Omit<NewJob, 'laneId' | 'tags'> {
+export interface Draft extends NewJob {
   tags: string[];
-  needs: Needs;
+  lane: Lane;
   priorityName: Priority;
   constraintsObject: JsonObject;
   payloadObject: JsonObject;
@@ -55,7 +56,7 @@ export function draft(command: SubmitJob, returnExisting: boolean, settings: Eng
     costUnits: command.cost_units,
     constraints,
     constraintsObject,
-    needs: needsOf(constraintsObject),
+    lane: { stream, addonId: command.addon_id, jobType: command.job_type, ...needsOf(constraintsObject) },
     payload,
     payloadObject,
     clientRequestId: command.client_request_id ?? null,
@@ -126,10 +127,9 @@ export class Submitter {
     const { database, reaper } = this.#context;
     const laneIds = await this.#lanes.numbersOf(
       database,
-      drafts.map(({ stream, addonId, jobType, needs }) => ({ stream, addonId, jobType, ...needs })),
+      drafts.map(({ lane }) => lane),
     );
-    const jobs = drafts.map((one, i) => ({ ...one, laneId: laneIds[i] as number }));
-    const { createdAtMs, written } = await submitJobs(database, jobs, signal);
+    const { createdAtMs, written } = await submitJobs(database, drafts, laneIds, signal);
     const duplicates = written === 'all' ? [] : drafts.filter(({ jobId }) => !written.has(jobId));
     const first = await this.#firstJobs(duplicates, signal);
     for (const { runAtMs } of drafts) if (runAtMs !== null) reaper.expectIn(runAtMs - createdAtMs);

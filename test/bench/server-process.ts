@@ -5,6 +5,8 @@ import { fileURLToPath } from 'node:url';
 import { atEnd, forgetProcess, watchProcess } from '../support/cleanup.ts';
 
 const mainFile = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+/** As `npm start` and the published command start it. */
+const nodeFlags = ['--max-semi-space-size=64'];
 const readyLimitMs = 60_000;
 const stopLimitMs = 15_000;
 
@@ -34,7 +36,7 @@ export class ServerProcess {
       ? ['--cpu-prof', `--cpu-prof-dir=${profile.folder}`, `--cpu-prof-name=${profile.name}.cpuprofile`]
       : [];
     const began = performance.now();
-    const child = spawn(process.execPath, [...flags, mainFile, 'serve'], {
+    const child = spawn(process.execPath, [...nodeFlags, ...flags, mainFile, 'serve'], {
       env: { ...ownEnvironment(), ...fixedSettings, ...env },
       // Whatever a server says at this level is worth seeing.
       stdio: ['ignore', 'pipe', 'inherit'],

@@ -22,7 +22,6 @@ async function submit(database: Database, count: number, more: Partial<NewJob> =
   const laneId = (await ensureLanes(database, new Map([[key, lane]]))).get(key) as number;
   const jobs: NewJob[] = Array.from({ length: count }, () => ({
     jobId: newId(),
-    laneId,
     addonId: 'a',
     jobType: 't',
     stream: null,
@@ -39,7 +38,11 @@ async function submit(database: Database, count: number, more: Partial<NewJob> =
     runAtMs: null,
     ...more,
   }));
-  await submitJobs(database, jobs);
+  await submitJobs(
+    database,
+    jobs,
+    jobs.map(() => laneId),
+  );
   return jobs.map(({ jobId }) => jobId);
 }
 

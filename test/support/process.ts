@@ -13,6 +13,8 @@ import { fileURLToPath } from 'node:url';
 import { atEnd, forgetProcess, temporaryFolder, watchProcess } from './cleanup.ts';
 
 const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+/** As `npm start` and the published command start it. */
+const nodeFlags = ['--max-semi-space-size=64'];
 const readyLimitMs = 25_000;
 const exitLimitMs = 25_000;
 
@@ -122,7 +124,7 @@ let folder: Promise<string> | undefined;
 async function begin(args: readonly string[], environment: Environment) {
   // The default data directory is relative: it must not be made in the folder of the source.
   folder ??= temporaryFolder('home');
-  const child = spawn(process.execPath, [main, ...args], {
+  const child = spawn(process.execPath, [...nodeFlags, main, ...args], {
     cwd: await folder,
     env: { ...bareEnvironment(), ...environment },
     stdio: ['ignore', 'pipe', 'pipe'],

@@ -2,12 +2,11 @@ import { priorities } from '../../domain/job.ts';
 import { eventNumber, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { type Sql, timeMs } from '../sql.ts';
-import { booleanArray, numberArray, textArray } from './arrays.ts';
+import { booleanArray, jsonArray, numberArray, textArray } from './arrays.ts';
 
 /** A job that is about to be written. JSON comes as text: it is parsed once, by the database. */
 export interface NewJob {
   jobId: string;
-  laneId: number;
   addonId: string;
   jobType: string;
   stream: string | null;
@@ -39,13 +38,15 @@ with clock as materialized (
 ), job as (
   insert into jobs (job_id, seq, lane_id, addon_id, job_type, stream, priority, cost_units, constraints, payload,
     client_request_id, is_unique, tags, max_runtime_s, max_attempts, retry_backoff_s, run_at, created_at)
-  select job_id, nextval('job_seq'), lane_id, addon_id, job_type, stream, priority, cost_units, constraints::jsonb,
-    payload::jsonb, client_request_id, is_unique, tags::text[], max_runtime_s, max_attempts, retry_backoff_s,
+  select job_id, nextval('job_seq'), lane_id, addon_id, job_type, stream, priority, cost_units, constraints,
+    payload, client_request_id, is_unique, coalesce(tags::text[], '{}'), max_runtime_s, max_attempts, retry_backoff_s,
     to_timestamp(run_at / 1000.0), now
-  from clock, unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::int[],
-    $8::text[], $9::text[], $10::text[], $11::boolean[], $12::text[], $13::int[], $14::int[], $15::int[],
-    $16::float8[]) as new (job_id, lane_id, addon_id, job_type, stream, priority, cost_units, constraints, payload,
-    client_request_id, is_unique, tags, max_runtime_s, max_attempts, retry_backoff_s, run_at)
+  from clock, rows from (
+    unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::int[], $10::text[],
+      $11::boolean[], $12::text[], $13::int[], $14::int[], $15::int[], $16::float8[]),
+    jsonb_array_elements($8::jsonb), jsonb_array_elements($9::jsonb)
+  ) as new (job_id, lane_id, addon_id, job_type, stream, priority, cost_units, client_request_id, is_unique, tags,
+    max_runtime_s, max_attempts, retry_backoff_s, run_at, constraints, payload)
   ${onConflict}
   returning job_id, seq, lane_id, addon_id, priority, cost_units, max_attempts, run_at, created_at
 ), live as (
@@ -70,10 +71,11 @@ const submitKeyed = submit(
 
 const firstEventData = textArray(priorities.map((priority) => JSON.stringify({ priority })));
 
-/** Writes the jobs that are not there yet, in the order given, and says which those were. */
+/** Writes the jobs that are not there yet into their lanes, in the order given, and says which those were. */
 export async function submitJobs(
   sql: Sql,
   jobs: readonly NewJob[],
+  laneIds: readonly number[],
   signal?: AbortSignal,
 ): Promise<SubmittedJobs> {
   const keyed = jobs.some((job) => job.clientRequestId !== null);
@@ -81,17 +83,17 @@ export async function submitJobs(
     keyed ? submitKeyed : submitPlain,
     [
       textArray(jobs.map((job) => job.jobId)),
-      numberArray(jobs.map((job) => job.laneId)),
+      numberArray(laneIds),
       textArray(jobs.map((job) => job.addonId)),
       textArray(jobs.map((job) => job.jobType)),
       textArray(jobs.map((job) => job.stream)),
       numberArray(jobs.map((job) => job.priority)),
       numberArray(jobs.map((job) => job.costUnits)),
-      textArray(jobs.map((job) => job.constraints)),
-      textArray(jobs.map((job) => job.payload)),
+      jsonArray(jobs.map((job) => job.constraints)),
+      jsonArray(jobs.map((job) => job.payload)),
       textArray(jobs.map((job) => job.clientRequestId)),
       booleanArray(jobs.map((job) => job.unique)),
-      textArray(jobs.map((job) => textArray(job.tags))),
+      textArray(jobs.map((job) => (job.tags.length === 0 ? null : textArray(job.tags)))),
       numberArray(jobs.map((job) => job.maxRuntimeS)),
       numberArray(jobs.map((job) => job.maxAttempts)),
       numberArray(jobs.map((job) => job.retryBackoffS)),

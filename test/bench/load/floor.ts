@@ -28,11 +28,12 @@ export interface FloorPlace {
 export class Floor {
   readonly #database: Database;
   readonly #template: Omit<NewJob, 'jobId'>;
+  readonly #laneId: number;
 
   private constructor(database: Database, laneId: number) {
     this.#database = database;
+    this.#laneId = laneId;
     this.#template = {
-      laneId,
       addonId: job.addonId,
       jobType: job.jobType,
       stream: null,
@@ -96,7 +97,8 @@ export class Floor {
 
   async #submit(jobs: number): Promise<number> {
     const batch = Array.from({ length: jobs }, () => ({ ...this.#template, jobId: newId() }));
-    await submitJobs(this.#database, batch);
+    const laneIds = batch.map(() => this.#laneId);
+    await submitJobs(this.#database, batch, laneIds);
     return jobs;
   }
 }
