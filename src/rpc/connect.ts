@@ -1,6 +1,6 @@
 /** The Connect and gRPC-Web face: the same implementations as `grpc.ts`, bound to a Connect router. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { JsonValue } from '@bufbuild/protobuf';
+import { type DescMethod, fromBinary, type JsonValue } from '@bufbuild/protobuf';
 import {
   Code,
   ConnectError,
@@ -25,6 +25,7 @@ import type { Log } from '../log.ts';
 import { readChecked, refuse, wireOf } from './connect-requests.ts';
 import { toConnectError } from './errors.ts';
 import type { Binding } from './implementation.ts';
+import { EncodedMessage } from './job-bytes.ts';
 
 type AnyMethod = (request: unknown, caller: Caller) => unknown;
 
@@ -92,18 +93,20 @@ function addService(router: ConnectRouter, { service, implementation }: Binding,
     if (!work) throw new Error(`${service.typeName}.${method.name} is not implemented`);
     const name = `${service.typeName}/${method.name}`;
     bound[method.localName] =
-      method.methodKind === 'server_streaming' ? streaming(name, work, log) : unary(name, work, log);
+      method.methodKind === 'server_streaming' ? streaming(name, work, log) : unary(method, name, work, log);
   }
   router.service(service, bound as ServiceImpl<typeof service>);
 }
 
 const unary =
-  (method: string, work: AnyMethod, log: Log) => async (request: unknown, context: HandlerContext) => {
+  (method: DescMethod, name: string, work: AnyMethod, log: Log) =>
+  async (request: unknown, context: HandlerContext) => {
     const caller = callerOf(context);
     try {
-      return await work(request, caller);
+      const response = await work(request, caller);
+      return response instanceof EncodedMessage ? fromBinary(method.output, response.bytes) : response;
     } catch (error) {
-      throw toConnectError(lateOr(error, context), { log, method, signal: caller.signal });
+      throw toConnectError(lateOr(error, context), { log, method: name, signal: caller.signal });
     }
   };
 

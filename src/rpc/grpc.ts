@@ -35,6 +35,7 @@ import type { Health } from '../engine/health.ts';
 import type { Log } from '../log.ts';
 import { statusBytes, toConnectError, unreadable } from './errors.ts';
 import type { Binding } from './implementation.ts';
+import { EncodedMessage } from './job-bytes.ts';
 
 export interface GrpcOptions {
   bindings: readonly Binding[];
@@ -124,6 +125,7 @@ function definitionOf(method: DescMethod): MethodDefinition<unknown, unknown> {
     }
   };
   const encode = (message: unknown): Buffer => {
+    if (message instanceof EncodedMessage) return message.bytes;
     const bytes = toBinary(method.output, create(method.output, message as Record<string, unknown>));
     return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   };

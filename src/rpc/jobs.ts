@@ -1,15 +1,4 @@
-import { create } from '@bufbuild/protobuf';
-import {
-  ClaimJobsResponseSchema,
-  type JobsService,
-  OnDuplicate,
-  type SubmitJobRequest,
-  SubmitJobResponseSchema,
-  SubmitJobsResponseSchema,
-  type SubmitOutcome,
-  SubmitOutcomeSchema,
-  SubmittedJobSchema,
-} from '../../gen/leasehold/v1/jobs_pb.js';
+import { type JobsService, OnDuplicate, type SubmitJobRequest } from '../../gen/leasehold/v1/jobs_pb.js';
 import {
   ClaimJobs,
   ListJobEvents,
@@ -24,7 +13,8 @@ import { parser } from '../domain/parse.ts';
 import type { Engine } from '../engine/engine.ts';
 import { type Draft, draft, type Submitted } from '../engine/submit.ts';
 import type { Implementation } from './implementation.ts';
-import { eventMessage, jobMessage, resultMessage, timestamp, toIso, toPriority, toState } from './words.ts';
+import { claimJobsResponse, submitJobResponse, submitJobsResponse } from './job-bytes.ts';
+import { eventMessage, jobMessage, resultMessage, toIso, toPriority, toState } from './words.ts';
 
 const parseSubmit = parser(SubmitJob);
 const parseClaim = parser(ClaimJobs);
@@ -63,7 +53,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
   return {
     async submitJob(request, caller) {
       const { job, existing } = await submitter.submit(draftOf(request), caller);
-      return create(SubmitJobResponseSchema, { job: jobMessage(job), existing });
+      return submitJobResponse(job, existing);
     },
 
     async submitJobs({ jobs }, caller) {
@@ -72,8 +62,9 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
       const good = drafts.filter((one): one is Draft => !(one instanceof DomainError));
       const submitted = await submitter.submitMany(good, caller);
       let next = 0;
-      const outcomes = drafts.map((one) => outcome(one instanceof DomainError ? one : submitted[next++]));
-      return create(SubmitJobsResponseSchema, { outcomes });
+      return submitJobsResponse(
+        drafts.map((one) => (one instanceof DomainError ? one : answered(submitted[next++]))),
+      );
     },
 
     async claimJobs(request, caller) {
@@ -86,8 +77,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
         constraints_capabilities: request.constraintsCapabilities,
         request_id: request.requestId,
       });
-      const jobs = await claimer.claim(command, caller);
-      return create(ClaimJobsResponseSchema, { jobs: jobs.map(jobMessage) });
+      return claimJobsResponse(await claimer.claim(command, caller));
     },
 
     async getJob({ jobId }, caller) {
@@ -163,13 +153,7 @@ function attempt<T>(work: () => T): T | DomainError {
   }
 }
 
-function outcome(answer: Submitted | DomainError | undefined): SubmitOutcome {
+function answered(answer: Submitted | DomainError | undefined): Submitted | DomainError {
   if (answer === undefined) throw new Error('a job of a batch got no outcome');
-  if (answer instanceof DomainError) {
-    const { code, detail, field, jobId } = answer;
-    return create(SubmitOutcomeSchema, { outcome: { case: 'error', value: { code, detail, field, jobId } } });
-  }
-  const { jobId, createdAtMs, existing } = answer;
-  const value = create(SubmittedJobSchema, { jobId, createdAt: timestamp(createdAtMs), existing });
-  return create(SubmitOutcomeSchema, { outcome: { case: 'submitted', value } });
+  return answer;
 }
