@@ -8,7 +8,29 @@ export const maxJsonDepth = 32;
  * a string, half of a surrogate pair, numbers that JSON has no word for, a `__proto__` key that many readers would take for
  * something else, and nesting beyond `maxJsonDepth`. Nothing is repaired and nothing is lost in silence.
  */
-export function checkJson(value: unknown, path: string, depth = 0): void {
+export function checkJson(value: unknown, path: string): void {
+  // Nearly everything is fine, and naming the place costs more than looking; so places are named in a second walk.
+  if (!isFine(value, 0)) blame(value, path, 0);
+}
+
+function isFine(value: unknown, depth: number): boolean {
+  if (typeof value === 'string') return isPlainText(value);
+  if (typeof value === 'number') return Number.isFinite(value);
+  if (typeof value !== 'object' || value === null) return true;
+  if (depth > maxJsonDepth) return false;
+  if (Array.isArray(value)) {
+    for (let i = 0; i < value.length; i++) if (!isFine(value[i], depth + 1)) return false;
+    return true;
+  }
+  for (const key of Object.keys(value)) {
+    if (key === '__proto__' || !isPlainText(key)) return false;
+    if (!isFine((value as Record<string, unknown>)[key], depth + 1)) return false;
+  }
+  return true;
+}
+
+/** Says what is wrong with a value, and where: the first thing that `isFine` stumbles over. */
+function blame(value: unknown, path: string, depth: number): void {
   if (typeof value === 'string') {
     checkText(value, path);
   } else if (typeof value === 'number') {
@@ -17,21 +39,21 @@ export function checkJson(value: unknown, path: string, depth = 0): void {
     if (depth > maxJsonDepth)
       throw invalid(topOf(path), `must not be nested more than ${maxJsonDepth} levels deep`);
     if (Array.isArray(value)) {
-      for (let i = 0; i < value.length; i++) checkJson(value[i], `${path}[${i}]`, depth + 1);
+      for (let i = 0; i < value.length; i++) blame(value[i], `${path}[${i}]`, depth + 1);
     } else {
-      checkMembers(value, path, depth);
+      blameMembers(value, path, depth);
     }
   }
 }
 
-function checkMembers(object: object, path: string, depth: number): void {
+function blameMembers(object: object, path: string, depth: number): void {
   for (const [key, member] of Object.entries(object)) {
     const memberPath = path === '' ? key : `${path}.${key}`;
     if (key === '__proto__')
       throw invalid(path === '' ? key : path, 'must not have a member named __proto__');
     if (!isPlainText(key))
       throw invalid(path === '' ? 'body' : path, `has a member name that ${unplain(key)}`);
-    checkJson(member, memberPath, depth + 1);
+    blame(member, memberPath, depth + 1);
   }
 }
 

@@ -14,6 +14,9 @@ const special = /["\\]/;
 
 const quoted = (value: string): string => `"${value.replaceAll('\\', '\\\\').replaceAll('"', '\\"')}"`;
 
+/** Ids have nothing in them that needs quoting. */
+export const uuidArray = (ids: readonly string[]): string => `{${ids.join(',')}}`;
+
 export const numberArray = (values: readonly (number | null)[]): string =>
   `{${values.map((value) => value ?? 'NULL').join(',')}}`;
 

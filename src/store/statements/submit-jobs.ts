@@ -2,7 +2,7 @@ import { priorities } from '../../domain/job.ts';
 import { eventNumber, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { type Sql, timeMs } from '../sql.ts';
-import { booleanArray, jsonArray, numberArray, textArray } from './arrays.ts';
+import { booleanArray, jsonArray, numberArray, textArray, uuidArray } from './arrays.ts';
 
 /** A job that is about to be written. JSON comes as text: it is parsed once, by the database. */
 export interface NewJob {
@@ -82,7 +82,7 @@ export async function submitJobs(
   const rows = await sql.query<{ now: string; job_id: string | null }>(
     keyed ? submitKeyed : submitPlain,
     [
-      textArray(jobs.map((job) => job.jobId)),
+      uuidArray(jobs.map((job) => job.jobId)),
       numberArray(laneIds),
       textArray(jobs.map((job) => job.addonId)),
       textArray(jobs.map((job) => job.jobType)),
