@@ -93,7 +93,7 @@ export class Submitter {
     this.#batcher = new Batcher({
       flush: (calls, signal) => this.#flush(calls, signal),
       sizeMax: jobsMax,
-      flightsMax: 4,
+      flightsMax: 3,
       companionWeight: companionJobs,
       weigh: (drafts) =>
         drafts.length + drafts.reduce((sum, { payload }) => sum + payload.length, 0) / charsPerWeight,
