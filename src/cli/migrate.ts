@@ -1,7 +1,6 @@
-import { readConfig, settingsHelp } from '../config.ts';
-import { createLog } from '../log.ts';
-import { readSettings } from './args.ts';
+import { settingsHelp } from '../config.ts';
 import type { Command } from './commands.ts';
+import { prepare } from './prepare.ts';
 import { startError } from './start-error.ts';
 
 export const migrateCommand: Command = {
@@ -17,13 +16,9 @@ It takes the settings of 'leasehold serve', of which only those of the database 
 ${settingsHelp()}
 `,
   async run(args) {
-    const { help, settings } = readSettings(args);
-    if (help) {
-      process.stdout.write(this.help());
-      return 0;
-    }
-    const config = readConfig(settings, process.env);
-    const log = createLog({ level: config.log, human: process.stderr.isTTY === true });
+    const prepared = prepare(args, this.help);
+    if (!prepared) return 0;
+    const { config, log } = prepared;
     try {
       const [{ migrate }, { openConfigured }] = await Promise.all([
         import('../store/migrate.ts'),

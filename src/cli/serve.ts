@@ -1,8 +1,7 @@
-import { readConfig, settingsHelp } from '../config.ts';
-import { createLog } from '../log.ts';
+import { settingsHelp } from '../config.ts';
 import type { RunningServer } from '../server.ts';
-import { readSettings } from './args.ts';
 import type { Command } from './commands.ts';
+import { prepare } from './prepare.ts';
 import { startError } from './start-error.ts';
 
 export const serveCommand: Command = {
@@ -19,13 +18,9 @@ be written in full, as --leasehold-http-addr.
 ${settingsHelp()}
 `,
   async run(args) {
-    const { help, settings } = readSettings(args);
-    if (help) {
-      process.stdout.write(this.help());
-      return 0;
-    }
-    const config = readConfig(settings, process.env);
-    const log = createLog({ level: config.log, human: process.stderr.isTTY === true });
+    const prepared = prepare(args, this.help);
+    if (!prepared) return 0;
+    const { config, log } = prepared;
     const stop = stopSignal();
     let server: RunningServer;
     try {

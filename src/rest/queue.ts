@@ -1,27 +1,12 @@
 /** The queue contract's Jobs API, `/api/scheduler/jobs`: its paths, its words, its statuses. */
 import { contractWord } from '../domain/claims.ts';
-import {
-  ClaimJobs,
-  contractStates,
-  ListJobEvents,
-  ListJobs,
-  OperatorRequest,
-  SubmitJob,
-  UpdateJobStatus,
-} from '../domain/commands.ts';
+import { contractStates } from '../domain/commands.ts';
 import { invalid, printable } from '../domain/errors.ts';
 import type { Job, JobEvent, JobResult } from '../domain/job.ts';
-import { parser } from '../domain/parse.ts';
+import { parse } from '../domain/parsers.ts';
 import type { Engine } from '../engine/engine.ts';
 import { draft } from '../engine/submit.ts';
 import type { RestRequest, Route } from './router.ts';
-
-const parseSubmit = parser(SubmitJob);
-const parseClaim = parser(ClaimJobs);
-const parseStatus = parser(UpdateJobStatus);
-const parseOperator = parser(OperatorRequest);
-const parseList = parser(ListJobs);
-const parseEvents = parser(ListJobEvents);
 
 export function queueRoutes({ submitter, claimer, changer, reader, settings }: Engine): Route[] {
   const jobs = '/api/scheduler/jobs';
@@ -30,7 +15,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
       method: 'POST',
       path: `${jobs}/submit`,
       async handle({ body, caller }) {
-        const { job } = await submitter.submit(draft(parseSubmit(body), false, settings), caller);
+        const { job } = await submitter.submit(draft(parse.submitJob(body), false, settings), caller);
         return { status: 201, body: { job: jobIntent(job) } };
       },
     },
@@ -38,7 +23,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
       method: 'POST',
       path: `${jobs}/claim`,
       async handle({ body, caller }) {
-        const command = parseClaim(body);
+        const command = parse.claimJobs(body);
         const claimed = (await claimer.claim(command, caller)).map(jobIntent);
         if (claimed.length === 0) return { status: 204 };
         const all = (command.limit ?? 1) > 1 ? { jobs: claimed } : {};
@@ -49,7 +34,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
       method: 'GET',
       path: jobs,
       async handle({ query, caller }) {
-        const { items, nextCursor } = await reader.list(parseList(listQuery(query)), caller);
+        const { items, nextCursor } = await reader.list(parse.listJobs(listQuery(query)), caller);
         return { status: 200, body: { jobs: items.map(jobIntent), next_cursor: nextCursor } };
       },
     },
@@ -65,7 +50,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
       method: 'POST',
       path: `${jobs}/{job_id}/status`,
       async handle({ path, body, caller }) {
-        const job = await changer.updateStatus(jobId(path), parseStatus(body), caller);
+        const job = await changer.updateStatus(jobId(path), parse.updateJobStatus(body), caller);
         return { status: 200, body: { job: jobIntent(job) } };
       },
     },
@@ -73,7 +58,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
       method: 'POST',
       path: `${jobs}/{job_id}/cancel`,
       async handle({ path, body, caller }) {
-        const job = await changer.cancel(jobId(path), parseOperator(body), caller);
+        const job = await changer.cancel(jobId(path), parse.operatorRequest(body), caller);
         return { status: 200, body: { job: jobIntent(job) } };
       },
     },
@@ -81,7 +66,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
       method: 'POST',
       path: `${jobs}/{job_id}/retry`,
       async handle({ path, body, caller }) {
-        const job = await changer.retry(jobId(path), parseOperator(body), caller);
+        const job = await changer.retry(jobId(path), parse.operatorRequest(body), caller);
         return { status: 200, body: { job: jobIntent(job) } };
       },
     },
@@ -89,7 +74,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
       method: 'GET',
       path: `${jobs}/{job_id}/events`,
       async handle({ path, query, caller }) {
-        const command = parseEvents({ limit: wholeIn(query, 'limit'), cursor: query.get('cursor') });
+        const command = parse.listJobEvents({ limit: wholeIn(query, 'limit'), cursor: query.get('cursor') });
         const { items, nextCursor } = await reader.events(jobId(path), command, caller);
         return { status: 200, body: { events: items.map(jobEvent), next_cursor: nextCursor } };
       },

@@ -1,34 +1,19 @@
 import { type JobsService, OnDuplicate, type SubmitJobRequest } from '../../gen/leasehold/v1/jobs_pb.js';
-import {
-  ClaimJobs,
-  ListJobEvents,
-  ListJobs,
-  OperatorRequest,
-  SubmitJob,
-  UpdateJobStatus,
-} from '../domain/commands.ts';
 import { DomainError, invalid } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
-import { parser } from '../domain/parse.ts';
+import { parse } from '../domain/parsers.ts';
 import type { Engine } from '../engine/engine.ts';
 import { type Draft, draft, type Submitted } from '../engine/submit.ts';
 import type { Implementation } from './implementation.ts';
 import { claimJobsResponse, submitJobResponse, submitJobsResponse } from './job-bytes.ts';
 import { eventMessage, jobMessage, resultMessage, toIso, toPriority, toState } from './words.ts';
 
-const parseSubmit = parser(SubmitJob);
-const parseClaim = parser(ClaimJobs);
-const parseStatus = parser(UpdateJobStatus);
-const parseOperator = parser(OperatorRequest);
-const parseList = parser(ListJobs);
-const parseEvents = parser(ListJobEvents);
-
 /** JobsService: proto in, one engine call, proto out. */
 export function jobsImplementation(engine: Engine): Implementation<typeof JobsService> {
   const { submitter, claimer, changer, reader, settings } = engine;
 
   const draftOf = (request: SubmitJobRequest, at = ''): Draft => {
-    const command = parseSubmit(
+    const command = parse.submitJob(
       {
         addon_id: request.addonId,
         job_type: request.jobType,
@@ -68,7 +53,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
     },
 
     async claimJobs(request, caller) {
-      const command = parseClaim({
+      const command = parse.claimJobs({
         addon_id: request.addonId === '' ? undefined : request.addonId,
         worker_id: request.workerId,
         limit: request.limit,
@@ -86,7 +71,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
     },
 
     async listJobs(request, caller) {
-      const command = parseList({
+      const command = parse.listJobs({
         states: request.states.map((state, i) => toState(state, `states[${i}]`)),
         addon_id: request.addonId,
         job_type: request.jobType,
@@ -101,22 +86,31 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
     },
 
     async updateJobStatus({ jobId, state, note, progress, workerId }, caller) {
-      const command = parseStatus({ state: toState(state, 'state'), note, progress, worker_id: workerId });
+      const command = parse.updateJobStatus({
+        state: toState(state, 'state'),
+        note,
+        progress,
+        worker_id: workerId,
+      });
       return { job: jobMessage(await changer.updateStatus(jobId, command, caller)) };
     },
 
     async cancelJob({ jobId, reason, requestedBy }, caller) {
-      const command = parseOperator({ reason, requested_by: requestedBy });
+      const command = parse.operatorRequest({ reason, requested_by: requestedBy });
       return { job: jobMessage(await changer.cancel(jobId, command, caller)) };
     },
 
     async retryJob({ jobId, reason, requestedBy }, caller) {
-      const command = parseOperator({ reason, requested_by: requestedBy });
+      const command = parse.operatorRequest({ reason, requested_by: requestedBy });
       return { job: jobMessage(await changer.retry(jobId, command, caller)) };
     },
 
     async listJobEvents({ jobId, limit, cursor }, caller) {
-      const { items, nextCursor } = await reader.events(jobId, parseEvents({ limit, cursor }), caller);
+      const { items, nextCursor } = await reader.events(
+        jobId,
+        parse.listJobEvents({ limit, cursor }),
+        caller,
+      );
       return { events: items.map(eventMessage), nextCursor: nextCursor ?? undefined };
     },
 
