@@ -2,6 +2,7 @@
  * One server: a database, the engine on it, and the faces in front. `startServer` returns when it is ready to serve;
  * `stop` refuses new work, finishes what is in flight, and closes the database last.
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import { JobsService } from '../gen/leasehold/v1/jobs_pb.js';
 import type { Address, Config } from './config.ts';
 import { Engine } from './engine/engine.ts';
@@ -21,6 +22,8 @@ import { openConfigured } from './store/open.ts';
 
 /** How long calls that are in flight may take to finish when the server stops. */
 const patienceMs = 5_000;
+/** How long the engine and the database may take to close after that. */
+const closingMs = 2_000;
 
 export interface RunningServer {
   http: Address;
@@ -69,9 +72,13 @@ export async function startServer(
       const faces = Promise.all([grpc.stop(patienceMs), http.stop(patienceMs)]);
       engine.reader.stop();
       await faces;
-      await engine.stop();
-      await health.stop();
-      await database.close();
+      // A database that hangs would hold up the rest for ever; it has had its time with the calls in flight.
+      const closed = engine.stop().then(async () => {
+        await health.stop();
+        await database.close();
+      });
+      if (!(await endsWithin(closed, closingMs)))
+        log.warn('the database does not answer; leaving it as it is');
     })();
     return stopped;
   };
@@ -90,6 +97,19 @@ export async function startServer(
     await stop();
     throw error;
   }
+}
+
+/** Whether this ended in time; what fails has ended as well. */
+async function endsWithin(work: Promise<void>, ms: number): Promise<boolean> {
+  const patience = new AbortController();
+  const tooLong = delay(ms, false, { signal: patience.signal }).catch(() => false);
+  const ended = work.then(
+    () => true,
+    () => true,
+  );
+  const inTime = await Promise.race([ended, tooLong]);
+  patience.abort();
+  return inTime;
 }
 
 /** Waits for both, also where one fails: what is still on its way could not be stopped. */

@@ -1,4 +1,5 @@
 import { settingsHelp } from '../config.ts';
+import type { Log } from '../log.ts';
 import type { RunningServer } from '../server.ts';
 import type { Command } from './commands.ts';
 import { prepare } from './prepare.ts';
@@ -28,7 +29,11 @@ ${settingsHelp()}
       const opening = import('../store/open.ts').then(({ openConfigured }) => openConfigured(config, log));
       opening.catch(() => {});
       const { startServer } = await import('../server.ts');
-      server = await startServer(config, log, opening);
+      const started = startServer(config, log, opening);
+      // Whoever is asked to stop before it serves does not wait, not even for another server's migration.
+      const early = await Promise.race([started, stop]);
+      if (typeof early === 'string') return await stopEarly(early, started, log);
+      server = early;
     } catch (error) {
       process.stderr.write(`leasehold: ${startError(error)}\n`);
       log.debug('could not start', { error });
@@ -47,6 +52,19 @@ ${settingsHelp()}
     return reason instanceof Error ? 1 : 0;
   },
 };
+
+/** Gives a start that is not wanted any more a moment to come to its end. */
+async function stopEarly(signal: string, started: Promise<RunningServer>, log: Log): Promise<number> {
+  log.info('stopping before being ready', { signal });
+  const patience = setTimeout(() => process.exit(0), 5_000);
+  await started.then(
+    (server) => server.stop(),
+    () => {},
+  );
+  clearTimeout(patience);
+  log.info('stopped');
+  return 0;
+}
 
 /** Settles with the first signal that asks to stop. A second one is not waited for: it ends the process at once. */
 function stopSignal(): Promise<NodeJS.Signals> {

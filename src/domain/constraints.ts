@@ -20,9 +20,9 @@ export interface Offer {
   refused: string[];
 }
 
-export const needsOf = (constraints: JsonObject): Needs => ({
-  requires: stems(constraints, '_required', true, 'constraints'),
-  heavy: stems(constraints, '_heavy', true, 'constraints'),
+export const needsOf = (constraints: JsonObject, at = 'constraints'): Needs => ({
+  requires: stems(constraints, '_required', true, at),
+  heavy: stems(constraints, '_heavy', true, at),
 });
 
 export const offerOf = (capabilities: JsonObject): Offer => ({

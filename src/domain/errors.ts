@@ -56,8 +56,11 @@ export const invalid = (field: string, problem: string): DomainError =>
 export const jobNotFound = (jobId: string): DomainError =>
   new DomainError('job_not_found', `there is no job ${printable(jobId)}`);
 
-/** A value of the caller's as JSON, short and harmless enough to be said back to them. */
+/** A value of the caller's, short and harmless enough to be said back to them. */
 export function printable(value: unknown): string {
-  const text = typeof value === 'number' ? String(value) : String(JSON.stringify(value));
-  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
+  if (Array.isArray(value)) return 'a list';
+  if (typeof value === 'object' && value !== null) return 'an object';
+  const text = typeof value === 'string' ? JSON.stringify(value) : String(value);
+  // Cutting may split a character, and half of one cannot be sent over every wire.
+  return text.length > 80 ? `${text.slice(0, 80).toWellFormed()}…` : text;
 }

@@ -81,6 +81,9 @@ function valueAt(value: unknown, pointer: string): unknown {
   return found;
 }
 
+/** The path of a field of whatever stands at `at`. */
+export const within = (at: string, field: string): string => (at === '' ? field : `${at}.${field}`);
+
 /** The years that every face, driver and database writes in the same way. */
 const earliestMs = Date.parse('0001-01-01T00:00:00Z');
 const latestMs = Date.parse('9999-12-31T23:59:59.999Z');

@@ -32,6 +32,8 @@ export interface BatcherOptions<In, Out> {
   weightMax?: number;
   /** Calls that may wait. */
   waitingMax: number;
+  /** Called whenever nothing waits and nothing is in flight any more. */
+  onIdle?(): void;
 }
 
 interface Waiting<In, Out> {
@@ -64,7 +66,14 @@ export class Batcher<In, Out> {
 
   constructor(options: BatcherOptions<In, Out>) {
     const weightMax = options.weightMax ?? options.sizeMax;
-    this.#options = { flightsMax: 1, weigh: () => 1, companionWeight: weightMax, ...options, weightMax };
+    this.#options = {
+      flightsMax: 1,
+      weigh: () => 1,
+      companionWeight: weightMax,
+      onIdle: () => {},
+      ...options,
+      weightMax,
+    };
   }
 
   /** Calls that wait for their batch. */
@@ -131,6 +140,9 @@ export class Batcher<In, Out> {
       this.#inFlight++;
       void this.#fly(batch);
     }
+    if (!this.idle) return;
+    for (const landed of this.#landed.splice(0)) landed();
+    this.#options.onIdle();
   }
 
   /** Takes the next batch off the queue. */
@@ -170,7 +182,6 @@ export class Batcher<In, Out> {
       for (const { signal, onAbort } of batch) if (onAbort) signal?.removeEventListener('abort', onAbort);
       this.#inFlight--;
       this.#depart();
-      for (const landed of this.#landed.splice(0)) landed();
     }
   }
 }

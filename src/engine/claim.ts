@@ -44,17 +44,17 @@ export class Claimer {
       refused,
     };
     const key = JSON.stringify(filter);
-    const batcher = this.#batcherFor(key, filter);
-    try {
-      const call = {
-        workerId: command.worker_id,
-        requestId: command.request_id ?? null,
-        limit: command.limit ?? 1,
-      };
-      return await batcher.run(call, signal);
-    } finally {
-      if (batcher.idle && this.#batchers.get(key) === batcher) this.#batchers.delete(key);
-    }
+    const call = {
+      workerId: command.worker_id,
+      requestId: command.request_id ?? null,
+      limit: command.limit ?? 1,
+    };
+    return this.#batcherFor(key, filter).run(call, signal);
+  }
+
+  /** How many kinds of claims are under way. */
+  get kinds(): number {
+    return this.#batchers.size;
   }
 
   async close(): Promise<void> {
@@ -71,6 +71,7 @@ export class Claimer {
       weigh: ({ limit }) => limit,
       weightMax: limits.claimJobs,
       waitingMax,
+      onIdle: () => this.#batchers.delete(key),
     });
     if (this.#closed) void batcher.close();
     else this.#batchers.set(key, batcher);
@@ -103,15 +104,22 @@ async function claimAll(
   claimTtlMs: number,
   signal: AbortSignal | undefined,
 ): Promise<Job[][]> {
-  const slots: ClaimSlot[] = calls.flatMap(({ workerId, requestId, limit }) =>
-    Array.from({ length: limit }, () => ({ workerId, requestId })),
-  );
-  const claimed = await claimJobs(sql, filter, slots, claimTtlMs, signal);
-  return deal(
-    claimed.map(toJob),
-    calls.map(({ limit }) => limit),
-  );
+  const answers: Job[][] = calls.map(() => []);
+  let open = [...calls.keys()];
+  while (open.length > 0) {
+    const limitOf = (i: number) => calls[i]?.limit ?? 0;
+    const slots = open.flatMap((i) => slotsOf(calls[i] as ClaimCall));
+    const { records, full } = await claimJobs(sql, filter, slots, claimTtlMs, signal);
+    const hands = deal(records.map(toJob), open.map(limitOf));
+    for (const [n, i] of open.entries()) answers[i] = hands[n] ?? [];
+    // An answer that is large enough goes out as it is; whoever got nothing only for its sake is served next.
+    open = full ? open.filter((i) => answers[i]?.length === 0) : [];
+  }
+  return answers;
 }
+
+const slotsOf = ({ workerId, requestId, limit }: ClaimCall): ClaimSlot[] =>
+  Array.from({ length: limit }, () => ({ workerId, requestId }));
 
 /**
  * Calls that carry a `request_id` are first looked up: what the same worker has claimed with it and still holds is the

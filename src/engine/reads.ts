@@ -46,7 +46,7 @@ export class Reader {
     const cursor = command.cursor || null;
     if (cursor !== null && !isUuid(cursor))
       throw invalid('cursor', `is not one of ours: ${printable(cursor)}`);
-    const jobs = await listJobs(
+    const { jobs, found } = await listJobs(
       this.#context.database,
       {
         states: withLeased(command.states ?? []),
@@ -63,7 +63,7 @@ export class Reader {
       signal,
     );
     const items = jobs.slice(0, limit);
-    return { items, nextCursor: jobs.length > limit ? (items.at(-1)?.jobId ?? null) : null };
+    return { items, nextCursor: found > items.length ? (items.at(-1)?.jobId ?? null) : null };
   }
 
   async events(jobId: string, command: ListJobEvents, caller: Caller): Promise<Page<JobEvent>> {
@@ -89,6 +89,7 @@ export class Reader {
     const until = signal ? AbortSignal.any([signal, stopping]) : stopping;
     const caller: Caller = { peer, signal: until };
     let cursor = afterEventId ?? '0';
+    let toldAtMs = Number.NaN;
     let wake: (() => void) | undefined;
     let woken = true;
     const ring = () => {
@@ -106,7 +107,9 @@ export class Reader {
         cursor = events.at(-1)?.eventId ?? cursor;
         const more = events.length === limits.pageRows;
         const over = isTerminal(found.job.state) && !more;
-        if (first || over || events.length > 0)
+        const changed = found.job.updatedAtMs !== toldAtMs;
+        toldAtMs = found.job.updatedAtMs;
+        if (first || over || changed || events.length > 0)
           yield { ...found, result: over ? found.result : null, events };
         if (over) return;
         if (more || woken) continue;

@@ -3,10 +3,15 @@ import { needsOf } from '../domain/constraints.ts';
 import { DomainError } from '../domain/errors.ts';
 import { type Job, type JsonObject, type Priority, priorities } from '../domain/job.ts';
 import { limits } from '../domain/limits.ts';
-import { instantMs } from '../domain/parse.ts';
+import { instantMs, within } from '../domain/parse.ts';
 import type { Lane } from '../store/statements/lanes.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
-import { findByClientRequest, type NewJob, submitJobs } from '../store/statements/submit-jobs.ts';
+import {
+  type FirstJob,
+  findByClientRequest,
+  type NewJob,
+  submitJobs,
+} from '../store/statements/submit-jobs.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, type EngineSettings, waitingMax } from './context.ts';
 import { deal } from './deal.ts';
@@ -34,8 +39,8 @@ export interface Submitted {
 const jobsMax = 500;
 /** Jobs that are worth a statement beside those in flight: while one waits for the disk, another is worked on. */
 const companionJobs = 250;
-/** A job weighs one for itself and one for every so many characters, so that a statement stays below some 8 MB. */
-const charsPerWeight = 8_192;
+/** A job weighs one for itself and one for every so many bytes, so that a statement stays below some 4 MB. */
+const bytesPerWeight = 8_192;
 
 /** Turns a checked command into a draft, or says what is wrong with it. */
 export function draft(command: SubmitJob, returnExisting: boolean, settings: EngineSettings, at = ''): Draft {
@@ -43,7 +48,8 @@ export function draft(command: SubmitJob, returnExisting: boolean, settings: Eng
   const payloadObject = (command.payload ?? {}) as JsonObject;
   const constraints = JSON.stringify(constraintsObject);
   const payload = JSON.stringify(payloadObject);
-  checkSize(constraints, payload, at);
+  const bytes = Buffer.byteLength(constraints) + Buffer.byteLength(payload);
+  if (bytes > limits.jobBytes) throw tooLarge(at);
   const priorityName = command.priority ?? 'NORMAL';
   const stream = command.stream ?? null;
   return {
@@ -56,7 +62,12 @@ export function draft(command: SubmitJob, returnExisting: boolean, settings: Eng
     costUnits: command.cost_units,
     constraints,
     constraintsObject,
-    lane: { stream, addonId: command.addon_id, jobType: command.job_type, ...needsOf(constraintsObject) },
+    lane: {
+      stream,
+      addonId: command.addon_id,
+      jobType: command.job_type,
+      ...needsOf(constraintsObject, within(at, 'constraints')),
+    },
     payload,
     payloadObject,
     clientRequestId: command.client_request_id ?? null,
@@ -66,18 +77,15 @@ export function draft(command: SubmitJob, returnExisting: boolean, settings: Eng
     maxAttempts:
       command.max_attempts ?? (stream === null ? settings.maxAttempts : settings.streamMaxAttempts),
     retryBackoffS: command.retry_backoff_s ?? limits.retryBackoffSDefault,
-    runAtMs: command.run_at == null ? null : instantMs(command.run_at, 'run_at'),
+    runAtMs: command.run_at == null ? null : instantMs(command.run_at, within(at, 'run_at')),
+    bytes,
     returnExisting,
   };
 }
 
-function checkSize(constraints: string, payload: string, at: string): void {
-  // A character takes at most three bytes, so the exact count is taken only where it could matter.
-  const chars = constraints.length + payload.length;
-  if (chars * 3 <= limits.jobBytes) return;
-  if (Buffer.byteLength(constraints) + Buffer.byteLength(payload) <= limits.jobBytes) return;
-  const field = `${at === '' ? '' : `${at}.`}payload`;
-  throw new DomainError('payload_too_large', `${field}: a job may take at most ${limits.jobBytes} bytes`, {
+function tooLarge(at: string): DomainError {
+  const field = within(at, 'payload');
+  return new DomainError('payload_too_large', `${field}: a job may take at most ${limits.jobBytes} bytes`, {
     field,
   });
 }
@@ -95,8 +103,7 @@ export class Submitter {
       sizeMax: jobsMax,
       flightsMax: 3,
       companionWeight: companionJobs,
-      weigh: (drafts) =>
-        drafts.length + drafts.reduce((sum, { payload }) => sum + payload.length, 0) / charsPerWeight,
+      weigh: (drafts) => drafts.length + drafts.reduce((sum, { bytes }) => sum + bytes, 0) / bytesPerWeight,
       weightMax: jobsMax,
       waitingMax,
     });
@@ -136,7 +143,7 @@ export class Submitter {
     const answers = drafts.map((one) => {
       if (written === 'all' || written.has(one.jobId))
         return { jobId: one.jobId, createdAtMs, existing: false };
-      return duplicate(one, first.get(keyOf(one)), createdAtMs);
+      return duplicate(one, first.get(keyOf(one)));
     });
     return deal(
       answers,
@@ -145,23 +152,26 @@ export class Submitter {
   }
 
   /** The jobs that hold the keys, by key. */
-  async #firstJobs(drafts: readonly Draft[], signal: AbortSignal | undefined): Promise<Map<string, string>> {
+  async #firstJobs(
+    drafts: readonly Draft[],
+    signal: AbortSignal | undefined,
+  ): Promise<Map<string, FirstJob>> {
     if (drafts.length === 0) return new Map();
     const keys = drafts.map(({ addonId, clientRequestId }) => ({
       addonId,
       clientRequestId: clientRequestId ?? '',
     }));
     const found = await findByClientRequest(this.#context.database, keys, signal);
-    return new Map(found.map((row) => [keyOf(row), row.jobId]));
+    return new Map(found.map((row) => [keyOf(row), row]));
   }
 }
 
-function duplicate(one: Draft, firstId: string | undefined, createdAtMs: number): Submitted | DomainError {
-  if (firstId === undefined)
-    return new DomainError('unavailable', 'the submission met one that was undone; try again');
-  if (one.returnExisting) return { jobId: firstId, createdAtMs, existing: true };
-  const words = `client_request_id ${JSON.stringify(one.clientRequestId)} was used before, for job ${firstId}`;
-  return new DomainError('duplicate_request', words, { jobId: firstId, field: 'client_request_id' });
+function duplicate(one: Draft, first: FirstJob | undefined): Submitted | DomainError {
+  if (!first) return new DomainError('unavailable', 'the submission met one that was undone; try again');
+  const { jobId, createdAtMs } = first;
+  if (one.returnExisting) return { jobId, createdAtMs, existing: true };
+  const words = `client_request_id ${JSON.stringify(one.clientRequestId)} was used before, for job ${jobId}`;
+  return new DomainError('duplicate_request', words, { jobId, field: 'client_request_id' });
 }
 
 const keyOf = ({ addonId, clientRequestId }: { addonId: string; clientRequestId: string | null }): string =>

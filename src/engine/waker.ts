@@ -2,7 +2,7 @@
  * Wakes whoever waits for a job to change.
  *
  * Promises: a waiter is woken after every commit of this server that touched its job, soon after every such commit
- * of another server, and in any case once a second, so a lost message costs a second and nothing else. Waking means
+ * of another server, and in any case every two seconds, so a lost message costs that and nothing else. Waking means
  * 'look again'; it may happen for nothing.
  *
  * Servers tell each other over a `Channel`, and only while somebody listens: a server with waiters announces its
@@ -13,7 +13,7 @@ import type { Channel } from '../store/channel.ts';
 import { newId } from './ids.ts';
 import type { Service } from './service.ts';
 
-const sweepMs = 1_000;
+const sweepMs = 2_000;
 const announceMs = 5_000;
 /** Ids in one message: a NOTIFY takes 8,000 bytes. */
 const idsPerMessage = 150;
@@ -95,9 +95,23 @@ export class Waker implements Service {
   }
 
   #receive(text: string): void {
-    const message = JSON.parse(text) as Message;
-    if (message.from === this.#server) return;
+    const message = readMessage(text);
+    if (!message || message.from === this.#server) return;
     if ('jobs' in message) for (const jobId of message.jobs) this.#wake(jobId);
     else this.#interested.set(message.from, performance.now() + 3 * announceMs);
   }
+}
+
+/** Anybody who may connect to the database may send a notification; what is not one of ours is left alone. */
+function readMessage(text: string): Message | undefined {
+  let message: Partial<{ from: unknown; jobs: unknown; waiting: unknown }> | null;
+  try {
+    message = JSON.parse(text);
+  } catch {
+    return undefined;
+  }
+  if (typeof message?.from !== 'string') return undefined;
+  const { from, jobs, waiting } = message;
+  if (Array.isArray(jobs)) return { from, jobs: jobs.map(String) };
+  return typeof waiting === 'number' ? { from, waiting } : undefined;
 }

@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import { DomainError } from '../domain/errors.ts';
+import { DomainError, invalid } from '../domain/errors.ts';
 import type { JsonObject } from '../domain/job.ts';
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
@@ -55,9 +55,24 @@ function checkType({ headers }: IncomingMessage): void {
 
 function parse(bytes: Buffer): unknown {
   try {
-    return JSON.parse(utf8.decode(bytes));
+    const text = utf8.decode(bytes);
+    return manyDigits.test(text)
+      ? JSON.parse(text, exactly as (key: string, value: unknown) => unknown)
+      : JSON.parse(text);
   } catch (error) {
+    if (error instanceof DomainError) throw error;
     const words = error instanceof SyntaxError ? 'is not JSON' : 'is not UTF-8';
     throw new DomainError('invalid_request', `body: ${words}`, { field: 'body', cause: error });
   }
+}
+
+/** As many digits as a number needs to be beyond what a double holds exactly. */
+const manyDigits = /\d{16}/;
+
+/** Refuses whole numbers that would come out of the parser as others. */
+function exactly(key: string, value: unknown, context: { source?: string }): unknown {
+  const { source } = context;
+  if (typeof value !== 'number' || source === undefined || !/^-?\d+$/.test(source)) return value;
+  if (Number.isFinite(value) && BigInt(value) === BigInt(source)) return value;
+  throw invalid(key, `must be a number that a double can hold, not ${source.slice(0, 40)}; send it as text`);
 }

@@ -12,12 +12,7 @@ import {
   type ServiceImpl,
 } from '@connectrpc/connect';
 import type { UniversalHandler } from '@connectrpc/connect/protocol';
-import {
-  compressionBrotli,
-  compressionGzip,
-  universalRequestFromNodeRequest,
-  universalResponseToNodeResponse,
-} from '@connectrpc/connect-node';
+import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
 import { DomainError } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
@@ -36,7 +31,8 @@ export type ConnectFace = (request: IncomingMessage, response: ServerResponse, p
 
 export function createConnectFace(bindings: readonly Binding[], log: Log): ConnectFace {
   const router = createConnectRouter({
-    acceptCompression: [compressionGzip, compressionBrotli],
+    // A compressed message could not be looked at before Connect reads it; see `connect-requests.ts`.
+    acceptCompression: [],
     readMaxBytes: limits.frameBytes,
     maxTimeoutMs: 10 * 60 * 1000,
     jsonOptions: { ignoreUnknownFields: true },

@@ -47,7 +47,13 @@ export function toConnectError(error: unknown, context?: ErrorContext): ConnectE
   }
   if (known.code === 'unavailable')
     context?.log.warn('a call could not be served', { method: context.method, error });
-  return new ConnectError(known.message, codes[known.code], undefined, [detailOf(known)], known);
+  return new ConnectError(
+    known.message.toWellFormed(),
+    codes[known.code],
+    undefined,
+    [detailOf(known)],
+    known,
+  );
 }
 
 const detailOf = ({ code, field, jobId }: DomainError) => ({

@@ -58,6 +58,20 @@ interface GrpcCaller extends Caller {
 
 type AnyMethod = (request: unknown, caller: Caller) => unknown;
 
+/** Whatever goes wrong while an error is told must not end the process: the caller then learns less, and that is all. */
+function tellError(
+  tell: (status: Partial<StatusObject>) => void,
+  status: () => Partial<StatusObject>,
+  log: Log,
+): void {
+  try {
+    tell(status());
+  } catch (error) {
+    log.error('an error could not be told', { error });
+    tell({ code: 13 as GrpcStatus, details: 'internal: something went wrong on the server' });
+  }
+}
+
 export function createGrpcServer({ bindings, health, log }: GrpcOptions): GrpcServer {
   const told = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
   setLogger({ error: told, info: told, debug: told });
@@ -157,7 +171,8 @@ function unaryHandler(method: string, work: AnyMethod, log: Log): handleUnaryCal
       callback(null, response);
     } catch (error) {
       caller.answered = true;
-      callback(statusOf(toConnectError(error, { log, method, signal: caller.signal })));
+      const status = () => statusOf(toConnectError(error, { log, method, signal: caller.signal }));
+      tellError((one) => callback(one), status, log);
     }
   };
 }
@@ -178,7 +193,8 @@ function streamingHandler(
       call.end();
     } catch (error) {
       caller.answered = true;
-      call.emit('error', statusOf(toConnectError(error, { log, method, signal: caller.signal })));
+      const status = () => statusOf(toConnectError(error, { log, method, signal: caller.signal }));
+      tellError((one) => call.emit('error', one), status, log);
     }
   };
 }

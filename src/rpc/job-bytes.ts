@@ -19,24 +19,26 @@ export class EncodedMessage {
 
 const writer = new WireWriter();
 
+const encoded = (write: () => void): EncodedMessage => new EncodedMessage(writer.encode(write));
+
 /** A SubmitJobResponse. */
-export function submitJobResponse(job: Job, existing: boolean): EncodedMessage {
-  writeJob(1, job);
-  writer.whole(2, existing ? 1 : 0);
-  return new EncodedMessage(writer.finish());
-}
+export const submitJobResponse = (job: Job, existing: boolean): EncodedMessage =>
+  encoded(() => {
+    writeJob(1, job);
+    writer.whole(2, existing ? 1 : 0);
+  });
 
 /** A ClaimJobsResponse. */
-export function claimJobsResponse(jobs: readonly Job[]): EncodedMessage {
-  for (const job of jobs) writeJob(1, job);
-  return new EncodedMessage(writer.finish());
-}
+export const claimJobsResponse = (jobs: readonly Job[]): EncodedMessage =>
+  encoded(() => {
+    for (const job of jobs) writeJob(1, job);
+  });
 
 /** A SubmitJobsResponse. */
-export function submitJobsResponse(answers: readonly (Submitted | DomainError)[]): EncodedMessage {
-  for (const answer of answers) writer.message(1, () => writeOutcome(answer));
-  return new EncodedMessage(writer.finish());
-}
+export const submitJobsResponse = (answers: readonly (Submitted | DomainError)[]): EncodedMessage =>
+  encoded(() => {
+    for (const answer of answers) writer.message(1, () => writeOutcome(answer));
+  });
 
 function writeOutcome(answer: Submitted | DomainError): void {
   if (answer instanceof DomainError) {

@@ -1,6 +1,7 @@
 import { type JobsService, OnDuplicate, type SubmitJobRequest } from '../../gen/leasehold/v1/jobs_pb.js';
 import { DomainError, invalid } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
+import { within } from '../domain/parse.ts';
 import { parse } from '../domain/parsers.ts';
 import type { Engine } from '../engine/engine.ts';
 import { type Draft, draft, type Submitted } from '../engine/submit.ts';
@@ -17,7 +18,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
       {
         addon_id: request.addonId,
         job_type: request.jobType,
-        priority: toPriority(request.priority),
+        priority: toPriority(request.priority, within(at, 'priority')),
         cost_units: request.costUnits,
         constraints: request.constraints,
         payload: request.payload,
@@ -28,11 +29,11 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
         max_runtime_s: request.maxRuntimeS,
         max_attempts: request.maxAttempts,
         retry_backoff_s: request.retryBackoffS,
-        run_at: toIso(request.runAt, 'run_at'),
+        run_at: toIso(request.runAt, within(at, 'run_at')),
       },
       at,
     );
-    return draft(command, returnsExisting(request.onDuplicate), settings, at);
+    return draft(command, returnsExisting(request.onDuplicate, within(at, 'on_duplicate')), settings, at);
   };
 
   return {
@@ -132,8 +133,8 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
   };
 }
 
-function returnsExisting(onDuplicate: OnDuplicate): boolean {
-  if (OnDuplicate[onDuplicate] === undefined) throw invalid('on_duplicate', `has no value ${onDuplicate}`);
+function returnsExisting(onDuplicate: OnDuplicate, field: string): boolean {
+  if (OnDuplicate[onDuplicate] === undefined) throw invalid(field, `has no value ${onDuplicate}`);
   return onDuplicate === OnDuplicate.RETURN_EXISTING;
 }
 

@@ -3,7 +3,7 @@
  *
  * protobuf-es describes messages while it writes them, which takes it 9 µs for a job; answers with jobs are the larger
  * part of what a busy server sends. Only messages that are on that path are written with this; what is written is
- * read back by protobuf-es in the tests. `finish` hands out a copy, and the writer is empty again.
+ * read back by protobuf-es in the tests. `encode` hands out a copy.
  */
 import type { Json, JsonObject } from '../domain/job.ts';
 
@@ -14,13 +14,20 @@ const delimited = 2;
 /** A string takes at most three bytes a UTF-16 unit; beyond this length it is measured instead of guessed. */
 const shortText = 42;
 
+const firstBytes = 64 * 1024;
+/** A buffer that had to grow beyond this is given back. */
+const keptBytes = 1024 * 1024;
+
 export class WireWriter {
-  #buffer = Buffer.allocUnsafe(64 * 1024);
+  #buffer = Buffer.allocUnsafe(firstBytes);
   #at = 0;
 
-  finish(): Buffer {
-    const bytes = Buffer.from(this.#buffer.subarray(0, this.#at));
+  /** The bytes of one message: of what `write` writes, and of nothing that an earlier one may have left behind. */
+  encode(write: () => void): Buffer {
     this.#at = 0;
+    write();
+    const bytes = Buffer.from(this.#buffer.subarray(0, this.#at));
+    if (this.#buffer.length > keptBytes) this.#buffer = Buffer.allocUnsafe(firstBytes);
     return bytes;
   }
 

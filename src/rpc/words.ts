@@ -34,10 +34,10 @@ export function toState(number: JobState, field: string): State {
   return state;
 }
 
-export function toPriority(number: Priority): PriorityName | undefined {
+export function toPriority(number: Priority, field: string): PriorityName | undefined {
   if (number === Priority.UNSPECIFIED) return undefined;
   const priority = priorityNames.get(number);
-  if (!priority) throw invalid('priority', `must be one of ${priorities.join(', ')}, not ${number}`);
+  if (!priority) throw invalid(field, `must be one of ${priorities.join(', ')}, not ${number}`);
   return priority;
 }
 

@@ -18,7 +18,8 @@ export interface Channel {
 /** For a database that no other server shares. */
 export const silentChannel: Channel = { start: () => {}, send: () => {}, stop: async () => {} };
 
-const channelName = 'leasehold';
+/** With a version, so that servers of another never have to read each other's messages. */
+const channelName = 'leasehold_v1';
 const retryMs = 1_000;
 /** Messages that wait for the connection; hints older than these are not worth keeping. */
 const outboxMax = 1_000;
@@ -72,6 +73,7 @@ export class PostgresChannel implements Channel {
       connectionString: this.#url,
       application_name: 'leasehold listener',
       keepAlive: true,
+      connectionTimeoutMillis: 5_000,
     });
     const over = new Promise<void>((resolve, reject) => {
       client.once('end', resolve);

@@ -18,6 +18,7 @@ import { stateNumber } from '../domain/machine.ts';
 export const Lane = defineEntity({
   name: 'Lane',
   tableName: 'lanes',
+  indexes: [{ name: 'lanes_addon', properties: ['addon_id', 'job_type'] }],
   properties: {
     lane_id: p.integer().primary(),
     /** A digest of the other columns; they together would be too long for an index. */
@@ -54,6 +55,8 @@ export const LiveJob = defineEntity({
     seq: p.bigint('string'),
     priority: p.smallint(),
     cost_units: p.integer(),
+    /** As in `jobs`: a claim stops before its answer grows too large. */
+    bytes: p.integer(),
     state: p.smallint(),
     /**
      * When the reaper has to look at the row: a claim's end, a queued job's earliest start. Null for a queued job
@@ -136,6 +139,8 @@ export const Job = defineEntity({
     max_attempts: p.integer(),
     retry_backoff_s: p.integer(),
     run_at: p.datetime().nullable(),
+    /** The size of `constraints` and `payload` as JSON text. */
+    bytes: p.integer(),
     created_at: p.datetime(),
   },
 });

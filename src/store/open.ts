@@ -33,6 +33,8 @@ async function openPostgres(url: string, options: DatabaseOptions): Promise<Data
       options: sessionOptions(),
       application_name: 'leasehold',
       connectionTimeoutMillis: 5_000,
+      // A little more than the server's own limit: for a server that hangs and cannot keep it.
+      query_timeout: 35_000,
       keepAlive: true,
     },
   });

@@ -9,8 +9,18 @@ export interface Sql {
 /** SQLSTATEs after which the same transaction may simply be run again. */
 const retryable = new Set(['40001', '40P01']);
 
-/** SQLSTATEs that say that the database cannot serve now: shutting down, starting, out of connections or disk. */
-const unavailable = new Set(['57P01', '57P02', '57P03', '53300', '53100', '53200', '25006']);
+/** SQLSTATEs that say that the database cannot serve now: shutting down, starting, out of connections or disk, its rows locked. */
+const unavailable = new Set([
+  '57P01',
+  '57P02',
+  '57P03',
+  '53300',
+  '53100',
+  '53200',
+  '25006',
+  '25P03',
+  '55P03',
+]);
 
 /** Codes of Node's sockets and of the drivers for a database that is not there. */
 const unreachable = new Set([

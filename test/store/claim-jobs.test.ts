@@ -2,7 +2,11 @@ import { expect } from 'chai';
 import { newId } from '../../src/engine/ids.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
-import { type ClaimFilter, claimJobs } from '../../src/store/statements/claim-jobs.ts';
+import {
+  type ClaimFilter,
+  type ClaimSlot,
+  claimJobs as claimWithCounts,
+} from '../../src/store/statements/claim-jobs.ts';
 import { ensureLanes, laneKey } from '../../src/store/statements/lanes.ts';
 import { type NewJob, submitJobs } from '../../src/store/statements/submit-jobs.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
@@ -15,6 +19,9 @@ const anything: ClaimFilter = {
   refused: [],
 };
 const ttlMs = 60_000;
+
+const claimJobs = async (database: Database, filter: ClaimFilter, slots: readonly ClaimSlot[], ttl: number) =>
+  (await claimWithCounts(database, filter, slots, ttl)).records;
 
 async function submit(database: Database, count: number, more: Partial<NewJob> = {}): Promise<string[]> {
   const lane = { stream: null, addonId: 'a', jobType: more.jobType ?? 't', requires: [], heavy: [] };
@@ -36,6 +43,7 @@ async function submit(database: Database, count: number, more: Partial<NewJob> =
     maxAttempts: 1,
     retryBackoffS: 2,
     runAtMs: null,
+    bytes: 10,
     ...more,
   }));
   await submitJobs(

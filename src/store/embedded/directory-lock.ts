@@ -94,7 +94,8 @@ function makeDirectory(dir: string): void {
     const parent = dirname(dir);
     if (code !== 'ENOENT' || existsSync(parent)) throw error;
     makeDirectory(parent);
-    mkdirSync(dir, { mode: 0o700 });
+    // From the top again: another process may have made it meanwhile.
+    makeDirectory(dir);
   }
 }
 

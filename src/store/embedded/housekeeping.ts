@@ -78,6 +78,10 @@ export class Housekeeping {
       .whenIdle(async () => {
         if (this.#timer) await this.runOnce();
       })
+      .catch((error: unknown) => {
+        // The next tick tries again; a database that serves must not end because it could not be tidied.
+        process.emitWarning(`the embedded database could not be tidied: ${String(error)}`);
+      })
       .finally(() => {
         this.#busy = false;
       });

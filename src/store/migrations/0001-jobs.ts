@@ -16,6 +16,7 @@ export class Jobs extends Migration {
       requires text[] not null,
       heavy text[] not null
     )`);
+    this.addSql('create index lanes_addon on lanes (addon_id, job_type)');
 
     this.addSql('create sequence job_seq');
     this.addSql(`create table jobs (
@@ -36,6 +37,7 @@ export class Jobs extends Migration {
       max_attempts int not null,
       retry_backoff_s int not null,
       run_at timestamptz,
+      bytes int not null,
       created_at timestamptz not null
     )`);
     this.addSql(`create unique index jobs_client_request on jobs (addon_id, client_request_id)
@@ -50,6 +52,7 @@ export class Jobs extends Migration {
       seq bigint not null,
       priority smallint not null,
       cost_units int not null,
+      bytes int not null,
       state smallint not null,
       check_at timestamptz,
       attempts int not null,

@@ -56,7 +56,8 @@ export async function lockLiveJobs(
 
 const lockDue = hot(`
 with locked as materialized (
-  select * from live_jobs where check_at <= clock_timestamp() order by check_at limit $1 for update skip locked
+  select * from live_jobs where check_at <= (select clock_timestamp()) order by check_at limit $1
+  for update skip locked
 )
 select ${lockedColumns} from locked where check_at <= clock_timestamp()`);
 
@@ -170,9 +171,10 @@ with outcome as (
   delete from job_outcomes where job_id = $1 and state = any ($2::smallint[]) returning *
 ), live as (
   insert into live_jobs (job_id, lane_id, seq, priority, cost_units, state, attempts, attempts_limit, claims_lost,
-    lease_id, cancel_requested, updated_at)
+    lease_id, cancel_requested, updated_at, check_at, bytes)
   select job.job_id, job.lane_id, job.seq, job.priority, job.cost_units, ${stateNumber('QUEUED')}, outcome.attempts,
-    outcome.attempts + job.max_attempts, 0, outcome.lease_id, false, clock_timestamp()
+    outcome.attempts + job.max_attempts, 0, outcome.lease_id, false, clock_timestamp(),
+    case when job.run_at > clock_timestamp() then job.run_at end, job.bytes
   from outcome join jobs job on job.job_id = outcome.job_id
 )
 select state, jsonb_build_object('status', state, 'error', error_text, 'error_detail', error_detail,

@@ -1,4 +1,5 @@
 import type { Job, JobWithResult } from '../../domain/job.ts';
+import { limits } from '../../domain/limits.ts';
 import { isTerminal, type State, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
@@ -53,6 +54,12 @@ export interface JobFilter {
   limit: number;
 }
 
+export interface JobPage {
+  jobs: Job[];
+  /** How many jobs the limit allows; more than there are in `jobs` where those fill an answer. */
+  found: number;
+}
+
 /** Ids are made in the order of time, but by clocks that may disagree; by less than this. */
 const clockSlackMs = 10 * 60 * 1000;
 
@@ -60,13 +67,17 @@ const clockSlackMs = 10 * 60 * 1000;
  * A page of jobs, newest first. Ids rise with time, so the order needs no sort and the page after a given id is
  * always the same, whatever has arrived since.
  */
-export async function listJobs(sql: Sql, filter: JobFilter, signal?: AbortSignal): Promise<Job[]> {
+export async function listJobs(sql: Sql, filter: JobFilter, signal?: AbortSignal): Promise<JobPage> {
   const before = lowest(filter.cursor, idAt(filter.createdBeforeMs, clockSlackMs));
   const after = idAt(filter.createdAfterMs, -clockSlackMs);
   const sources = sourcesOf(filter.states);
   const pages = sources.map((source, i) => `(${page(source, `$${9 + i}::smallint[]`)})`);
-  const rows = await sql.query<JobRecord>(
-    `select * from (${pages.join(' union all ')}) page order by job_id desc limit $8`,
+  const rows = await sql.query<JobRecord & { found: number }>(
+    `select * from (
+      select limited.*, count(*) over ()::int as found, sum(bytes) over (order by job_id desc) - bytes as bytes_before
+      from (select * from (${pages.join(' union all ')}) page order by job_id desc limit $8) limited
+    ) measured
+    where bytes_before < ${limits.frameBytes} order by job_id desc`,
     [
       before,
       after,
@@ -80,7 +91,7 @@ export async function listJobs(sql: Sql, filter: JobFilter, signal?: AbortSignal
     ],
     signal,
   );
-  return rows.map(toJob);
+  return { jobs: rows.map(toJob), found: rows[0]?.found ?? 0 };
 }
 
 /** Where jobs in some states are found. Each source has an index of its own, and is read only where it is wanted. */
@@ -113,7 +124,7 @@ function sourcesOf(states: readonly State[] | null): Source[] {
 }
 
 const page = ({ table, states, where }: Source, statesParam: string) => `
-  select ${jobColumns('job')}, ${table === 'live' ? `${liveColumns('live')}, ${noOutcome}` : outcomeColumns}
+  select ${jobColumns('job')}, job.bytes, ${table === 'live' ? `${liveColumns('live')}, ${noOutcome}` : outcomeColumns}
   from ${table === 'live' ? 'live_jobs live' : 'job_outcomes outcome'}
   join jobs job on job.job_id = ${table}.job_id
   where ${where} and ${states === null ? 'true' : `${table}.state = any (${statesParam})`}

@@ -21,6 +21,8 @@ export interface NewJob {
   maxAttempts: number;
   retryBackoffS: number;
   runAtMs: number | null;
+  /** The size of `constraints` and `payload`. */
+  bytes: number;
 }
 
 export interface SubmittedJobs {
@@ -31,28 +33,32 @@ export interface SubmittedJobs {
 
 // One statement writes a whole batch: the jobs, their places in line and their first events. Everything after the
 // first insert feeds on its `returning`; joining the parameters again would compare every job with every other.
-const submit = (onConflict: string, answer: string) =>
+const submit = (order: string, onConflict: string, answer: string) =>
   hot(`
 with clock as materialized (
   select clock_timestamp() as now
-), job as (
-  insert into jobs (job_id, seq, lane_id, addon_id, job_type, stream, priority, cost_units, constraints, payload,
-    client_request_id, is_unique, tags, max_runtime_s, max_attempts, retry_backoff_s, run_at, created_at)
-  select job_id, nextval('job_seq'), lane_id, addon_id, job_type, stream, priority, cost_units, constraints,
-    payload, client_request_id, is_unique, coalesce(tags::text[], '{}'), max_runtime_s, max_attempts, retry_backoff_s,
-    to_timestamp(run_at / 1000.0), now
+), numbered as (
+  select new.*, nextval('job_seq') as seq, now
   from clock, rows from (
     unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::int[], $10::text[],
-      $11::boolean[], $12::text[], $13::int[], $14::int[], $15::int[], $16::float8[]),
+      $11::boolean[], $12::text[], $13::int[], $14::int[], $15::int[], $16::float8[], $18::int[]),
     jsonb_array_elements($8::jsonb), jsonb_array_elements($9::jsonb)
   ) as new (job_id, lane_id, addon_id, job_type, stream, priority, cost_units, client_request_id, is_unique, tags,
-    max_runtime_s, max_attempts, retry_backoff_s, run_at, constraints, payload)
+    max_runtime_s, max_attempts, retry_backoff_s, run_at, bytes, constraints, payload)
+), job as (
+  insert into jobs (job_id, seq, lane_id, addon_id, job_type, stream, priority, cost_units, constraints, payload,
+    client_request_id, is_unique, tags, max_runtime_s, max_attempts, retry_backoff_s, run_at, bytes, created_at)
+  select job_id, seq, lane_id, addon_id, job_type, stream, priority, cost_units, constraints,
+    payload, client_request_id, is_unique, coalesce(tags::text[], '{}'), max_runtime_s, max_attempts, retry_backoff_s,
+    to_timestamp(run_at / 1000.0), bytes, now
+  from numbered
+  ${order}
   ${onConflict}
-  returning job_id, seq, lane_id, addon_id, priority, cost_units, max_attempts, run_at, created_at
+  returning job_id, seq, lane_id, addon_id, priority, cost_units, max_attempts, run_at, bytes, created_at
 ), live as (
-  insert into live_jobs (job_id, seq, lane_id, priority, cost_units, state, check_at, attempts, attempts_limit,
-    claims_lost, cancel_requested, updated_at)
-  select job_id, seq, lane_id, priority, cost_units, ${stateNumber('QUEUED')},
+  insert into live_jobs (job_id, seq, lane_id, priority, cost_units, bytes, state, check_at, attempts,
+    attempts_limit, claims_lost, cancel_requested, updated_at)
+  select job_id, seq, lane_id, priority, cost_units, bytes, ${stateNumber('QUEUED')},
     case when run_at > created_at then run_at end, 0, max_attempts, 0, false, created_at
   from job
 ), told as (
@@ -63,8 +69,11 @@ with clock as materialized (
 )
 ${answer}`);
 
-const submitPlain = submit('', 'select now, null as job_id from clock');
+const submitPlain = submit('', '', 'select now, null as job_id from clock');
+// Keys are taken in one order, whatever the order of the jobs, so that two batches with the same keys wait for each
+// other and never in a circle.
 const submitKeyed = submit(
+  'order by addon_id, client_request_id, seq',
   'on conflict (addon_id, client_request_id) where client_request_id is not null do nothing',
   'select created_at as now, job_id from job union all select now, null from clock',
 );
@@ -99,6 +108,7 @@ export async function submitJobs(
       numberArray(jobs.map((job) => job.retryBackoffS)),
       numberArray(jobs.map((job) => job.runAtMs)),
       firstEventData,
+      numberArray(jobs.map((job) => job.bytes)),
     ],
     signal,
   );
@@ -108,17 +118,26 @@ export async function submitJobs(
   return { createdAtMs: timeMs(last.now), written };
 }
 
-/** The ids of the jobs behind these keys, where there are any: `key` is `addon_id` and `client_request_id`. */
+export interface FirstJob {
+  addonId: string;
+  clientRequestId: string;
+  jobId: string;
+  createdAtMs: number;
+}
+
+/** The jobs behind these keys, where there are any: `key` is `addon_id` and `client_request_id`. */
 export async function findByClientRequest(
   sql: Sql,
   keys: readonly { addonId: string; clientRequestId: string }[],
   signal?: AbortSignal,
-): Promise<{ addonId: string; clientRequestId: string; jobId: string }[]> {
-  return sql.query(
-    `select job.addon_id as "addonId", job.client_request_id as "clientRequestId", job.job_id as "jobId"
+): Promise<FirstJob[]> {
+  const rows = await sql.query<Omit<FirstJob, 'createdAtMs'> & { createdAt: string }>(
+    `select job.addon_id as "addonId", job.client_request_id as "clientRequestId", job.job_id as "jobId",
+      job.created_at as "createdAt"
     from unnest($1::text[], $2::text[]) as wanted (addon_id, client_request_id)
     join jobs job on job.addon_id = wanted.addon_id and job.client_request_id = wanted.client_request_id`,
     [textArray(keys.map((key) => key.addonId)), textArray(keys.map((key) => key.clientRequestId))],
     signal,
   );
+  return rows.map(({ createdAt, ...row }) => ({ ...row, createdAtMs: timeMs(createdAt) }));
 }

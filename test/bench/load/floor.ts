@@ -48,6 +48,7 @@ export class Floor {
       maxAttempts: 1,
       retryBackoffS: 2,
       runAtMs: null,
+      bytes: JSON.stringify(job.payload).length,
     };
   }
 
@@ -86,7 +87,7 @@ export class Floor {
       1,
       forCount(
         Math.ceil(jobs / slotsPerClaim),
-        async () => (await claimJobs(this.#database, filter, slots, claimTtlMs)).length,
+        async () => (await claimJobs(this.#database, filter, slots, claimTtlMs)).records.length,
       ),
     );
   }
