@@ -6,6 +6,9 @@ const pool = Buffer.alloc((digitsPerId / 2) * 1_024);
 let digits = '';
 let used = 0;
 
+/** How far ids may run ahead of the clock. */
+const borrowedMaxMs = 10_000;
+
 let lastMs = 0;
 let counter = 0;
 /** The first thirteen digits and their dashes, which ids of one millisecond share. */
@@ -22,8 +25,10 @@ export function newId(nowMs = Date.now()): string {
   }
   const random = digits.slice(used, used + digitsPerId);
   used += digitsPerId;
-  // A clock that is set back, or more than 4,096 ids in a millisecond, borrows from the time to come.
-  if (nowMs > lastMs) begin(nowMs, Number.parseInt(random.slice(0, 3), 16) >> 1);
+  // A clock that is set back a little, or more than 4,096 ids in a millisecond, borrows from the time to come. One that
+  // was far ahead is believed again at once: lists by time look for ids near their time.
+  if (nowMs > lastMs || lastMs - nowMs > borrowedMaxMs)
+    begin(nowMs, Number.parseInt(random.slice(0, 3), 16) >> 1);
   else if (++counter > 0xfff) begin(lastMs + 1, 0);
   const variant = '89ab'[Number.parseInt(random[3] as string, 16) & 3];
   return `${prefix}${counter.toString(16).padStart(3, '0')}-${variant}${random.slice(1, 4)}-${random.slice(4)}`;

@@ -14,6 +14,12 @@ describe('newId', () => {
     for (let i = 1; i < ids.length; i++) expect((ids[i] as string) > (ids[i - 1] as string)).to.equal(true);
     expect(new Set(ids).size).to.equal(ids.length);
   });
+
+  it('comes back to the clock when that was far ahead', () => {
+    newId(Date.UTC(2102, 0, 1));
+    const now = Date.UTC(2101, 0, 1);
+    expect(Number.parseInt(newId(now).replaceAll('-', '').slice(0, 12), 16)).to.equal(now);
+  });
 });
 
 describe('isUuid', () => {
