@@ -69,10 +69,17 @@ function parse(bytes: Buffer): unknown {
 /** As many digits as a number needs to be beyond what a double holds exactly. */
 const manyDigits = /\d{16}/;
 
-/** Refuses whole numbers that would come out of the parser as others. */
+/**
+ * Refuses whole numbers that would come out of the parser as others. A double that somebody wrote with the digits that
+ * are enough to tell it from its neighbours comes back with the same digits, and passes.
+ */
 function exactly(key: string, value: unknown, context: { source?: string }): unknown {
   const { source } = context;
   if (typeof value !== 'number' || source === undefined || !/^-?\d+$/.test(source)) return value;
+  if (value === 0 || String(value) === source) return value;
   if (Number.isFinite(value) && BigInt(value) === BigInt(source)) return value;
-  throw invalid(key, `must be a number that a double can hold, not ${source.slice(0, 40)}; send it as text`);
+  throw invalid(
+    key === '' ? 'body' : key,
+    `must be a number that a double can hold, not ${source.slice(0, 40)}; send it as text`,
+  );
 }
