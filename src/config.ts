@@ -116,7 +116,8 @@ export const settings = {
   poolMax: setting({
     variable: 'LEASEHOLD_POOL_MAX',
     default: 10,
-    about: 'Connections to PostgreSQL at the most; one more listens for other servers.',
+    about:
+      'Connections to PostgreSQL at the most, beside one that listens for other servers and short-lived ones that stop abandoned statements.',
     ...whole(2, 1_000),
   }),
   log: setting<LogLevel>({

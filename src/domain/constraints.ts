@@ -30,11 +30,6 @@ export const offerOf = (capabilities: JsonObject): Offer => ({
   refused: stems(capabilities, '_heavy', false, 'constraints_capabilities'),
 });
 
-/** Whether a worker with this offer may have a job with these needs. The store asks the same in SQL. */
-export const suits = (needs: Needs, offer: Offer): boolean =>
-  needs.requires.every((need) => offer.available.includes(need)) &&
-  !needs.heavy.some((burden) => offer.refused.includes(burden));
-
 /** A flag that is neither true nor false would be a requirement silently dropped, so it is refused by name. */
 function stems(flags: JsonObject, suffix: string, wanted: boolean, field: string): string[] {
   const found: string[] = [];

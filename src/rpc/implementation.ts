@@ -3,8 +3,8 @@ import type { Caller } from '../engine/context.ts';
 import type { EncodedMessage } from './job-bytes.ts';
 
 /**
- * A service's methods, free of any transport: a decoded request and its caller in, a response out, which may be encoded already. `grpc.ts` and
- * `connect.ts` bind the same implementation to their wires.
+ * A service's methods, free of any transport: a decoded request and its caller in, a response out, which may be
+ * encoded already. `grpc.ts` and `connect.ts` bind the same implementation to their wires.
  */
 export type Implementation<Service extends DescService> = {
   [Name in keyof Service['method']]: Method<Service['method'][Name]>;

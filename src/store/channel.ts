@@ -2,8 +2,8 @@
  * Messages between the servers on one database, over LISTEN and NOTIFY on a connection of its own.
  *
  * Promises nothing about delivery: a message that is sent while the connection is away is lost, so whoever listens
- * must also look for itself now and then. What is sent while an earlier message is on its way goes out together with everything that
- * has gathered. `start` connects and goes on trying; `stop` hangs up.
+ * must also look for itself now and then. What is sent while an earlier message is on its way goes out together with
+ * everything that has gathered. `start` connects and goes on trying; `stop` hangs up.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';

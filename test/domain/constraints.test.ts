@@ -1,26 +1,24 @@
 import { expect } from 'chai';
-import { needsOf, offerOf, suits } from '../../src/domain/constraints.ts';
-
-const suited = (constraints: Record<string, boolean>, capabilities: Record<string, boolean>) =>
-  suits(needsOf(constraints), offerOf(capabilities));
+import { needsOf, offerOf } from '../../src/domain/constraints.ts';
 
 describe('constraints and capabilities', () => {
-  it('need what is required to be said to be available: absent means not available', () => {
-    expect(suited({ gpu_required: true }, {})).to.equal(false);
-    expect(suited({ gpu_required: true }, { gpu_available: false })).to.equal(false);
-    expect(suited({ gpu_required: true }, { gpu_available: true })).to.equal(true);
-    expect(suited({ gpu_required: false }, {})).to.equal(true);
+  it('need what is required, and burden with what is heavy, where the flag is true', () => {
+    const constraints = { gpu_required: true, tpu_required: false, cpu_heavy: true, disk_heavy: false };
+    expect(needsOf(constraints)).to.deep.equal({ requires: ['gpu'], heavy: ['cpu'] });
   });
 
-  it('let a worker refuse what is heavy, and only by saying false', () => {
-    expect(suited({ cpu_heavy: true }, {})).to.equal(true);
-    expect(suited({ cpu_heavy: true }, { cpu_heavy: true })).to.equal(true);
-    expect(suited({ cpu_heavy: true }, { cpu_heavy: false })).to.equal(false);
-    expect(suited({ cpu_heavy: false }, { cpu_heavy: false })).to.equal(true);
+  it('offer what is said to be available, and refuse what is heavy only where that is said to be false', () => {
+    const capabilities = { gpu_available: true, tpu_available: false, cpu_heavy: false, disk_heavy: true };
+    expect(offerOf(capabilities)).to.deep.equal({ available: ['gpu'], refused: ['cpu'] });
+  });
+
+  it('are the same whatever their order', () => {
+    const one = needsOf({ b_required: true, a_required: true });
+    expect(one).to.deep.equal(needsOf({ a_required: true, b_required: true }));
   });
 
   it('ignore what they do not know, and refuse a flag that is neither true nor false', () => {
-    expect(suited({ colour: 'green' } as never, {})).to.equal(true);
+    expect(needsOf({ colour: 'green' })).to.deep.equal({ requires: [], heavy: [] });
     expect(() => needsOf({ gpu_required: 'yes' })).to.throw('constraints.gpu_required');
     expect(() => offerOf({ gpu_available: 1 })).to.throw('constraints_capabilities.gpu_available');
   });

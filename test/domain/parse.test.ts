@@ -39,7 +39,7 @@ describe('parser', () => {
     ['addon_id', '   ', 'addon_id: must not be blank, not "   "'],
     ['addon_id', 7, 'addon_id: must be text, not 7'],
     ['priority', 'urgent', 'priority: must be one of URGENT, HIGH, NORMAL, LOW, not "urgent"'],
-    ['payload', [1], 'payload: must be a JSON object, not [1]'],
+    ['payload', [1], 'payload: must be a JSON object, not a list'],
     ['tags', ['ok', 3], 'tags[1]: must be text, not 3'],
     ['run_at', 'tomorrow', 'run_at: must be a time such as 2025-12-28T20:15:00Z, not "tomorrow"'],
     ['unique', 'yes', 'unique: must be true or false, not "yes"'],
