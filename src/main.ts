@@ -1,8 +1,14 @@
 #!/usr/bin/env -S node --max-semi-space-size=64
-import { enableCompileCache } from 'node:module';
+import module from 'node:module';
+
+const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
+if (major < 22 || (major === 22 && minor < 18)) {
+  process.stderr.write(`leasehold: needs Node 22.18 or later; this is ${process.version}\n`);
+  process.exit(1);
+}
 
 // Modules are loaded after this, so that from the second start on they come compiled from the cache.
-enableCompileCache();
+module.enableCompileCache();
 const { main } = await import('./cli/commands.ts');
 
 process.exitCode = await main(process.argv.slice(2));

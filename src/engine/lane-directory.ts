@@ -20,15 +20,22 @@ export class LaneDirectory {
       if (!before || !isPlainlySame(before.lane, lane)) before = { lane, key: this.#keyOf(lane) };
       return before.key;
     });
+    // Taken before the wait: while it lasts, other batches may fill the memory and empty it.
+    const numbers = new Map<string, number>();
     const missing = new Map<string, Lane>();
     for (let i = 0; i < lanes.length; i++) {
       const key = keys[i] as string;
-      if (!this.#known.has(key)) missing.set(key, lanes[i] as Lane);
+      const known = this.#known.get(key);
+      if (known === undefined) missing.set(key, lanes[i] as Lane);
+      else numbers.set(key, known);
     }
-    const found = missing.size > 0 ? await ensureLanes(sql, missing) : new Map<string, number>();
-    const numbers = keys.map((key) => this.#known.get(key) ?? found.get(key));
-    this.#remember(found);
-    return numbers.map((number) => {
+    if (missing.size > 0) {
+      const found = await ensureLanes(sql, missing);
+      for (const [key, number] of found) numbers.set(key, number);
+      this.#remember(found);
+    }
+    return keys.map((key) => {
+      const number = numbers.get(key);
       if (number === undefined) throw new Error('a lane that was just made is not there');
       return number;
     });

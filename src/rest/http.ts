@@ -14,6 +14,9 @@ import type { ConnectFace } from '../rpc/connect.ts';
 import { errorResponse, type RestResponse } from './errors.ts';
 import { type Match, type Route, Router, serve } from './router.ts';
 
+/** Requests that a connection may send ahead of their answers. Who sends more does not read what it asks for. */
+const aheadMax = 100;
+
 export interface HttpOptions {
   routes: readonly Route[];
   connect: ConnectFace;
@@ -75,7 +78,9 @@ export class HttpServer {
   }
 
   #occupy({ socket }: IncomingMessage, response: ServerResponse): void {
-    this.#sockets.set(socket, (this.#sockets.get(socket) ?? 0) + 1);
+    const waiting = (this.#sockets.get(socket) ?? 0) + 1;
+    this.#sockets.set(socket, waiting);
+    if (waiting > aheadMax) socket.destroy();
     response.once('close', () => {
       const left = (this.#sockets.get(socket) ?? 1) - 1;
       if (this.#sockets.has(socket)) this.#sockets.set(socket, left);

@@ -9,6 +9,7 @@ const advisoryLock = 7_160_523;
  */
 export async function migrate(database: Database): Promise<string[]> {
   const { migrator } = database.orm;
+  await checkEncoding(database);
   if (database.engine === 'embedded') return (await migrator.up()).map(({ name }) => name);
   return database.transaction(async (sql) => {
     // The migrator works on connections of its own; this one only holds the lock, and lets go with the transaction.
@@ -23,4 +24,14 @@ export async function migrate(database: Database): Promise<string[]> {
     await sql.query('select pg_advisory_xact_lock($1)', [advisoryLock]);
     return (await migrator.up()).map(({ name }) => name);
   });
+}
+
+/** What cannot hold every character would refuse some jobs, and with them the batches they came in. */
+async function checkEncoding(database: Database): Promise<void> {
+  const [row] = await database.query<{ encoding: string }>(
+    "select current_setting('server_encoding') as encoding",
+    [],
+  );
+  if (row?.encoding !== 'UTF8')
+    throw new Error(`the database's encoding is ${row?.encoding}; it must be UTF8`);
 }

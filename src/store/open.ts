@@ -30,7 +30,8 @@ async function openPostgres(url: string, options: DatabaseOptions): Promise<Data
     pool: { min: 0, max: options.poolMax },
     driverOptions: {
       Client: PreparingClient,
-      options: sessionOptions(),
+      // The address may carry options of its own; ours come after them.
+      options: `${new URL(url).searchParams.get('options') ?? ''} ${sessionOptions()}`.trim(),
       application_name: 'leasehold',
       connectionTimeoutMillis: 5_000,
       // A little more than the server's own limit: for a server that hangs and cannot keep it.
