@@ -34,7 +34,8 @@ function blame(value: unknown, path: string, depth: number): void {
   if (typeof value === 'string') {
     checkText(value, path);
   } else if (typeof value === 'number') {
-    if (!Number.isFinite(value)) throw invalid(path, 'must be a finite number');
+    if (!Number.isFinite(value))
+      throw invalid(path, 'must be a number that a double can hold; send larger ones as text');
   } else if (typeof value === 'object' && value !== null) {
     if (depth > maxJsonDepth)
       throw invalid(topOf(path), `must not be nested more than ${maxJsonDepth} levels deep`);

@@ -10,7 +10,7 @@ import {
   findClaimsByRequest,
 } from '../store/statements/claim-jobs.ts';
 import { toJob } from '../store/statements/job-record.ts';
-import { Batcher } from './batcher.ts';
+import { abandoned, Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
 import { deal } from './deal.ts';
 
@@ -43,6 +43,7 @@ export class Claimer {
       available,
       refused,
     };
+    if (signal?.aborted) throw abandoned(signal);
     const key = JSON.stringify(filter);
     const call = {
       workerId: command.worker_id,

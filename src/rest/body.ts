@@ -1,5 +1,5 @@
 import type { IncomingMessage } from 'node:http';
-import { DomainError, invalid } from '../domain/errors.ts';
+import { DomainError } from '../domain/errors.ts';
 import type { JsonObject } from '../domain/job.ts';
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
@@ -60,8 +60,7 @@ function parse(bytes: Buffer): unknown {
       ? JSON.parse(text, exactly as (key: string, value: unknown) => unknown)
       : JSON.parse(text);
   } catch (error) {
-    if (error instanceof DomainError) throw error;
-    const words = error instanceof SyntaxError ? 'is not JSON' : 'is not UTF-8';
+    const words = whatIsWrong(error);
     throw new DomainError('invalid_request', `body: ${words}`, { field: 'body', cause: error });
   }
 }
@@ -69,17 +68,20 @@ function parse(bytes: Buffer): unknown {
 /** As many digits as a number needs to be beyond what a double holds exactly. */
 const manyDigits = /\d{16}/;
 
+function whatIsWrong(error: unknown): string {
+  if (error instanceof SyntaxError) return 'is not JSON';
+  // The parser itself knows no depth, but what looks at numbers does.
+  return error instanceof RangeError ? 'is nested too deeply' : 'is not UTF-8';
+}
+
 /**
- * Refuses whole numbers that would come out of the parser as others. A double that somebody wrote with the digits that
- * are enough to tell it from its neighbours comes back with the same digits, and passes.
+ * Takes whole numbers that the parser turns into others for no number at all, so that they are refused with their
+ * place. A double that somebody wrote with the digits that are enough to tell it from its neighbours comes back with
+ * the same digits, and passes.
  */
-function exactly(key: string, value: unknown, context: { source?: string }): unknown {
-  const { source } = context;
-  if (typeof value !== 'number' || source === undefined || !/^-?\d+$/.test(source)) return value;
-  if (value === 0 || String(value) === source) return value;
-  if (Number.isFinite(value) && BigInt(value) === BigInt(source)) return value;
-  throw invalid(
-    key === '' ? 'body' : key,
-    `must be a number that a double can hold, not ${source.slice(0, 40)}; send it as text`,
-  );
+function exactly(_key: string, value: unknown, { source }: { source?: string }): unknown {
+  if (typeof value !== 'number' || value === 0 || source === undefined || !/^-?\d+$/.test(source))
+    return value;
+  if (String(value) === source) return value;
+  return Number.isFinite(value) && BigInt(value) === BigInt(source) ? value : Number.NaN;
 }

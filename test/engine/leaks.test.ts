@@ -1,0 +1,166 @@
+import { expect } from 'chai';
+import { Batcher } from '../../src/engine/batcher.ts';
+import { Claimer } from '../../src/engine/claim.ts';
+import type { EngineContext } from '../../src/engine/context.ts';
+import type { Engine } from '../../src/engine/engine.ts';
+import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
+import { caller, engineOn, submitted } from '../support/jobs.ts';
+
+/** Lets everything that is already settled be noticed. */
+const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+/** A claimer on a database that answers nothing before it is told to, and then that there is nothing. */
+function held() {
+  const open = Promise.withResolvers<void>();
+  const asked: string[] = [];
+  const query = async (text: string) => {
+    asked.push(text);
+    await open.promise;
+    return [];
+  };
+  const database = { query, transaction: (work: (sql: object) => unknown) => work({ query }) };
+  const context = {
+    database,
+    settings: { claimTtlS: 60 },
+    reaper: { expectIn: () => {} },
+    waker: { publishJobs: () => {} },
+  };
+  const claimer = new Claimer(context as unknown as EngineContext);
+  return { claimer, asked, release: () => open.resolve() };
+}
+
+const outcome = (promise: Promise<unknown>): Promise<unknown> =>
+  promise.then(
+    (answer) => answer,
+    (error: { code?: unknown }) => error.code,
+  );
+
+const count = 1_000;
+const typed = (i: number) => ({ worker_id: 'w', accept_job_types: [`type-${i}`] });
+
+describe('what is left of calls that were abandoned', () => {
+  it('is nothing in the claimer after a thousand claims of different kinds, abandoned in flight', async () => {
+    const { claimer, asked, release } = held();
+    const gone = new AbortController();
+    const claims = Array.from({ length: count }, (_, i) =>
+      outcome(claimer.claim(typed(i), { peer: 'x', signal: gone.signal })),
+    );
+    await settled();
+    expect(asked).to.have.length(count);
+    expect(claimer.kinds).to.equal(count);
+    gone.abort();
+    expect(new Set(await Promise.all(claims))).to.deep.equal(new Set(['canceled']));
+    release();
+    await settled();
+    await settled();
+    expect(claimer.kinds).to.equal(0);
+    await claimer.close();
+  });
+
+  it('is nothing in the claimer after a thousand claims that were abandoned before they left', async () => {
+    const { claimer, asked, release } = held();
+    const claims = Array.from({ length: count }, (_, i) => {
+      const gone = new AbortController();
+      const claim = outcome(claimer.claim(typed(i), { peer: 'x', signal: gone.signal }));
+      gone.abort();
+      return claim;
+    });
+    expect(new Set(await Promise.all(claims))).to.deep.equal(new Set(['canceled']));
+    await settled();
+    await settled();
+    expect(asked).to.deep.equal([]);
+    expect(claimer.kinds).to.equal(0);
+    release();
+    await claimer.close();
+  });
+
+  it('is nothing in the claimer after claims that were abandoned before they were made', async () => {
+    const { claimer, release } = held();
+    const signal = AbortSignal.abort();
+    for (let i = 0; i < count; i++) {
+      expect(await outcome(claimer.claim(typed(i), { peer: 'x', signal }))).to.equal('canceled');
+    }
+    await settled();
+    expect(claimer.kinds).to.equal(0);
+    release();
+    await claimer.close();
+  });
+
+  it('is nothing in the claimer after claims that were answered, and calls of one kind are one', async () => {
+    const { claimer, asked, release } = held();
+    const claims = [0, 1, 1, 0, 1].map((kind) => claimer.claim(typed(kind), { peer: 'x' }));
+    await settled();
+    expect([claimer.kinds, asked.length]).to.deep.equal([2, 2]);
+    release();
+    expect(await Promise.all(claims)).to.deep.equal([[], [], [], [], []]);
+    await settled();
+    await settled();
+    expect(claimer.kinds).to.equal(0);
+    await claimer.close();
+  });
+
+  it('does not hold up a batcher that closes, where the only call was abandoned before it left', async () => {
+    const batcher = new Batcher<number, number>({
+      flush: () => Promise.reject(new Error('nothing was to be done')),
+      sizeMax: 10,
+      waitingMax: 10,
+    });
+    const gone = new AbortController();
+    const call = outcome(batcher.run(1, gone.signal));
+    gone.abort();
+    await batcher.close();
+    expect(await call).to.equal('canceled');
+    expect(batcher.idle).to.equal(true);
+    await batcher.close();
+  }).timeout(3_000);
+
+  it('does not hold up a batcher that closes, where calls that waited behind another were abandoned', async () => {
+    const open = Promise.withResolvers<void>();
+    const done: number[] = [];
+    const batcher = new Batcher<number, number>({
+      flush: async (calls) => {
+        await open.promise;
+        done.push(...calls);
+        return calls;
+      },
+      sizeMax: 10,
+      waitingMax: 10,
+    });
+    const gone = new AbortController();
+    const first = batcher.run(1);
+    await settled();
+    const others = [2, 3].map((call) => outcome(batcher.run(call, gone.signal)));
+    const closing = batcher.close();
+    gone.abort();
+    open.resolve();
+    await closing;
+    expect(await Promise.all([first, ...others])).to.deep.equal([1, 'canceled', 'canceled']);
+    expect(done).to.deep.equal([1]);
+  }).timeout(3_000);
+
+  onEveryEngine((kind) => {
+    let store: TestDatabase;
+    let engine: Engine;
+    beforeEach(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+    });
+    afterEach(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    it('is nothing that keeps a later claim of the same kind from its job', async () => {
+      for (let i = 0; i < 50; i++) {
+        const gone = new AbortController();
+        const claim = outcome(engine.claimer.claim(typed(i), { ...caller, signal: gone.signal }));
+        if (i % 2 === 0) await settled();
+        gone.abort();
+        await claim;
+      }
+      const [job] = await submitted(engine, { job_type: 'type-7' });
+      const claimed = await engine.claimer.claim(typed(7), caller);
+      expect(claimed.map(({ jobId }) => jobId)).to.deep.equal([job?.jobId]);
+    });
+  });
+});

@@ -1,0 +1,194 @@
+/**
+ * The guarantee: whatever a database does, short of serving, its servers say so in time and can be stopped. One that
+ * hangs refuses nothing and closes nothing; it only no longer answers. And what strangers say on it harms nobody.
+ */
+import { execFile } from 'node:child_process';
+import { promisify } from 'node:util';
+import { expect } from 'chai';
+import type { JobEvent } from '../../gen/leasehold/v1/jobs_pb.js';
+import { findPostgres, startPostgres, type TestCluster } from '../support/postgres.ts';
+import { startServer, until } from '../support/process.ts';
+import { connect, createPostgresStore, openSession } from './support.ts';
+
+const run = promisify(execFile);
+/** Two seconds of patience with the database, and room for a busy machine. */
+const readyzLimitMs = 4_000;
+/** Five seconds for calls in flight, two for the database, and room for a busy machine. */
+const stopLimitMs = 10_000;
+
+/** The processes of a cluster: the first of them, and all that it has started. */
+async function processesOf(cluster: TestCluster): Promise<number[]> {
+  const { pid } = cluster;
+  if (pid === undefined) throw new Error('this PostgreSQL does not run');
+  const { stdout } = await run('ps', ['-A', '-o', 'pid=', '-o', 'ppid=']);
+  const rows = stdout
+    .trim()
+    .split('\n')
+    .map((line) => line.trim().split(/\s+/).map(Number));
+  return [pid, ...rows.filter(([, parent]) => parent === pid).map(([child]) => child as number)];
+}
+
+/** Stops every process of a cluster where it stands, until the returned function is called. */
+async function freeze(cluster: TestCluster): Promise<() => void> {
+  const frozen = new Set<number>();
+  const thaw = () => {
+    for (const pid of frozen) {
+      try {
+        process.kill(pid, 'SIGCONT');
+      } catch {
+        // It has ended in the meantime.
+      }
+    }
+    frozen.clear();
+  };
+  try {
+    // The first process is stopped first, so that the second look finds all that it had time to start.
+    for (let look = 0; look < 2; look++) {
+      for (const pid of await processesOf(cluster)) {
+        if (frozen.has(pid)) continue;
+        process.kill(pid, 'SIGSTOP');
+        frozen.add(pid);
+      }
+    }
+  } catch (error) {
+    thaw();
+    throw error;
+  }
+  return thaw;
+}
+
+if (findPostgres()) {
+  describe('a server whose PostgreSQL hangs', () => {
+    it('says so in time, can be stopped, and goes on where the database does', async () => {
+      const cluster = await startPostgres({ durable: false });
+      try {
+        const store = await createPostgresStore(cluster);
+        await using first = await startServer(store.env);
+        await using second = await startServer(store.env);
+        using one = connect(first);
+        using two = connect(second);
+        const job = { addonId: 'a', jobType: 't', costUnits: 1 };
+        await one.jobs.submitJob(job);
+        await two.jobs.submitJob(job);
+        const thaw = await freeze(cluster);
+        try {
+          for (const client of [one, two]) {
+            const askedAt = performance.now();
+            const [readiness, health] = await Promise.all([
+              client.rest('GET', '/readyz'),
+              client.rest('GET', '/healthz'),
+            ]);
+            expect(performance.now() - askedAt, 'ms until it was told').to.be.below(readyzLimitMs);
+            expect(readiness.status).to.equal(503);
+            expect(readiness.body).to.include({ status: 'unavailable', database: 'down' });
+            expect(health.status).to.equal(200);
+            expect(health.body).to.include({ status: 'ok', database: 'down' });
+          }
+          // Calls that are in flight must not hold up the end.
+          const inFlight = Promise.allSettled([
+            one.jobs.submitJob(job),
+            one.jobs.claimJobs({ workerId: 'w' }),
+            one.rest('POST', '/api/scheduler/jobs/submit', { addon_id: 'a', job_type: 't', cost_units: 1 }),
+          ]);
+          const stoppedAt = performance.now();
+          first.signal('SIGTERM');
+          const { signal } = await first.exited(stopLimitMs + 5_000);
+          expect(performance.now() - stoppedAt, 'ms until it had ended').to.be.below(stopLimitMs);
+          expect(signal, 'it has ended by itself').to.equal(null);
+          for (const { status } of await inFlight) expect(status).to.be.oneOf(['rejected', 'fulfilled']);
+        } finally {
+          thaw();
+        }
+        await until('the other server to be ready', async () => {
+          return (await two.rest('GET', '/readyz')).status === 200;
+        });
+        const { job: made } = await two.jobs.submitJob({ ...job, addonId: 'afterwards' });
+        const { jobs } = await two.jobs.claimJobs({ workerId: 'w', addonId: 'afterwards' });
+        expect(jobs.map(({ jobId }) => jobId)).to.deep.equal([made?.jobId]);
+        const { code } = await second.stop();
+        expect(code).to.equal(0);
+      } finally {
+        await cluster.stop();
+      }
+    }).timeout(60_000);
+
+    it('can be stopped before anybody has noticed that it hangs', async () => {
+      const cluster = await startPostgres({ durable: false });
+      try {
+        const store = await createPostgresStore(cluster);
+        await using server = await startServer(store.env);
+        const thaw = await freeze(cluster);
+        try {
+          const stoppedAt = performance.now();
+          server.signal('SIGTERM');
+          const { signal } = await server.exited(stopLimitMs + 5_000);
+          expect(performance.now() - stoppedAt, 'ms until it had ended').to.be.below(stopLimitMs);
+          expect(signal, 'it has ended by itself').to.equal(null);
+        } finally {
+          thaw();
+        }
+      } finally {
+        await cluster.stop();
+      }
+    }).timeout(40_000);
+  });
+
+  describe('servers on whose PostgreSQL somebody else sends notifications', () => {
+    const channels = ['leasehold', 'leasehold_v1'];
+    const messages = [
+      'hello',
+      '',
+      'null',
+      '5',
+      '"text"',
+      '[]',
+      '{}',
+      '{"jobs":5}',
+      '{"from":5,"jobs":["x"]}',
+      '{"from":"x"}',
+      '{"from":"x","jobs":5}',
+      '{"from":"x","jobs":[null,5,{},"x"]}',
+      '{"from":"x","jobs":null,"waiting":{}}',
+      '{"from":"x","waiting":"y"}',
+      '{"from":"x","waiting":-1}',
+      '{"__proto__":{"from":"x"},"constructor":1}',
+      '{'.repeat(7_900),
+      'é😀'.repeat(1_000),
+    ];
+
+    it('live on, and go on telling each other of changes', async () => {
+      await using store = await createPostgresStore();
+      await using first = await startServer(store.env);
+      await using second = await startServer(store.env);
+      using one = connect(first);
+      using two = connect(second);
+      await using stranger = await openSession(store.url);
+      const listeners = () =>
+        store.query(`select count(*) from pg_stat_activity where application_name = 'leasehold listener'
+          and datname = current_database() and query ilike 'listen%' and state = 'idle'`);
+      await until('two listeners', async () => (await listeners()) === '2');
+      for (const channel of channels) {
+        for (const message of messages) await stranger.query('select pg_notify($1, $2)', [channel, message]);
+      }
+      // Notifications come in the order in which they were sent: who hears of this one has heard the others.
+      for (const [here, there] of [
+        [one, two],
+        [two, one],
+      ] as const) {
+        const { job } = await here.jobs.submitJob({ addonId: 'a', jobType: 't', costUnits: 1 });
+        const jobId = job?.jobId ?? '';
+        const following = here.jobs.watchJob({ jobId })[Symbol.asyncIterator]();
+        await following.next();
+        await there.jobs.cancelJob({ jobId });
+        const { value } = await following.next();
+        expect(value?.events.map((event: JobEvent) => event.type)).to.deep.equal(['JOB_CANCELED']);
+        expect((await following.next()).done).to.equal(true);
+      }
+      for (const server of [first, second]) {
+        const exit = await server.stop();
+        expect(exit, server.said()).to.include({ code: 0, signal: null });
+        expect(server.log().filter(({ level }) => level === 'error')).to.deep.equal([]);
+      }
+    });
+  });
+}
