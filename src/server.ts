@@ -2,11 +2,11 @@
  * One server: a database, the engine on it, and the faces in front. `startServer` returns when it is ready to serve;
  * `stop` refuses new work, finishes what is in flight, and closes the database last.
  */
-import { setTimeout as delay } from 'node:timers/promises';
 import { JobsService } from '../gen/leasehold/v1/jobs_pb.js';
 import type { Address, Config } from './config.ts';
 import { Engine } from './engine/engine.ts';
 import { Health } from './engine/health.ts';
+import { orAfter } from './engine/patience.ts';
 import type { Log } from './log.ts';
 import { healthRoutes } from './rest/health.ts';
 import { HttpServer } from './rest/http.ts';
@@ -73,11 +73,19 @@ export async function startServer(
       engine.reader.stop();
       await faces;
       // A database that hangs would hold up the rest for ever; it has had its time with the calls in flight.
-      const closed = engine.stop().then(async () => {
+      const closing = async () => {
+        await engine.stop();
         await health.stop();
         await database.close();
-      });
-      if (!(await endsWithin(closed, closingMs)))
+      };
+      const closed = closing().then(
+        () => true,
+        (error: unknown) => {
+          log.warn('the database could not be closed properly', { error });
+          return true;
+        },
+      );
+      if (!(await orAfter(closed, closingMs, false)))
         log.warn('the database does not answer; leaving it as it is');
     })();
     return stopped;
@@ -97,19 +105,6 @@ export async function startServer(
     await stop();
     throw error;
   }
-}
-
-/** Whether this ended in time; what fails has ended as well. */
-async function endsWithin(work: Promise<void>, ms: number): Promise<boolean> {
-  const patience = new AbortController();
-  const tooLong = delay(ms, false, { signal: patience.signal }).catch(() => false);
-  const ended = work.then(
-    () => true,
-    () => true,
-  );
-  const inTime = await Promise.race([ended, tooLong]);
-  patience.abort();
-  return inTime;
 }
 
 /** Waits for both, also where one fails: what is still on its way could not be stopped. */

@@ -2,8 +2,8 @@
  * Knows whether the database answers. Looks every `lookMs` while started, and at once with `runOnce`; whoever wants
  * to hear of a change says so with `onChange`. Until the first look it says no.
  */
-import { setTimeout as delay } from 'node:timers/promises';
 import type { Database } from '../store/database.ts';
+import { orAfter } from './patience.ts';
 import type { Service } from './service.ts';
 
 const lookMs = 5_000;
@@ -48,15 +48,12 @@ export class Health implements Service {
   }
 
   async #look(): Promise<boolean> {
-    // A database that hangs answers nothing, not even that it will not: patience is measured here.
-    const patience = new AbortController();
-    const tooLong = delay(patienceMs, false, { signal: patience.signal }).catch(() => false);
     const answered = this.#database.ping(AbortSignal.timeout(patienceMs)).then(
       () => true,
       () => false,
     );
-    const up = await Promise.race([answered, tooLong]);
-    patience.abort();
+    // A database that hangs answers nothing, not even that it will not: patience is measured here.
+    const up = await orAfter(answered, patienceMs, false);
     if (up !== this.#up) {
       this.#up = up;
       for (const listener of this.#listeners) listener(up);

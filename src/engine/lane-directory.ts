@@ -1,5 +1,5 @@
 import type { Sql } from '../store/sql.ts';
-import { ensureLanes, type Lane, laneKey } from '../store/statements/lanes.ts';
+import { ensureLanes, type Lane, laneKey, laneWords } from '../store/statements/lanes.ts';
 
 /** Lanes are few; whoever makes a new one for every job pays for a look at the database instead. */
 const knownMax = 10_000;
@@ -9,53 +9,51 @@ const knownMax = 10_000;
  * their numbers stay; the memory is emptied when it is full.
  */
 export class LaneDirectory {
+  /** By their words; the digest is needed only to ask the database. */
   readonly #known = new Map<string, number>();
-  readonly #keys = new Map<string, string>();
 
   /** The numbers of these lanes, in their order. New ones are made. */
   async numbersOf(sql: Sql, lanes: readonly Lane[]): Promise<number[]> {
-    let before: { lane: Lane; key: string } | undefined;
-    const keys = lanes.map((lane) => {
+    let before: { lane: Lane; words: string } | undefined;
+    const named = lanes.map((lane) => {
       // A batch mostly comes from one submitter, and one job in it is like the one before.
-      if (!before || !isPlainlySame(before.lane, lane)) before = { lane, key: this.#keyOf(lane) };
-      return before.key;
+      if (!before || !isPlainlySame(before.lane, lane)) before = { lane, words: laneWords(lane) };
+      return before.words;
     });
     // Taken before the wait: while it lasts, other batches may fill the memory and empty it.
     const numbers = new Map<string, number>();
     const missing = new Map<string, Lane>();
     for (let i = 0; i < lanes.length; i++) {
-      const key = keys[i] as string;
-      const known = this.#known.get(key);
-      if (known === undefined) missing.set(key, lanes[i] as Lane);
-      else numbers.set(key, known);
+      const words = named[i] as string;
+      const known = this.#known.get(words);
+      if (known === undefined) missing.set(words, lanes[i] as Lane);
+      else numbers.set(words, known);
     }
     if (missing.size > 0) {
-      const found = await ensureLanes(sql, missing);
-      for (const [key, number] of found) numbers.set(key, number);
+      const found = await makeLanes(sql, missing);
+      for (const [words, number] of found) numbers.set(words, number);
       this.#remember(found);
     }
-    return keys.map((key) => {
-      const number = numbers.get(key);
-      if (number === undefined) throw new Error('a lane that was just made is not there');
-      return number;
-    });
+    return named.map((words) => numbers.get(words) as number);
   }
 
   #remember(found: ReadonlyMap<string, number>): void {
     if (this.#known.size + found.size > knownMax) this.#known.clear();
-    for (const [key, number] of found) this.#known.set(key, number);
+    for (const [words, number] of found) this.#known.set(words, number);
   }
+}
 
-  /** A digest costs more than the rest of a submission does, so the usual lanes keep theirs. */
-  #keyOf(lane: Lane): string {
-    const words = JSON.stringify([lane.stream, lane.addonId, lane.jobType, lane.requires, lane.heavy]);
-    const known = this.#keys.get(words);
-    if (known !== undefined) return known;
-    if (this.#keys.size >= knownMax) this.#keys.clear();
-    const key = laneKey(lane);
-    this.#keys.set(words, key);
-    return key;
+/** The numbers of lanes that are not known yet, by their words. */
+async function makeLanes(sql: Sql, missing: ReadonlyMap<string, Lane>): Promise<Map<string, number>> {
+  const keyed = [...missing].map(([words, lane]) => ({ words, lane, key: laneKey(lane) }));
+  const byKey = await ensureLanes(sql, new Map(keyed.map(({ key, lane }) => [key, lane])));
+  const found = new Map<string, number>();
+  for (const { words, key } of keyed) {
+    const number = byKey.get(key);
+    if (number === undefined) throw new Error('a lane that was just made is not there');
+    found.set(words, number);
   }
+  return found;
 }
 
 const isPlainlySame = (a: Lane, b: Lane): boolean =>

@@ -11,11 +11,13 @@ export interface Lane {
   heavy: readonly string[];
 }
 
+/** All that a lane is, as one text. */
+export const laneWords = ({ stream, addonId, jobType, requires, heavy }: Lane): string =>
+  JSON.stringify([stream, addonId, jobType, requires, heavy]);
+
 /** The fixed-length name of a lane; the columns together would be too long for an index. */
-export const laneKey = ({ stream, addonId, jobType, requires, heavy }: Lane): string =>
-  createHash('sha256')
-    .update(JSON.stringify([stream, addonId, jobType, requires, heavy]))
-    .digest('base64url');
+export const laneKey = (lane: Lane): string =>
+  createHash('sha256').update(laneWords(lane)).digest('base64url');
 
 /** Makes the lanes that are not there yet, and answers with the number of each by its key. */
 export async function ensureLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): Promise<Map<string, number>> {

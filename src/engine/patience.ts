@@ -1,0 +1,12 @@
+import { setTimeout as delay } from 'node:timers/promises';
+
+/** What `work` comes to, or `late` where it has not come to anything in time. The work itself goes on. */
+export async function orAfter<T>(work: Promise<T>, ms: number, late: T): Promise<T> {
+  const patience = new AbortController();
+  const tooLong = delay(ms, late, { signal: patience.signal }).catch(() => late);
+  try {
+    return await Promise.race([work, tooLong]);
+  } finally {
+    patience.abort();
+  }
+}
