@@ -1,6 +1,7 @@
 import { expect } from 'chai';
 import { DomainError } from '../../src/domain/errors.ts';
 import { Batcher, type BatcherOptions } from '../../src/engine/batcher.ts';
+import { failure } from '../support/failure.ts';
 
 /** A batcher whose batches land when the test says so. */
 function held(options: Partial<BatcherOptions<number, string>> = {}) {
@@ -25,12 +26,6 @@ function held(options: Partial<BatcherOptions<number, string>> = {}) {
 
 /** Lets everything that is already settled be noticed. */
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
-
-const rejection = (promise: Promise<unknown>): Promise<unknown> =>
-  promise.then(
-    () => expect.fail('it was answered'),
-    (error: unknown) => error,
-  );
 
 describe('Batcher', () => {
   it('sends a lone call alone, at the end of the turn', async () => {
@@ -103,7 +98,7 @@ describe('Batcher', () => {
     expect(results.map(({ status }) => status)).to.deep.equal(['fulfilled', 'rejected', 'fulfilled']);
 
     const { batcher, flights } = held();
-    const first = rejection(batcher.run(1));
+    const first = failure(batcher.run(1));
     await settled();
     const second = batcher.run(2);
     flights[0]?.crash(new Error('the database fell over'));
@@ -118,7 +113,7 @@ describe('Batcher', () => {
     const first = batcher.run(1);
     await settled();
     const gone = new AbortController();
-    const second = rejection(batcher.run(2, gone.signal));
+    const second = failure(batcher.run(2, gone.signal));
     const third = batcher.run(3);
     gone.abort();
     expect(await second).to.have.property('code', 'canceled');
@@ -135,10 +130,10 @@ describe('Batcher', () => {
     const first = batcher.run(1);
     await settled();
     const late = new AbortController();
-    const second = rejection(batcher.run(2, late.signal));
+    const second = failure(batcher.run(2, late.signal));
     late.abort(new DomainError('deadline_exceeded', 'too late'));
     expect(await second).to.have.property('code', 'deadline_exceeded');
-    expect(await rejection(batcher.run(3, late.signal))).to.have.property('code', 'deadline_exceeded');
+    expect(await failure(batcher.run(3, late.signal))).to.have.property('code', 'deadline_exceeded');
     flights[0]?.land();
     await first;
   });
@@ -148,7 +143,7 @@ describe('Batcher', () => {
     const blocker = batcher.run(0);
     await settled();
     const [a, b] = [new AbortController(), new AbortController()];
-    const calls = [rejection(batcher.run(1, a.signal)), rejection(batcher.run(2, b.signal))];
+    const calls = [failure(batcher.run(1, a.signal)), failure(batcher.run(2, b.signal))];
     flights[0]?.land();
     await blocker;
     await settled();
@@ -165,7 +160,7 @@ describe('Batcher', () => {
     const blocker = batcher.run(0);
     await settled();
     const gone = new AbortController();
-    const calls = [rejection(batcher.run(1, gone.signal)), batcher.run(2)];
+    const calls = [failure(batcher.run(1, gone.signal)), batcher.run(2)];
     flights[0]?.land();
     await blocker;
     await settled();
@@ -180,7 +175,7 @@ describe('Batcher', () => {
     const first = batcher.run(1);
     await settled();
     const others = [batcher.run(2), batcher.run(3)];
-    expect(await rejection(batcher.run(4))).to.have.property('code', 'overloaded');
+    expect(await failure(batcher.run(4))).to.have.property('code', 'overloaded');
     flights[0]?.land();
     await settled();
     flights[1]?.land();
@@ -200,7 +195,7 @@ describe('Batcher', () => {
     const closing = batcher.close().then(() => {
       closed = true;
     });
-    expect(await rejection(batcher.run(3))).to.have.property('code', 'unavailable');
+    expect(await failure(batcher.run(3))).to.have.property('code', 'unavailable');
     flights[0]?.land();
     await settled();
     expect(closed).to.equal(false);

@@ -3,13 +3,8 @@ import type { Engine } from '../../src/engine/engine.ts';
 import { draft } from '../../src/engine/submit.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
+import { failure } from '../support/failure.ts';
 import { caller, engineOn, letTimePass, submitted } from '../support/jobs.ts';
-
-const failure = (promise: Promise<unknown>): Promise<unknown> =>
-  promise.then(
-    () => expect.fail('it did not fail'),
-    (error: unknown) => error,
-  );
 
 describe('jobs', () => {
   onEveryEngine((kind) => {

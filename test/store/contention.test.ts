@@ -6,15 +6,14 @@ import { OnDuplicate } from '../../gen/leasehold/v1/jobs_pb.js';
 import { DomainError } from '../../src/domain/errors.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import { draft, type Submitted } from '../../src/engine/submit.ts';
-import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
-import type { Sql } from '../../src/store/sql.ts';
 import { lockDueJobs, nextDueInMs } from '../../src/store/statements/change-jobs.ts';
 import { cancel, expectError, get, jobsPath, submit } from '../contracts/queue.ts';
 import { wires } from '../rpc/wires.ts';
 import { onEveryEngine, type TestDatabase, type TestEngine } from '../support/engines.ts';
 import { caller, engineOn, letTimePass, submitted } from '../support/jobs.ts';
 import { sharedPostgres } from '../support/postgres.ts';
+import { rowsTouched } from '../support/rows-touched.ts';
 import { eventually, startTestServer } from '../support/server.ts';
 
 const least = { addon_id: 'a', job_type: 't', cost_units: 1 };
@@ -166,23 +165,6 @@ onEveryEngine((kind) => {
     }).timeout(20_000);
   });
 });
-
-/** How many live rows a statement laid hands on, by the counters of its own transaction. */
-async function rowsTouched(database: Database, work: (sql: Sql) => Promise<unknown>): Promise<number> {
-  return database.transaction(async (sql) => {
-    const count = async () => {
-      const [row] = await sql.query<{ n: number }>(
-        `select coalesce(seq_tup_read + idx_tup_fetch, 0)::int as n
-        from pg_stat_xact_user_tables where relname = 'live_jobs'`,
-        [],
-      );
-      return row?.n ?? 0;
-    };
-    const before = await count();
-    await work(sql);
-    return (await count()) - before;
-  });
-}
 
 onEveryEngine((kind) => {
   describe('jobs that wait for their time', () => {

@@ -2,12 +2,7 @@ import { expect } from 'chai';
 import type { Database } from '../../src/store/database.ts';
 import { isCancelled, isRetryable, isUnavailable, type Sql, sqlState } from '../../src/store/sql.ts';
 import { onEveryEngine } from '../support/engines.ts';
-
-const failure = (promise: Promise<unknown>): Promise<unknown> =>
-  promise.then(
-    () => expect.fail('it did not fail'),
-    (error: unknown) => error,
-  );
+import { failure } from '../support/failure.ts';
 
 describe('a database', () => {
   onEveryEngine((engine) => {

@@ -1,32 +1,15 @@
 import { expect } from 'chai';
 import type { Engine } from '../../src/engine/engine.ts';
 import { draft } from '../../src/engine/submit.ts';
-import type { Database } from '../../src/store/database.ts';
 import type { Sql } from '../../src/store/sql.ts';
 import { lockDueJobs, lockLiveJobs } from '../../src/store/statements/change-jobs.ts';
 import { claimJobs } from '../../src/store/statements/claim-jobs.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn } from '../support/jobs.ts';
+import { rowsTouched } from '../support/rows-touched.ts';
 
 const anything = { addonId: null, jobTypes: null, maxCostUnits: null, available: [], refused: [] };
 const jobs = 20_000;
-
-/** How many live rows a statement laid hands on, by the counters of its own transaction. */
-async function rowsTouched(database: Database, work: (sql: Sql) => Promise<unknown>): Promise<number> {
-  return database.transaction(async (sql) => {
-    const count = async () => {
-      const [row] = await sql.query<{ n: number }>(
-        `select coalesce(seq_tup_read + idx_tup_fetch, 0)::int as n
-        from pg_stat_xact_user_tables where relname = 'live_jobs'`,
-        [],
-      );
-      return row?.n ?? 0;
-    };
-    const before = await count();
-    await work(sql);
-    return (await count()) - before;
-  });
-}
 
 describe('the plans of hot statements', () => {
   onEveryEngine((kind) => {
