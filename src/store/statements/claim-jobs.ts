@@ -126,7 +126,8 @@ export async function claimJobs(
   signal?: AbortSignal,
 ): Promise<Claims> {
   const records: JobRecord[] = [];
-  for (let spare = spareHeads; records.length < slots.length; spare *= 4) {
+  let spare = spareHeads;
+  while (records.length < slots.length) {
     const open = slots.slice(records.length);
     const wanted = open.length + spare;
     const rows = await runClaim(sql, filter, open, wanted, claimTtlMs, signal);
@@ -137,6 +138,9 @@ export async function claimJobs(
     if (taken.length < free) return { records, full: true };
     // The queue was read to its end, and nobody was quicker at any of it: whatever else there is, others hold.
     if (heads < wanted && free === locked) break;
+    // Reading further helps only where others hold what was read. Who was merely slower tries again just as it did:
+    // the longer the reading takes, the staler its head has become by the time its rows are locked.
+    if (locked < open.length && heads === wanted) spare *= 4;
   }
   return { records, full: false };
 }
