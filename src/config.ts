@@ -89,6 +89,25 @@ export const settings = {
     about: 'Where gRPC is served.',
     ...address,
   }),
+  leaseTtlS: setting({
+    variable: 'LEASEHOLD_LEASE_TTL_S',
+    default: 60,
+    about: 'How long a lease lasts without a heartbeat, in seconds, unless its request says otherwise.',
+    ...whole(1, 3_600),
+  }),
+  heartbeatGraceS: setting({
+    variable: 'LEASEHOLD_HEARTBEAT_GRACE_S',
+    default: 0,
+    about: 'How much longer than its TTL a lease holds, in seconds: for heartbeats that are late.',
+    ...whole(0, 3_600),
+  }),
+  capacityTotal: setting({
+    variable: 'LEASEHOLD_CAPACITY_TOTAL',
+    default: 100,
+    about:
+      'Units of capacity, until they are changed through the API; from then on what was stored there counts.',
+    ...whole(0, 1_000_000_000),
+  }),
   claimTtlS: setting({
     variable: 'LEASEHOLD_CLAIM_TTL_S',
     default: 60,

@@ -2,7 +2,10 @@
  * One server: a database, the engine on it, and the faces in front. `startServer` returns when it is ready to serve;
  * `stop` refuses new work, finishes what is in flight, and closes the database last.
  */
+import type { DescService } from '@bufbuild/protobuf';
 import { JobsService } from '../gen/leasehold/v1/jobs_pb.js';
+import { LeasesService } from '../gen/leasehold/v1/leases_pb.js';
+import { StatsService } from '../gen/leasehold/v1/stats_pb.js';
 import type { Address, Config } from './config.ts';
 import { Engine } from './engine/engine.ts';
 import { Health } from './engine/health.ts';
@@ -11,10 +14,16 @@ import type { Log } from './log.ts';
 import { healthRoutes } from './rest/health.ts';
 import { HttpServer } from './rest/http.ts';
 import { queueRoutes } from './rest/queue.ts';
+import { queueLeaseRoutes } from './rest/queue-leases.ts';
+import { statsRoutes } from './rest/stats.ts';
+import { systemRoutes } from './rest/system.ts';
 import { createConnectFace } from './rpc/connect.ts';
 import { createGrpcServer } from './rpc/grpc.ts';
-import type { Binding } from './rpc/implementation.ts';
+import { streamHeartbeats } from './rpc/heartbeat-stream.ts';
+import type { Binding, Implementation } from './rpc/implementation.ts';
 import { jobsImplementation } from './rpc/jobs.ts';
+import { leasesMethods } from './rpc/leases.ts';
+import { statsImplementation } from './rpc/stats.ts';
 import { PostgresChannel, silentChannel } from './store/channel.ts';
 import type { Database } from './store/database.ts';
 import { migrate } from './store/migrate.ts';
@@ -53,13 +62,21 @@ export async function startServer(
     config.databaseUrl === undefined ? silentChannel : new PostgresChannel(config.databaseUrl, log);
   const engine = new Engine({ database, channel, settings: config, log });
   const health = new Health(database);
-  const bindings: Binding[] = [
-    { service: JobsService, implementation: jobsImplementation(engine) } as Binding,
+  const bindings = [
+    bind(JobsService, jobsImplementation(engine)),
+    bind(LeasesService, { ...leasesMethods(engine), ...streamHeartbeats(engine) }),
+    bind(StatsService, statsImplementation(engine)),
   ];
   let stopping = false;
   const grpc = createGrpcServer({ bindings, health, log });
   const http = new HttpServer({
-    routes: [...healthRoutes(health, () => stopping), ...queueRoutes(engine)],
+    routes: [
+      ...healthRoutes(health, () => stopping),
+      ...queueRoutes(engine),
+      ...queueLeaseRoutes(engine),
+      ...statsRoutes(engine),
+      ...systemRoutes(engine),
+    ],
     connect: createConnectFace(bindings, log),
     log,
   });
@@ -68,9 +85,9 @@ export async function startServer(
   const stop = () => {
     stopping = true;
     stopped ??= (async () => {
-      // Streams that would go on for ever end with their waker; everything else has its time to finish.
+      // Whoever waits or follows would go on for ever and is let go; everything else has its time to finish.
       const faces = Promise.all([grpc.stop(patienceMs), http.stop(patienceMs)]);
-      engine.reader.stop();
+      await engine.drain();
       await faces;
       // A database that hangs would hold up the rest for ever; it has had its time with the calls in flight.
       const closing = async () => {
@@ -94,6 +111,7 @@ export async function startServer(
   try {
     await health.runOnce();
     health.start();
+    await engine.prepare();
     engine.start();
     const [httpAddress, grpcAddress] = await bothOf(
       http.listen(config.httpAddr),
@@ -106,6 +124,12 @@ export async function startServer(
     throw error;
   }
 }
+
+/** A service with its implementation, checked here; what binds it to a wire takes services of any kind. */
+const bind = <Service extends DescService>(
+  service: Service,
+  implementation: Implementation<Service>,
+): Binding => ({ service, implementation }) as unknown as Binding;
 
 /** Waits for both, also where one fails: what is still on its way could not be stopped. */
 async function bothOf<A, B>(a: Promise<A>, b: Promise<B>): Promise<[A, B]> {

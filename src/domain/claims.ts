@@ -9,6 +9,7 @@ export interface ClaimedJob {
   state: State;
   claimedBy: string | null;
   claimExpiresAtMs: number | null;
+  expiresAtMs: number | null;
   claimsLost: number;
   nowMs: number;
 }
@@ -32,6 +33,9 @@ export function decideStatus(job: ClaimedJob, wanted: State, workerId: string | 
   if (isClaimed(job.state) && claimIsOver(job)) {
     throw new DomainError('job_not_claimed', `the claim ran out at ${isoTime(job.claimExpiresAtMs)}`);
   }
+  if (isLeased(job.state) && leaseIsOver(job)) {
+    throw new DomainError('lease_not_active', `the lease expired at ${isoTime(job.expiresAtMs)}`);
+  }
   if (contractWord(job.state) === contractWord(wanted)) return { kind: 'mark' };
   const verb = verbTo[wanted];
   if (!verb || !allows(verb, job.state)) throw illegal(job.state, wanted);
@@ -47,12 +51,14 @@ export const decideCancel = (state: State): CancelDecision =>
 export type DueDecision =
   | { kind: 'nothing' }
   | { kind: 'make ready' }
+  | { kind: 'expire' }
   | { kind: 'lose claim'; claimsLost: number }
   | { kind: 'exhaust claims'; claimsLost: number };
 
-/** A queued job's time has come, or a claim's is over. A job that outlives too many claims must not go round for ever. */
+/** A queued job's time has come, or a claim's or a lease's is over. A job that outlives too many claims must not go round for ever. */
 export function decideDue(job: ClaimedJob, maxClaims: number): DueDecision {
   if (job.state === 'QUEUED') return { kind: 'make ready' };
+  if (isLeased(job.state)) return leaseIsOver(job) ? { kind: 'expire' } : { kind: 'nothing' };
   if (!isClaimed(job.state) || !claimIsOver(job)) return { kind: 'nothing' };
   const claimsLost = job.claimsLost + 1;
   return { kind: claimsLost >= maxClaims ? 'exhaust claims' : 'lose claim', claimsLost };
@@ -66,5 +72,8 @@ export const illegal = (from: State, to: State): DomainError =>
 
 const claimIsOver = ({ claimExpiresAtMs, nowMs }: ClaimedJob): boolean =>
   claimExpiresAtMs !== null && claimExpiresAtMs <= nowMs;
+
+const leaseIsOver = ({ expiresAtMs, nowMs }: ClaimedJob): boolean =>
+  expiresAtMs !== null && expiresAtMs <= nowMs;
 
 const isoTime = (ms: number | null): string => (ms === null ? 'an unknown time' : new Date(ms).toISOString());

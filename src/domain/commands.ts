@@ -1,5 +1,6 @@
 import Type, { type Static, type TSchema } from 'typebox';
-import { priorities } from './job.ts';
+import { finalStatuses, priorities } from './job.ts';
+import { leaseStates } from './lease.ts';
 import { limits } from './limits.ts';
 import { type State, states } from './machine.ts';
 
@@ -8,7 +9,7 @@ import { type State, states } from './machine.ts';
  * (see `parse.ts`), so a bad field is refused in the same way whichever door it came through, and the API's
  * description is made from what is really checked. An optional field may also be null, as JSON clients write it.
  */
-const optional = <T extends TSchema>(schema: T) => Type.Optional(Type.Union([schema, Type.Null()]));
+export const optional = <T extends TSchema>(schema: T) => Type.Optional(Type.Union([schema, Type.Null()]));
 
 const name = (description: string) =>
   Type.String({ minLength: 1, maxLength: limits.nameChars, pattern: '\\S', description });
@@ -17,6 +18,7 @@ const whole = (minimum: number, maximum: number, description: string) =>
   Type.Integer({ minimum, maximum, description });
 const text = (description: string) => Type.String({ maxLength: limits.noteChars, description });
 const instant = (description: string) => Type.String({ format: 'date-time', maxLength: 40, description });
+const progress = () => optional(Type.Number({ minimum: 0, maximum: 1, description: 'How far it is.' }));
 const requestId = Type.String({ minLength: 1, maxLength: limits.requestIdChars });
 
 /** The states that the queue contract has words for. */
@@ -44,18 +46,19 @@ export const SubmitJob = Type.Object({
 });
 export type SubmitJob = Static<typeof SubmitJob>;
 
+const capabilities = () =>
+  Type.Record(Type.String(), Type.Unknown(), {
+    maxProperties: limits.capabilities,
+    description: 'What the worker has, and what it will not take.',
+  });
+
 export const ClaimJobs = Type.Object({
   worker_id: name('Who claims.'),
   addon_id: optional(name('Only jobs of this submitter.')),
   limit: optional(whole(1, limits.claimJobs, 'How many jobs at the most.')),
   accept_job_types: optional(Type.Array(name('A kind of work.'), { maxItems: limits.choices })),
   max_cost_units: optional(whole(0, limits.costUnits, 'Only jobs of at most this weight.')),
-  constraints_capabilities: optional(
-    Type.Record(Type.String(), Type.Unknown(), {
-      maxProperties: limits.capabilities,
-      description: 'What the worker has, and what it will not take.',
-    }),
-  ),
+  constraints_capabilities: optional(capabilities()),
   request_id: optional(requestId),
 });
 export type ClaimJobs = Static<typeof ClaimJobs>;
@@ -63,7 +66,7 @@ export type ClaimJobs = Static<typeof ClaimJobs>;
 export const UpdateJobStatus = Type.Object({
   state: Type.Enum(contractStates, { description: 'The state the job should be in.' }),
   note: optional(text('What the worker has to say.')),
-  progress: optional(Type.Number({ minimum: 0, maximum: 1, description: 'How far it is.' })),
+  progress: progress(),
   worker_id: optional(name('Who says so.')),
 });
 export type UpdateJobStatus = Static<typeof UpdateJobStatus>;
@@ -92,3 +95,69 @@ export const ListJobEvents = Type.Object({
   cursor: optional(Type.String({ maxLength: 100 })),
 });
 export type ListJobEvents = Static<typeof ListJobEvents>;
+
+export const RequestLease = Type.Object({
+  job_id: Type.String({ description: 'The claimed job.' }),
+  addon_id: optional(name('Who submitted it.')),
+  worker_id: optional(name('Who has claimed it.')),
+  ttl_sec: optional(whole(1, limits.leaseTtlS, 'How long the lease lasts without a heartbeat.')),
+  request_id: optional(requestId),
+});
+export type RequestLease = Static<typeof RequestLease>;
+
+export const AcquireLease = Type.Object({
+  worker_id: name('Who asks for work.'),
+  max_units: optional(whole(0, limits.costUnits, 'Only jobs of at most this weight.')),
+  constraints_capabilities: optional(capabilities()),
+  addon_id: optional(name('Only jobs of this submitter.')),
+  accept_job_types: optional(Type.Array(name('A kind of work.'), { maxItems: limits.choices })),
+  wait_ms: optional(whole(0, limits.waitMs, 'How long to wait for a job and for capacity.')),
+  request_id: optional(requestId),
+});
+export type AcquireLease = Static<typeof AcquireLease>;
+
+const token = () => optional(Type.String({ maxLength: limits.nameChars, description: "The lease's token." }));
+
+export const Heartbeat = Type.Object({
+  worker_id: name('Who holds the lease.'),
+  lease_token: token(),
+  job_id: optional(Type.String({ description: 'The job.' })),
+  progress: progress(),
+  message: optional(text('What the worker has to say.')),
+});
+export type Heartbeat = Static<typeof Heartbeat>;
+
+/** What went wrong, as an object. It may carry more than is named here, and all of it is kept. */
+export const LeaseError = Type.Object({
+  message: optional(Type.String({ description: 'In words.' })),
+  code: optional(Type.String({ maxLength: limits.nameChars, description: 'A name for it.' })),
+  stack: optional(Type.String({ description: 'Where it was.' })),
+  retryable: optional(Type.Boolean({ description: 'Whether another attempt may go better.' })),
+});
+export type LeaseError = Static<typeof LeaseError>;
+
+export const ReleaseLease = Type.Object({
+  worker_id: name('Who holds the lease.'),
+  lease_token: token(),
+  job_id: optional(Type.String({ description: 'The job.' })),
+  status: Type.Enum([...finalStatuses], { description: 'How the job went.' }),
+  result_data: Type.Optional(Type.Unknown({ description: 'What came of it.' })),
+  error: Type.Optional(Type.Union([Type.String(), LeaseError, Type.Null()])),
+  metrics: optional(json('Figures to keep with the result.')),
+});
+export type ReleaseLease = Static<typeof ReleaseLease>;
+
+export const ListLeases = Type.Object({
+  states: optional(Type.Array(Type.Enum([...leaseStates]), { maxItems: leaseStates.length })),
+  worker_id: optional(name('Only leases of this worker.')),
+  job_id: optional(Type.String({ description: 'Only leases of this job.' })),
+  limit: optional(whole(1, limits.pageRows, 'How many leases at the most.')),
+  cursor: optional(Type.String({ maxLength: 100 })),
+});
+export type ListLeases = Static<typeof ListLeases>;
+
+export const SetCapacity = Type.Object({
+  total: optional(whole(0, limits.costUnits, 'All units there are.')),
+  busy_rating: optional(whole(0, 10, 'How busy the machines are with other things.')),
+});
+export type SetCapacity = Static<typeof SetCapacity>;

@@ -64,3 +64,6 @@ export function printable(value: unknown): string {
   // Cutting may split a character, and half of one cannot be sent over every wire.
   return text.length > 80 ? `${text.slice(0, 80).toWellFormed()}…` : text;
 }
+
+export const leaseNotFound = (leaseId: string): DomainError =>
+  new DomainError('lease_not_found', `there is no lease ${printable(leaseId)}`);

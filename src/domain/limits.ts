@@ -15,8 +15,15 @@ export const limits = {
   pageRows: 200,
   pageRowsDefault: 50,
   costUnits: 1_000_000_000,
+  leaseTtlS: 3_600,
+  /** How long a call may wait for work. */
+  waitMs: 60_000,
   maxAttempts: 1_000,
   maxRuntimeS: 30 * 24 * 3600,
   retryBackoffS: 600,
   retryBackoffSDefault: 2,
+  /** Heartbeats of usual length that one stream may have between being read and being answered. */
+  streamHeartbeats: 20_000,
+  /** Verdicts in one frame: they fit into the 4 MiB that clients take by default, however they are worded. */
+  verdictsPerFrame: 2_000,
 } as const;

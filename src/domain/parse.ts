@@ -26,8 +26,9 @@ export function parser<T extends TSchema>(schema: T): (value: unknown, at?: stri
 function explain(problems: Problem[], value: unknown, at: string): DomainError {
   const missing = problems.find((problem) => problem.keyword === 'required');
   // An optional field is a union with null; that it is not null either is no help to anybody.
-  const told = problems.filter((problem) => problem.keyword !== 'anyOf' && !asksForNull(problem));
-  const first = missing ?? told[0] ?? problems[0];
+  const plain = problems.filter((problem) => problem.keyword !== 'anyOf' && !asksForNull(problem));
+  const told = plain.length > 0 ? plain : problems;
+  const first = missing ?? nearest(told);
   if (!first)
     return new DomainError('invalid_request', 'the request is not what was expected', { field: 'body' });
   if (first === missing) {
@@ -35,22 +36,37 @@ function explain(problems: Problem[], value: unknown, at: string): DomainError {
     return invalid(join(at, `${missing.instancePath}/${field}`), 'is required');
   }
   const found = valueAt(value, first.instancePath);
-  return invalid(join(at, first.instancePath), `${wording(first)}, not ${printable(found)}`);
+  return invalid(join(at, first.instancePath), `${wording(first, told)}, not ${printable(found)}`);
 }
 
 const asksForNull = ({ keyword, params }: Problem): boolean =>
   keyword === 'type' && (params as { type: unknown }).type === 'null';
 
-function wording({ keyword, params, message }: Problem): string {
+/** Of a field that may be one thing or another, what is wrong inside says more than that it is not the other. */
+function nearest(problems: readonly Problem[]): Problem | undefined {
+  const [first] = problems;
+  return (
+    first && (problems.find(({ instancePath }) => instancePath.startsWith(`${first.instancePath}/`)) ?? first)
+  );
+}
+
+function wording({ keyword, params, message, instancePath }: Problem, told: readonly Problem[]): string {
   if (keyword === 'enum') {
     return `must be one of ${(params as { allowedValues: unknown[] }).allowedValues.join(', ')}`;
   }
-  if (keyword === 'type')
-    return `must be ${typeWords[String((params as { type: unknown }).type)] ?? 'something else'}`;
+  if (keyword === 'type') {
+    const alike = told.filter(
+      (problem) => problem.keyword === 'type' && problem.instancePath === instancePath,
+    );
+    return `must be ${alike.map(typeWord).join(' or ')}`;
+  }
   if (keyword === 'pattern') return 'must not be blank';
   if (keyword === 'format') return 'must be a time such as 2025-12-28T20:15:00Z';
   return message;
 }
+
+const typeWord = ({ params }: Problem): string =>
+  typeWords[String((params as { type: unknown }).type)] ?? 'something else';
 
 const typeWords: Record<string, string> = {
   string: 'text',

@@ -1,12 +1,19 @@
 import {
+  AcquireLease,
   ClaimJobs,
+  Heartbeat,
   ListJobEvents,
   ListJobs,
+  ListLeases,
   OperatorRequest,
+  ReleaseLease,
+  RequestLease,
+  SetCapacity,
   SubmitJob,
   UpdateJobStatus,
 } from './commands.ts';
 import { parser } from './parse.ts';
+import { CompleteLease, FailLease, SystemJob } from './system-commands.ts';
 
 /** The checkers of everything that may be asked, made once for all faces. */
 export const parse = {
@@ -16,4 +23,13 @@ export const parse = {
   operatorRequest: parser(OperatorRequest),
   listJobs: parser(ListJobs),
   listJobEvents: parser(ListJobEvents),
+  requestLease: parser(RequestLease),
+  acquireLease: parser(AcquireLease),
+  heartbeat: parser(Heartbeat),
+  releaseLease: parser(ReleaseLease),
+  listLeases: parser(ListLeases),
+  setCapacity: parser(SetCapacity),
+  systemJob: parser(SystemJob),
+  completeLease: parser(CompleteLease),
+  failLease: parser(FailLease),
 };

@@ -83,6 +83,7 @@ export class Changer {
       return found.job;
     }, signal);
     waker.publishJobs([job.jobId]);
+    waker.publishWork(1);
     return job;
   }
 
@@ -93,16 +94,23 @@ export class Changer {
   async #flush(calls: readonly ChangeCall[], signal: AbortSignal | undefined): Promise<(Job | Error)[]> {
     const { database, waker } = this.#context;
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
+    let asked: readonly string[] = [];
+    let givenBack = 0;
     const answers = await database.transaction(async (sql) => {
       const changes = new Changes(await lockLiveJobs(sql, jobIds, signal));
       const errors = calls.map((call) => changes.judge(call));
       await changes.write(sql);
+      asked = changes.asked;
+      givenBack = changes.givenBack;
       const jobs = await readJobs(sql, jobIds, signal);
       return calls.map(
         (call, i) => errors[i] ?? answerOf(call, jobs.get(call.jobId)?.job, changes.touched(call.jobId)),
       );
     }, signal);
     waker.publishJobs(jobIds);
+    waker.publishWork(givenBack);
+    // Their workers are to hear of it before their next heartbeat.
+    waker.publishLeases(asked);
     return answers;
   }
 }
@@ -113,6 +121,10 @@ class Changes {
   readonly #live = new Map<string, LiveChange>();
   readonly #endings = new Map<string, Ending>();
   readonly #events: NewEvent[] = [];
+  /** Leases whose workers are asked to stop. */
+  readonly asked: string[] = [];
+  /** Jobs that are in the queue again. */
+  givenBack = 0;
 
   constructor(locked: ReadonlyMap<string, LockedJob>) {
     this.#locked = locked;
@@ -159,7 +171,9 @@ class Changes {
     };
     this.#events.push({ jobId: job.jobId, type: transition(decision.verb).event, from, to, actor, data });
     job.state = to;
-    if (to === 'QUEUED') job.claimedBy = null;
+    if (to !== 'QUEUED') return;
+    job.claimedBy = null;
+    this.givenBack++;
   }
 
   #cancel(job: LockedJob, command: OperatorRequest, peer: string): void {
@@ -177,6 +191,7 @@ class Changes {
       this.#change(job, { state: job.state, cancelRequested: true });
       this.#events.push({ ...event, type: 'JOB_CANCEL_REQUESTED', to: job.state });
       job.cancelRequested = true;
+      if (job.leaseId !== null) this.asked.push(job.leaseId);
     }
   }
 

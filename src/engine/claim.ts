@@ -3,12 +3,8 @@ import { offerOf } from '../domain/constraints.ts';
 import type { Job, JsonObject } from '../domain/job.ts';
 import { limits } from '../domain/limits.ts';
 import type { Sql } from '../store/sql.ts';
-import {
-  type ClaimFilter,
-  type ClaimSlot,
-  claimJobs,
-  findClaimsByRequest,
-} from '../store/statements/claim-jobs.ts';
+import { type ClaimSlot, claimJobs, findClaimsByRequest } from '../store/statements/claim-jobs.ts';
+import type { ClaimFilter } from '../store/statements/heads.ts';
 import { toJob } from '../store/statements/job-record.ts';
 import { abandoned, Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
@@ -136,7 +132,7 @@ async function claimOrReplay(
   const held = new Map<string, Job[]>();
   const nameOf = (workerId: string | null, requestId: string | null) => JSON.stringify([workerId, requestId]);
   for (const record of await findClaimsByRequest(sql, calls, signal)) {
-    const name = nameOf(record.claimed_by, record.claim_request_id);
+    const name = nameOf(record.claimed_by, record.request_id);
     held.set(name, [...(held.get(name) ?? []), toJob(record)]);
   }
   const fresh = new Map<string, ClaimCall>();

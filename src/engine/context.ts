@@ -1,4 +1,7 @@
 import type { Database } from '../store/database.ts';
+import type { LeaseNews } from './lease-news.ts';
+import type { Prospects } from './prospects.ts';
+import type { Pulse } from './pulse.ts';
 import type { Reaper } from './reaper.ts';
 import type { Waker } from './waker.ts';
 
@@ -12,6 +15,9 @@ export interface Caller {
 
 /** What the use-cases decide by. */
 export interface EngineSettings {
+  leaseTtlS: number;
+  heartbeatGraceS: number;
+  capacityTotal: number;
   claimTtlS: number;
   maxClaims: number;
   maxAttempts: number;
@@ -24,6 +30,9 @@ export interface EngineContext {
   settings: EngineSettings;
   waker: Waker;
   reaper: Reaper;
+  pulse: Pulse;
+  prospects: Prospects;
+  leaseNews: LeaseNews;
 }
 
 /** Calls that may wait for one kind of batch; beyond it the server is overloaded and says so. */

@@ -1,11 +1,20 @@
 import type { Log } from '../log.ts';
 import type { Channel } from '../store/channel.ts';
 import type { Database } from '../store/database.ts';
+import { Acquirer } from './acquire.ts';
+import { CapacityKeeper } from './capacity.ts';
 import { Changer } from './change.ts';
 import { Claimer } from './claim.ts';
 import type { EngineContext, EngineSettings } from './context.ts';
+import { Heartbeats } from './heartbeat.ts';
+import { LeaseNews } from './lease-news.ts';
+import { LeaseReader } from './lease-reads.ts';
+import { LeaseRequester } from './lease-request.ts';
+import { Prospects } from './prospects.ts';
+import { Pulse } from './pulse.ts';
 import { Reader } from './reads.ts';
 import { Reaper } from './reaper.ts';
+import { Releaser } from './release.ts';
 import { Submitter } from './submit.ts';
 import { Waker } from './waker.ts';
 
@@ -25,8 +34,16 @@ export class Engine {
   readonly submitter: Submitter;
   readonly claimer: Claimer;
   readonly changer: Changer;
+  readonly leaseRequester: LeaseRequester;
+  readonly acquirer: Acquirer;
+  readonly heartbeats: Heartbeats;
+  readonly releaser: Releaser;
+  readonly capacity: CapacityKeeper;
   readonly reader: Reader;
+  readonly leaseReader: LeaseReader;
+  readonly leaseNews: LeaseNews;
   readonly reaper: Reaper;
+  readonly pulse: Pulse;
   readonly waker: Waker;
   readonly settings: EngineSettings;
   readonly database: Database;
@@ -35,22 +52,62 @@ export class Engine {
     this.database = database;
     this.settings = settings;
     this.waker = new Waker(channel);
-    this.reaper = new Reaper({ database, waker: this.waker, maxClaims: settings.maxClaims, log });
-    const context: EngineContext = { database, settings, waker: this.waker, reaper: this.reaper };
+    this.leaseNews = new LeaseNews();
+    const prospects = new Prospects(database);
+    this.pulse = new Pulse({ database, graceMs: settings.heartbeatGraceS * 1000, log });
+    this.reaper = new Reaper({
+      database,
+      waker: this.waker,
+      pulse: this.pulse,
+      prospects,
+      maxClaims: settings.maxClaims,
+      log,
+    });
+    const { waker, reaper, pulse, leaseNews } = this;
+    const context: EngineContext = { database, settings, waker, reaper, pulse, prospects, leaseNews };
+    waker.onLeases((leaseIds) => leaseNews.publish(leaseIds));
+    waker.countWaiters(() => leaseNews.followers);
     this.submitter = new Submitter(context);
     this.claimer = new Claimer(context);
     this.changer = new Changer(context);
+    this.leaseRequester = new LeaseRequester(context);
+    this.acquirer = new Acquirer(context);
+    this.heartbeats = new Heartbeats(context);
+    this.releaser = new Releaser(context);
+    this.capacity = new CapacityKeeper(context, log);
     this.reader = new Reader(context);
+    this.leaseReader = new LeaseReader(context);
+  }
+
+  /** Finds out what happened while no server was alive, before anybody is served. */
+  async prepare(): Promise<void> {
+    await this.pulse.runOnce();
   }
 
   start(): void {
     this.waker.start();
+    this.pulse.start();
     this.reaper.start();
+    this.capacity.start();
+  }
+
+  /** Lets everybody go who waits or follows, so that a server that stops need not wait for them. */
+  async drain(): Promise<void> {
+    this.heartbeats.draining = true;
+    this.reader.stop();
+    this.acquirer.stopWaiting();
+    await this.leaseNews.drain();
   }
 
   async stop(): Promise<void> {
-    await Promise.all([this.submitter.close(), this.claimer.close(), this.changer.close()]);
+    await this.drain();
+    const users = [this.submitter, this.claimer, this.changer, this.leaseRequester, this.acquirer];
+    await Promise.all(
+      [...users, this.heartbeats, this.releaser, this.leaseReader].map((user) => user.close()),
+    );
+    await this.capacity.stop();
     await this.reaper.stop();
+    await this.pulse.stop();
     await this.waker.stop();
   }
 }

@@ -60,6 +60,7 @@ const isPlainlySame = (a: Lane, b: Lane): boolean =>
   a.jobType === b.jobType &&
   a.addonId === b.addonId &&
   a.stream === b.stream &&
+  a.unique === b.unique &&
   sameWords(a.requires, b.requires) &&
   sameWords(a.heavy, b.heavy);
 

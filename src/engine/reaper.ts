@@ -1,16 +1,18 @@
 /**
- * Looks at every live row whose time has come: gives jobs back whose claim is over, and makes jobs ready whose
- * backoff or start time is over.
+ * Looks at every live row whose time has come: expires leases nobody has kept, gives jobs back whose claim is over, and
+ * makes jobs ready whose backoff or start time is over.
  *
  * Promises: what is due is handled once, whichever server gets to it, because rows are locked and looked at again and
  * rows that another server has are passed over. It sleeps until the nearest deadline it knows of, and never longer
  * than `sleepMaxMs`: since no claim or lease is shorter than a second, that is soon enough to learn of every deadline
- * that other servers set. `expectIn` tells it of one that this server set.
+ * that other servers set. `expectIn` tells it of one that this server set. After an outage it expires nothing before
+ * leases have been given back what they lost; see `pulse.ts`.
  *
  * Modes: asleep, or in a round. A round handles batches until nothing is due. One that fails is logged and tried
  * again after `sleepMaxMs`. `stop` lets a round finish its batch.
  */
 import { decideDue } from '../domain/claims.ts';
+import { decideExpiry } from '../domain/leases.ts';
 import { type State, transition } from '../domain/machine.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
@@ -26,17 +28,27 @@ import {
   nextDueInMs,
   writeEvents,
 } from '../store/statements/change-jobs.ts';
+import { readPolicies } from '../store/statements/end-leases.ts';
+import { LeaseEnds } from './lease-ends.ts';
+import type { Prospects } from './prospects.ts';
+import type { Pulse } from './pulse.ts';
 import type { Service } from './service.ts';
 import type { Waker } from './waker.ts';
 
 /** Rows of one transaction at the most: it should not hold its locks for long. */
 const batchMax = 500;
 const sleepMaxMs = 500;
-const heldPauseMs = 5;
+/**
+ * Rounds are at least so far apart. With many leases some are always due, nearly all of them renewed; and what is due
+ * still is held by somebody else, who will be done soon.
+ */
+const pauseMinMs = 25;
 
 export interface ReaperOptions {
   database: Database;
   waker: Waker;
+  pulse: Pulse;
+  prospects: Prospects;
   maxClaims: number;
   log: Log;
 }
@@ -73,12 +85,19 @@ export class Reaper implements Service {
 
   /** Handles what is due now and says how many rows that were. */
   async runOnce(): Promise<number> {
-    let handled = 0;
-    for (;;) {
-      const batch = await this.#options.database.transaction((sql) => this.#handleBatch(sql));
-      handled += batch.length;
-      this.#options.waker.publishJobs(batch);
-      if (batch.length < batchMax) return handled;
+    const { database, waker, pulse, prospects } = this.#options;
+    await pulse.fresh();
+    for (let handled = 0; ; ) {
+      const { looked, jobIds, ready, lost, units } = await database.transaction((sql) =>
+        this.#handleBatch(sql),
+      );
+      handled += jobIds.length;
+      waker.publishJobs(jobIds);
+      waker.publishLeases(lost);
+      waker.publishWork(ready + lost.length);
+      prospects.jobsCame(ready);
+      prospects.unitsCame(units);
+      if (looked < batchMax) return handled;
     }
   }
 
@@ -88,8 +107,7 @@ export class Reaper implements Service {
     try {
       this.#round = this.runOnce();
       await this.#round;
-      // What is due still is held by somebody else, who will be done soon.
-      pauseMs = Math.max((await nextDueInMs(this.#options.database)) ?? sleepMaxMs, heldPauseMs);
+      pauseMs = Math.max((await nextDueInMs(this.#options.database)) ?? sleepMaxMs, pauseMinMs);
     } catch (error) {
       if (this.#running) this.#options.log.warn('the reaper could not finish its round', { error });
     } finally {
@@ -107,42 +125,80 @@ export class Reaper implements Service {
     this.#timer = setTimeout(() => void this.#wake(), pauseMs);
   }
 
-  async #handleBatch(sql: Sql): Promise<string[]> {
-    const due = await lockDueJobs(sql, batchMax);
+  async #handleBatch(sql: Sql): Promise<Handled> {
+    const { renewed, due } = await lockDueJobs(sql, batchMax);
     const changes: LiveChange[] = [];
     const endings: Ending[] = [];
     const events: NewEvent[] = [];
+    const over: LockedJob[] = [];
     for (const job of due) {
       const decision = decideDue(job, this.#options.maxClaims);
-      if (decision.kind === 'nothing') continue;
-      if (decision.kind === 'make ready') {
-        changes.push({ jobId: job.jobId, state: 'QUEUED', unclaim: true });
-        continue;
-      }
-      const { claimsLost } = decision;
       const { jobId, state } = job;
-      if (decision.kind === 'lose claim') {
+      if (decision.kind === 'nothing') continue;
+      if (decision.kind === 'expire') {
+        over.push(job);
+      } else if (decision.kind === 'make ready') {
+        changes.push({ jobId, state: 'QUEUED', unclaim: true });
+      } else if (decision.kind === 'lose claim') {
+        const { claimsLost } = decision;
         changes.push({ jobId, state: 'QUEUED', unclaim: true, claimsLost });
         events.push(claimExpired(job, 'QUEUED', claimsLost));
       } else {
+        const { claimsLost } = decision;
         const reason = `${claimsLost} claims in a row ran out before the job was leased`;
-        endings.push({ jobId, state: 'FAILED', error: reason });
         const { event: type, to } = transition('exhaust claims');
-        events.push(claimExpired(job, state, claimsLost), {
-          jobId,
-          type,
-          from: state,
-          to,
-          actor,
-          data: { reason },
-        });
+        endings.push({ jobId, state: to, error: reason });
+        events.push(claimExpired(job, state, claimsLost));
+        events.push({ jobId, type, from: state, to, actor, data: { reason } });
       }
     }
     await changeLiveJobs(sql, changes);
     await endJobs(sql, endings);
     await writeEvents(sql, events);
-    return [...changes, ...endings].map(({ jobId }) => jobId);
+    const ends = await expireLeases(sql, over);
+    return {
+      looked: renewed + due.length,
+      jobIds: [...changes, ...endings, ...over].map(({ jobId }) => jobId),
+      ready: changes.length + ends.readyAgain,
+      lost: over.flatMap(({ leaseId }) => leaseId ?? []),
+      units: ends.units,
+    };
   }
+}
+
+/** What a batch has done. */
+interface Handled {
+  /** Rows that were due, renewed leases among them. */
+  looked: number;
+  jobIds: string[];
+  /** Jobs that are in the queue now. */
+  ready: number;
+  /** Leases that have expired. */
+  lost: string[];
+  units: number;
+}
+
+async function expireLeases(sql: Sql, over: readonly LockedJob[]): Promise<LeaseEnds> {
+  const ends = new LeaseEnds();
+  const policies = await readPolicies(
+    sql,
+    over.map(({ jobId }) => jobId),
+  );
+  for (const job of over) {
+    const policy = policies.get(job.jobId);
+    if (!policy) throw new Error(`job ${job.jobId} has no row of its own`);
+    const heard =
+      job.lastHeartbeatAtMs === null ? 'its grant' : new Date(job.lastHeartbeatAtMs).toISOString();
+    const handed = {
+      result: null,
+      error: `the lease expired: nothing was heard of worker ${job.claimedBy} since ${heard}`,
+      errorDetail: null,
+      metrics: null,
+    };
+    ends.add(job, decideExpiry(job), { kind: 'EXPIRED' }, handed, policy, actor);
+  }
+  await ends.write(sql);
+  return ends;
 }
 
 const actor = 'reaper';

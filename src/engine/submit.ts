@@ -66,6 +66,7 @@ export function draft(command: SubmitJob, returnExisting: boolean, settings: Eng
       stream,
       addonId: command.addon_id,
       jobType: command.job_type,
+      unique: command.unique ?? false,
       ...needsOf(constraintsObject, within(at, 'constraints')),
     },
     payload,
@@ -131,7 +132,7 @@ export class Submitter {
 
   async #flush(calls: readonly (readonly Draft[])[], signal: AbortSignal | undefined) {
     const drafts = calls.length === 1 ? (calls[0] as readonly Draft[]) : calls.flat();
-    const { database, reaper } = this.#context;
+    const { database, reaper, waker, prospects } = this.#context;
     const laneIds = await this.#lanes.numbersOf(
       database,
       drafts.map(({ lane }) => lane),
@@ -139,6 +140,9 @@ export class Submitter {
     const { createdAtMs, written } = await submitJobs(database, drafts, laneIds, signal);
     const duplicates = written === 'all' ? [] : drafts.filter(({ jobId }) => !written.has(jobId));
     const first = await this.#firstJobs(duplicates, signal);
+    const count = written === 'all' ? drafts.length : written.size;
+    waker.publishWork(count);
+    prospects.jobsCame(count);
     for (const { runAtMs } of drafts) if (runAtMs !== null) reaper.expectIn(runAtMs - createdAtMs);
     const answers = drafts.map((one) => {
       if (written === 'all' || written.has(one.jobId))

@@ -1,9 +1,10 @@
 /**
- * Wakes whoever waits for a job to change.
+ * Wakes whoever waits: for a job to change, for work, or for news of a lease.
  *
  * Promises: a waiter is woken after every commit of this server that touched its job, soon after every such commit
- * of another server, and in any case every two seconds, so a lost message costs that and nothing else. Waking means
- * 'look again'; it may happen for nothing.
+ * of another server, and in any case every two seconds, so a lost message costs that and nothing else. Whoever waits
+ * for work hears of every commit that made some, or made room for some; whoever follows leases hears of those that
+ * somebody else has changed. Waking means 'look again'; it may happen for nothing.
  *
  * Servers tell each other over a `Channel`, and only while somebody listens: a server with waiters announces its
  * interest, and again every `announceMs`; the others remember that for three times as long and keep silent
@@ -18,7 +19,12 @@ const announceMs = 5_000;
 /** Ids in one message: a NOTIFY takes 8,000 bytes. */
 const idsPerMessage = 150;
 
-type Message = { from: string } & ({ jobs: string[] } | { waiting: number });
+type Message = { from: string } & (
+  | { jobs: string[] }
+  | { leases: string[] }
+  | { work: number }
+  | { waiting: number }
+);
 
 export class Waker implements Service {
   readonly #channel: Channel;
@@ -26,6 +32,9 @@ export class Waker implements Service {
   readonly #waiters = new Map<string, Set<() => void>>();
   /** Until when each other server wants to be told, by `performance.now()`. */
   readonly #interested = new Map<string, number>();
+  readonly #onWork: ((count: number) => void)[] = [];
+  readonly #onLeases: ((leaseIds: readonly string[]) => void)[] = [];
+  readonly #counters: (() => number)[] = [];
   #sweep: NodeJS.Timeout | undefined;
   #announcedAt = Number.NEGATIVE_INFINITY;
 
@@ -47,7 +56,7 @@ export class Waker implements Service {
   }
 
   async runOnce(): Promise<void> {
-    this.#announce();
+    this.announce();
     for (const jobId of this.#waiters.keys()) this.#wake(jobId);
   }
 
@@ -56,7 +65,7 @@ export class Waker implements Service {
     const waiters = this.#waiters.get(jobId) ?? new Set();
     waiters.add(wake);
     this.#waiters.set(jobId, waiters);
-    this.#announce();
+    this.announce();
     return () => {
       waiters.delete(wake);
       if (waiters.size === 0 && this.#waiters.get(jobId) === waiters) this.#waiters.delete(jobId);
@@ -72,15 +81,50 @@ export class Waker implements Service {
     }
   }
 
+  /** `listener` hears of work that has come, and of room that has: for so many jobs. */
+  onWork(listener: (count: number) => void): void {
+    this.#onWork.push(listener);
+  }
+
+  /** `listener` hears of leases that somebody else has changed. */
+  onLeases(listener: (leaseIds: readonly string[]) => void): void {
+    this.#onLeases.push(listener);
+  }
+
+  /** Others that wait here for messages are counted by `count`. */
+  countWaiters(count: () => number): void {
+    this.#counters.push(count);
+  }
+
+  /** A commit of this server made so many jobs ready, or made room for so many. */
+  publishWork(count: number): void {
+    if (count === 0) return;
+    for (const listener of this.#onWork) listener(count);
+    if (this.#othersListen()) this.#send({ from: this.#server, work: count });
+  }
+
+  /** Somebody other than their workers has changed these leases. */
+  publishLeases(leaseIds: readonly string[]): void {
+    if (leaseIds.length === 0) return;
+    for (const listener of this.#onLeases) listener(leaseIds);
+    if (!this.#othersListen()) return;
+    for (let i = 0; i < leaseIds.length; i += idsPerMessage) {
+      this.#send({ from: this.#server, leases: leaseIds.slice(i, i + idsPerMessage) });
+    }
+  }
+
   #wake(jobId: string): void {
     for (const wake of this.#waiters.get(jobId) ?? []) wake();
   }
 
-  #announce(): void {
+  /** Tells the other servers that somebody waits here, unless they know. */
+  announce(): void {
     const now = performance.now();
-    if (this.#waiters.size === 0 || now - this.#announcedAt < announceMs) return;
+    if (now - this.#announcedAt < announceMs) return;
+    const waiting = this.#counters.reduce((sum, count) => sum + count(), this.#waiters.size);
+    if (waiting === 0) return;
     this.#announcedAt = now;
-    this.#send({ from: this.#server, waiting: this.#waiters.size });
+    this.#send({ from: this.#server, waiting });
   }
 
   #othersListen(): boolean {
@@ -98,20 +142,24 @@ export class Waker implements Service {
     const message = readMessage(text);
     if (!message || message.from === this.#server) return;
     if ('jobs' in message) for (const jobId of message.jobs) this.#wake(jobId);
+    else if ('leases' in message) for (const listener of this.#onLeases) listener(message.leases);
+    else if ('work' in message) for (const listener of this.#onWork) listener(message.work);
     else this.#interested.set(message.from, performance.now() + 3 * announceMs);
   }
 }
 
 /** Anybody who may connect to the database may send a notification; what is not one of ours is left alone. */
 function readMessage(text: string): Message | undefined {
-  let message: Partial<{ from: unknown; jobs: unknown; waiting: unknown }> | null;
+  let message: Partial<Record<'from' | 'jobs' | 'leases' | 'work' | 'waiting', unknown>> | null;
   try {
     message = JSON.parse(text);
   } catch {
     return undefined;
   }
   if (typeof message?.from !== 'string') return undefined;
-  const { from, jobs, waiting } = message;
+  const { from, jobs, leases, work, waiting } = message;
   if (Array.isArray(jobs)) return { from, jobs: jobs.map(String) };
+  if (Array.isArray(leases)) return { from, leases: leases.map(String) };
+  if (typeof work === 'number') return { from, work };
   return typeof waiting === 'number' ? { from, waiting } : undefined;
 }

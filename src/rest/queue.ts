@@ -7,6 +7,7 @@ import { parse } from '../domain/parsers.ts';
 import type { Engine } from '../engine/engine.ts';
 import { draft } from '../engine/submit.ts';
 import type { RestRequest, Route } from './router.ts';
+import { iso } from './times.ts';
 
 export function queueRoutes({ submitter, claimer, changer, reader, settings }: Engine): Route[] {
   const jobs = '/api/scheduler/jobs';
@@ -165,5 +166,3 @@ const jobEvent = (event: JobEvent) => ({
   lease_id: event.leaseId,
   data: event.data,
 });
-
-const iso = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());

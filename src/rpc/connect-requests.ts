@@ -21,8 +21,10 @@ interface Wire {
   web: boolean;
 }
 
+export const bareJson: Wire = { enveloped: false, json: true, web: false };
+
 const wires: Record<string, Wire> = {
-  'application/json': { enveloped: false, json: true, web: false },
+  'application/json': bareJson,
   'application/proto': { enveloped: false, json: false, web: false },
   'application/connect+json': { enveloped: true, json: true, web: false },
   'application/connect+proto': { enveloped: true, json: false, web: false },

@@ -17,7 +17,7 @@ import { DomainError } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
 import type { Log } from '../log.ts';
-import { readChecked, refuse, wireOf } from './connect-requests.ts';
+import { bareJson, readChecked, refuse, wireOf } from './connect-requests.ts';
 import { toConnectError } from './errors.ts';
 import type { Binding } from './implementation.ts';
 import { EncodedMessage } from './job-bytes.ts';
@@ -38,8 +38,15 @@ export function createConnectFace(bindings: readonly Binding[], log: Log): Conne
     jsonOptions: { ignoreUnknownFields: true },
   });
   for (const binding of bindings) addService(router, binding, log);
+  const bidirectional = new Set(
+    bindings.flatMap(({ service }) => service.methods.filter(isBidirectional).map(pathOf)),
+  );
   const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
   return (request, response, path) => {
+    if (bidirectional.has(path)) {
+      refuseStream(request, response, path);
+      return true;
+    }
     const handler = handlers.get(path);
     if (!handler) return false;
     handle(handler, request, response).catch((error: unknown) => {
@@ -49,6 +56,20 @@ export function createConnectFace(bindings: readonly Binding[], log: Log): Conne
     });
     return true;
   };
+}
+
+const isBidirectional = (method: DescMethod): boolean => method.methodKind === 'bidi_streaming';
+
+const pathOf = (method: DescMethod): string => `/${method.parent.typeName}/${method.name}`;
+
+/**
+ * Answers and requests of a stream in both directions would have to pass each other, which HTTP/1.1 does not allow and
+ * gRPC-Web does not know. The answer comes at once: a client that goes on sending would otherwise wait for ever.
+ */
+function refuseStream(request: IncomingMessage, response: ServerResponse, path: string): void {
+  const words = `${path.slice(1)} is a stream in both directions, which this port cannot carry; call it over gRPC`;
+  const type = request.headers['content-type'] ?? '';
+  refuse(response, wireOf(request) ?? bareJson, type, new DomainError('method_not_allowed', words));
 }
 
 async function handle(
@@ -85,6 +106,7 @@ function addService(router: ConnectRouter, { service, implementation }: Binding,
   const methods = implementation as Record<string, AnyMethod>;
   const bound: Record<string, unknown> = {};
   for (const method of service.methods) {
+    if (isBidirectional(method)) continue;
     const work = methods[method.localName];
     if (!work) throw new Error(`${service.typeName}.${method.name} is not implemented`);
     const name = `${service.typeName}/${method.name}`;

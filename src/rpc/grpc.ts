@@ -6,19 +6,15 @@
  */
 import { create, type DescFile, type DescMethod, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
-import type { ConnectError } from '@connectrpc/connect';
 import {
-  type status as grpcStatus,
   type handleServerStreamingCall,
   type handleUnaryCall,
-  Metadata,
   type MethodDefinition,
   Server,
   ServerCredentials,
   type ServerUnaryCall,
   type ServerWritableStream,
   type ServiceDefinition,
-  type StatusObject,
   setLogger,
   type UntypedServiceImplementation,
 } from '@grpc/grpc-js';
@@ -28,13 +24,15 @@ import { file_google_rpc_error_details } from '../../gen/google/rpc/error_detail
 import { file_google_rpc_status } from '../../gen/google/rpc/status_pb.js';
 import { file_grpc_health_v1_health } from '../../gen/grpc/health/v1/health_pb.js';
 import type { Address } from '../config.ts';
-import { DomainError } from '../domain/errors.ts';
+import type { DomainError } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
 import type { Health } from '../engine/health.ts';
 import type { Log } from '../log.ts';
-import { statusBytes, toConnectError, unreadable } from './errors.ts';
-import type { Binding } from './implementation.ts';
+import { toConnectError, unreadable } from './errors.ts';
+import { goneBecause, statusOf, tellError } from './grpc-status.ts';
+import { type FrameMethod, frameInterceptor } from './grpc-streams.ts';
+import type { Binding, OpenStream } from './implementation.ts';
 import { EncodedMessage } from './job-bytes.ts';
 
 export interface GrpcOptions {
@@ -49,7 +47,6 @@ export interface GrpcServer {
   stop(patienceMs: number): Promise<void>;
 }
 
-type GrpcStatus = (typeof grpcStatus)[keyof typeof grpcStatus];
 type Unreadable = { unreadable: DomainError };
 interface GrpcCaller extends Caller {
   signal: AbortSignal;
@@ -58,24 +55,12 @@ interface GrpcCaller extends Caller {
 
 type AnyMethod = (request: unknown, caller: Caller) => unknown;
 
-/** Whatever goes wrong while an error is told must not end the process: the caller then learns less, and that is all. */
-function tellError(
-  tell: (status: Partial<StatusObject>) => void,
-  status: () => Partial<StatusObject>,
-  log: Log,
-): void {
-  try {
-    tell(status());
-  } catch (error) {
-    log.error('an error could not be told', { error });
-    tell({ code: 13 as GrpcStatus, details: 'internal: something went wrong on the server' });
-  }
-}
-
 export function createGrpcServer({ bindings, health, log }: GrpcOptions): GrpcServer {
   const told = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
   setLogger({ error: told, info: told, debug: told });
+  const frameMethods = new Map<string, FrameMethod>();
   const server = new Server({
+    interceptors: [frameInterceptor(frameMethods, log)],
     'grpc.max_receive_message_length': limits.frameBytes,
     'grpc.max_send_message_length': 2 * limits.frameBytes,
     'grpc.max_concurrent_streams': 1_000,
@@ -83,7 +68,7 @@ export function createGrpcServer({ bindings, health, log }: GrpcOptions): GrpcSe
     'grpc.keepalive_timeout_ms': 10_000,
     'grpc.keepalive_permit_without_calls': 1,
   });
-  for (const binding of bindings) addService(server, binding, log);
+  for (const binding of bindings) addService(server, binding, frameMethods, log);
   const status = new HealthImplementation();
   const names = ['', ...bindings.map(({ service }) => service.typeName)];
   health.onChange((up) => {
@@ -117,18 +102,37 @@ function stop(server: Server, patienceMs: number): Promise<void> {
   });
 }
 
-function addService(server: Server, { service, implementation }: Binding, log: Log): void {
+function addService(
+  server: Server,
+  { service, implementation }: Binding,
+  frameMethods: Map<string, FrameMethod>,
+  log: Log,
+): void {
   const definition: Record<string, MethodDefinition<unknown, unknown>> = {};
   const handlers: UntypedServiceImplementation = {};
   const methods = implementation as Record<string, AnyMethod>;
   for (const method of service.methods) {
     const work = methods[method.localName];
     if (!work) throw new Error(`${service.typeName}.${method.name} is not implemented`);
+    const name = `${service.typeName}/${method.name}`;
+    if (method.methodKind === 'bidi_streaming') {
+      frameMethods.set(`/${name}`, { name, open: work as OpenStream });
+      definition[method.localName] = {
+        ...definitionOf(method),
+        requestDeserialize: asIs,
+        responseSerialize: asIs,
+      };
+      // The interceptor takes the call before it gets here.
+      handlers[method.localName] = () => {};
+      continue;
+    }
     definition[method.localName] = definitionOf(method);
-    handlers[method.localName] = handlerOf(method, work, log);
+    handlers[method.localName] = handlerOf(method, name, work, log);
   }
   server.addService(definition as ServiceDefinition, handlers);
 }
+
+const asIs = (bytes: unknown): Buffer => bytes as Buffer;
 
 function definitionOf(method: DescMethod): MethodDefinition<unknown, unknown> {
   const decode = (bytes: Buffer): unknown => {
@@ -155,8 +159,7 @@ function definitionOf(method: DescMethod): MethodDefinition<unknown, unknown> {
   };
 }
 
-function handlerOf(method: DescMethod, work: AnyMethod, log: Log) {
-  const name = `${method.parent.typeName}/${method.name}`;
+function handlerOf(method: DescMethod, name: string, work: AnyMethod, log: Log) {
   return method.methodKind === 'server_streaming'
     ? streamingHandler(name, work, log)
     : unaryHandler(name, work, log);
@@ -228,21 +231,9 @@ function callerOf(
   const caller: GrpcCaller = { peer: call.getPeer(), signal: controller.signal, answered: false };
   call.on('cancelled', () => {
     if (caller.answered) return;
-    const late = Number(call.getDeadline()) <= Date.now();
-    controller.abort(
-      late
-        ? new DomainError('deadline_exceeded', 'the deadline has passed')
-        : new DomainError('canceled', 'the caller has gone'),
-    );
+    controller.abort(goneBecause(call.getDeadline()));
   });
   return caller;
-}
-
-function statusOf(error: ConnectError): StatusObject {
-  const metadata = new Metadata();
-  metadata.set('grpc-status-details-bin', statusBytes(error));
-  // Connect's codes are gRPC's, number by number.
-  return { code: error.code as number as GrpcStatus, details: error.rawMessage, metadata };
 }
 
 /** Everything that reflection can tell of: our services, their types, health, and the details of errors. */

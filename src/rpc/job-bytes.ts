@@ -17,9 +17,10 @@ export class EncodedMessage {
   }
 }
 
-const writer = new WireWriter();
+/** One for everything: whatever is being written is written to its end before anything else begins. */
+export const writer = new WireWriter();
 
-const encoded = (write: () => void): EncodedMessage => new EncodedMessage(writer.encode(write));
+export const encoded = (write: () => void): EncodedMessage => new EncodedMessage(writer.encode(write));
 
 /** A SubmitJobResponse. */
 export const submitJobResponse = (job: Job, existing: boolean): EncodedMessage =>
@@ -57,7 +58,7 @@ function writeOutcome(answer: Submitted | DomainError): void {
   }
 }
 
-function writeJob(field: number, job: Job): void {
+export function writeJob(field: number, job: Job): void {
   writer.message(field, () => {
     writer.text(1, job.jobId);
     writer.text(2, job.addonId);

@@ -90,6 +90,11 @@ export class WireWriter {
     this.message(field, () => this.#members(object));
   }
 
+  /** A `google.protobuf.Value`. */
+  value(field: number, value: Json): void {
+    this.message(field, () => this.#value(value));
+  }
+
   #members(object: JsonObject): void {
     for (const key of Object.keys(object)) {
       this.message(1, () => {

@@ -29,6 +29,8 @@ export const Lane = defineEntity({
     job_type: p.text(),
     requires: p.array().columnType('text[]').$type<string[]>(),
     heavy: p.array().columnType('text[]').$type<string[]>(),
+    /** Its jobs are not for a worker that already holds a lease. */
+    is_unique: p.boolean().default(false),
   },
 });
 
@@ -42,12 +44,14 @@ export const LiveJob = defineEntity({
       where: { state: stateNumber('QUEUED'), check_at: null },
     },
     { name: 'live_jobs_due', properties: ['check_at'], where: { check_at: { $ne: null } } },
+    { name: 'live_jobs_request', properties: ['request_id'], where: { request_id: { $ne: null } } },
     {
-      name: 'live_jobs_claim_request',
-      properties: ['claim_request_id'],
-      where: { claim_request_id: { $ne: null } },
+      name: 'live_jobs_holders',
+      properties: ['state', 'claimed_by'],
+      where: { state: { $ne: stateNumber('QUEUED') } },
     },
   ],
+  uniques: [{ name: 'live_jobs_lease', properties: ['lease_id'], where: { lease_id: { $ne: null } } }],
   properties: {
     job_id: p.uuid().primary(),
     lane_id: p.integer(),
@@ -59,8 +63,9 @@ export const LiveJob = defineEntity({
     bytes: p.integer(),
     state: p.smallint(),
     /**
-     * When the reaper has to look at the row: a claim's end, a queued job's earliest start. Null for a queued job
-     * that may be claimed now. The only time that is indexed.
+     * When the reaper has to look at the row: a claim's end, a queued job's earliest start, a time before which its
+     * lease cannot expire. Null for a queued job that may be claimed now; infinity for one that costs more than all
+     * capacity there is. The only time that is indexed.
      */
     check_at: p.datetime().nullable(),
     attempts: p.integer(),
@@ -70,9 +75,20 @@ export const LiveJob = defineEntity({
     claims_lost: p.smallint(),
     claimed_by: p.text().nullable(),
     claim_expires_at: p.datetime().nullable(),
-    claim_request_id: p.text().nullable(),
+    /** Under which request the present claim or lease was given. */
+    request_id: p.text().nullable(),
+    /** The present lease, or the last one; it is active in the states LEASED and RUNNING. */
     lease_id: p.uuid().nullable(),
+    /** When the present or last lease was granted. */
     started_at: p.datetime().nullable(),
+    lease_token: p.uuid().nullable(),
+    fence: p.bigint('string').nullable(),
+    lease_ttl_s: p.integer().nullable(),
+    last_heartbeat_at: p.datetime().nullable(),
+    /** Moved by every heartbeat, and therefore in no index; `check_at` follows it once per TTL. */
+    expires_at: p.datetime().nullable(),
+    /** No heartbeat extends the lease beyond this: `max_runtime_s` after its grant. */
+    lease_ends_at: p.datetime().nullable(),
     cancel_requested: p.boolean(),
     progress: p.double().$type<number>().nullable(),
     note: p.text().nullable(),
@@ -165,4 +181,71 @@ export const Event = defineEntity({
 });
 export type EventRow = InferEntity<typeof Event>;
 
-export const entities = [Lane, Job, LiveJob, Outcome, Event];
+/** A lease that is over, which is an attempt that is over. Written once; what is active is in `live_jobs`. */
+export const EndedLease = defineEntity({
+  name: 'EndedLease',
+  tableName: 'leases',
+  indexes: [
+    { name: 'leases_job', properties: ['job_id', 'lease_id'] },
+    { name: 'leases_worker', properties: ['worker_id', 'lease_id'] },
+  ],
+  properties: {
+    lease_id: p.uuid().primary(),
+    job_id: p.uuid(),
+    attempt: p.integer(),
+    worker_id: p.text(),
+    cost_units: p.integer(),
+    ttl_s: p.integer(),
+    fence: p.bigint('string'),
+    /** Kept so that a release that is sent again can be told from a stranger's. Never shown. */
+    lease_token: p.uuid(),
+    state: p.smallint(),
+    granted_at: p.datetime(),
+    last_heartbeat_at: p.datetime(),
+    expires_at: p.datetime(),
+    ended_at: p.datetime(),
+    release_status: p.smallint().nullable(),
+    /** Its job went back into the queue. */
+    requeued: p.boolean(),
+    error_text: p.text().nullable(),
+    error_detail: p.json<JsonObject>().nullable(),
+  },
+});
+
+/** One row, locked by everything that takes or returns capacity, after all other rows. */
+export const CapacityRow = defineEntity({
+  name: 'CapacityRow',
+  tableName: 'capacity',
+  properties: {
+    capacity_id: p.smallint().primary().autoincrement(false),
+    /** Null until somebody sets it; the setting counts until then. */
+    total: p.integer().nullable(),
+    busy_rating: p.smallint(),
+    /** The sum over the active leases. */
+    used: p.bigint('string'),
+  },
+});
+
+/** One row that every server that lives keeps fresh, so that an outage of all of them can be told afterwards. */
+export const Pulse = defineEntity({
+  name: 'Pulse',
+  tableName: 'pulse',
+  properties: { pulse_id: p.smallint().primary().autoincrement(false), alive_at: p.datetime() },
+});
+
+/** A time in which no server lived, and how far its leases have been given back what they lost by it. */
+export const Outage = defineEntity({
+  name: 'Outage',
+  tableName: 'outages',
+  indexes: [{ name: 'outages_open', properties: ['outage_id'], where: { next_lease_id: { $ne: null } } }],
+  properties: {
+    outage_id: p.bigint('string').primary().autoincrement(),
+    began_at: p.datetime(),
+    ended_at: p.datetime(),
+    /** Leases up to this one have been looked at; null once all have. */
+    next_lease_id: p.uuid().nullable(),
+    leases_extended: p.integer(),
+  },
+});
+
+export const entities = [Lane, Job, LiveJob, Outcome, Event, EndedLease, CapacityRow, Pulse, Outage];

@@ -5,16 +5,26 @@
 import { type Client, createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { JobsService } from '../../gen/leasehold/v1/jobs_pb.js';
+import { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
+import { StatsService } from '../../gen/leasehold/v1/stats_pb.js';
 
 export * from '../../gen/leasehold/v1/jobs_pb.js';
+export * from '../../gen/leasehold/v1/leases_pb.js';
+export * from '../../gen/leasehold/v1/stats_pb.js';
 
 export interface LeaseholdClient {
   jobs: Client<typeof JobsService>;
+  leases: Client<typeof LeasesService>;
+  stats: Client<typeof StatsService>;
 }
 
 /** Connects to a server's gRPC address, `127.0.0.1:50051` where left out. The connection is made with the first call. */
 export function connectLeasehold(address = '127.0.0.1:50051'): LeaseholdClient {
   const baseUrl = /^https?:\/\//.test(address) ? address : `http://${address}`;
   const transport = createGrpcTransport({ baseUrl, pingIntervalMs: 30_000 });
-  return { jobs: createClient(JobsService, transport) };
+  return {
+    jobs: createClient(JobsService, transport),
+    leases: createClient(LeasesService, transport),
+    stats: createClient(StatsService, transport),
+  };
 }

@@ -6,6 +6,7 @@ import { isClaimed, type State, states } from '../../src/domain/machine.ts';
 const job = (state: State, more: Partial<ClaimedJob> = {}): ClaimedJob => ({
   state,
   claimedBy: state === 'QUEUED' ? null : 'w1',
+  expiresAtMs: null,
   claimExpiresAtMs: isClaimed(state) ? 2_000 : null,
   claimsLost: 0,
   nowMs: 1_000,

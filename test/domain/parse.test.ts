@@ -1,10 +1,11 @@
 import { expect } from 'chai';
-import { ClaimJobs, SubmitJob } from '../../src/domain/commands.ts';
+import { ClaimJobs, ReleaseLease, SubmitJob } from '../../src/domain/commands.ts';
 import { DomainError } from '../../src/domain/errors.ts';
 import { instantMs, parser } from '../../src/domain/parse.ts';
 
 const parseSubmit = parser(SubmitJob);
 const parseClaim = parser(ClaimJobs);
+const parseRelease = parser(ReleaseLease);
 const good = { addon_id: 'visuals', job_type: 'load30', cost_units: 30 };
 
 const refusal = (work: () => unknown): DomainError => {
@@ -55,6 +56,13 @@ describe('parser', () => {
   it('names the place in a batch', () => {
     const { field } = refusal(() => parseSubmit({ ...good, tags: [''] }, 'jobs[3]'));
     expect(field).to.equal('jobs[3].tags[0]');
+  });
+
+  it('tells of a field that may be one thing or another what is wrong with the one it is', () => {
+    const release = (error: unknown) =>
+      refusal(() => parseRelease({ worker_id: 'w', status: 'FAILED', error })).detail;
+    expect(release(5)).to.equal('error: must be text or a JSON object, not 5');
+    expect(release({ retryable: 'yes' })).to.equal('error.retryable: must be true or false, not "yes"');
   });
 
   it('refuses text that the database cannot hold, in every field', () => {

@@ -3,50 +3,7 @@ import { claimedJob, get, jobsPath, newAddon, submit } from '../contracts/queue.
 import { onEveryEngine } from '../support/engines.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { expectRefusal, expectUnharmed, postAs } from './support.ts';
-
-/** Wrong values as JSON text, because some of them no JSON writer would write. */
-const long = (length: number) => JSON.stringify('x'.repeat(length));
-const notText = ['0', '1.5', 'true', '[]', '["a"]', '{}', '{"a":1}'];
-const key = [...notText, '""', long(201)];
-const name = [...key, '" "', '"\\t\\n"'];
-const text = [...notText, long(2_001)];
-const notWhole = ['"1"', '""', '1.5', 'true', '[]', '[1]', '{}', '1e400', '-1e400', '1e-7', '-1'];
-const whole = (max: number) => [
-  ...notWhole,
-  String(max + 1),
-  '2147483648',
-  '-2147483649',
-  '9007199254740993',
-];
-const object = ['""', '"{}"', '0', 'true', '[]', '[{}]'];
-const flag = ['"true"', '""', '0', '1', '[]', '{}'];
-const word = [
-  '""',
-  '"normal"',
-  '"NORMAL "',
-  '"SOON"',
-  '"constructor"',
-  '"__proto__"',
-  '0',
-  '2',
-  'true',
-  '[]',
-  '{}',
-];
-const names = ['"a"', '0', 'true', '{}', '[1]', '[null]', '[""]', '[["a"]]', '[{}]', `[${long(201)}]`];
-const time = [
-  ...notText,
-  '""',
-  '"now"',
-  '"2025-12-28"',
-  '"2025-12-28T20:15:00"',
-  '"2025-02-30T00:00:00Z"',
-  '"2025-13-01T00:00:00Z"',
-  '"2025-12-28T24:61:00Z"',
-  '"+012025-12-28T20:15:00Z"',
-  '"2016-12-31T23:59:60Z"',
-  '1766952900000',
-];
+import { flag, fraction, key, long, name, names, object, text, time, whole, word } from './wrong-values.ts';
 
 const wrong: Record<string, Record<string, string[]>> = {
   submit: {
@@ -83,7 +40,7 @@ const wrong: Record<string, Record<string, string[]>> = {
   status: {
     state: [...word, '"LEASED"', '"preparing"', 'null'],
     note: text,
-    progress: ['"0.5"', '""', 'true', '[]', '{}', '-0.001', '1.001', '1e400', '-1e400'],
+    progress: fraction,
     worker_id: name,
   },
   cancel: { reason: text, requested_by: name },

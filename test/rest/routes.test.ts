@@ -47,6 +47,15 @@ onEveryEngine((engine) => {
       [`${jobsPath}/{id}/status`, 'POST', ['GET', 'PUT']],
       [`${jobsPath}/{id}/cancel`, 'POST', ['GET', 'DELETE']],
       [`${jobsPath}/{id}/events`, 'GET', ['POST', 'DELETE']],
+      ['/api/scheduler/lease/request', 'POST', ['GET', 'PUT']],
+      ['/api/scheduler/lease/{id}', 'GET', ['POST', 'DELETE']],
+      ['/api/scheduler/lease/{id}/heartbeat', 'POST', ['GET']],
+      ['/api/scheduler/lease/{id}/release', 'POST', ['GET', 'DELETE']],
+      ['/api/system/scheduler/jobs', 'POST', ['GET', 'PUT']],
+      ['/api/system/scheduler/jobs/{id}', 'GET', ['POST', 'DELETE']],
+      ['/api/system/scheduler/leases/request', 'POST', ['GET']],
+      ['/api/system/scheduler/leases/{id}/complete', 'POST', ['GET', 'PUT']],
+      ['/api/system/scheduler/leases/{id}/fail', 'POST', ['GET', 'PUT']],
       ['/healthz', 'GET', ['POST', 'DELETE']],
     ];
     for (const [path, allowed, methods] of wrongMethods) {

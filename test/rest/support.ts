@@ -2,7 +2,9 @@
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { expect } from 'chai';
+import { leasePath, nowhere } from '../contracts/leases.ts';
 import { type Answer, ask, type Body, jobsPath, read, submit } from '../contracts/queue.ts';
+import { systemPath } from '../contracts/system.ts';
 import type { TestServer } from '../support/server.ts';
 
 /** A client error with `detail` and `code`, and the field at fault where there is one. */
@@ -61,7 +63,7 @@ export const postAs = (
     body: typeof body === 'string' ? body : new Uint8Array(body),
   });
 
-/** The contract's routes that take a body, and a body that each of them takes. */
+/** The contracts' routes that take a body, and a body that each of them takes. */
 export async function routesWithBody(server: TestServer): Promise<{ path: string; body: Body }[]> {
   const { job_id } = await submit(server, {});
   return [
@@ -70,5 +72,13 @@ export async function routesWithBody(server: TestServer): Promise<{ path: string
     { path: `${jobsPath}/${job_id}/status`, body: { state: 'QUEUED' } },
     { path: `${jobsPath}/${job_id}/cancel`, body: {} },
     { path: `${jobsPath}/${job_id}/retry`, body: {} },
+    { path: `${leasePath}/request`, body: { job_id } },
+    { path: `${leasePath}/${nowhere}/heartbeat`, body: { worker_id: 'w' } },
+    { path: `${leasePath}/${nowhere}/release`, body: { worker_id: 'w', status: 'FAILED' } },
+    { path: `${systemPath}/jobs`, body: { type: 't', requested_units: 1 } },
+    { path: `${systemPath}/leases/request`, body: { worker_id: 'w', addon_id: 'nobody' } },
+    { path: `${systemPath}/leases/${nowhere}/heartbeat`, body: { worker_id: 'w' } },
+    { path: `${systemPath}/leases/${nowhere}/complete`, body: { worker_id: 'w' } },
+    { path: `${systemPath}/leases/${nowhere}/fail`, body: { worker_id: 'w' } },
   ];
 }

@@ -50,6 +50,8 @@ onEveryEngine((engine) => {
       const { stdout, stderr } = await curl('--list-services', `http://${server.grpc}`);
       expect(stdout.trim().split('\n'), stderr).to.include.members([
         'leasehold.v1.JobsService',
+        'leasehold.v1.LeasesService',
+        'leasehold.v1.StatsService',
         'grpc.health.v1.Health',
       ]);
     });
@@ -81,7 +83,7 @@ onEveryEngine((engine) => {
     });
 
     it('asks for the health of the server and of each of its services', async () => {
-      for (const service of ['', 'leasehold.v1.JobsService']) {
+      for (const service of ['', 'leasehold.v1.JobsService', 'leasehold.v1.LeasesService']) {
         expect(await answer('grpc.health.v1.Health/Check', { service })).to.deep.equal({ status: 'SERVING' });
       }
       const { failed, stderr } = await call('grpc.health.v1.Health/Check', { service: 'nothing' });

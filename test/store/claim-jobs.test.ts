@@ -2,11 +2,8 @@ import { expect } from 'chai';
 import { newId } from '../../src/engine/ids.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
-import {
-  type ClaimFilter,
-  type ClaimSlot,
-  claimJobs as claimWithCounts,
-} from '../../src/store/statements/claim-jobs.ts';
+import { type ClaimSlot, claimJobs as claimWithCounts } from '../../src/store/statements/claim-jobs.ts';
+import type { ClaimFilter } from '../../src/store/statements/heads.ts';
 import { ensureLanes, laneKey } from '../../src/store/statements/lanes.ts';
 import { type NewJob, submitJobs } from '../../src/store/statements/submit-jobs.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
@@ -24,7 +21,14 @@ const claimJobs = async (database: Database, filter: ClaimFilter, slots: readonl
   (await claimWithCounts(database, filter, slots, ttl)).records;
 
 async function submit(database: Database, count: number, more: Partial<NewJob> = {}): Promise<string[]> {
-  const lane = { stream: null, addonId: 'a', jobType: more.jobType ?? 't', requires: [], heavy: [] };
+  const lane = {
+    stream: null,
+    addonId: 'a',
+    jobType: more.jobType ?? 't',
+    requires: [],
+    heavy: [],
+    unique: false,
+  };
   const key = laneKey(lane);
   const laneId = (await ensureLanes(database, new Map([[key, lane]]))).get(key) as number;
   const jobs: NewJob[] = Array.from({ length: count }, () => ({
@@ -113,7 +117,7 @@ describe('claiming', () => {
               const { records: claimed } = await claimWithCounts(
                 {
                   query: (text, params, signal) => {
-                    headsMax = Math.max(headsMax, params[7] as number);
+                    headsMax = Math.max(headsMax, params[6] as number);
                     return database.query(text, params, signal);
                   },
                 },

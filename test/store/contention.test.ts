@@ -207,7 +207,7 @@ onEveryEngine((kind) => {
       );
       let due = 0;
       const touched = await rowsTouched(store.database, async (sql) => {
-        due = (await lockDueJobs(sql, 500)).length;
+        due = (await lockDueJobs(sql, 500)).due.length;
       });
       expect(due).to.equal(7);
       expect(touched, 'rows touched for seven that are due').to.be.below(50);

@@ -8,6 +8,9 @@ import { type Channel, silentChannel } from '../../src/store/channel.ts';
 import type { Database } from '../../src/store/database.ts';
 
 export const engineSettings: EngineSettings = {
+  leaseTtlS: 60,
+  heartbeatGraceS: 0,
+  capacityTotal: 100,
   claimTtlS: 60,
   maxClaims: 3,
   maxAttempts: 1,
@@ -38,11 +41,21 @@ export async function submitted(engine: Engine, ...commands: Partial<SubmitJob>[
   return jobs;
 }
 
-/** Makes every claim and every waiting time a given time older, as if that time had passed. */
+/** Makes every claim, every lease and every waiting time a given time older, as if that time had passed. */
 export async function letTimePass(database: Database, ms: number): Promise<void> {
   await database.query(
-    `update live_jobs set check_at = check_at - $1::float8 * interval '1 ms',
-      claim_expires_at = claim_expires_at - $1::float8 * interval '1 ms'`,
+    `update live_jobs set ${[
+      'check_at',
+      'claim_expires_at',
+      'started_at',
+      'last_heartbeat_at',
+      'expires_at',
+      'lease_ends_at',
+    ]
+      .map((column) => `${column} = ${column} - $1::float8 * interval '1 ms'`)
+      .join(', ')}`,
     [ms],
   );
+  // The servers were alive all the while.
+  await database.query('update pulse set alive_at = clock_timestamp()', []);
 }

@@ -1,4 +1,8 @@
 import { Jobs } from './0001-jobs.ts';
+import { Leases } from './0002-leases.ts';
 
 /** In the order in which they run. Names are recorded in the database and never change. */
-export const migrations = [{ name: '0001-jobs', class: Jobs }];
+export const migrations = [
+  { name: '0001-jobs', class: Jobs },
+  { name: '0002-leases', class: Leases },
+];

@@ -1,20 +1,32 @@
-import type { JsonObject } from '../../domain/job.ts';
-import { type EventType, eventNumber, type State, stateNamed, stateNumber } from '../../domain/machine.ts';
+import type { Json, JsonObject } from '../../domain/job.ts';
+import {
+  type EventType,
+  eventNumber,
+  leasedStates,
+  type State,
+  stateNamed,
+  stateNumber,
+} from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { type Sql, timeMs } from '../sql.ts';
-import { textArray } from './arrays.ts';
+import { textArray, uuidArray } from './arrays.ts';
 
 /** A live row, locked, and the database's time at which it was. */
 export interface LockedJob {
   jobId: string;
   state: State;
+  costUnits: number;
   attempts: number;
   attemptsLimit: number;
   claimsLost: number;
   claimedBy: string | null;
   claimExpiresAtMs: number | null;
+  requestId: string | null;
   checkAtMs: number | null;
   leaseId: string | null;
+  leaseToken: string | null;
+  expiresAtMs: number | null;
+  lastHeartbeatAtMs: number | null;
   cancelRequested: boolean;
   nowMs: number;
 }
@@ -22,19 +34,25 @@ export interface LockedJob {
 interface LockedRow {
   job_id: string;
   state: number;
+  cost_units: number;
   attempts: number;
   attempts_limit: number;
   claims_lost: number;
   claimed_by: string | null;
   claim_expires_at: string | null;
+  request_id: string | null;
   check_at: string | null;
   lease_id: string | null;
+  lease_token: string | null;
+  expires_at: string | null;
+  last_heartbeat_at: string | null;
   cancel_requested: boolean;
   now: string;
 }
 
-const lockedColumns = `job_id, state, attempts, attempts_limit, claims_lost, claimed_by, claim_expires_at, check_at,
-  lease_id, cancel_requested, clock_timestamp() as now`;
+const lockedColumns = `job_id, state, cost_units, attempts, attempts_limit, claims_lost, claimed_by, claim_expires_at,
+  request_id, check_at, lease_id, lease_token, expires_at, last_heartbeat_at, cancel_requested,
+  clock_timestamp() as now`;
 
 // The lock is waited for inside `locked`; only then is the clock read. Rows are locked in the order of their ids, as
 // everywhere, so that two transactions that want the same rows never wait for each other in a circle.
@@ -54,22 +72,63 @@ export async function lockLiveJobs(
   return new Map(rows.map((row) => [row.job_id, toLocked(row)]));
 }
 
+const lockByLease = hot(`
+with locked as materialized (
+  select * from live_jobs where lease_id = any ($1::uuid[]) order by job_id for update
+)
+select ${lockedColumns} from locked`);
+
+/** Locks the live rows whose present or last lease is one of these, by lease. */
+export async function lockLeasedJobs(
+  sql: Sql,
+  leaseIds: readonly string[],
+  signal?: AbortSignal,
+): Promise<Map<string, LockedJob>> {
+  const rows = await sql.query<LockedRow>(lockByLease, [uuidArray(leaseIds)], signal);
+  return new Map(rows.map((row) => [row.lease_id ?? '', toLocked(row)]));
+}
+
+// A lease that was renewed since its row was put down for a look is put down for a later one, and needs no look.
 const lockDue = hot(`
 with locked as materialized (
   select * from live_jobs where check_at <= (select clock_timestamp()) order by check_at limit $1
   for update skip locked
+), clock as materialized (
+  select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
+), renewed as (
+  update live_jobs live set check_at = locked.expires_at
+  from locked, clock
+  where live.job_id = locked.job_id and locked.state in (${leasedStates.map(stateNumber).join(', ')})
+    and locked.expires_at > clock.now
+  returning live.job_id
 )
-select ${lockedColumns} from locked where check_at <= clock_timestamp()`);
+select (select count(*)::int from renewed) as renewed, due.*
+from (values (1)) as one (one) left join (
+  select ${lockedColumns.replace('clock_timestamp() as now', 'clock.now')} from locked, clock
+  where check_at <= clock.now
+    and not (state in (${leasedStates.map(stateNumber).join(', ')}) and expires_at > clock.now)
+) due on true`);
 
-/** Locks up to `limit` live rows that are due to be looked at, passing over those that somebody else has. */
-export async function lockDueJobs(sql: Sql, limit: number): Promise<LockedJob[]> {
-  const rows = await sql.query<LockedRow>(lockDue, [limit]);
-  return rows.map(toLocked);
+export interface DueJobs {
+  /** Leases that were not due after all. */
+  renewed: number;
+  due: LockedJob[];
+}
+
+/**
+ * Looks at up to `limit` live rows whose time has come, passing over those that somebody else has. Renewed leases are
+ * re-armed, the others are locked.
+ */
+export async function lockDueJobs(sql: Sql, limit: number): Promise<DueJobs> {
+  type Row = Partial<LockedRow> & { renewed: number };
+  const rows = await sql.query<Row>(lockDue, [limit]);
+  const due = rows.filter((row): row is Row & LockedRow => row.job_id !== null);
+  return { renewed: rows[0]?.renewed ?? 0, due: due.map(toLocked) };
 }
 
 const nextDue = hot(`
 select extract(epoch from min(check_at) - clock_timestamp())::float8 * 1000 as wait
-from live_jobs where check_at is not null`);
+from live_jobs where check_at < 'infinity'`);
 
 /** How long until the next live row is due: negative where one is overdue, null where none is waiting. */
 export async function nextDueInMs(sql: Sql): Promise<number | null> {
@@ -81,13 +140,18 @@ function toLocked(row: LockedRow): LockedJob {
   return {
     jobId: row.job_id,
     state: stateNamed(row.state),
+    costUnits: row.cost_units,
     attempts: row.attempts,
     attemptsLimit: row.attempts_limit,
     claimsLost: row.claims_lost,
     claimedBy: row.claimed_by,
     claimExpiresAtMs: timeMs(row.claim_expires_at),
+    requestId: row.request_id,
     checkAtMs: timeMs(row.check_at),
     leaseId: row.lease_id,
+    leaseToken: row.lease_token,
+    expiresAtMs: timeMs(row.expires_at),
+    lastHeartbeatAtMs: timeMs(row.last_heartbeat_at),
     cancelRequested: row.cancel_requested,
     nowMs: timeMs(row.now),
   };
@@ -97,8 +161,12 @@ function toLocked(row: LockedRow): LockedJob {
 export interface LiveChange {
   jobId: string;
   state: State;
-  /** Gives the job back to the queue: nobody's claim is on it, and it may be claimed at once. */
+  /** Gives the job back to the queue: nobody's claim or lease is on it. */
   unclaim?: boolean;
+  /** With `unclaim`: it may be claimed only after so long; at once where left out. */
+  delayMs?: number;
+  /** Renews its claim for so long from now. */
+  claimTtlMs?: number;
   claimsLost?: number;
   cancelRequested?: boolean;
   progress?: number | null;
@@ -109,16 +177,23 @@ const change = hot(`
 update live_jobs live set
   state = change.state,
   claimed_by = case when change.unclaim then null else live.claimed_by end,
-  claim_expires_at = case when change.unclaim then null else live.claim_expires_at end,
-  claim_request_id = case when change.unclaim then null else live.claim_request_id end,
-  check_at = case when change.unclaim then null else live.check_at end,
+  claim_expires_at = case when change.unclaim then null else coalesce(change.claim_until, live.claim_expires_at) end,
+  request_id = case when change.unclaim then null else live.request_id end,
+  check_at = case when change.unclaim then change.ready_at else coalesce(change.claim_until, live.check_at) end,
+  lease_token = case when change.unclaim then null else live.lease_token end,
+  expires_at = case when change.unclaim then null else live.expires_at end,
   claims_lost = coalesce(change.claims_lost, live.claims_lost),
   cancel_requested = coalesce(change.cancel_requested, live.cancel_requested),
   progress = case when change.unclaim then null else coalesce(change.progress, live.progress) end,
   note = case when change.unclaim and change.note is null then null else coalesce(change.note, live.note) end,
-  updated_at = clock_timestamp()
-from jsonb_to_recordset($1::jsonb) as change (job_id uuid, state smallint, unclaim boolean, claims_lost smallint,
-  cancel_requested boolean, progress float8, note text)
+  updated_at = change.now
+from (
+  select given.*, now, now + given.delay_ms * interval '1 ms' as ready_at,
+    now + given.claim_ttl_ms * interval '1 ms' as claim_until
+  from (select clock_timestamp() as now) clock, jsonb_to_recordset($1::jsonb) as given (job_id uuid, state smallint,
+    unclaim boolean, delay_ms float8, claim_ttl_ms float8, claims_lost smallint, cancel_requested boolean,
+    progress float8, note text)
+) change
 where live.job_id = change.job_id`);
 
 export async function changeLiveJobs(sql: Sql, changes: readonly LiveChange[]): Promise<void> {
@@ -127,6 +202,8 @@ export async function changeLiveJobs(sql: Sql, changes: readonly LiveChange[]): 
     job_id: each.jobId,
     state: stateNumber(each.state),
     unclaim: each.unclaim ?? false,
+    delay_ms: each.delayMs === 0 ? undefined : each.delayMs,
+    claim_ttl_ms: each.claimTtlMs,
     claims_lost: each.claimsLost,
     cancel_requested: each.cancelRequested,
     progress: each.progress,
@@ -140,28 +217,35 @@ export interface Ending {
   jobId: string;
   state: State;
   error: string | null;
+  errorDetail?: JsonObject | null;
+  result?: Json;
+  metrics?: JsonObject | null;
 }
 
 const end = hot(`
 with ending as materialized (
-  select * from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, error text)
+  select * from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, error text, error_detail jsonb,
+    result jsonb, metrics jsonb)
 ), gone as (
   delete from live_jobs live using ending where live.job_id = ending.job_id
-  returning live.*, ending.state as final_state, ending.error
+  returning live.*, ending.state as final_state, ending.error, ending.error_detail, ending.result, ending.metrics
 )
 insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-  finished_at, error_text)
+  finished_at, error_text, error_detail, result, metrics)
 select job_id, final_state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-  clock_timestamp(), error
+  clock_timestamp(), error, nullif(error_detail, 'null'), nullif(result, 'null'), nullif(metrics, 'null')
 from gone`);
 
 /** Ends locked jobs: their live rows go, their outcomes stay. */
 export async function endJobs(sql: Sql, endings: readonly Ending[]): Promise<void> {
   if (endings.length === 0) return;
-  const rows = endings.map(({ jobId, state, error }) => ({
+  const rows = endings.map(({ jobId, state, error, errorDetail, result, metrics }) => ({
     job_id: jobId,
     state: stateNumber(state),
     error,
+    error_detail: errorDetail,
+    result,
+    metrics,
   }));
   await sql.query(end, [JSON.stringify(rows)]);
 }
@@ -199,6 +283,7 @@ export async function reviveJob(sql: Sql, jobId: string, from: readonly State[])
 
 export interface NewEvent {
   jobId: string;
+  leaseId?: string | null;
   type: EventType;
   from: State | null;
   to: State | null;
@@ -207,17 +292,18 @@ export interface NewEvent {
 }
 
 const tell = hot(`
-insert into job_events (at, job_id, type, from_state, to_state, actor, data)
-select clock_timestamp(), job_id, type, from_state, to_state, actor, data
-from jsonb_to_recordset($1::jsonb) as event (job_id uuid, type smallint, from_state smallint, to_state smallint,
+insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, data)
+select clock_timestamp(), job_id, lease_id, type, from_state, to_state, actor, data
+from jsonb_to_recordset($1::jsonb) as event (job_id uuid, lease_id uuid, type smallint, from_state smallint, to_state smallint,
   actor text, data jsonb)`);
 
 /** Writes the history, in the order given. */
 export async function writeEvents(sql: Sql, events: readonly NewEvent[]): Promise<void> {
   if (events.length === 0) return;
   const number = (state: State | null) => (state === null ? null : stateNumber(state));
-  const rows = events.map(({ jobId, type, from, to, actor, data }) => ({
+  const rows = events.map(({ jobId, leaseId, type, from, to, actor, data }) => ({
     job_id: jobId,
+    lease_id: leaseId ?? null,
     type: eventNumber(type),
     from_state: number(from),
     to_state: number(to),

@@ -96,7 +96,8 @@ export function toJob(record: JobRecord): Job {
     claimExpiresAtMs: isClaimed(state) ? timeMs(record.claim_expires_at) : null,
     leaseId: record.lease_id,
     attempts: record.attempts,
-    nextRetryAtMs: state === 'QUEUED' ? timeMs(record.check_at) : null,
+    // A job that was put aside until there is more capacity waits for no time.
+    nextRetryAtMs: state === 'QUEUED' && record.check_at !== 'infinity' ? timeMs(record.check_at) : null,
     clientRequestId: record.client_request_id,
     stream: record.stream,
     unique: record.is_unique,

@@ -1,6 +1,6 @@
 import { createHash } from 'node:crypto';
 import type { Sql } from '../sql.ts';
-import { textArray } from './arrays.ts';
+import { booleanArray, textArray } from './arrays.ts';
 
 /** What decides which worker may have a job, apart from its cost. */
 export interface Lane {
@@ -9,11 +9,14 @@ export interface Lane {
   jobType: string;
   requires: readonly string[];
   heavy: readonly string[];
+  /** Its jobs are not for a worker that already holds a lease. */
+  unique: boolean;
 }
 
 /** All that a lane is, as one text. */
-export const laneWords = ({ stream, addonId, jobType, requires, heavy }: Lane): string =>
-  JSON.stringify([stream, addonId, jobType, requires, heavy]);
+export const laneWords = ({ stream, addonId, jobType, requires, heavy, unique }: Lane): string =>
+  // Lanes are known by these words in databases that are older than unique lanes.
+  JSON.stringify([stream, addonId, jobType, requires, heavy, ...(unique ? ['unique'] : [])]);
 
 /** The fixed-length name of a lane; the columns together would be too long for an index. */
 export const laneKey = (lane: Lane): string =>
@@ -25,10 +28,10 @@ export async function ensureLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): P
   const keys = [...lanes.keys()].sort();
   const columns = keys.map((key) => lanes.get(key) as Lane);
   await sql.query(
-    `insert into lanes (lane_key, stream, addon_id, job_type, requires, heavy)
-    select lane_key, stream, addon_id, job_type, requires::text[], heavy::text[]
-    from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
-      as new (lane_key, stream, addon_id, job_type, requires, heavy)
+    `insert into lanes (lane_key, stream, addon_id, job_type, requires, heavy, is_unique)
+    select lane_key, stream, addon_id, job_type, requires::text[], heavy::text[], is_unique
+    from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[])
+      as new (lane_key, stream, addon_id, job_type, requires, heavy, is_unique)
     where not exists (select from lanes old where old.lane_key = new.lane_key)
     on conflict (lane_key) do nothing`,
     [
@@ -38,6 +41,7 @@ export async function ensureLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): P
       textArray(columns.map((lane) => lane.jobType)),
       textArray(columns.map((lane) => textArray(lane.requires))),
       textArray(columns.map((lane) => textArray(lane.heavy))),
+      booleanArray(columns.map((lane) => lane.unique)),
     ],
   );
   // Another server's lanes are visible only to a statement that starts after the insert has waited for them.

@@ -1,0 +1,106 @@
+import type { ErrorCode } from './errors.ts';
+import type { FinalStatus, Job, JobResult, Json, JsonObject } from './job.ts';
+
+/** The states of a lease in the queue contract's words; the index is the number in the database. */
+export const leaseStates = ['ACTIVE', 'EXPIRED', 'RELEASED'] as const;
+export type LeaseState = (typeof leaseStates)[number];
+
+/** A lease as everybody sees it: without its token. Times are milliseconds since 1970 by the database's clock. */
+export interface Lease {
+  leaseId: string;
+  jobId: string;
+  addonId: string;
+  workerId: string;
+  costUnits: number;
+  ttlS: number;
+  state: LeaseState;
+  grantedAtMs: number;
+  lastHeartbeatAtMs: number;
+  expiresAtMs: number;
+  /** A bigint in the database, told as its decimal digits. */
+  fence: string;
+  /** Which attempt at the job it is, from 1. */
+  attempt: number;
+  endedAtMs: number | null;
+  releaseStatus: FinalStatus | null;
+}
+
+/** A lease as only its worker sees it, with the job it is for. */
+export interface Grant {
+  kind: 'granted';
+  lease: Lease;
+  token: string;
+  job: Job;
+}
+
+export interface Denial {
+  kind: 'denied';
+  /** Why, in the contracts' own sentences. */
+  reason: string;
+  retryAfterMs: number;
+}
+
+export type LeaseOutcome = Grant | Denial;
+
+/** A worker's sign of life for one lease. */
+export interface Beat {
+  leaseId: string;
+  workerId: string;
+  token?: string | undefined;
+  jobId?: string | undefined;
+  progress?: number | undefined;
+  message?: string | undefined;
+}
+
+/** What a heartbeat came to. */
+export type Verdict = Extended | Lost;
+
+export interface Extended {
+  kind: 'extended';
+  expiresAtMs: number;
+  ttlRemainingMs: number;
+  cancelRequested: boolean;
+}
+
+export interface Lost {
+  kind: 'lost';
+  code: ErrorCode;
+  detail: string;
+}
+
+/** What a worker hands in with its lease. */
+export interface Release {
+  leaseId: string;
+  workerId: string;
+  token: string | null;
+  jobId: string | null;
+  status: FinalStatus;
+  resultData: Json;
+  /** The error in words, and as an object where one came. */
+  error: string | null;
+  errorDetail: JsonObject | null;
+  /** The worker says that another attempt may go better. */
+  retryable: boolean;
+  metrics: JsonObject | null;
+}
+
+/** What became of lease and job. */
+export interface Released {
+  lease: Lease;
+  job: Job;
+  /** Null where the job went back into the queue. */
+  result: JobResult | null;
+  requeued: boolean;
+}
+
+/** Units of capacity: `available = usable - used`. */
+export interface Capacity {
+  total: number;
+  busyRating: number;
+  usable: number;
+  /** What active leases take. */
+  used: number;
+  available: number;
+  /** What claimed jobs would take. */
+  reserved: number;
+}

@@ -1,0 +1,179 @@
+import { capacityExceeded, noCapacity } from './capacity.ts';
+import { DomainError } from './errors.ts';
+import type { FinalStatus } from './job.ts';
+import type { Capacity, Lost } from './lease.ts';
+import { isClaimed, isLeased, type State, type Verb } from './machine.ts';
+
+/**
+ * What may be done about a lease, decided from the job's locked row and the database's time. Every function answers
+ * with a decision; carrying it out is the engine's part.
+ */
+export interface LeasedJob {
+  jobId: string;
+  state: State;
+  claimedBy: string | null;
+  claimExpiresAtMs: number | null;
+  leaseToken: string | null;
+  expiresAtMs: number | null;
+  attempts: number;
+  attemptsLimit: number;
+  cancelRequested: boolean;
+  requestId: string | null;
+  nowMs: number;
+}
+
+/** How somebody shows that a lease is theirs. What is null was not said. */
+export interface Proof {
+  workerId: string;
+  token: string | null;
+  jobId: string | null;
+}
+
+/** Nothing where the lease is theirs to keep or to end, or why it is not. */
+export function checkOwner(job: LeasedJob, leaseId: string, proof: Proof): Lost | undefined {
+  const stranger = checkProof(job, proof);
+  if (stranger) return stranger;
+  if (job.expiresAtMs === null || job.expiresAtMs <= job.nowMs) return expired(leaseId, job.expiresAtMs);
+  return undefined;
+}
+
+/** The same question for a lease that may be over already. */
+export function checkProof(
+  { jobId, claimedBy, leaseToken }: Pick<LeasedJob, 'jobId' | 'claimedBy' | 'leaseToken'>,
+  proof: Proof,
+): Lost | undefined {
+  if (claimedBy !== proof.workerId) return wrongWorker;
+  if (proof.token !== null && proof.token.toLowerCase() !== leaseToken) return wrongToken;
+  if (proof.jobId !== null && proof.jobId.toLowerCase() !== jobId) {
+    return lost('job_mismatch', `the lease is for job ${jobId}`);
+  }
+  return undefined;
+}
+
+const lost = (code: Lost['code'], detail: string): Lost => ({ kind: 'lost', code, detail });
+
+/** Who else holds the lease is nobody's business who does not. */
+export const wrongWorker = lost('worker_mismatch', 'the lease is with another worker');
+export const wrongToken = lost('token_mismatch', "lease_token is not this lease's");
+
+export const expired = (leaseId: string, atMs: number | null): Lost =>
+  lost(
+    'lease_not_active',
+    `lease ${leaseId} expired${atMs === null ? '' : ` at ${new Date(atMs).toISOString()}`}`,
+  );
+
+export const released = (leaseId: string, atMs: number): Lost =>
+  lost('lease_not_active', `lease ${leaseId} was released at ${new Date(atMs).toISOString()}`);
+
+/** The same answer as an error, for those who asked about one lease. */
+export const lostError = ({ code, detail }: Lost): DomainError => new DomainError(code, detail);
+
+/** A claimed job's worker asks for its lease. */
+export type RequestDecision =
+  | { kind: 'replay' }
+  | { kind: 'grant' }
+  | { kind: 'deny'; reason: string; missing: number };
+
+export interface LeaseAsk {
+  workerId: string | null;
+  requestId: string | null;
+  costUnits: number;
+}
+
+export function decideRequest(job: LeasedJob, ask: LeaseAsk, capacity: Capacity): RequestDecision {
+  if (isLeased(job.state)) {
+    const holds = job.expiresAtMs !== null && job.expiresAtMs > job.nowMs;
+    const same = ask.requestId !== null && ask.requestId === job.requestId;
+    if (holds && same && (ask.workerId === null || ask.workerId === job.claimedBy)) return { kind: 'replay' };
+    throw new DomainError('job_not_claimed', 'the job has its lease already');
+  }
+  if (!isClaimed(job.state))
+    throw new DomainError('job_not_claimed', `the job is ${job.state}; claim it first`);
+  if (ask.workerId !== null && ask.workerId !== job.claimedBy) {
+    throw new DomainError('worker_mismatch', 'the job is with another worker', { field: 'worker_id' });
+  }
+  if (job.claimExpiresAtMs !== null && job.claimExpiresAtMs <= job.nowMs) {
+    const at = new Date(job.claimExpiresAtMs).toISOString();
+    throw new DomainError('job_not_claimed', `the claim ran out at ${at}`);
+  }
+  if (ask.costUnits <= capacity.available) return { kind: 'grant' };
+  return {
+    kind: 'deny',
+    reason: capacityExceeded(capacity, ask.costUnits),
+    missing: ask.costUnits - capacity.available,
+  };
+}
+
+/** A job at the head of the queue. */
+export interface Candidate {
+  jobId: string;
+  costUnits: number;
+  isUnique: boolean;
+}
+
+/** What each asker gets: a job; the reason why not; or undefined where the candidates ran out. */
+export type Dealt =
+  | { kind: 'grant'; jobId: string }
+  | { kind: 'deny'; reason: string; missing: number }
+  | undefined;
+
+/**
+ * Deals the jobs at the head of the queue to those who ask, both in their order. The next job is the one that is
+ * judged: one that does not fit is not overtaken by smaller ones, for else it would wait for ever. A unique job is
+ * passed over by a worker that holds a lease, and left for the others.
+ */
+export function dealJobs(
+  candidates: readonly Candidate[],
+  workers: readonly string[],
+  holders: ReadonlySet<string>,
+  capacity: Capacity,
+): Dealt[] {
+  const holding = new Set(holders);
+  const left = [...candidates];
+  let { available } = capacity;
+  return workers.map((workerId) => {
+    if (available <= 0)
+      return deny(noCapacity({ ...capacity, used: capacity.usable - available }), 1 - available);
+    const next = left.findIndex(({ isUnique }) => !isUnique || !holding.has(workerId));
+    const job = left[next];
+    if (!job) return undefined;
+    if (job.costUnits > available) {
+      const used = capacity.usable - available;
+      return deny(
+        capacityExceeded({ usable: capacity.usable, used }, job.costUnits),
+        job.costUnits - available,
+      );
+    }
+    left.splice(next, 1);
+    available -= job.costUnits;
+    holding.add(workerId);
+    return { kind: 'grant', jobId: job.jobId };
+  });
+}
+
+const deny = (reason: string, missing: number): Dealt => ({ kind: 'deny', reason, missing });
+
+/** How a job goes on when its lease ends: to an end, or back into the queue. */
+export interface LeaseEnd {
+  verb: Extract<Verb, 'complete' | 'fail' | 'stop' | 'time out' | 'requeue'>;
+}
+
+const verbOf: Record<FinalStatus, LeaseEnd['verb']> = {
+  SUCCEEDED: 'complete',
+  FAILED: 'fail',
+  CANCELED: 'stop',
+  TIMEOUT: 'time out',
+};
+
+/** A worker gives its lease back. Whatever it says, a job that somebody wanted canceled is. */
+export function decideRelease(job: LeasedJob, status: FinalStatus, retryable: boolean): LeaseEnd {
+  if (job.cancelRequested) return { verb: 'stop' };
+  if (status === 'FAILED' && retryable && job.attempts < job.attemptsLimit) return { verb: 'requeue' };
+  return { verb: verbOf[status] };
+}
+
+/** Nobody has been heard of. */
+export function decideExpiry(job: LeasedJob): LeaseEnd {
+  if (job.cancelRequested) return { verb: 'stop' };
+  return { verb: job.attempts < job.attemptsLimit ? 'requeue' : 'time out' };
+}

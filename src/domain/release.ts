@@ -1,0 +1,40 @@
+import type { LeaseError, ReleaseLease } from './commands.ts';
+import { DomainError } from './errors.ts';
+import type { Json, JsonObject } from './job.ts';
+import type { Release } from './lease.ts';
+import { limits } from './limits.ts';
+
+/**
+ * What a worker hands in, from a checked command. Whether a failure may be retried is the worker's word where the
+ * contract gives it one (`mayRetry`); in the queue contract a release is final, whatever the error says of itself.
+ */
+export function releaseOf(leaseId: string, command: ReleaseLease, mayRetry: boolean): Release {
+  const error = command.error ?? null;
+  const detail = typeof error === 'string' ? null : error;
+  const release: Release = {
+    leaseId,
+    workerId: command.worker_id,
+    token: command.lease_token ?? null,
+    jobId: command.job_id ?? null,
+    status: command.status,
+    resultData: (command.result_data ?? null) as Json,
+    error: typeof error === 'string' ? error : wordsOf(detail),
+    errorDetail: detail as JsonObject | null,
+    retryable: mayRetry && detail?.retryable === true,
+    metrics: (command.metrics ?? null) as JsonObject | null,
+  };
+  checkSize(release);
+  return release;
+}
+
+/** An error has to be readable where only its text is shown: its message, or else its name. */
+const wordsOf = (detail: LeaseError | null): string | null => detail?.message || detail?.code || null;
+
+function checkSize({ resultData, error, errorDetail, metrics }: Release): void {
+  const parts = [resultData, error, errorDetail, metrics];
+  const bytes = parts.map((part) => (part === null ? 0 : Buffer.byteLength(JSON.stringify(part))));
+  if (bytes.reduce((sum, each) => sum + each, 0) <= limits.jobBytes) return;
+  const field = ['result_data', 'error', 'error', 'metrics'][bytes.indexOf(Math.max(...bytes))];
+  const words = `${field}: what a job leaves may take at most ${limits.jobBytes} bytes`;
+  throw new DomainError('payload_too_large', words, field === undefined ? {} : { field });
+}

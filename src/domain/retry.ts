@@ -1,0 +1,44 @@
+/** The longest that a job waits between attempts. */
+const backoffMaxMs = 10 * 60 * 1000;
+
+/**
+ * How long a job waits before its next attempt: the base doubled with every attempt it has had, and up to a quarter
+ * less, so that jobs which failed together do not come back together. `random` is from 0 to 1.
+ */
+export function backoffMs(baseS: number, attempts: number, random: number): number {
+  // Beyond this many doublings any base has reached the limit, and the number would grow without bounds.
+  const doublings = Math.min(Math.max(attempts - 1, 0), 20);
+  return Math.round(Math.min(baseS * 1000 * 2 ** doublings, backoffMaxMs) * (1 - random / 4));
+}
+
+/** What is known when somebody has to be told to come back later. */
+export interface Prospects {
+  /** When the next lease, claim or backoff may end; null where nothing is under way. */
+  nextDueMs: number | null;
+  /** How many units, or jobs, are missing. */
+  missing: number;
+  /** How many of them have come free a second of late. */
+  perSecond: number;
+  /** How many askers were sent away in the last second. */
+  asking: number;
+}
+
+const hintMinMs = 100;
+const hintMaxMs = 30_000;
+/** Where nothing at all is known. */
+const hintUnknownMs = 2_000;
+/** Askers a second that the server takes without being worried. */
+const askingMax = 500;
+
+/**
+ * When it is worth asking again: at the next event that is known of, or sooner where what is missing is likely to come free
+ * at the rate it did of late. Many askers are spread over a longer time, and each gets a fifth more or less than the
+ * next, so that they do not come back together.
+ */
+export function retryAfterMs({ nextDueMs, missing, perSecond, asking }: Prospects, random: number): number {
+  const expected = perSecond > 0 ? (missing / perSecond) * 1000 : Number.POSITIVE_INFINITY;
+  const soonest = Math.min(expected, nextDueMs ?? Number.POSITIVE_INFINITY);
+  const base = Number.isFinite(soonest) ? Math.max(soonest, hintMinMs) : hintUnknownMs;
+  const spread = base * Math.max(1, asking / askingMax) * (0.8 + 0.4 * random);
+  return Math.round(Math.min(Math.max(spread, hintMinMs), hintMaxMs));
+}

@@ -1,0 +1,239 @@
+/**
+ * Keeps leases.
+ *
+ * Promises: a verdict of 'extended' is given only after the commit that made it true; a lease that has run out, that is
+ * somebody else's, or that is over, is never extended, whoever had its row locked meanwhile. Signs of life from all
+ * callers and streams share batches. A row that somebody has locked holds up nobody but its own lease: its signs of
+ * life leave the batch and wait by themselves.
+ *
+ * After an outage nothing is judged before the leases have been given back what they lost by it; see `pulse.ts`.
+ */
+import { DomainError, leaseNotFound } from '../domain/errors.ts';
+import type { Beat, Extended, Lost, Verdict } from '../domain/lease.ts';
+import { expired, lostError, released, wrongToken, wrongWorker } from '../domain/leases.ts';
+import { type Extension, extendLeases } from '../store/statements/extend-leases.ts';
+import { type KnownLease, readLeases } from '../store/statements/read-leases.ts';
+import { Batcher } from './batcher.ts';
+import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { isUuid } from './ids.ts';
+
+/** Signs of life of one statement at the most. */
+const beatsMax = 2_000;
+/** Those that are worth a statement beside the one in flight: while one waits for the disk, another is worked on. */
+const companionBeats = 500;
+/** Rows that others have locked are waited for in small groups, so that one that stays locked holds up few. */
+const heldMax = 4;
+const heldFlights = 4;
+
+type Beats = readonly Beat[];
+/** What a batch says to one sign of life; of `held` rows it cannot say anything yet. */
+type Judged = Verdict | 'held';
+
+export class Heartbeats {
+  readonly #context: EngineContext;
+  readonly #batcher: Batcher<Beats, readonly Judged[]>;
+  readonly #held: Batcher<Beat, Verdict>;
+  /** The server is about to stop; workers are told so. */
+  draining = false;
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+    this.#batcher = new Batcher<Beats, readonly Judged[]>({
+      flush: (calls, signal) => this.#flush(calls, signal),
+      sizeMax: beatsMax,
+      flightsMax: 2,
+      companionWeight: companionBeats,
+      weigh: (beats) => beats.length,
+      weightMax: beatsMax,
+      waitingMax,
+    });
+    this.#held = new Batcher<Beat, Verdict>({
+      flush: async (beats, signal) => (await this.#extend(beats, true, signal)) as Verdict[],
+      sizeMax: heldMax,
+      flightsMax: heldFlights,
+      companionWeight: 1,
+      waitingMax,
+    });
+  }
+
+  /** Keeps one lease, or throws the DomainError that says why not. */
+  async beat(beat: Beat, { signal }: Caller): Promise<Extended> {
+    if (!isUuid(beat.leaseId)) throw leaseNotFound(beat.leaseId);
+    const leaseId = beat.leaseId.toLowerCase();
+    if (beat.jobId !== undefined) await this.#checkJob(leaseId, beat.jobId, signal);
+    const [verdict] = await this.beatAll([{ ...beat, leaseId }], signal);
+    if (verdict?.kind === 'extended') return verdict;
+    throw verdict ? lostError(verdict) : new Error('a heartbeat got no verdict');
+  }
+
+  /**
+   * Keeps many leases, named by their ids in lower case: a verdict for each, in the order given. Rejects only where the
+   * database fails.
+   */
+  async beatAll(beats: Beats, signal?: AbortSignal): Promise<readonly Verdict[]> {
+    return Promise.all(await this.beatEach(beats, signal));
+  }
+
+  /** The same for those who need not have all verdicts at once: some may come later than the others. */
+  async beatEach(beats: Beats, signal?: AbortSignal): Promise<readonly (Verdict | Promise<Verdict>)[]> {
+    if (beats.length === 0) return [];
+    const judged = await this.#batcher.run(beats, signal);
+    return judged.map((verdict, i) =>
+      verdict === 'held' ? this.#held.run(beats[i] as Beat, signal) : verdict,
+    );
+  }
+
+  /** How leases stand, changing nothing: for verdicts that nobody asked for. */
+  async look(leaseIds: readonly string[], signal?: AbortSignal): Promise<readonly Verdict[]> {
+    const found = await readLeases(this.#context.database, leaseIds, signal);
+    return leaseIds.map((leaseId) => verdictOn(leaseId, found.get(leaseId)));
+  }
+
+  async close(): Promise<void> {
+    await this.#batcher.close();
+    await this.#held.close();
+  }
+
+  /** The job of a lease never changes, so this may be looked at before. */
+  async #checkJob(leaseId: string, jobId: string, signal: AbortSignal | undefined): Promise<void> {
+    const lease = (await readLeases(this.#context.database, [leaseId], signal)).get(leaseId);
+    if (!lease) throw leaseNotFound(leaseId);
+    if (lease.jobId === jobId.toLowerCase()) return;
+    throw new DomainError('job_mismatch', `the lease is for job ${lease.jobId}`, { field: 'job_id' });
+  }
+
+  async #flush(calls: readonly Beats[], signal: AbortSignal | undefined): Promise<(readonly Judged[])[]> {
+    const beats = calls.length === 1 ? (calls[0] as Beats) : calls.flat();
+    const verdicts = await this.#extend(beats, false, signal);
+    if (calls.length === 1) return [verdicts];
+    let dealt = 0;
+    return calls.map(({ length }) => {
+      dealt += length;
+      return verdicts.slice(dealt - length, dealt);
+    });
+  }
+
+  async #extend(beats: Beats, wait: boolean, signal: AbortSignal | undefined): Promise<Judged[]> {
+    const again = saidAgain(beats);
+    if (again.size === 0) return this.#extendOnce(beats, wait, signal);
+    const part = (inIt: boolean) =>
+      this.#extend(
+        beats.filter((_, i) => again.has(i) === inIt),
+        wait,
+        signal,
+      );
+    const first = (await part(false)).values();
+    const rest = (await part(true)).values();
+    return beats.map((_, i) => (again.has(i) ? rest : first).next().value as Judged);
+  }
+
+  async #extendOnce(beats: Beats, wait: boolean, signal: AbortSignal | undefined): Promise<Judged[]> {
+    const { database, settings, pulse, waker } = this.#context;
+    await pulse.fresh();
+    const extensions = beats.map(extensionOf);
+    const graceMs = settings.heartbeatGraceS * 1000;
+    const { nowMs, results, changedJobs } = await extendLeases(database, extensions, graceMs, {
+      wait,
+      signal,
+    });
+    const verdicts = new Array<Judged>(beats.length);
+    const unclear: number[] = [];
+    for (let i = 0; i < beats.length; i++) {
+      const result = results[i];
+      if (result?.kind === 'extended') {
+        const { ttlRemainingMs, cancelRequested } = result;
+        verdicts[i] = {
+          kind: 'extended',
+          expiresAtMs: nowMs + ttlRemainingMs,
+          ttlRemainingMs,
+          cancelRequested,
+        };
+      } else if (result?.kind === 'wrong worker') verdicts[i] = wrongWorker;
+      else if (result?.kind === 'wrong token') verdicts[i] = wrongToken;
+      else unclear.push(i);
+    }
+    if (unclear.length > 0)
+      await this.#explain(beats, answerTwins(beats, unclear, verdicts), wait, verdicts, signal);
+    if (changedJobs.length > 0) waker.publishJobs(changedJobs);
+    return verdicts;
+  }
+
+  /** Leases that could not be extended: over, unknown, or locked by somebody who will be done soon. */
+  async #explain(
+    beats: Beats,
+    unclear: readonly number[],
+    waited: boolean,
+    verdicts: Judged[],
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    const ids = unclear.map((i) => (beats[i] as Beat).leaseId);
+    const found = await readLeases(this.#context.database, ids, signal);
+    for (const i of unclear) {
+      const beat = beats[i] as Beat;
+      const lease = found.get(beat.leaseId);
+      const isLocked = lease?.state === 'ACTIVE' && lease.ttlRemainingMs > 0;
+      verdicts[i] = isLocked && !waited ? 'held' : whyLost(beat, lease);
+    }
+  }
+}
+
+/** A lease that was named twice in a batch is answered once; the same answer holds for the other. Leaves the rest. */
+function answerTwins(beats: Beats, unclear: readonly number[], verdicts: Judged[]): number[] {
+  const answered = new Map<string, Verdict>();
+  for (const [i, { leaseId }] of beats.entries()) {
+    const verdict = verdicts[i];
+    if (typeof verdict === 'object' && verdict.kind === 'extended') answered.set(leaseId, verdict);
+  }
+  return unclear.filter((i) => {
+    const verdict = answered.get((beats[i] as Beat).leaseId);
+    if (verdict) verdicts[i] = verdict;
+    return verdict === undefined;
+  });
+}
+
+/**
+ * A statement writes a row once, so what is said of a lease that the batch has named before is left for another. Signs
+ * of life that say nothing are all the same, and go together.
+ */
+function saidAgain(beats: Beats): ReadonlySet<number> {
+  const again = new Set<number>();
+  if (beats.every(({ progress, message }) => progress === undefined && message === undefined)) return again;
+  const seen = new Set<string>();
+  for (const [i, { leaseId }] of beats.entries()) {
+    if (seen.has(leaseId)) again.add(i);
+    seen.add(leaseId);
+  }
+  return again;
+}
+
+const extensionOf = ({ leaseId, workerId, token, progress, message }: Beat): Extension => ({
+  leaseId,
+  workerId,
+  token: token === undefined ? null : token.toLowerCase(),
+  progress: progress ?? null,
+  message: message ?? null,
+});
+
+/** Who it belonged to comes first: a stranger learns nothing of it. */
+function whyLost(beat: Beat, lease: KnownLease | undefined): Lost {
+  if (!lease) return unknown(beat.leaseId);
+  if (lease.workerId !== beat.workerId) return wrongWorker;
+  if (beat.token !== undefined && beat.token.toLowerCase() !== lease.token) return wrongToken;
+  return overOf(lease);
+}
+
+const unknown = (leaseId: string): Lost => ({
+  kind: 'lost',
+  code: 'lease_not_found',
+  detail: leaseNotFound(leaseId).detail,
+});
+
+const overOf = ({ leaseId, state, endedAtMs, expiresAtMs }: KnownLease): Lost =>
+  state === 'RELEASED' && endedAtMs !== null ? released(leaseId, endedAtMs) : expired(leaseId, expiresAtMs);
+
+function verdictOn(leaseId: string, lease: KnownLease | undefined): Verdict {
+  if (!lease) return unknown(leaseId);
+  if (lease.state !== 'ACTIVE' || lease.ttlRemainingMs <= 0) return overOf(lease);
+  const { expiresAtMs, ttlRemainingMs, cancelRequested } = lease;
+  return { kind: 'extended', expiresAtMs, ttlRemainingMs, cancelRequested };
+}

@@ -1,0 +1,125 @@
+import type { FinalStatus, Json, JsonObject } from '../domain/job.ts';
+import type { LeaseEnd } from '../domain/leases.ts';
+import { isTerminal, transition } from '../domain/machine.ts';
+import { backoffMs } from '../domain/retry.ts';
+import type { Sql } from '../store/sql.ts';
+import { takeUnits } from '../store/statements/capacity.ts';
+import {
+  changeLiveJobs,
+  type Ending,
+  endJobs,
+  type LiveChange,
+  type LockedJob,
+  type NewEvent,
+  writeEvents,
+} from '../store/statements/change-jobs.ts';
+import { endLeases, type JobPolicy, type LeaseEnding } from '../store/statements/end-leases.ts';
+
+/** What is handed in with a lease that ends, or said of one that expired. */
+export interface Handed {
+  result: Json;
+  error: string | null;
+  errorDetail: JsonObject | null;
+  metrics: JsonObject | null;
+}
+
+/** How a lease ended: released by its worker with a status, or expired. */
+export type Cause = { kind: 'RELEASED'; status: FinalStatus } | { kind: 'EXPIRED' };
+
+/**
+ * Leases of one transaction that end, with what that does to their locked jobs, to the capacity and to the history.
+ * Everything is written together; the capacity comes last, because it is what others wait for.
+ */
+export class LeaseEnds {
+  readonly #leases: LeaseEnding[] = [];
+  readonly #changes: LiveChange[] = [];
+  readonly #endings: Ending[] = [];
+  readonly #events: NewEvent[] = [];
+  #units = 0;
+
+  /** Units that come free. */
+  get units(): number {
+    return this.#units;
+  }
+
+  get count(): number {
+    return this.#leases.length;
+  }
+
+  /** Jobs that are in the queue again at once. */
+  get readyAgain(): number {
+    return this.#changes.filter(({ delayMs }) => delayMs === 0).length;
+  }
+
+  /** The shortest time after which a requeued job is ready. */
+  get firstDelayMs(): number | undefined {
+    const delays = this.#changes.flatMap(({ delayMs }) => delayMs ?? []);
+    return delays.length === 0 ? undefined : Math.min(...delays);
+  }
+
+  add(
+    job: LockedJob,
+    { verb }: LeaseEnd,
+    cause: Cause,
+    handed: Handed,
+    policy: JobPolicy,
+    actor: string,
+  ): void {
+    const { jobId, leaseId, costUnits } = job;
+    const { event: type, to } = transition(verb);
+    this.#units += costUnits;
+    this.#leases.push({
+      jobId,
+      state: cause.kind,
+      status: cause.kind === 'RELEASED' ? cause.status : null,
+      requeued: !isTerminal(to),
+      error: handed.error,
+      errorDetail: handed.errorDetail,
+    });
+    const tell = (event: Pick<NewEvent, 'type' | 'from' | 'to' | 'data'>) =>
+      this.#events.push({ jobId, leaseId, actor, ...event });
+    let from = job.state;
+    if (cause.kind === 'RELEASED' && from === 'LEASED') {
+      // Whoever hands in a result has been running, though nobody was told.
+      const first = transition('first heartbeat');
+      tell({ type: first.event, from, to: first.to });
+      from = first.to;
+    }
+    tell(
+      cause.kind === 'RELEASED'
+        ? { type: 'LEASE_RELEASED', from, to: from, data: { status: cause.status, worker_id: job.claimedBy } }
+        : { type: 'LEASE_EXPIRED', from, to: from, data: expiryOf(job) },
+    );
+    if (isTerminal(to)) {
+      this.#endings.push({ jobId, state: to, ...handed });
+      tell({ type, from, to, data: reasonOf(handed) });
+      return;
+    }
+    const delayMs = backoffMs(policy.retryBackoffS, job.attempts, Math.random());
+    this.#changes.push({ jobId, state: to, unclaim: true, delayMs, cancelRequested: false });
+    tell({ type, from, to, data: { ...reasonOf(handed), attempts: job.attempts, retry_in_ms: delayMs } });
+  }
+
+  async write(sql: Sql): Promise<void> {
+    if (this.#leases.length === 0) return;
+    await endLeases(sql, this.#leases);
+    await changeLiveJobs(sql, this.#changes);
+    await endJobs(sql, this.#endings);
+    await writeEvents(sql, this.#events);
+    await takeUnits(sql, -this.#units);
+  }
+}
+
+const reasonOf = ({ error, errorDetail }: Handed): JsonObject => ({
+  ...(error === null ? {} : { reason: error }),
+  ...(errorDetail === null ? {} : { error: errorDetail }),
+});
+
+const iso = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());
+
+const expiryOf = (job: LockedJob): JsonObject => ({
+  worker_id: job.claimedBy,
+  last_heartbeat_at: iso(job.lastHeartbeatAtMs),
+  expires_at: iso(job.expiresAtMs),
+  attempt: job.attempts,
+});

@@ -1,0 +1,87 @@
+import type { ListLeases } from '../domain/commands.ts';
+import { invalid, jobNotFound, leaseNotFound, printable } from '../domain/errors.ts';
+import type { Job } from '../domain/job.ts';
+import type { Lease } from '../domain/lease.ts';
+import { limits } from '../domain/limits.ts';
+import { readJobs } from '../store/statements/read-jobs.ts';
+import { listLeases, publicLease, readLeases } from '../store/statements/read-leases.ts';
+import { Batcher } from './batcher.ts';
+import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { isUuid } from './ids.ts';
+import type { Page } from './reads.ts';
+
+interface LeaseWithJob {
+  lease: Lease;
+  job: Job;
+}
+
+/** Leases of one statement at the most. */
+const readsMax = 250;
+
+/** Answers questions about leases. Those that are asked together are answered together: a worker may ask with every beat. */
+export class LeaseReader {
+  readonly #context: EngineContext;
+  readonly #batcher: Batcher<string, LeaseWithJob>;
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+    this.#batcher = new Batcher({
+      flush: (leaseIds, signal) => this.#read(leaseIds, signal),
+      sizeMax: readsMax,
+      flightsMax: 2,
+      waitingMax,
+    });
+  }
+
+  async get(leaseId: string, { signal }: Caller): Promise<LeaseWithJob> {
+    if (!isUuid(leaseId)) throw leaseNotFound(leaseId);
+    return this.#batcher.run(leaseId.toLowerCase(), signal);
+  }
+
+  async list(command: ListLeases, { signal }: Caller): Promise<Page<Lease>> {
+    const limit = command.limit ?? limits.pageRowsDefault;
+    const cursor = command.cursor || null;
+    if (cursor !== null && !isUuid(cursor))
+      throw invalid('cursor', `is not one of ours: ${printable(cursor)}`);
+    const jobId = command.job_id || null;
+    if (jobId !== null && !isUuid(jobId)) throw invalid('job_id', `must be a UUID, not ${printable(jobId)}`);
+    const states = command.states ?? [];
+    const leases = await listLeases(
+      this.#context.database,
+      {
+        states: states.length === 0 ? null : states,
+        workerId: command.worker_id ?? null,
+        jobId,
+        cursor,
+        limit: limit + 1,
+      },
+      signal,
+    );
+    const items = leases.slice(0, limit);
+    return { items, nextCursor: leases.length > limit ? (items.at(-1)?.leaseId ?? null) : null };
+  }
+
+  close(): Promise<void> {
+    return this.#batcher.close();
+  }
+
+  async #read(
+    leaseIds: readonly string[],
+    signal: AbortSignal | undefined,
+  ): Promise<(LeaseWithJob | Error)[]> {
+    const { database } = this.#context;
+    const leases = await readLeases(database, [...new Set(leaseIds)], signal);
+    const jobs = await readJobs(
+      database,
+      [...new Set([...leases.values()].map(({ jobId }) => jobId))],
+      signal,
+    );
+    return leaseIds.map((leaseId) => {
+      const known = leases.get(leaseId);
+      if (!known) return leaseNotFound(leaseId);
+      const lease = publicLease(known);
+      const job = jobs.get(lease.jobId)?.job;
+      return job ? { lease, job } : jobNotFound(lease.jobId);
+    });
+  }
+}

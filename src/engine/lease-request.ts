@@ -1,0 +1,200 @@
+import { randomUUID } from 'node:crypto';
+import { capacityOf } from '../domain/capacity.ts';
+import type { RequestLease } from '../domain/commands.ts';
+import { DomainError, jobNotFound } from '../domain/errors.ts';
+import type { Grant, LeaseOutcome } from '../domain/lease.ts';
+import { decideRequest } from '../domain/leases.ts';
+import { transition } from '../domain/machine.ts';
+import type { Sql } from '../store/sql.ts';
+import { lockCapacity } from '../store/statements/capacity.ts';
+import {
+  changeLiveJobs,
+  type LiveChange,
+  type LockedJob,
+  lockLiveJobs,
+  type NewEvent,
+  writeEvents,
+} from '../store/statements/change-jobs.ts';
+import { readPolicies } from '../store/statements/end-leases.ts';
+import { findGrantsByJob, grantLeases, type NewLease } from '../store/statements/grant-leases.ts';
+import { readJobs } from '../store/statements/read-jobs.ts';
+import { Batcher } from './batcher.ts';
+import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { grantOf } from './grant.ts';
+import { isUuid, newId } from './ids.ts';
+
+interface RequestCall {
+  jobId: string;
+  command: RequestLease;
+}
+
+type Answer = Grant | { kind: 'denied'; reason: string; missing: number };
+
+/** Requests of one transaction at the most. */
+const requestsMax = 250;
+
+/**
+ * Asks for the leases of claimed jobs. A batch locks all its jobs in one order, then the capacity, judges one request
+ * after the other against both, and writes everything together.
+ */
+export class LeaseRequester {
+  readonly #context: EngineContext;
+  readonly #batcher: Batcher<RequestCall, Answer>;
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+    this.#batcher = new Batcher({
+      flush: (calls, signal) => this.#flush(calls, signal),
+      sizeMax: requestsMax,
+      waitingMax,
+    });
+  }
+
+  async request(command: RequestLease, { signal }: Caller): Promise<LeaseOutcome> {
+    if (!isUuid(command.job_id)) throw jobNotFound(command.job_id);
+    const answer = await this.#batcher.run({ jobId: command.job_id.toLowerCase(), command }, signal);
+    if (answer.kind === 'granted') return answer;
+    const { reason, missing } = answer;
+    const retryAfterMs = await this.#context.prospects.retryAfterMs({ units: missing });
+    return { kind: 'denied', reason, retryAfterMs };
+  }
+
+  close(): Promise<void> {
+    return this.#batcher.close();
+  }
+
+  async #flush(calls: readonly RequestCall[], signal: AbortSignal | undefined): Promise<(Answer | Error)[]> {
+    const { database, settings, reaper, waker, pulse } = this.#context;
+    await pulse.fresh();
+    const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
+    const answers = await database.transaction(async (sql) => {
+      const locked = await lockLiveJobs(sql, jobIds, signal);
+      const policies = await readPolicies(sql, [...locked.keys()]);
+      const facts = await lockCapacity(sql, settings.capacityTotal, signal);
+      const round = new Round(capacityOf({ ...facts, reserved: 0 }), settings);
+      const judged = calls.map((call) => {
+        const job = locked.get(call.jobId);
+        return job && round.judge(job, policies.get(call.jobId)?.addonId, call.command);
+      });
+      const granted = await round.write(sql);
+      const ended = await readJobs(
+        sql,
+        jobIds.filter((jobId) => !locked.has(jobId)),
+        signal,
+      );
+      return calls.map(({ jobId }, i) => {
+        const verdict = judged[i];
+        if (verdict !== undefined && verdict !== 'granted') return verdict;
+        const record = granted.get(jobId);
+        if (record) return grantOf(record);
+        const job = ended.get(jobId)?.job;
+        return job ? new DomainError('job_not_claimed', `the job is ${job.state}`) : jobNotFound(jobId);
+      });
+    }, signal);
+    for (const answer of answers) {
+      if (!(answer instanceof Error) && answer.kind === 'granted') {
+        reaper.expectIn(answer.lease.expiresAtMs - answer.lease.grantedAtMs);
+      }
+    }
+    waker.publishJobs(jobIds);
+    return answers;
+  }
+}
+
+/** What the requests of one batch do to the jobs and the capacity that it has locked. */
+class Round {
+  readonly #settings: EngineContext['settings'];
+  readonly #capacity: ReturnType<typeof capacityOf>;
+  readonly #leases: NewLease[] = [];
+  readonly #replays: string[] = [];
+  readonly #changes = new Map<string, LiveChange>();
+  readonly #events: NewEvent[] = [];
+
+  constructor(capacity: ReturnType<typeof capacityOf>, settings: EngineContext['settings']) {
+    this.#capacity = { ...capacity };
+    this.#settings = settings;
+  }
+
+  /** `granted` says that the lease is among those that `write` answers with. */
+  judge(job: LockedJob, addonId: string | undefined, command: RequestLease): 'granted' | Answer | Error {
+    try {
+      if (command.addon_id != null && command.addon_id !== addonId) {
+        throw new DomainError('job_mismatch', `the job is not of addon ${command.addon_id}`, {
+          field: 'addon_id',
+        });
+      }
+      const ask = {
+        workerId: command.worker_id ?? null,
+        requestId: command.request_id ?? null,
+        costUnits: job.costUnits,
+      };
+      const decision = decideRequest(job, ask, this.#capacity);
+      if (decision.kind === 'replay') this.#replays.push(job.jobId);
+      else if (decision.kind === 'grant') this.#grant(job, command);
+      else {
+        this.#deny(job, decision.reason);
+        return { kind: 'denied', reason: decision.reason, missing: decision.missing };
+      }
+      return 'granted';
+    } catch (error) {
+      if (error instanceof Error) return error;
+      throw error;
+    }
+  }
+
+  async write(sql: Sql) {
+    await changeLiveJobs(sql, [...this.#changes.values()]);
+    await writeEvents(sql, this.#events);
+    const granted = await grantLeases(
+      sql,
+      this.#leases,
+      'LEASE_PENDING',
+      this.#settings.heartbeatGraceS * 1000,
+    );
+    if (this.#replays.length === 0) return granted;
+    return new Map([...(await findGrantsByJob(sql, this.#replays)), ...granted]);
+  }
+
+  #grant(job: LockedJob, command: RequestLease): void {
+    this.#await(job);
+    this.#changes.delete(job.jobId);
+    const lease: NewLease = {
+      jobId: job.jobId,
+      leaseId: newId(),
+      token: randomUUID(),
+      workerId: job.claimedBy as string,
+      requestId: command.request_id ?? null,
+      state: transition('grant').to,
+      ttlS: command.ttl_sec ?? this.#settings.leaseTtlS,
+    };
+    this.#leases.push(lease);
+    this.#capacity.used += job.costUnits;
+    this.#capacity.available -= job.costUnits;
+    // A later request of the same batch sees the job as it will be.
+    job.state = lease.state;
+    job.requestId = lease.requestId;
+    job.expiresAtMs = Number.POSITIVE_INFINITY;
+  }
+
+  #deny(job: LockedJob, reason: string): void {
+    this.#await(job);
+    const claimTtlMs = this.#settings.claimTtlS * 1000;
+    this.#changes.set(job.jobId, { jobId: job.jobId, state: 'LEASE_PENDING', claimTtlMs });
+    this.#events.push({
+      jobId: job.jobId,
+      type: 'LEASE_DENIED',
+      from: 'LEASE_PENDING',
+      to: 'LEASE_PENDING',
+      actor: job.claimedBy ?? 'unknown',
+      data: { reason, cost_units: job.costUnits },
+    });
+  }
+
+  /** Whoever asks waits for a lease from now on. */
+  #await(job: LockedJob): void {
+    if (job.state === 'LEASE_PENDING') return;
+    const { event: type, to } = transition('await lease');
+    this.#events.push({ jobId: job.jobId, type, from: job.state, to, actor: job.claimedBy ?? 'unknown' });
+    job.state = to;
+  }
+}

@@ -1,0 +1,66 @@
+import { retryAfterMs } from '../domain/retry.ts';
+import type { Database } from '../store/database.ts';
+import { nextDueInMs } from '../store/statements/change-jobs.ts';
+import { Pace } from './pace.ts';
+
+/** How old the time of the next deadline may be: many are sent away at once, and one look serves them all. */
+const lookMs = 250;
+
+/**
+ * Knows what is known of the near future, for those who have to be told when it is worth asking again: when the next
+ * lease, claim or backoff may end, and how fast jobs and units have come free of late on this server.
+ */
+export class Prospects {
+  readonly #database: Database;
+  readonly #jobs = new Pace();
+  readonly #units = new Pace();
+  readonly #askers = new Pace();
+  #nextDueAt: number | null = null;
+  #lookedAt = Number.NEGATIVE_INFINITY;
+  #looking: Promise<void> | undefined;
+
+  constructor(database: Database) {
+    this.#database = database;
+  }
+
+  /** So many jobs have come into the queue. */
+  jobsCame(count: number): void {
+    this.#jobs.count(count);
+  }
+
+  /** So many units have come free. */
+  unitsCame(units: number): void {
+    this.#units.count(units);
+  }
+
+  /** When an asker should come again who was sent away for want of jobs, or of so many units. */
+  async retryAfterMs(missing: { jobs: number } | { units: number }): Promise<number> {
+    this.#askers.count(1);
+    await this.#look();
+    const now = performance.now();
+    return retryAfterMs(
+      {
+        nextDueMs: this.#nextDueAt === null ? null : Math.max(this.#nextDueAt - now, 0),
+        asking: this.#askers.perSecond(now),
+        ...('jobs' in missing
+          ? { missing: missing.jobs, perSecond: this.#jobs.perSecond(now) }
+          : { missing: missing.units, perSecond: this.#units.perSecond(now) }),
+      },
+      Math.random(),
+    );
+  }
+
+  #look(): Promise<void> {
+    if (performance.now() - this.#lookedAt < lookMs) return Promise.resolve();
+    this.#looking ??= this.#ask().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
+  }
+
+  async #ask(): Promise<void> {
+    const inMs = await nextDueInMs(this.#database);
+    this.#lookedAt = performance.now();
+    this.#nextDueAt = inMs === null ? null : this.#lookedAt + inMs;
+  }
+}

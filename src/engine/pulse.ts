@@ -1,0 +1,84 @@
+/**
+ * Knows that servers have been alive all the time, or makes up for it.
+ *
+ * Promises: after a time in which no server was alive, or none could reach the database, no lease is judged before all
+ * leases have been given back what they lost by it: once, by the length of the outage, and never more than a heartbeat
+ * at its end would have given, nor beyond `max_runtime_s`. Every such outage is a row of the table `outages`.
+ *
+ * Every server writes the time every `beatMs`. Whoever finds the last time older than `silenceMs` has found an outage.
+ * Before anything is done that depends on what has expired, `fresh` is waited for: it costs nothing while this server's
+ * own pulse is fresh, and is what holds things up after an outage. Leases are made up for in slices, each in its own
+ * transaction, which another server may go on with if this one dies.
+ */
+import type { Log } from '../log.ts';
+import type { Database } from '../store/database.ts';
+import { beatPulse, makeUpForOutage } from '../store/statements/pulse.ts';
+import type { Service } from './service.ts';
+
+const beatMs = 1_000;
+const staleMs = 2_000;
+const silenceMs = 3_000;
+/** Leases of one transaction: their heartbeats wait as long as it takes. */
+const sliceLeases = 2_000;
+
+export interface PulseOptions {
+  database: Database;
+  graceMs: number;
+  log: Log;
+}
+
+export class Pulse implements Service {
+  readonly #options: PulseOptions;
+  #timer: NodeJS.Timeout | undefined;
+  #beating: Promise<void> | undefined;
+  /** When the last beat that came through was begun, by `performance.now()`. */
+  #beatAt = Number.NEGATIVE_INFINITY;
+
+  constructor(options: PulseOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    this.#timer ??= setInterval(() => {
+      this.runOnce().catch((error: unknown) =>
+        this.#options.log.warn('the pulse could not be written', { error }),
+      );
+    }, beatMs);
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+    await this.#beating?.catch(() => {});
+  }
+
+  /** Settles at once while the pulse is fresh; otherwise when it is again and what was lost has been made up for. */
+  fresh(): Promise<void> {
+    return performance.now() - this.#beatAt < staleMs ? settled : this.runOnce();
+  }
+
+  /** Writes the time and makes up for an outage, if there was one. Many who ask at the same time share one beat. */
+  runOnce(): Promise<void> {
+    this.#beating ??= this.#beat().finally(() => {
+      this.#beating = undefined;
+    });
+    return this.#beating;
+  }
+
+  async #beat(): Promise<void> {
+    const { database, graceMs, log } = this.#options;
+    const begunAt = performance.now();
+    const { outageMs, unfinished } = await beatPulse(database, silenceMs);
+    if (outageMs !== null) log.warn('no server was alive for a while', { outageMs: Math.round(outageMs) });
+    let left = unfinished;
+    while (left) {
+      const madeUp = await makeUpForOutage(database, sliceLeases, graceMs);
+      if (madeUp?.done)
+        log.info('leases were given back what an outage took', { leases: madeUp.leasesExtended });
+      left = madeUp !== undefined;
+    }
+    this.#beatAt = begunAt;
+  }
+}
+
+const settled = Promise.resolve();

@@ -1,0 +1,122 @@
+import { jobNotFound, leaseNotFound } from '../domain/errors.ts';
+import type { Release, Released } from '../domain/lease.ts';
+import { checkOwner, checkProof, decideRelease, expired, lostError, released } from '../domain/leases.ts';
+import { isLeased } from '../domain/machine.ts';
+import { type LockedJob, lockLeasedJobs } from '../store/statements/change-jobs.ts';
+import { readPolicies } from '../store/statements/end-leases.ts';
+import { readJobs } from '../store/statements/read-jobs.ts';
+import { type KnownLease, publicLease, readLeases } from '../store/statements/read-leases.ts';
+import { Batcher } from './batcher.ts';
+import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { isUuid } from './ids.ts';
+import { LeaseEnds } from './lease-ends.ts';
+
+/** Releases of one transaction at the most. */
+const releasesMax = 250;
+
+/**
+ * Takes leases back from their workers. A batch locks all its rows in one order, judges one release after the other
+ * against what it has locked, and writes everything together. A release that comes again with the lease's token
+ * is answered again, because its first answer may have been lost.
+ */
+export class Releaser {
+  readonly #context: EngineContext;
+  readonly #batcher: Batcher<Release, Released>;
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+    this.#batcher = new Batcher({
+      flush: (calls, signal) => this.#flush(calls, signal),
+      sizeMax: releasesMax,
+      waitingMax,
+    });
+  }
+
+  async release(release: Release, { signal }: Caller): Promise<Released> {
+    if (!isUuid(release.leaseId)) throw leaseNotFound(release.leaseId);
+    return this.#batcher.run({ ...release, leaseId: release.leaseId.toLowerCase() }, signal);
+  }
+
+  close(): Promise<void> {
+    return this.#batcher.close();
+  }
+
+  async #flush(calls: readonly Release[], signal: AbortSignal | undefined): Promise<(Released | Error)[]> {
+    const { database, waker, prospects, reaper, pulse } = this.#context;
+    await pulse.fresh();
+    const leaseIds = [...new Set(calls.map(({ leaseId }) => leaseId))];
+    const { ends, answers, jobIds } = await database.transaction(async (sql) => {
+      const locked = await lockLeasedJobs(sql, leaseIds, signal);
+      const policies = await readPolicies(
+        sql,
+        [...locked.values()].map(({ jobId }) => jobId),
+      );
+      const ends = new LeaseEnds();
+      const ended = new Set<string>();
+      const problems = calls.map((call) => {
+        const job = locked.get(call.leaseId);
+        // A second release of the same batch finds the lease ended by the first.
+        if (!job || !isLeased(job.state) || ended.has(call.leaseId)) return undefined;
+        const problem = checkOwner(job, call.leaseId, call);
+        if (problem) return lostError(problem);
+        const policy = policies.get(job.jobId);
+        if (!policy) throw new Error(`job ${job.jobId} has no row of its own`);
+        const cause = { kind: 'RELEASED', status: call.status } as const;
+        ends.add(job, endOf(job, call), cause, handedIn(call), policy, call.workerId);
+        ended.add(call.leaseId);
+        return undefined;
+      });
+      await ends.write(sql);
+      const leases = await readLeases(sql, leaseIds, signal);
+      const jobs = await readJobs(sql, [...new Set([...leases.values()].map(({ jobId }) => jobId))], signal);
+      const first = new Set<string>();
+      const answers = calls.map((call, i): Released | Error => {
+        const problem = problems[i];
+        if (problem) return problem;
+        const lease = leases.get(call.leaseId);
+        if (!lease) return leaseNotFound(call.leaseId);
+        const isFirst = ended.has(call.leaseId) && !first.has(call.leaseId);
+        first.add(call.leaseId);
+        const refused = isFirst ? undefined : afterTheEnd(lease, call);
+        if (refused) return refused;
+        const found = jobs.get(lease.jobId);
+        if (!found) return jobNotFound(lease.jobId);
+        const { job, result } = found;
+        const { requeued } = lease;
+        return { lease: publicLease(lease), job, result: requeued ? null : result, requeued };
+      });
+      return { ends, answers, jobIds: [...jobs.keys()] };
+    }, signal);
+    if (ends.count > 0) {
+      prospects.unitsCame(ends.units);
+      prospects.jobsCame(ends.readyAgain);
+      waker.publishWork(ends.count);
+      waker.publishJobs(jobIds);
+      if (ends.firstDelayMs !== undefined) reaper.expectIn(ends.firstDelayMs);
+    }
+    return answers;
+  }
+}
+
+const endOf = (job: LockedJob, { status, retryable }: Release) => decideRelease(job, status, retryable);
+
+const handedIn = ({ resultData, error, errorDetail, metrics }: Release) => ({
+  result: resultData,
+  error,
+  errorDetail,
+  metrics,
+});
+
+/** A lease that was over before: the same release again, with the token, is answered again, and no other. */
+function afterTheEnd(lease: KnownLease, call: Release): Error | undefined {
+  const stranger = checkProof(
+    { jobId: lease.jobId, claimedBy: lease.workerId, leaseToken: lease.token },
+    call,
+  );
+  if (stranger) return lostError(stranger);
+  if (lease.state !== 'RELEASED' || lease.endedAtMs === null) {
+    return lostError(expired(lease.leaseId, lease.expiresAtMs));
+  }
+  const isReplay = call.token !== null && lease.releaseStatus === call.status;
+  return isReplay ? undefined : lostError(released(lease.leaseId, lease.endedAtMs));
+}

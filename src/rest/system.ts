@@ -1,0 +1,120 @@
+/**
+ * The request and the heartbeat contract, below `/api/system/scheduler`, and the routes that they speak of and do not
+ * name: submitting and reading jobs, completing and failing them.
+ */
+import { beatOf } from '../domain/beat.ts';
+import { DomainError } from '../domain/errors.ts';
+import type { LeaseOutcome } from '../domain/lease.ts';
+import { parse } from '../domain/parsers.ts';
+import { releaseOf } from '../domain/release.ts';
+import { completionOf, failureOf, submissionOf } from '../domain/system-commands.ts';
+import type { Engine } from '../engine/engine.ts';
+import { draft } from '../engine/submit.ts';
+import { jobResult } from './queue.ts';
+import type { RestRequest, Route } from './router.ts';
+import { systemJob, systemLease } from './system-words.ts';
+import { iso } from './times.ts';
+
+const base = '/api/system/scheduler';
+
+export const systemRoutes = (engine: Engine): Route[] =>
+  [...jobRoutes(engine), ...leaseRoutes(engine)].map(inItsOwnWords);
+
+const jobRoutes = ({ submitter, reader, settings }: Engine): Route[] => [
+  {
+    method: 'POST',
+    path: `${base}/jobs`,
+    async handle({ body, caller }) {
+      const submission = submissionOf(parse.systemJob(body));
+      const { job } = await submitter.submit(draft(submission, false, settings), caller);
+      return { status: 201, body: { job: systemJob(job) } };
+    },
+  },
+  {
+    method: 'GET',
+    path: `${base}/jobs/{job_id}`,
+    async handle({ path, caller }) {
+      const { job, result } = await reader.get(path.job_id ?? '', caller);
+      return { status: 200, body: { job: systemJob(job), result: result && jobResult(result) } };
+    },
+  },
+];
+
+const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
+  {
+    method: 'POST',
+    path: `${base}/leases/request`,
+    async handle({ body, caller }) {
+      return { status: 200, body: answer(await acquirer.acquire(parse.acquireLease(body), caller)) };
+    },
+  },
+  {
+    method: 'POST',
+    path: `${base}/leases/{lease_id}/heartbeat`,
+    async handle({ path, body, caller }) {
+      const extended = await heartbeats.beat(beatOf(leaseId(path), parse.heartbeat(body)), caller);
+      return {
+        status: 200,
+        body: {
+          ok: true,
+          expires_at: iso(extended.expiresAtMs),
+          ttl_remaining_ms: Math.max(0, Math.floor(extended.ttlRemainingMs)),
+          cancel_requested: extended.cancelRequested,
+          drain: heartbeats.draining,
+        },
+      };
+    },
+  },
+  {
+    method: 'POST',
+    path: `${base}/leases/{lease_id}/complete`,
+    async handle({ path, body, caller }) {
+      const command = completionOf(parse.completeLease(body));
+      const { job } = await releaser.release(releaseOf(leaseId(path), command, false), caller);
+      return { status: 200, body: { ok: true, job: systemJob(job) } };
+    },
+  },
+  {
+    method: 'POST',
+    path: `${base}/leases/{lease_id}/fail`,
+    async handle({ path, body, caller }) {
+      const command = failureOf(parse.failLease(body));
+      const { job, requeued } = await releaser.release(releaseOf(leaseId(path), command, true), caller);
+      return { status: 200, body: { ok: true, job: systemJob(job), requeued } };
+    },
+  },
+];
+
+const leaseId = (path: RestRequest['path']): string => path.lease_id ?? '';
+
+function answer(outcome: LeaseOutcome) {
+  if (outcome.kind === 'denied') {
+    return { denied: true, reason: outcome.reason, retry_after_ms: Math.ceil(outcome.retryAfterMs) };
+  }
+  const { lease, token, job } = outcome;
+  return { denied: false, lease: { ...systemLease(lease), lease_token: token }, job: systemJob(job) };
+}
+
+/** Fields that the engine knows by the queue contract's word. What the schemas refuse has its own word already. */
+const ownWords: ReadonlyMap<string, string> = new Map([
+  ['client_request_id', 'idempotency_key'],
+  ['result_data', 'result'],
+]);
+
+/** The route, with errors that name the field in the caller's word. */
+const inItsOwnWords = (route: Route): Route => ({
+  ...route,
+  handle: (request) =>
+    route.handle(request).catch((error: unknown) => {
+      throw translated(error);
+    }),
+});
+
+function translated(error: unknown): unknown {
+  if (!(error instanceof DomainError)) return error;
+  const { code, detail, field = '', jobId } = error;
+  const word = ownWords.get(field);
+  if (word === undefined) return error;
+  // The text begins with the field, as that of every error that has one.
+  return new DomainError(code, detail.replace(field, word), { field: word, jobId, cause: error });
+}

@@ -1,0 +1,32 @@
+import type { ConnectError } from '@connectrpc/connect';
+import { type Deadline, type status as grpcStatus, Metadata, type StatusObject } from '@grpc/grpc-js';
+import { DomainError } from '../domain/errors.ts';
+import type { Log } from '../log.ts';
+import { statusBytes } from './errors.ts';
+
+type GrpcStatus = (typeof grpcStatus)[keyof typeof grpcStatus];
+
+/** An error as gRPC tells it, with the details in the trailer that all its clients read them from. */
+export function statusOf(error: ConnectError): StatusObject {
+  const metadata = new Metadata();
+  metadata.set('grpc-status-details-bin', statusBytes(error));
+  // Connect's codes are gRPC's, number by number.
+  return { code: error.code as number as GrpcStatus, details: error.rawMessage, metadata };
+}
+
+/** Whatever goes wrong while an error is told must not end the process: the caller then learns less, and that is all. */
+export function tellError(tell: (status: StatusObject) => void, status: () => StatusObject, log: Log): void {
+  try {
+    tell(status());
+  } catch (error) {
+    log.error('an error could not be told', { error });
+    const details = 'internal: something went wrong on the server';
+    tell({ code: 13 as GrpcStatus, details, metadata: new Metadata() });
+  }
+}
+
+/** Why a call was cancelled: grpc-js cancels it when its deadline has passed, too. */
+export const goneBecause = (deadline: Deadline): DomainError =>
+  Number(deadline) <= Date.now()
+    ? new DomainError('deadline_exceeded', 'the deadline has passed')
+    : new DomainError('canceled', 'the caller has gone');

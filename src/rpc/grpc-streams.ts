@@ -1,0 +1,114 @@
+/**
+ * Binds bidirectional streams to grpc-js below its own streams, where frames are pulled one by one.
+ *
+ * A `ServerDuplexStream` reads sixteen frames ahead even when it is paused, which would be 256 MiB of the largest, and
+ * pays for two queues and an event a frame. An interceptor stands between the connection and that: a frame is read
+ * when the session has asked for it, and no earlier, and a frame that was sent is told of when the client took it.
+ */
+import {
+  Metadata,
+  ServerInterceptingCall,
+  type ServerInterceptingCallInterface,
+  type ServerInterceptor,
+} from '@grpc/grpc-js';
+import type { Caller } from '../engine/context.ts';
+import type { Log } from '../log.ts';
+import { toConnectError } from './errors.ts';
+import { goneBecause, statusOf, tellError } from './grpc-status.ts';
+import type { FrameSession, FrameStream, OpenStream } from './implementation.ts';
+
+export interface FrameMethod {
+  name: string;
+  open: OpenStream;
+}
+
+/** Takes the calls of these methods, by their path, and leaves all others as they are. */
+export const frameInterceptor =
+  (methods: ReadonlyMap<string, FrameMethod>, log: Log): ServerInterceptor =>
+  ({ path }, call) => {
+    const method = methods.get(path);
+    // Wrapping a call that needs nothing done would cost it time; grpc-js asks for no more than the interface.
+    return method ? new FrameCall(call, method, log) : (call as ServerInterceptingCall);
+  };
+
+/** One stream. It is over when the session has ended it or the client has gone, whichever comes first. */
+class FrameCall extends ServerInterceptingCall implements FrameStream {
+  readonly #call: ServerInterceptingCallInterface;
+  readonly #method: FrameMethod;
+  readonly #log: Log;
+  readonly #gone = new AbortController();
+  #session: FrameSession | undefined;
+  #over = false;
+  #reading = false;
+  #readAgain = false;
+
+  constructor(call: ServerInterceptingCallInterface, method: FrameMethod, log: Log) {
+    super(call);
+    this.#call = call;
+    this.#method = method;
+    this.#log = log;
+  }
+
+  override start(): void {
+    this.#call.start({
+      onReceiveMetadata: () => this.#safely(() => this.#open()),
+      onReceiveMessage: (frame: Buffer) => this.#safely((session) => session?.onFrame(frame)),
+      onReceiveHalfClose: () => this.#safely((session) => session?.onEnd()),
+      onCancel: () => this.#cancelled(),
+    });
+  }
+
+  /** A frame may come while it is asked for, and be answered by asking for the next: in a loop, not in a recursion. */
+  read(): void {
+    this.#readAgain = true;
+    if (this.#reading) return;
+    this.#reading = true;
+    while (this.#readAgain && !this.#over) {
+      this.#readAgain = false;
+      this.#call.startRead();
+    }
+    this.#reading = false;
+  }
+
+  send(frame: Buffer, onSent: () => void): void {
+    if (!this.#over) this.#call.sendMessage(frame, () => this.#safely(onSent));
+  }
+
+  end(error?: unknown): void {
+    if (this.#over) return;
+    this.#over = true;
+    if (error === undefined) {
+      this.#call.sendStatus({ code: 0, details: 'OK' });
+      return;
+    }
+    const { name } = this.#method;
+    const status = () => statusOf(toConnectError(error, { log: this.#log, method: name }));
+    tellError((one) => this.#call.sendStatus(one), status, this.#log);
+  }
+
+  #open(): void {
+    const caller: Caller = { peer: this.#call.getPeer(), signal: this.#gone.signal };
+    this.#session = this.#method.open(this, caller);
+    // Clients exist that send nothing before they have seen the headers.
+    this.#call.sendMetadata(new Metadata());
+    this.read();
+  }
+
+  #cancelled(): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#gone.abort(goneBecause(this.#call.getDeadline()));
+    this.#session?.onGone();
+  }
+
+  /** A mistake of ours ends this stream, and not the process: grpc-js does not expect its listeners to throw. */
+  #safely(work: (session: FrameSession | undefined) => void): void {
+    if (this.#over) return;
+    try {
+      work(this.#session);
+    } catch (error) {
+      this.end(error);
+      this.#session?.onGone();
+    }
+  }
+}

@@ -1,0 +1,279 @@
+/**
+ * The frames of the heartbeat stream, between the wire and the domain with nothing in between. Field numbers are those
+ * of `leases.proto`; the tests read and write everything with the generated code as well.
+ *
+ * A frame may hold millions of heartbeats, each of which is answered with more bytes than it has. So it is read in
+ * pieces, at the pace at which the answers go out. A frame of one piece, as all honest ones are, is read as a whole
+ * before anything is done about it. Of a larger one that turns out to be broken, the pieces before the break stand.
+ */
+import { DomainError, invalid, leaseNotFound } from '../domain/errors.ts';
+import { checkText } from '../domain/json.ts';
+import type { Beat, Lost, Verdict } from '../domain/lease.ts';
+import { limits } from '../domain/limits.ts';
+import { WireError, WireReader, wireType } from './wire-reader.ts';
+import { WireWriter } from './wire-writer.ts';
+
+/** A lease that an answer is owed on. */
+export interface Named {
+  /** The lease, as the worker named it; of what cannot be a lease's id, the beginning. */
+  readonly named: string;
+  /** What it takes of the stream's memory until the answer is out, in heartbeats of usual length. */
+  readonly weight: number;
+}
+
+/** A heartbeat that the engine can judge: its lease id is a UUID in lower case, and its other fields are checked. */
+export interface NamedBeat extends Beat, Named {}
+
+/** A part of a frame: what is to be judged, and what was wrong, each with its verdict. */
+export interface Piece {
+  beats: NamedBeat[];
+  refused: Named[];
+  refusals: Lost[];
+  weight: number;
+}
+
+const delimitedField = (number: number) => number * 8 + wireType.delimited;
+const heartbeatsTag = delimitedField(1);
+const leaseIdTag = delimitedField(1);
+const workerIdTag = delimitedField(2);
+const tokenTag = delimitedField(3);
+const progressTag = 4 * 8 + wireType.fixed64;
+const messageTag = delimitedField(5);
+
+/** A heartbeat of usual length, in bytes. */
+const usualBytes = 200;
+const uuidChars = 36;
+
+/** What may stand at a place of a UUID. */
+const lowerHex = 1;
+const upperHex = 2;
+const dash = 3;
+const charKinds = new Uint8Array(256);
+for (const char of '0123456789abcdef') charKinds[char.charCodeAt(0)] = lowerHex;
+for (const char of 'ABCDEF') charKinds[char.charCodeAt(0)] = upperHex;
+charKinds['-'.charCodeAt(0)] = dash;
+
+/** Remembers the worker that was read last, because most streams have only one and name it in every heartbeat. */
+export class WorkerName {
+  #bytes = new Uint8Array(0);
+  #name = '';
+  #problem: DomainError | undefined = attempt(() => checkWorker(''));
+
+  /** The name that stands there, checked, or what is wrong with it. */
+  read(reader: WireReader, start: number, end: number): string | DomainError {
+    if (this.#isSame(reader.bytes, start, end)) return this.#problem ?? this.#name;
+    const name = reader.text(start, end);
+    const problem = attempt(() => checkWorker(name));
+    // What is too long for a name is not worth the memory.
+    if (end - start <= limits.nameChars) {
+      this.#bytes = Uint8Array.from(reader.bytes.subarray(start, end));
+      this.#name = name;
+      this.#problem = problem;
+    }
+    return problem ?? name;
+  }
+
+  #isSame(bytes: Uint8Array, start: number, end: number): boolean {
+    const known = this.#bytes;
+    if (known.length !== end - start) return false;
+    for (let i = 0; i < known.length; i++) if (known[i] !== bytes[start + i]) return false;
+    return true;
+  }
+}
+
+/** One StreamHeartbeatsRequest, taken apart bit by bit. */
+export class HeartbeatFrame {
+  readonly #reader: WireReader;
+  readonly #worker: WorkerName;
+  #read = 0;
+
+  constructor(bytes: Buffer, worker: WorkerName) {
+    this.#reader = new WireReader(bytes);
+    this.#worker = worker;
+  }
+
+  /** Nothing is left of it. */
+  get done(): boolean {
+    return this.#reader.at >= this.#reader.bytes.length;
+  }
+
+  /** How many heartbeats have been read. */
+  get heartbeats(): number {
+    return this.#read;
+  }
+
+  /** The next heartbeats, up to a weight. Throws an `invalid_request` where the frame cannot be read. */
+  next(weightMax: number): Piece {
+    const reader = this.#reader;
+    const end = reader.bytes.length;
+    const piece: Piece = { beats: [], refused: [], refusals: [], weight: 0 };
+    try {
+      while (reader.at < end && piece.weight < weightMax) {
+        const tag = reader.tag(end);
+        if (tag !== heartbeatsTag) {
+          reader.skip(tag, end);
+          continue;
+        }
+        this.#heartbeat(reader.contentEnd(end), piece);
+        this.#read++;
+      }
+      return piece;
+    } catch (error) {
+      if (!(error instanceof WireError)) throw error;
+      throw invalid(`heartbeats[${this.#read}]`, `cannot be read: the frame ${error.message}`);
+    }
+  }
+
+  #heartbeat(end: number, piece: Piece): void {
+    const reader = this.#reader;
+    const start = reader.at;
+    let leaseAt = 0;
+    let leaseEnd = 0;
+    let workerAt = 0;
+    let workerEnd = 0;
+    let tokenAt = 0;
+    let tokenEnd = -1;
+    let messageAt = 0;
+    let messageEnd = -1;
+    let progress: number | undefined;
+    while (reader.at < end) {
+      const tag = reader.tag(end);
+      if (tag === leaseIdTag) {
+        leaseEnd = reader.contentEnd(end);
+        leaseAt = reader.at;
+        reader.at = leaseEnd;
+      } else if (tag === workerIdTag) {
+        workerEnd = reader.contentEnd(end);
+        workerAt = reader.at;
+        reader.at = workerEnd;
+      } else if (tag === tokenTag) {
+        tokenEnd = reader.contentEnd(end);
+        tokenAt = reader.at;
+        reader.at = tokenEnd;
+      } else if (tag === progressTag) {
+        progress = reader.double(end);
+      } else if (tag === messageTag) {
+        messageEnd = reader.contentEnd(end);
+        messageAt = reader.at;
+        reader.at = messageEnd;
+      } else {
+        reader.skip(tag, end);
+      }
+    }
+    const weight = 1 + Math.floor((end - start) / usualBytes);
+    const kind = uuidKind(reader.bytes, leaseAt, leaseEnd);
+    const named =
+      kind === 0 ? cut(reader.text(leaseAt, leaseEnd)) : reader.bytes.toString('latin1', leaseAt, leaseEnd);
+    const workerId = this.#worker.read(reader, workerAt, workerEnd);
+    const token = tokenEnd < 0 ? undefined : reader.text(tokenAt, tokenEnd);
+    const message = messageEnd < 0 ? undefined : reader.text(messageAt, messageEnd);
+    const problem =
+      kind === 0
+        ? leaseNotFound(named)
+        : typeof workerId !== 'string'
+          ? workerId
+          : problemOf(token, progress, message);
+    piece.weight += weight;
+    if (problem || typeof workerId !== 'string') {
+      piece.refused.push({ named, weight });
+      piece.refusals.push(lost(problem as DomainError));
+      return;
+    }
+    const leaseId = kind === upperHex ? named.toLowerCase() : named;
+    piece.beats.push({ leaseId, workerId, token, jobId: undefined, progress, message, named, weight });
+  }
+}
+
+/** 0 where it is no UUID, `upperHex` where it has capital letters, or else `lowerHex`. */
+function uuidKind(bytes: Uint8Array, start: number, end: number): number {
+  if (end - start !== uuidChars) return 0;
+  let kinds = 0;
+  for (let i = 0; i < uuidChars; i++) {
+    const kind = charKinds[bytes[start + i] as number] as number;
+    const isDash = i === 8 || i === 13 || i === 18 || i === 23;
+    if (kind === 0 || (kind === dash) !== isDash) return 0;
+    if (kind === upperHex) kinds = upperHex;
+  }
+  return kinds === 0 ? lowerHex : upperHex;
+}
+
+/** What is not an id is not repeated at any length; half a character could not be. */
+const cut = (text: string): string =>
+  text.length > limits.nameChars ? text.slice(0, limits.nameChars).toWellFormed() : text;
+
+function checkWorker(workerId: string): void {
+  if (!/\S/.test(workerId)) throw invalid('worker_id', 'must not be blank');
+  if (workerId.length > limits.nameChars)
+    throw invalid('worker_id', `must not be longer than ${limits.nameChars} characters`);
+  checkText(workerId, 'worker_id');
+}
+
+function problemOf(
+  token: string | undefined,
+  progress: number | undefined,
+  message: string | undefined,
+): DomainError | undefined {
+  if (token === undefined && progress === undefined && message === undefined) return undefined;
+  return attempt(() => {
+    if (token !== undefined) {
+      if (token.length > limits.nameChars)
+        throw invalid('lease_token', `must not be longer than ${limits.nameChars} characters`);
+      checkText(token, 'lease_token');
+    }
+    if (progress !== undefined && !(progress >= 0 && progress <= 1))
+      throw invalid('progress', `must be from 0 to 1, not ${progress}`);
+    if (message !== undefined) {
+      if (message.length > limits.noteChars)
+        throw invalid('message', `must not be longer than ${limits.noteChars} characters`);
+      checkText(message, 'message');
+    }
+  });
+}
+
+function attempt(check: () => void): DomainError | undefined {
+  try {
+    check();
+    return undefined;
+  } catch (error) {
+    if (error instanceof DomainError) return error;
+    throw error;
+  }
+}
+
+const lost = ({ code, detail }: DomainError): Lost => ({ kind: 'lost', code, detail });
+
+const writer = new WireWriter();
+
+/**
+ * A StreamHeartbeatsResponse with the verdicts on these leases. What leaves here fits into the 4 MiB that clients
+ * take by default as long as there are no more than `limits.verdictsPerFrame` of them.
+ */
+export const encodeVerdicts = (
+  leases: readonly Named[],
+  verdicts: readonly Verdict[],
+  drain: boolean,
+): Buffer =>
+  writer.encode(() => {
+    for (let i = 0; i < leases.length; i++) {
+      const { named } = leases[i] as Named;
+      const verdict = verdicts[i] as Verdict;
+      writer.message(1, () => writeVerdict(named, verdict, drain));
+    }
+  });
+
+function writeVerdict(named: string, verdict: Verdict, drain: boolean): void {
+  writer.text(1, named);
+  if (verdict.kind === 'extended') {
+    writer.message(2, () => {
+      writer.timestamp(1, verdict.expiresAtMs);
+      writer.whole(2, Math.max(0, Math.floor(verdict.ttlRemainingMs)));
+      writer.whole(3, verdict.cancelRequested ? 1 : 0);
+      writer.whole(4, drain ? 1 : 0);
+    });
+  } else {
+    writer.message(3, () => {
+      writer.text(1, verdict.code);
+      writer.text(2, verdict.detail);
+    });
+  }
+}

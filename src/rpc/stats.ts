@@ -1,0 +1,41 @@
+import { create } from '@bufbuild/protobuf';
+import {
+  type Capacity as CapacityMessage,
+  CapacitySchema,
+  type StatsService,
+} from '../../gen/leasehold/v1/stats_pb.js';
+import type { Capacity } from '../domain/lease.ts';
+import { parse } from '../domain/parsers.ts';
+import type { Engine } from '../engine/engine.ts';
+import type { Implementation } from './implementation.ts';
+
+/** StatsService: proto in, one engine call, proto out. */
+export function statsImplementation({ capacity }: Engine): Implementation<typeof StatsService> {
+  return {
+    async getCapacity(_request, caller) {
+      return { capacity: capacityMessage(await capacity.get(caller)) };
+    },
+
+    async setCapacity({ total, busyRating }, caller) {
+      const command = parse.setCapacity({ total, busy_rating: busyRating });
+      return { capacity: capacityMessage(await capacity.set(command, caller)) };
+    },
+  };
+}
+
+const capacityMessage = ({
+  total,
+  busyRating,
+  usable,
+  used,
+  available,
+  reserved,
+}: Capacity): CapacityMessage =>
+  create(CapacitySchema, {
+    total,
+    busyRating,
+    usable,
+    used: BigInt(used),
+    available: BigInt(available),
+    reserved: BigInt(reserved),
+  });

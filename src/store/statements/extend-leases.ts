@@ -1,0 +1,158 @@
+import { eventNumber, leasedStates, stateNumber } from '../../domain/machine.ts';
+import { hot } from '../prepared.ts';
+import type { Sql } from '../sql.ts';
+import { numberArray, textArray, uuidArray } from './arrays.ts';
+
+/** One sign of life. What a worker says beside it is rare, and null where it says nothing. */
+export interface Extension {
+  leaseId: string;
+  workerId: string;
+  token: string | null;
+  progress: number | null;
+  message: string | null;
+}
+
+/** What became of one sign of life. `missed` was not found, is locked by somebody else, or was named twice. */
+export type Extended =
+  | { kind: 'extended'; ttlRemainingMs: number; cancelRequested: boolean }
+  | { kind: 'over' }
+  | { kind: 'wrong worker' }
+  | { kind: 'wrong token' }
+  | { kind: 'missed' };
+
+export interface Extensions {
+  nowMs: number;
+  /** One for each sign of life, in their order. */
+  results: readonly Extended[];
+  /** Jobs that have more to tell than that they are alive. */
+  changedJobs: readonly string[];
+}
+
+const leased = leasedStates.map(stateNumber).join(', ');
+const over = -1;
+const wrongWorker = -2;
+const wrongToken = -3;
+
+/**
+ * Rows are locked first, and only then is the clock read and is each row looked at: a lease that ran out while its row
+ * was waited for stays run out. Rows that somebody else has are passed over, so that one of them never holds up the
+ * leases of all others; whoever calls asks again for those, and waits.
+ *
+ * Nothing that is written is in an index or in the condition of one, but for the state at the first heartbeat. A locked
+ * row is written where it lies, which saves looking for it again: had somebody moved it between this statement's
+ * snapshot and the lock, it would not be found, count as missed, and be asked for again. Whoever waits for rows may
+ * well find them moved, and looks for them by key.
+ *
+ * The answer is one row of numbers, because reading a row for each would take the driver longer than all the rest:
+ * below zero why not, else the time left in ms, doubled, and one more where the job's end is wanted. A lease that is
+ * named twice is written and answered once.
+ */
+const extend = (lock: string, isSame: string) =>
+  hot(`
+with beat as (
+  select * from unnest($1::uuid[], $2::text[], $3::text[], $4::float8[], $5::text[]) with ordinality
+    as beat (lease_id, worker_id, token, progress, message, n)
+), locked as materialized (
+  select beat.n, beat.progress, beat.message, live.ctid as place, live.job_id, live.lease_id, live.state,
+    live.claimed_by, live.lease_ttl_s, live.lease_ends_at, live.expires_at, live.cancel_requested,
+    case
+      when live.state not in (${leased}) then ${over}
+      when live.claimed_by <> beat.worker_id then ${wrongWorker}
+      when beat.token <> live.lease_token::text then ${wrongToken}
+      else 0
+    end as problem
+  from beat join live_jobs live on live.lease_id = beat.lease_id
+  order by live.job_id
+  ${lock}
+), clock as materialized (
+  select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
+), judged as materialized (
+  select n, progress, message, place, job_id, lease_id, state, claimed_by, cancel_requested, now,
+    case
+      when problem <> 0 then problem
+      when expires_at <= now then ${over}
+      when lease_ends_at is null then lease_ttl_s * 1000 + $6::int
+      else least(lease_ttl_s * 1000 + $6::int, (date_part('epoch', lease_ends_at - now) * 1000)::int)
+    end as left_ms
+  from locked, clock
+), extended as (
+  update live_jobs live set state = ${stateNumber('RUNNING')}, last_heartbeat_at = judged.now,
+    expires_at = judged.now + left_ms * interval '1 ms', progress = coalesce(judged.progress, live.progress),
+    note = coalesce(judged.message, live.note),
+    updated_at = case
+      when judged.state = ${stateNumber('LEASED')} or judged.progress is not null or judged.message is not null
+      then judged.now else live.updated_at end
+  from judged
+  where ${isSame} and left_ms >= 0
+  returning judged.*
+), told as (
+  insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor)
+  select now, job_id, lease_id, ${eventNumber('JOB_RUNNING')}, ${stateNumber('LEASED')}, ${stateNumber('RUNNING')},
+    claimed_by
+  from extended where state = ${stateNumber('LEASED')}
+), answered as (
+  select n, left_ms * 2 + cancel_requested::int as result,
+    case when state = ${stateNumber('LEASED')} or progress is not null or message is not null then job_id end as told
+  from extended
+  union all
+  select n, left_ms, null from judged where left_ms < 0
+)
+select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::text as numbers,
+  array_agg(result)::text as results, array_agg(told) filter (where told is not null)::text as told
+from answered`);
+
+const extendFree = extend('for update of live skip locked', 'live.ctid = judged.place');
+const extendAll = extend('for update of live', 'live.job_id = judged.job_id');
+
+/** Extends the leases of those who are alive and own them. With `wait`, rows that somebody has locked are waited for. */
+export async function extendLeases(
+  sql: Sql,
+  beats: readonly Extension[],
+  graceMs: number,
+  { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
+): Promise<Extensions> {
+  const textsOrNull = (texts: readonly (string | null)[]) =>
+    texts.every((text) => text === null) ? null : textArray(texts);
+  const [row] = await sql.query<{
+    now: number;
+    numbers: string | null;
+    results: string | null;
+    told: string | null;
+  }>(
+    wait ? extendAll : extendFree,
+    [
+      uuidArray(beats.map(({ leaseId }) => leaseId)),
+      textArray(beats.map(({ workerId }) => workerId)),
+      textsOrNull(beats.map(({ token }) => token)),
+      beats.every(({ progress }) => progress === null)
+        ? null
+        : numberArray(beats.map(({ progress }) => progress)),
+      textsOrNull(beats.map(({ message }) => message)),
+      graceMs,
+    ],
+    signal,
+  );
+  if (!row) throw new Error('the database did not tell the time');
+  const results: Extended[] = Array.from({ length: beats.length }, () => missed);
+  const codes = integers(row.results);
+  for (const [i, number] of integers(row.numbers).entries()) {
+    results[number - 1] = resultOf(codes[i] as number);
+  }
+  const changedJobs = row.told === null ? [] : row.told.slice(1, -1).split(',');
+  return { nowMs: row.now, results, changedJobs };
+}
+
+const missed: Extended = { kind: 'missed' };
+
+const problems: Record<number, Extended> = {
+  [over]: { kind: 'over' },
+  [wrongWorker]: { kind: 'wrong worker' },
+  [wrongToken]: { kind: 'wrong token' },
+};
+
+const resultOf = (code: number): Extended =>
+  problems[code] ?? { kind: 'extended', ttlRemainingMs: code >> 1, cancelRequested: (code & 1) === 1 };
+
+/** `{3,-1,0}` as numbers. */
+const integers = (text: string | null): number[] =>
+  text === null ? [] : text.slice(1, -1).split(',').map(Number);

@@ -1,0 +1,203 @@
+import type { Candidate } from '../../domain/leases.ts';
+import { eventNumber, leasedStates, type State, stateNumber } from '../../domain/machine.ts';
+import { hot } from '../prepared.ts';
+import type { Sql } from '../sql.ts';
+import { numberArray, textArray, uuidArray } from './arrays.ts';
+import {
+  type ClaimFilter,
+  type HeadCounts,
+  headCounts,
+  headParams,
+  nextSpare,
+  onHeads,
+  spareHeads,
+} from './heads.ts';
+import { type JobRecord, jobColumns, liveColumns } from './job-record.ts';
+import { activeLeaseColumns, type LeaseRecord } from './lease-record.ts';
+
+const lockHeads = onHeads((lockedHeads) =>
+  hot(`
+with ${lockedHeads}
+select counts.*, locked.job_id, locked.cost_units, locked.is_unique
+from ${headCounts} left join locked on locked.free
+order by locked.priority, locked.seq`),
+);
+
+interface HeadRow extends HeadCounts {
+  job_id: string | null;
+  cost_units: number;
+  is_unique: boolean;
+}
+
+/** Locks the next jobs that suit, in their order, as many as there are up to `wanted`. */
+export async function lockCandidates(
+  sql: Sql,
+  filter: ClaimFilter,
+  wanted: number,
+  unique: boolean,
+  signal?: AbortSignal,
+): Promise<Candidate[]> {
+  let spare: number | undefined = spareHeads;
+  for (;;) {
+    const params = headParams(filter, wanted, wanted + spare, unique);
+    const rows: HeadRow[] = await sql.query<HeadRow>(lockHeads(filter), params, signal);
+    const candidates = rows.flatMap(({ job_id, cost_units, is_unique }) =>
+      job_id === null ? [] : { jobId: job_id, costUnits: cost_units, isUnique: is_unique },
+    );
+    spare = nextSpare(rows[0] ?? { heads: 0, locked: 0, free: 0 }, wanted, spare);
+    // Whoever looks again locks the same rows again, which costs nothing, and others beside them.
+    if (candidates.length === wanted || spare === undefined) return candidates;
+  }
+}
+
+const findHolders = hot(`
+select distinct live.claimed_by from unnest($1::text[]) as worker_id
+join live_jobs live on live.claimed_by = worker_id
+  and live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
+  and live.state <> ${stateNumber('QUEUED')}
+where live.expires_at > clock_timestamp()`);
+
+/** Which of these workers hold an active lease. */
+export async function holdersAmong(sql: Sql, workerIds: readonly string[]): Promise<Set<string>> {
+  const rows = await sql.query<{ claimed_by: string }>(findHolders, [textArray(workerIds)]);
+  return new Set(rows.map(({ claimed_by }) => claimed_by));
+}
+
+/** A lease to be written into a locked row. */
+export interface NewLease {
+  jobId: string;
+  leaseId: string;
+  token: string;
+  workerId: string;
+  requestId: string | null;
+  /** LEASED until the first heartbeat, or RUNNING at once. */
+  state: State;
+  ttlS: number;
+}
+
+/** A job with the lease it has just been given. */
+export type GrantRecord = Omit<JobRecord, 'lease_id'> & LeaseRecord & { lease_token: string };
+
+const grantColumns = `${jobColumns('job')}, ${liveColumns('live')}, ${activeLeaseColumns('live')}, live.lease_token`;
+
+// The fence comes from one sequence, after the row is locked, so that of two leases of a job the later has the higher.
+const grant = hot(`
+with clock as materialized (
+  select date_trunc('milliseconds', clock_timestamp()) as now
+), wanted as (
+  select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::int[])
+    as wanted (job_id, lease_id, lease_token, worker_id, request_id, state, ttl_s)
+), timed as materialized (
+  select wanted.*, now, now + job.max_runtime_s * interval '1 s' as ends_at,
+    least(now + wanted.ttl_s * interval '1 s' + $8::float8 * interval '1 ms',
+      now + job.max_runtime_s * interval '1 s') as expires_at
+  from clock, wanted join jobs job on job.job_id = wanted.job_id
+), granted as (
+  update live_jobs live set state = timed.state, claimed_by = timed.worker_id, request_id = timed.request_id,
+    claim_expires_at = null, claims_lost = 0, lease_id = timed.lease_id, lease_token = timed.lease_token,
+    fence = nextval('lease_fence'), lease_ttl_s = timed.ttl_s, started_at = now, last_heartbeat_at = now,
+    expires_at = timed.expires_at, lease_ends_at = timed.ends_at, check_at = timed.expires_at,
+    attempts = live.attempts + 1, progress = null, updated_at = now
+  from timed where live.job_id = timed.job_id
+  returning live.*
+), told as (
+  insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, data)
+  select updated_at, job_id, lease_id, ${eventNumber('LEASE_GRANTED')}, $9::smallint, state, claimed_by,
+    jsonb_build_object('worker_id', claimed_by, 'attempt', attempts, 'fence', fence, 'ttl_sec', lease_ttl_s,
+      'expires_at', to_char(expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
+  from granted
+), taken as (
+  update capacity set used = used + (select sum(cost_units) from granted)
+  where capacity_id = 1 and exists (select from granted)
+)
+select ${grantColumns} from granted live join jobs job on job.job_id = live.job_id`);
+
+/** Writes leases into locked rows that came from one state, and takes their units of the locked capacity. */
+export async function grantLeases(
+  sql: Sql,
+  leases: readonly NewLease[],
+  from: State,
+  graceMs: number,
+): Promise<Map<string, GrantRecord>> {
+  if (leases.length === 0) return new Map();
+  const rows = await sql.query<GrantRecord>(grant, [
+    uuidArray(leases.map(({ jobId }) => jobId)),
+    uuidArray(leases.map(({ leaseId }) => leaseId)),
+    uuidArray(leases.map(({ token }) => token)),
+    textArray(leases.map(({ workerId }) => workerId)),
+    textArray(leases.map(({ requestId }) => requestId)),
+    numberArray(leases.map(({ state }) => stateNumber(state))),
+    numberArray(leases.map(({ ttlS }) => ttlS)),
+    graceMs,
+    stateNumber(from),
+  ]);
+  return new Map(rows.map((row) => [row.job_id, row]));
+}
+
+const readGrants = (where: string) => `
+select ${grantColumns}, live.request_id
+from live_jobs live join jobs job on job.job_id = live.job_id
+where ${where} and live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
+  and live.expires_at > clock_timestamp()`;
+
+const byRequest = readGrants('live.request_id = any ($1::text[])');
+const byJob = readGrants('live.job_id = any ($1::uuid[])');
+
+/** What these requests were granted before and still hold. Locks the requests until the transaction ends. */
+export async function findGrantsByRequest(
+  sql: Sql,
+  requestIds: readonly string[],
+  signal?: AbortSignal,
+): Promise<(GrantRecord & { request_id: string })[]> {
+  await lockRequests(sql, requestIds, signal);
+  return sql.query(byRequest, [textArray(requestIds)], signal);
+}
+
+/** The active leases of these jobs, as they were granted. */
+export async function findGrantsByJob(
+  sql: Sql,
+  jobIds: readonly string[],
+): Promise<Map<string, GrantRecord>> {
+  const rows = await sql.query<GrantRecord>(byJob, [uuidArray(jobIds)]);
+  return new Map(rows.map((row) => [row.job_id, row]));
+}
+
+/** The same request may be under way on another server. Locked in one order, so that nobody waits in a circle. */
+export async function lockRequests(sql: Sql, requestIds: readonly string[], signal?: AbortSignal) {
+  await sql.query(
+    'select pg_advisory_xact_lock(hashtextextended(request_id, 0)) from unnest($1::text[]) as request_id',
+    [textArray([...new Set(requestIds)].sort())],
+    signal,
+  );
+}
+
+const park = hot(`
+with parked as (
+  update live_jobs set check_at = 'infinity', updated_at = clock_timestamp()
+  where job_id = any ($1::uuid[]) returning job_id, cost_units
+)
+insert into job_events (at, job_id, type, from_state, to_state, actor, data)
+select clock_timestamp(), job_id, ${eventNumber('JOB_UNSCHEDULABLE')}, ${stateNumber('QUEUED')},
+  ${stateNumber('QUEUED')}, 'scheduler', jsonb_build_object('reason', 'the job costs more than all capacity there is',
+    'cost_units', cost_units, 'total', $2::int)
+from parked`);
+
+/** Puts queued, locked jobs aside that cost more than there is, and says so in their history. */
+export async function parkJobs(sql: Sql, jobIds: readonly string[], total: number): Promise<void> {
+  if (jobIds.length > 0) await sql.query(park, [uuidArray(jobIds), total]);
+}
+
+const unpark = `
+update live_jobs set check_at = null, updated_at = clock_timestamp()
+where job_id in (
+  select job_id from live_jobs
+  where check_at = 'infinity' and state = ${stateNumber('QUEUED')} and cost_units <= $1
+  order by job_id limit $2 for update
+)
+returning job_id`;
+
+/** Puts jobs back into line that were put aside and fit again; up to `limit` of them. */
+export async function unparkJobs(sql: Sql, total: number, limit: number): Promise<string[]> {
+  const rows = await sql.query<{ job_id: string }>(unpark, [total, limit]);
+  return rows.map(({ job_id }) => job_id);
+}

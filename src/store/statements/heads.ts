@@ -1,0 +1,123 @@
+import { stateNumber } from '../../domain/machine.ts';
+import { textArray } from './arrays.ts';
+
+/** Which jobs suit. Calls with the same filter are served by one statement. */
+export interface ClaimFilter {
+  addonId: string | null;
+  jobTypes: readonly string[] | null;
+  maxCostUnits: number | null;
+  available: readonly string[];
+  refused: readonly string[];
+}
+
+/**
+ * The heads of the suitable lanes are read in order and merged; of these the first are locked, and rows that another
+ * server holds are passed over. More heads are read of each lane than are wanted, so that there are others where some
+ * are taken.
+ *
+ * Rows are locked by key, and only then is it seen whether they are queued still: asked for both at once, the planner
+ * may take the index of queued rows for the shorter way to a key, and walk all of it for each.
+ *
+ * The parameters: $1 to $5 are the filter's, $6 is how many to lock, $7 how many heads to read, $8 whether lanes of
+ * unique jobs are among them.
+ */
+const lockedHeads = (lanes: string) => `
+recursive ${lanes}, lane as materialized (
+  select lane_id, is_unique from candidate
+  where stream = '' and ($1::text is null or addon_id = $1) and ($2::text[] is null or job_type = any ($2))
+    and requires <@ $3::text[] and not heavy && $4::text[] and ($8::boolean or not is_unique)
+), head as materialized (
+  select head.job_id, head.priority, head.seq, head.is_unique
+  from lane cross join lateral (
+    select job_id, priority, seq, lane.is_unique from live_jobs
+    where live_jobs.lane_id = lane.lane_id and state = ${stateNumber('QUEUED')} and check_at is null
+      and ($5::int is null or cost_units <= $5)
+    order by priority, seq
+    limit $7::int
+  ) head
+  order by priority, seq
+  limit $7::int
+), locked as materialized (
+  select live.job_id, live.priority, live.seq, live.bytes, live.cost_units, head.is_unique,
+    live.state = ${stateNumber('QUEUED')} and live.check_at is null as free
+  from head join live_jobs live on live.job_id = head.job_id
+  order by head.priority, head.seq
+  limit $6::int
+  for update of live skip locked
+)`;
+
+/** The lanes of a submitter or of some types are found by name. */
+const named = 'candidate as (select * from lanes)';
+
+/**
+ * Whoever takes anything must not look into every lane there ever was: the lanes that have something in them are found by
+ * leaping through the queue's index from one to the next.
+ */
+const present = `present (lane_id) as (
+  (select lane_id from live_jobs where state = ${stateNumber('QUEUED')} and check_at is null order by lane_id limit 1)
+  union all
+  select (select live_jobs.lane_id from live_jobs
+    where state = ${stateNumber('QUEUED')} and check_at is null and live_jobs.lane_id > present.lane_id
+    order by live_jobs.lane_id limit 1)
+  from present where present.lane_id is not null
+), candidate as (
+  select lanes.* from present join lanes on lanes.lane_id = present.lane_id
+)`;
+
+/** A statement that begins by locking heads of the queue as `locked`; which way they are found depends on the filter. */
+export function onHeads(make: (lockedHeads: string) => string): (filter: ClaimFilter) => string {
+  const byName = make(lockedHeads(named));
+  const byPresence = make(lockedHeads(present));
+  return ({ addonId, jobTypes }) => (addonId !== null || jobTypes !== null ? byName : byPresence);
+}
+
+/** The parameters of `onHeads` statements. */
+export const headParams = (
+  filter: ClaimFilter,
+  lockMax: number,
+  readMax: number,
+  unique = true,
+): unknown[] => [
+  filter.addonId,
+  filter.jobTypes === null ? null : textArray(filter.jobTypes),
+  textArray(filter.available),
+  textArray(filter.refused),
+  filter.maxCostUnits,
+  lockMax,
+  readMax,
+  unique,
+];
+
+/** How many more heads are read than are wanted: rows that other servers are about to take. */
+export const spareHeads = 32;
+
+/** What a look at the heads has found. */
+export interface HeadCounts {
+  /** Heads that were read. */
+  heads: number;
+  locked: number;
+  /** Of the locked ones, those that were still queued. */
+  free: number;
+}
+
+export const headCounts = `(
+  select (select count(*)::int from head) as heads, count(*)::int as locked, count(*) filter (where free)::int as free
+  from locked
+) counts`;
+
+/**
+ * How many spare heads to read the next time round, or nothing where there is no use in looking again: the queue was
+ * read to its end, and nobody was quicker at any of it, so that whatever else there is, others hold.
+ *
+ * Reading further helps only where others hold what was read. Who was merely slower tries again just as it did: the
+ * longer the reading takes, the staler its head has become by the time its rows are locked.
+ */
+export function nextSpare(
+  { heads, locked, free }: HeadCounts,
+  wanted: number,
+  spare: number,
+): number | undefined {
+  const wasRead = wanted + spare;
+  if (heads < wasRead && free === locked) return undefined;
+  return locked < wanted && heads === wasRead ? spare * 4 : spare;
+}

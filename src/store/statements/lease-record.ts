@@ -1,0 +1,59 @@
+import { type FinalStatus, finalStatuses } from '../../domain/job.ts';
+import { type Lease, type LeaseState, leaseStates } from '../../domain/lease.ts';
+import { timeMs } from '../sql.ts';
+
+/** What is known of a lease, as the statements return it: from a live row while it is active, later from its own. */
+export interface LeaseRecord {
+  lease_id: string;
+  lease_job_id: string;
+  lease_addon_id: string;
+  worker_id: string;
+  lease_cost_units: number;
+  ttl_s: number;
+  lease_state: number;
+  granted_at: string;
+  last_heartbeat_at: string;
+  expires_at: string;
+  fence: string;
+  attempt: number;
+  ended_at: string | null;
+  release_status: number | null;
+}
+
+/** Of a live row, beside its job as `job`. */
+export const activeLeaseColumns = (live: string) => `${live}.lease_id, ${live}.job_id as lease_job_id,
+  job.addon_id as lease_addon_id, ${live}.claimed_by as worker_id, ${live}.cost_units as lease_cost_units,
+  ${live}.lease_ttl_s as ttl_s, 0::smallint as lease_state, ${live}.started_at as granted_at,
+  ${live}.last_heartbeat_at, ${live}.expires_at, ${live}.fence, ${live}.attempts as attempt,
+  null::timestamptz as ended_at, null::smallint as release_status`;
+
+/** Of a row of the history, beside its job as `job`. */
+export const endedLeaseColumns = (lease: string) => `${lease}.lease_id, ${lease}.job_id as lease_job_id,
+  job.addon_id as lease_addon_id, ${lease}.worker_id, ${lease}.cost_units as lease_cost_units, ${lease}.ttl_s,
+  ${lease}.state as lease_state, ${lease}.granted_at, ${lease}.last_heartbeat_at, ${lease}.expires_at, ${lease}.fence,
+  ${lease}.attempt, ${lease}.ended_at, ${lease}.release_status`;
+
+export const leaseStateNumber = (state: LeaseState): number => leaseStates.indexOf(state);
+export const statusNumber = (status: FinalStatus): number => finalStatuses.indexOf(status);
+
+export function toLease(record: LeaseRecord): Lease {
+  const state = leaseStates[record.lease_state];
+  if (!state)
+    throw new Error(`the database holds a lease state this version does not know: ${record.lease_state}`);
+  return {
+    leaseId: record.lease_id,
+    jobId: record.lease_job_id,
+    addonId: record.lease_addon_id,
+    workerId: record.worker_id,
+    costUnits: record.lease_cost_units,
+    ttlS: record.ttl_s,
+    state,
+    grantedAtMs: timeMs(record.granted_at),
+    lastHeartbeatAtMs: timeMs(record.last_heartbeat_at),
+    expiresAtMs: timeMs(record.expires_at),
+    fence: record.fence,
+    attempt: record.attempt,
+    endedAtMs: timeMs(record.ended_at),
+    releaseStatus: record.release_status === null ? null : (finalStatuses[record.release_status] ?? null),
+  };
+}

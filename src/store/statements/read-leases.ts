@@ -1,0 +1,110 @@
+import { type Lease, type LeaseState, leaseStates } from '../../domain/lease.ts';
+import { leasedStates, stateNumber } from '../../domain/machine.ts';
+import { hot } from '../prepared.ts';
+import type { Sql } from '../sql.ts';
+import { numberArray, uuidArray } from './arrays.ts';
+import {
+  activeLeaseColumns,
+  endedLeaseColumns,
+  type LeaseRecord,
+  leaseStateNumber,
+  toLease,
+} from './lease-record.ts';
+
+/** A lease with what only its owner may know. */
+export interface KnownLease extends Lease {
+  token: string;
+  cancelRequested: boolean;
+  /** It is over, and its job went back into the queue. */
+  requeued: boolean;
+  /** For an active lease: how long it lasts, by the database's clock. */
+  ttlRemainingMs: number;
+}
+
+/** The lease without what only its owner may know. */
+export function publicLease(known: KnownLease): Lease {
+  const { token: _, cancelRequested: __, requeued: ___, ttlRemainingMs: ____, ...lease } = known;
+  return lease;
+}
+
+const leased = `live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])`;
+
+const remaining = `(extract(epoch from expires_at - clock_timestamp()) * 1000)::float8 as ttl_remaining_ms`;
+
+/** Both halves in one statement: a lease that ends in between would otherwise be in neither. */
+const read = hot(`
+select found.*, ${remaining} from (
+  select ${activeLeaseColumns('live')}, live.lease_token, live.cancel_requested, false as requeued
+  from live_jobs live join jobs job on job.job_id = live.job_id
+  where live.lease_id = any ($1::uuid[]) and ${leased}
+  union all
+  select ${endedLeaseColumns('lease')}, lease.lease_token, false, lease.requeued
+  from leases lease join jobs job on job.job_id = lease.job_id
+  where lease.lease_id = any ($1::uuid[])
+) found`);
+
+/** The leases with these ids that exist, active or over, in no order. */
+export async function readLeases(
+  sql: Sql,
+  leaseIds: readonly string[],
+  signal?: AbortSignal,
+): Promise<Map<string, KnownLease>> {
+  if (leaseIds.length === 0) return new Map();
+  type Row = LeaseRecord & {
+    lease_token: string;
+    cancel_requested: boolean;
+    requeued: boolean;
+    ttl_remaining_ms: number;
+  };
+  const rows = await sql.query<Row>(read, [uuidArray(leaseIds)], signal);
+  return new Map(
+    rows.map((row) => [
+      row.lease_id,
+      {
+        ...toLease(row),
+        token: row.lease_token,
+        cancelRequested: row.cancel_requested,
+        requeued: row.requeued,
+        ttlRemainingMs: Math.floor(row.ttl_remaining_ms),
+      },
+    ]),
+  );
+}
+
+export interface LeaseFilter {
+  states: readonly LeaseState[] | null;
+  workerId: string | null;
+  jobId: string | null;
+  /** Only leases older than this one. */
+  cursor: string | null;
+  limit: number;
+}
+
+/** Newest first: ids rise with time, so the order needs no sort. */
+export async function listLeases(sql: Sql, filter: LeaseFilter, signal?: AbortSignal): Promise<Lease[]> {
+  const { states, workerId, jobId, cursor, limit } = filter;
+  const wanted = states ?? leaseStates;
+  const ended = wanted.filter((state) => state !== 'ACTIVE');
+  const pages = [
+    ...(wanted.includes('ACTIVE') ? [activePage] : []),
+    ...(ended.length > 0 ? [endedPage] : []),
+  ].map((page) => `(${page})`);
+  const rows = await sql.query<LeaseRecord>(
+    `select * from (${pages.join(' union all ')}) page where $5::smallint[] is not null order by lease_id desc limit $4`,
+    [cursor, workerId, jobId, limit, numberArray(ended.map(leaseStateNumber))],
+    signal,
+  );
+  return rows.map(toLease);
+}
+
+const activePage = `select ${activeLeaseColumns('live')}
+  from live_jobs live join jobs job on job.job_id = live.job_id
+  where live.lease_id is not null and ${leased} and ($1::uuid is null or live.lease_id < $1)
+    and ($2::text is null or live.claimed_by = $2) and ($3::uuid is null or live.job_id = $3)
+  order by live.lease_id desc limit $4`;
+
+const endedPage = `select ${endedLeaseColumns('lease')}
+  from leases lease join jobs job on job.job_id = lease.job_id
+  where lease.state = any ($5::smallint[]) and ($1::uuid is null or lease.lease_id < $1)
+    and ($2::text is null or lease.worker_id = $2) and ($3::uuid is null or lease.job_id = $3)
+  order by lease.lease_id desc limit $4`;

@@ -1,0 +1,516 @@
+import { expect } from 'chai';
+import type { JobEvent } from '../../src/domain/job.ts';
+import type { Verdict } from '../../src/domain/lease.ts';
+import type { Engine } from '../../src/engine/engine.ts';
+import { newId } from '../../src/engine/ids.ts';
+import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
+import { failure } from '../support/failure.ts';
+import { caller, engineOn, engineSettings, letTimePass, submitted } from '../support/jobs.ts';
+import {
+  acquire,
+  acquired,
+  beatFor,
+  claimedAndLeased,
+  codeOf,
+  everything,
+  expectDenied,
+  releaseFor,
+} from './leasing.ts';
+
+describe('leases', () => {
+  onEveryEngine((kind) => {
+    let store: TestDatabase;
+    let engine: Engine;
+    beforeEach(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+    });
+    afterEach(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    const eventsOf = async (jobId: string) => (await engine.reader.events(jobId, {}, caller)).items;
+    const walk = (events: readonly JobEvent[]) =>
+      events.map(({ type, data }) => `${type} ${data.from} ${data.to}`);
+    const capacity = () => engine.capacity.get(caller);
+    const read = (jobId: string) => engine.reader.get(jobId, caller);
+    const told = (verdicts: readonly Verdict[]) =>
+      verdicts.map((verdict) => (verdict.kind === 'lost' ? verdict.code : verdict.kind));
+
+    it('go from a grant over signs of life to a result, and every step is in the history', async () => {
+      const [job] = await submitted(engine, { cost_units: 60 });
+      const grant = await acquired(engine, 'w');
+      expect(grant.job).to.include({ jobId: job?.jobId, state: 'LEASED', attempts: 1, claimedBy: 'w' });
+      expect(grant.lease).to.include({ state: 'ACTIVE', attempt: 1, costUnits: 60, ttlS: 60 });
+      expect(grant.lease.expiresAtMs - grant.lease.grantedAtMs).to.equal(60_000);
+      expect(await capacity()).to.include({ used: 60, available: 40, reserved: 0 });
+      const kept = await engine.heartbeats.beat(beatFor(grant, { progress: 0.5, message: 'half' }), caller);
+      expect(kept.expiresAtMs).to.be.at.least(grant.lease.expiresAtMs);
+      expect((await read(grant.job.jobId)).job).to.include({ state: 'RUNNING', progress: 0.5, note: 'half' });
+      const done = await engine.releaser.release(releaseFor(grant, { resultData: { a: 1 } }), caller);
+      expect(done.lease).to.include({ state: 'RELEASED', releaseStatus: 'SUCCEEDED' });
+      expect(done.job.state).to.equal('DONE');
+      expect(done.result).to.deep.include({ status: 'SUCCEEDED', resultData: { a: 1 }, attempts: 1 });
+      expect(await capacity()).to.include({ used: 0, available: 100 });
+      expect(walk(await eventsOf(grant.job.jobId))).to.deep.equal([
+        'JOB_SUBMITTED null QUEUED',
+        'LEASE_GRANTED QUEUED LEASED',
+        'JOB_RUNNING LEASED RUNNING',
+        'LEASE_RELEASED RUNNING RUNNING',
+        'JOB_DONE RUNNING DONE',
+      ]);
+    });
+
+    it('of a claimed job are asked for, and held for as long as was asked for', async () => {
+      await submitted(engine, {});
+      const { lease, job } = await claimedAndLeased(engine, 'w', { ttl_sec: 5 });
+      expect(job.state).to.equal('RUNNING');
+      expect(lease).to.include({ ttlS: 5, workerId: 'w' });
+      await letTimePass(store.database, 4_000);
+      const kept = await engine.heartbeats.beat(beatFor({ lease }), caller);
+      expect(kept.ttlRemainingMs).to.equal(5_000);
+      await letTimePass(store.database, 4_900);
+      expect(await engine.reaper.runOnce()).to.equal(0);
+      await letTimePass(store.database, 101);
+      expect(await engine.reaper.runOnce()).to.equal(1);
+      expect(walk(await eventsOf(job.jobId)).slice(2)).to.deep.equal([
+        'JOB_LEASE_PENDING CLAIMED LEASE_PENDING',
+        'LEASE_GRANTED LEASE_PENDING RUNNING',
+        'LEASE_EXPIRED RUNNING RUNNING',
+        'JOB_TIMEOUT RUNNING TIMEOUT',
+      ]);
+    });
+
+    it('that nobody has heard of are released through RUNNING, with both events', async () => {
+      await submitted(engine, {});
+      const grant = await acquired(engine);
+      await engine.releaser.release(releaseFor(grant, { status: 'FAILED', error: 'no' }), caller);
+      expect(walk(await eventsOf(grant.job.jobId)).slice(2)).to.deep.equal([
+        'JOB_RUNNING LEASED RUNNING',
+        'LEASE_RELEASED RUNNING RUNNING',
+        'JOB_FAILED RUNNING FAILED',
+      ]);
+    });
+
+    it('last for the time to live and the grace beyond it', async () => {
+      const patient = engineOn(store.database, { ...engineSettings, leaseTtlS: 10, heartbeatGraceS: 7 });
+      await submitted(patient, {});
+      const grant = await acquired(patient);
+      expect(grant.lease.expiresAtMs - grant.lease.grantedAtMs).to.equal(17_000);
+      const kept = await patient.heartbeats.beat(beatFor(grant), caller);
+      expect(kept.ttlRemainingMs).to.equal(17_000);
+      await patient.stop();
+    });
+
+    it('never last longer than the job may run, however often they are kept', async () => {
+      await submitted(engine, { max_runtime_s: 90 });
+      const grant = await acquired(engine);
+      await letTimePass(store.database, 50_000);
+      expect((await engine.heartbeats.beat(beatFor(grant), caller)).ttlRemainingMs).to.be.within(
+        39_000,
+        40_000,
+      );
+      await letTimePass(store.database, 40_001);
+      expect(await codeOf(engine.heartbeats.beat(beatFor(grant), caller))).to.equal('lease_not_active');
+      expect(await engine.reaper.runOnce()).to.equal(1);
+      expect((await read(grant.job.jobId)).job.state).to.equal('TIMEOUT');
+    });
+
+    it('that expire give their units back, and their jobs another attempt until there is none left', async () => {
+      const [job] = await submitted(engine, { cost_units: 7, max_attempts: 2, retry_backoff_s: 100 });
+      const first = await acquired(engine, 'one');
+      await letTimePass(store.database, 60_001);
+      expect(await engine.reaper.runOnce()).to.equal(1);
+      expect(await capacity()).to.include({ used: 0 });
+      const waiting = (await read(first.job.jobId)).job;
+      expect(waiting).to.include({ state: 'QUEUED', claimedBy: null, attempts: 1 });
+      const waitMs = (waiting.nextRetryAtMs ?? 0) - waiting.updatedAtMs;
+      expect(waitMs).to.be.within(75_000, 100_000);
+      expect(expectDenied(await acquire(engine, 'two')).reason).to.equal('No jobs available');
+      await letTimePass(store.database, waitMs + 1);
+      await engine.reaper.runOnce();
+      const second = await acquired(engine, 'two');
+      expect(second.lease).to.include({ attempt: 2, jobId: job?.jobId });
+      expect(BigInt(second.lease.fence) > BigInt(first.lease.fence)).to.equal(true);
+      await letTimePass(store.database, 60_001);
+      await engine.reaper.runOnce();
+      const { job: ended, result } = await read(first.job.jobId);
+      expect(ended).to.include({ state: 'TIMEOUT', attempts: 2 });
+      expect(result?.error).to.match(/^the lease expired: nothing was heard of worker two since /);
+      expect(await capacity()).to.include({ used: 0 });
+      const leases = (await engine.leaseReader.list({ job_id: first.job.jobId }, caller)).items;
+      expect(leases.map(({ state, workerId, attempt }) => [state, workerId, attempt])).to.deep.equal([
+        ['EXPIRED', 'two', 2],
+        ['EXPIRED', 'one', 1],
+      ]);
+    });
+
+    it("that have run out are nobody's, before the reaper has come by and after, and nothing is written", async () => {
+      await submitted(engine, { max_attempts: 2, retry_backoff_s: 0 });
+      const grant = await acquired(engine);
+      await letTimePass(store.database, 60_001);
+      for (const when of ['before', 'after']) {
+        if (when === 'after') await engine.reaper.runOnce();
+        const before = await everything(store.database);
+        const beat = beatFor(grant, { token: grant.token, progress: 1, message: 'late' });
+        expect(told(await engine.heartbeats.beatAll([beat])), when).to.deep.equal(['lease_not_active']);
+        const late = await failure(engine.releaser.release(releaseFor(grant), caller));
+        expect(late).to.include({ code: 'lease_not_active' });
+        expect(String(late)).to.match(/expired at \d{4}-/);
+        expect(await everything(store.database), when).to.deep.equal(before);
+      }
+    });
+
+    it('are kept and released by their worker alone, with the right token and for the right job', async () => {
+      await submitted(engine, {}, {});
+      const [grant, other] = [await acquired(engine, 'a'), await acquired(engine, 'b')];
+      const before = await everything(store.database);
+      const beats = [
+        beatFor(grant, { workerId: 'b' }),
+        beatFor(grant, { token: other.token }),
+        { leaseId: newId(), workerId: 'a' },
+      ];
+      expect(told(await engine.heartbeats.beatAll(beats))).to.deep.equal([
+        'worker_mismatch',
+        'token_mismatch',
+        'lease_not_found',
+      ]);
+      const tries = [
+        { workerId: 'b' },
+        { token: other.token },
+        { jobId: other.job.jobId },
+        { leaseId: newId() },
+      ];
+      const codes = tries.map((more) => codeOf(engine.releaser.release(releaseFor(grant, more), caller)));
+      expect(await Promise.all(codes)).to.deep.equal([
+        'worker_mismatch',
+        'token_mismatch',
+        'job_mismatch',
+        'lease_not_found',
+      ]);
+      const wrongJob = beatFor(grant, { jobId: other.job.jobId });
+      expect(await codeOf(engine.heartbeats.beat(wrongJob, caller))).to.equal('job_mismatch');
+      expect(await everything(store.database)).to.deep.equal(before);
+    });
+
+    it('kept together get a verdict each, in the order in which they were named', async () => {
+      await submitted(engine, {}, {}, {});
+      const grants = [await acquired(engine, 'a'), await acquired(engine, 'b'), await acquired(engine, 'c')];
+      const [a, b, c] = grants.map((grant) => beatFor(grant));
+      if (!a || !b || !c) throw new Error('three were granted');
+      const verdicts = await engine.heartbeats.beatAll([c, { ...a, workerId: 'x' }, b, c, a]);
+      expect(told(verdicts)).to.deep.equal([
+        'extended',
+        'worker_mismatch',
+        'extended',
+        'extended',
+        'extended',
+      ]);
+    });
+
+    it('named twice in a batch keep all that was said of them, and of what was said twice the last', async () => {
+      await submitted(engine, {}, {}, {});
+      const [a, b, c] = [await acquired(engine), await acquired(engine), await acquired(engine)];
+      await engine.heartbeats.beatAll([
+        beatFor(a, { progress: 0.5, message: 'said' }),
+        beatFor(a),
+        beatFor(b),
+        beatFor(b, { progress: 0.5, message: 'said' }),
+        beatFor(c, { progress: 0.25, message: 'first' }),
+        beatFor(c, { progress: 0.75 }),
+      ]);
+      const jobs = await Promise.all([a, b, c].map(async ({ job }) => (await read(job.jobId)).job));
+      expect(jobs.map(({ progress, note }) => [progress, note])).to.deep.equal([
+        [0.5, 'said'],
+        [0.5, 'said'],
+        [0.75, 'first'],
+      ]);
+    });
+
+    it('are granted again to the same request of the same worker, for as long as they live', async () => {
+      await submitted(engine, { max_attempts: 9, retry_backoff_s: 0 }, {}, {});
+      const ask = { request_id: 'r' };
+      const [first, same] = await Promise.all([acquired(engine, 'w', ask), acquired(engine, 'w', ask)]);
+      expect(same).to.deep.equal(first);
+      expect(await acquired(engine, 'w', ask)).to.deep.equal(first);
+      expect((await acquired(engine, 'x', ask)).lease.leaseId).not.to.equal(first.lease.leaseId);
+      await engine.heartbeats.beat(beatFor(first), caller);
+      const kept = await acquired(engine, 'w', ask);
+      expect([kept.token, kept.lease.fence]).to.deep.equal([first.token, first.lease.fence]);
+      expect(kept.job.state).to.equal('RUNNING');
+      await engine.releaser.release(releaseFor(first), caller);
+      expect((await acquired(engine, 'w', ask)).lease.leaseId).not.to.equal(first.lease.leaseId);
+    });
+
+    it('of a claimed job are granted again to the same request, twice in a batch and later', async () => {
+      await submitted(engine, {});
+      const [job] = await engine.claimer.claim({ worker_id: 'w' }, caller);
+      const ask = () => engine.leaseRequester.request({ job_id: job?.jobId ?? '', request_id: 'r' }, caller);
+      const [first, same] = await Promise.all([ask(), ask()]);
+      expect(first.kind).to.equal('granted');
+      expect(same).to.deep.equal(first);
+      expect(await ask()).to.deep.equal(first);
+      expect((await capacity()).used).to.equal(1);
+      const other = engine.leaseRequester.request({ job_id: job?.jobId ?? '', request_id: 's' }, caller);
+      expect(await codeOf(other)).to.equal('job_not_claimed');
+    });
+
+    it('are released again only with the token and the same word', async () => {
+      await submitted(engine, {});
+      const grant = await acquired(engine);
+      const first = await engine.releaser.release(releaseFor(grant), caller);
+      const before = await everything(store.database);
+      expect(await engine.releaser.release(releaseFor(grant), caller)).to.deep.equal(first);
+      const tries = [{ token: null }, { status: 'FAILED' as const }, { workerId: 'x' }];
+      const codes = tries.map((more) => codeOf(engine.releaser.release(releaseFor(grant, more), caller)));
+      expect(await Promise.all(codes)).to.deep.equal([
+        'lease_not_active',
+        'lease_not_active',
+        'worker_mismatch',
+      ]);
+      expect(await everything(store.database)).to.deep.equal(before);
+    });
+
+    it('released twice in one batch are released by the first', async () => {
+      await submitted(engine, { cost_units: 5 });
+      const grant = await acquired(engine);
+      const release = (more: object) => codeOf(engine.releaser.release(releaseFor(grant, more), caller));
+      const codes = await Promise.all([
+        release({ workerId: 'x' }),
+        release({}),
+        release({ status: 'FAILED' }),
+      ]);
+      expect(codes).to.deep.equal(['worker_mismatch', 'ok', 'lease_not_active']);
+      expect((await read(grant.job.jobId)).job.state).to.equal('DONE');
+      expect((await capacity()).used).to.equal(0);
+    });
+
+    it('of a job that may be tried again are handed in without its end', async () => {
+      await submitted(engine, { max_attempts: 2, retry_backoff_s: 0 });
+      const grant = await acquired(engine);
+      const failed = { status: 'FAILED' as const, error: 'no', retryable: true };
+      const back = await engine.releaser.release(releaseFor(grant, failed), caller);
+      expect(back).to.include({ requeued: true, result: null });
+      expect(back.job).to.include({ state: 'QUEUED', nextRetryAtMs: null });
+      const last = await acquired(engine);
+      const end = await engine.releaser.release(releaseFor(last, failed), caller);
+      expect(end).to.include({ requeued: false });
+      expect(end.job.state).to.equal('FAILED');
+      expect((await eventsOf(grant.job.jobId)).find(({ type }) => type === 'JOB_REQUEUED')?.data).to.include({
+        reason: 'no',
+        attempts: 1,
+        retry_in_ms: 0,
+      });
+    });
+
+    it('of a job that somebody wants canceled say so, and end it canceled with its result', async () => {
+      await submitted(engine, {}, { max_attempts: 5 });
+      const [worked, died] = [await acquired(engine, 'a'), await acquired(engine, 'b')];
+      for (const { job } of [worked, died])
+        await engine.changer.cancel(job.jobId, { reason: 'enough' }, caller);
+      const [verdict] = await engine.heartbeats.beatAll([beatFor(worked)]);
+      expect(verdict).to.include({ kind: 'extended', cancelRequested: true });
+      const end = await engine.releaser.release(releaseFor(worked, { resultData: [1] }), caller);
+      expect(end.job.state).to.equal('CANCELED');
+      expect(end.result).to.deep.include({ status: 'CANCELED', resultData: [1] });
+      await letTimePass(store.database, 60_001);
+      await engine.reaper.runOnce();
+      expect((await read(died.job.jobId)).job.state).to.equal('CANCELED');
+    });
+
+    it('of a job that was retried count on, with a new budget of attempts', async () => {
+      await submitted(engine, { max_attempts: 2, retry_backoff_s: 0 });
+      let jobId = '';
+      let fence = 0n;
+      for (let attempt = 1; attempt <= 4; attempt++) {
+        if (attempt === 3) await engine.changer.retry(jobId, {}, caller);
+        const grant = await acquired(engine);
+        jobId = grant.job.jobId;
+        expect(grant.lease.attempt).to.equal(attempt);
+        expect(BigInt(grant.lease.fence) > fence).to.equal(true);
+        fence = BigInt(grant.lease.fence);
+        await letTimePass(store.database, 60_001);
+        await engine.reaper.runOnce();
+        expect((await read(jobId)).job.state).to.equal(attempt % 2 === 0 ? 'TIMEOUT' : 'QUEUED');
+      }
+    });
+
+    it('are found by their id, active or over, and never with their token', async () => {
+      await submitted(engine, {}, {});
+      const [active, over] = [await acquired(engine), await acquired(engine)];
+      await engine.releaser.release(releaseFor(over), caller);
+      const found = await Promise.all(
+        [active, over].map(({ lease }) => engine.leaseReader.get(lease.leaseId, caller)),
+      );
+      expect(found.map(({ lease }) => lease.state)).to.deep.equal(['ACTIVE', 'RELEASED']);
+      const shown = JSON.stringify([
+        found,
+        await engine.leaseReader.list({}, caller),
+        await eventsOf(active.job.jobId),
+        await eventsOf(over.job.jobId),
+        await read(over.job.jobId),
+      ]);
+      for (const { token } of [active, over]) expect(shown).not.to.include(token);
+      expect(await codeOf(engine.leaseReader.get(newId(), caller))).to.equal('lease_not_found');
+    });
+
+    it('are no longer given out by an engine that was stopped', async () => {
+      await submitted(engine, {}, {});
+      await engine.stop();
+      expect(await codeOf(acquire(engine, 'w'))).to.equal('unavailable');
+      expect(await codeOf(acquire(engine, 'w', { accept_job_types: ['t'], wait_ms: 5_000 }))).to.equal(
+        'unavailable',
+      );
+    });
+  });
+});
+
+describe('what is acquired', () => {
+  onEveryEngine((kind) => {
+    let store: TestDatabase;
+    let engine: Engine;
+    beforeEach(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+    });
+    afterEach(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    const typesOf = async (jobId: string | undefined) =>
+      (await engine.reader.events(jobId ?? '', {}, caller)).items.map(({ type }) => type);
+    const jobOf = async (workerId: string, more: object = {}) =>
+      (await acquired(engine, workerId, more)).job.jobId;
+
+    it("is the next in line that fits the worker's limit, and its capabilities", async () => {
+      const [large, gpu, small] = await submitted(
+        engine,
+        { cost_units: 50, priority: 'URGENT' },
+        { constraints: { gpu_required: true }, priority: 'HIGH' },
+        {},
+      );
+      expect(await jobOf('a', { max_units: 10 })).to.equal(small?.jobId);
+      expect(await jobOf('b', { constraints_capabilities: { gpu_available: true } })).to.equal(large?.jobId);
+      expect(expectDenied(await acquire(engine, 'c')).reason).to.equal('No jobs available');
+      expect(await jobOf('d', { constraints_capabilities: { gpu_available: true } })).to.equal(gpu?.jobId);
+    });
+
+    it("is never smaller than what is next in line, and the denial is the contract's", async () => {
+      await engine.capacity.set({ total: 70 }, caller);
+      await submitted(engine, { cost_units: 60 }, { cost_units: 30 }, { cost_units: 1 });
+      await acquired(engine);
+      const denied = expectDenied(await acquire(engine, 'w'));
+      expect(denied.reason).to.equal('Capacity exceeded: used=60, requested=30, capacity=70');
+      expectDenied(await acquire(engine, 'w', { max_units: 30 }));
+      expect((await acquired(engine, 'w', { max_units: 29 })).job.costUnits).to.equal(1);
+    });
+
+    it("is nothing while leases take all that is usable, in the contract's words", async () => {
+      await engine.capacity.set({ total: 50 }, caller);
+      await submitted(engine, { cost_units: 10 }, {});
+      await acquired(engine);
+      await engine.capacity.set({ busy_rating: 8 }, caller);
+      expect(expectDenied(await acquire(engine, 'w')).reason).to.equal(
+        'No capacity (busy=8, usable=10, leased=10)',
+      );
+    });
+
+    it('is nothing until there is room again, after the capacity was lowered below what is used', async () => {
+      await submitted(engine, { cost_units: 40 }, { cost_units: 40 }, { cost_units: 5 });
+      const [first, second] = [await acquired(engine), await acquired(engine)];
+      expect(await engine.capacity.set({ total: 50 }, caller)).to.include({ used: 80, available: -30 });
+      await engine.heartbeats.beat(beatFor(first), caller);
+      await engine.releaser.release(releaseFor(first), caller);
+      expect(await engine.capacity.get(caller)).to.include({ used: 40, available: 10 });
+      await acquired(engine);
+      await engine.releaser.release(releaseFor(second), caller);
+      expect(await engine.capacity.get(caller)).to.include({ used: 5, available: 45 });
+    });
+
+    it('is no unique job for a worker that holds a lease, and what is behind it instead', async () => {
+      const many = Array.from({ length: 60 }, () => ({ unique: true }));
+      const jobs = await submitted(engine, {}, ...many, {});
+      expect(await jobOf('holder')).to.equal(jobs[0]?.jobId);
+      expect(await jobOf('holder')).to.equal(jobs.at(-1)?.jobId);
+      expect(expectDenied(await acquire(engine, 'holder')).reason).to.equal('No jobs available');
+      expect(await jobOf('other')).to.equal(jobs[1]?.jobId);
+    });
+
+    it('is a unique job again for a worker whose lease is over', async () => {
+      const [, unique] = await submitted(engine, {}, { unique: true });
+      const grant = await acquired(engine);
+      expectDenied(await acquire(engine, 'w'));
+      await engine.releaser.release(releaseFor(grant), caller);
+      expect(await jobOf('w')).to.equal(unique?.jobId);
+    });
+
+    it('is dealt to those who ask at once: one unique job each, and nothing twice', async () => {
+      await submitted(engine, ...Array.from({ length: 20 }, (_, i) => ({ unique: i % 2 === 0 })));
+      const workers = Array.from({ length: 30 }, (_, i) => `w${i % 4}`);
+      const outcomes = await Promise.all(workers.map((worker) => acquire(engine, worker)));
+      const granted = outcomes.flatMap((outcome) => (outcome.kind === 'granted' ? outcome : []));
+      expect(new Set(granted.map(({ job }) => job.jobId)).size).to.equal(granted.length);
+      const firsts = new Set<string>();
+      // Ids rise with the order of the grants.
+      for (const { lease, job } of granted.sort((a, b) => (a.lease.leaseId < b.lease.leaseId ? -1 : 1))) {
+        if (job.unique) expect(firsts.has(lease.workerId), 'a unique job for a holder').to.equal(false);
+        firsts.add(lease.workerId);
+      }
+      expect(granted.filter(({ job }) => !job.unique)).to.have.length(10);
+    });
+
+    it('is no job that costs more than all there is: it is put aside, told once, and blocks nobody', async () => {
+      const [giant, small] = await submitted(engine, { cost_units: 101 }, {}, {});
+      expect(await jobOf('w')).to.equal(small?.jobId);
+      await acquired(engine);
+      expectDenied(await acquire(engine, 'w'));
+      expect(await typesOf(giant?.jobId)).to.deep.equal(['JOB_SUBMITTED', 'JOB_UNSCHEDULABLE']);
+      const { job } = await engine.reader.get(giant?.jobId ?? '', caller);
+      expect(job).to.include({ state: 'QUEUED', nextRetryAtMs: null });
+      await engine.reaper.runOnce();
+      expectDenied(await acquire(engine, 'w'));
+      await engine.capacity.set({ total: 103 }, caller);
+      expect(await jobOf('w')).to.equal(giant?.jobId);
+      expect(await typesOf(giant?.jobId)).to.deep.equal([
+        'JOB_SUBMITTED',
+        'JOB_UNSCHEDULABLE',
+        'LEASE_GRANTED',
+      ]);
+    });
+  });
+});
+
+describe('the count of the capacity in use', () => {
+  onEveryEngine((kind) => {
+    it('is proved against the active leases, repaired where it is wrong, and told', async () => {
+      await using store = await kind.open();
+      const engine = engineOn(store.database);
+      await submitted(engine, { cost_units: 10 }, { cost_units: 20 });
+      await acquired(engine);
+      await acquired(engine);
+      expect(await engine.capacity.runOnce()).to.equal(0);
+      for (const wrong of [100, -7]) {
+        await store.database.query('update capacity set used = used + $1::int', [wrong]);
+        expect(await engine.capacity.runOnce()).to.equal(wrong);
+        expect(await engine.capacity.get(caller)).to.include({ used: 30 });
+        expect(await engine.capacity.runOnce()).to.equal(0);
+      }
+      await engine.stop();
+    });
+
+    it('tells what claimed jobs would take, and takes it only with their leases', async () => {
+      await using store = await kind.open();
+      const engine = engineOn(store.database);
+      await submitted(engine, { cost_units: 60 }, { cost_units: 60 });
+      const [first, second] = await engine.claimer.claim({ worker_id: 'w', limit: 2 }, caller);
+      expect(await engine.capacity.get(caller)).to.include({ used: 0, reserved: 120, available: 100 });
+      const ask = (jobId = '') => engine.leaseRequester.request({ job_id: jobId }, caller);
+      const outcomes = await Promise.all([ask(first?.jobId), ask(second?.jobId)]);
+      expect(outcomes.map((outcome) => outcome.kind)).to.deep.equal(['granted', 'denied']);
+      expect(await engine.capacity.get(caller)).to.include({ used: 60, reserved: 60, available: 40 });
+      await engine.stop();
+    });
+  });
+});

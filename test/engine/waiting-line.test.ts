@@ -1,0 +1,166 @@
+import { mock } from 'node:test';
+import { expect } from 'chai';
+import { type Place, WaitingLine } from '../../src/engine/waiting-line.ts';
+
+const long = 60_000;
+
+/** A line in which everybody has a name, and which remembers in what order they were let go. */
+function namedLine() {
+  const line = new WaitingLine();
+  const gone: string[] = [];
+  const wait = (
+    name: string,
+    place: Place,
+    { ms = long, signal }: { ms?: number; signal?: AbortSignal } = {},
+  ) => line.wait(place, ms, signal).then(() => void gone.push(name));
+  const come = (
+    name: string,
+    { kind = 'k', ...how }: { kind?: string; ms?: number; signal?: AbortSignal } = {},
+  ) => wait(name, line.join(kind), how);
+  return { line, gone, wait, come };
+}
+
+/** Lets everything that is already settled be noticed. */
+const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+describe('the line of those who wait for work', () => {
+  it('lets them go in the order in which they came, one for every job', async () => {
+    const { line, gone, come } = namedLine();
+    const all = ['a', 'b', 'c', 'd'].map((name) => come(name));
+    line.wakeAll(1);
+    await settled();
+    expect(gone).to.deep.equal(['a']);
+    line.wakeAll(2);
+    await settled();
+    expect(gone).to.deep.equal(['a', 'b', 'c']);
+    expect(line.length).to.equal(1);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('takes those back to their old place who were woken and got nothing, in whatever order they come', async () => {
+    const { line, gone, wait } = namedLine();
+    const [first, second, third] = [line.join('k'), line.join('k'), line.join('k')];
+    const all = [wait('first', first), wait('second', second), wait('third', third)];
+    line.wakeAll(2);
+    await settled();
+    expect(gone).to.deep.equal(['first', 'second']);
+    all.push(wait('second again', second), wait('first again', first), wait('fourth', line.join('k')));
+    for (let i = 0; i < 4; i++) {
+      line.wakeAll(1);
+      await settled();
+    }
+    expect(gone.slice(2)).to.deep.equal(['first again', 'second again', 'third', 'fourth']);
+    await Promise.all(all);
+  });
+
+  it('lets one ask again who was asking while something came, and no more than what came', async () => {
+    const { line, gone, wait } = namedLine();
+    const places = ['a', 'b', 'c'].map(() => line.join('k'));
+    line.wakeAll(2);
+    const all = places.map((place, i) => wait(`${i}`, place));
+    await settled();
+    expect([gone, line.length]).to.deep.equal([['0', '1'], 1]);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('keeps nothing for those who come later, and nothing for those who have left', async () => {
+    const { line, gone, come } = namedLine();
+    const stays = line.join('k');
+    const leaves = line.join('k');
+    line.wakeAll(2);
+    line.leave(leaves, false);
+    await line.wait(stays, long);
+    const later = come('later');
+    await settled();
+    expect([gone, line.length]).to.deep.equal([[], 1]);
+    line.stop();
+    await later;
+  });
+
+  it('wakes the next for one who was woken and left without asking, and two for one who was served', async () => {
+    const { line, gone, wait } = namedLine();
+    const places = ['a', 'b', 'c', 'd'].map(() => line.join('k'));
+    const all = places.map((place, i) => wait(`${i}`, place));
+    line.wakeAll(1);
+    await settled();
+    line.leave(places[0] as Place, false);
+    await settled();
+    expect(gone).to.deep.equal(['0', '1']);
+    line.leave(places[1] as Place, true);
+    await Promise.all(all);
+    expect(gone).to.deep.equal(['0', '1', '2', '3']);
+  });
+
+  it('wakes one of each kind for a job, because nobody knows whom it suits', async () => {
+    const { line, gone, come } = namedLine();
+    const all = ['x', 'y'].flatMap((kind) => [come(`${kind}1`, { kind }), come(`${kind}2`, { kind })]);
+    line.wakeAll(1);
+    await settled();
+    expect(gone).to.have.members(['x1', 'y1']);
+    line.wakeKind('y', 5);
+    await settled();
+    expect(gone).to.have.members(['x1', 'y1', 'y2']);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('forgets those who have gone, and wakes the next instead of them', async () => {
+    const { line, gone, come } = namedLine();
+    const leaver = new AbortController();
+    const all = [come('leaver', { signal: leaver.signal }), come('next')];
+    leaver.abort();
+    await settled();
+    expect([gone, line.length]).to.deep.equal([['leaver'], 1]);
+    line.wakeAll(1);
+    await Promise.all(all);
+    expect(gone).to.deep.equal(['leaver', 'next']);
+    expect(line.length).to.equal(0);
+  });
+
+  it('keeps nobody whose call was over before it began, and nobody after it was stopped', async () => {
+    const { line, come } = namedLine();
+    await come('gone', { signal: AbortSignal.abort() });
+    const waiting = come('waiting');
+    line.stop();
+    await waiting;
+    await come('late');
+    expect(line.length).to.equal(0);
+  });
+
+  describe("with a clock of the test's own", () => {
+    beforeEach(() => mock.timers.enable({ apis: ['setTimeout', 'setInterval'] }));
+    afterEach(() => mock.timers.reset());
+
+    it('lets those go whose time is over', async () => {
+      const { line, gone, come } = namedLine();
+      const all = [come('short', { ms: 500 }), come('long', { ms: 1_500 })];
+      mock.timers.tick(500);
+      await settled();
+      expect([gone, line.length]).to.deep.equal([['short'], 1]);
+      mock.timers.tick(1_000);
+      await Promise.all(all);
+      expect(line.length).to.equal(0);
+    });
+
+    it('wakes one of each kind every two seconds, in case a message was lost, while anybody waits', async () => {
+      const { line, gone, come } = namedLine();
+      const all = [come('x1', { kind: 'x' }), come('x2', { kind: 'x' }), come('y1', { kind: 'y' })];
+      mock.timers.tick(1_999);
+      await settled();
+      expect(gone).to.deep.equal([]);
+      mock.timers.tick(1);
+      await settled();
+      expect(gone).to.have.members(['x1', 'y1']);
+      mock.timers.tick(2_000);
+      await Promise.all(all);
+      const later = come('later');
+      mock.timers.tick(1_999);
+      await settled();
+      expect(gone).not.to.include('later');
+      line.stop();
+      await later;
+    });
+  });
+});

@@ -1,0 +1,170 @@
+/** Both ends of a heartbeat stream for tests: an engine that answers when it is told to, and a client. */
+import { once } from 'node:events';
+import { create, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import {
+  type ClientDuplexStream,
+  type ClientOptions,
+  credentials,
+  Client as GrpcClient,
+} from '@grpc/grpc-js';
+import {
+  LeasesService,
+  type LeaseVerdict,
+  type StreamHeartbeatsRequest_HeartbeatSchema,
+  StreamHeartbeatsRequestSchema,
+  type StreamHeartbeatsResponse,
+  StreamHeartbeatsResponseSchema,
+} from '../../gen/leasehold/v1/leases_pb.js';
+import type { Beat, Verdict } from '../../src/domain/lease.ts';
+import { LeaseNews } from '../../src/engine/lease-news.ts';
+import type { HeartbeatEngine } from '../../src/rpc/heartbeat-stream.ts';
+
+type Heartbeat = MessageInitShape<typeof StreamHeartbeatsRequest_HeartbeatSchema>;
+
+export const frame = (heartbeats: readonly Heartbeat[]): Buffer =>
+  Buffer.from(
+    toBinary(
+      StreamHeartbeatsRequestSchema,
+      create(StreamHeartbeatsRequestSchema, { heartbeats: [...heartbeats] }),
+    ),
+  );
+
+/** Heartbeats of one worker for these leases, as a frame. */
+export const frameFor = (leaseIds: readonly string[]): Buffer =>
+  frame(leaseIds.map((leaseId) => ({ leaseId, workerId: 'w' })));
+
+export const verdictsIn = (bytes: Uint8Array): LeaseVerdict[] =>
+  fromBinary(StreamHeartbeatsResponseSchema, bytes).verdicts;
+
+export const extended = (more: { cancelRequested?: boolean } = {}): Verdict => ({
+  kind: 'extended',
+  expiresAtMs: 1_700_000_060_000,
+  ttlRemainingMs: 60_000,
+  cancelRequested: false,
+  ...more,
+});
+
+/** A call that the engine was given, and that waits for the test to answer it. */
+export interface Asked<In> {
+  of: readonly In[];
+  signal: AbortSignal | undefined;
+  answered: boolean;
+  answer(verdicts?: readonly Verdict[]): void;
+  fail(error: unknown): void;
+}
+
+export class ScriptedEngine implements HeartbeatEngine {
+  readonly calls: Asked<Beat>[] = [];
+  readonly looks: Asked<string>[] = [];
+  readonly leaseNews = new LeaseNews();
+  /** Extends every lease at once, from now on. */
+  eager = false;
+  readonly heartbeats = {
+    draining: false,
+    beatAll: (beats: readonly Beat[], signal?: AbortSignal) => this.#ask(this.calls, beats, signal),
+    look: (leaseIds: readonly string[], signal?: AbortSignal) => this.#ask(this.looks, leaseIds, signal),
+  };
+
+  /** Heartbeats that wait for their verdict. */
+  get open(): number {
+    return this.calls.filter(({ answered }) => !answered).reduce((sum, { of }) => sum + of.length, 0);
+  }
+
+  get heard(): number {
+    return this.calls.reduce((sum, { of }) => sum + of.length, 0);
+  }
+
+  /** Extends whatever waits. */
+  answerAll(): void {
+    for (const call of this.calls) if (!call.answered) call.answer();
+  }
+
+  #ask<In>(asked: Asked<In>[], of: readonly In[], signal?: AbortSignal): Promise<readonly Verdict[]> {
+    return new Promise((resolve, reject) => {
+      const one: Asked<In> = {
+        of,
+        signal,
+        answered: false,
+        answer: (verdicts = of.map(() => extended())) => {
+          one.answered = true;
+          resolve(verdicts);
+        },
+        fail: (error) => {
+          one.answered = true;
+          reject(error);
+        },
+      };
+      asked.push(one);
+      if (this.eager) one.answer();
+    });
+  }
+}
+
+export const heartbeatsPath = `/${LeasesService.typeName}/StreamHeartbeats`;
+
+export interface Ended {
+  code: number;
+  details: string;
+  metadata: { get(key: string): (string | Buffer)[] };
+}
+
+/** One stream, on a connection of its own. */
+export class HeartbeatClient {
+  readonly frames: StreamHeartbeatsResponse[] = [];
+  readonly ended: Promise<Ended>;
+  readonly call: ClientDuplexStream<Buffer, Buffer>;
+  readonly #client: GrpcClient;
+  hasHeaders = false;
+  #heard = 0;
+
+  constructor(address: string, options: ClientOptions & { timeoutMs?: number } = {}) {
+    const { timeoutMs, ...channel } = options;
+    this.#client = new GrpcClient(address, credentials.createInsecure(), {
+      'grpc.use_local_subchannel_pool': 1,
+      'grpc.max_receive_message_length': -1,
+      ...channel,
+    });
+    const same = (bytes: Buffer) => bytes;
+    const deadline = timeoutMs === undefined ? {} : { deadline: Date.now() + timeoutMs };
+    this.call = this.#client.makeBidiStreamRequest(heartbeatsPath, same, same, deadline);
+    this.call.on('data', (bytes: Buffer) => {
+      const frame = fromBinary(StreamHeartbeatsResponseSchema, bytes);
+      this.frames.push(frame);
+      this.#heard += frame.verdicts.length;
+    });
+    this.call.on('metadata', () => {
+      this.hasHeaders = true;
+    });
+    // The status tells the same.
+    this.call.on('error', () => {});
+    this.ended = new Promise((resolve) => this.call.on('status', resolve));
+  }
+
+  get verdicts(): LeaseVerdict[] {
+    return this.frames.flatMap(({ verdicts }) => verdicts);
+  }
+
+  /** Sends a frame, and says whether there is room for more. */
+  send(bytes: Buffer): boolean {
+    return this.call.write(bytes);
+  }
+
+  end(): void {
+    this.call.end();
+  }
+
+  async hears(count: number): Promise<LeaseVerdict[]> {
+    const impatient = AbortSignal.timeout(10_000);
+    while (this.#heard < count) await once(this.call, 'data', { signal: impatient });
+    return this.verdicts;
+  }
+
+  close(): void {
+    this.call.cancel();
+    this.#client.close();
+  }
+
+  [Symbol.dispose](): void {
+    this.close();
+  }
+}
