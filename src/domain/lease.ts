@@ -82,6 +82,8 @@ export interface Release {
   /** The worker says that another attempt may go better. */
   retryable: boolean;
   metrics: JsonObject | null;
+  /** The size of what is handed in, as JSON text. */
+  bytes: number;
 }
 
 /** What became of lease and job. */

@@ -45,7 +45,7 @@ export function checkProof(
   if (claimedBy !== proof.workerId) return wrongWorker;
   if (proof.token !== null && proof.token.toLowerCase() !== leaseToken) return wrongToken;
   if (proof.jobId !== null && proof.jobId.toLowerCase() !== jobId) {
-    return lost('job_mismatch', `the lease is for job ${jobId}`);
+    return wrongJob(jobId);
   }
   return undefined;
 }
@@ -65,6 +65,8 @@ export const expired = (leaseId: string, atMs: number | null): Lost =>
 export const released = (leaseId: string, atMs: number): Lost =>
   lost('lease_not_active', `lease ${leaseId} was released at ${new Date(atMs).toISOString()}`);
 
+export const wrongJob = (jobId: string): Lost => lost('job_mismatch', `the lease is for job ${jobId}`);
+
 /** The same answer as an error, for those who asked about one lease. */
 export const lostError = ({ code, detail }: Lost): DomainError => new DomainError(code, detail);
 
@@ -78,6 +80,8 @@ export interface LeaseAsk {
   workerId: string | null;
   requestId: string | null;
   costUnits: number;
+  /** The job is not for a worker that holds a lease, and its worker does. */
+  isBarred: boolean;
 }
 
 export function decideRequest(job: LeasedJob, ask: LeaseAsk, capacity: Capacity): RequestDecision {
@@ -95,6 +99,9 @@ export function decideRequest(job: LeasedJob, ask: LeaseAsk, capacity: Capacity)
   if (job.claimExpiresAtMs !== null && job.claimExpiresAtMs <= job.nowMs) {
     const at = new Date(job.claimExpiresAtMs).toISOString();
     throw new DomainError('job_not_claimed', `the claim ran out at ${at}`);
+  }
+  if (ask.isBarred) {
+    return { kind: 'deny', reason: 'The job is unique, and its worker holds a lease already', missing: 0 };
   }
   if (ask.costUnits <= capacity.available) return { kind: 'grant' };
   return {

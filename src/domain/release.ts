@@ -22,18 +22,19 @@ export function releaseOf(leaseId: string, command: ReleaseLease, mayRetry: bool
     errorDetail: detail as JsonObject | null,
     retryable: mayRetry && detail?.retryable === true,
     metrics: (command.metrics ?? null) as JsonObject | null,
+    bytes: 0,
   };
-  checkSize(release);
-  return release;
+  return { ...release, bytes: sizeOf(release) };
 }
 
 /** An error has to be readable where only its text is shown: its message, or else its name. */
 const wordsOf = (detail: LeaseError | null): string | null => detail?.message || detail?.code || null;
 
-function checkSize({ resultData, error, errorDetail, metrics }: Release): void {
+function sizeOf({ resultData, error, errorDetail, metrics }: Release): number {
   const parts = [resultData, error, errorDetail, metrics];
   const bytes = parts.map((part) => (part === null ? 0 : Buffer.byteLength(JSON.stringify(part))));
-  if (bytes.reduce((sum, each) => sum + each, 0) <= limits.jobBytes) return;
+  const size = bytes.reduce((sum, each) => sum + each, 0);
+  if (size <= limits.jobBytes) return size;
   const field = ['result_data', 'error', 'error', 'metrics'][bytes.indexOf(Math.max(...bytes))];
   const words = `${field}: what a job leaves may take at most ${limits.jobBytes} bytes`;
   throw new DomainError('payload_too_large', words, field === undefined ? {} : { field });

@@ -2,16 +2,20 @@ import { randomUUID } from 'node:crypto';
 import { capacityOf, noJobs } from '../domain/capacity.ts';
 import type { AcquireLease } from '../domain/commands.ts';
 import { offerOf } from '../domain/constraints.ts';
+import { DomainError } from '../domain/errors.ts';
 import type { JsonObject } from '../domain/job.ts';
 import type { Capacity, LeaseOutcome } from '../domain/lease.ts';
 import { type Candidate, type Dealt, dealJobs } from '../domain/leases.ts';
+import { limits } from '../domain/limits.ts';
 import { transition } from '../domain/machine.ts';
 import type { Sql } from '../store/sql.ts';
-import { lockCapacity, readCapacity } from '../store/statements/capacity.ts';
+import { lockCapacity, readCapacity, shareCapacity } from '../store/statements/capacity.ts';
 import {
+  anyCandidate,
   findGrantsByRequest,
   grantLeases,
   holdersAmong,
+  type LockedCandidate,
   lockCandidates,
   parkJobs,
 } from '../store/statements/grant-leases.ts';
@@ -21,6 +25,7 @@ import { type Caller, type EngineContext, waitingMax } from './context.ts';
 import { grantOf } from './grant.ts';
 import { newId } from './ids.ts';
 import type { Prospects } from './prospects.ts';
+import { Turns } from './turns.ts';
 import { WaitingLine } from './waiting-line.ts';
 
 interface AcquireCall {
@@ -35,6 +40,10 @@ type Answer =
 
 /** Leases of one transaction at the most. */
 const grantsMax = 250;
+/** Kinds that are served at the same time: they wait for each other at the capacity, and connections are for all. */
+const kindsAtOnce = 3;
+/** Jobs that are put aside in one transaction. */
+const parkMax = 200;
 
 /**
  * Takes the next job with its lease. Calls that ask for the same kind of jobs share a batcher, and so a transaction;
@@ -45,6 +54,7 @@ export class Acquirer {
   readonly #batchers = new Map<string, Batcher<AcquireCall, Answer>>();
   readonly #line = new WaitingLine();
   readonly #prospects: Prospects;
+  readonly #turns = new Turns(kindsAtOnce);
   /** Whoever waits is let go. */
   #hurried = false;
   #closed = false;
@@ -61,6 +71,9 @@ export class Acquirer {
     const kind = JSON.stringify(filter);
     const until = performance.now() + (command.wait_ms ?? 0);
     const call = { workerId: command.worker_id, requestId: command.request_id ?? null };
+    if (this.#line.length >= waitingMax) {
+      throw new DomainError('overloaded', 'too many calls are waiting for work; try again later');
+    }
     const place = this.#line.join(kind);
     let served = false;
     try {
@@ -117,23 +130,66 @@ export class Acquirer {
   ): Promise<Answer[]> {
     const { database, settings, reaper, waker, pulse } = this.#context;
     await pulse.fresh();
-    const answers = await database.transaction(async (sql) => {
-      const found = await replay(sql, calls, signal);
-      const names = calls.map(nameOf);
-      // The same request twice in one batch is one request.
-      const fresh = new Map<string, AcquireCall>();
-      for (const [i, name] of names.entries()) if (!found.has(name)) fresh.set(name, calls[i] as AcquireCall);
-      const dealt = await deal(sql, filter, [...fresh.values()], settings, signal);
-      for (const [i, name] of [...fresh.keys()].entries()) found.set(name, dealt[i] as Answer);
-      return names.map((name) => found.get(name) as Answer);
-    }, signal);
-    const granted = answers.flatMap((answer) => (answer.kind === 'granted' ? answer.job.jobId : []));
+    const answers = new Map<AcquireCall, Answer>();
+    let open = [...calls];
+    while (open.length > 0) {
+      const round = await this.#turns.take(() =>
+        database.transaction((sql) => answerAll(sql, filter, open, settings, signal), signal),
+      );
+      if (round.kind === 'park') await this.#park(filter, round.unique);
+      else for (const [call, answer] of round.answers) answers.set(call, answer);
+      open = open.filter((call) => !answers.has(call));
+    }
+    const granted = [...answers.values()].flatMap((answer) =>
+      answer.kind === 'granted' ? answer.job.jobId : [],
+    );
     if (granted.length > 0) {
       reaper.expectIn((settings.leaseTtlS + settings.heartbeatGraceS) * 1000);
       waker.publishJobs(granted);
     }
-    return answers;
+    return calls.map((call) => answers.get(call) as Answer);
   }
+
+  /**
+   * Puts jobs aside that cost more than all there is, in transactions of their own: nobody waits for those, and what
+   * they have done stays done where the asker goes away meanwhile.
+   */
+  async #park(filter: ClaimFilter, unique: boolean): Promise<void> {
+    const { database, settings } = this.#context;
+    await database.transaction(async (sql) => {
+      const candidates = await lockCandidates(sql, filter, parkMax, unique);
+      const { total } = await shareCapacity(sql, settings.capacityTotal);
+      await parkJobs(sql, tooLarge(candidates, total), total);
+    });
+  }
+}
+
+const tooLarge = (candidates: readonly Candidate[], total: number): string[] =>
+  candidates.flatMap(({ jobId, costUnits }) => (costUnits > total ? jobId : []));
+
+/** What a transaction came to: answers, though perhaps not to all; or that jobs have to be put aside first. */
+type Round = { kind: 'answers'; answers: [AcquireCall, Answer][] } | { kind: 'park'; unique: boolean };
+
+async function answerAll(
+  sql: Sql,
+  filter: ClaimFilter,
+  calls: readonly AcquireCall[],
+  settings: EngineContext['settings'],
+  signal: AbortSignal | undefined,
+): Promise<Round> {
+  const found: Map<string, Answer | undefined> = await replay(sql, calls, signal);
+  const names = calls.map(nameOf);
+  // The same request twice in one batch is one request.
+  const fresh = new Map<string, AcquireCall>();
+  for (const [i, name] of names.entries()) if (!found.has(name)) fresh.set(name, calls[i] as AcquireCall);
+  const dealt = await deal(sql, filter, [...fresh.values()], settings, signal);
+  if (!Array.isArray(dealt)) return dealt;
+  for (const [i, name] of [...fresh.keys()].entries()) found.set(name, dealt[i]);
+  const answers = calls.flatMap((call, i): [AcquireCall, Answer][] => {
+    const answer = found.get(names[i] as string);
+    return answer ? [[call, answer]] : [];
+  });
+  return { kind: 'answers', answers };
 }
 
 /** What tells a call of a batch from the others; a call without a request is like no other. */
@@ -155,7 +211,7 @@ async function replay(
   sql: Sql,
   calls: readonly AcquireCall[],
   signal: AbortSignal | undefined,
-): Promise<Map<string, Answer>> {
+): Promise<Map<string, Answer | undefined>> {
   const requestIds = calls.flatMap(({ requestId }) => requestId ?? []);
   if (requestIds.length === 0) return new Map();
   const held = await findGrantsByRequest(sql, requestIds, signal);
@@ -167,19 +223,21 @@ async function replay(
   );
 }
 
-/** Deals what the queue and the capacity allow, and carries it out. */
+type Park = Extract<Round, { kind: 'park' }>;
+
+/** Deals what the queue and the capacity allow, and carries it out. Whoever has no answer yet is asked for again. */
 async function deal(
   sql: Sql,
   filter: ClaimFilter,
   calls: readonly AcquireCall[],
   settings: EngineContext['settings'],
   signal: AbortSignal | undefined,
-): Promise<Answer[]> {
+): Promise<(Answer | undefined)[] | Park> {
   if (calls.length === 0) return [];
   const workers = calls.map(({ workerId }) => workerId);
-  const dealt = await judge(sql, filter, workers, settings, signal);
-  const graceMs = settings.heartbeatGraceS * 1000;
-  const leases = dealt.flatMap((one, i) =>
+  const judged = await judge(sql, filter, workers, settings, signal);
+  if (judged.kind === 'park') return judged;
+  const leases = judged.dealt.flatMap((one, i) =>
     one?.kind === 'grant'
       ? {
           jobId: one.jobId,
@@ -192,9 +250,11 @@ async function deal(
         }
       : [],
   );
-  const granted = await grantLeases(sql, leases, 'QUEUED', graceMs);
-  return dealt.map((one): Answer => {
-    if (one === undefined) return { kind: 'denied', reason: noJobs, missing: { jobs: 1 } };
+  const granted = await grantLeases(sql, leases, 'QUEUED', settings.heartbeatGraceS);
+  return judged.dealt.map((one): Answer | undefined => {
+    if (one === undefined) {
+      return judged.isCut ? undefined : { kind: 'denied', reason: noJobs, missing: { jobs: 1 } };
+    }
     if (one.kind === 'deny') return { kind: 'denied', reason: one.reason, missing: { units: one.missing } };
     const record = granted.get(one.jobId);
     if (!record) throw new Error(`job ${one.jobId} was locked and could not be leased`);
@@ -202,9 +262,13 @@ async function deal(
   });
 }
 
+/** `isCut`: there are more jobs, but these are as much as one round may hold. */
+type Judged = { kind: 'dealt'; dealt: Dealt[]; isCut: boolean } | Park;
+
 /**
- * Locks the next jobs, then the capacity, and decides. Where the capacity is already gone no job is locked for it, and
- * jobs that cost more than all there is are put aside on the way.
+ * Locks the capacity, then the next jobs, and decides. All who deal meet at the capacity, so that whoever comes next sees
+ * the same job at the head of the queue, and a large one is not passed over because somebody else is just looking at
+ * it. Rows that others have are passed over and never waited for. Where there is neither room nor a job nothing is locked.
  */
 async function judge(
   sql: Sql,
@@ -212,31 +276,40 @@ async function judge(
   workers: readonly string[],
   settings: EngineContext['settings'],
   signal: AbortSignal | undefined,
-): Promise<Dealt[]> {
+): Promise<Judged> {
   const before = capacityOf({ ...(await readCapacity(sql, settings.capacityTotal, signal)), reserved: 0 });
-  if (before.available <= 0) return dealJobs([], workers, new Set(), before);
-  const candidates = await lockCandidates(sql, filter, workers.length, true, signal);
-  if (candidates.length === 0) return workers.map(() => undefined);
+  if (before.available <= 0) return all(dealJobs([], workers, new Set(), before));
+  if (!(await anyCandidate(sql, filter, signal))) return all(workers.map(() => undefined));
   const facts = await lockCapacity(sql, settings.capacityTotal, signal);
   const capacity = capacityOf({ ...facts, reserved: 0 });
-  const tooLarge = candidates.filter(({ costUnits }) => costUnits > facts.total);
-  if (tooLarge.length > 0) {
-    await parkJobs(
-      sql,
-      tooLarge.map(({ jobId }) => jobId),
-      facts.total,
-    );
-    // Whoever holds the capacity waits for no row, and heads are locked without waiting.
-    return judge(sql, filter, workers, settings, signal);
-  }
-  const holders = candidates.some(({ isUnique }) => isUnique)
-    ? await holdersAmong(sql, workers)
-    : new Set<string>();
+  const found = await lockCandidates(sql, filter, workers.length, true, signal);
+  if (tooLarge(found, facts.total).length > 0) return { kind: 'park', unique: true };
+  const candidates = upToAFrame(found);
+  const hasUnique = candidates.some(({ isUnique }) => isUnique);
+  const holders = hasUnique ? await holdersAmong(sql, workers) : new Set<string>();
   const dealt = dealJobs(candidates, workers, holders, capacity);
-  const taken = new Set(dealt.flatMap((one) => (one?.kind === 'grant' ? one.jobId : [])));
-  const uniqueLeft = candidates.some(({ jobId, isUnique }) => isUnique && !taken.has(jobId));
-  if (!uniqueLeft || dealt.every((one) => one !== undefined)) return dealt;
-  return dealCommon(sql, filter, workers, dealt, candidates, capacity, signal);
+  const taken = takenBy(dealt);
+  const hidesOthers = candidates.some(({ jobId, isUnique }) => isUnique && !taken.has(jobId));
+  // Whoever is left over asks again; but only where this round came to something, or they would ask for ever.
+  const isCut = candidates.length < found.length && dealt.some((one) => one !== undefined);
+  if (isCut || !hidesOthers || dealt.every((one) => one !== undefined))
+    return { kind: 'dealt', dealt, isCut };
+  return dealCommon(sql, filter, workers, { dealt, candidates, capacity }, signal);
+}
+
+const all = (dealt: Dealt[]): Judged => ({ kind: 'dealt', dealt, isCut: false });
+
+const takenBy = (dealt: readonly Dealt[]): Set<string> =>
+  new Set(dealt.flatMap((one) => (one?.kind === 'grant' ? one.jobId : [])));
+
+/** As many jobs as may be read and sent together, and one in any case. */
+function upToAFrame(candidates: readonly LockedCandidate[]): readonly LockedCandidate[] {
+  let bytes = 0;
+  const end = candidates.findIndex((candidate, i) => {
+    bytes += candidate.bytes;
+    return i > 0 && bytes > limits.frameBytes;
+  });
+  return end < 0 ? candidates : candidates.slice(0, end);
 }
 
 /** Unique jobs may hide others from workers that may not have them: those look again, for jobs that anybody may have. */
@@ -244,17 +317,22 @@ async function dealCommon(
   sql: Sql,
   filter: ClaimFilter,
   workers: readonly string[],
-  dealt: Dealt[],
-  seen: readonly Candidate[],
-  capacity: Capacity,
+  first: { dealt: Dealt[]; candidates: readonly Candidate[]; capacity: Capacity },
   signal: AbortSignal | undefined,
-): Promise<Dealt[]> {
-  const taken = new Set(dealt.flatMap((one) => (one?.kind === 'grant' ? one.jobId : [])));
-  const units = seen.reduce((sum, { jobId, costUnits }) => (taken.has(jobId) ? sum + costUnits : sum), 0);
+): Promise<Judged> {
+  const { dealt, candidates, capacity } = first;
+  const taken = takenBy(dealt);
+  const units = candidates.reduce(
+    (sum, { jobId, costUnits }) => (taken.has(jobId) ? sum + costUnits : sum),
+    0,
+  );
   const open = workers.filter((_, i) => dealt[i] === undefined);
-  const common = await lockCandidates(sql, filter, open.length + taken.size, false, signal);
-  const left = common.filter(({ jobId }) => !taken.has(jobId));
+  const found = await lockCandidates(sql, filter, open.length + taken.size, false, signal);
+  if (tooLarge(found, capacity.total).length > 0) return { kind: 'park', unique: false };
+  const common = upToAFrame(found);
   const rest = { ...capacity, used: capacity.used + units, available: capacity.available - units };
+  const left = common.filter(({ jobId }) => !taken.has(jobId));
   const more = dealJobs(left, open, new Set(), rest);
-  return dealt.map((one) => one ?? more.shift());
+  const isCut = common.length < found.length && more.some((one) => one !== undefined);
+  return { kind: 'dealt', dealt: dealt.map((one) => one ?? more.shift()), isCut };
 }

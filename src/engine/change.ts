@@ -95,12 +95,14 @@ export class Changer {
     const { database, waker } = this.#context;
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
     let asked: readonly string[] = [];
+    let ended = 0;
     let givenBack = 0;
     const answers = await database.transaction(async (sql) => {
       const changes = new Changes(await lockLiveJobs(sql, jobIds, signal));
       const errors = calls.map((call) => changes.judge(call));
       await changes.write(sql);
       asked = changes.asked;
+      ended = changes.ended;
       givenBack = changes.givenBack;
       const jobs = await readJobs(sql, jobIds, signal);
       return calls.map(
@@ -111,6 +113,8 @@ export class Changer {
     waker.publishWork(givenBack);
     // Their workers are to hear of it before their next heartbeat.
     waker.publishLeases(asked);
+    // A job that stood in the way may be gone.
+    waker.publishWork(ended);
     return answers;
   }
 }
@@ -149,6 +153,11 @@ class Changes {
       if (error instanceof Error) return error;
       throw error;
     }
+  }
+
+  /** How many jobs leave the queue or their worker. */
+  get ended(): number {
+    return this.#endings.size;
   }
 
   async write(sql: Sql): Promise<void> {

@@ -52,9 +52,9 @@ export class Engine {
     this.database = database;
     this.settings = settings;
     this.waker = new Waker(channel);
-    this.leaseNews = new LeaseNews();
+    this.leaseNews = new LeaseNews({ onFollow: () => this.waker.announce() });
     const prospects = new Prospects(database);
-    this.pulse = new Pulse({ database, graceMs: settings.heartbeatGraceS * 1000, log });
+    this.pulse = new Pulse({ database, log });
     this.reaper = new Reaper({
       database,
       waker: this.waker,

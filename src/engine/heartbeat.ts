@@ -8,9 +8,9 @@
  *
  * After an outage nothing is judged before the leases have been given back what they lost by it; see `pulse.ts`.
  */
-import { DomainError, leaseNotFound } from '../domain/errors.ts';
+import { leaseNotFound } from '../domain/errors.ts';
 import type { Beat, Extended, Lost, Verdict } from '../domain/lease.ts';
-import { expired, lostError, released, wrongToken, wrongWorker } from '../domain/leases.ts';
+import { checkProof, expired, lostError, released, wrongToken, wrongWorker } from '../domain/leases.ts';
 import { type Extension, extendLeases } from '../store/statements/extend-leases.ts';
 import { type KnownLease, readLeases } from '../store/statements/read-leases.ts';
 import { Batcher } from './batcher.ts';
@@ -60,7 +60,6 @@ export class Heartbeats {
   async beat(beat: Beat, { signal }: Caller): Promise<Extended> {
     if (!isUuid(beat.leaseId)) throw leaseNotFound(beat.leaseId);
     const leaseId = beat.leaseId.toLowerCase();
-    if (beat.jobId !== undefined) await this.#checkJob(leaseId, beat.jobId, signal);
     const [verdict] = await this.beatAll([{ ...beat, leaseId }], signal);
     if (verdict?.kind === 'extended') return verdict;
     throw verdict ? lostError(verdict) : new Error('a heartbeat got no verdict');
@@ -78,9 +77,13 @@ export class Heartbeats {
   async beatEach(beats: Beats, signal?: AbortSignal): Promise<readonly (Verdict | Promise<Verdict>)[]> {
     if (beats.length === 0) return [];
     const judged = await this.#batcher.run(beats, signal);
-    return judged.map((verdict, i) =>
-      verdict === 'held' ? this.#held.run(beats[i] as Beat, signal) : verdict,
-    );
+    return judged.map((verdict, i) => {
+      if (verdict !== 'held') return verdict;
+      const late = this.#held.run(beats[i] as Beat, signal);
+      // Whoever has gone meanwhile does not wait for it any more.
+      late.catch(() => {});
+      return late;
+    });
   }
 
   /** How leases stand, changing nothing: for verdicts that nobody asked for. */
@@ -92,14 +95,6 @@ export class Heartbeats {
   async close(): Promise<void> {
     await this.#batcher.close();
     await this.#held.close();
-  }
-
-  /** The job of a lease never changes, so this may be looked at before. */
-  async #checkJob(leaseId: string, jobId: string, signal: AbortSignal | undefined): Promise<void> {
-    const lease = (await readLeases(this.#context.database, [leaseId], signal)).get(leaseId);
-    if (!lease) throw leaseNotFound(leaseId);
-    if (lease.jobId === jobId.toLowerCase()) return;
-    throw new DomainError('job_mismatch', `the lease is for job ${lease.jobId}`, { field: 'job_id' });
   }
 
   async #flush(calls: readonly Beats[], signal: AbortSignal | undefined): Promise<(readonly Judged[])[]> {
@@ -114,28 +109,11 @@ export class Heartbeats {
   }
 
   async #extend(beats: Beats, wait: boolean, signal: AbortSignal | undefined): Promise<Judged[]> {
-    const again = saidAgain(beats);
-    if (again.size === 0) return this.#extendOnce(beats, wait, signal);
-    const part = (inIt: boolean) =>
-      this.#extend(
-        beats.filter((_, i) => again.has(i) === inIt),
-        wait,
-        signal,
-      );
-    const first = (await part(false)).values();
-    const rest = (await part(true)).values();
-    return beats.map((_, i) => (again.has(i) ? rest : first).next().value as Judged);
-  }
-
-  async #extendOnce(beats: Beats, wait: boolean, signal: AbortSignal | undefined): Promise<Judged[]> {
-    const { database, settings, pulse, waker } = this.#context;
-    await pulse.fresh();
-    const extensions = beats.map(extensionOf);
-    const graceMs = settings.heartbeatGraceS * 1000;
-    const { nowMs, results, changedJobs } = await extendLeases(database, extensions, graceMs, {
-      wait,
-      signal,
-    });
+    const { database, pulse, waker } = this.#context;
+    // Who waits may have been told that the lease is over; whether that may be said is asked of the database.
+    await (wait ? pulse.runOnce() : pulse.fresh());
+    const extensions = sayAlike(beats.map(extensionOf));
+    const { nowMs, results, changedJobs } = await extendLeases(database, extensions, { wait, signal });
     const verdicts = new Array<Judged>(beats.length);
     const unclear: number[] = [];
     for (let i = 0; i < beats.length; i++) {
@@ -171,8 +149,9 @@ export class Heartbeats {
     for (const i of unclear) {
       const beat = beats[i] as Beat;
       const lease = found.get(beat.leaseId);
-      const isLocked = lease?.state === 'ACTIVE' && lease.ttlRemainingMs > 0;
-      verdicts[i] = isLocked && !waited ? 'held' : whyLost(beat, lease);
+      // It is locked by somebody, or it has expired and nobody has seen to that yet: both are looked at once more.
+      const mayHold = lease?.state === 'ACTIVE' && strangerTo(beat, lease) === undefined;
+      verdicts[i] = mayHold && !waited ? 'held' : whyLost(beat, lease);
     }
   }
 }
@@ -192,35 +171,43 @@ function answerTwins(beats: Beats, unclear: readonly number[], verdicts: Judged[
 }
 
 /**
- * A statement writes a row once, so what is said of a lease that the batch has named before is left for another. Signs
- * of life that say nothing are all the same, and go together.
+ * A statement writes a row once, so all that name a lease with the same proofs are made to say the same: the last that any
+ * of them said.
  */
-function saidAgain(beats: Beats): ReadonlySet<number> {
-  const again = new Set<number>();
-  if (beats.every(({ progress, message }) => progress === undefined && message === undefined)) return again;
-  const seen = new Set<string>();
-  for (const [i, { leaseId }] of beats.entries()) {
-    if (seen.has(leaseId)) again.add(i);
-    seen.add(leaseId);
+function sayAlike(extensions: Extension[]): readonly Extension[] {
+  if (extensions.every(({ progress, message }) => progress === null && message === null)) return extensions;
+  const said = new Map<string, Pick<Extension, 'progress' | 'message'>>();
+  const nameOf = ({ leaseId, workerId, token, jobId }: Extension) =>
+    JSON.stringify([leaseId, workerId, token, jobId]);
+  const names = extensions.map(nameOf);
+  for (const [i, { progress, message }] of extensions.entries()) {
+    const before = said.get(names[i] as string);
+    said.set(names[i] as string, {
+      progress: progress ?? before?.progress ?? null,
+      message: message ?? before?.message ?? null,
+    });
   }
-  return again;
+  return extensions.map((extension, i) => ({ ...extension, ...said.get(names[i] as string) }));
 }
 
-const extensionOf = ({ leaseId, workerId, token, progress, message }: Beat): Extension => ({
+const extensionOf = ({ leaseId, workerId, token, jobId, progress, message }: Beat): Extension => ({
   leaseId,
   workerId,
   token: token === undefined ? null : token.toLowerCase(),
+  jobId: jobId === undefined ? null : jobId.toLowerCase(),
   progress: progress ?? null,
   message: message ?? null,
 });
 
 /** Who it belonged to comes first: a stranger learns nothing of it. */
-function whyLost(beat: Beat, lease: KnownLease | undefined): Lost {
-  if (!lease) return unknown(beat.leaseId);
-  if (lease.workerId !== beat.workerId) return wrongWorker;
-  if (beat.token !== undefined && beat.token.toLowerCase() !== lease.token) return wrongToken;
-  return overOf(lease);
-}
+const whyLost = (beat: Beat, lease: KnownLease | undefined): Lost =>
+  lease ? (strangerTo(beat, lease) ?? overOf(lease)) : unknown(beat.leaseId);
+
+const strangerTo = (beat: Beat, { jobId, workerId, token }: KnownLease): Lost | undefined =>
+  checkProof(
+    { jobId, claimedBy: workerId, leaseToken: token },
+    { workerId: beat.workerId, token: beat.token ?? null, jobId: beat.jobId ?? null },
+  );
 
 const unknown = (leaseId: string): Lost => ({
   kind: 'lost',

@@ -1,5 +1,6 @@
 import type { FinalStatus, Json, JsonObject } from '../domain/job.ts';
 import type { LeaseEnd } from '../domain/leases.ts';
+import { limits } from '../domain/limits.ts';
 import { isTerminal, transition } from '../domain/machine.ts';
 import { backoffMs } from '../domain/retry.ts';
 import type { Sql } from '../store/sql.ts';
@@ -110,9 +111,10 @@ export class LeaseEnds {
   }
 }
 
+/** The history says in short why; what was handed in whole stands in the result and in the lease. */
 const reasonOf = ({ error, errorDetail }: Handed): JsonObject => ({
-  ...(error === null ? {} : { reason: error }),
-  ...(errorDetail === null ? {} : { error: errorDetail }),
+  ...(error === null ? {} : { reason: error.slice(0, limits.noteChars).toWellFormed() }),
+  ...(typeof errorDetail?.code === 'string' ? { code: errorDetail.code } : {}),
 });
 
 const iso = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { capacityOf } from '../domain/capacity.ts';
 import type { RequestLease } from '../domain/commands.ts';
 import { DomainError, jobNotFound } from '../domain/errors.ts';
-import type { Grant, LeaseOutcome } from '../domain/lease.ts';
+import type { Capacity, Grant, LeaseOutcome } from '../domain/lease.ts';
 import { decideRequest } from '../domain/leases.ts';
 import { transition } from '../domain/machine.ts';
 import type { Sql } from '../store/sql.ts';
@@ -15,8 +15,13 @@ import {
   type NewEvent,
   writeEvents,
 } from '../store/statements/change-jobs.ts';
-import { readPolicies } from '../store/statements/end-leases.ts';
-import { findGrantsByJob, grantLeases, type NewLease } from '../store/statements/grant-leases.ts';
+import { type JobPolicy, readPolicies } from '../store/statements/end-leases.ts';
+import {
+  findGrantsByJob,
+  grantLeases,
+  holdersAmong,
+  type NewLease,
+} from '../store/statements/grant-leases.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
@@ -71,10 +76,15 @@ export class LeaseRequester {
       const locked = await lockLiveJobs(sql, jobIds, signal);
       const policies = await readPolicies(sql, [...locked.keys()]);
       const facts = await lockCapacity(sql, settings.capacityTotal, signal);
-      const round = new Round(capacityOf({ ...facts, reserved: 0 }), settings);
+      const uniqueAsked = [...locked.values()].filter(({ jobId }) => policies.get(jobId)?.isUnique);
+      const holders = await holdersAmong(
+        sql,
+        uniqueAsked.flatMap(({ claimedBy }) => claimedBy ?? []),
+      );
+      const round = new Round(capacityOf({ ...facts, reserved: 0 }), holders, settings);
       const judged = calls.map((call) => {
         const job = locked.get(call.jobId);
-        return job && round.judge(job, policies.get(call.jobId)?.addonId, call.command);
+        return job && round.judge(job, policies.get(call.jobId), call.command);
       });
       const granted = await round.write(sql);
       const ended = await readJobs(
@@ -104,21 +114,24 @@ export class LeaseRequester {
 /** What the requests of one batch do to the jobs and the capacity that it has locked. */
 class Round {
   readonly #settings: EngineContext['settings'];
-  readonly #capacity: ReturnType<typeof capacityOf>;
+  readonly #capacity: Capacity;
+  /** Workers that hold a lease, as far as it matters. */
+  readonly #holders: Set<string>;
   readonly #leases: NewLease[] = [];
   readonly #replays: string[] = [];
   readonly #changes = new Map<string, LiveChange>();
   readonly #events: NewEvent[] = [];
 
-  constructor(capacity: ReturnType<typeof capacityOf>, settings: EngineContext['settings']) {
+  constructor(capacity: Capacity, holders: ReadonlySet<string>, settings: EngineContext['settings']) {
     this.#capacity = { ...capacity };
+    this.#holders = new Set(holders);
     this.#settings = settings;
   }
 
   /** `granted` says that the lease is among those that `write` answers with. */
-  judge(job: LockedJob, addonId: string | undefined, command: RequestLease): 'granted' | Answer | Error {
+  judge(job: LockedJob, policy: JobPolicy | undefined, command: RequestLease): 'granted' | Answer | Error {
     try {
-      if (command.addon_id != null && command.addon_id !== addonId) {
+      if (command.addon_id != null && command.addon_id !== policy?.addonId) {
         throw new DomainError('job_mismatch', `the job is not of addon ${command.addon_id}`, {
           field: 'addon_id',
         });
@@ -127,6 +140,7 @@ class Round {
         workerId: command.worker_id ?? null,
         requestId: command.request_id ?? null,
         costUnits: job.costUnits,
+        isBarred: (policy?.isUnique ?? false) && this.#holders.has(job.claimedBy ?? ''),
       };
       const decision = decideRequest(job, ask, this.#capacity);
       if (decision.kind === 'replay') this.#replays.push(job.jobId);
@@ -145,12 +159,7 @@ class Round {
   async write(sql: Sql) {
     await changeLiveJobs(sql, [...this.#changes.values()]);
     await writeEvents(sql, this.#events);
-    const granted = await grantLeases(
-      sql,
-      this.#leases,
-      'LEASE_PENDING',
-      this.#settings.heartbeatGraceS * 1000,
-    );
+    const granted = await grantLeases(sql, this.#leases, 'LEASE_PENDING', this.#settings.heartbeatGraceS);
     if (this.#replays.length === 0) return granted;
     return new Map([...(await findGrantsByJob(sql, this.#replays)), ...granted]);
   }
@@ -168,6 +177,7 @@ class Round {
       ttlS: command.ttl_sec ?? this.#settings.leaseTtlS,
     };
     this.#leases.push(lease);
+    this.#holders.add(lease.workerId);
     this.#capacity.used += job.costUnits;
     this.#capacity.available -= job.costUnits;
     // A later request of the same batch sees the job as it will be.

@@ -1,6 +1,6 @@
 import { retryAfterMs } from '../domain/retry.ts';
 import type { Database } from '../store/database.ts';
-import { nextDueInMs } from '../store/statements/change-jobs.ts';
+import { type Soon, soonestInMs } from '../store/statements/change-jobs.ts';
 import { Pace } from './pace.ts';
 
 /** How old the time of the next deadline may be: many are sent away at once, and one look serves them all. */
@@ -15,7 +15,7 @@ export class Prospects {
   readonly #jobs = new Pace();
   readonly #units = new Pace();
   readonly #askers = new Pace();
-  #nextDueAt: number | null = null;
+  #soon: Soon = { jobMs: null, leaseMs: null };
   #lookedAt = Number.NEGATIVE_INFINITY;
   #looking: Promise<void> | undefined;
 
@@ -38,16 +38,17 @@ export class Prospects {
     this.#askers.count(1);
     await this.#look();
     const now = performance.now();
-    return retryAfterMs(
-      {
-        nextDueMs: this.#nextDueAt === null ? null : Math.max(this.#nextDueAt - now, 0),
-        asking: this.#askers.perSecond(now),
-        ...('jobs' in missing
-          ? { missing: missing.jobs, perSecond: this.#jobs.perSecond(now) }
-          : { missing: missing.units, perSecond: this.#units.perSecond(now) }),
-      },
-      Math.random(),
-    );
+    const left = (ms: number | null) => (ms === null ? null : Math.max(ms - (now - this.#lookedAt), 0));
+    const asking = this.#askers.perSecond(now);
+    const prospects =
+      'jobs' in missing
+        ? { nextDueMs: left(this.#soon.jobMs), missing: missing.jobs, perSecond: this.#jobs.perSecond(now) }
+        : {
+            nextDueMs: left(this.#soon.leaseMs),
+            missing: missing.units,
+            perSecond: this.#units.perSecond(now),
+          };
+    return retryAfterMs({ ...prospects, asking }, Math.random());
   }
 
   #look(): Promise<void> {
@@ -59,8 +60,7 @@ export class Prospects {
   }
 
   async #ask(): Promise<void> {
-    const inMs = await nextDueInMs(this.#database);
+    this.#soon = await soonestInMs(this.#database);
     this.#lookedAt = performance.now();
-    this.#nextDueAt = inMs === null ? null : this.#lookedAt + inMs;
   }
 }

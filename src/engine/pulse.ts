@@ -7,7 +7,9 @@
  *
  * Every server writes the time every `beatMs`. Whoever finds the last time older than `silenceMs` has found an outage.
  * Before anything is done that depends on what has expired, `fresh` is waited for: it costs nothing while this server's
- * own pulse is fresh, and is what holds things up after an outage. Leases are made up for in slices, each in its own
+ * own pulse is fresh, and is what holds things up after an outage. That is this server's view, which says nothing of a time
+ * in which it or the database stood still; so whoever is about to call a lease expired asks the database as well (`isAwake`),
+ * and beats once more if it says no. Leases are made up for in slices, each in its own
  * transaction, which another server may go on with if this one dies.
  */
 import type { Log } from '../log.ts';
@@ -17,13 +19,11 @@ import type { Service } from './service.ts';
 
 const beatMs = 1_000;
 const staleMs = 2_000;
-const silenceMs = 3_000;
 /** Leases of one transaction: their heartbeats wait as long as it takes. */
 const sliceLeases = 2_000;
 
 export interface PulseOptions {
   database: Database;
-  graceMs: number;
   log: Log;
 }
 
@@ -66,13 +66,15 @@ export class Pulse implements Service {
   }
 
   async #beat(): Promise<void> {
-    const { database, graceMs, log } = this.#options;
-    const begunAt = performance.now();
-    const { outageMs, unfinished } = await beatPulse(database, silenceMs);
+    const { database, log } = this.#options;
+    let begunAt = performance.now();
+    const { outageMs, unfinished } = await beatPulse(database);
     if (outageMs !== null) log.warn('no server was alive for a while', { outageMs: Math.round(outageMs) });
     let left = unfinished;
     while (left) {
-      const madeUp = await makeUpForOutage(database, sliceLeases, graceMs);
+      // Each slice is a beat, too.
+      begunAt = performance.now();
+      const madeUp = await makeUpForOutage(database, sliceLeases);
       if (madeUp?.done)
         log.info('leases were given back what an outage took', { leases: madeUp.leasesExtended });
       left = madeUp !== undefined;

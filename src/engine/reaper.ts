@@ -88,16 +88,17 @@ export class Reaper implements Service {
     const { database, waker, pulse, prospects } = this.#options;
     await pulse.fresh();
     for (let handled = 0; ; ) {
-      const { looked, jobIds, ready, lost, units } = await database.transaction((sql) =>
+      const { looked, jobIds, ready, lost, units, asleep } = await database.transaction((sql) =>
         this.#handleBatch(sql),
       );
+      if (asleep) await pulse.runOnce();
       handled += jobIds.length;
       waker.publishJobs(jobIds);
       waker.publishLeases(lost);
       waker.publishWork(ready + lost.length);
       prospects.jobsCame(ready);
       prospects.unitsCame(units);
-      if (looked < batchMax) return handled;
+      if (looked < batchMax && !asleep) return handled;
     }
   }
 
@@ -131,12 +132,14 @@ export class Reaper implements Service {
     const endings: Ending[] = [];
     const events: NewEvent[] = [];
     const over: LockedJob[] = [];
+    let asleep = false;
     for (const job of due) {
       const decision = decideDue(job, this.#options.maxClaims);
       const { jobId, state } = job;
       if (decision.kind === 'nothing') continue;
       if (decision.kind === 'expire') {
-        over.push(job);
+        if (job.awake) over.push(job);
+        else asleep = true;
       } else if (decision.kind === 'make ready') {
         changes.push({ jobId, state: 'QUEUED', unclaim: true });
       } else if (decision.kind === 'lose claim') {
@@ -162,6 +165,7 @@ export class Reaper implements Service {
       ready: changes.length + ends.readyAgain,
       lost: over.flatMap(({ leaseId }) => leaseId ?? []),
       units: ends.units,
+      asleep,
     };
   }
 }
@@ -176,6 +180,8 @@ interface Handled {
   /** Leases that have expired. */
   lost: string[];
   units: number;
+  /** There are leases that may not be judged before the pulse has been written again. */
+  asleep: boolean;
 }
 
 async function expireLeases(sql: Sql, over: readonly LockedJob[]): Promise<LeaseEnds> {

@@ -13,52 +13,77 @@ import { LeaseEnds } from './lease-ends.ts';
 
 /** Releases of one transaction at the most. */
 const releasesMax = 250;
+/** A release weighs one for itself and one for every so many bytes, so that a transaction stays below some 4 MB. */
+const bytesPerWeight = 16_384;
+/** Rows that others have locked are waited for in small groups, so that one that stays locked holds up few. */
+const heldMax = 4;
+const heldFlights = 4;
+
+/** A row that somebody else has, or that may not be judged yet: it is looked at once more, by itself. */
+type Judged = Released | Error | 'held';
 
 /**
  * Takes leases back from their workers. A batch locks all its rows in one order, judges one release after the other
- * against what it has locked, and writes everything together. A release that comes again with the lease's token
+ * against what it has locked, and writes everything together. A row that somebody else has locked holds up nobody: its
+ * release leaves the batch and waits by itself. A release that comes again with the lease's token
  * is answered again, because its first answer may have been lost.
  */
 export class Releaser {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<Release, Released>;
+  readonly #batcher: Batcher<Release, Released | 'held'>;
+  readonly #held: Batcher<Release, Released>;
 
   constructor(context: EngineContext) {
     this.#context = context;
-    this.#batcher = new Batcher({
-      flush: (calls, signal) => this.#flush(calls, signal),
+    const weigh = ({ bytes }: Release) => 1 + bytes / bytesPerWeight;
+    this.#batcher = new Batcher<Release, Released | 'held'>({
+      flush: (calls, signal) => this.#flush(calls, false, signal),
       sizeMax: releasesMax,
+      weigh,
+      weightMax: releasesMax,
+      waitingMax,
+    });
+    this.#held = new Batcher<Release, Released>({
+      flush: async (calls, signal) => (await this.#flush(calls, true, signal)) as (Released | Error)[],
+      sizeMax: heldMax,
+      flightsMax: heldFlights,
+      companionWeight: 1,
       waitingMax,
     });
   }
 
   async release(release: Release, { signal }: Caller): Promise<Released> {
     if (!isUuid(release.leaseId)) throw leaseNotFound(release.leaseId);
-    return this.#batcher.run({ ...release, leaseId: release.leaseId.toLowerCase() }, signal);
+    const call = { ...release, leaseId: release.leaseId.toLowerCase() };
+    const released = await this.#batcher.run(call, signal);
+    return released === 'held' ? this.#held.run(call, signal) : released;
   }
 
-  close(): Promise<void> {
-    return this.#batcher.close();
+  async close(): Promise<void> {
+    await this.#batcher.close();
+    await this.#held.close();
   }
 
-  async #flush(calls: readonly Release[], signal: AbortSignal | undefined): Promise<(Released | Error)[]> {
+  async #flush(calls: readonly Release[], wait: boolean, signal: AbortSignal | undefined): Promise<Judged[]> {
     const { database, waker, prospects, reaper, pulse } = this.#context;
-    await pulse.fresh();
+    // Who waits may be told next that the lease is over; whether that may be said is asked of the database.
+    await (wait ? pulse.runOnce() : pulse.fresh());
     const leaseIds = [...new Set(calls.map(({ leaseId }) => leaseId))];
     const { ends, answers, jobIds } = await database.transaction(async (sql) => {
-      const locked = await lockLeasedJobs(sql, leaseIds, signal);
+      const locked = await lockLeasedJobs(sql, leaseIds, wait, signal);
       const policies = await readPolicies(
         sql,
         [...locked.values()].map(({ jobId }) => jobId),
       );
       const ends = new LeaseEnds();
       const ended = new Set<string>();
-      const problems = calls.map((call) => {
+      const problems = calls.map((call): Error | 'held' | undefined => {
         const job = locked.get(call.leaseId);
         // A second release of the same batch finds the lease ended by the first.
         if (!job || !isLeased(job.state) || ended.has(call.leaseId)) return undefined;
         const problem = checkOwner(job, call.leaseId, call);
-        if (problem) return lostError(problem);
+        if (problem)
+          return problem.code === 'lease_not_active' && !job.awake && !wait ? 'held' : lostError(problem);
         const policy = policies.get(job.jobId);
         if (!policy) throw new Error(`job ${job.jobId} has no row of its own`);
         const cause = { kind: 'RELEASED', status: call.status } as const;
@@ -70,11 +95,12 @@ export class Releaser {
       const leases = await readLeases(sql, leaseIds, signal);
       const jobs = await readJobs(sql, [...new Set([...leases.values()].map(({ jobId }) => jobId))], signal);
       const first = new Set<string>();
-      const answers = calls.map((call, i): Released | Error => {
+      const answers = calls.map((call, i): Judged => {
         const problem = problems[i];
         if (problem) return problem;
         const lease = leases.get(call.leaseId);
         if (!lease) return leaseNotFound(call.leaseId);
+        if (lease.state === 'ACTIVE' && !wait) return 'held';
         const isFirst = ended.has(call.leaseId) && !first.has(call.leaseId);
         first.add(call.leaseId);
         const refused = isFirst ? undefined : afterTheEnd(lease, call);

@@ -24,6 +24,7 @@ type Message = { from: string } & (
   | { leases: string[] }
   | { work: number }
   | { waiting: number }
+  | { asking: true }
 );
 
 export class Waker implements Service {
@@ -46,6 +47,8 @@ export class Waker implements Service {
     if (this.#sweep) return;
     this.#channel.start((text) => this.#receive(text));
     this.#sweep = setInterval(() => void this.runOnce(), sweepMs);
+    // Who waits elsewhere has said so before this server could hear it.
+    this.#send({ from: this.#server, asking: true });
   }
 
   async stop(): Promise<void> {
@@ -144,22 +147,26 @@ export class Waker implements Service {
     if ('jobs' in message) for (const jobId of message.jobs) this.#wake(jobId);
     else if ('leases' in message) for (const listener of this.#onLeases) listener(message.leases);
     else if ('work' in message) for (const listener of this.#onWork) listener(message.work);
-    else this.#interested.set(message.from, performance.now() + 3 * announceMs);
+    else if ('asking' in message) {
+      this.#announcedAt = Number.NEGATIVE_INFINITY;
+      this.announce();
+    } else this.#interested.set(message.from, performance.now() + 3 * announceMs);
   }
 }
 
 /** Anybody who may connect to the database may send a notification; what is not one of ours is left alone. */
 function readMessage(text: string): Message | undefined {
-  let message: Partial<Record<'from' | 'jobs' | 'leases' | 'work' | 'waiting', unknown>> | null;
+  let message: Partial<Record<'from' | 'jobs' | 'leases' | 'work' | 'waiting' | 'asking', unknown>> | null;
   try {
     message = JSON.parse(text);
   } catch {
     return undefined;
   }
   if (typeof message?.from !== 'string') return undefined;
-  const { from, jobs, leases, work, waiting } = message;
+  const { from, jobs, leases, work, waiting, asking } = message;
   if (Array.isArray(jobs)) return { from, jobs: jobs.map(String) };
   if (Array.isArray(leases)) return { from, leases: leases.map(String) };
   if (typeof work === 'number') return { from, work };
+  if (asking === true) return { from, asking };
   return typeof waiting === 'number' ? { from, waiting } : undefined;
 }

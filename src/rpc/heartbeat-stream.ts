@@ -2,16 +2,16 @@
  * LeasesService.StreamHeartbeats: one stream's session.
  *
  * Promises: every heartbeat is answered by one verdict, after the commit that made it true; a heartbeat that is wrong
- * is a verdict, too, and never ends the stream. Nothing waits for company by a timer: what is read in one turn of the
- * event loop goes to the engine together, what becomes ready in one turn goes out together, and while as many calls or
- * a frame are under way as may be, the next gather behind them. Between being read and being answered there is a
- * bounded weight of heartbeats; at the bound nothing more is read, whether it is the database that is slow or the
- * client that does not read, and HTTP/2 passes that on to the client. What was read of a frame that is larger than
- * the bound is taken apart as answers go out.
+ * is a verdict, too, and never ends the stream. One whose row somebody has locked is answered when that is over, and
+ * not at all where it takes longer than the database waits; it holds up no other. Nothing waits for company by a
+ * timer: what is read in one turn of the event loop goes to the engine together, what becomes ready in one turn goes
+ * out together, and while as many calls or a frame are under way as may be, the next gather behind them. Between being
+ * read and being answered there is a bounded weight of heartbeats; at the bound nothing more is read, whether it is
+ * the database that is slow or the client that does not read, and HTTP/2 passes that on to the client. What was read
+ * of a frame that is larger than the bound is taken apart as answers go out.
  *
  * Beside the answers go verdicts that nobody asked for, on leases that were last kept here: see `LeaseNews`. They are
- * looked up when they are told of, many in one query, and only while the client keeps up. If that fails they are
- * dropped, because the next heartbeat tells the same.
+ * looked up when they are told of, and only while the client keeps up: see `UnaskedVerdicts`.
  *
  * Ends in one of four ways. The client has ended its side: what is in flight is answered, then the stream ends well.
  * A frame cannot be read: the frames before it are answered, then it ends with that error. The database fails: what
@@ -25,20 +25,17 @@ import type { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { DomainError } from '../domain/errors.ts';
 import type { Verdict } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
-import { Batcher } from '../engine/batcher.ts';
-import { waitingMax } from '../engine/context.ts';
 import type { Heartbeats } from '../engine/heartbeat.ts';
 import type { Follower, LeaseListener, LeaseNews } from '../engine/lease-news.ts';
 import { AnswerQueue } from './heartbeat-answers.ts';
 import { encodeVerdicts, HeartbeatFrame, type NamedBeat, WorkerName } from './heartbeat-frames.ts';
 import type { FrameSession, FrameStream, Implementation } from './implementation.ts';
+import { createLooks, type Looks, UnaskedVerdicts } from './unasked-verdicts.ts';
 
 /** Heartbeats in one call to the engine: what it takes in one batch. */
 const callBeats = 2_000;
 /** Calls of one stream to the engine: enough for the next batch to be full while one is in flight. */
 const callsMax = 4;
-/** Leases in one query for unasked verdicts. */
-const lookLeases = 1_000;
 /** How long an overloaded engine is asked again, and how long a pause is at the most. */
 const overloadedMs = 10_000;
 const pauseMs = 100;
@@ -47,32 +44,16 @@ const drainMs = 1_500;
 
 /** What a session needs of the engine. */
 export interface HeartbeatEngine {
-  heartbeats: Pick<Heartbeats, 'beatAll' | 'look' | 'draining'>;
+  heartbeats: Pick<Heartbeats, 'beatEach' | 'look' | 'draining'>;
   leaseNews: LeaseNews;
 }
-
-type Looks = Batcher<readonly string[], readonly Verdict[]>;
 
 /** LeasesService.StreamHeartbeats, to be spread into the rest of the service. */
 export function streamHeartbeats(
   engine: HeartbeatEngine,
 ): Pick<Implementation<typeof LeasesService>, 'streamHeartbeats'> {
   const { heartbeats, leaseNews } = engine;
-  // A thousand leases that expire together may be those of a thousand streams; they are looked up together, too.
-  const looks: Looks = new Batcher({
-    flush: async (calls, signal) => {
-      const verdicts = await heartbeats.look(calls.flat(), signal);
-      let end = 0;
-      return calls.map(({ length }) => {
-        end += length;
-        return verdicts.slice(end - length, end);
-      });
-    },
-    sizeMax: lookLeases,
-    weigh: ({ length }) => length,
-    weightMax: lookLeases,
-    waitingMax,
-  });
+  const looks = createLooks(heartbeats);
   return {
     streamHeartbeats: (stream, { signal }) =>
       new HeartbeatStream({ stream, signal, heartbeats, leaseNews, looks }),
@@ -91,11 +72,10 @@ class HeartbeatStream implements FrameSession, LeaseListener {
   readonly #stream: FrameStream;
   readonly #signal: AbortSignal | undefined;
   readonly #heartbeats: HeartbeatEngine['heartbeats'];
-  readonly #looks: Looks;
   readonly #follower: Follower;
   readonly #worker = new WorkerName();
   readonly #answers = new AnswerQueue();
-  readonly #news = new Set<string>();
+  readonly #unasked: UnaskedVerdicts;
 
   /** The frame that is being taken apart. */
   #frame: HeartbeatFrame | undefined;
@@ -104,11 +84,12 @@ class HeartbeatStream implements FrameSession, LeaseListener {
   /** Of all heartbeats that have been read and whose answers have not left. */
   #weight = 0;
   #calls = 0;
+  /** Heartbeats on locked rows, whose verdicts come when those are free. */
+  #late = 0;
   #asking = true;
   #boarding = false;
   #flushing = false;
   #sending = false;
-  #looking = false;
 
   #clientEnded = false;
   /** What the stream will end with, and whether what has been read is answered before that. */
@@ -123,7 +104,12 @@ class HeartbeatStream implements FrameSession, LeaseListener {
     this.#stream = stream;
     this.#signal = signal;
     this.#heartbeats = heartbeats;
-    this.#looks = looks;
+    this.#unasked = new UnaskedVerdicts({
+      looks,
+      signal,
+      onFound: (leaseIds, verdicts) => this.#oweUnasked(leaseIds, verdicts),
+      onLooked: () => this.#advance(),
+    });
     this.#follower = leaseNews.follow(this);
   }
 
@@ -145,7 +131,7 @@ class HeartbeatStream implements FrameSession, LeaseListener {
 
   onNews(leaseIds: readonly string[]): void {
     if (this.#closed) return;
-    for (const leaseId of leaseIds) this.#news.add(leaseId);
+    this.#unasked.add(leaseIds);
     this.#advance();
   }
 
@@ -234,24 +220,58 @@ class HeartbeatStream implements FrameSession, LeaseListener {
   async #call(beats: readonly NamedBeat[]): Promise<void> {
     this.#calls++;
     try {
-      const verdicts = await this.#heartbeats.beatAll(beats, this.#signal);
-      if (this.#closed) return;
-      this.#overloadedAtMs = undefined;
-      this.#follower.heard(beats, verdicts);
-      this.#answers.owe(beats, verdicts);
+      this.#hear(beats, await this.#heartbeats.beatEach(beats, this.#signal));
     } catch (error) {
-      if (this.#closed) return;
-      if (this.#mayAskAgain(error)) {
-        this.#gathered = [...beats, ...this.#gathered];
-        this.#pause();
-      } else {
-        this.#failure = { error: this.#failure?.error ?? error, answersRest: false };
-        this.#frame = undefined;
-        this.#gathered = [];
-      }
+      this.#miss(beats, error);
     } finally {
       this.#calls--;
       this.#advance();
+    }
+  }
+
+  /** What the engine can say goes out; what it will say later, of rows that somebody has locked, is not waited for. */
+  #hear(beats: readonly NamedBeat[], verdicts: readonly (Verdict | Promise<Verdict>)[]): void {
+    const late = new Set<number>();
+    for (let i = 0; i < verdicts.length; i++) if (verdicts[i] instanceof Promise) late.add(i);
+    if (late.size === 0) {
+      this.#settle(beats, verdicts as readonly Verdict[]);
+      return;
+    }
+    for (const i of late) void this.#hearLater(beats[i] as NamedBeat, verdicts[i] as Promise<Verdict>);
+    const isThere = (_: unknown, i: number) => !late.has(i);
+    this.#settle(beats.filter(isThere), verdicts.filter(isThere) as Verdict[]);
+  }
+
+  async #hearLater(beat: NamedBeat, verdict: Promise<Verdict>): Promise<void> {
+    this.#late++;
+    try {
+      this.#settle([beat], [await verdict]);
+    } catch (error) {
+      // The next heartbeat asks again. Only where none will come does the client have to be told.
+      if (this.#clientEnded) this.#miss([beat], error);
+      else this.#weight -= beat.weight;
+    } finally {
+      this.#late--;
+      this.#advance();
+    }
+  }
+
+  #settle(beats: readonly NamedBeat[], verdicts: readonly Verdict[]): void {
+    if (this.#closed) return;
+    this.#overloadedAtMs = undefined;
+    this.#follower.heard(beats, verdicts);
+    this.#answers.owe(beats, verdicts);
+  }
+
+  #miss(beats: readonly NamedBeat[], error: unknown): void {
+    if (this.#closed) return;
+    if (this.#mayAskAgain(error)) {
+      this.#gathered = [...beats, ...this.#gathered];
+      this.#pause();
+    } else {
+      this.#failure = { error: this.#failure?.error ?? error, answersRest: false };
+      this.#frame = undefined;
+      this.#gathered = [];
     }
   }
 
@@ -294,43 +314,25 @@ class HeartbeatStream implements FrameSession, LeaseListener {
     });
   }
 
-  /** Finds out what there is to be told of leases that somebody else changed, of all that are told of in this turn. */
   #callForLooking(): void {
-    if (this.#looking || this.#news.size === 0 || !this.#hasRoom) return;
-    if (this.#clientEnded || this.#failure || this.#drain === 'told') return;
-    this.#looking = true;
-    setImmediate(() => void this.#look());
+    if (!this.#hasRoom || this.#clientEnded || this.#failure || this.#drain === 'told') return;
+    this.#unasked.callForLooking();
   }
 
-  async #look(): Promise<void> {
-    const leaseIds: string[] = [];
-    for (const leaseId of this.#news) {
-      if (leaseIds.length === lookLeases) break;
-      leaseIds.push(leaseId);
-      this.#news.delete(leaseId);
-    }
-    try {
-      const verdicts = leaseIds.length === 0 ? [] : await this.#looks.run(leaseIds, this.#signal);
-      if (this.#closed) return;
-      this.#follower.forget(leaseIds.filter((_, i) => verdicts[i]?.kind === 'lost'));
-      this.#weight += leaseIds.length;
-      this.#answers.owe(
-        leaseIds.map((named) => ({ named, weight: 1 })),
-        verdicts,
-      );
-    } catch {
-      // The next heartbeat tells the same, and fails for the same reason if there still is one.
-    } finally {
-      this.#looking = false;
-      this.#advance();
-    }
+  #oweUnasked(leaseIds: readonly string[], verdicts: readonly Verdict[]): void {
+    if (this.#closed) return;
+    this.#follower.forget(leaseIds.filter((_, i) => verdicts[i]?.kind === 'lost'));
+    this.#weight += leaseIds.length;
+    this.#answers.owe(
+      leaseIds.map((named) => ({ named, weight: 1 })),
+      verdicts,
+    );
   }
 
   #endIfDone(): void {
-    if (this.#frame || this.#gathered.length > 0 || this.#calls > 0) return;
+    if (this.#frame || this.#gathered.length > 0 || this.#calls > 0 || this.#late > 0) return;
     if (!this.#answers.isEmpty || this.#sending) return;
-    const isTold =
-      this.#drain === 'told' || (this.#drain === 'telling' && this.#news.size === 0 && !this.#looking);
+    const isTold = this.#drain === 'told' || (this.#drain === 'telling' && this.#unasked.isIdle);
     if (!this.#failure && !this.#clientEnded && !isTold) return;
     this.#close();
     this.#stream.end(this.#failure?.error);
@@ -345,6 +347,6 @@ class HeartbeatStream implements FrameSession, LeaseListener {
     this.#frame = undefined;
     this.#gathered = [];
     this.#answers.clear();
-    this.#news.clear();
+    this.#unasked.clear();
   }
 }

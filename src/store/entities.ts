@@ -1,5 +1,6 @@
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
 import type { JsonObject } from '../domain/job.ts';
+import { leaseStates } from '../domain/lease.ts';
 import { stateNumber } from '../domain/machine.ts';
 
 /**
@@ -84,6 +85,8 @@ export const LiveJob = defineEntity({
     lease_token: p.uuid().nullable(),
     fence: p.bigint('string').nullable(),
     lease_ttl_s: p.integer().nullable(),
+    /** What the lease lasts beyond its TTL, as it was set where it was granted. */
+    lease_grace_s: p.integer().default(0),
     last_heartbeat_at: p.datetime().nullable(),
     /** Moved by every heartbeat, and therefore in no index; `check_at` follows it once per TTL. */
     expires_at: p.datetime().nullable(),
@@ -188,6 +191,11 @@ export const EndedLease = defineEntity({
   indexes: [
     { name: 'leases_job', properties: ['job_id', 'lease_id'] },
     { name: 'leases_worker', properties: ['worker_id', 'lease_id'] },
+    {
+      name: 'leases_unreleased',
+      properties: ['state', 'lease_id'],
+      where: { state: { $ne: leaseStates.indexOf('RELEASED') } },
+    },
   ],
   properties: {
     lease_id: p.uuid().primary(),

@@ -7,6 +7,8 @@
  */
 export const sessionSettings = {
   timezone: 'UTC',
+  // Whoever has waited for a row must see what became of it.
+  default_transaction_isolation: 'read committed',
   jit: 'off',
   enable_hashjoin: 'off',
   enable_mergejoin: 'off',
@@ -20,7 +22,7 @@ export const sessionSettings = {
 /** As the `options` of a connection string. */
 export const sessionOptions = (): string =>
   Object.entries(sessionSettings)
-    .map(([name, value]) => `-c ${name}=${value}`)
+    .map(([name, value]) => `-c ${name}=${value.replaceAll(' ', '\\ ')}`)
     .join(' ');
 
 /** As statements, for an engine that has one session and no connection string. */

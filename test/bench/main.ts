@@ -3,20 +3,40 @@ import { writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { cleanUp } from '../support/cleanup.ts';
 import type { EngineName } from '../support/engines.ts';
+import type { LeaseSet } from './load/lease-set.ts';
 import { LoadProcess } from './load-process.ts';
 import { help, type Options, readOptions, UsageError } from './options.ts';
 import { figureRecord, figureText } from './report.ts';
 import type { Bench, Figure, Scenario, Served } from './scenario.ts';
 import { claim } from './scenarios/claim.ts';
+import { expiry } from './scenarios/expiry.ts';
+import { heartbeatFrames, heartbeatLone, heartbeatSingly, heartbeatUnary } from './scenarios/heartbeat.ts';
 import { idle } from './scenarios/idle.ts';
+import { heartbeatMillion, millionByTurns } from './scenarios/million.ts';
+import { reconnect } from './scenarios/reconnect.ts';
 import { start } from './scenarios/start.ts';
 import { submitBatches, submitRest, submitSingly } from './scenarios/submit.ts';
 import type { ServerProcess } from './server-process.ts';
 import { sizesFor } from './sizes.ts';
-import { profileFolder, Stage, startServer } from './stage.ts';
+import { profileFolder, Stage, type Store, startServer } from './stage.ts';
 
 // The idle one goes first: a smoke run shares its server, and later it would not be fresh any more.
-const scenarios: readonly Scenario[] = [idle, submitBatches, submitSingly, submitRest, claim, start];
+const scenarios: readonly Scenario[] = [
+  idle,
+  submitBatches,
+  submitSingly,
+  submitRest,
+  claim,
+  heartbeatFrames,
+  heartbeatSingly,
+  heartbeatLone,
+  heartbeatUnary,
+  heartbeatMillion,
+  millionByTurns,
+  reconnect,
+  expiry,
+  start,
+];
 
 let interrupted = false;
 
@@ -33,12 +53,15 @@ interface Setting {
   options: Options;
   outcome: Outcome;
   shared: Promise<Served> | undefined;
+  /** The load process that the next scenario of a smoke run goes on with: most of what one takes is being started. */
+  load: LoadProcess | undefined;
 }
 
 async function runScenario(scenario: Scenario, setting: Setting): Promise<void> {
   const { stage, options, outcome } = setting;
   print(`${scenario.name}: ${scenario.about}`);
-  const load = await LoadProcess.start();
+  const load = setting.load ?? (await LoadProcess.start());
+  setting.load = undefined;
   const own: ServerProcess[] = [];
   const serve: Bench['serve'] = async (store, name = scenario.name) => {
     const server = await startServer(store, options.profile ? `${stage.engine}-${name}` : undefined);
@@ -52,8 +75,9 @@ async function runScenario(scenario: Scenario, setting: Setting): Promise<void> 
     load,
     serve,
     async someServer(name) {
-      if (options.smoke) return sharedServer(setting);
+      if (options.smoke) return sharedServer(setting, load);
       const store = await stage.newStore();
+      await seed(store, scenario.leases?.(bench.sizes) ?? [], load);
       return { store, server: await serve(store, name) };
     },
     async stopServers() {
@@ -68,28 +92,49 @@ async function runScenario(scenario: Scenario, setting: Setting): Promise<void> 
   try {
     await scenario.run(bench);
     await load.run('close');
+    // One whose scenario failed may be busy still.
+    if (options.smoke) setting.load = load;
   } finally {
-    await load.stop();
+    if (setting.load === undefined) await load.stop();
     await bench.stopServers();
   }
 }
 
-function sharedServer(setting: Setting): Promise<Served> {
+/** Nobody but the server can open an embedded store, so all that scenarios want to find there comes before it. */
+async function seed(store: Store, sets: readonly LeaseSet[], load: LoadProcess): Promise<void> {
+  if (sets.length === 0) return;
+  await load.run('seedLeases', [store.place, sets]);
+  await store.vacuum();
+}
+
+function sharedServer(setting: Setting, load: LoadProcess): Promise<Served> {
   const { stage, options } = setting;
   setting.shared ??= (async () => {
     const store = await stage.newStore();
+    const sizes = sizesFor(options);
+    const wanted = scenarios.filter((scenario) => isWanted(scenario, stage.engine, options));
+    await seed(
+      store,
+      wanted.flatMap((scenario) => scenario.leases?.(sizes) ?? []),
+      load,
+    );
     const server = await startServer(store, options.profile ? `${stage.engine}-smoke` : undefined);
     return { store, server };
   })();
   return setting.shared;
 }
 
+function isWanted({ name, engines, smokeEngines }: Scenario, engine: EngineName, options: Options): boolean {
+  const able = options.smoke ? (smokeEngines ?? engines) : engines;
+  return able.includes(engine) && options.only?.includes(name) !== false;
+}
+
 async function runEngine(engine: EngineName, options: Options, outcome: Outcome): Promise<void> {
   const stage = await Stage.open(engine);
   print(`\n${stage.title}, ${availableParallelism()} cores for everything, client ${options.client}`);
-  const setting: Setting = { stage, options, outcome, shared: undefined };
+  const setting: Setting = { stage, options, outcome, shared: undefined, load: undefined };
   for (const scenario of scenarios) {
-    if (options.only?.includes(scenario.name) === false || !scenario.engines.includes(engine)) continue;
+    if (!isWanted(scenario, engine, options)) continue;
     if (interrupted) return;
     try {
       await runScenario(scenario, setting);
@@ -104,6 +149,7 @@ async function runEngine(engine: EngineName, options: Options, outcome: Outcome)
     ({ server }) => server.stop(),
     () => {},
   );
+  await setting.load?.stop();
   await stage.close();
 }
 

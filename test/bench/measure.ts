@@ -37,19 +37,20 @@ const difference = (before: number | undefined, after: number | undefined): numb
   before === undefined || after === undefined ? undefined : after - before;
 
 /** A warm-up, then as many rounds as are wanted. */
-export async function samples(
+export async function samples<R extends Round>(
   bench: Bench,
   server: ServerProcess | undefined,
-  play: (durationMs: number) => Promise<Round>,
-): Promise<Sample[]> {
+  play: (durationMs: number) => Promise<R>,
+): Promise<(R & Sample)[]> {
   const { warmUpMs, repeats, roundMs } = bench.sizes;
   if (warmUpMs > 0) await play(warmUpMs);
-  const taken: Sample[] = [];
+  const taken: (R & Sample)[] = [];
   for (let i = 0; i < repeats; i++) taken.push(await sample(bench, server, () => play(roundMs)));
   return taken;
 }
 
-export const perSecond = ({ done, elapsedMs }: Round): number => (done / elapsedMs) * 1000;
+export const perSecond = ({ done, elapsedMs }: Pick<Round, 'done' | 'elapsedMs'>): number =>
+  (done / elapsedMs) * 1000;
 
 /** Rounds as a line of the report. */
 export function throughput(

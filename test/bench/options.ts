@@ -5,6 +5,7 @@ import { type ClientKind, clients } from './load/link.ts';
 export interface Options {
   help: boolean;
   smoke: boolean;
+  long: boolean;
   profile: boolean;
   /** Names of scenarios; all where undefined. */
   only: readonly string[] | undefined;
@@ -27,6 +28,7 @@ export function readOptions(args: readonly string[], scenarioNames: readonly str
   return {
     help: values.help,
     smoke: values.smoke,
+    long: values.long,
     profile: values.profile,
     only,
     engines: engine === undefined ? engines : [engine],
@@ -43,6 +45,7 @@ function parse(args: readonly string[]) {
       options: {
         help: { type: 'boolean', short: 'h', default: false },
         smoke: { type: 'boolean', default: false },
+        long: { type: 'boolean', default: false },
         profile: { type: 'boolean', default: false },
         only: { type: 'string' },
         engine: { type: 'string' },
@@ -74,6 +77,7 @@ Measures a server, in a process of its own, under load from another, with the da
 Usage: npm run bench -- [options]
 
   --smoke             everything once and tiny, within half a minute: whether it works, not how fast it is
+  --long              a million leases are kept for ten minutes, not for a minute and a half
   --only <name,...>   only these scenarios
   --engine <name>     postgresql or embedded; all that this machine has where left out
   --client <name>     lean (default) or grpc-js: who makes the gRPC calls; both share the processors with the server
@@ -85,5 +89,6 @@ Scenarios:
 ${scenarios.map(({ name, about }) => `  ${name.padEnd(18)}${about}`).join('\n')}
 
 A figure is the median of its rounds, with the least and the greatest beside it. The exit code is 1 where something
-failed or a job was handed out twice, and 0 otherwise: a goal that is missed may be the machine's fault.
+failed, a job was handed out twice, or a lease was lost that was kept, and 0 otherwise: a goal that is missed may be
+the machine's fault.
 `;

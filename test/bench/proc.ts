@@ -52,7 +52,12 @@ export function machineCpuMs(): number | undefined {
 }
 
 /** Memory that a process has in use, in MiB. */
-export function residentMiB(pid: number): number | undefined {
-  const kib = /^VmRSS:\s+(\d+) kB/m.exec(read(`/proc/${pid}/status`) ?? '')?.[1];
+export const residentMiB = (pid: number): number | undefined => memoryMiB(pid, 'VmRSS');
+
+/** The most that it has ever had in use. */
+export const peakResidentMiB = (pid: number): number | undefined => memoryMiB(pid, 'VmHWM');
+
+function memoryMiB(pid: number, name: string): number | undefined {
+  const kib = new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(read(`/proc/${pid}/status`) ?? '')?.[1];
   return kib === undefined ? undefined : Number(kib) / 1024;
 }

@@ -1,4 +1,5 @@
 import type { EngineName } from '../support/engines.ts';
+import type { LeaseSet } from './load/lease-set.ts';
 import type { LoadProcess } from './load-process.ts';
 import type { ServerProcess } from './server-process.ts';
 import type { Sizes } from './sizes.ts';
@@ -42,7 +43,7 @@ export interface Bench {
   /** Starts a server on a store, for as long as the scenario; `name` is what its profile is called. */
   serve(store: Store, name?: string): Promise<ServerProcess>;
   /**
-   * A server on a store that is empty. In a smoke run it is the one that all scenarios share, and then not empty:
+   * A server on a store that is empty but for the scenario's leases. In a smoke run it is the one that all scenarios share, and then not empty:
    * starting servers would take most of the time.
    */
   someServer(name?: string): Promise<Served>;
@@ -55,5 +56,9 @@ export interface Scenario {
   name: string;
   about: string;
   engines: readonly EngineName[];
+  /** Those of a smoke run, where it is not all of them. */
+  smokeEngines?: readonly EngineName[];
+  /** What lives in the store of `someServer`. No two scenarios have a set of the same number. */
+  leases?(sizes: Sizes): readonly LeaseSet[];
   run(bench: Bench): Promise<void>;
 }

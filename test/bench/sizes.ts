@@ -1,3 +1,4 @@
+import type { LeaseSet } from './load/lease-set.ts';
 import type { ClientKind } from './load/link.ts';
 import type { Options } from './options.ts';
 
@@ -15,7 +16,31 @@ export interface Sizes {
   settleMs: number;
   idleMs: number;
   starts: number;
+  /** Leases that are kept as fast as can be. */
+  liveLeases: number;
+  loneBeats: number;
+  /** Leases that are kept at their time, and for how long. */
+  keptLeases: number;
+  keepEveryMs: number;
+  keepMs: number;
+  keepWindowMs: number;
+  /** How long seeded leases last until somebody keeps them: longer than seeding, starting and the first beats take. */
+  keptFirstS: FirstS;
+  /** Workers that reconnect, how often they keep their leases, and how long they are watched before and after. */
+  workers: number;
+  workersFirstS: FirstS;
+  workerEveryMs: number;
+  beforeMs: number;
+  afterMs: number;
+  /** Leases that run out, beside others that do not. */
+  expiring: number;
+  expiringFirstS: FirstS;
+  expiringBeside: number;
+  besideFirstS: FirstS;
+  expiringForMs: number;
 }
+
+type FirstS = LeaseSet['firstS'];
 
 const whole = {
   warmUpMs: 4_000,
@@ -26,7 +51,28 @@ const whole = {
   settleMs: 3_000,
   idleMs: 15_000,
   starts: 3,
+  liveLeases: 40_000,
+  loneBeats: 300,
+  keptLeases: 1_000_000,
+  keepEveryMs: 30_000,
+  keepMs: 90_000,
+  keepWindowMs: 30_000,
+  keptFirstS: { from: 75, to: 105 },
+  workers: 10_000,
+  workersFirstS: { from: 20, to: 40 },
+  workerEveryMs: 2_000,
+  beforeMs: 8_000,
+  afterMs: 25_000,
+  expiring: 2_000,
+  // While these run out, the reaper finds the others due and kept.
+  expiringFirstS: { from: 65, to: 85 },
+  expiringBeside: 100_000,
+  besideFirstS: { from: 60, to: 90 },
+  expiringForMs: 90_000,
 };
+
+/** Scenarios that share a store come to their leases whenever the others are done. */
+const anHour = { from: 3_600, to: 3_600 };
 
 const tiny = {
   warmUpMs: 0,
@@ -37,9 +83,29 @@ const tiny = {
   settleMs: 100,
   idleMs: 500,
   starts: 1,
+  liveLeases: 3_200,
+  loneBeats: 20,
+  keptLeases: 10_000,
+  keepEveryMs: 400,
+  keepMs: 400,
+  keepWindowMs: 200,
+  keptFirstS: anHour,
+  workers: 400,
+  workersFirstS: anHour,
+  workerEveryMs: 200,
+  beforeMs: 200,
+  afterMs: 600,
+  expiring: 50,
+  expiringFirstS: { from: 0.1, to: 0.5 },
+  expiringBeside: 1_000,
+  besideFirstS: anHour,
+  expiringForMs: 600,
 };
 
-export function sizesFor({ smoke, client, repeats }: Options): Sizes {
+const longKeepMs = 600_000;
+
+export function sizesFor({ smoke, long, client, repeats }: Options): Sizes {
   const sizes = { ...(smoke ? tiny : whole), client, judged: !smoke };
+  if (long && !smoke) sizes.keepMs = longKeepMs;
   return repeats === undefined ? sizes : { ...sizes, repeats, starts: repeats };
 }

@@ -14,7 +14,17 @@ export interface Store {
   place: FloorPlace;
   /** What autovacuum would have done by the time a queue has grown long; the embedded engine does it by itself. */
   vacuum(): Promise<void>;
+  /** What was done to rows of unfinished jobs so far; undefined where nobody counts. Up to a second behind. */
+  updates(): Promise<Updates | undefined>;
 }
+
+export interface Updates {
+  all: number;
+  /** Those that changed no index: HOT. */
+  hot: number;
+}
+
+const countUpdates = "select n_tup_upd, n_tup_hot_upd from pg_stat_user_tables where relname = 'live_jobs'";
 
 /** One engine, ready to give out empty stores. A PostgreSQL has its defaults, and flushes every commit to the disk. */
 export class Stage {
@@ -38,7 +48,12 @@ export class Stage {
     const cluster = this.#cluster;
     if (!cluster) {
       const dataDir = join(await temporaryFolder('bench'), 'data');
-      return { env: { LEASEHOLD_DATA_DIR: dataDir }, place: { dataDir }, vacuum: async () => {} };
+      return {
+        env: { LEASEHOLD_DATA_DIR: dataDir },
+        place: { dataDir },
+        vacuum: async () => {},
+        updates: async () => undefined,
+      };
     }
     const name = await cluster.createDatabase();
     const url = cluster.url(name);
@@ -46,6 +61,10 @@ export class Stage {
       env: { DATABASE_URL: url },
       place: { url, dataDir: '' },
       vacuum: async () => void (await cluster.query('vacuum analyze', name)),
+      async updates() {
+        const [all = 0, hot = 0] = (await cluster.query(countUpdates, name)).split('|').map(Number);
+        return { all, hot };
+      },
     };
   }
 

@@ -58,6 +58,15 @@ describe('decideStatus', () => {
       'job_not_claimed',
     );
   });
+
+  it('hears nobody once the lease is over, to the millisecond', () => {
+    for (const state of ['LEASED', 'RUNNING'] as const) {
+      const at = (nowMs: number) => () =>
+        decideStatus(job(state, { expiresAtMs: 2_000, nowMs }), 'RUNNING', 'w1').kind;
+      expect(at(1_999)()).to.equal('mark');
+      expect(at(2_000)).to.throw('lease_not_active');
+    }
+  });
 });
 
 describe('decideCancel', () => {
@@ -78,6 +87,13 @@ describe('decideDue', () => {
       kind: 'lose claim',
       claimsLost: 1,
     });
+  });
+
+  it('expires a lease when it is over and not before, to the millisecond', () => {
+    for (const state of ['LEASED', 'RUNNING'] as const) {
+      const leased = (nowMs: number) => decideDue(job(state, { expiresAtMs: 2_000, nowMs }), 10).kind;
+      expect([1_000, 1_999, 2_000].map(leased), state).to.deep.equal(['nothing', 'nothing', 'expire']);
+    }
   });
 
   it('fails a job whose claims ran out too often in a row', () => {

@@ -97,7 +97,7 @@ describe('who may keep or end a lease', () => {
 });
 
 describe('a request for the lease of a claimed job', () => {
-  const ask: LeaseAsk = { workerId: null, requestId: null, costUnits: 30 };
+  const ask: LeaseAsk = { workerId: null, requestId: null, costUnits: 30, isBarred: false };
   const judged = (
     state: State,
     more: Partial<LeasedJob> = {},

@@ -63,6 +63,7 @@ export const releaseFor = ({ lease, token }: Grant, more: Partial<Release> = {})
   errorDetail: null,
   retryable: false,
   metrics: null,
+  bytes: 0,
   ...more,
 });
 

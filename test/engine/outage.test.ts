@@ -5,10 +5,10 @@ import { migrate } from '../../src/store/migrate.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import { beatPulse, makeUpForOutage } from '../../src/store/statements/pulse.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
-import { engineOn, engineSettings, letTimePass, submitted } from '../support/jobs.ts';
+import { caller, engineOn, engineSettings, letTimePass, submitted } from '../support/jobs.ts';
 import { startPostgres } from '../support/postgres.ts';
 import { eventually } from '../support/server.ts';
-import { acquired, beatFor, claimedAndLeased, Holder, moreServers } from './leasing.ts';
+import { acquired, beatFor, claimedAndLeased, Holder, moreServers, releaseFor } from './leasing.ts';
 
 interface Outage {
   ms: number;
@@ -93,6 +93,25 @@ describe('an outage', () => {
       expect(verdict).to.include({ kind: 'extended', ttlRemainingMs: 60_000 });
     });
 
+    it('is noticed by a server that stood still itself, and whose own pulse seems fresh', async () => {
+      await submitted(before, {}, {});
+      const [kept, released] = [await acquired(before, 'a'), await acquired(before, 'b')];
+      for (const judges of ['the reaper', 'a sign of life', 'a release'] as const) {
+        await before.pulse.runOnce();
+        await silence(100_000);
+        if (judges === 'the reaper') expect(await before.reaper.runOnce()).to.equal(0);
+        if (judges === 'a sign of life') {
+          const [verdict] = await before.heartbeats.beatAll([beatFor(kept)]);
+          expect(verdict?.kind).to.equal('extended');
+        }
+        if (judges === 'a release') {
+          const { job } = await before.releaser.release(releaseFor(released), caller);
+          expect(job.state).to.equal('DONE');
+        }
+        for (const ms of await left()) expect(ms, `left, when ${judges} came`).to.be.above(20_000);
+      }
+    });
+
     it('is made up for once: who stays silent after it is expired', async () => {
       await submitted(before, {});
       await acquired(before);
@@ -153,7 +172,7 @@ describe('an outage', () => {
       await silence(50_000);
       const engine = newServer();
       // The outage has been found, and nobody has got further.
-      await beatPulse(store.database, 3_000);
+      await beatPulse(store.database);
       await store.database.query(
         "update live_jobs set last_heartbeat_at = clock_timestamp(), expires_at = clock_timestamp() + interval '60 s' where lease_id = $1",
         [kept.lease.leaseId],
@@ -191,8 +210,8 @@ describe('an outage', () => {
       for (let i = 0; i < 7; i++) await acquired(before, `w${i}`);
       await silence(100_000);
       // A server finds it, makes up for a slice, and is killed.
-      expect((await beatPulse(store.database, 3_000)).unfinished).to.equal(true);
-      expect(await makeUpForOutage(store.database, 3, 0)).to.deep.equal({ done: false, leasesExtended: 3 });
+      expect((await beatPulse(store.database)).unfinished).to.equal(true);
+      expect(await makeUpForOutage(store.database, 3)).to.deep.equal({ done: false, leasesExtended: 3 });
       expect((await left()).map((ms) => ms > 0)).to.deep.equal([true, true, true, ...Array(4).fill(false)]);
       const halfway = await left();
       expect(await newServer().reaper.runOnce()).to.equal(0);
@@ -207,7 +226,7 @@ describe('an outage', () => {
       await submitted(before, {});
       await acquired(before);
       await silence(20_000);
-      await beatPulse(store.database, 3_000);
+      await beatPulse(store.database);
       await silence(20_000);
       await newServer().prepare();
       const [ms] = await left();
@@ -216,31 +235,47 @@ describe('an outage', () => {
     });
 
     if (kind.name === 'postgresql') {
-      it('is found by one of two servers that start at once, and the other waits until it is made up for', async () => {
-        const jobs = await submitted(before, {}, {}, {});
-        for (let i = 0; i < jobs.length; i++) await acquired(before, `w${i}`);
+      it('is found by one of two servers that start at once, and both know that it is not made up for yet', async () => {
+        await submitted(before, {}, {}, {});
+        for (let i = 0; i < 3; i++) await acquired(before, `w${i}`);
         const { engines, stop } = await moreServers(store, 2);
         try {
           await silence(100_000);
-          // Both ask before either knows, and then neither can make up for it as long as the last lease is held.
+          // Both ask before either knows.
           const pulse = await Holder.hold(store, 'select from pulse for update');
-          const row = await Holder.holdJobs(store, [jobs[2]?.jobId ?? '']);
-          let expired = 0;
-          const reaped = engines.map((engine) =>
-            engine.reaper.runOnce().then((handled) => {
-              expired += handled;
-            }),
-          );
+          const beats = engines.map(({ database }) => beatPulse(database));
           await pulse.untilWaiting(2);
           await pulse.letGo();
-          await row.untilWaiting(1);
-          // Time for the other to do what it must not do.
-          await row.untilWaiting(2).catch(() => {});
-          await row.letGo();
-          await Promise.all(reaped);
-          expect(expired).to.equal(0);
+          const told = await Promise.all(beats);
+          expect(told.map(({ outageMs }) => outageMs !== null)).to.have.members([true, false]);
+          expect(told.map(({ unfinished }) => unfinished)).to.deep.equal([true, true]);
+          const reaped = await Promise.all(engines.map((engine) => engine.reaper.runOnce()));
+          expect(reaped).to.deep.equal([0, 0]);
           expect(await outages()).to.have.length(1);
           for (const ms of await left()) expect(ms).to.be.within(40_000, 60_000);
+        } finally {
+          await stop();
+        }
+      });
+
+      it('is made up for once by servers that do it at the same time, slice by slice', async () => {
+        const leases = 200;
+        const { engines, stop } = await moreServers(store, 4, { ...engineSettings, capacityTotal: leases });
+        try {
+          const [first] = engines as [Engine];
+          await submitted(first, ...Array.from({ length: leases }, () => ({})));
+          await Promise.all(Array.from({ length: leases }, (_, i) => acquired(first, `w${i}`)));
+          await silence(100_000);
+          await beatPulse(store.database);
+          const work = async ({ database }: Engine) => {
+            while (await makeUpForOutage(database, 7)) {
+              // Until there is nothing left to be made up for.
+            }
+          };
+          await Promise.all(engines.map(work));
+          expect(await outages()).to.have.length(1);
+          expect((await outages())[0]).to.include({ leases, open: false });
+          for (const ms of await left()) expect(ms).to.be.within(30_000, 60_000);
         } finally {
           await stop();
         }
@@ -260,7 +295,7 @@ describe('an outage', () => {
           await cluster.kill();
           const down = performance.now();
           await eventually('the leases would be over', async () =>
-            performance.now() - down > 4_500 ? true : undefined,
+            performance.now() - down > 3_600 ? true : undefined,
           );
           await cluster.restart();
           const verdicts = await eventually('the database answers', () =>

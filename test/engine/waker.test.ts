@@ -50,6 +50,8 @@ describe('the waker', () => {
     here.start();
     there.start();
     try {
+      // At its start each has asked who waits elsewhere, and nobody does.
+      expect(sent.splice(0)).to.have.length(2);
       here.publishJobs(['a']);
       expect(sent).to.deep.equal([]);
       const a = bell();
@@ -57,6 +59,22 @@ describe('the waker', () => {
       here.publishJobs(['a']);
       expect(a.rings()).to.equal(1);
       expect(sent).to.have.length(2);
+    } finally {
+      await here.stop();
+      await there.stop();
+    }
+  });
+
+  it('learns at its start of those who wait already, without waiting for them to say so again', async () => {
+    const { channel } = network();
+    const [here, there] = [new Waker(channel()), new Waker(channel())];
+    there.start();
+    const a = bell();
+    there.waitForJob('a', a.ring);
+    here.start();
+    try {
+      here.publishJobs(['a']);
+      expect(a.rings()).to.equal(1);
     } finally {
       await here.stop();
       await there.stop();

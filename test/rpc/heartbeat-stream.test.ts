@@ -182,6 +182,64 @@ describe('a heartbeat stream', () => {
     expect(wire.told).to.deep.equal([quick]);
   });
 
+  it('does not wait for a locked lease with the verdicts of its frame, nor end without its own', async () => {
+    const [free, locked] = [one(), one()];
+    let unlock = (_: Verdict) => {};
+    for (let n = 0; n < 6; n++) {
+      wire.give(frameFor([free, locked]));
+      await settle();
+      const held = new Promise<Verdict>((resolve) => {
+        unlock = resolve;
+      });
+      engine.calls[n]?.answer([extended(), held]);
+    }
+    await settle();
+    expect(wire.told).to.deep.equal(Array(6).fill(free));
+    expect(engine.calls).to.have.length(6);
+    wire.session.onEnd();
+    unlock({ kind: 'lost', code: 'lease_not_active', detail: '' });
+    await settle();
+    expect(wire.told.at(-1)).to.equal(locked);
+    expect(wire.ended).to.equal(undefined);
+  });
+
+  it('goes on where a locked lease cannot be answered, and makes room for others', async () => {
+    const gone = new DomainError('deadline_exceeded', 'the database took too long');
+    const heavy = frame([{ leaseId: one(), workerId: 'w', message: 'm'.repeat(1_999) }]);
+    wire.give(...Array<Buffer>(limits.streamHeartbeats / 10).fill(heavy));
+    for (let n = 0; n < 200 && wire.unread > 0; n++) {
+      for (const call of engine.calls) {
+        if (!call.answered) call.answer(call.of.map(() => Promise.reject(gone)));
+      }
+      await settle();
+    }
+    expect([wire.unread, wire.verdicts.length, wire.ended]).to.deep.equal([0, 0, undefined]);
+  });
+
+  it('ends well when the last locked lease has been answered, or with the error that came instead', async () => {
+    const other = new Wire(engine);
+    for (const stream of [wire, other]) {
+      stream.give(frameFor([one()]));
+      stream.session.onEnd();
+    }
+    await settle();
+    const gone = new DomainError('unavailable', 'the database has gone');
+    const refuse = { now: () => {} };
+    engine.calls[0]?.answer([settle().then(() => extended())]);
+    engine.calls[1]?.answer([
+      new Promise((_, reject) => {
+        refuse.now = () => reject(gone);
+      }),
+    ]);
+    for (let n = 0; n < 3; n++) await settle();
+    expect(wire.verdicts).to.have.length(1);
+    expect(wire.ended).to.deep.equal({ error: undefined });
+    expect(other.ended).to.equal(undefined);
+    refuse.now();
+    await settle();
+    expect(other.ended).to.deep.equal({ error: gone });
+  });
+
   it('reads no further than its bound while the engine is busy, and goes on when it answers', async () => {
     const frames = Array<Buffer>(60).fill(frameFor(ids(1_000)));
     wire.give(...frames);

@@ -44,12 +44,14 @@ export const extended = (more: { cancelRequested?: boolean } = {}): Verdict => (
   ...more,
 });
 
+type Answer = Verdict | Promise<Verdict>;
+
 /** A call that the engine was given, and that waits for the test to answer it. */
 export interface Asked<In> {
   of: readonly In[];
   signal: AbortSignal | undefined;
   answered: boolean;
-  answer(verdicts?: readonly Verdict[]): void;
+  answer(verdicts?: readonly Answer[]): void;
   fail(error: unknown): void;
 }
 
@@ -61,8 +63,9 @@ export class ScriptedEngine implements HeartbeatEngine {
   eager = false;
   readonly heartbeats = {
     draining: false,
-    beatAll: (beats: readonly Beat[], signal?: AbortSignal) => this.#ask(this.calls, beats, signal),
-    look: (leaseIds: readonly string[], signal?: AbortSignal) => this.#ask(this.looks, leaseIds, signal),
+    beatEach: (beats: readonly Beat[], signal?: AbortSignal) => this.#ask(this.calls, beats, signal),
+    look: (leaseIds: readonly string[], signal?: AbortSignal) =>
+      this.#ask(this.looks, leaseIds, signal) as Promise<readonly Verdict[]>,
   };
 
   /** Heartbeats that wait for their verdict. */
@@ -79,7 +82,7 @@ export class ScriptedEngine implements HeartbeatEngine {
     for (const call of this.calls) if (!call.answered) call.answer();
   }
 
-  #ask<In>(asked: Asked<In>[], of: readonly In[], signal?: AbortSignal): Promise<readonly Verdict[]> {
+  #ask<In>(asked: Asked<In>[], of: readonly In[], signal?: AbortSignal): Promise<readonly Answer[]> {
     return new Promise((resolve, reject) => {
       const one: Asked<In> = {
         of,

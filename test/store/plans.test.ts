@@ -1,9 +1,28 @@
 import { expect } from 'chai';
 import type { Engine } from '../../src/engine/engine.ts';
+import { newId } from '../../src/engine/ids.ts';
 import { draft } from '../../src/engine/submit.ts';
 import type { Sql } from '../../src/store/sql.ts';
-import { lockDueJobs, lockLiveJobs } from '../../src/store/statements/change-jobs.ts';
-import { claimJobs } from '../../src/store/statements/claim-jobs.ts';
+import { auditCapacity, reservedNow } from '../../src/store/statements/capacity.ts';
+import {
+  changeLiveJobs,
+  endJobs,
+  lockDueJobs,
+  lockLeasedJobs,
+  lockLiveJobs,
+} from '../../src/store/statements/change-jobs.ts';
+import { claimJobs, findClaimsByRequest } from '../../src/store/statements/claim-jobs.ts';
+import { endLeases } from '../../src/store/statements/end-leases.ts';
+import { extendLeases } from '../../src/store/statements/extend-leases.ts';
+import {
+  findGrantsByJob,
+  findGrantsByRequest,
+  grantLeases,
+  holdersAmong,
+  lockCandidates,
+} from '../../src/store/statements/grant-leases.ts';
+import { makeUpForOutage } from '../../src/store/statements/pulse.ts';
+import { readLeases } from '../../src/store/statements/read-leases.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn } from '../support/jobs.ts';
 import { rowsTouched } from '../support/rows-touched.ts';
@@ -54,6 +73,176 @@ describe('the plans of hot statements', () => {
       await store.database.query('analyze live_jobs', []);
       await store.database.query('update live_jobs set state = 0, check_at = null, claimed_by = null', []);
       await stays('after an ANALYZE with everything claimed');
+    });
+  });
+});
+
+describe('the plans of lease statements', () => {
+  const jobs = 10_000;
+  const some = 10;
+
+  onEveryEngine((kind) => {
+    let store: TestDatabase;
+    let engine: Engine;
+    before(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+    });
+    after(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    /** Puts all jobs but a few into the queue, or has all but a few run; the few are the first and the last. */
+    async function makeAll(state: 'queued' | 'running'): Promise<void> {
+      const run = `state = 5, lease_id = gen_random_uuid(), lease_token = gen_random_uuid(), claimed_by = 'w' || seq,
+        request_id = 'r' || seq, fence = seq, lease_ttl_s = 60, started_at = now(), last_heartbeat_at = now(),
+        expires_at = now() + interval '1 hour', check_at = now() + interval '1 hour', attempts = 1`;
+      const queue = `state = 0, lease_id = null, lease_token = null, claimed_by = null, request_id = null,
+        expires_at = null, check_at = null, attempts = 0`;
+      const edge = `(select seq from live_jobs order by seq limit 1 offset ${some})`;
+      const end = `(select seq from live_jobs order by seq desc limit 1 offset ${some})`;
+      await store.database.query(`update live_jobs set ${state === 'queued' ? queue : run}`, []);
+      await store.database.query(`update live_jobs set ${run} where seq < ${edge}`, []);
+      await store.database.query(`update live_jobs set ${queue} where seq > ${end}`, []);
+    }
+
+    /** Rows of jobs that each statement lays hands on, for ten leases. What it writes is undone. */
+    async function touched(generic: boolean): Promise<Record<string, number>> {
+      const running = await store.database.query<{
+        job_id: string;
+        lease_id: string;
+        claimed_by: string;
+        request_id: string;
+      }>(
+        'select job_id, lease_id, claimed_by, request_id from live_jobs where state = 5 order by seq limit $1',
+        [some],
+      );
+      const queued = await store.database.query<{ job_id: string }>(
+        'select job_id from live_jobs where state = 0 order by seq desc limit $1',
+        [some],
+      );
+      const leaseIds = running.map((row) => row.lease_id);
+      const jobIds = running.map((row) => row.job_id);
+      const workers = running.map((row) => row.claimed_by);
+      const beats = running.map((row) => ({
+        leaseId: row.lease_id,
+        workerId: row.claimed_by,
+        token: null,
+        jobId: null,
+        progress: null,
+        message: null,
+      }));
+      const leases = queued.map(({ job_id }) => ({
+        jobId: job_id,
+        leaseId: newId(),
+        token: newId(),
+        workerId: 'x',
+        requestId: null,
+        state: 'RUNNING' as const,
+        ttlS: 60,
+      }));
+      const statements: Record<string, (sql: Sql) => Promise<unknown>> = {
+        extendLeases: (sql) => extendLeases(sql, beats, { wait: false }),
+        'extendLeases, waiting': (sql) => extendLeases(sql, beats, { wait: true }),
+        lockLeasedJobs: (sql) => lockLeasedJobs(sql, leaseIds, false),
+        lockLiveJobs: (sql) => lockLiveJobs(sql, jobIds),
+        grantLeases: (sql) => grantLeases(sql, leases, 'QUEUED', 0),
+        endLeases: (sql) =>
+          endLeases(
+            sql,
+            jobIds.map((jobId) => ({
+              jobId,
+              state: 'EXPIRED',
+              status: null,
+              requeued: false,
+              error: null,
+              errorDetail: null,
+            })),
+          ),
+        endJobs: (sql) =>
+          endJobs(
+            sql,
+            jobIds.map((jobId) => ({ jobId, state: 'DONE', error: null })),
+          ),
+        changeLiveJobs: (sql) =>
+          changeLiveJobs(
+            sql,
+            jobIds.map((jobId) => ({ jobId, state: 'QUEUED', unclaim: true })),
+          ),
+        lockDueJobs: (sql) => lockDueJobs(sql, 500),
+        readLeases: (sql) => readLeases(sql, leaseIds),
+        holdersAmong: (sql) => holdersAmong(sql, workers),
+        findGrantsByRequest: (sql) =>
+          findGrantsByRequest(
+            sql,
+            running.map((row) => row.request_id),
+          ),
+        findClaimsByRequest: (sql) =>
+          findClaimsByRequest(
+            sql,
+            running.map((row) => ({ workerId: row.claimed_by, requestId: row.request_id })),
+          ),
+        findGrantsByJob: (sql) => findGrantsByJob(sql, jobIds),
+        reservedNow: (sql) => reservedNow(sql),
+        makeUpForOutage: async (sql) => {
+          await sql.query(
+            `insert into outages (began_at, ended_at, next_lease_id, leases_extended)
+            values (now() - interval '1 hour', now(), '00000000-0000-0000-0000-000000000000', 0)`,
+            [],
+          );
+          await makeUpForOutage(sql, some);
+        },
+        lockCandidates: (sql) => lockCandidates(sql, anything, some, true),
+      };
+      const rows: Record<string, number> = {};
+      for (const [name, statement] of Object.entries(statements)) {
+        rows[name] = await rowsTouched(store.database, async (sql) => {
+          if (generic) await sql.query('set local plan_cache_mode = force_generic_plan', []);
+          await sql.query('savepoint before', []);
+          await statement(sql);
+          await sql.query('rollback to savepoint before', []);
+        });
+      }
+      return rows;
+    }
+
+    /** No statement walks through more than it is asked for: a row is locked, looked at and written. */
+    async function stays(when: string): Promise<void> {
+      for (const generic of [false, true]) {
+        const rows = await touched(generic);
+        // A few heads are read ahead of those that are wanted, of each lane.
+        const { lockCandidates: heads = 0, ...others } = rows;
+        expect(heads, `lockCandidates ${when}`).to.be.below(150);
+        for (const [name, count] of Object.entries(others)) {
+          expect(count, `${name} ${when}${generic ? ', with a generic plan' : ''}`).to.be.at.most(5 * some);
+        }
+      }
+    }
+
+    it('do not change with what the statistics say of the leases', async function () {
+      this.timeout(120_000);
+      await store.database.query('analyze', []);
+      const drafts = Array.from({ length: jobs }, () =>
+        draft({ addon_id: 'a', job_type: 't', cost_units: 1 }, false, engine.settings),
+      );
+      await engine.submitter.submitMany(drafts, caller);
+      await makeAll('running');
+      await stays('with everything running, after an ANALYZE of empty tables');
+      await makeAll('queued');
+      await stays('with everything queued, after an ANALYZE of empty tables');
+      await store.database.query('analyze', []);
+      await stays('with everything queued, after an ANALYZE');
+      const audit = await rowsTouched(store.database, (sql) => auditCapacity(sql));
+      expect(audit, 'auditCapacity with everything queued').to.be.at.most(2 * some);
+      await makeAll('running');
+      await stays('with everything running, after an ANALYZE with everything queued');
+      await store.database.query('analyze', []);
+      await stays('with everything running, after an ANALYZE');
+      await makeAll('queued');
+      await stays('with everything queued, after an ANALYZE with everything running');
+      const later = await rowsTouched(store.database, (sql) => auditCapacity(sql));
+      expect(later, 'auditCapacity after an ANALYZE with everything running').to.be.at.most(2 * some);
     });
   });
 });

@@ -13,6 +13,7 @@ export class Leases extends Migration {
       add column lease_token uuid,
       add column fence bigint,
       add column lease_ttl_s int,
+      add column lease_grace_s int not null default 0,
       add column last_heartbeat_at timestamptz,
       add column expires_at timestamptz,
       add column lease_ends_at timestamptz`);
@@ -44,6 +45,8 @@ export class Leases extends Migration {
     )`);
     this.addSql('create index leases_job on leases (job_id, lease_id)');
     this.addSql('create index leases_worker on leases (worker_id, lease_id)');
+    // Most leases are released; only the others need an index to be found.
+    this.addSql('create index leases_unreleased on leases (state, lease_id) where state <> 2');
 
     this.addSql(`create table capacity (
       capacity_id smallint primary key,
@@ -75,7 +78,7 @@ export class Leases extends Migration {
     this.addSql('alter index live_jobs_request rename to live_jobs_claim_request');
     this.addSql('alter table live_jobs rename column request_id to claim_request_id');
     this.addSql(`alter table live_jobs drop column lease_token, drop column fence, drop column lease_ttl_s,
-      drop column last_heartbeat_at, drop column expires_at, drop column lease_ends_at`);
+      drop column lease_grace_s,      drop column last_heartbeat_at, drop column expires_at, drop column lease_ends_at`);
     this.addSql('drop sequence lease_fence');
   }
 }

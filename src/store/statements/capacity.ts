@@ -17,11 +17,16 @@ interface Row {
 
 const columns = 'coalesce(total, $1::int) as total, busy_rating, used';
 const lock = hot(`select ${columns} from capacity where capacity_id = 1 for update`);
+const share = hot(`select ${columns} from capacity where capacity_id = 1 for share`);
 const read = hot(`select ${columns} from capacity where capacity_id = 1`);
 
 /** Locks the capacity until the transaction ends. Whoever has it must not wait for any other row. */
 export const lockCapacity = (sql: Sql, totalUnlessSet: number, signal?: AbortSignal): Promise<CapacityNow> =>
   one(sql.query<Row>(lock, [totalUnlessSet], signal));
+
+/** Sees to it that nobody changes the capacity until the transaction ends. */
+export const shareCapacity = (sql: Sql, totalUnlessSet: number): Promise<CapacityNow> =>
+  one(sql.query<Row>(share, [totalUnlessSet]));
 
 export const readCapacity = (sql: Sql, totalUnlessSet: number, signal?: AbortSignal): Promise<CapacityNow> =>
   one(sql.query<Row>(read, [totalUnlessSet], signal));

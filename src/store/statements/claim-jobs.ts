@@ -95,9 +95,9 @@ export async function claimJobs(
 
 const findClaims = `
 select ${jobColumns('job')}, ${liveColumns('live')}, live.request_id
-from live_jobs live join jobs job on job.job_id = live.job_id
-where live.request_id = any ($1::text[]) and live.state = any ($2::smallint[])
-  and live.claim_expires_at > clock_timestamp()
+from (select * from live_jobs where request_id = any ($1::text[]) offset 0) live
+join jobs job on job.job_id = live.job_id
+where live.state = any ($2::smallint[]) and live.claim_expires_at > clock_timestamp()
 order by live.priority, live.seq`;
 
 /** What these requests have claimed before and still hold. Locks the requests until the transaction ends. */

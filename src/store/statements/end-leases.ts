@@ -40,20 +40,27 @@ export async function endLeases(sql: Sql, endings: readonly LeaseEnding[]): Prom
 }
 
 const policies = hot(`
-select job_id, addon_id, retry_backoff_s from jobs where job_id = any ($1::uuid[])`);
+select job_id, addon_id, retry_backoff_s, is_unique from jobs where job_id = any ($1::uuid[])`);
 
 /** What the jobs' own rows say that matters when their leases end. */
 export interface JobPolicy {
   addonId: string;
   retryBackoffS: number;
+  isUnique: boolean;
 }
 
 export async function readPolicies(sql: Sql, jobIds: readonly string[]): Promise<Map<string, JobPolicy>> {
   if (jobIds.length === 0) return new Map();
-  const rows = await sql.query<{ job_id: string; addon_id: string; retry_backoff_s: number }>(policies, [
-    uuidArray(jobIds),
-  ]);
+  const rows = await sql.query<{
+    job_id: string;
+    addon_id: string;
+    retry_backoff_s: number;
+    is_unique: boolean;
+  }>(policies, [uuidArray(jobIds)]);
   return new Map(
-    rows.map((row) => [row.job_id, { addonId: row.addon_id, retryBackoffS: row.retry_backoff_s }]),
+    rows.map((row) => [
+      row.job_id,
+      { addonId: row.addon_id, retryBackoffS: row.retry_backoff_s, isUnique: row.is_unique },
+    ]),
   );
 }

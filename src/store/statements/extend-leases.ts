@@ -8,6 +8,7 @@ export interface Extension {
   leaseId: string;
   workerId: string;
   token: string | null;
+  jobId: string | null;
   progress: number | null;
   message: string | null;
 }
@@ -18,6 +19,7 @@ export type Extended =
   | { kind: 'over' }
   | { kind: 'wrong worker' }
   | { kind: 'wrong token' }
+  | { kind: 'wrong job' }
   | { kind: 'missed' };
 
 export interface Extensions {
@@ -32,6 +34,7 @@ const leased = leasedStates.map(stateNumber).join(', ');
 const over = -1;
 const wrongWorker = -2;
 const wrongToken = -3;
+const wrongJob = -4;
 
 /**
  * Rows are locked first, and only then is the clock read and is each row looked at: a lease that ran out while its row
@@ -50,15 +53,16 @@ const wrongToken = -3;
 const extend = (lock: string, isSame: string) =>
   hot(`
 with beat as (
-  select * from unnest($1::uuid[], $2::text[], $3::text[], $4::float8[], $5::text[]) with ordinality
-    as beat (lease_id, worker_id, token, progress, message, n)
+  select * from unnest($1::uuid[], $2::text[], $3::text[], $4::float8[], $5::text[], $6::text[]) with ordinality
+    as beat (lease_id, worker_id, token, progress, message, job_id, n)
 ), locked as materialized (
   select beat.n, beat.progress, beat.message, live.ctid as place, live.job_id, live.lease_id, live.state,
-    live.claimed_by, live.lease_ttl_s, live.lease_ends_at, live.expires_at, live.cancel_requested,
+    live.claimed_by, live.lease_ttl_s + live.lease_grace_s as lasts_s, live.lease_ends_at, live.expires_at, live.cancel_requested,
     case
       when live.state not in (${leased}) then ${over}
       when live.claimed_by <> beat.worker_id then ${wrongWorker}
       when beat.token <> live.lease_token::text then ${wrongToken}
+      when beat.job_id <> live.job_id::text then ${wrongJob}
       else 0
     end as problem
   from beat join live_jobs live on live.lease_id = beat.lease_id
@@ -71,8 +75,8 @@ with beat as (
     case
       when problem <> 0 then problem
       when expires_at <= now then ${over}
-      when lease_ends_at is null then lease_ttl_s * 1000 + $6::int
-      else least(lease_ttl_s * 1000 + $6::int, (date_part('epoch', lease_ends_at - now) * 1000)::int)
+      when lease_ends_at is null then lasts_s * 1000
+      else least(lasts_s * 1000, date_part('epoch', lease_ends_at - now) * 1000)::int
     end as left_ms
   from locked, clock
 ), extended as (
@@ -108,7 +112,6 @@ const extendAll = extend('for update of live', 'live.job_id = judged.job_id');
 export async function extendLeases(
   sql: Sql,
   beats: readonly Extension[],
-  graceMs: number,
   { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
 ): Promise<Extensions> {
   const textsOrNull = (texts: readonly (string | null)[]) =>
@@ -128,7 +131,7 @@ export async function extendLeases(
         ? null
         : numberArray(beats.map(({ progress }) => progress)),
       textsOrNull(beats.map(({ message }) => message)),
-      graceMs,
+      textsOrNull(beats.map(({ jobId }) => jobId)),
     ],
     signal,
   );
@@ -148,6 +151,7 @@ const problems: Record<number, Extended> = {
   [over]: { kind: 'over' },
   [wrongWorker]: { kind: 'wrong worker' },
   [wrongToken]: { kind: 'wrong token' },
+  [wrongJob]: { kind: 'wrong job' },
 };
 
 const resultOf = (code: number): Extended =>

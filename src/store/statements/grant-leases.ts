@@ -18,7 +18,7 @@ import { activeLeaseColumns, type LeaseRecord } from './lease-record.ts';
 const lockHeads = onHeads((lockedHeads) =>
   hot(`
 with ${lockedHeads}
-select counts.*, locked.job_id, locked.cost_units, locked.is_unique
+select counts.*, locked.job_id, locked.cost_units, locked.is_unique, locked.bytes
 from ${headCounts} left join locked on locked.free
 order by locked.priority, locked.seq`),
 );
@@ -27,6 +27,12 @@ interface HeadRow extends HeadCounts {
   job_id: string | null;
   cost_units: number;
   is_unique: boolean;
+  bytes: number;
+}
+
+/** A job at the head of the queue, locked, and the size of what its worker is to be sent. */
+export interface LockedCandidate extends Candidate {
+  bytes: number;
 }
 
 /** Locks the next jobs that suit, in their order, as many as there are up to `wanted`. */
@@ -36,13 +42,13 @@ export async function lockCandidates(
   wanted: number,
   unique: boolean,
   signal?: AbortSignal,
-): Promise<Candidate[]> {
+): Promise<LockedCandidate[]> {
   let spare: number | undefined = spareHeads;
   for (;;) {
     const params = headParams(filter, wanted, wanted + spare, unique);
     const rows: HeadRow[] = await sql.query<HeadRow>(lockHeads(filter), params, signal);
-    const candidates = rows.flatMap(({ job_id, cost_units, is_unique }) =>
-      job_id === null ? [] : { jobId: job_id, costUnits: cost_units, isUnique: is_unique },
+    const candidates = rows.flatMap(({ job_id, cost_units, is_unique, bytes }) =>
+      job_id === null ? [] : { jobId: job_id, costUnits: cost_units, isUnique: is_unique, bytes },
     );
     spare = nextSpare(rows[0] ?? { heads: 0, locked: 0, free: 0 }, wanted, spare);
     // Whoever looks again locks the same rows again, which costs nothing, and others beside them.
@@ -50,17 +56,29 @@ export async function lockCandidates(
   }
 }
 
+const peek = onHeads((lockedHeads) => hot(`with ${lockedHeads} select exists (select from head) as found`));
+
+/** Whether there is any job that suits. Locks nothing: what is not referred to is not run. */
+export async function anyCandidate(sql: Sql, filter: ClaimFilter, signal?: AbortSignal): Promise<boolean> {
+  const [row] = await sql.query<{ found: boolean }>(peek(filter), headParams(filter, 1, 1), signal);
+  return row?.found ?? false;
+}
+
+// Each worker is looked for by name: joined, the planner may begin with all that is leased.
 const findHolders = hot(`
-select distinct live.claimed_by from unnest($1::text[]) as worker_id
-join live_jobs live on live.claimed_by = worker_id
-  and live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
-  and live.state <> ${stateNumber('QUEUED')}
-where live.expires_at > clock_timestamp()`);
+select worker_id from unnest($1::text[]) as worker_id
+cross join lateral (
+  select from live_jobs live
+  where live.claimed_by = worker_id
+    and live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
+    and live.state <> ${stateNumber('QUEUED')} and live.expires_at > clock_timestamp()
+  limit 1
+) held`);
 
 /** Which of these workers hold an active lease. */
 export async function holdersAmong(sql: Sql, workerIds: readonly string[]): Promise<Set<string>> {
-  const rows = await sql.query<{ claimed_by: string }>(findHolders, [textArray(workerIds)]);
-  return new Set(rows.map(({ claimed_by }) => claimed_by));
+  const rows = await sql.query<{ worker_id: string }>(findHolders, [textArray([...new Set(workerIds)])]);
+  return new Set(rows.map(({ worker_id }) => worker_id));
 }
 
 /** A lease to be written into a locked row. */
@@ -89,13 +107,13 @@ with clock as materialized (
     as wanted (job_id, lease_id, lease_token, worker_id, request_id, state, ttl_s)
 ), timed as materialized (
   select wanted.*, now, now + job.max_runtime_s * interval '1 s' as ends_at,
-    least(now + wanted.ttl_s * interval '1 s' + $8::float8 * interval '1 ms',
+    least(now + (wanted.ttl_s + $8::int) * interval '1 s',
       now + job.max_runtime_s * interval '1 s') as expires_at
   from clock, wanted join jobs job on job.job_id = wanted.job_id
 ), granted as (
   update live_jobs live set state = timed.state, claimed_by = timed.worker_id, request_id = timed.request_id,
     claim_expires_at = null, claims_lost = 0, lease_id = timed.lease_id, lease_token = timed.lease_token,
-    fence = nextval('lease_fence'), lease_ttl_s = timed.ttl_s, started_at = now, last_heartbeat_at = now,
+    fence = nextval('lease_fence'), lease_ttl_s = timed.ttl_s, lease_grace_s = $8::int, started_at = now, last_heartbeat_at = now,
     expires_at = timed.expires_at, lease_ends_at = timed.ends_at, check_at = timed.expires_at,
     attempts = live.attempts + 1, progress = null, updated_at = now
   from timed where live.job_id = timed.job_id
@@ -117,7 +135,7 @@ export async function grantLeases(
   sql: Sql,
   leases: readonly NewLease[],
   from: State,
-  graceMs: number,
+  graceS: number,
 ): Promise<Map<string, GrantRecord>> {
   if (leases.length === 0) return new Map();
   const rows = await sql.query<GrantRecord>(grant, [
@@ -128,20 +146,21 @@ export async function grantLeases(
     textArray(leases.map(({ requestId }) => requestId)),
     numberArray(leases.map(({ state }) => stateNumber(state))),
     numberArray(leases.map(({ ttlS }) => ttlS)),
-    graceMs,
+    graceS,
     stateNumber(from),
   ]);
   return new Map(rows.map((row) => [row.job_id, row]));
 }
 
-const readGrants = (where: string) => `
+// Found by key first (`offset 0`), and only then is their state looked at, whatever the planner makes of it.
+const readGrants = (key: string) => `
 select ${grantColumns}, live.request_id
-from live_jobs live join jobs job on job.job_id = live.job_id
-where ${where} and live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
+from (select * from live_jobs where ${key} offset 0) live join jobs job on job.job_id = live.job_id
+where live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
   and live.expires_at > clock_timestamp()`;
 
-const byRequest = readGrants('live.request_id = any ($1::text[])');
-const byJob = readGrants('live.job_id = any ($1::uuid[])');
+const byRequest = readGrants('request_id = any ($1::text[])');
+const byJob = readGrants('job_id = any ($1::uuid[])');
 
 /** What these requests were granted before and still hold. Locks the requests until the transaction ends. */
 export async function findGrantsByRequest(

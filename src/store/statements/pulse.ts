@@ -3,7 +3,20 @@ import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
 
 const leased = leasedStates.map(stateNumber).join(', ');
+/** A time without any pulse that is longer than this is an outage. */
+export const silenceMs = 3_000;
+
 const nowhere = '00000000-0000-0000-0000-000000000000';
+
+/**
+ * Whether leases may be judged now, by what the database itself knows: some server has been alive without a break, and
+ * no outage is left to be made up for. A server's own clock says nothing of a time in which it or the database stood
+ * still.
+ */
+export const isAwake = (now: string): string => `(
+  (select alive_at from pulse where pulse_id = 1) > ${now} - interval '${silenceMs} ms'
+  and not exists (select from outages where next_lease_id is not null)
+)`;
 
 const beat = hot(`
 with pulse_now as materialized (
@@ -13,7 +26,7 @@ with pulse_now as materialized (
 ), outage as (
   insert into outages (began_at, ended_at, next_lease_id, leases_extended)
   select alive_at, now, '${nowhere}', 0 from pulse_now, clock
-  where now - alive_at > $1::float8 * interval '1 ms'
+  where now - alive_at > interval '${silenceMs} ms'
     and exists (select from live_jobs where state in (${leased}) and state <> ${stateNumber('QUEUED')})
   returning extract(epoch from ended_at - began_at)::float8 * 1000 as ms
 ), beaten as (
@@ -33,8 +46,8 @@ export interface Beaten {
 }
 
 /** Says that a server is alive, and finds out whether none was for longer than `silenceMs`. */
-export async function beatPulse(sql: Sql, silenceMs: number): Promise<Beaten> {
-  const [beaten] = await sql.query<{ outage_ms: number | null }>(beat, [silenceMs]);
+export async function beatPulse(sql: Sql): Promise<Beaten> {
+  const [beaten] = await sql.query<{ outage_ms: number | null }>(beat, []);
   if (!beaten) throw new Error('the row of the pulse is gone');
   const [outages] = await sql.query<{ unfinished: boolean }>(open, []);
   return { outageMs: beaten.outage_ms, unfinished: outages?.unfinished ?? false };
@@ -44,18 +57,22 @@ const makeUp = `
 with outage as materialized (
   select * from outages where next_lease_id is not null order by outage_id limit 1 for update
 ), chunk as materialized (
-  select live.job_id, live.lease_id from live_jobs live, outage
-  where live.lease_id > outage.next_lease_id order by live.lease_id limit $1
+  select job_id, lease_id from live_jobs
+  where lease_id > (select next_lease_id from outage) order by lease_id limit $1
 ), locked as materialized (
-  select live.* from chunk join live_jobs live on live.job_id = chunk.job_id order by live.job_id for update of live
+  select live.* from chunk join live_jobs live on live.job_id = chunk.job_id order by live.job_id
+  for update of live skip locked
 ), extended as (
   update live_jobs live set expires_at = greatest(live.expires_at, least(
     live.expires_at + (outage.ended_at - outage.began_at),
-    outage.ended_at + live.lease_ttl_s * interval '1 s' + $2::float8 * interval '1 ms', live.lease_ends_at))
+    outage.ended_at + (live.lease_ttl_s + live.lease_grace_s) * interval '1 s', live.lease_ends_at))
   from locked, outage
   where live.job_id = locked.job_id and locked.state in (${leased})
     and locked.last_heartbeat_at <= outage.ended_at and locked.expires_at > outage.began_at
   returning live.job_id
+), alive as (
+  -- Making up takes its time, and is no outage.
+  update pulse set alive_at = greatest(alive_at, clock_timestamp()) where pulse_id = 1
 ), moved as (
   update outages set leases_extended = outages.leases_extended + (select count(*) from extended),
     next_lease_id = case when (select count(*) from chunk) = $1
@@ -73,9 +90,10 @@ export interface MadeUp {
 
 /**
  * Gives up to `limit` leases back what they lost by the oldest outage that is not finished: its length, but never
- * more than a heartbeat would have given them at its end. Answers nothing where there is none.
+ * more than a heartbeat would have given them at its end. Answers nothing where there is none. Rows that somebody has
+ * locked are passed over: whoever has them is about to change them.
  */
-export async function makeUpForOutage(sql: Sql, limit: number, graceMs: number): Promise<MadeUp | undefined> {
-  const [row] = await sql.query<{ done: boolean; leases_extended: number }>(makeUp, [limit, graceMs]);
+export async function makeUpForOutage(sql: Sql, limit: number): Promise<MadeUp | undefined> {
+  const [row] = await sql.query<{ done: boolean; leases_extended: number }>(makeUp, [limit]);
   return row && { done: row.done, leasesExtended: row.leases_extended };
 }

@@ -31,12 +31,16 @@ const leased = `live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'
 
 const remaining = `(extract(epoch from expires_at - clock_timestamp()) * 1000)::float8 as ttl_remaining_ms`;
 
-/** Both halves in one statement: a lease that ends in between would otherwise be in neither. */
+/**
+ * Both halves in one statement: a lease that ends in between would otherwise be in neither. Rows are found by key first
+ * (`offset 0`), and only then is their state looked at: asked for both at once, the planner may walk all that is leased.
+ */
 const read = hot(`
 select found.*, ${remaining} from (
   select ${activeLeaseColumns('live')}, live.lease_token, live.cancel_requested, false as requeued
-  from live_jobs live join jobs job on job.job_id = live.job_id
-  where live.lease_id = any ($1::uuid[]) and ${leased}
+  from (select * from live_jobs where lease_id = any ($1::uuid[]) offset 0) live
+  join jobs job on job.job_id = live.job_id
+  where ${leased}
   union all
   select ${endedLeaseColumns('lease')}, lease.lease_token, false, lease.requeued
   from leases lease join jobs job on job.job_id = lease.job_id

@@ -50,3 +50,18 @@ export function forCount(count: number, start: (lane: number) => Promise<number>
   let left = count;
   return (lane: number) => (left-- > 0 ? start(lane) : undefined);
 }
+
+/**
+ * Goes round and round through what belongs to a lane: every so-manieth of all. Nothing is in two lanes, so that nothing
+ * is under way twice.
+ */
+export function takeTurns<T>(items: readonly T[], lanes: number): (lane: number) => T {
+  if (items.length < lanes) throw new Error(`${lanes} at a time are too many for ${items.length}`);
+  const rounds = Array.from({ length: lanes }, () => 0);
+  return (lane) => {
+    const round = rounds[lane] as number;
+    const at = lane + round * lanes;
+    rounds[lane] = at + lanes < items.length ? round + 1 : 0;
+    return items[at] as T;
+  };
+}

@@ -3,15 +3,14 @@
  * network, no decoding and no checks. What the server does less than this is what the faces and the engine cost.
  */
 import { newId } from '../../../src/engine/ids.ts';
-import { createLog } from '../../../src/log.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { migrate } from '../../../src/store/migrate.ts';
-import { openDatabase } from '../../../src/store/open.ts';
 import { claimJobs } from '../../../src/store/statements/claim-jobs.ts';
 import { ensureLanes, type Lane, laneKey } from '../../../src/store/statements/lanes.ts';
 import { type NewJob, submitJobs } from '../../../src/store/statements/submit-jobs.ts';
 import { drive, forCount, forDuration, type Round } from './drive.ts';
 import { job } from './messages.ts';
+import { openStore } from './seed.ts';
 
 /** As the engine does it: jobs in one statement, and statements at the same time. */
 const jobsPerSubmit = 1_000;
@@ -53,10 +52,16 @@ export class Floor {
   }
 
   static async open(place: FloorPlace): Promise<Floor> {
-    const log = createLog({ level: 'warn', human: true });
-    const database = await openDatabase({ ...place, poolMax: 10, log });
+    const database = await openStore(place);
     await migrate(database);
-    const lane: Lane = { stream: null, addonId: job.addonId, jobType: job.jobType, requires: [], heavy: [] };
+    const lane: Lane = {
+      stream: null,
+      addonId: job.addonId,
+      jobType: job.jobType,
+      requires: [],
+      heavy: [],
+      unique: false,
+    };
     const key = laneKey(lane);
     const laneId = (await ensureLanes(database, new Map([[key, lane]]))).get(key);
     if (laneId === undefined) throw new Error('the store made no lane');

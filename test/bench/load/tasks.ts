@@ -1,15 +1,11 @@
-/** What the load process can be asked to do. Connections stay open from one round to the next. */
+/** What the load process can be asked to do. */
 import { drive, forCount, forDuration, type Round } from './drive.ts';
 import type { Floor, FloorPlace } from './floor.ts';
-import { LeanHttpConnection, post } from './lean-http.ts';
-import { type ClientKind, connect, type Link } from './link.ts';
+import { closeHeartbeatFloor, closeStreams, heartbeatTasks } from './heartbeat-tasks.ts';
+import { post } from './lean-http.ts';
 import * as messages from './messages.ts';
-
-export interface GrpcTarget {
-  address: string;
-  client: ClientKind;
-  connections: number;
-}
+import { type Reconnect, reconnect } from './reconnect-task.ts';
+import { closeConnections, type GrpcTarget, httpTo, linksTo, nth } from './targets.ts';
 
 export interface ClaimRound extends Round {
   /** Jobs that were handed out more than once, to this round or to one before it. */
@@ -18,19 +14,8 @@ export interface ClaimRound extends Round {
   empty: number;
 }
 
-const links = new Map<string, Link[]>();
-const httpConnections = new Map<string, LeanHttpConnection[]>();
 const claimed = new Set<string>();
 let floor: Floor | undefined;
-
-function linksTo({ address, client, connections }: GrpcTarget): Link[] {
-  const name = `${client} ${connections} ${address}`;
-  const open = links.get(name) ?? Array.from({ length: connections }, () => connect(client, address));
-  links.set(name, open);
-  return open;
-}
-
-const nth = <T>(items: readonly T[], n: number): T => items[n % items.length] as T;
 
 /** The first answer is read in full: a load that is refused would be the fastest of all. */
 function batchSubmitter(target: GrpcTarget, batch: number): (lane: number) => Promise<number> {
@@ -83,10 +68,7 @@ export const tasks = {
   },
 
   submitRest(on: { address: string; connections: number; durationMs: number }) {
-    const open =
-      httpConnections.get(on.address) ??
-      Array.from({ length: on.connections }, () => new LeanHttpConnection(on.address));
-    httpConnections.set(on.address, open);
+    const open = httpTo(on.address, on.connections);
     const request = post(restPath, restJob);
     const submit = async (lane: number) => {
       const status = await nth(open, lane).send(request);
@@ -113,8 +95,11 @@ export const tasks = {
     return { ...(await drive(on.claimers, forCount(on.jobs, claim))), duplicates, empty };
   },
 
+  ...heartbeatTasks,
+  reconnect: (on: Reconnect) => reconnect(on),
+
   async openFloor(on: FloorPlace) {
-    // Only two scenarios want the store, and loading it takes as long as they do in a smoke run.
+    // Few scenarios want the store, and loading it takes as long as they do in a smoke run.
     const { Floor } = await import('./floor.ts');
     floor = await Floor.open(on);
   },
@@ -122,10 +107,14 @@ export const tasks = {
   floorFill: (on: { jobs: number }) => openFloor().fill(on.jobs),
   floorClaim: (on: { jobs: number }) => openFloor().claim(on.jobs),
 
+  /** Lets go of everything. What comes next begins anew. */
   async close() {
-    for (const link of [...links.values()].flat()) link.close();
-    for (const connection of [...httpConnections.values()].flat()) connection.close();
+    closeStreams();
+    closeConnections();
+    claimed.clear();
     await floor?.close();
+    floor = undefined;
+    await closeHeartbeatFloor();
   },
 };
 
