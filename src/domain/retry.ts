@@ -24,7 +24,9 @@ export interface Prospects {
 }
 
 const hintMinMs = 100;
-const hintMaxMs = 30_000;
+/** With the jitter that comes on top, half a minute at the most. */
+const hintMaxMs = 25_000;
+const rateMin = 0.1;
 /** Where nothing at all is known. */
 const hintUnknownMs = 2_000;
 /** Askers a second that the server takes without being worried. */
@@ -36,9 +38,10 @@ const askingMax = 500;
  * next, so that they do not come back together.
  */
 export function retryAfterMs({ nextDueMs, missing, perSecond, asking }: Prospects, random: number): number {
-  const expected = perSecond > 0 ? (missing / perSecond) * 1000 : Number.POSITIVE_INFINITY;
+  // A rate that has nearly died away says less than knowing nothing.
+  const expected = perSecond >= rateMin ? (missing / perSecond) * 1000 : Number.POSITIVE_INFINITY;
   const soonest = Math.min(expected, nextDueMs ?? Number.POSITIVE_INFINITY);
   const base = Number.isFinite(soonest) ? Math.max(soonest, hintMinMs) : hintUnknownMs;
-  const spread = base * Math.max(1, asking / askingMax) * (0.8 + 0.4 * random);
-  return Math.round(Math.min(Math.max(spread, hintMinMs), hintMaxMs));
+  const spread = Math.min(base * Math.max(1, asking / askingMax), hintMaxMs);
+  return Math.round(Math.max(spread * (0.8 + 0.4 * random), hintMinMs));
 }

@@ -81,7 +81,7 @@ export class Engine {
 
   /** Finds out what happened while no server was alive, before anybody is served. */
   async prepare(): Promise<void> {
-    await this.pulse.runOnce();
+    await this.pulse.begin();
   }
 
   start(): void {

@@ -5,7 +5,8 @@
  * leases have been given back what they lost by it: once, by the length of the outage, and never more than a heartbeat
  * at its end would have given, nor beyond `max_runtime_s`. Every such outage is a row of the table `outages`.
  *
- * Every server writes the time every `beatMs`. Whoever finds the last time older than `silenceMs` has found an outage.
+ * Every server writes the time every `beatMs`. Whoever finds the last time older than `silenceMs` has found an outage, and
+ * a server that starts has found one sooner.
  * Before anything is done that depends on what has expired, `fresh` is waited for: it costs nothing while this server's
  * own pulse is fresh, and is what holds things up after an outage. That is this server's view, which says nothing of a time
  * in which it or the database stood still; so whoever is about to call a lease expired asks the database as well (`isAwake`),
@@ -19,6 +20,8 @@ import type { Service } from './service.ts';
 
 const beatMs = 1_000;
 const staleMs = 2_000;
+/** What a server that starts allows: had another been alive, it would have written the time a moment ago. */
+const restartMs = 1_200;
 /** Leases of one transaction: their heartbeats wait as long as it takes. */
 const sliceLeases = 2_000;
 
@@ -52,6 +55,11 @@ export class Pulse implements Service {
     await this.#beating?.catch(() => {});
   }
 
+  /** The first beat of a server that starts, before it serves anybody. */
+  begin(): Promise<void> {
+    return this.#beat(restartMs);
+  }
+
   /** Settles at once while the pulse is fresh; otherwise when it is again and what was lost has been made up for. */
   fresh(): Promise<void> {
     return performance.now() - this.#beatAt < staleMs ? settled : this.runOnce();
@@ -65,10 +73,10 @@ export class Pulse implements Service {
     return this.#beating;
   }
 
-  async #beat(): Promise<void> {
+  async #beat(allowedMs?: number): Promise<void> {
     const { database, log } = this.#options;
     let begunAt = performance.now();
-    const { outageMs, unfinished } = await beatPulse(database);
+    const { outageMs, unfinished } = await beatPulse(database, allowedMs);
     if (outageMs !== null) log.warn('no server was alive for a while', { outageMs: Math.round(outageMs) });
     let left = unfinished;
     while (left) {

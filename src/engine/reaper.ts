@@ -197,7 +197,9 @@ async function expireLeases(sql: Sql, over: readonly LockedJob[]): Promise<Lease
       job.lastHeartbeatAtMs === null ? 'its grant' : new Date(job.lastHeartbeatAtMs).toISOString();
     const handed = {
       result: null,
-      error: `the lease expired: nothing was heard of worker ${job.claimedBy} since ${heard}`,
+      error: isAtItsEnd(job)
+        ? `the lease expired: it had lasted as long as max_runtime_s allows; worker ${job.claimedBy} was last heard of at ${heard}`
+        : `the lease expired: nothing was heard of worker ${job.claimedBy} since ${heard}`,
       errorDetail: null,
       metrics: null,
     };
@@ -206,6 +208,10 @@ async function expireLeases(sql: Sql, over: readonly LockedJob[]): Promise<Lease
   await ends.write(sql);
   return ends;
 }
+
+/** A lease that no heartbeat could have kept any longer. */
+const isAtItsEnd = ({ expiresAtMs, leaseEndsAtMs }: LockedJob): boolean =>
+  leaseEndsAtMs !== null && expiresAtMs === leaseEndsAtMs;
 
 const actor = 'reaper';
 

@@ -16,6 +16,7 @@ import type { Log } from '../log.ts';
 import { toConnectError } from './errors.ts';
 import { goneBecause, statusOf, tellError } from './grpc-status.ts';
 import type { FrameSession, FrameStream, OpenStream } from './implementation.ts';
+import type { OpenCalls } from './open-calls.ts';
 
 export interface FrameMethod {
   name: string;
@@ -24,17 +25,18 @@ export interface FrameMethod {
 
 /** Takes the calls of these methods, by their path, and leaves all others as they are. */
 export const frameInterceptor =
-  (methods: ReadonlyMap<string, FrameMethod>, log: Log): ServerInterceptor =>
+  (methods: ReadonlyMap<string, FrameMethod>, calls: OpenCalls, log: Log): ServerInterceptor =>
   ({ path }, call) => {
     const method = methods.get(path);
     // Wrapping a call that needs nothing done would cost it time; grpc-js asks for no more than the interface.
-    return method ? new FrameCall(call, method, log) : (call as ServerInterceptingCall);
+    return method ? new FrameCall(call, method, calls, log) : (call as ServerInterceptingCall);
   };
 
 /** One stream. It is over when the session has ended it or the client has gone, whichever comes first. */
 class FrameCall extends ServerInterceptingCall implements FrameStream {
   readonly #call: ServerInterceptingCallInterface;
   readonly #method: FrameMethod;
+  readonly #calls: OpenCalls;
   readonly #log: Log;
   readonly #gone = new AbortController();
   #session: FrameSession | undefined;
@@ -42,10 +44,12 @@ class FrameCall extends ServerInterceptingCall implements FrameStream {
   #reading = false;
   #readAgain = false;
 
-  constructor(call: ServerInterceptingCallInterface, method: FrameMethod, log: Log) {
+  constructor(call: ServerInterceptingCallInterface, method: FrameMethod, calls: OpenCalls, log: Log) {
     super(call);
     this.#call = call;
     this.#method = method;
+    this.#calls = calls;
+    calls.begin();
     this.#log = log;
   }
 
@@ -77,6 +81,7 @@ class FrameCall extends ServerInterceptingCall implements FrameStream {
   end(error?: unknown): void {
     if (this.#over) return;
     this.#over = true;
+    this.#calls.end();
     if (error === undefined) {
       this.#call.sendStatus({ code: 0, details: 'OK' });
       return;
@@ -97,6 +102,7 @@ class FrameCall extends ServerInterceptingCall implements FrameStream {
   #cancelled(): void {
     if (this.#over) return;
     this.#over = true;
+    this.#calls.end();
     this.#gone.abort(goneBecause(this.#call.getDeadline()));
     this.#session?.onGone();
   }

@@ -34,6 +34,7 @@ import { goneBecause, statusOf, tellError } from './grpc-status.ts';
 import { type FrameMethod, frameInterceptor } from './grpc-streams.ts';
 import type { Binding, OpenStream } from './implementation.ts';
 import { EncodedMessage } from './job-bytes.ts';
+import { OpenCalls } from './open-calls.ts';
 
 export interface GrpcOptions {
   bindings: readonly Binding[];
@@ -59,8 +60,9 @@ export function createGrpcServer({ bindings, health, log }: GrpcOptions): GrpcSe
   const told = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
   setLogger({ error: told, info: told, debug: told });
   const frameMethods = new Map<string, FrameMethod>();
+  const calls = new OpenCalls();
   const server = new Server({
-    interceptors: [frameInterceptor(frameMethods, log)],
+    interceptors: [frameInterceptor(frameMethods, calls, log)],
     'grpc.max_receive_message_length': limits.frameBytes,
     'grpc.max_send_message_length': 2 * limits.frameBytes,
     'grpc.max_concurrent_streams': 1_000,
@@ -68,7 +70,7 @@ export function createGrpcServer({ bindings, health, log }: GrpcOptions): GrpcSe
     'grpc.keepalive_timeout_ms': 10_000,
     'grpc.keepalive_permit_without_calls': 1,
   });
-  for (const binding of bindings) addService(server, binding, frameMethods, log);
+  for (const binding of bindings) addService(server, binding, { frameMethods, calls, log });
   const status = new HealthImplementation();
   const names = ['', ...bindings.map(({ service }) => service.typeName)];
   health.onChange((up) => {
@@ -85,28 +87,43 @@ export function createGrpcServer({ bindings, health, log }: GrpcOptions): GrpcSe
           else resolve({ host, port: bound });
         });
       }),
-    stop: (patienceMs) => stop(server, patienceMs),
+    stop: (patienceMs) => stop(server, calls, patienceMs),
   };
 }
 
-function stop(server: Server, patienceMs: number): Promise<void> {
+/** Once every call is answered, connections that stay open for some other reason get this long to take the answers. */
+const lastWordsMs = 300;
+
+function stop(server: Server, calls: OpenCalls, patienceMs: number): Promise<void> {
   return new Promise((resolve) => {
-    const force = setTimeout(() => {
+    const end = () => {
       server.forceShutdown();
       resolve();
-    }, patienceMs);
+    };
+    let force = setTimeout(end, patienceMs);
+    let over = false;
+    void calls.none().then(() => {
+      clearTimeout(force);
+      if (!over) force = setTimeout(end, Math.min(lastWordsMs, patienceMs));
+    });
     server.tryShutdown(() => {
+      over = true;
       clearTimeout(force);
       resolve();
     });
   });
 }
 
+interface Wiring {
+  frameMethods: Map<string, FrameMethod>;
+  calls: OpenCalls;
+  log: Log;
+}
+
 function addService(
   server: Server,
   { service, implementation }: Binding,
-  frameMethods: Map<string, FrameMethod>,
-  log: Log,
+  { frameMethods, calls, log }: Wiring,
 ): void {
   const definition: Record<string, MethodDefinition<unknown, unknown>> = {};
   const handlers: UntypedServiceImplementation = {};
@@ -127,10 +144,25 @@ function addService(
       continue;
     }
     definition[method.localName] = definitionOf(method);
-    handlers[method.localName] = handlerOf(method, name, work, log);
+    handlers[method.localName] =
+      method.methodKind === 'server_streaming'
+        ? counted(calls, streamingHandler(name, work, log))
+        : counted(calls, unaryHandler(name, work, log));
   }
   server.addService(definition as ServiceDefinition, handlers);
 }
+
+/** A handler settles when its call is answered, well or not. */
+const counted =
+  <Call extends unknown[]>(calls: OpenCalls, handle: (...call: Call) => unknown) =>
+  async (...call: Call): Promise<void> => {
+    calls.begin();
+    try {
+      await handle(...call);
+    } finally {
+      calls.end();
+    }
+  };
 
 const asIs = (bytes: unknown): Buffer => bytes as Buffer;
 
@@ -157,12 +189,6 @@ function definitionOf(method: DescMethod): MethodDefinition<unknown, unknown> {
     requestSerialize: () => Buffer.alloc(0),
     responseDeserialize: () => undefined,
   };
-}
-
-function handlerOf(method: DescMethod, name: string, work: AnyMethod, log: Log) {
-  return method.methodKind === 'server_streaming'
-    ? streamingHandler(name, work, log)
-    : unaryHandler(name, work, log);
 }
 
 function unaryHandler(method: string, work: AnyMethod, log: Log): handleUnaryCall<unknown, unknown> {

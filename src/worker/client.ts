@@ -18,10 +18,13 @@ export interface LeaseholdClient {
   stats: Client<typeof StatsService>;
 }
 
+/** Node lets a connection hold 10 MB by itself and breaks it beyond that; a frame may have 16 MiB. In MB. */
+const nodeOptions = { maxSessionMemory: 100 };
+
 /** Connects to a server's gRPC address, `127.0.0.1:50051` where left out. The connection is made with the first call. */
 export function connectLeasehold(address = '127.0.0.1:50051'): LeaseholdClient {
   const baseUrl = /^https?:\/\//.test(address) ? address : `http://${address}`;
-  const transport = createGrpcTransport({ baseUrl, pingIntervalMs: 30_000 });
+  const transport = createGrpcTransport({ baseUrl, pingIntervalMs: 30_000, nodeOptions });
   return {
     jobs: createClient(JobsService, transport),
     leases: createClient(LeasesService, transport),

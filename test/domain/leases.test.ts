@@ -155,6 +155,14 @@ describe('a request for the lease of a claimed job', () => {
     });
   });
 
+  it('is denied for a unique job whose worker holds a lease, however much room there is', () => {
+    const decision = decideRequest(job('CLAIMED'), { ...ask, isBarred: true }, room);
+    expect(decision).to.include({
+      kind: 'deny',
+      reason: 'The job is unique, and its worker holds a lease already',
+    });
+  });
+
   it('is denied while leases take more than is usable, however little it asks for', () => {
     const lowered = capacityOf({ total: 10, busyRating: 0, used: 60, reserved: 0 });
     expect(decideRequest(job('CLAIMED'), { ...ask, costUnits: 1 }, lowered)).to.deep.equal({

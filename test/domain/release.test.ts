@@ -16,6 +16,7 @@ describe('what a worker hands in', () => {
     errorDetail: null,
     retryable: false,
     metrics: null,
+    bytes: 0,
   };
 
   it('is nothing where nothing was said, or null', () => {
@@ -36,11 +37,11 @@ describe('what a worker hands in', () => {
     ];
     for (const [error, words] of errors) {
       const errorDetail = typeof error === 'object' ? error : null;
-      expect(releaseOf('l', { ...least, error }, true)).to.deep.equal({
-        ...nothing,
-        error: words,
-        errorDetail,
-      });
+      const { bytes, ...release } = releaseOf('l', { ...least, error }, true);
+      const { bytes: _none, ...rest } = nothing;
+      expect(release).to.deep.equal({ ...rest, error: words, errorDetail });
+      const parts = [words, errorDetail].filter((part) => part !== null);
+      expect(bytes).to.equal(parts.reduce((sum: number, part) => sum + JSON.stringify(part).length, 0));
     }
   });
 

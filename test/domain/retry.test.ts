@@ -69,8 +69,8 @@ describe('the hint when to ask again', () => {
   it('is a moment at the least where something is due already, and half a minute at the most', () => {
     expect(hint({ nextDueMs: 0 })).to.equal(100);
     expect(hint({ nextDueMs: 0 }, 0)).to.equal(100);
-    expect(hint({ nextDueMs: 3_600_000 })).to.equal(30_000);
-    expect(hint({ nextDueMs: 3_600_000 }, 0.999)).to.equal(30_000);
+    expect(hint({ nextDueMs: 3_600_000 })).to.equal(25_000);
+    expect(hint({ nextDueMs: 3_600_000 }, 1)).to.equal(30_000);
   });
 
   it('is spread by a fifth to either side, so that those who are sent away together come apart', () => {

@@ -153,6 +153,10 @@ export class Machine {
     if (worker !== null && worker !== job.worker) return refuse('worker_mismatch');
     if (job.claimUntil <= this.now) return refuse('job_not_claimed');
     job.state = 'LEASE_PENDING';
+    if (job.unique && this.#holds(job.worker)) {
+      job.claimUntil = this.now + claimMs;
+      return { kind: 'deny', reason: 'The job is unique, and its worker holds a lease already' };
+    }
     if (job.cost <= this.usable - this.used) return { kind: 'grant', job, replay: null };
     job.claimUntil = this.now + claimMs;
     return { kind: 'deny', reason: capacityExceeded(this, job.cost) };
@@ -174,9 +178,7 @@ export class Machine {
         kind: 'deny',
         reason: noCapacity({ total: 0, busyRating: this.busy, usable, used, available: 0 }),
       };
-    const holds = this.leases.some(
-      (lease) => lease.state === 'ACTIVE' && lease.worker === worker && lease.until > this.now,
-    );
+    const holds = this.#holds(worker);
     let passUnique = false;
     for (const job of this.line()) {
       if ((maxUnits !== null && job.cost > maxUnits) || (passUnique && job.unique)) continue;
@@ -285,6 +287,12 @@ export class Machine {
         else this.#end(job, 'TIMEOUT');
       }
     }
+  }
+
+  #holds(worker: string | null): boolean {
+    return this.leases.some(
+      (lease) => lease.state === 'ACTIVE' && lease.worker === worker && lease.until > this.now,
+    );
   }
 
   /** Where one job costs more than all there is, all of them that this worker might have are put aside. */

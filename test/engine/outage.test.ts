@@ -191,16 +191,27 @@ describe('an outage', () => {
       expect(await outages()).to.deep.equal([]);
     });
 
-    it('is none where it was shorter than three seconds, and not recorded where nobody held a lease', async () => {
+    it('is none where it was no longer than a server may be silent, and not recorded where nobody held a lease', async () => {
       await submitted(before, {});
       await silence(3_600_000);
       await newServer().prepare();
       expect(await outages()).to.deep.equal([]);
       await acquired(before);
       await silence(2_000);
-      await newServer().prepare();
+      await newServer().pulse.runOnce();
       expect(await outages()).to.deep.equal([]);
       await silence(3_500);
+      await newServer().pulse.runOnce();
+      expect(await outages()).to.have.length(1);
+    });
+
+    it('is found sooner by a server that starts: another would have written the time a moment ago', async () => {
+      await submitted(before, {});
+      await acquired(before);
+      await silence(600);
+      await newServer().prepare();
+      expect(await outages()).to.deep.equal([]);
+      await silence(1_500);
       await newServer().prepare();
       expect(await outages()).to.have.length(1);
     });

@@ -67,7 +67,9 @@ describe('the hint when to ask again', () => {
       await submitted(fresh(), {}, {});
       await acquired(fresh());
       await dueIn(3_600_000);
-      expect(new Set(await hints(3))).to.deep.equal(new Set([30_000]));
+      const far = await hints(3);
+      for (const one of far) expect(one).to.be.within(20_000, 30_000);
+      expect(new Set(far)).to.have.length.above(1);
       await dueIn(-5_000);
       for (const one of await hints(3)) expect(one).to.be.within(100, 120);
     });

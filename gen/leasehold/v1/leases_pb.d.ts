@@ -638,14 +638,14 @@ export declare type LeaseVerdict_Extended = Message<"leasehold.v1.LeaseVerdict.E
 export declare const LeaseVerdict_ExtendedSchema: GenMessage<LeaseVerdict_Extended>;
 
 /**
- * The lease is not, or not any more, this worker's. Whatever it was for must stop.
+ * The lease was not extended. It is not, or not any more, this worker's, and whatever it was for must stop; but for
+ * `invalid_request`, where the heartbeat itself was wrong and nothing is known of the lease.
  *
  * @generated from message leasehold.v1.LeaseVerdict.Lost
  */
 export declare type LeaseVerdict_Lost = Message<"leasehold.v1.LeaseVerdict.Lost"> & {
   /**
-   * `lease_not_found`, `worker_mismatch`, `token_mismatch`, `lease_not_active`, or `invalid_request` where the
-   * heartbeat itself was wrong.
+   * `lease_not_found`, `worker_mismatch`, `token_mismatch`, `lease_not_active`, or `invalid_request`.
    *
    * @generated from field: string code = 1;
    */

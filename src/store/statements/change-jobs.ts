@@ -29,6 +29,7 @@ export interface LockedJob {
   leaseToken: string | null;
   expiresAtMs: number | null;
   lastHeartbeatAtMs: number | null;
+  leaseEndsAtMs: number | null;
   cancelRequested: boolean;
   /** Leases may be judged at this time; see `pulse.ts`. */
   awake: boolean;
@@ -50,13 +51,15 @@ interface LockedRow {
   lease_token: string | null;
   expires_at: string | null;
   last_heartbeat_at: string | null;
+  lease_ends_at: string | null;
   cancel_requested: boolean;
   awake: boolean;
   now: string;
 }
 
 const lockedColumns = `job_id, state, cost_units, attempts, attempts_limit, claims_lost, claimed_by, claim_expires_at,
-  request_id, check_at, lease_id, lease_token, expires_at, last_heartbeat_at, cancel_requested, now,
+  request_id, check_at, lease_id, lease_token, expires_at, last_heartbeat_at, lease_ends_at,
+  cancel_requested, now,
   ${isAwake('now')} as awake`;
 
 /** The clock is read once all rows are locked: read with each row, it would be read before the last was waited for. */
@@ -189,6 +192,7 @@ function toLocked(row: LockedRow): LockedJob {
     leaseToken: row.lease_token,
     expiresAtMs: timeMs(row.expires_at),
     lastHeartbeatAtMs: timeMs(row.last_heartbeat_at),
+    leaseEndsAtMs: timeMs(row.lease_ends_at),
     cancelRequested: row.cancel_requested,
     awake: row.awake,
     nowMs: timeMs(row.now),
