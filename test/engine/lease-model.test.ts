@@ -32,9 +32,9 @@ import {
   maxClaims,
   ttlMs,
 } from './lease-model.ts';
-import { codeOf, releaseFor } from './leasing.ts';
+import { codeOf, releaseFor, wipe } from './leasing.ts';
 
-const seconds = Number(process.env.LEASEHOLD_TEST_MODEL_S || 6);
+const seconds = Number(process.env.LEASEHOLD_TEST_MODEL_S || 5);
 const firstSeed = Number(process.env.LEASEHOLD_TEST_MODEL_SEED || 20_250_101);
 const runsPerSeed = 2;
 const commandsMax = 120;
@@ -410,10 +410,6 @@ async function checkHistory(machine: Machine, engine: Engine): Promise<void> {
   }
 }
 
-const empty = ['live_jobs', 'jobs', 'job_outcomes', 'leases', 'job_events'].map(
-  (table) => `delete from ${table}`,
-);
-
 describe('the machine and its model', () => {
   it('know every kind of event that leaves a state as it is', () => {
     const known = new Set<EventType>([
@@ -449,9 +445,9 @@ describe('the machine and its model', () => {
       );
       const first = fc.array(submit, { minLength: 3, maxLength: 6 });
       const property = fc.asyncProperty(first, commands, async (submits, given) => {
-        for (const text of empty) await store.database.query(text, []);
-        await store.database.query('update capacity set used = 0, total = 20, busy_rating = 0', []);
+        await wipe(store.database);
         const machine = new Machine();
+        await store.database.query('update capacity set total = $1', [machine.total]);
         for (const one of submits) await one.run(machine, engine);
         await fc.asyncModelRun(() => ({ model: machine, real: engine }), given);
         await checkHistory(machine, engine);

@@ -15,20 +15,22 @@ import {
   everything,
   expectDenied,
   releaseFor,
+  wipe,
 } from './leasing.ts';
 
 describe('leases', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
-    beforeEach(async () => {
+    before(async () => {
       store = await kind.open();
+    });
+    after(() => store.close());
+    beforeEach(async () => {
+      await wipe(store.database);
       engine = engineOn(store.database);
     });
-    afterEach(async () => {
-      await engine.stop();
-      await store.close();
-    });
+    afterEach(() => engine.stop());
 
     const eventsOf = async (jobId: string) => (await engine.reader.events(jobId, {}, caller)).items;
     const walk = (events: readonly JobEvent[]) =>
@@ -370,14 +372,15 @@ describe('what is acquired', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
-    beforeEach(async () => {
+    before(async () => {
       store = await kind.open();
+    });
+    after(() => store.close());
+    beforeEach(async () => {
+      await wipe(store.database);
       engine = engineOn(store.database);
     });
-    afterEach(async () => {
-      await engine.stop();
-      await store.close();
-    });
+    afterEach(() => engine.stop());
 
     const typesOf = async (jobId: string | undefined) =>
       (await engine.reader.events(jobId ?? '', {}, caller)).items.map(({ type }) => type);
@@ -484,9 +487,19 @@ describe('what is acquired', () => {
 
 describe('the count of the capacity in use', () => {
   onEveryEngine((kind) => {
+    let store: TestDatabase;
+    let engine: Engine;
+    before(async () => {
+      store = await kind.open();
+    });
+    after(() => store.close());
+    beforeEach(async () => {
+      await wipe(store.database);
+      engine = engineOn(store.database);
+    });
+    afterEach(() => engine.stop());
+
     it('is proved against the active leases, repaired where it is wrong, and told', async () => {
-      await using store = await kind.open();
-      const engine = engineOn(store.database);
       await submitted(engine, { cost_units: 10 }, { cost_units: 20 });
       await acquired(engine);
       await acquired(engine);
@@ -497,12 +510,9 @@ describe('the count of the capacity in use', () => {
         expect(await engine.capacity.get(caller)).to.include({ used: 30 });
         expect(await engine.capacity.runOnce()).to.equal(0);
       }
-      await engine.stop();
     });
 
     it('tells what claimed jobs would take, and takes it only with their leases', async () => {
-      await using store = await kind.open();
-      const engine = engineOn(store.database);
       await submitted(engine, { cost_units: 60 }, { cost_units: 60 });
       const [first, second] = await engine.claimer.claim({ worker_id: 'w', limit: 2 }, caller);
       expect(await engine.capacity.get(caller)).to.include({ used: 0, reserved: 120, available: 100 });
@@ -510,7 +520,6 @@ describe('the count of the capacity in use', () => {
       const outcomes = await Promise.all([ask(first?.jobId), ask(second?.jobId)]);
       expect(outcomes.map((outcome) => outcome.kind)).to.deep.equal(['granted', 'denied']);
       expect(await engine.capacity.get(caller)).to.include({ used: 60, reserved: 60, available: 40 });
-      await engine.stop();
     });
   });
 });

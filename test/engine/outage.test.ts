@@ -8,7 +8,7 @@ import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, engineSettings, letTimePass, submitted } from '../support/jobs.ts';
 import { startPostgres } from '../support/postgres.ts';
 import { eventually } from '../support/server.ts';
-import { acquired, beatFor, claimedAndLeased, Holder, moreServers, releaseFor } from './leasing.ts';
+import { acquired, beatFor, claimedAndLeased, Holder, moreServers, releaseFor, wipe } from './leasing.ts';
 
 interface Outage {
   ms: number;
@@ -20,16 +20,19 @@ describe('an outage', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     /** The server that was alive before. */
-    let before: Engine;
+    let alive: Engine;
     const later: Engine[] = [];
-    beforeEach(async () => {
+    before(async () => {
       store = await kind.open();
-      before = engineOn(store.database);
-      await before.prepare();
+    });
+    after(() => store.close());
+    beforeEach(async () => {
+      await wipe(store.database);
+      alive = engineOn(store.database);
+      await alive.prepare();
     });
     afterEach(async () => {
-      for (const engine of [before, ...later.splice(0)]) await engine.stop();
-      await store.close();
+      for (const engine of [alive, ...later.splice(0)]) await engine.stop();
     });
 
     /** A server that is started now, and has not yet looked at anything. */
@@ -66,10 +69,10 @@ describe('an outage', () => {
     };
 
     it('gives every lease back what it took, before anything is expired', async () => {
-      await submitted(before, {}, {});
-      const fresh = await acquired(before, 'fresh');
+      await submitted(alive, {}, {});
+      const fresh = await acquired(alive, 'fresh');
       await letTimePass(store.database, 30_000);
-      await acquired(before, 'fresher');
+      await acquired(alive, 'fresher');
       await silence(100_000);
       const engine = newServer();
       expect(await engine.reaper.runOnce()).to.equal(0);
@@ -86,26 +89,26 @@ describe('an outage', () => {
     });
 
     it('is made up for before a sign of life is judged', async () => {
-      await submitted(before, {});
-      const grant = await acquired(before);
+      await submitted(alive, {});
+      const grant = await acquired(alive);
       await silence(3_600_000);
       const [verdict] = await newServer().heartbeats.beatAll([beatFor(grant)]);
       expect(verdict).to.include({ kind: 'extended', ttlRemainingMs: 60_000 });
     });
 
     it('is noticed by a server that stood still itself, and whose own pulse seems fresh', async () => {
-      await submitted(before, {}, {});
-      const [kept, released] = [await acquired(before, 'a'), await acquired(before, 'b')];
+      await submitted(alive, {}, {});
+      const [kept, released] = [await acquired(alive, 'a'), await acquired(alive, 'b')];
       for (const judges of ['the reaper', 'a sign of life', 'a release'] as const) {
-        await before.pulse.runOnce();
+        await alive.pulse.runOnce();
         await silence(100_000);
-        if (judges === 'the reaper') expect(await before.reaper.runOnce()).to.equal(0);
+        if (judges === 'the reaper') expect(await alive.reaper.runOnce()).to.equal(0);
         if (judges === 'a sign of life') {
-          const [verdict] = await before.heartbeats.beatAll([beatFor(kept)]);
+          const [verdict] = await alive.heartbeats.beatAll([beatFor(kept)]);
           expect(verdict?.kind).to.equal('extended');
         }
         if (judges === 'a release') {
-          const { job } = await before.releaser.release(releaseFor(released), caller);
+          const { job } = await alive.releaser.release(releaseFor(released), caller);
           expect(job.state).to.equal('DONE');
         }
         for (const ms of await left()) expect(ms, `left, when ${judges} came`).to.be.above(20_000);
@@ -113,8 +116,8 @@ describe('an outage', () => {
     });
 
     it('is made up for once: who stays silent after it is expired', async () => {
-      await submitted(before, {});
-      await acquired(before);
+      await submitted(alive, {});
+      await acquired(alive);
       await silence(100_000);
       const engine = newServer();
       await engine.prepare();
@@ -148,8 +151,8 @@ describe('an outage', () => {
     });
 
     it('makes no job run longer than it may', async () => {
-      await submitted(before, { max_runtime_s: 70 });
-      await acquired(before);
+      await submitted(alive, { max_runtime_s: 70 });
+      await acquired(alive);
       await letTimePass(store.database, 15_000);
       await silence(100_000);
       const engine = newServer();
@@ -157,18 +160,18 @@ describe('an outage', () => {
     });
 
     it('gives nothing to leases that had run out before it began', async () => {
-      await submitted(before, {}, {});
-      await acquired(before);
+      await submitted(alive, {}, {});
+      await acquired(alive);
       await letTimePass(store.database, 61_000);
-      await acquired(before);
+      await acquired(alive);
       await silence(30_000);
       expect(await newServer().reaper.runOnce()).to.equal(1);
       expect(await outages()).to.have.nested.property('[0].leases', 1);
     });
 
     it('gives nothing to leases that were granted or kept after it', async () => {
-      await submitted(before, {}, {});
-      const kept = await acquired(before);
+      await submitted(alive, {}, {});
+      const kept = await acquired(alive);
       await silence(50_000);
       const engine = newServer();
       // The outage has been found, and nobody has got further.
@@ -183,20 +186,20 @@ describe('an outage', () => {
     });
 
     it('is none while another server is alive, however long one was away', async () => {
-      await submitted(before, {});
-      await acquired(before);
+      await submitted(alive, {});
+      await acquired(alive);
       await letTimePass(store.database, 60_001);
-      // Its heart has beaten just now; `before` itself has been silent all the while.
+      // Its heart has beaten just now; `alive` itself has been silent all the while.
       expect(await newServer().reaper.runOnce()).to.equal(1);
       expect(await outages()).to.deep.equal([]);
     });
 
     it('is none where it was no longer than a server may be silent, and not recorded where nobody held a lease', async () => {
-      await submitted(before, {});
+      await submitted(alive, {});
       await silence(3_600_000);
       await newServer().prepare();
       expect(await outages()).to.deep.equal([]);
-      await acquired(before);
+      await acquired(alive);
       await silence(2_000);
       await newServer().pulse.runOnce();
       expect(await outages()).to.deep.equal([]);
@@ -206,8 +209,8 @@ describe('an outage', () => {
     });
 
     it('is found sooner by a server that starts: another would have written the time a moment ago', async () => {
-      await submitted(before, {});
-      await acquired(before);
+      await submitted(alive, {});
+      await acquired(alive);
       await silence(600);
       await newServer().prepare();
       expect(await outages()).to.deep.equal([]);
@@ -217,8 +220,8 @@ describe('an outage', () => {
     });
 
     it('is made up for in slices, and another server goes on where one was killed', async () => {
-      await submitted(before, ...Array.from({ length: 7 }, () => ({})));
-      for (let i = 0; i < 7; i++) await acquired(before, `w${i}`);
+      await submitted(alive, ...Array.from({ length: 7 }, () => ({})));
+      for (let i = 0; i < 7; i++) await acquired(alive, `w${i}`);
       await silence(100_000);
       // A server finds it, makes up for a slice, and is killed.
       expect((await beatPulse(store.database)).unfinished).to.equal(true);
@@ -234,8 +237,8 @@ describe('an outage', () => {
     });
 
     it('of several is made up for one after the other', async () => {
-      await submitted(before, {});
-      await acquired(before);
+      await submitted(alive, {});
+      await acquired(alive);
       await silence(20_000);
       await beatPulse(store.database);
       await silence(20_000);
@@ -247,8 +250,8 @@ describe('an outage', () => {
 
     if (kind.name === 'postgresql') {
       it('is found by one of two servers that start at once, and both know that it is not made up for yet', async () => {
-        await submitted(before, {}, {}, {});
-        for (let i = 0; i < 3; i++) await acquired(before, `w${i}`);
+        await submitted(alive, {}, {}, {});
+        for (let i = 0; i < 3; i++) await acquired(alive, `w${i}`);
         const { engines, stop } = await moreServers(store, 2);
         try {
           await silence(100_000);

@@ -2,18 +2,19 @@ import { expect } from 'chai';
 import type { Engine } from '../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, engineSettings, submitted } from '../support/jobs.ts';
-import { acquire, acquired, expectDenied, releaseFor } from './leasing.ts';
+import { acquire, acquired, expectDenied, releaseFor, wipe } from './leasing.ts';
 
 describe('the hint when to ask again', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     const engines: Engine[] = [];
-    beforeEach(async () => {
+    before(async () => {
       store = await kind.open();
     });
+    after(() => store.close());
+    beforeEach(() => wipe(store.database));
     afterEach(async () => {
       await Promise.all(engines.splice(0).map((engine) => engine.stop()));
-      await store.close();
     });
 
     /** A server that has seen nothing happen yet. */

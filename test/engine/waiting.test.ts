@@ -9,7 +9,7 @@ import type { Sql } from '../../src/store/sql.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, engineSettings, letTimePass, silentLog, submitted } from '../support/jobs.ts';
 import { eventually } from '../support/server.ts';
-import { acquire, acquired, codeOf, expectDenied, expectGranted, releaseFor } from './leasing.ts';
+import { acquire, acquired, codeOf, expectDenied, expectGranted, releaseFor, wipe } from './leasing.ts';
 
 /** Whoever is woken is woken long before the line is swept, which is after two seconds. */
 const soonMs = 1_900;
@@ -45,16 +45,17 @@ describe('acquiring that waits', () => {
     let store: TestDatabase;
     let engine: Engine;
     let watch: ReturnType<typeof watched>['watch'];
-    beforeEach(async () => {
+    before(async () => {
       store = await kind.open();
+    });
+    after(() => store.close());
+    beforeEach(async () => {
+      await wipe(store.database);
       const counted = watched(store.database);
       watch = counted.watch;
       engine = engineOn(counted.database);
     });
-    afterEach(async () => {
-      await engine.stop();
-      await store.close();
-    });
+    afterEach(() => engine.stop());
 
     /** Starts waiting, and settles when the waiter has asked in vain and stands in the line. */
     async function waiting(workerId: string, more: object = {}) {
