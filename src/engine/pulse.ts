@@ -77,7 +77,7 @@ export class Pulse implements Service {
     const { database, log } = this.#options;
     let begunAt = performance.now();
     const { outageMs, unfinished } = await beatPulse(database, allowedMs);
-    if (outageMs !== null) log.warn('no server was alive for a while', { outageMs: Math.round(outageMs) });
+    if (outageMs !== null) log.info('no server was alive for a while', { outageMs: Math.round(outageMs) });
     let left = unfinished;
     while (left) {
       // Each slice is a beat, too.

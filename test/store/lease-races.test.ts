@@ -368,10 +368,13 @@ onEveryEngine((kind) => {
           Promise.all(
             some.map((grant) => codeOf(engine.releaser.release(releaseFor(grant, { token: null }), caller))),
           );
+        const cancel = (engine: Engine, some: readonly Grant[]) =>
+          Promise.all(some.map(({ job }) => codeOf(engine.changer.cancel(job.jobId, {}, caller))));
         const [here, there] = await Promise.all([
           release(one, grants),
           release(two, backwards),
-          Promise.all(backwards.map(({ job }) => codeOf(three.changer.cancel(job.jobId, {}, caller)))),
+          cancel(three, backwards),
+          cancel(four, grants),
           four.heartbeats.beatAll(grants.map((grant) => beatFor(grant))),
         ]);
         const both = grants.map((_, i) => [here[i], there[leases - 1 - i]].sort());
