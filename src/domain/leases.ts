@@ -101,7 +101,7 @@ export function decideRequest(job: LeasedJob, ask: LeaseAsk, capacity: Capacity)
     throw new DomainError('job_not_claimed', `the claim ran out at ${at}`);
   }
   if (ask.isBarred) {
-    return { kind: 'deny', reason: 'The job is unique, and its worker holds a lease already', missing: 0 };
+    return { kind: 'deny', reason: 'The job is unique, and its worker holds a lease already', missing: 1 };
   }
   if (ask.costUnits <= capacity.available) return { kind: 'grant' };
   return {

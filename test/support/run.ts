@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url';
 const mocha = fileURLToPath(import.meta.resolve('mocha/bin/mocha.js'));
 
 /** The folders of the first half; all others are in the second. */
-const firstHalf = new Set(['contracts', 'engine', 'rest']);
+const firstHalf = new Set(['cli', 'contracts', 'engine', 'rest', 'support']);
 
 interface Half {
   output: Promise<string>;
