@@ -15,11 +15,14 @@ import { type Extension, extendLeases } from '../store/statements/extend-leases.
 import { type KnownLease, readLeases } from '../store/statements/read-leases.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { deal } from './deal.ts';
 import { isUuid } from './ids.ts';
 
 /** Signs of life of one statement at the most. */
 const beatsMax = 2_000;
-/** Those that are worth a statement beside the one in flight: while one waits for the disk, another is worked on. */
+/** While statements wait for the disk, another is worked on. */
+const beatFlights = 3;
+/** Those that are worth a statement beside the ones in flight. */
 const companionBeats = 500;
 /** Rows that others have locked are waited for in small groups, so that one that stays locked holds up few. */
 const heldMax = 4;
@@ -41,7 +44,7 @@ export class Heartbeats {
     this.#batcher = new Batcher<Beats, readonly Judged[]>({
       flush: (calls, signal) => this.#flush(calls, signal),
       sizeMax: beatsMax,
-      flightsMax: 2,
+      flightsMax: beatFlights,
       companionWeight: companionBeats,
       weigh: (beats) => beats.length,
       weightMax: beatsMax,
@@ -101,11 +104,10 @@ export class Heartbeats {
     const beats = calls.length === 1 ? (calls[0] as Beats) : calls.flat();
     const verdicts = await this.#extend(beats, false, signal);
     if (calls.length === 1) return [verdicts];
-    let dealt = 0;
-    return calls.map(({ length }) => {
-      dealt += length;
-      return verdicts.slice(dealt - length, dealt);
-    });
+    return deal(
+      verdicts,
+      calls.map(({ length }) => length),
+    );
   }
 
   async #extend(beats: Beats, wait: boolean, signal: AbortSignal | undefined): Promise<Judged[]> {

@@ -2,6 +2,7 @@
 import type { Verdict } from '../domain/lease.ts';
 import { Batcher } from '../engine/batcher.ts';
 import { waitingMax } from '../engine/context.ts';
+import { deal } from '../engine/deal.ts';
 import type { Heartbeats } from '../engine/heartbeat.ts';
 
 /** Leases in one query. */
@@ -14,11 +15,10 @@ export const createLooks = (heartbeats: Pick<Heartbeats, 'look'>): Looks =>
   new Batcher({
     flush: async (calls, signal) => {
       const verdicts = await heartbeats.look(calls.flat(), signal);
-      let end = 0;
-      return calls.map(({ length }) => {
-        end += length;
-        return verdicts.slice(end - length, end);
-      });
+      return deal(
+        verdicts,
+        calls.map(({ length }) => length),
+      );
     },
     sizeMax: lookLeases,
     weigh: ({ length }) => length,

@@ -39,12 +39,16 @@ const wrongJob = -4;
 /**
  * Rows are locked first, and only then is the clock read and is each row looked at: a lease that ran out while its row
  * was waited for stays run out. Rows that somebody else has are passed over, so that one of them never holds up the
- * leases of all others; whoever calls asks again for those, and waits.
+ * leases of all others; whoever calls asks again for those, and waits. Who waits for no row needs no order among them;
+ * who does takes them in the order in which all take them.
  *
  * Nothing that is written is in an index or in the condition of one, but for the state at the first heartbeat. A locked
  * row is written where it lies, which saves looking for it again: had somebody moved it between this statement's
  * snapshot and the lock, it would not be found, count as missed, and be asked for again. Whoever waits for rows may
  * well find them moved, and looks for them by key.
+ *
+ * Rows are carried from part to part with no more than the next part needs, and are judged where they are used rather
+ * than kept once more: at this rate each column and each copy counts.
  *
  * The answer is one row of numbers, because reading a row for each would take the driver longer than all the rest:
  * below zero why not, else the time left in ms, doubled, and one more where the job's end is wanted. A lease that is
@@ -56,22 +60,21 @@ with beat as (
   select * from unnest($1::uuid[], $2::text[], $3::text[], $4::float8[], $5::text[], $6::text[]) with ordinality
     as beat (lease_id, worker_id, token, progress, message, job_id, n)
 ), locked as materialized (
-  select beat.n, beat.progress, beat.message, live.ctid as place, live.job_id, live.lease_id, live.state,
-    live.claimed_by, live.lease_ttl_s + live.lease_grace_s as lasts_s, live.lease_ends_at, live.expires_at, live.cancel_requested,
+  select beat.n, beat.progress, beat.message, live.ctid as place, live.job_id, live.state,
+    live.lease_ttl_s + live.lease_grace_s as lasts_s, live.lease_ends_at, live.expires_at, live.cancel_requested,
     case
       when live.state not in (${leased}) then ${over}
       when live.claimed_by <> beat.worker_id then ${wrongWorker}
-      when beat.token <> live.lease_token::text then ${wrongToken}
-      when beat.job_id <> live.job_id::text then ${wrongJob}
+      when beat.token is not null and beat.token <> live.lease_token::text then ${wrongToken}
+      when beat.job_id is not null and beat.job_id <> live.job_id::text then ${wrongJob}
       else 0
     end as problem
   from beat join live_jobs live on live.lease_id = beat.lease_id
-  order by live.job_id
   ${lock}
 ), clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
-), judged as materialized (
-  select n, progress, message, place, job_id, lease_id, state, claimed_by, cancel_requested, now,
+), judged as not materialized (
+  select n, progress, message, place, job_id, state, cancel_requested, now,
     case
       when problem <> 0 then problem
       when expires_at <= now then ${over}
@@ -88,16 +91,19 @@ with beat as (
       then judged.now else live.updated_at end
   from judged
   where ${isSame} and left_ms >= 0
-  returning judged.*
+  returning n, left_ms * 2 + judged.cancel_requested::int as result, now,
+    case
+      when judged.state = ${stateNumber('LEASED')} or judged.progress is not null or judged.message is not null
+      then judged.job_id
+    end as told,
+    case when judged.state = ${stateNumber('LEASED')} then live.lease_id end as begun, live.claimed_by
 ), told as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor)
-  select now, job_id, lease_id, ${eventNumber('JOB_RUNNING')}, ${stateNumber('LEASED')}, ${stateNumber('RUNNING')},
+  select now, told, begun, ${eventNumber('JOB_RUNNING')}, ${stateNumber('LEASED')}, ${stateNumber('RUNNING')},
     claimed_by
-  from extended where state = ${stateNumber('LEASED')}
+  from extended where begun is not null
 ), answered as (
-  select n, left_ms * 2 + cancel_requested::int as result,
-    case when state = ${stateNumber('LEASED')} or progress is not null or message is not null then job_id end as told
-  from extended
+  select n, result, told from extended
   union all
   select n, left_ms, null from judged where left_ms < 0
 )
@@ -106,7 +112,7 @@ select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::
 from answered`);
 
 const extendFree = extend('for update of live skip locked', 'live.ctid = judged.place');
-const extendAll = extend('for update of live', 'live.job_id = judged.job_id');
+const extendAll = extend('order by live.job_id for update of live', 'live.job_id = judged.job_id');
 
 /** Extends the leases of those who are alive and own them. With `wait`, rows that somebody has locked are waited for. */
 export async function extendLeases(

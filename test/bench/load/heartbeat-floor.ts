@@ -8,7 +8,7 @@ import { openStore, seedInto } from './seed.ts';
 
 /** As the engine does it: heartbeats in one statement, and statements at the same time. */
 const heartbeatsPerStatement = 2_000;
-const flights = 2;
+const flights = 3;
 
 export class HeartbeatFloor {
   readonly #database: Database;

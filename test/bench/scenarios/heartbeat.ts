@@ -8,7 +8,7 @@ const both = ['postgresql', 'embedded'] as const;
 
 /** Streams share a few connections, as they do behind load balancers; the windows of one would be too small for them. */
 const connections = 4;
-const framesPerStream = 8;
+const framesPerStream = 16;
 const frameStreams = 8;
 const singlyPerStream = 32;
 const singlyStreams = 64;
