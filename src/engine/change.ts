@@ -16,12 +16,11 @@ import {
   type Ending,
   endJobs,
   type LiveChange,
-  type LockedJob,
-  lockLiveJobs,
   type NewEvent,
   reviveJob,
   writeEvents,
 } from '../store/statements/change-jobs.ts';
+import { type LockedJob, lockLiveJobs } from '../store/statements/lock-jobs.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';

@@ -10,11 +10,11 @@ import {
   type Ending,
   endJobs,
   type LiveChange,
-  type LockedJob,
   type NewEvent,
   writeEvents,
 } from '../store/statements/change-jobs.ts';
 import { endLeases, type JobPolicy, type LeaseEnding } from '../store/statements/end-leases.ts';
+import type { LockedJob } from '../store/statements/lock-jobs.ts';
 
 /** What is handed in with a lease that ends, or said of one that expired. */
 export interface Handed {

@@ -10,8 +10,6 @@ import { lockCapacity } from '../store/statements/capacity.ts';
 import {
   changeLiveJobs,
   type LiveChange,
-  type LockedJob,
-  lockLiveJobs,
   type NewEvent,
   writeEvents,
 } from '../store/statements/change-jobs.ts';
@@ -22,6 +20,7 @@ import {
   holdersAmong,
   type NewLease,
 } from '../store/statements/grant-leases.ts';
+import { type LockedJob, lockLiveJobs } from '../store/statements/lock-jobs.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';

@@ -1,6 +1,6 @@
 import { retryAfterMs } from '../domain/retry.ts';
 import type { Database } from '../store/database.ts';
-import { type Soon, soonestInMs } from '../store/statements/change-jobs.ts';
+import { type Soon, soonestInMs } from '../store/statements/lock-jobs.ts';
 import { Pace } from './pace.ts';
 
 /** How old the time of the next deadline may be: many are sent away at once, and one look serves them all. */

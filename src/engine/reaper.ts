@@ -22,13 +22,11 @@ import {
   type Ending,
   endJobs,
   type LiveChange,
-  type LockedJob,
-  lockDueJobs,
   type NewEvent,
-  nextDueInMs,
   writeEvents,
 } from '../store/statements/change-jobs.ts';
 import { readPolicies } from '../store/statements/end-leases.ts';
+import { type LockedJob, lockDueJobs, nextDueInMs } from '../store/statements/lock-jobs.ts';
 import { LeaseEnds } from './lease-ends.ts';
 import type { Prospects } from './prospects.ts';
 import type { Pulse } from './pulse.ts';

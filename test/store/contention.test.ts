@@ -7,7 +7,7 @@ import { DomainError } from '../../src/domain/errors.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import { draft, type Submitted } from '../../src/engine/submit.ts';
 import { openDatabase } from '../../src/store/open.ts';
-import { lockDueJobs, nextDueInMs } from '../../src/store/statements/change-jobs.ts';
+import { lockDueJobs, nextDueInMs } from '../../src/store/statements/lock-jobs.ts';
 import { cancel, expectError, get, jobsPath, submit } from '../contracts/queue.ts';
 import { wires } from '../rpc/wires.ts';
 import { onEveryEngine, type TestDatabase, type TestEngine } from '../support/engines.ts';

@@ -4,13 +4,7 @@ import { newId } from '../../src/engine/ids.ts';
 import { draft } from '../../src/engine/submit.ts';
 import type { Sql } from '../../src/store/sql.ts';
 import { auditCapacity, reservedNow } from '../../src/store/statements/capacity.ts';
-import {
-  changeLiveJobs,
-  endJobs,
-  lockDueJobs,
-  lockLeasedJobs,
-  lockLiveJobs,
-} from '../../src/store/statements/change-jobs.ts';
+import { changeLiveJobs, endJobs } from '../../src/store/statements/change-jobs.ts';
 import { claimJobs, findClaimsByRequest } from '../../src/store/statements/claim-jobs.ts';
 import { endLeases } from '../../src/store/statements/end-leases.ts';
 import { extendLeases } from '../../src/store/statements/extend-leases.ts';
@@ -21,6 +15,7 @@ import {
   holdersAmong,
   lockCandidates,
 } from '../../src/store/statements/grant-leases.ts';
+import { lockDueJobs, lockLeasedJobs, lockLiveJobs } from '../../src/store/statements/lock-jobs.ts';
 import { makeUpForOutage } from '../../src/store/statements/pulse.ts';
 import { readLeases } from '../../src/store/statements/read-leases.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';

@@ -1,0 +1,191 @@
+import { isLeased, leasedStates, type State, stateNamed, stateNumber } from '../../domain/machine.ts';
+import { hot } from '../prepared.ts';
+import { type Sql, timeMs } from '../sql.ts';
+import { textArray, uuidArray } from './arrays.ts';
+import { isAwake } from './pulse.ts';
+
+/** A live row, locked, and the database's time at which it was. */
+export interface LockedJob {
+  jobId: string;
+  state: State;
+  costUnits: number;
+  attempts: number;
+  attemptsLimit: number;
+  claimsLost: number;
+  claimedBy: string | null;
+  claimExpiresAtMs: number | null;
+  requestId: string | null;
+  checkAtMs: number | null;
+  leaseId: string | null;
+  leaseToken: string | null;
+  expiresAtMs: number | null;
+  lastHeartbeatAtMs: number | null;
+  leaseEndsAtMs: number | null;
+  cancelRequested: boolean;
+  /** Leases may be judged at this time; see `pulse.ts`. */
+  awake: boolean;
+  nowMs: number;
+}
+
+interface LockedRow {
+  job_id: string;
+  state: number;
+  cost_units: number;
+  attempts: number;
+  attempts_limit: number;
+  claims_lost: number;
+  claimed_by: string | null;
+  claim_expires_at: string | null;
+  request_id: string | null;
+  check_at: string | null;
+  lease_id: string | null;
+  lease_token: string | null;
+  expires_at: string | null;
+  last_heartbeat_at: string | null;
+  lease_ends_at: string | null;
+  cancel_requested: boolean;
+  awake: boolean;
+  now: string;
+}
+
+const lockedColumns = `job_id, state, cost_units, attempts, attempts_limit, claims_lost, claimed_by, claim_expires_at,
+  request_id, check_at, lease_id, lease_token, expires_at, last_heartbeat_at, lease_ends_at,
+  cancel_requested, now,
+  ${isAwake('now')} as awake`;
+
+/** The clock is read once all rows are locked: read with each row, it would be read before the last was waited for. */
+const clock = `clock as materialized (
+  select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
+)`;
+
+// Rows are locked in the order of their ids, as everywhere, so that two transactions that want the same rows never wait for each other in a circle.
+const lock = hot(`
+with locked as materialized (
+  select * from live_jobs where job_id = any ($1::uuid[]) order by job_id for update
+), ${clock}
+select ${lockedColumns} from locked, clock`);
+
+/** Locks the live rows of these jobs. A job that has ended has none. */
+export async function lockLiveJobs(
+  sql: Sql,
+  jobIds: readonly string[],
+  signal?: AbortSignal,
+): Promise<Map<string, LockedJob>> {
+  const rows = await sql.query<LockedRow>(lock, [textArray(jobIds)], signal);
+  return new Map(rows.map((row) => [row.job_id, toLocked(row)]));
+}
+
+const lockByLease = (how: string) =>
+  hot(`
+with locked as materialized (
+  select * from live_jobs where lease_id = any ($1::uuid[]) order by job_id ${how}
+), ${clock}
+select ${lockedColumns} from locked, clock`);
+
+const lockFreeByLease = lockByLease('for update skip locked');
+const lockAllByLease = lockByLease('for update');
+
+/** Locks the live rows whose present or last lease is one of these, by lease. With `wait`, those that others have too. */
+export async function lockLeasedJobs(
+  sql: Sql,
+  leaseIds: readonly string[],
+  wait: boolean,
+  signal?: AbortSignal,
+): Promise<Map<string, LockedJob>> {
+  const rows = await sql.query<LockedRow>(
+    wait ? lockAllByLease : lockFreeByLease,
+    [uuidArray(leaseIds)],
+    signal,
+  );
+  return new Map(rows.map((row) => [row.lease_id ?? '', toLocked(row)]));
+}
+
+// A lease that was renewed since its row was put down for a look is put down for a later one, and needs no look.
+const lockDue = hot(`
+with locked as materialized (
+  select * from live_jobs where check_at <= (select clock_timestamp()) order by check_at limit $1
+  for update skip locked
+), ${clock}, renewed as (
+  update live_jobs live set check_at = locked.expires_at
+  from locked, clock
+  where live.job_id = locked.job_id and locked.state in (${leasedStates.map(stateNumber).join(', ')})
+    and locked.expires_at > clock.now
+  returning live.job_id
+)
+select (select count(*)::int from renewed) as renewed, due.*
+from (values (1)) as one (one) left join (
+  select ${lockedColumns} from locked, clock
+  where check_at <= clock.now
+    and not (state in (${leasedStates.map(stateNumber).join(', ')}) and expires_at > clock.now)
+) due on true`);
+
+export interface DueJobs {
+  /** Leases that were not due after all. */
+  renewed: number;
+  due: LockedJob[];
+}
+
+/**
+ * Looks at up to `limit` live rows whose time has come, passing over those that somebody else has. Renewed leases are
+ * re-armed, the others are locked.
+ */
+export async function lockDueJobs(sql: Sql, limit: number): Promise<DueJobs> {
+  type Row = Partial<LockedRow> & { renewed: number };
+  const rows = await sql.query<Row>(lockDue, [limit]);
+  const due = rows.filter((row): row is Row & LockedRow => row.job_id !== null);
+  return { renewed: rows[0]?.renewed ?? 0, due: due.map(toLocked) };
+}
+
+const nextDue = hot(`
+select extract(epoch from min(check_at) - clock_timestamp())::float8 * 1000 as wait
+from live_jobs where check_at < 'infinity'`);
+
+const soonest = hot(`
+select state, extract(epoch from greatest(check_at, expires_at) - clock_timestamp())::float8 * 1000 as wait
+from live_jobs where check_at < 'infinity' order by check_at limit 20`);
+
+export interface Soon {
+  /** How long until a job may come into the queue; null where none of the next rows says so. */
+  jobMs: number | null;
+  /** How long until a lease runs out, if it is not renewed meanwhile. */
+  leaseMs: number | null;
+}
+
+/** What the next rows to be looked at say of the near future. */
+export async function soonestInMs(sql: Sql): Promise<Soon> {
+  const rows = await sql.query<{ state: number; wait: number }>(soonest, []);
+  const first = (isWanted: (state: State) => boolean) => {
+    const waits = rows.filter(({ state }) => isWanted(stateNamed(state))).map(({ wait }) => wait);
+    return waits.length === 0 ? null : Math.max(Math.min(...waits), 0);
+  };
+  return { jobMs: first((state) => !isLeased(state)), leaseMs: first(isLeased) };
+}
+
+/** How long until the next live row is due: negative where one is overdue, null where none is waiting. */
+export async function nextDueInMs(sql: Sql): Promise<number | null> {
+  const [row] = await sql.query<{ wait: number | null }>(nextDue, []);
+  return row?.wait ?? null;
+}
+
+function toLocked(row: LockedRow): LockedJob {
+  return {
+    jobId: row.job_id,
+    state: stateNamed(row.state),
+    costUnits: row.cost_units,
+    attempts: row.attempts,
+    attemptsLimit: row.attempts_limit,
+    claimsLost: row.claims_lost,
+    claimedBy: row.claimed_by,
+    claimExpiresAtMs: timeMs(row.claim_expires_at),
+    requestId: row.request_id,
+    checkAtMs: timeMs(row.check_at),
+    leaseId: row.lease_id,
+    leaseToken: row.lease_token,
+    expiresAtMs: timeMs(row.expires_at),
+    lastHeartbeatAtMs: timeMs(row.last_heartbeat_at),
+    leaseEndsAtMs: timeMs(row.lease_ends_at),
+    cancelRequested: row.cancel_requested,
+    awake: row.awake,
+    nowMs: timeMs(row.now),
+  };
+}
