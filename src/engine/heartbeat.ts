@@ -150,10 +150,10 @@ export class Heartbeats {
     const found = await readLeases(this.#context.database, ids, signal);
     for (const i of unclear) {
       const beat = beats[i] as Beat;
-      const lease = found.get(beat.leaseId);
+      const known = found.get(beat.leaseId);
       // It is locked by somebody, or it has expired and nobody has seen to that yet: both are looked at once more.
-      const mayHold = lease?.state === 'ACTIVE' && strangerTo(beat, lease) === undefined;
-      verdicts[i] = mayHold && !waited ? 'held' : whyLost(beat, lease);
+      const mayHold = known?.lease.state === 'ACTIVE' && strangerTo(beat, known) === undefined;
+      verdicts[i] = mayHold && !waited ? 'held' : whyLost(beat, known);
     }
   }
 }
@@ -202,12 +202,12 @@ const extensionOf = ({ leaseId, workerId, token, jobId, progress, message }: Bea
 });
 
 /** Who it belonged to comes first: a stranger learns nothing of it. */
-const whyLost = (beat: Beat, lease: KnownLease | undefined): Lost =>
-  lease ? (strangerTo(beat, lease) ?? overOf(lease)) : unknown(beat.leaseId);
+const whyLost = (beat: Beat, known: KnownLease | undefined): Lost =>
+  known ? (strangerTo(beat, known) ?? overOf(known)) : unknown(beat.leaseId);
 
-const strangerTo = (beat: Beat, { jobId, workerId, token }: KnownLease): Lost | undefined =>
+const strangerTo = (beat: Beat, { lease, token }: KnownLease): Lost | undefined =>
   checkProof(
-    { jobId, claimedBy: workerId, leaseToken: token },
+    { jobId: lease.jobId, claimedBy: lease.workerId, leaseToken: token },
     { workerId: beat.workerId, token: beat.token ?? null, jobId: beat.jobId ?? null },
   );
 
@@ -217,12 +217,12 @@ const unknown = (leaseId: string): Lost => ({
   detail: leaseNotFound(leaseId).detail,
 });
 
-const overOf = ({ leaseId, state, endedAtMs, expiresAtMs }: KnownLease): Lost =>
+const overOf = ({ lease: { leaseId, state, endedAtMs, expiresAtMs } }: KnownLease): Lost =>
   state === 'RELEASED' && endedAtMs !== null ? released(leaseId, endedAtMs) : expired(leaseId, expiresAtMs);
 
-function verdictOn(leaseId: string, lease: KnownLease | undefined): Verdict {
-  if (!lease) return unknown(leaseId);
-  if (lease.state !== 'ACTIVE' || lease.ttlRemainingMs <= 0) return overOf(lease);
-  const { expiresAtMs, ttlRemainingMs, cancelRequested } = lease;
-  return { kind: 'extended', expiresAtMs, ttlRemainingMs, cancelRequested };
+function verdictOn(leaseId: string, known: KnownLease | undefined): Verdict {
+  if (!known) return unknown(leaseId);
+  const { lease, ttlRemainingMs, cancelRequested } = known;
+  if (lease.state !== 'ACTIVE' || ttlRemainingMs <= 0) return overOf(known);
+  return { kind: 'extended', expiresAtMs: lease.expiresAtMs, ttlRemainingMs, cancelRequested };
 }

@@ -4,7 +4,7 @@ import type { Job } from '../domain/job.ts';
 import type { Lease } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
-import { listLeases, publicLease, readLeases } from '../store/statements/read-leases.ts';
+import { listLeases, readLeases } from '../store/statements/read-leases.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
 import { isUuid } from './ids.ts';
@@ -73,13 +73,13 @@ export class LeaseReader {
     const leases = await readLeases(database, [...new Set(leaseIds)], signal);
     const jobs = await readJobs(
       database,
-      [...new Set([...leases.values()].map(({ jobId }) => jobId))],
+      [...new Set([...leases.values()].map(({ lease }) => lease.jobId))],
       signal,
     );
     return leaseIds.map((leaseId) => {
       const known = leases.get(leaseId);
       if (!known) return leaseNotFound(leaseId);
-      const lease = publicLease(known);
+      const { lease } = known;
       const job = jobs.get(lease.jobId)?.job;
       return job ? { lease, job } : jobNotFound(lease.jobId);
     });

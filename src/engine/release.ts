@@ -5,7 +5,7 @@ import { isLeased } from '../domain/machine.ts';
 import { readPolicies } from '../store/statements/end-leases.ts';
 import { type LockedJob, lockLeasedJobs } from '../store/statements/lock-jobs.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
-import { type KnownLease, publicLease, readLeases } from '../store/statements/read-leases.ts';
+import { type KnownLease, readLeases } from '../store/statements/read-leases.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
 import { isUuid } from './ids.ts';
@@ -93,23 +93,27 @@ export class Releaser {
       });
       await ends.write(sql);
       const leases = await readLeases(sql, leaseIds, signal);
-      const jobs = await readJobs(sql, [...new Set([...leases.values()].map(({ jobId }) => jobId))], signal);
+      const jobs = await readJobs(
+        sql,
+        [...new Set([...leases.values()].map(({ lease }) => lease.jobId))],
+        signal,
+      );
       const first = new Set<string>();
       const answers = calls.map((call, i): Judged => {
         const problem = problems[i];
         if (problem) return problem;
-        const lease = leases.get(call.leaseId);
-        if (!lease) return leaseNotFound(call.leaseId);
+        const known = leases.get(call.leaseId);
+        if (!known) return leaseNotFound(call.leaseId);
+        const { lease, requeued } = known;
         if (lease.state === 'ACTIVE' && !wait) return 'held';
         const isFirst = ended.has(call.leaseId) && !first.has(call.leaseId);
         first.add(call.leaseId);
-        const refused = isFirst ? undefined : afterTheEnd(lease, call);
+        const refused = isFirst ? undefined : afterTheEnd(known, call);
         if (refused) return refused;
         const found = jobs.get(lease.jobId);
         if (!found) return jobNotFound(lease.jobId);
         const { job, result } = found;
-        const { requeued } = lease;
-        return { lease: publicLease(lease), job, result: requeued ? null : result, requeued };
+        return { lease, job, result: requeued ? null : result, requeued };
       });
       return { ends, answers, jobIds: [...jobs.keys()] };
     }, signal);
@@ -134,11 +138,8 @@ const handedIn = ({ resultData, error, errorDetail, metrics }: Release) => ({
 });
 
 /** A lease that was over before: the same release again, with the token, is answered again, and no other. */
-function afterTheEnd(lease: KnownLease, call: Release): Error | undefined {
-  const stranger = checkProof(
-    { jobId: lease.jobId, claimedBy: lease.workerId, leaseToken: lease.token },
-    call,
-  );
+function afterTheEnd({ lease, token }: KnownLease, call: Release): Error | undefined {
+  const stranger = checkProof({ jobId: lease.jobId, claimedBy: lease.workerId, leaseToken: token }, call);
   if (stranger) return lostError(stranger);
   if (lease.state !== 'RELEASED' || lease.endedAtMs === null) {
     return lostError(expired(lease.leaseId, lease.expiresAtMs));

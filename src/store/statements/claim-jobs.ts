@@ -13,6 +13,7 @@ import {
   spareHeads,
 } from './heads.ts';
 import { type JobRecord, jobColumns, liveColumns } from './job-record.ts';
+import { lockRequests } from './lock-requests.ts';
 
 /** Room for one job: who gets it, and under which request. */
 export interface ClaimSlot {
@@ -106,12 +107,7 @@ export async function findClaimsByRequest(
   requests: readonly ClaimSlot[],
   signal?: AbortSignal,
 ): Promise<(JobRecord & { request_id: string })[]> {
-  const ids = [...new Set(requests.flatMap(({ requestId }) => requestId ?? []))].sort();
-  // The same request may be under way on another server. Locked in one order, so that nobody waits in a circle.
-  await sql.query(
-    'select pg_advisory_xact_lock(hashtextextended(request_id, 0)) from unnest($1::text[]) as request_id',
-    [textArray(ids)],
-    signal,
-  );
+  const ids = requests.flatMap(({ requestId }) => requestId ?? []);
+  await lockRequests(sql, ids, signal);
   return sql.query(findClaims, [textArray(ids), numberArray(claimedStates.map(stateNumber))], signal);
 }

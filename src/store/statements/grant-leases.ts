@@ -14,6 +14,7 @@ import {
 } from './heads.ts';
 import { type JobRecord, jobColumns, liveColumns } from './job-record.ts';
 import { activeLeaseColumns, type LeaseRecord } from './lease-record.ts';
+import { lockRequests } from './lock-requests.ts';
 
 const lockHeads = onHeads((lockedHeads) =>
   hot(`
@@ -179,15 +180,6 @@ export async function findGrantsByJob(
 ): Promise<Map<string, GrantRecord>> {
   const rows = await sql.query<GrantRecord>(byJob, [uuidArray(jobIds)]);
   return new Map(rows.map((row) => [row.job_id, row]));
-}
-
-/** The same request may be under way on another server. Locked in one order, so that nobody waits in a circle. */
-export async function lockRequests(sql: Sql, requestIds: readonly string[], signal?: AbortSignal) {
-  await sql.query(
-    'select pg_advisory_xact_lock(hashtextextended(request_id, 0)) from unnest($1::text[]) as request_id',
-    [textArray([...new Set(requestIds)].sort())],
-    signal,
-  );
 }
 
 const park = hot(`

@@ -12,19 +12,14 @@ import {
 } from './lease-record.ts';
 
 /** A lease with what only its owner may know. */
-export interface KnownLease extends Lease {
+export interface KnownLease {
+  lease: Lease;
   token: string;
   cancelRequested: boolean;
   /** It is over, and its job went back into the queue. */
   requeued: boolean;
   /** For an active lease: how long it lasts, by the database's clock. */
   ttlRemainingMs: number;
-}
-
-/** The lease without what only its owner may know. */
-export function publicLease(known: KnownLease): Lease {
-  const { token: _, cancelRequested: __, requeued: ___, ttlRemainingMs: ____, ...lease } = known;
-  return lease;
 }
 
 const leased = `live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])`;
@@ -65,7 +60,7 @@ export async function readLeases(
     rows.map((row) => [
       row.lease_id,
       {
-        ...toLease(row),
+        lease: toLease(row),
         token: row.lease_token,
         cancelRequested: row.cancel_requested,
         requeued: row.requeued,
