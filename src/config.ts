@@ -68,6 +68,13 @@ export const settings = {
     about: 'The PostgreSQL (14 or later) to keep everything in; any number of servers may share it.',
     ...url('postgres', ['postgres:', 'postgresql:']),
   }),
+  redisUrl: setting<string | undefined>({
+    variable: 'REDIS_URL',
+    default: undefined,
+    defaultText: 'the database alone',
+    about: 'The Redis that carries the messages of streams. The database stays the truth.',
+    ...url('redis', ['redis:', 'rediss:']),
+  }),
   dataDir: setting({
     variable: 'LEASEHOLD_DATA_DIR',
     default: './.leasehold',

@@ -19,7 +19,10 @@ import { stateNumber } from '../domain/machine.ts';
 export const Lane = defineEntity({
   name: 'Lane',
   tableName: 'lanes',
-  indexes: [{ name: 'lanes_addon', properties: ['addon_id', 'job_type'] }],
+  indexes: [
+    { name: 'lanes_addon', properties: ['addon_id', 'job_type'] },
+    { name: 'lanes_stream', properties: ['stream'], where: { stream: { $ne: '' } } },
+  ],
   properties: {
     lane_id: p.integer().primary(),
     /** A digest of the other columns; they together would be too long for an index. */
@@ -109,6 +112,7 @@ export const Outcome = defineEntity({
       properties: ['state', 'job_id'],
       where: { state: { $ne: stateNumber('DONE') } },
     },
+    { name: 'job_outcomes_dead', properties: ['job_id'], where: { dead_lettered: true } },
   ],
   properties: {
     job_id: p.uuid().primary(),
@@ -125,6 +129,8 @@ export const Outcome = defineEntity({
     error_detail: p.json<JsonObject>().nullable(),
     result: p.json<unknown>().nullable(),
     metrics: p.json<JsonObject>().nullable(),
+    /** A stream gave it up: it failed for good, or too often. */
+    dead_lettered: p.boolean().default(false),
   },
 });
 export type OutcomeRow = InferEntity<typeof Outcome>;
@@ -217,6 +223,27 @@ export const EndedLease = defineEntity({
     requeued: p.boolean(),
     error_text: p.text().nullable(),
     error_detail: p.json<JsonObject>().nullable(),
+    /** Its stream gave the job up with it. */
+    dead_lettered: p.boolean().default(false),
+  },
+});
+
+/**
+ * The message of a stream's job, where messages are kept: written with the commit that queues the job, so that none is
+ * forgotten, named once it is sent, and gone with the commit that ends its attempt.
+ */
+export const StreamMessage = defineEntity({
+  name: 'StreamMessage',
+  tableName: 'stream_messages',
+  indexes: [{ name: 'stream_messages_unsent', properties: ['written_at'], where: { message_id: null } }],
+  properties: {
+    job_id: p.uuid().primary(),
+    stream: p.text(),
+    /** The attempt it is for, from 1. */
+    attempt: p.integer(),
+    /** Where it lies; null until it was sent. */
+    message_id: p.text().nullable(),
+    written_at: p.datetime(),
   },
 });
 
@@ -256,4 +283,15 @@ export const Outage = defineEntity({
   },
 });
 
-export const entities = [Lane, Job, LiveJob, Outcome, Event, EndedLease, CapacityRow, Pulse, Outage];
+export const entities = [
+  Lane,
+  Job,
+  LiveJob,
+  Outcome,
+  Event,
+  EndedLease,
+  StreamMessage,
+  CapacityRow,
+  Pulse,
+  Outage,
+];

@@ -1,0 +1,14 @@
+import { type Envelope, enqueueIdOf } from '../domain/stream.ts';
+import type { Transport } from './transport.ts';
+
+/** The database alone: a job's row is its own message, so there is nothing to carry. */
+export const databaseTransport: Transport = {
+  keepsMessages: false,
+  state: 'none',
+  send: () => {},
+  nameOf: async (envelope: Envelope) => enqueueIdOf(envelope),
+  settle: () => {},
+  start: () => {},
+  runOnce: async () => {},
+  stop: async () => {},
+};

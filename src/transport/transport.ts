@@ -1,0 +1,21 @@
+import type { Envelope, SentMessage } from '../domain/stream.ts';
+import type { Service } from '../engine/service.ts';
+
+/** How a transport is: `up` where it carries messages, `down` where it should and cannot, `none` where it has nothing to. */
+export type TransportState = 'up' | 'down' | 'none';
+
+/**
+ * Carries the messages of streams. The database is the truth and every message a hint: whatever a transport loses,
+ * doubles or delays, no job is lost by it and none is run twice. Nothing here throws, waits for long, or decides.
+ */
+export interface Transport extends Service {
+  /** Messages are kept: their rows have to be written with the commits that queue jobs, and go with those that end attempts. */
+  readonly keepsMessages: boolean;
+  readonly state: TransportState;
+  /** These jobs were queued by a commit, which wrote the rows of their messages. */
+  send(envelopes: readonly Envelope[]): void;
+  /** The name of a granted job's message. `known` is what its row says, and null where the row says nothing. */
+  nameOf(envelope: Envelope, known: string | null): Promise<string>;
+  /** The attempts of these messages have ended by a commit, which deleted their rows. */
+  settle(messages: readonly SentMessage[]): void;
+}
