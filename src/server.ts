@@ -13,10 +13,13 @@ import { orAfter } from './engine/patience.ts';
 import type { Log } from './log.ts';
 import { healthRoutes } from './rest/health.ts';
 import { HttpServer } from './rest/http.ts';
+import { metricsRoutes } from './rest/metrics.ts';
 import { queueRoutes } from './rest/queue.ts';
 import { queueLeaseRoutes } from './rest/queue-leases.ts';
 import { statsRoutes } from './rest/stats.ts';
+import { streamRoutes } from './rest/streams.ts';
 import { systemRoutes } from './rest/system.ts';
+import { workerRoutes } from './rest/worker.ts';
 import { createConnectFace } from './rpc/connect.ts';
 import { createGrpcServer } from './rpc/grpc.ts';
 import { streamHeartbeats } from './rpc/heartbeat-stream.ts';
@@ -28,6 +31,7 @@ import { PostgresChannel, silentChannel } from './store/channel.ts';
 import type { Database } from './store/database.ts';
 import { migrate } from './store/migrate.ts';
 import { openConfigured } from './store/open.ts';
+import { databaseTransport } from './transport/database.ts';
 
 /** How long calls that are in flight may take to finish when the server stops. */
 const patienceMs = 5_000;
@@ -60,7 +64,8 @@ export async function startServer(
   }
   const channel =
     config.databaseUrl === undefined ? silentChannel : new PostgresChannel(config.databaseUrl, log);
-  const engine = new Engine({ database, channel, settings: config, log });
+  const transport = databaseTransport;
+  const engine = new Engine({ database, channel, transport, settings: config, log });
   const health = new Health(database);
   const bindings = [
     bind(JobsService, jobsImplementation(engine)),
@@ -71,11 +76,14 @@ export async function startServer(
   const grpc = createGrpcServer({ bindings, health, log });
   const http = new HttpServer({
     routes: [
-      ...healthRoutes(health, () => stopping),
+      ...healthRoutes(health, transport, () => stopping),
+      ...metricsRoutes(health, transport),
       ...queueRoutes(engine),
       ...queueLeaseRoutes(engine),
       ...statsRoutes(engine),
       ...systemRoutes(engine),
+      ...workerRoutes(engine),
+      ...streamRoutes(engine),
     ],
     connect: createConnectFace(bindings, log),
     log,

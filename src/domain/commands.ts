@@ -78,11 +78,23 @@ export const OperatorRequest = Type.Object({
 });
 export type OperatorRequest = Static<typeof OperatorRequest>;
 
+/** Which dead letters to retry. */
+export const RetryJobs = Type.Object({
+  stream: optional(name('Only jobs of this stream.')),
+  addon_id: optional(name('Only jobs of this submitter.')),
+  job_type: optional(name('Only jobs of this kind.')),
+  error_code: optional(name('Only jobs whose last error has this code.')),
+  limit: optional(whole(1, limits.retryJobs, 'How many jobs at the most.')),
+  ...OperatorRequest.properties,
+});
+export type RetryJobs = Static<typeof RetryJobs>;
+
 export const ListJobs = Type.Object({
   states: optional(Type.Array(Type.Enum([...states]), { maxItems: states.length })),
   addon_id: optional(name('Only jobs of this submitter.')),
   job_type: optional(name('Only jobs of this kind.')),
   stream: optional(name('Only jobs of this stream.')),
+  dead_lettered: optional(Type.Boolean({ description: 'Only dead letters, or only other jobs.' })),
   created_after: optional(instant('Only jobs submitted after this time.')),
   created_before: optional(instant('Only jobs submitted before this time.')),
   limit: optional(whole(1, limits.pageRows, 'How many jobs at the most.')),
@@ -111,6 +123,12 @@ export const AcquireLease = Type.Object({
   constraints_capabilities: optional(capabilities()),
   addon_id: optional(name('Only jobs of this submitter.')),
   accept_job_types: optional(Type.Array(name('A kind of work.'), { maxItems: limits.choices })),
+  streams: optional(
+    Type.Array(name('A stream.'), {
+      maxItems: limits.choices,
+      description: 'Jobs of these streams, the first before the second, and no others.',
+    }),
+  ),
   wait_ms: optional(whole(0, limits.waitMs, 'How long to wait for a job and for capacity.')),
   request_id: optional(requestId),
 });

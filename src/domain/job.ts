@@ -39,6 +39,8 @@ export interface Job {
   cancelRequested: boolean;
   progress: number | null;
   note: string | null;
+  /** Its stream has given it up: it failed for good, or too often. */
+  deadLettered: boolean;
 }
 
 export interface JobResult {

@@ -23,6 +23,13 @@ export interface Lease {
   attempt: number;
   endedAtMs: number | null;
   releaseStatus: FinalStatus | null;
+  /** What went wrong, in words and as an object where one came; also of a lease that expired. */
+  error: string | null;
+  errorDetail: JsonObject | null;
+  /** Its job went back into the queue when it ended. */
+  requeued: boolean;
+  /** Its job was given up by its stream when it ended. */
+  deadLettered: boolean;
 }
 
 /** A lease as only its worker sees it, with the job it is for. */
@@ -31,6 +38,8 @@ export interface Grant {
   lease: Lease;
   token: string;
   job: Job;
+  /** The name of the message that the job came with; null for jobs without a stream. */
+  messageId: string | null;
 }
 
 export interface Denial {
@@ -92,7 +101,6 @@ export interface Released {
   job: Job;
   /** Null where the job went back into the queue. */
   result: JobResult | null;
-  requeued: boolean;
 }
 
 /** Units of capacity: `available = usable - used`. */

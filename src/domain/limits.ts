@@ -12,6 +12,8 @@ export const limits = {
   /** Streams or job types in one request. */
   choices: 500,
   capabilities: 100,
+  /** Dead letters that are retried by one call. */
+  retryJobs: 500,
   pageRows: 200,
   pageRowsDefault: 50,
   costUnits: 1_000_000_000,

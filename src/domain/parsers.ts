@@ -8,12 +8,14 @@ import {
   OperatorRequest,
   ReleaseLease,
   RequestLease,
+  RetryJobs,
   SetCapacity,
   SubmitJob,
   UpdateJobStatus,
 } from './commands.ts';
 import { parser } from './parse.ts';
 import { CompleteLease, FailLease, SystemJob } from './system-commands.ts';
+import { WorkerClaim, WorkerComplete, WorkerFail, WorkerHeartbeat } from './worker-commands.ts';
 
 /** The checkers of everything that may be asked, made once for all faces. */
 export const parse = {
@@ -21,6 +23,7 @@ export const parse = {
   claimJobs: parser(ClaimJobs),
   updateJobStatus: parser(UpdateJobStatus),
   operatorRequest: parser(OperatorRequest),
+  retryJobs: parser(RetryJobs),
   listJobs: parser(ListJobs),
   listJobEvents: parser(ListJobEvents),
   requestLease: parser(RequestLease),
@@ -32,4 +35,8 @@ export const parse = {
   systemJob: parser(SystemJob),
   completeLease: parser(CompleteLease),
   failLease: parser(FailLease),
+  workerClaim: parser(WorkerClaim),
+  workerHeartbeat: parser(WorkerHeartbeat),
+  workerComplete: parser(WorkerComplete),
+  workerFail: parser(WorkerFail),
 };

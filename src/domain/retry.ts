@@ -45,3 +45,6 @@ export function retryAfterMs({ nextDueMs, missing, perSecond, asking }: Prospect
   const spread = Math.min(base * Math.max(1, asking / askingMax), hintMaxMs);
   return Math.round(Math.max(spread * (0.8 + 0.4 * random), hintMinMs));
 }
+
+/** How often a worker should be heard: two heartbeats may be lost before its lease is. */
+export const heartbeatIntervalS = (ttlS: number): number => (ttlS < 3 ? ttlS / 3 : Math.floor(ttlS / 3));

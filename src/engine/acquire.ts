@@ -4,7 +4,7 @@ import type { AcquireLease } from '../domain/commands.ts';
 import { offerOf } from '../domain/constraints.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { JsonObject } from '../domain/job.ts';
-import type { Capacity, LeaseOutcome } from '../domain/lease.ts';
+import type { Capacity, Grant, LeaseOutcome } from '../domain/lease.ts';
 import { type Candidate, type Dealt, dealJobs } from '../domain/leases.ts';
 import { limits } from '../domain/limits.ts';
 import { transition } from '../domain/machine.ts';
@@ -20,6 +20,7 @@ import {
   parkJobs,
 } from '../store/statements/grant-leases.ts';
 import type { ClaimFilter } from '../store/statements/heads.ts';
+import { readyStreams } from '../store/statements/streams.ts';
 import { abandoned, Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
 import { grantOf } from './grant.ts';
@@ -36,7 +37,10 @@ interface AcquireCall {
 /** What a call came to. Why there is nothing is said in words; when to ask again is found out for those who are told. */
 type Answer =
   | Extract<LeaseOutcome, { kind: 'granted' }>
-  | { kind: 'denied'; reason: string; missing: { jobs: number } | { units: number } };
+  | { kind: 'denied'; reason: string; missing: Missing };
+
+/** What there is too little of: jobs, of which some may be `barred` because the worker holds a lease, or units. */
+type Missing = { jobs: number; barred: boolean } | { units: number };
 
 /** Leases of one transaction at the most. */
 const grantsMax = 250;
@@ -52,7 +56,7 @@ const parkMax = 200;
 export class Acquirer {
   readonly #context: EngineContext;
   readonly #batchers = new Map<string, Batcher<AcquireCall, Answer>>();
-  readonly #line = new WaitingLine();
+  readonly #line: WaitingLine;
   readonly #prospects: Prospects;
   readonly #turns = new Turns(kindsAtOnce);
   /** Whoever waits is let go. */
@@ -62,7 +66,8 @@ export class Acquirer {
   constructor(context: EngineContext) {
     this.#context = context;
     this.#prospects = context.prospects;
-    context.waker.onWork((count) => this.#line.wakeAll(count));
+    this.#line = new WaitingLine({ findReady: () => readyStreams(context.database) });
+    context.waker.onWork((work) => this.#line.wakeFor(work));
     context.waker.countWaiters(() => this.#line.length);
   }
 
@@ -74,7 +79,7 @@ export class Acquirer {
     if (this.#line.length >= waitingMax) {
       throw new DomainError('overloaded', 'too many calls are waiting for work; try again later');
     }
-    const place = this.#line.join(kind);
+    const place = this.#line.join({ name: kind, streams: filter.streams ?? [''] });
     let served = false;
     try {
       for (;;) {
@@ -88,7 +93,7 @@ export class Acquirer {
           const { reason, missing } = answer;
           return { kind: 'denied', reason, retryAfterMs: await this.#prospects.retryAfterMs(missing) };
         }
-        const waiting = this.#line.wait(place, left, signal);
+        const waiting = this.#line.wait(place, left, wantOf(answer.missing), signal);
         this.#context.waker.announce();
         await waiting;
       }
@@ -140,14 +145,21 @@ export class Acquirer {
       else for (const [call, answer] of round.answers) answers.set(call, answer);
       open = open.filter((call) => !answers.has(call));
     }
-    const granted = [...answers.values()].flatMap((answer) =>
-      answer.kind === 'granted' ? answer.job.jobId : [],
-    );
+    const granted = [...answers.values()].filter((answer) => answer.kind === 'granted');
     if (granted.length > 0) {
       reaper.expectIn((settings.leaseTtlS + settings.heartbeatGraceS) * 1000);
-      waker.publishJobs(granted);
+      waker.publishJobs(granted.map(({ job }) => job.jobId));
+      await Promise.all(granted.map((grant) => this.#nameMessage(grant)));
     }
     return calls.map((call) => answers.get(call) as Answer);
+  }
+
+  /** A worker is told the name of its job's message, which may not have been known to the database yet. */
+  async #nameMessage(grant: Grant): Promise<void> {
+    const { job, lease } = grant;
+    if (job.stream === null) return;
+    const envelope = { jobId: job.jobId, stream: job.stream, attempt: lease.attempt };
+    grant.messageId = await this.#context.transport.nameOf(envelope, grant.messageId);
   }
 
   /**
@@ -163,6 +175,9 @@ export class Acquirer {
     });
   }
 }
+
+const wantOf = (missing: Missing): 'jobs' | 'room' =>
+  'units' in missing || missing.barred ? 'room' : 'jobs';
 
 const tooLarge = (candidates: readonly Candidate[], total: number): string[] =>
   candidates.flatMap(({ jobId, costUnits }) => (costUnits > total ? jobId : []));
@@ -198,7 +213,9 @@ const nameOf = ({ workerId, requestId }: AcquireCall, i: number): string =>
 
 function filterOf(command: AcquireLease): ClaimFilter {
   const types = command.accept_job_types ?? [];
+  const streams = command.streams ?? [];
   return {
+    streams: streams.length === 0 ? null : [...new Set(streams)],
     addonId: command.addon_id ?? null,
     jobTypes: types.length === 0 ? null : [...new Set(types)].sort(),
     maxCostUnits: command.max_units ?? null,
@@ -245,7 +262,7 @@ async function deal(
           token: randomUUID(),
           workerId: workers[i] as string,
           requestId: calls[i]?.requestId ?? null,
-          state: transition('acquire').to,
+          state: transition(filter.streams === null ? 'acquire' : 'acquire from stream').to,
           ttlS: settings.leaseTtlS,
         }
       : [],
@@ -253,7 +270,8 @@ async function deal(
   const granted = await grantLeases(sql, leases, 'QUEUED', settings.heartbeatGraceS);
   return judged.dealt.map((one): Answer | undefined => {
     if (one === undefined) {
-      return judged.isCut ? undefined : { kind: 'denied', reason: noJobs, missing: { jobs: 1 } };
+      if (judged.isCut) return undefined;
+      return { kind: 'denied', reason: noJobs, missing: { jobs: 1, barred: judged.hasUnique } };
     }
     if (one.kind === 'deny') return { kind: 'denied', reason: one.reason, missing: { units: one.missing } };
     const record = granted.get(one.jobId);
@@ -262,8 +280,11 @@ async function deal(
   });
 }
 
-/** `isCut`: there are more jobs, but these are as much as one round may hold. */
-type Judged = { kind: 'dealt'; dealt: Dealt[]; isCut: boolean } | Park;
+/**
+ * `isCut`: there are more jobs, but these are as much as one round may hold. `hasUnique`: some of them are not for a
+ * worker that holds a lease.
+ */
+type Judged = { kind: 'dealt'; dealt: Dealt[]; isCut: boolean; hasUnique: boolean } | Park;
 
 /**
  * Locks the capacity, then the next jobs, and decides. All who deal meet at the capacity, so that whoever comes next sees
@@ -293,11 +314,16 @@ async function judge(
   // Whoever is left over asks again; but only where this round came to something, or they would ask for ever.
   const isCut = candidates.length < found.length && dealt.some((one) => one !== undefined);
   if (isCut || !hidesOthers || dealt.every((one) => one !== undefined))
-    return { kind: 'dealt', dealt, isCut };
+    return { kind: 'dealt', dealt, isCut, hasUnique };
   return dealCommon(sql, filter, workers, { dealt, candidates, capacity }, signal);
 }
 
-const all = (dealt: Dealt[]): Judged => ({ kind: 'dealt', dealt, isCut: false });
+const all = (dealt: Dealt[], hasUnique = false): Judged => ({
+  kind: 'dealt',
+  dealt,
+  isCut: false,
+  hasUnique,
+});
 
 const takenBy = (dealt: readonly Dealt[]): Set<string> =>
   new Set(dealt.flatMap((one) => (one?.kind === 'grant' ? one.jobId : [])));
@@ -334,5 +360,5 @@ async function dealCommon(
   const left = common.filter(({ jobId }) => !taken.has(jobId));
   const more = dealJobs(left, open, new Set(), rest);
   const isCut = common.length < found.length && more.some((one) => one !== undefined);
-  return { kind: 'dealt', dealt: dealt.map((one) => one ?? more.shift()), isCut };
+  return { kind: 'dealt', dealt: dealt.map((one) => one ?? more.shift()), isCut, hasUnique: true };
 }

@@ -20,8 +20,10 @@ import {
   takeUnits,
 } from '../store/statements/capacity.ts';
 import { unparkJobs } from '../store/statements/grant-leases.ts';
+import { streamsOf } from '../store/statements/streams.ts';
 import type { Caller, EngineContext } from './context.ts';
 import type { Service } from './service.ts';
+import { workOf } from './work.ts';
 
 const auditMs = 60_000;
 /** Jobs that come back into line in one transaction. */
@@ -52,7 +54,7 @@ export class CapacityKeeper implements Service {
     await setCapacity(database, total, busyRating);
     await this.#unpark();
     // How many jobs there is room for now is not known; whoever gets one wakes the next.
-    waker.publishWork(1);
+    waker.publishWork(workOf([], 1));
     return this.get(caller);
   }
 
@@ -88,7 +90,7 @@ export class CapacityKeeper implements Service {
     });
     if (excess !== 0) {
       this.#log.error('the capacity in use was miscounted, and has been repaired', { excess });
-      waker.publishWork(1);
+      waker.publishWork(workOf([], 1));
     }
     return excess;
   }
@@ -98,7 +100,7 @@ export class CapacityKeeper implements Service {
     const { total } = await readCapacity(database, settings.capacityTotal);
     for (;;) {
       const jobIds = await unparkJobs(database, total, unparkMax);
-      waker.publishWork(jobIds.length);
+      waker.publishWork(workOf(await streamsOf(database, jobIds)));
       waker.publishJobs(jobIds);
       if (jobIds.length < unparkMax) return;
     }

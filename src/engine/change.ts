@@ -6,10 +6,12 @@ import {
   illegal,
   type StatusDecision,
 } from '../domain/claims.ts';
-import type { OperatorRequest, UpdateJobStatus } from '../domain/commands.ts';
+import type { OperatorRequest, RetryJobs, UpdateJobStatus } from '../domain/commands.ts';
 import { jobNotFound } from '../domain/errors.ts';
 import type { Job } from '../domain/job.ts';
+import { limits } from '../domain/limits.ts';
 import { isClaimed, type State, transition } from '../domain/machine.ts';
+import type { Envelope, SentMessage } from '../domain/stream.ts';
 import type { Sql } from '../store/sql.ts';
 import {
   changeLiveJobs,
@@ -17,14 +19,17 @@ import {
   endJobs,
   type LiveChange,
   type NewEvent,
-  reviveJob,
+  reviveJobs,
   writeEvents,
 } from '../store/statements/change-jobs.ts';
 import { type LockedJob, lockLiveJobs } from '../store/statements/lock-jobs.ts';
-import { readJobs } from '../store/statements/read-jobs.ts';
+import { findDeadLetters, readJobs } from '../store/statements/read-jobs.ts';
+import { addMessages, settleMessages } from '../store/statements/stream-messages.ts';
+import { streamsOf } from '../store/statements/streams.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
 import { isUuid } from './ids.ts';
+import { workOf } from './work.ts';
 
 type ChangeCall = { jobId: string } & (
   | { kind: 'status'; command: UpdateJobStatus; peer: string }
@@ -63,27 +68,60 @@ export class Changer {
 
   async retry(jobId: string, command: OperatorRequest, { peer, signal }: Caller): Promise<Job> {
     if (!isUuid(jobId)) throw jobNotFound(jobId);
-    const { database, waker } = this.#context;
-    const job = await database.transaction(async (sql) => {
-      const revived = await reviveJob(sql, jobId, transition('retry').from);
+    const { job, retried } = await this.#context.database.transaction(async (sql) => {
+      const retried = await this.#retry(sql, [jobId], command, peer);
       const found = (await readJobs(sql, [jobId], signal)).get(jobId.toLowerCase());
       if (!found) throw jobNotFound(jobId);
-      if (!revived) throw illegal(found.job.state, 'QUEUED');
-      await writeEvents(sql, [
-        {
-          jobId,
-          type: transition('retry').event,
-          from: revived.state,
-          to: 'QUEUED',
-          actor: command.requested_by ?? peer,
-          data: { ...reasonOf(command), previous: revived.previous },
-        },
-      ]);
-      return found.job;
+      if (retried.jobIds.length === 0) throw illegal(found.job.state, 'QUEUED');
+      return { job: found.job, retried };
     }, signal);
-    waker.publishJobs([job.jobId]);
-    waker.publishWork(1);
+    this.#tellRetried(retried);
     return job;
+  }
+
+  /** Retries dead letters, the oldest first, and says which. */
+  async retryDeadLetters(command: RetryJobs, { peer, signal }: Caller): Promise<string[]> {
+    const retried = await this.#context.database.transaction(async (sql) => {
+      const jobIds = await findDeadLetters(
+        sql,
+        {
+          stream: command.stream ?? null,
+          addonId: command.addon_id ?? null,
+          jobType: command.job_type ?? null,
+          errorCode: command.error_code ?? null,
+          limit: command.limit ?? limits.retryJobs,
+        },
+        signal,
+      );
+      return this.#retry(sql, jobIds, command, peer);
+    }, signal);
+    this.#tellRetried(retried);
+    return retried.jobIds;
+  }
+
+  async #retry(sql: Sql, jobIds: readonly string[], by: OperatorRequest, peer: string): Promise<Retried> {
+    const revived = await reviveJobs(sql, jobIds, transition('retry').from);
+    const ids = revived.map(({ jobId }) => jobId).sort();
+    await writeEvents(
+      sql,
+      revived.map(({ jobId, state, previous }) => ({
+        jobId,
+        type: transition('retry').event,
+        from: state,
+        to: 'QUEUED',
+        actor: by.requested_by ?? peer,
+        data: { ...reasonOf(by), previous },
+      })),
+    );
+    const queued = this.#context.transport.keepsMessages ? await addMessages(sql, ids) : [];
+    return { jobIds: ids, streams: await streamsOf(sql, ids), queued };
+  }
+
+  #tellRetried({ jobIds, streams, queued }: Retried): void {
+    const { waker, transport } = this.#context;
+    waker.publishJobs(jobIds);
+    waker.publishWork(workOf(streams));
+    transport.send(queued);
   }
 
   close(): Promise<void> {
@@ -91,31 +129,40 @@ export class Changer {
   }
 
   async #flush(calls: readonly ChangeCall[], signal: AbortSignal | undefined): Promise<(Job | Error)[]> {
-    const { database, waker } = this.#context;
+    const { database, waker, transport } = this.#context;
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
     let asked: readonly string[] = [];
     let ended = 0;
     let givenBack = 0;
+    let settled: readonly SentMessage[] = [];
     const answers = await database.transaction(async (sql) => {
       const changes = new Changes(await lockLiveJobs(sql, jobIds, signal));
       const errors = calls.map((call) => changes.judge(call));
       await changes.write(sql);
       asked = changes.asked;
-      ended = changes.ended;
+      ended = changes.endedJobs.length;
       givenBack = changes.givenBack;
+      if (transport.keepsMessages) settled = await settleMessages(sql, changes.endedJobs);
       const jobs = await readJobs(sql, jobIds, signal);
       return calls.map(
         (call, i) => errors[i] ?? answerOf(call, jobs.get(call.jobId)?.job, changes.touched(call.jobId)),
       );
     }, signal);
     waker.publishJobs(jobIds);
-    waker.publishWork(givenBack);
+    // A job that stood in the way may be gone. Only jobs without a stream can be claimed, and so be given back.
+    waker.publishWork(workOf(new Array<null>(givenBack).fill(null), ended));
+    transport.settle(settled);
     // Their workers are to hear of it before their next heartbeat.
     waker.publishLeases(asked);
-    // A job that stood in the way may be gone.
-    waker.publishWork(ended);
     return answers;
   }
+}
+
+/** Jobs that were put back in line, to be told of once that is committed. */
+interface Retried {
+  jobIds: string[];
+  streams: (string | null)[];
+  queued: Envelope[];
 }
 
 /** What the calls of one batch do to the rows it has locked. */
@@ -154,9 +201,9 @@ class Changes {
     }
   }
 
-  /** How many jobs leave the queue or their worker. */
-  get ended(): number {
-    return this.#endings.size;
+  /** Jobs that leave the queue or their worker. */
+  get endedJobs(): string[] {
+    return [...this.#endings.keys()];
   }
 
   async write(sql: Sql): Promise<void> {

@@ -33,6 +33,7 @@ export class Claimer {
     const { available, refused } = offerOf((command.constraints_capabilities ?? {}) as JsonObject);
     const types = command.accept_job_types ?? [];
     const filter: ClaimFilter = {
+      streams: null,
       addonId: command.addon_id ?? null,
       jobTypes: types.length === 0 ? null : [...new Set(types)].sort(),
       maxCostUnits: command.max_cost_units ?? null,

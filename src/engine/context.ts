@@ -1,4 +1,5 @@
 import type { Database } from '../store/database.ts';
+import type { Transport } from '../transport/transport.ts';
 import type { LeaseNews } from './lease-news.ts';
 import type { Prospects } from './prospects.ts';
 import type { Pulse } from './pulse.ts';
@@ -33,6 +34,7 @@ export interface EngineContext {
   pulse: Pulse;
   prospects: Prospects;
   leaseNews: LeaseNews;
+  transport: Transport;
 }
 
 /** Calls that may wait for one kind of batch; beyond it the server is overloaded and says so. */

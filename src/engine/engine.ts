@@ -1,6 +1,7 @@
 import type { Log } from '../log.ts';
 import type { Channel } from '../store/channel.ts';
 import type { Database } from '../store/database.ts';
+import type { Transport } from '../transport/transport.ts';
 import { Acquirer } from './acquire.ts';
 import { CapacityKeeper } from './capacity.ts';
 import { Changer } from './change.ts';
@@ -21,6 +22,7 @@ import { Waker } from './waker.ts';
 export interface EngineOptions {
   database: Database;
   channel: Channel;
+  transport: Transport;
   settings: EngineSettings;
   log: Log;
 }
@@ -47,9 +49,11 @@ export class Engine {
   readonly waker: Waker;
   readonly settings: EngineSettings;
   readonly database: Database;
+  readonly transport: Transport;
 
-  constructor({ database, channel, settings, log }: EngineOptions) {
+  constructor({ database, channel, transport, settings, log }: EngineOptions) {
     this.database = database;
+    this.transport = transport;
     this.settings = settings;
     this.waker = new Waker(channel);
     this.leaseNews = new LeaseNews({ onFollow: () => this.waker.announce() });
@@ -60,11 +64,21 @@ export class Engine {
       waker: this.waker,
       pulse: this.pulse,
       prospects,
+      transport,
       maxClaims: settings.maxClaims,
       log,
     });
     const { waker, reaper, pulse, leaseNews } = this;
-    const context: EngineContext = { database, settings, waker, reaper, pulse, prospects, leaseNews };
+    const context: EngineContext = {
+      database,
+      settings,
+      waker,
+      reaper,
+      pulse,
+      prospects,
+      leaseNews,
+      transport,
+    };
     waker.onLeases((leaseIds) => leaseNews.publish(leaseIds));
     waker.countWaiters(() => leaseNews.followers);
     this.submitter = new Submitter(context);
@@ -86,6 +100,7 @@ export class Engine {
 
   start(): void {
     this.waker.start();
+    void this.transport.start();
     this.pulse.start();
     this.reaper.start();
     this.capacity.start();
@@ -108,6 +123,7 @@ export class Engine {
     await this.capacity.stop();
     await this.reaper.stop();
     await this.pulse.stop();
+    await this.transport.stop();
     await this.waker.stop();
   }
 }

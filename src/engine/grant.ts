@@ -9,4 +9,5 @@ export const grantOf = (record: GrantRecord): Grant => ({
   lease: toLease(record),
   token: record.lease_token,
   job: toJob(record),
+  messageId: record.message_id,
 });

@@ -1,8 +1,9 @@
 import type { FinalStatus, Json, JsonObject } from '../domain/job.ts';
 import type { LeaseEnd } from '../domain/leases.ts';
 import { limits } from '../domain/limits.ts';
-import { isTerminal, transition } from '../domain/machine.ts';
+import { isTerminal, type State, transition } from '../domain/machine.ts';
 import { backoffMs } from '../domain/retry.ts';
+import type { Envelope, SentMessage } from '../domain/stream.ts';
 import type { Sql } from '../store/sql.ts';
 import { takeUnits } from '../store/statements/capacity.ts';
 import {
@@ -15,6 +16,8 @@ import {
 } from '../store/statements/change-jobs.ts';
 import { endLeases, type JobPolicy, type LeaseEnding } from '../store/statements/end-leases.ts';
 import type { LockedJob } from '../store/statements/lock-jobs.ts';
+import { addMessages, settleMessages } from '../store/statements/stream-messages.ts';
+import type { Transport } from '../transport/transport.ts';
 
 /** What is handed in with a lease that ends, or said of one that expired. */
 export interface Handed {
@@ -36,7 +39,17 @@ export class LeaseEnds {
   readonly #changes: LiveChange[] = [];
   readonly #endings: Ending[] = [];
   readonly #events: NewEvent[] = [];
+  readonly #streams = new Map<string, string>();
+  readonly #keepsMessages: boolean;
   #units = 0;
+  /** Messages of attempts that are over, to be settled once this is committed. */
+  settled: readonly SentMessage[] = [];
+  /** Messages of further attempts, to be sent then. */
+  queued: readonly Envelope[] = [];
+
+  constructor({ keepsMessages }: Pick<Transport, 'keepsMessages'>) {
+    this.#keepsMessages = keepsMessages;
+  }
 
   /** Units that come free. */
   get units(): number {
@@ -47,9 +60,11 @@ export class LeaseEnds {
     return this.#leases.length;
   }
 
-  /** Jobs that are in the queue again at once. */
-  get readyAgain(): number {
-    return this.#changes.filter(({ delayMs }) => delayMs === 0).length;
+  /** The streams of the jobs that are in the queue again at once, with nothing for a job without one. */
+  get readyAgain(): (string | null)[] {
+    return this.#changes.flatMap(({ jobId, delayMs }) =>
+      delayMs === 0 ? (this.#streams.get(jobId) ?? null) : [],
+    );
   }
 
   /** The shortest time after which a requeued job is ready. */
@@ -68,12 +83,15 @@ export class LeaseEnds {
   ): void {
     const { jobId, leaseId, costUnits } = job;
     const { event: type, to } = transition(verb);
+    const deadLettered = policy.stream !== null && isGivenUp(to);
+    if (policy.stream !== null) this.#streams.set(jobId, policy.stream);
     this.#units += costUnits;
     this.#leases.push({
       jobId,
       state: cause.kind,
       status: cause.kind === 'RELEASED' ? cause.status : null,
       requeued: !isTerminal(to),
+      deadLettered,
       error: handed.error,
       errorDetail: handed.errorDetail,
     });
@@ -92,8 +110,12 @@ export class LeaseEnds {
         : { type: 'LEASE_EXPIRED', from, to: from, data: expiryOf(job) },
     );
     if (isTerminal(to)) {
-      this.#endings.push({ jobId, state: to, ...handed });
+      this.#endings.push({ jobId, state: to, ...handed, deadLettered });
       tell({ type, from, to, data: reasonOf(handed) });
+      if (deadLettered) {
+        const data = { stream: policy.stream, attempts: job.attempts, ...reasonOf(handed) };
+        tell({ type: 'JOB_DEAD_LETTERED', from: to, to, data });
+      }
       return;
     }
     const delayMs = backoffMs(policy.retryBackoffS, job.attempts, Math.random());
@@ -107,9 +129,20 @@ export class LeaseEnds {
     await changeLiveJobs(sql, this.#changes);
     await endJobs(sql, this.#endings);
     await writeEvents(sql, this.#events);
+    if (this.#keepsMessages) {
+      const ofStreams = [...this.#streams.keys()];
+      this.settled = await settleMessages(sql, ofStreams);
+      this.queued = await addMessages(
+        sql,
+        this.#changes.flatMap(({ jobId }) => (this.#streams.has(jobId) ? jobId : [])),
+      );
+    }
     await takeUnits(sql, -this.#units);
   }
 }
+
+/** A job of a stream that ends like this is a dead letter. */
+const isGivenUp = (state: State): boolean => state === 'FAILED' || state === 'TIMEOUT';
 
 /** The history says in short why; what was handed in whole stands in the result and in the lease. */
 const reasonOf = ({ error, errorDetail }: Handed): JsonObject => ({

@@ -2,9 +2,10 @@ import type { ListLeases } from '../domain/commands.ts';
 import { invalid, jobNotFound, leaseNotFound, printable } from '../domain/errors.ts';
 import type { Job } from '../domain/job.ts';
 import type { Lease } from '../domain/lease.ts';
+import { lostError, wrongToken } from '../domain/leases.ts';
 import { limits } from '../domain/limits.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
-import { listLeases, readLeases } from '../store/statements/read-leases.ts';
+import { findLeasesByToken, listLeases, readLeases } from '../store/statements/read-leases.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
 import { isUuid } from './ids.ts';
@@ -17,11 +18,13 @@ interface LeaseWithJob {
 
 /** Leases of one statement at the most. */
 const readsMax = 250;
+const nobodysToken = '00000000-0000-0000-0000-000000000000';
 
 /** Answers questions about leases. Those that are asked together are answered together: a worker may ask with every beat. */
 export class LeaseReader {
   readonly #context: EngineContext;
   readonly #batcher: Batcher<string, LeaseWithJob>;
+  readonly #finder: Batcher<{ jobId: string; token: string }, string>;
 
   constructor(context: EngineContext) {
     this.#context = context;
@@ -31,6 +34,27 @@ export class LeaseReader {
       flightsMax: 2,
       waitingMax,
     });
+    this.#finder = new Batcher<{ jobId: string; token: string }, string>({
+      flush: async (wanted, signal) => {
+        const found = await findLeasesByToken(context.database, wanted, signal);
+        return wanted.map(({ jobId }, i) => {
+          const leaseId = found[i];
+          if (leaseId === undefined) return jobNotFound(jobId);
+          return leaseId ?? lostError(wrongToken);
+        });
+      },
+      sizeMax: readsMax,
+      flightsMax: 2,
+      waitingMax,
+    });
+  }
+
+  /** Which lease of a job has this token, active or over. */
+  async leaseOf(jobId: string, token: string, { signal }: Caller): Promise<string> {
+    if (!isUuid(jobId)) throw jobNotFound(jobId);
+    // What is no UUID is nobody's token; asked for like one that is, so that both are answered alike.
+    const asked = isUuid(token) ? token.toLowerCase() : nobodysToken;
+    return this.#finder.run({ jobId: jobId.toLowerCase(), token: asked }, signal);
   }
 
   async get(leaseId: string, { signal }: Caller): Promise<LeaseWithJob> {
@@ -61,8 +85,9 @@ export class LeaseReader {
     return { items, nextCursor: leases.length > limit ? (items.at(-1)?.leaseId ?? null) : null };
   }
 
-  close(): Promise<void> {
-    return this.#batcher.close();
+  async close(): Promise<void> {
+    await this.#batcher.close();
+    await this.#finder.close();
   }
 
   async #read(

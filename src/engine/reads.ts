@@ -6,6 +6,7 @@ import { isTerminal, type State } from '../domain/machine.ts';
 import { instantMs } from '../domain/parse.ts';
 import { listEvents } from '../store/statements/list-events.ts';
 import { listJobs, readJobs } from '../store/statements/read-jobs.ts';
+import { type StreamDepth, streamDepths } from '../store/statements/streams.ts';
 import { abandoned } from './batcher.ts';
 import type { Caller, EngineContext } from './context.ts';
 import { isUuid } from './ids.ts';
@@ -53,6 +54,7 @@ export class Reader {
         addonId: command.addon_id ?? null,
         jobType: command.job_type ?? null,
         stream: command.stream ?? null,
+        deadLettered: command.dead_lettered ?? null,
         createdAfterMs:
           command.created_after == null ? null : instantMs(command.created_after, 'created_after'),
         createdBeforeMs:
@@ -64,6 +66,11 @@ export class Reader {
     );
     const items = jobs.slice(0, limit);
     return { items, nextCursor: found > items.length ? (items.at(-1)?.jobId ?? null) : null };
+  }
+
+  /** All streams that ever had a job, with what is in them. */
+  streams(stream: string | null, { signal }: Caller): Promise<StreamDepth[]> {
+    return streamDepths(this.#context.database, stream, signal);
   }
 
   async events(jobId: string, command: ListJobEvents, caller: Caller): Promise<Page<JobEvent>> {

@@ -14,6 +14,7 @@
 import { decideDue } from '../domain/claims.ts';
 import { decideExpiry } from '../domain/leases.ts';
 import { type State, transition } from '../domain/machine.ts';
+import type { Envelope, SentMessage } from '../domain/stream.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
 import type { Sql } from '../store/sql.ts';
@@ -27,11 +28,14 @@ import {
 } from '../store/statements/change-jobs.ts';
 import { readPolicies } from '../store/statements/end-leases.ts';
 import { type LockedJob, lockDueJobs, nextDueInMs } from '../store/statements/lock-jobs.ts';
+import { streamsOf } from '../store/statements/streams.ts';
+import type { Transport } from '../transport/transport.ts';
 import { LeaseEnds } from './lease-ends.ts';
 import type { Prospects } from './prospects.ts';
 import type { Pulse } from './pulse.ts';
 import type { Service } from './service.ts';
 import type { Waker } from './waker.ts';
+import { workOf } from './work.ts';
 
 /** Rows of one transaction at the most: it should not hold its locks for long. */
 const batchMax = 500;
@@ -47,6 +51,7 @@ export interface ReaperOptions {
   waker: Waker;
   pulse: Pulse;
   prospects: Prospects;
+  transport: Transport;
   maxClaims: number;
   log: Log;
 }
@@ -83,18 +88,20 @@ export class Reaper implements Service {
 
   /** Handles what is due now and says how many rows that were. */
   async runOnce(): Promise<number> {
-    const { database, waker, pulse, prospects } = this.#options;
+    const { database, waker, pulse, prospects, transport } = this.#options;
     await pulse.fresh();
     for (let handled = 0; ; ) {
-      const { looked, jobIds, ready, lost, units, asleep } = await database.transaction((sql) =>
-        this.#handleBatch(sql),
+      const { looked, jobIds, ready, lost, units, asleep, settled, queued } = await database.transaction(
+        (sql) => this.#handleBatch(sql),
       );
       if (asleep) await pulse.runOnce();
       handled += jobIds.length;
       waker.publishJobs(jobIds);
       waker.publishLeases(lost);
-      waker.publishWork(ready + lost.length);
-      prospects.jobsCame(ready);
+      waker.publishWork(workOf(ready, lost.length));
+      prospects.jobsCame(ready.length);
+      transport.settle(settled);
+      transport.send(queued);
       prospects.unitsCame(units);
       if (looked < batchMax && !asleep) return handled;
     }
@@ -156,14 +163,20 @@ export class Reaper implements Service {
     await changeLiveJobs(sql, changes);
     await endJobs(sql, endings);
     await writeEvents(sql, events);
-    const ends = await expireLeases(sql, over);
+    const ready = await streamsOf(
+      sql,
+      changes.map(({ jobId }) => jobId),
+    );
+    const ends = await expireLeases(sql, over, this.#options.transport);
     return {
       looked: renewed + due.length,
       jobIds: [...changes, ...endings, ...over].map(({ jobId }) => jobId),
-      ready: changes.length + ends.readyAgain,
+      ready: [...ready, ...ends.readyAgain],
       lost: over.flatMap(({ leaseId }) => leaseId ?? []),
       units: ends.units,
       asleep,
+      settled: ends.settled,
+      queued: ends.queued,
     };
   }
 }
@@ -173,17 +186,19 @@ interface Handled {
   /** Rows that were due, renewed leases among them. */
   looked: number;
   jobIds: string[];
-  /** Jobs that are in the queue now. */
-  ready: number;
+  /** The streams of jobs that are in the queue now, with nothing for a job without one. */
+  ready: (string | null)[];
   /** Leases that have expired. */
   lost: string[];
   units: number;
   /** There are leases that may not be judged before the pulse has been written again. */
   asleep: boolean;
+  settled: readonly SentMessage[];
+  queued: readonly Envelope[];
 }
 
-async function expireLeases(sql: Sql, over: readonly LockedJob[]): Promise<LeaseEnds> {
-  const ends = new LeaseEnds();
+async function expireLeases(sql: Sql, over: readonly LockedJob[], transport: Transport): Promise<LeaseEnds> {
+  const ends = new LeaseEnds(transport);
   const policies = await readPolicies(
     sql,
     over.map(({ jobId }) => jobId),

@@ -10,6 +10,7 @@ import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
 import { isUuid } from './ids.ts';
 import { LeaseEnds } from './lease-ends.ts';
+import { workOf } from './work.ts';
 
 /** Releases of one transaction at the most. */
 const releasesMax = 250;
@@ -65,7 +66,7 @@ export class Releaser {
   }
 
   async #flush(calls: readonly Release[], wait: boolean, signal: AbortSignal | undefined): Promise<Judged[]> {
-    const { database, waker, prospects, reaper, pulse } = this.#context;
+    const { database, waker, prospects, reaper, pulse, transport } = this.#context;
     // Who waits may be told next that the lease is over; whether that may be said is asked of the database.
     await (wait ? pulse.runOnce() : pulse.fresh());
     const leaseIds = [...new Set(calls.map(({ leaseId }) => leaseId))];
@@ -75,7 +76,7 @@ export class Releaser {
         sql,
         [...locked.values()].map(({ jobId }) => jobId),
       );
-      const ends = new LeaseEnds();
+      const ends = new LeaseEnds(transport);
       const ended = new Set<string>();
       const problems = calls.map((call): Error | 'held' | undefined => {
         const job = locked.get(call.leaseId);
@@ -104,7 +105,7 @@ export class Releaser {
         if (problem) return problem;
         const known = leases.get(call.leaseId);
         if (!known) return leaseNotFound(call.leaseId);
-        const { lease, requeued } = known;
+        const { lease } = known;
         if (lease.state === 'ACTIVE' && !wait) return 'held';
         const isFirst = ended.has(call.leaseId) && !first.has(call.leaseId);
         first.add(call.leaseId);
@@ -113,14 +114,16 @@ export class Releaser {
         const found = jobs.get(lease.jobId);
         if (!found) return jobNotFound(lease.jobId);
         const { job, result } = found;
-        return { lease, job, result: requeued ? null : result, requeued };
+        return { lease, job, result: lease.requeued ? null : result };
       });
       return { ends, answers, jobIds: [...jobs.keys()] };
     }, signal);
     if (ends.count > 0) {
       prospects.unitsCame(ends.units);
-      prospects.jobsCame(ends.readyAgain);
-      waker.publishWork(ends.count);
+      prospects.jobsCame(ends.readyAgain.length);
+      waker.publishWork(workOf(ends.readyAgain, ends.count));
+      transport.settle(ends.settled);
+      transport.send(ends.queued);
       waker.publishJobs(jobIds);
       if (ends.firstDelayMs !== undefined) reaper.expectIn(ends.firstDelayMs);
     }

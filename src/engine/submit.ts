@@ -17,6 +17,7 @@ import { type Caller, type EngineContext, type EngineSettings, waitingMax } from
 import { deal } from './deal.ts';
 import { newId } from './ids.ts';
 import { LaneDirectory } from './lane-directory.ts';
+import { workOf } from './work.ts';
 
 /** A checked submission, ready to be written. */
 export interface Draft extends NewJob {
@@ -132,17 +133,25 @@ export class Submitter {
 
   async #flush(calls: readonly (readonly Draft[])[], signal: AbortSignal | undefined) {
     const drafts = calls.length === 1 ? (calls[0] as readonly Draft[]) : calls.flat();
-    const { database, reaper, waker, prospects } = this.#context;
+    const { database, reaper, waker, prospects, transport } = this.#context;
     const laneIds = await this.#lanes.numbersOf(
       database,
       drafts.map(({ lane }) => lane),
     );
-    const { createdAtMs, written } = await submitJobs(database, drafts, laneIds, signal);
+    const { createdAtMs, written } = await submitJobs(
+      database,
+      drafts,
+      { laneIds, keepsMessages: transport.keepsMessages },
+      signal,
+    );
     const duplicates = written === 'all' ? [] : drafts.filter(({ jobId }) => !written.has(jobId));
     const first = await this.#firstJobs(duplicates, signal);
-    const count = written === 'all' ? drafts.length : written.size;
-    waker.publishWork(count);
-    prospects.jobsCame(count);
+    const submitted = written === 'all' ? drafts : drafts.filter(({ jobId }) => written.has(jobId));
+    waker.publishWork(workOf(submitted.map(({ stream }) => stream)));
+    prospects.jobsCame(submitted.length);
+    transport.send(
+      submitted.flatMap(({ jobId, stream }) => (stream === null ? [] : { jobId, stream, attempt: 1 })),
+    );
     for (const { runAtMs } of drafts) if (runAtMs !== null) reaper.expectIn(runAtMs - createdAtMs);
     const answers = drafts.map((one) => {
       if (written === 'all' || written.has(one.jobId))
@@ -210,5 +219,6 @@ function jobOf(one: Draft, createdAtMs: number): Job {
     cancelRequested: false,
     progress: null,
     note: null,
+    deadLettered: false,
   };
 }

@@ -13,16 +13,18 @@
 import type { Channel } from '../store/channel.ts';
 import { newId } from './ids.ts';
 import type { Service } from './service.ts';
+import type { Work } from './work.ts';
 
 const sweepMs = 2_000;
 const announceMs = 5_000;
-/** Ids in one message: a NOTIFY takes 8,000 bytes. */
+/** A NOTIFY takes 8,000 bytes: so many ids, or so many characters of streams' names, escaped as they may have to be. */
 const idsPerMessage = 150;
+const charsPerMessage = 7_000;
 
 type Message = { from: string } & (
   | { jobs: string[] }
   | { leases: string[] }
-  | { work: number }
+  | { work: [stream: string, count: number][]; room: number }
   | { waiting: number }
   | { asking: true }
 );
@@ -33,7 +35,7 @@ export class Waker implements Service {
   readonly #waiters = new Map<string, Set<() => void>>();
   /** Until when each other server wants to be told, by `performance.now()`. */
   readonly #interested = new Map<string, number>();
-  readonly #onWork: ((count: number) => void)[] = [];
+  readonly #onWork: ((work: Work) => void)[] = [];
   readonly #onLeases: ((leaseIds: readonly string[]) => void)[] = [];
   readonly #counters: (() => number)[] = [];
   #sweep: NodeJS.Timeout | undefined;
@@ -84,8 +86,8 @@ export class Waker implements Service {
     }
   }
 
-  /** `listener` hears of work that has come, and of room that has: for so many jobs. */
-  onWork(listener: (count: number) => void): void {
+  /** `listener` hears of work that has come, and of room for it. */
+  onWork(listener: (work: Work) => void): void {
     this.#onWork.push(listener);
   }
 
@@ -99,11 +101,14 @@ export class Waker implements Service {
     this.#counters.push(count);
   }
 
-  /** A commit of this server made so many jobs ready, or made room for so many. */
-  publishWork(count: number): void {
-    if (count === 0) return;
-    for (const listener of this.#onWork) listener(count);
-    if (this.#othersListen()) this.#send({ from: this.#server, work: count });
+  /** A commit of this server made jobs ready, or room for some. */
+  publishWork(work: Work): void {
+    if (work.jobs.size === 0 && work.room === 0) return;
+    for (const listener of this.#onWork) listener(work);
+    if (!this.#othersListen()) return;
+    for (const [i, jobs] of messagesOf(work).entries()) {
+      this.#send({ from: this.#server, work: jobs, room: i === 0 ? work.room : 0 });
+    }
   }
 
   /** Somebody other than their workers has changed these leases. */
@@ -146,27 +151,52 @@ export class Waker implements Service {
     if (!message || message.from === this.#server) return;
     if ('jobs' in message) for (const jobId of message.jobs) this.#wake(jobId);
     else if ('leases' in message) for (const listener of this.#onLeases) listener(message.leases);
-    else if ('work' in message) for (const listener of this.#onWork) listener(message.work);
-    else if ('asking' in message) {
+    else if ('work' in message) {
+      const work = { jobs: new Map(message.work), room: message.room };
+      for (const listener of this.#onWork) listener(work);
+    } else if ('asking' in message) {
       this.#announcedAt = Number.NEGATIVE_INFINITY;
       this.announce();
     } else this.#interested.set(message.from, performance.now() + 3 * announceMs);
   }
 }
 
+/** The streams of some work, as many in each message as it may hold. */
+function messagesOf({ jobs }: Work): [string, number][][] {
+  const messages: [string, number][][] = [[]];
+  let chars = 0;
+  for (const entry of jobs) {
+    const more = JSON.stringify(entry).length;
+    if (chars + more > charsPerMessage) {
+      messages.push([]);
+      chars = 0;
+    }
+    chars += more;
+    messages.at(-1)?.push(entry);
+  }
+  return messages;
+}
+
 /** Anybody who may connect to the database may send a notification; what is not one of ours is left alone. */
 function readMessage(text: string): Message | undefined {
-  let message: Partial<Record<'from' | 'jobs' | 'leases' | 'work' | 'waiting' | 'asking', unknown>> | null;
+  let message: Partial<
+    Record<'from' | 'jobs' | 'leases' | 'work' | 'room' | 'waiting' | 'asking', unknown>
+  > | null;
   try {
     message = JSON.parse(text);
   } catch {
     return undefined;
   }
   if (typeof message?.from !== 'string') return undefined;
-  const { from, jobs, leases, work, waiting, asking } = message;
+  const { from, jobs, leases, work, room, waiting, asking } = message;
   if (Array.isArray(jobs)) return { from, jobs: jobs.map(String) };
   if (Array.isArray(leases)) return { from, leases: leases.map(String) };
-  if (typeof work === 'number') return { from, work };
+  if (Array.isArray(work) && typeof room === 'number') {
+    return { from, work: work.filter(isCount).map(([stream, count]) => [stream, count]), room };
+  }
   if (asking === true) return { from, asking };
   return typeof waiting === 'number' ? { from, waiting } : undefined;
 }
+
+const isCount = (entry: unknown): entry is [string, number] =>
+  Array.isArray(entry) && typeof entry[0] === 'string' && typeof entry[1] === 'number';

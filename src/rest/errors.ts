@@ -27,13 +27,18 @@ const statuses: Record<ErrorCode, number> = {
 
 export interface RestResponse {
   status: number;
-  /** Sent as JSON; nothing at all where absent. */
+  /** Sent as JSON, or a text as it is; nothing at all where absent. */
   body?: unknown;
   headers?: Record<string, string>;
 }
 
 /** Any error as its caller may see it. What is a mistake of ours is logged and told as `internal` and no more. */
-export function errorResponse(error: unknown, log: Log, route: string, signal?: AbortSignal): RestResponse {
+export function errorResponse(
+  error: unknown,
+  log: Log,
+  route: string,
+  signal?: AbortSignal,
+): RestResponse & { body: ErrorBody } {
   const known = asDomainError(error, signal);
   if (!known) {
     log.error('a request failed', { route, error });
@@ -43,7 +48,15 @@ export function errorResponse(error: unknown, log: Log, route: string, signal?: 
   return { status: statuses[known.code], body: errorBody(known), headers: headersOf(known) };
 }
 
-export const errorBody = ({ detail, code, field, jobId }: DomainError) => ({
+/** What every error says of itself. */
+export interface ErrorBody {
+  detail: string;
+  code: ErrorCode | 'internal';
+  field?: string;
+  job_id?: string;
+}
+
+export const errorBody = ({ detail, code, field, jobId }: DomainError): ErrorBody => ({
   detail,
   code,
   ...(field === undefined ? {} : { field }),

@@ -1,18 +1,23 @@
 import type { Health } from '../engine/health.ts';
+import type { Transport } from '../transport/transport.ts';
 import type { Route } from './router.ts';
 
 /**
  * `/healthz` says whether this process lives: 200, and in the body whether its database answers. `/readyz` says
- * whether it can serve: 503 while the database does not answer, or once it is shutting down.
+ * whether it can serve: 503 while the database does not answer, or once it is shutting down. Both say how Redis is
+ * where there is one; claims go on without it.
  */
-export function healthRoutes(health: Health, isStopping: () => boolean): Route[] {
-  const database = (up: boolean) => (up ? 'up' : 'down');
+export function healthRoutes(health: Health, transport: Transport, isStopping: () => boolean): Route[] {
+  const parts = (up: boolean) => ({
+    database: up ? 'up' : 'down',
+    ...(transport.state === 'none' ? {} : { redis: transport.state }),
+  });
   return [
     {
       method: 'GET',
       path: '/healthz',
       async handle() {
-        return { status: 200, body: { status: 'ok', database: database(await health.runOnce()) } };
+        return { status: 200, body: { status: 'ok', ...parts(await health.runOnce()) } };
       },
     },
     {
@@ -22,7 +27,7 @@ export function healthRoutes(health: Health, isStopping: () => boolean): Route[]
         const up = await health.runOnce();
         const ready = up && !isStopping();
         const status = isStopping() ? 'stopping' : ready ? 'ready' : 'unavailable';
-        return { status: ready ? 200 : 503, body: { status, database: database(up) } };
+        return { status: ready ? 200 : 503, body: { status, ...parts(up) } };
       },
     },
   ];

@@ -109,7 +109,9 @@ export class HttpServer {
     try {
       send(request, response, await serve(match, request, caller));
     } catch (error) {
-      send(request, response, errorResponse(error, this.#log, route, gone.signal));
+      const refused = errorResponse(error, this.#log, route, gone.signal);
+      const { refusal } = match.route;
+      send(request, response, refusal ? { ...refused, body: refusal(refused.body) } : refused);
     }
   }
 }
@@ -129,7 +131,7 @@ function send(
     response.writeHead(status, { ...headers, ...unread }).end();
     return;
   }
-  const text = JSON.stringify(body);
+  const text = typeof body === 'string' ? body : JSON.stringify(body);
   response
     .writeHead(status, {
       'content-type': 'application/json; charset=utf-8',

@@ -79,4 +79,8 @@ export const leaseRecord = (lease: Lease) => ({
   attempt: lease.attempt,
   ended_at: iso(lease.endedAtMs),
   release_status: lease.releaseStatus,
+  error: lease.error,
+  error_detail: lease.errorDetail,
+  requeued: lease.requeued,
+  dead_lettered: lease.deadLettered,
 });

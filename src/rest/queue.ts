@@ -83,7 +83,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
   ];
 }
 
-const jobId = (path: RestRequest['path']): string => path.job_id ?? '';
+export const jobId = (path: RestRequest['path']): string => path.job_id ?? '';
 
 function listQuery(query: URLSearchParams) {
   const states = query
@@ -95,14 +95,14 @@ function listQuery(query: URLSearchParams) {
       throw invalid('state', `must be one of ${contractStates.join(', ')}, not ${printable(state)}`);
     }
   }
-  const { addon_id, job_type, stream, created_after, created_before, cursor } = Object.fromEntries(
-    [...query].filter(([, value]) => value !== ''),
-  );
+  const { addon_id, job_type, stream, dead_lettered, created_after, created_before, cursor } =
+    Object.fromEntries([...query].filter(([, value]) => value !== ''));
   return {
     states,
     addon_id,
     job_type,
     stream,
+    dead_lettered: booleanIn(dead_lettered),
     created_after,
     created_before,
     cursor,
@@ -110,8 +110,12 @@ function listQuery(query: URLSearchParams) {
   };
 }
 
+/** What is no word of JSON goes on as it came, for the schema to refuse by name. */
+const booleanIn = (text: string | undefined): unknown =>
+  text === 'true' ? true : text === 'false' ? false : text;
+
 /** A whole number in the query; what is none goes on as it came, for the schema to refuse by name. */
-function wholeIn(query: URLSearchParams, name: string): unknown {
+export function wholeIn(query: URLSearchParams, name: string): unknown {
   const text = query.get(name) ?? '';
   if (text === '') return undefined;
   return /^-?\d{1,15}$/.test(text) ? Number(text) : text;
@@ -145,6 +149,7 @@ export const jobIntent = (job: Job) => ({
   cancel_requested: job.cancelRequested,
   progress: job.progress,
   note: job.note,
+  dead_lettered: job.deadLettered,
 });
 
 export const jobResult = (result: JobResult) => ({

@@ -4,7 +4,7 @@ import type { JsonObject } from '../domain/job.ts';
 import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
 import { readBody } from './body.ts';
-import type { RestResponse } from './errors.ts';
+import type { ErrorBody, RestResponse } from './errors.ts';
 import { MethodNotAllowed } from './method-not-allowed.ts';
 
 export interface RestRequest {
@@ -20,6 +20,8 @@ export interface Route {
   /** For example `/api/scheduler/jobs/{job_id}`. */
   path: string;
   handle(request: RestRequest): Promise<RestResponse>;
+  /** What its contract says beside the error, where it says anything. */
+  refusal?(error: ErrorBody): object;
 }
 
 export interface Match {

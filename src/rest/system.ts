@@ -3,13 +3,13 @@
  * name: submitting and reading jobs, completing and failing them.
  */
 import { beatOf } from '../domain/beat.ts';
-import { DomainError } from '../domain/errors.ts';
 import type { LeaseOutcome } from '../domain/lease.ts';
 import { parse } from '../domain/parsers.ts';
 import { releaseOf } from '../domain/release.ts';
 import { completionOf, failureOf, submissionOf } from '../domain/system-commands.ts';
 import type { Engine } from '../engine/engine.ts';
 import { draft } from '../engine/submit.ts';
+import { inWords } from './own-words.ts';
 import { jobResult } from './queue.ts';
 import type { RestRequest, Route } from './router.ts';
 import { systemJob, systemLease } from './system-words.ts';
@@ -18,7 +18,7 @@ import { iso } from './times.ts';
 const base = '/api/system/scheduler';
 
 export const systemRoutes = (engine: Engine): Route[] =>
-  [...jobRoutes(engine), ...leaseRoutes(engine)].map(inItsOwnWords);
+  [...jobRoutes(engine), ...leaseRoutes(engine)].map((route) => inWords(ownWords, route));
 
 const jobRoutes = ({ submitter, reader, settings }: Engine): Route[] => [
   {
@@ -79,8 +79,8 @@ const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
     path: `${base}/leases/{lease_id}/fail`,
     async handle({ path, body, caller }) {
       const command = failureOf(parse.failLease(body));
-      const { job, requeued } = await releaser.release(releaseOf(leaseId(path), command, true), caller);
-      return { status: 200, body: { ok: true, job: systemJob(job), requeued } };
+      const { job, lease } = await releaser.release(releaseOf(leaseId(path), command, true), caller);
+      return { status: 200, body: { ok: true, job: systemJob(job), requeued: lease.requeued } };
     },
   },
 ];
@@ -100,21 +100,3 @@ const ownWords: ReadonlyMap<string, string> = new Map([
   ['client_request_id', 'idempotency_key'],
   ['result_data', 'result'],
 ]);
-
-/** The route, with errors that name the field in the caller's word. */
-const inItsOwnWords = (route: Route): Route => ({
-  ...route,
-  handle: (request) =>
-    route.handle(request).catch((error: unknown) => {
-      throw translated(error);
-    }),
-});
-
-function translated(error: unknown): unknown {
-  if (!(error instanceof DomainError)) return error;
-  const { code, detail, field = '', jobId } = error;
-  const word = ownWords.get(field);
-  if (word === undefined) return error;
-  // The text begins with the field, as that of every error that has one.
-  return new DomainError(code, detail.replace(field, word), { field: word, jobId, cause: error });
-}

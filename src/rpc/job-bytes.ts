@@ -86,6 +86,7 @@ export function writeJob(field: number, job: Job): void {
     writer.whole(24, job.cancelRequested ? 1 : 0);
     if (job.progress !== null) writer.double(25, job.progress);
     text(26, job.note);
+    writer.whole(27, job.deadLettered ? 1 : 0);
   });
 }
 

@@ -77,6 +77,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
         addon_id: request.addonId,
         job_type: request.jobType,
         stream: request.stream,
+        dead_lettered: request.deadLettered,
         created_after: toIso(request.createdAfter, 'created_after'),
         created_before: toIso(request.createdBefore, 'created_before'),
         limit: request.limit,
@@ -104,6 +105,23 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
     async retryJob({ jobId, reason, requestedBy }, caller) {
       const command = parse.operatorRequest({ reason, requested_by: requestedBy });
       return { job: jobMessage(await changer.retry(jobId, command, caller)) };
+    },
+
+    async retryDeadLetters(request, caller) {
+      const command = parse.retryJobs({
+        stream: request.stream,
+        addon_id: request.addonId,
+        job_type: request.jobType,
+        error_code: request.errorCode,
+        limit: request.limit,
+        reason: request.reason,
+        requested_by: request.requestedBy,
+      });
+      return { jobIds: await changer.retryDeadLetters(command, caller) };
+    },
+
+    async listStreams({ stream }, caller) {
+      return { streams: await reader.streams(stream || null, caller) };
     },
 
     async listJobEvents({ jobId, limit, cursor }, caller) {

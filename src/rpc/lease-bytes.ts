@@ -13,8 +13,10 @@ export const leaseOutcomeResponse = (outcome: LeaseOutcome): EncodedMessage =>
   encoded(() => {
     if (outcome.kind === 'granted') {
       writer.message(1, () => {
-        writeLease(1, outcome.lease, outcome.token);
-        writeJob(2, outcome.job);
+        const { lease, token, job, messageId } = outcome;
+        writeLease(1, lease, token);
+        writeJob(2, job);
+        if (job.stream !== null && messageId !== null) writeMessage(3, job.stream, messageId);
       });
     } else {
       writer.message(2, () => {
@@ -34,12 +36,13 @@ export const heartbeatResponse = (extended: Extended, drain: boolean): EncodedMe
   });
 
 /** A ReleaseLeaseResponse. */
-export const releaseLeaseResponse = ({ lease, job, result, requeued }: Released): EncodedMessage =>
+export const releaseLeaseResponse = ({ lease, job, result }: Released): EncodedMessage =>
   encoded(() => {
     writeLease(1, lease);
     writeJob(2, job);
     if (result !== null) writeResult(3, result);
-    writer.whole(4, requeued ? 1 : 0);
+    writer.whole(4, lease.requeued ? 1 : 0);
+    writer.whole(5, lease.deadLettered ? 1 : 0);
   });
 
 function writeLease(field: number, lease: Lease, token?: string): void {
@@ -59,6 +62,17 @@ function writeLease(field: number, lease: Lease, token?: string): void {
     if (lease.endedAtMs !== null) writer.timestamp(13, lease.endedAtMs);
     if (lease.releaseStatus !== null) writer.whole(14, FinalStatus[lease.releaseStatus]);
     if (token !== undefined) writer.presentText(15, token);
+    if (lease.error !== null) writer.presentText(16, lease.error);
+    if (lease.errorDetail !== null) writer.struct(17, lease.errorDetail);
+    writer.whole(18, lease.requeued ? 1 : 0);
+    writer.whole(19, lease.deadLettered ? 1 : 0);
+  });
+}
+
+function writeMessage(field: number, stream: string, messageId: string): void {
+  writer.message(field, () => {
+    writer.text(1, stream);
+    writer.text(2, messageId);
   });
 }
 

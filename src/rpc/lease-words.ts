@@ -76,4 +76,8 @@ export const leaseMessage = (lease: Lease): LeaseMessage =>
     attempt: lease.attempt,
     endedAt: lease.endedAtMs === null ? undefined : timestamp(lease.endedAtMs),
     releaseStatus: lease.releaseStatus === null ? undefined : FinalStatus[lease.releaseStatus],
+    error: lease.error ?? undefined,
+    errorDetail: lease.errorDetail ?? undefined,
+    requeued: lease.requeued,
+    deadLettered: lease.deadLettered,
   });

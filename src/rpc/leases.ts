@@ -32,6 +32,7 @@ export function leasesMethods(engine: Engine): UnaryMethods {
         constraints_capabilities: request.constraintsCapabilities,
         addon_id: request.addonId,
         accept_job_types: request.acceptJobTypes,
+        streams: request.streams,
         wait_ms: request.waitMs,
         request_id: request.requestId,
       });

@@ -90,6 +90,7 @@ export function jobMessage(job: Job): JobMessage {
   message.cancelRequested = job.cancelRequested;
   message.progress = job.progress ?? undefined;
   message.note = job.note ?? undefined;
+  message.deadLettered = job.deadLettered;
   return message;
 }
 

@@ -21,7 +21,7 @@ export const Lane = defineEntity({
   tableName: 'lanes',
   indexes: [
     { name: 'lanes_addon', properties: ['addon_id', 'job_type'] },
-    { name: 'lanes_stream', properties: ['stream'], where: { stream: { $ne: '' } } },
+    { name: 'lanes_stream', properties: ['stream'] },
   ],
   properties: {
     lane_id: p.integer().primary(),

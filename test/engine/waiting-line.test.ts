@@ -1,22 +1,32 @@
 import { mock } from 'node:test';
 import { expect } from 'chai';
-import { type Place, WaitingLine } from '../../src/engine/waiting-line.ts';
+import { type Kind, type Place, WaitingLine } from '../../src/engine/waiting-line.ts';
 
 const long = 60_000;
 
+interface How {
+  ms?: number;
+  wants?: 'jobs' | 'room';
+  signal?: AbortSignal;
+}
+
+/** Jobs without a stream have come, or as many of a stream. */
+const jobs = (count: number, stream = '') => ({ jobs: new Map([[stream, count]]), room: 0 });
+const room = (count: number) => ({ jobs: new Map<string, number>(), room: count });
+const kindOf = (name: string, ...streams: string[]) => ({
+  name,
+  streams: streams.length === 0 ? [''] : streams,
+});
+const k = kindOf('k');
+
 /** A line in which everybody has a name, and which remembers in what order they were let go. */
-function namedLine() {
-  const line = new WaitingLine();
+function namedLine(ready: () => string[] = () => []) {
+  const line = new WaitingLine({ findReady: async () => ready() });
   const gone: string[] = [];
-  const wait = (
-    name: string,
-    place: Place,
-    { ms = long, signal }: { ms?: number; signal?: AbortSignal } = {},
-  ) => line.wait(place, ms, signal).then(() => void gone.push(name));
-  const come = (
-    name: string,
-    { kind = 'k', ...how }: { kind?: string; ms?: number; signal?: AbortSignal } = {},
-  ) => wait(name, line.join(kind), how);
+  const wait = (name: string, place: Place, { ms = long, wants = 'jobs', signal }: How = {}) =>
+    line.wait(place, ms, wants, signal).then(() => void gone.push(name));
+  const come = (name: string, { kind = k, ...how }: How & { kind?: Kind } = {}) =>
+    wait(name, line.join(kind), how);
   return { line, gone, wait, come };
 }
 
@@ -27,10 +37,10 @@ describe('the line of those who wait for work', () => {
   it('lets them go in the order in which they came, one for every job', async () => {
     const { line, gone, come } = namedLine();
     const all = ['a', 'b', 'c', 'd'].map((name) => come(name));
-    line.wakeAll(1);
+    line.wakeFor(jobs(1));
     await settled();
     expect(gone).to.deep.equal(['a']);
-    line.wakeAll(2);
+    line.wakeFor(jobs(2));
     await settled();
     expect(gone).to.deep.equal(['a', 'b', 'c']);
     expect(line.length).to.equal(1);
@@ -40,14 +50,14 @@ describe('the line of those who wait for work', () => {
 
   it('takes those back to their old place who were woken and got nothing, in whatever order they come', async () => {
     const { line, gone, wait } = namedLine();
-    const [first, second, third] = [line.join('k'), line.join('k'), line.join('k')];
+    const [first, second, third] = [line.join(k), line.join(k), line.join(k)];
     const all = [wait('first', first), wait('second', second), wait('third', third)];
-    line.wakeAll(2);
+    line.wakeFor(jobs(2));
     await settled();
     expect(gone).to.deep.equal(['first', 'second']);
-    all.push(wait('second again', second), wait('first again', first), wait('fourth', line.join('k')));
+    all.push(wait('second again', second), wait('first again', first), wait('fourth', line.join(k)));
     for (let i = 0; i < 4; i++) {
-      line.wakeAll(1);
+      line.wakeFor(jobs(1));
       await settled();
     }
     expect(gone.slice(2)).to.deep.equal(['first again', 'second again', 'third', 'fourth']);
@@ -56,8 +66,8 @@ describe('the line of those who wait for work', () => {
 
   it('lets one ask again who was asking while something came, and no more than what came', async () => {
     const { line, gone, wait } = namedLine();
-    const places = ['a', 'b', 'c'].map(() => line.join('k'));
-    line.wakeAll(2);
+    const places = ['a', 'b', 'c'].map(() => line.join(k));
+    line.wakeFor(jobs(2));
     const all = places.map((place, i) => wait(`${i}`, place));
     await settled();
     expect([gone, line.length]).to.deep.equal([['0', '1'], 1]);
@@ -67,11 +77,11 @@ describe('the line of those who wait for work', () => {
 
   it('keeps nothing for those who come later, and nothing for those who have left', async () => {
     const { line, gone, come } = namedLine();
-    const stays = line.join('k');
-    const leaves = line.join('k');
-    line.wakeAll(2);
+    const stays = line.join(k);
+    const leaves = line.join(k);
+    line.wakeFor(jobs(2));
     line.leave(leaves, false);
-    await line.wait(stays, long);
+    await line.wait(stays, long, 'jobs');
     const later = come('later');
     await settled();
     expect([gone, line.length]).to.deep.equal([[], 1]);
@@ -81,9 +91,9 @@ describe('the line of those who wait for work', () => {
 
   it('wakes the next for one who was woken and left without asking, and two for one who was served', async () => {
     const { line, gone, wait } = namedLine();
-    const places = ['a', 'b', 'c', 'd'].map(() => line.join('k'));
+    const places = ['a', 'b', 'c', 'd'].map(() => line.join(k));
     const all = places.map((place, i) => wait(`${i}`, place));
-    line.wakeAll(1);
+    line.wakeFor(jobs(1));
     await settled();
     line.leave(places[0] as Place, false);
     await settled();
@@ -93,15 +103,44 @@ describe('the line of those who wait for work', () => {
     expect(gone).to.deep.equal(['0', '1', '2', '3']);
   });
 
-  it('wakes one of each kind for a job, because nobody knows whom it suits', async () => {
+  it('wakes one of each kind that asks for the stream of a job, and nobody else', async () => {
     const { line, gone, come } = namedLine();
-    const all = ['x', 'y'].flatMap((kind) => [come(`${kind}1`, { kind }), come(`${kind}2`, { kind })]);
-    line.wakeAll(1);
+    const kinds = {
+      plain: kindOf('plain'),
+      x: kindOf('x', 's', 't'),
+      y: kindOf('y', 's'),
+      z: kindOf('z', 't'),
+    };
+    const all = Object.entries(kinds).flatMap(([name, kind]) => [
+      come(`${name}1`, { kind }),
+      come(`${name}2`, { kind }),
+    ]);
+    line.wakeFor(jobs(1, 's'));
     await settled();
     expect(gone).to.have.members(['x1', 'y1']);
-    line.wakeKind('y', 5);
+    line.wakeFor(jobs(5, 't'));
     await settled();
-    expect(gone).to.have.members(['x1', 'y1', 'y2']);
+    expect(gone).to.have.members(['x1', 'y1', 'x2', 'z1', 'z2']);
+    line.wakeFor(jobs(1));
+    await settled();
+    expect(gone.slice(5)).to.deep.equal(['plain1']);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('wakes for room those who lacked it, and those who are asking', async () => {
+    const { line, gone, come, wait } = namedLine();
+    const asking = line.join(kindOf('asks'));
+    const all = [
+      come('lacks jobs', { kind: kindOf('jobs') }),
+      come('lacks room', { kind: kindOf('room'), wants: 'room' }),
+    ];
+    line.wakeFor(room(1));
+    await settled();
+    expect(gone).to.deep.equal(['lacks room']);
+    all.push(wait('asked', asking));
+    await settled();
+    expect(gone).to.deep.equal(['lacks room', 'asked']);
     line.stop();
     await Promise.all(all);
   });
@@ -113,7 +152,7 @@ describe('the line of those who wait for work', () => {
     leaver.abort();
     await settled();
     expect([gone, line.length]).to.deep.equal([['leaver'], 1]);
-    line.wakeAll(1);
+    line.wakeFor(jobs(1));
     await Promise.all(all);
     expect(gone).to.deep.equal(['leaver', 'next']);
     expect(line.length).to.equal(0);
@@ -144,9 +183,15 @@ describe('the line of those who wait for work', () => {
       expect(line.length).to.equal(0);
     });
 
-    it('wakes one of each kind every two seconds, in case a message was lost, while anybody waits', async () => {
-      const { line, gone, come } = namedLine();
-      const all = [come('x1', { kind: 'x' }), come('x2', { kind: 'x' }), come('y1', { kind: 'y' })];
+    it('wakes one of each kind whose stream has jobs every two seconds, in case a message was lost', async () => {
+      let looks = 0;
+      const { line, gone, come } = namedLine(() => {
+        looks++;
+        return ['s', 't'];
+      });
+      const [x, y, z] = [kindOf('x', 's'), kindOf('y', 'u', 't'), kindOf('z', 'u')];
+      const nobody = come('z1', { kind: z });
+      const all = [come('x1', { kind: x }), come('x2', { kind: x }), come('y1', { kind: y })];
       mock.timers.tick(1_999);
       await settled();
       expect(gone).to.deep.equal([]);
@@ -155,12 +200,12 @@ describe('the line of those who wait for work', () => {
       expect(gone).to.have.members(['x1', 'y1']);
       mock.timers.tick(2_000);
       await Promise.all(all);
-      const later = come('later');
-      mock.timers.tick(1_999);
-      await settled();
-      expect(gone).not.to.include('later');
+      expect([gone.includes('z1'), looks]).to.deep.equal([false, 2]);
       line.stop();
-      await later;
+      await nobody;
+      mock.timers.tick(10_000);
+      await settled();
+      expect(looks, 'while nobody waits').to.equal(2);
     });
   });
 });

@@ -43,4 +43,5 @@ export const anyJob: fc.Arbitrary<Job> = fc.record({
   cancelRequested: fc.boolean(),
   progress: optional(fc.double({ min: 0, max: 1, noNaN: true })),
   note: optional(text),
+  deadLettered: fc.boolean(),
 });

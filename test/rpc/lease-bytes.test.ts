@@ -35,6 +35,10 @@ const anyLease: fc.Arbitrary<Lease> = fc.record({
   attempt: whole,
   endedAtMs: optional(ms),
   releaseStatus: optional(fc.constantFrom(...finalStatuses)),
+  error: optional(text),
+  errorDetail: optional(json) as fc.Arbitrary<JsonObject | null>,
+  requeued: fc.boolean(),
+  deadLettered: fc.boolean(),
 });
 
 const anyResult: fc.Arbitrary<JobResult> = fc.record({
@@ -60,9 +64,14 @@ const expectSame = <Desc extends DescMessage>(
 describe('answers on leases that are written by hand', () => {
   it('are what the generated code reads of any grant', () => {
     fc.assert(
-      fc.property(anyLease, anyJob, text, (lease, job, token) => {
-        const answer = leaseOutcomeResponse({ kind: 'granted', lease, job, token });
-        const value = { lease: { ...leaseMessage(lease), leaseToken: token }, job: jobMessage(job) };
+      fc.property(anyLease, anyJob, text, optional(text), (lease, job, token, messageId) => {
+        const answer = leaseOutcomeResponse({ kind: 'granted', lease, job, token, messageId });
+        const value = {
+          lease: { ...leaseMessage(lease), leaseToken: token },
+          job: jobMessage(job),
+          streamMessage:
+            job.stream === null || messageId === null ? undefined : { stream: job.stream, messageId },
+        };
         expectSame(RequestLeaseResponseSchema, answer, { outcome: { case: 'granted', value } });
         expectSame(AcquireLeaseResponseSchema, answer, { outcome: { case: 'granted', value } });
       }),
@@ -96,12 +105,13 @@ describe('answers on leases that are written by hand', () => {
 
   it('are what the generated code reads of any release', () => {
     fc.assert(
-      fc.property(anyLease, anyJob, optional(anyResult), fc.boolean(), (lease, job, result, requeued) => {
-        expectSame(ReleaseLeaseResponseSchema, releaseLeaseResponse({ lease, job, result, requeued }), {
+      fc.property(anyLease, anyJob, optional(anyResult), (lease, job, result) => {
+        expectSame(ReleaseLeaseResponseSchema, releaseLeaseResponse({ lease, job, result }), {
           lease: leaseMessage(lease),
           job: jobMessage(job),
           result: result === null ? undefined : resultMessage(result),
-          requeued,
+          requeued: lease.requeued,
+          deadLettered: lease.deadLettered,
         });
       }),
     );

@@ -9,6 +9,7 @@ import { type NewJob, submitJobs } from '../../src/store/statements/submit-jobs.
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 
 const anything: ClaimFilter = {
+  streams: null,
   addonId: null,
   jobTypes: null,
   maxCostUnits: null,
@@ -50,11 +51,7 @@ async function submit(database: Database, count: number, more: Partial<NewJob> =
     bytes: 10,
     ...more,
   }));
-  await submitJobs(
-    database,
-    jobs,
-    jobs.map(() => laneId),
-  );
+  await submitJobs(database, jobs, { laneIds: jobs.map(() => laneId), keepsMessages: false });
   return jobs.map(({ jobId }) => jobId);
 }
 

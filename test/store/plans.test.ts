@@ -22,7 +22,14 @@ import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn } from '../support/jobs.ts';
 import { rowsTouched } from '../support/rows-touched.ts';
 
-const anything = { addonId: null, jobTypes: null, maxCostUnits: null, available: [], refused: [] };
+const anything = {
+  streams: null,
+  addonId: null,
+  jobTypes: null,
+  maxCostUnits: null,
+  available: [],
+  refused: [],
+};
 const jobs = 20_000;
 
 describe('the plans of hot statements', () => {
@@ -151,6 +158,7 @@ describe('the plans of lease statements', () => {
               state: 'EXPIRED',
               status: null,
               requeued: false,
+              deadLettered: false,
               error: null,
               errorDetail: null,
             })),

@@ -6,6 +6,8 @@ import { draft } from '../../src/engine/submit.ts';
 import { createLog } from '../../src/log.ts';
 import { type Channel, silentChannel } from '../../src/store/channel.ts';
 import type { Database } from '../../src/store/database.ts';
+import { databaseTransport } from '../../src/transport/database.ts';
+import type { Transport } from '../../src/transport/transport.ts';
 
 export const engineSettings: EngineSettings = {
   leaseTtlS: 60,
@@ -27,8 +29,9 @@ export function engineOn(
   database: Database,
   settings = engineSettings,
   channel: Channel = silentChannel,
+  transport: Transport = databaseTransport,
 ): Engine {
-  return new Engine({ database, channel, settings, log: silentLog });
+  return new Engine({ database, channel, transport, settings, log: silentLog });
 }
 
 /** Submits jobs one after the other, so that their order is known. */

@@ -199,6 +199,13 @@ export declare type Job = Message<"leasehold.v1.Job"> & {
    * @generated from field: optional string note = 26;
    */
   note?: string | undefined;
+
+  /**
+   * Its stream gave it up: it failed in a way that is not worth another attempt, or too often.
+   *
+   * @generated from field: bool dead_lettered = 27;
+   */
+  deadLettered: boolean;
 };
 
 /**
@@ -827,6 +834,13 @@ export declare type ListJobsRequest = Message<"leasehold.v1.ListJobsRequest"> & 
    * @generated from field: optional string cursor = 8;
    */
   cursor?: string | undefined;
+
+  /**
+   * Only dead letters, or only other jobs.
+   *
+   * @generated from field: optional bool dead_lettered = 9;
+   */
+  deadLettered?: boolean | undefined;
 };
 
 /**
@@ -1037,6 +1051,176 @@ export declare type RetryJobResponse = Message<"leasehold.v1.RetryJobResponse"> 
  * Use `create(RetryJobResponseSchema)` to create a new message.
  */
 export declare const RetryJobResponseSchema: GenMessage<RetryJobResponse>;
+
+/**
+ * Which dead letters to retry, and why. What is not said is not asked.
+ *
+ * @generated from message leasehold.v1.RetryDeadLettersRequest
+ */
+export declare type RetryDeadLettersRequest = Message<"leasehold.v1.RetryDeadLettersRequest"> & {
+  /**
+   * Only jobs of this stream.
+   *
+   * @generated from field: optional string stream = 1;
+   */
+  stream?: string | undefined;
+
+  /**
+   * Only jobs of this submitter.
+   *
+   * @generated from field: optional string addon_id = 2;
+   */
+  addonId?: string | undefined;
+
+  /**
+   * Only jobs of this kind.
+   *
+   * @generated from field: optional string job_type = 3;
+   */
+  jobType?: string | undefined;
+
+  /**
+   * Only jobs whose last error has this code.
+   *
+   * @generated from field: optional string error_code = 4;
+   */
+  errorCode?: string | undefined;
+
+  /**
+   * How many at the most: 500 where left out, and at most that.
+   *
+   * @generated from field: optional int32 limit = 5;
+   */
+  limit?: number | undefined;
+
+  /**
+   * Why, for the history.
+   *
+   * @generated from field: optional string reason = 6;
+   */
+  reason?: string | undefined;
+
+  /**
+   * Who asks, for the history; the caller's address where left out.
+   *
+   * @generated from field: optional string requested_by = 7;
+   */
+  requestedBy?: string | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.RetryDeadLettersRequest.
+ * Use `create(RetryDeadLettersRequestSchema)` to create a new message.
+ */
+export declare const RetryDeadLettersRequestSchema: GenMessage<RetryDeadLettersRequest>;
+
+/**
+ * What was retried.
+ *
+ * @generated from message leasehold.v1.RetryDeadLettersResponse
+ */
+export declare type RetryDeadLettersResponse = Message<"leasehold.v1.RetryDeadLettersResponse"> & {
+  /**
+   * The jobs that are in the queue again, the oldest first.
+   *
+   * @generated from field: repeated string job_ids = 1;
+   */
+  jobIds: string[];
+};
+
+/**
+ * Describes the message leasehold.v1.RetryDeadLettersResponse.
+ * Use `create(RetryDeadLettersResponseSchema)` to create a new message.
+ */
+export declare const RetryDeadLettersResponseSchema: GenMessage<RetryDeadLettersResponse>;
+
+/**
+ * Which streams.
+ *
+ * @generated from message leasehold.v1.ListStreamsRequest
+ */
+export declare type ListStreamsRequest = Message<"leasehold.v1.ListStreamsRequest"> & {
+  /**
+   * Only this one.
+   *
+   * @generated from field: optional string stream = 1;
+   */
+  stream?: string | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.ListStreamsRequest.
+ * Use `create(ListStreamsRequestSchema)` to create a new message.
+ */
+export declare const ListStreamsRequestSchema: GenMessage<ListStreamsRequest>;
+
+/**
+ * Streams.
+ *
+ * @generated from message leasehold.v1.ListStreamsResponse
+ */
+export declare type ListStreamsResponse = Message<"leasehold.v1.ListStreamsResponse"> & {
+  /**
+   * By name.
+   *
+   * @generated from field: repeated leasehold.v1.Stream streams = 1;
+   */
+  streams: Stream[];
+};
+
+/**
+ * Describes the message leasehold.v1.ListStreamsResponse.
+ * Use `create(ListStreamsResponseSchema)` to create a new message.
+ */
+export declare const ListStreamsResponseSchema: GenMessage<ListStreamsResponse>;
+
+/**
+ * A stream: it exists from the first job that was submitted to it.
+ *
+ * @generated from message leasehold.v1.Stream
+ */
+export declare type Stream = Message<"leasehold.v1.Stream"> & {
+  /**
+   * Its name.
+   *
+   * @generated from field: string stream = 1;
+   */
+  stream: string;
+
+  /**
+   * Jobs that may be taken now.
+   *
+   * @generated from field: int32 queued = 2;
+   */
+  queued: number;
+
+  /**
+   * Jobs that wait for a backoff, for a time to start, or for more capacity.
+   *
+   * @generated from field: int32 delayed = 3;
+   */
+  delayed: number;
+
+  /**
+   * Jobs that are leased.
+   *
+   * @generated from field: int32 running = 4;
+   */
+  running: number;
+
+  /**
+   * Jobs that were given up.
+   *
+   * @generated from field: int32 dead_lettered = 5;
+   */
+  deadLettered: number;
+};
+
+/**
+ * Describes the message leasehold.v1.Stream.
+ * Use `create(StreamSchema)` to create a new message.
+ */
+export declare const StreamSchema: GenMessage<Stream>;
 
 /**
  * Whose history.
@@ -1475,6 +1659,28 @@ export declare const JobsService: GenService<{
     methodKind: "unary";
     input: typeof RetryJobRequestSchema;
     output: typeof RetryJobResponseSchema;
+  },
+  /**
+   * Retries dead letters, the oldest first, as `RetryJob` does each of them. Dead letters are jobs of streams that
+   * failed in a way that is not worth another attempt, or too often; `ListJobs` finds them with `dead_lettered`, and
+   * `LeasesService.ListLeases` tells what went wrong in each of their attempts.
+   *
+   * @generated from rpc leasehold.v1.JobsService.RetryDeadLetters
+   */
+  retryDeadLetters: {
+    methodKind: "unary";
+    input: typeof RetryDeadLettersRequestSchema;
+    output: typeof RetryDeadLettersResponseSchema;
+  },
+  /**
+   * Lists the streams that ever had a job, by name, and how much is in each.
+   *
+   * @generated from rpc leasehold.v1.JobsService.ListStreams
+   */
+  listStreams: {
+    methodKind: "unary";
+    input: typeof ListStreamsRequestSchema;
+    output: typeof ListStreamsResponseSchema;
   },
   /**
    * Reads what happened to a job, oldest first. Errors: `job_not_found`.

@@ -123,6 +123,34 @@ export declare type Lease = Message<"leasehold.v1.Lease"> & {
    * @generated from field: optional string lease_token = 15;
    */
   leaseToken?: string | undefined;
+
+  /**
+   * What went wrong, in words; also of a lease that expired.
+   *
+   * @generated from field: optional string error = 16;
+   */
+  error?: string | undefined;
+
+  /**
+   * What went wrong, as it was handed in.
+   *
+   * @generated from field: google.protobuf.Struct error_detail = 17;
+   */
+  errorDetail?: JsonObject | undefined;
+
+  /**
+   * Its job went back into the queue when it ended.
+   *
+   * @generated from field: bool requeued = 18;
+   */
+  requeued: boolean;
+
+  /**
+   * Its job became a dead letter when it ended.
+   *
+   * @generated from field: bool dead_lettered = 19;
+   */
+  deadLettered: boolean;
 };
 
 /**
@@ -270,6 +298,14 @@ export declare type AcquireLeaseRequest = Message<"leasehold.v1.AcquireLeaseRequ
    * @generated from field: optional string request_id = 7;
    */
   requestId?: string | undefined;
+
+  /**
+   * Jobs of these streams, those of the first before those of the second, and no others; at most 500. Where none is
+   * given, jobs without a stream. A job that is taken from a stream is RUNNING at once.
+   *
+   * @generated from field: repeated string streams = 8;
+   */
+  streams: string[];
 };
 
 /**
@@ -333,6 +369,13 @@ export declare type LeaseGrant = Message<"leasehold.v1.LeaseGrant"> & {
    * @generated from field: leasehold.v1.Job job = 2;
    */
   job?: Job | undefined;
+
+  /**
+   * The message that the job came with; absent where it has no stream.
+   *
+   * @generated from field: leasehold.v1.StreamMessage stream_message = 3;
+   */
+  streamMessage?: StreamMessage | undefined;
 };
 
 /**
@@ -340,6 +383,34 @@ export declare type LeaseGrant = Message<"leasehold.v1.LeaseGrant"> & {
  * Use `create(LeaseGrantSchema)` to create a new message.
  */
 export declare const LeaseGrantSchema: GenMessage<LeaseGrant>;
+
+/**
+ * The message of a stream that tells of a job. The server acknowledges it by itself, once the attempt has ended.
+ *
+ * @generated from message leasehold.v1.StreamMessage
+ */
+export declare type StreamMessage = Message<"leasehold.v1.StreamMessage"> & {
+  /**
+   * The stream.
+   *
+   * @generated from field: string stream = 1;
+   */
+  stream: string;
+
+  /**
+   * Its name in the stream: an entry's id in Redis, or where the database alone carries streams, what it would say as
+   * `enqueue_id`.
+   *
+   * @generated from field: string message_id = 2;
+   */
+  messageId: string;
+};
+
+/**
+ * Describes the message leasehold.v1.StreamMessage.
+ * Use `create(StreamMessageSchema)` to create a new message.
+ */
+export declare const StreamMessageSchema: GenMessage<StreamMessage>;
 
 /**
  * Why there is no lease now.
@@ -809,6 +880,13 @@ export declare type ReleaseLeaseResponse = Message<"leasehold.v1.ReleaseLeaseRes
    * @generated from field: bool requeued = 4;
    */
   requeued: boolean;
+
+  /**
+   * Its stream gave it up: it is a dead letter.
+   *
+   * @generated from field: bool dead_lettered = 5;
+   */
+  deadLettered: boolean;
 };
 
 /**

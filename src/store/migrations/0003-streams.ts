@@ -3,11 +3,11 @@ import { Migration } from '@mikro-orm/migrations';
 /** Streams: their messages, and the jobs that they give up. */
 export class Streams extends Migration {
   override up(): void {
-    this.addSql("create index lanes_stream on lanes (stream) where stream <> ''");
+    this.addSql('create index lanes_stream on lanes (stream)');
 
     // Few jobs are dead letters, and those are looked for among all that have ended.
     this.addSql('alter table job_outcomes add column dead_lettered boolean not null default false');
-    this.addSql('create index job_outcomes_dead on job_outcomes (job_id) where dead_lettered');
+    this.addSql('create index job_outcomes_dead on job_outcomes (job_id) where dead_lettered = true');
     this.addSql('alter table leases add column dead_lettered boolean not null default false');
 
     this.addSql(`create table stream_messages (

@@ -2,6 +2,7 @@ import type { Json, JsonObject } from '../../domain/job.ts';
 import { type EventType, eventNumber, type State, stateNamed, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
+import { numberArray, uuidArray } from './arrays.ts';
 
 /** What becomes of a locked row. Fields that are left out stay as they are. */
 export interface LiveChange {
@@ -66,39 +67,43 @@ export interface Ending {
   errorDetail?: JsonObject | null;
   result?: Json;
   metrics?: JsonObject | null;
+  /** Its stream gives it up. */
+  deadLettered?: boolean;
 }
 
 const end = hot(`
 with ending as materialized (
   select * from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, error text, error_detail jsonb,
-    result jsonb, metrics jsonb)
+    result jsonb, metrics jsonb, dead_lettered boolean)
 ), gone as (
   delete from live_jobs live using ending where live.job_id = ending.job_id
-  returning live.*, ending.state as final_state, ending.error, ending.error_detail, ending.result, ending.metrics
+  returning live.*, ending.state as final_state, ending.error, ending.error_detail, ending.result, ending.metrics, ending.dead_lettered
 )
 insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-  finished_at, error_text, error_detail, result, metrics)
+  finished_at, error_text, error_detail, result, metrics, dead_lettered)
 select job_id, final_state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-  clock_timestamp(), error, nullif(error_detail, 'null'), nullif(result, 'null'), nullif(metrics, 'null')
+  clock_timestamp(), error, nullif(error_detail, 'null'), nullif(result, 'null'), nullif(metrics, 'null'),
+  coalesce(dead_lettered, false)
 from gone`);
 
 /** Ends locked jobs: their live rows go, their outcomes stay. */
 export async function endJobs(sql: Sql, endings: readonly Ending[]): Promise<void> {
   if (endings.length === 0) return;
-  const rows = endings.map(({ jobId, state, error, errorDetail, result, metrics }) => ({
+  const rows = endings.map(({ jobId, state, error, errorDetail, result, metrics, deadLettered }) => ({
     job_id: jobId,
     state: stateNumber(state),
     error,
     error_detail: errorDetail,
     result,
     metrics,
+    dead_lettered: deadLettered,
   }));
   await sql.query(end, [JSON.stringify(rows)]);
 }
 
 const revive = `
 with outcome as (
-  delete from job_outcomes where job_id = $1 and state = any ($2::smallint[]) returning *
+  delete from job_outcomes where job_id = any ($1::uuid[]) and state = any ($2::smallint[]) returning *
 ), live as (
   insert into live_jobs (job_id, lane_id, seq, priority, cost_units, state, attempts, attempts_limit, claims_lost,
     lease_id, cancel_requested, updated_at, check_at, bytes)
@@ -107,24 +112,31 @@ with outcome as (
     case when job.run_at > clock_timestamp() then job.run_at end, job.bytes
   from outcome join jobs job on job.job_id = outcome.job_id
 )
-select state, jsonb_build_object('status', state, 'error', error_text, 'error_detail', error_detail,
+select job_id, state, jsonb_build_object('status', state, 'error', error_text, 'error_detail', error_detail,
   'result_data', result, 'metrics', metrics, 'started_at', started_at, 'finished_at', finished_at,
   'attempts', attempts) as previous
 from outcome`;
 
 export interface Revived {
+  jobId: string;
   state: State;
   /** The old result, for the history. */
   previous: JsonObject;
 }
 
-/** Puts an ended job back in line, at its old place. Answers nothing where it has not ended in one of these states. */
-export async function reviveJob(sql: Sql, jobId: string, from: readonly State[]): Promise<Revived | null> {
-  const states = `{${from.map(stateNumber).join(',')}}`;
-  const [row] = await sql.query<{ state: number; previous: JsonObject }>(revive, [jobId, states]);
-  if (!row) return null;
-  const state = stateNamed(row.state);
-  return { state, previous: { ...row.previous, status: state } };
+/** Puts ended jobs back in line, each at its old place. Passes over those that have not ended in one of these states. */
+export async function reviveJobs(
+  sql: Sql,
+  jobIds: readonly string[],
+  from: readonly State[],
+): Promise<Revived[]> {
+  if (jobIds.length === 0) return [];
+  type Row = { job_id: string; state: number; previous: JsonObject };
+  const rows = await sql.query<Row>(revive, [uuidArray(jobIds), numberArray(from.map(stateNumber))]);
+  return rows.map(({ job_id, state, previous }) => {
+    const ended = stateNamed(state);
+    return { jobId: job_id, state: ended, previous: { ...previous, status: ended } };
+  });
 }
 
 export interface NewEvent {

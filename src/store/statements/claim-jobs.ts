@@ -30,12 +30,12 @@ with ${lockedHeads}, fitting as (
   select job_id, worker_id, request_id, slot, clock_timestamp() as now
   from unnest(
     (select array_agg(job_id order by priority, seq) from fitting where bytes_before < ${limits.frameBytes}),
-    $9::text[], $10::text[]) with ordinality as slot (job_id, worker_id, request_id, slot)
+    $10::text[], $11::text[]) with ordinality as slot (job_id, worker_id, request_id, slot)
   where job_id is not null
 ), claimed as (
   update live_jobs live
   set state = ${stateNumber('CLAIMED')}, claimed_by = slot.worker_id, request_id = slot.request_id,
-    claim_expires_at = slot.now + $11::float8 * interval '1 ms', check_at = slot.now + $11::float8 * interval '1 ms',
+    claim_expires_at = slot.now + $12::float8 * interval '1 ms', check_at = slot.now + $12::float8 * interval '1 ms',
     progress = null, note = null, updated_at = slot.now
   from slot
   where live.job_id = slot.job_id

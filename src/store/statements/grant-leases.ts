@@ -21,7 +21,7 @@ const lockHeads = onHeads((lockedHeads) =>
 with ${lockedHeads}
 select counts.*, locked.job_id, locked.cost_units, locked.is_unique, locked.bytes
 from ${headCounts} left join locked on locked.free
-order by locked.priority, locked.seq`),
+order by locked.turn, locked.priority, locked.seq`),
 );
 
 interface HeadRow extends HeadCounts {
@@ -95,9 +95,12 @@ export interface NewLease {
 }
 
 /** A job with the lease it has just been given. */
-export type GrantRecord = Omit<JobRecord, 'lease_id'> & LeaseRecord & { lease_token: string };
+/** `message_id` is null where the job has no stream, or where its message has no name yet. */
+export type GrantRecord = Omit<JobRecord, 'lease_id'> &
+  LeaseRecord & { lease_token: string; message_id: string | null };
 
-const grantColumns = `${jobColumns('job')}, ${liveColumns('live')}, ${activeLeaseColumns('live')}, live.lease_token`;
+const grantColumns = `${jobColumns('job')}, ${liveColumns('live')}, ${activeLeaseColumns('live')}, live.lease_token,
+  message.message_id`;
 
 // The fence comes from one sequence, after the row is locked, so that of two leases of a job the later has the higher.
 const grant = hot(`
@@ -129,7 +132,8 @@ with clock as materialized (
   update capacity set used = used + (select sum(cost_units) from granted)
   where capacity_id = 1 and exists (select from granted)
 )
-select ${grantColumns} from granted live join jobs job on job.job_id = live.job_id`);
+select ${grantColumns} from granted live join jobs job on job.job_id = live.job_id
+left join stream_messages message on message.job_id = live.job_id`);
 
 /** Writes leases into locked rows that came from one state, and takes their units of the locked capacity. */
 export async function grantLeases(
@@ -157,6 +161,7 @@ export async function grantLeases(
 const readGrants = (key: string) => `
 select ${grantColumns}, live.request_id
 from (select * from live_jobs where ${key} offset 0) live join jobs job on job.job_id = live.job_id
+left join stream_messages message on message.job_id = live.job_id
 where live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
   and live.expires_at > clock_timestamp()`;
 

@@ -3,6 +3,8 @@ import { textArray } from './arrays.ts';
 
 /** Which jobs suit. Calls with the same filter are served by one statement. */
 export interface ClaimFilter {
+  /** Jobs of these streams, the first before the second; null for jobs without one. */
+  streams: readonly string[] | null;
   addonId: string | null;
   jobTypes: readonly string[] | null;
   maxCostUnits: number | null;
@@ -11,7 +13,7 @@ export interface ClaimFilter {
 }
 
 /**
- * The heads of the suitable lanes are read in order and merged; of these the first are locked, and rows that another
+ * The heads of the suitable lanes are read in order and merged, one stream after the other; of these the first are locked, and rows that another
  * server holds are passed over. More heads are read of each lane than are wanted, so that there are others where some
  * are taken.
  *
@@ -19,34 +21,34 @@ export interface ClaimFilter {
  * may take the index of queued rows for the shorter way to a key, and walk all of it for each.
  *
  * The parameters: $1 to $5 are the filter's, $6 is how many to lock, $7 how many heads to read, $8 whether lanes of
- * unique jobs are among them.
+ * unique jobs are among them, $9 are the streams, of which the empty one stands for none.
  */
 const lockedHeads = (lanes: string) => `
 recursive ${lanes}, lane as materialized (
-  select lane_id, is_unique from candidate
-  where stream = '' and ($1::text is null or addon_id = $1) and ($2::text[] is null or job_type = any ($2))
+  select lane_id, is_unique, array_position($9::text[], stream) as turn from candidate
+  where stream = any ($9) and ($1::text is null or addon_id = $1) and ($2::text[] is null or job_type = any ($2))
     and requires <@ $3::text[] and not heavy && $4::text[] and ($8::boolean or not is_unique)
 ), head as materialized (
-  select head.job_id, head.priority, head.seq, head.is_unique
+  select head.job_id, lane.turn, head.priority, head.seq, lane.is_unique
   from lane cross join lateral (
-    select job_id, priority, seq, lane.is_unique from live_jobs
+    select job_id, priority, seq from live_jobs
     where live_jobs.lane_id = lane.lane_id and state = ${stateNumber('QUEUED')} and check_at is null
       and ($5::int is null or cost_units <= $5)
     order by priority, seq
     limit $7::int
   ) head
-  order by priority, seq
+  order by turn, priority, seq
   limit $7::int
 ), locked as materialized (
-  select live.job_id, live.priority, live.seq, live.bytes, live.cost_units, head.is_unique,
+  select live.job_id, head.turn, live.priority, live.seq, live.bytes, live.cost_units, head.is_unique,
     live.state = ${stateNumber('QUEUED')} and live.check_at is null as free
   from head join live_jobs live on live.job_id = head.job_id
-  order by head.priority, head.seq
+  order by head.turn, head.priority, head.seq
   limit $6::int
   for update of live skip locked
 )`;
 
-/** The lanes of a submitter or of some types are found by name. */
+/** The lanes of a submitter, of some types or of some streams are found by name. */
 const named = 'candidate as (select * from lanes)';
 
 /**
@@ -68,7 +70,8 @@ const present = `present (lane_id) as (
 export function onHeads(make: (lockedHeads: string) => string): (filter: ClaimFilter) => string {
   const byName = make(lockedHeads(named));
   const byPresence = make(lockedHeads(present));
-  return ({ addonId, jobTypes }) => (addonId !== null || jobTypes !== null ? byName : byPresence);
+  return ({ addonId, jobTypes, streams }) =>
+    addonId !== null || jobTypes !== null || streams !== null ? byName : byPresence;
 }
 
 /** The parameters of `onHeads` statements. */
@@ -86,6 +89,7 @@ export const headParams = (
   lockMax,
   readMax,
   unique,
+  textArray(filter.streams ?? ['']),
 ];
 
 /** How many more heads are read than are wanted: rows that other servers are about to take. */

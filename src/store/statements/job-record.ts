@@ -40,6 +40,7 @@ export interface JobRecord {
   progress: number | null;
   note: string | null;
   updated_at: string;
+  dead_lettered: boolean;
 }
 
 const list = (columns: readonly string[]) => (table: string) =>
@@ -65,8 +66,7 @@ export const jobColumns = list([
   'created_at',
 ]);
 
-/** The columns of its live row that anybody is told of. */
-export const liveColumns = list([
+const told = list([
   'state',
   'check_at',
   'attempts',
@@ -78,6 +78,9 @@ export const liveColumns = list([
   'note',
   'updated_at',
 ]);
+
+/** The columns of its live row that anybody is told of. */
+export const liveColumns = (live: string): string => `${told(live)}, false as dead_lettered`;
 
 export function toJob(record: JobRecord): Job {
   const state = stateNamed(record.state);
@@ -109,6 +112,7 @@ export function toJob(record: JobRecord): Job {
     cancelRequested: record.cancel_requested,
     progress: record.progress,
     note: record.note,
+    deadLettered: record.dead_lettered,
   };
 }
 

@@ -1,4 +1,4 @@
-import { type FinalStatus, finalStatuses } from '../../domain/job.ts';
+import { type FinalStatus, finalStatuses, type JsonObject } from '../../domain/job.ts';
 import { type Lease, type LeaseState, leaseStates } from '../../domain/lease.ts';
 import { timeMs } from '../sql.ts';
 
@@ -18,6 +18,10 @@ export interface LeaseRecord {
   attempt: number;
   ended_at: string | null;
   release_status: number | null;
+  lease_error: string | null;
+  lease_error_detail: JsonObject | null;
+  requeued: boolean;
+  lease_dead_lettered: boolean;
 }
 
 /** Of a live row, beside its job as `job`. */
@@ -25,13 +29,15 @@ export const activeLeaseColumns = (live: string) => `${live}.lease_id, ${live}.j
   job.addon_id as lease_addon_id, ${live}.claimed_by as worker_id, ${live}.cost_units as lease_cost_units,
   ${live}.lease_ttl_s as ttl_s, 0::smallint as lease_state, ${live}.started_at as granted_at,
   ${live}.last_heartbeat_at, ${live}.expires_at, ${live}.fence, ${live}.attempts as attempt,
-  null::timestamptz as ended_at, null::smallint as release_status`;
+  null::timestamptz as ended_at, null::smallint as release_status, null::text as lease_error,
+  null::jsonb as lease_error_detail, false as requeued, false as lease_dead_lettered`;
 
 /** Of a row of the history, beside its job as `job`. */
 export const endedLeaseColumns = (lease: string) => `${lease}.lease_id, ${lease}.job_id as lease_job_id,
   job.addon_id as lease_addon_id, ${lease}.worker_id, ${lease}.cost_units as lease_cost_units, ${lease}.ttl_s,
   ${lease}.state as lease_state, ${lease}.granted_at, ${lease}.last_heartbeat_at, ${lease}.expires_at, ${lease}.fence,
-  ${lease}.attempt, ${lease}.ended_at, ${lease}.release_status`;
+  ${lease}.attempt, ${lease}.ended_at, ${lease}.release_status, ${lease}.error_text as lease_error,
+  ${lease}.error_detail as lease_error_detail, ${lease}.requeued, ${lease}.dead_lettered as lease_dead_lettered`;
 
 export const leaseStateNumber = (state: LeaseState): number => leaseStates.indexOf(state);
 export const statusNumber = (status: FinalStatus): number => finalStatuses.indexOf(status);
@@ -55,5 +61,9 @@ export function toLease(record: LeaseRecord): Lease {
     attempt: record.attempt,
     endedAtMs: timeMs(record.ended_at),
     releaseStatus: record.release_status === null ? null : (finalStatuses[record.release_status] ?? null),
+    error: record.lease_error,
+    errorDetail: record.lease_error_detail,
+    requeued: record.requeued,
+    deadLettered: record.lease_dead_lettered,
   };
 }

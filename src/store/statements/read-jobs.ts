@@ -15,7 +15,7 @@ import {
 
 const outcomeColumns = `outcome.state, null::timestamptz as check_at, outcome.attempts, outcome.claimed_by,
   null::timestamptz as claim_expires_at, outcome.lease_id, outcome.cancel_requested, outcome.progress, outcome.note,
-  outcome.finished_at as updated_at, outcome.started_at, outcome.error_text, outcome.error_detail, outcome.result,
+  outcome.finished_at as updated_at, outcome.dead_lettered, outcome.started_at, outcome.error_text, outcome.error_detail, outcome.result,
   outcome.metrics`;
 
 const noOutcome = `null::timestamptz as started_at, null as error_text, null::jsonb as error_detail,
@@ -47,6 +47,8 @@ export interface JobFilter {
   addonId: string | null;
   jobType: string | null;
   stream: string | null;
+  /** Only dead letters, or only other jobs. */
+  deadLettered: boolean | null;
   createdAfterMs: number | null;
   createdBeforeMs: number | null;
   /** Only jobs older than this one. */
@@ -70,8 +72,8 @@ const clockSlackMs = 10 * 60 * 1000;
 export async function listJobs(sql: Sql, filter: JobFilter, signal?: AbortSignal): Promise<JobPage> {
   const before = lowest(filter.cursor, idAt(filter.createdBeforeMs, clockSlackMs));
   const after = idAt(filter.createdAfterMs, -clockSlackMs);
-  const sources = sourcesOf(filter.states);
-  const pages = sources.map((source, i) => `(${page(source, `$${9 + i}::smallint[]`)})`);
+  const sources = sourcesOf(filter);
+  const pages = sources.map((source, i) => `(${page(source, `$${10 + i}::smallint[]`)})`);
   const rows = await sql.query<JobRecord & { found: number }>(
     `select * from (
       select limited.*, count(*) over ()::int as found, sum(bytes) over (order by job_id desc) - bytes as bytes_before
@@ -87,6 +89,7 @@ export async function listJobs(sql: Sql, filter: JobFilter, signal?: AbortSignal
       filter.createdAfterMs,
       filter.createdBeforeMs,
       filter.limit,
+      filter.deadLettered === false,
       ...sources.flatMap(({ states }) => (states === null ? [] : [numberArray(states)])),
     ],
     signal,
@@ -103,7 +106,11 @@ interface Source {
   where: string;
 }
 
-function sourcesOf(states: readonly State[] | null): Source[] {
+function sourcesOf({ states, deadLettered }: JobFilter): Source[] {
+  if (deadLettered) {
+    const numbers = states?.map(stateNumber) ?? null;
+    return [{ table: 'outcome', states: numbers, where: 'outcome.dead_lettered' }];
+  }
   if (states === null) {
     return [
       { table: 'live', states: null, where: 'true' },
@@ -133,6 +140,7 @@ const page = ({ table, states, where }: Source, statesParam: string) => `
     and ($5::text is null or job.stream = $5)
     and ($6::float8 is null or job.created_at > to_timestamp($6 / 1000.0))
     and ($7::float8 is null or job.created_at < to_timestamp($7 / 1000.0))
+    and not ($9::boolean and ${table === 'live' ? 'false' : 'outcome.dead_lettered'})
   order by ${table}.job_id desc limit $8`;
 
 /** The smallest id that could have been made at this time, moved by the slack. */
@@ -145,3 +153,30 @@ function idAt(ms: number | null, slackMs: number): string | null {
 }
 
 const lowest = (a: string | null, b: string | null) => (a === null || (b !== null && b < a) ? b : a);
+
+export interface DeadLetterFilter {
+  stream: string | null;
+  addonId: string | null;
+  jobType: string | null;
+  /** Only those whose last error has this code. */
+  errorCode: string | null;
+  limit: number;
+}
+
+/** Locks dead letters, the oldest first, passing over those that somebody else has. */
+export async function findDeadLetters(
+  sql: Sql,
+  { stream, addonId, jobType, errorCode, limit }: DeadLetterFilter,
+  signal?: AbortSignal,
+): Promise<string[]> {
+  const rows = await sql.query<{ job_id: string }>(
+    `select outcome.job_id from job_outcomes outcome join jobs job on job.job_id = outcome.job_id
+    where outcome.dead_lettered and ($1::text is null or job.stream = $1) and ($2::text is null or job.addon_id = $2)
+      and ($3::text is null or job.job_type = $3) and ($4::text is null or outcome.error_detail->>'code' = $4)
+    order by outcome.job_id limit $5
+    for update of outcome skip locked`,
+    [stream, addonId, jobType, errorCode, limit],
+    signal,
+  );
+  return rows.map(({ job_id }) => job_id);
+}

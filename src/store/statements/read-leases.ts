@@ -16,8 +16,6 @@ export interface KnownLease {
   lease: Lease;
   token: string;
   cancelRequested: boolean;
-  /** It is over, and its job went back into the queue. */
-  requeued: boolean;
   /** For an active lease: how long it lasts, by the database's clock. */
   ttlRemainingMs: number;
 }
@@ -32,12 +30,12 @@ const remaining = `(extract(epoch from expires_at - clock_timestamp()) * 1000)::
  */
 const read = hot(`
 select found.*, ${remaining} from (
-  select ${activeLeaseColumns('live')}, live.lease_token, live.cancel_requested, false as requeued
+  select ${activeLeaseColumns('live')}, live.lease_token, live.cancel_requested
   from (select * from live_jobs where lease_id = any ($1::uuid[]) offset 0) live
   join jobs job on job.job_id = live.job_id
   where ${leased}
   union all
-  select ${endedLeaseColumns('lease')}, lease.lease_token, false, lease.requeued
+  select ${endedLeaseColumns('lease')}, lease.lease_token, false
   from leases lease join jobs job on job.job_id = lease.job_id
   where lease.lease_id = any ($1::uuid[])
 ) found`);
@@ -52,7 +50,6 @@ export async function readLeases(
   type Row = LeaseRecord & {
     lease_token: string;
     cancel_requested: boolean;
-    requeued: boolean;
     ttl_remaining_ms: number;
   };
   const rows = await sql.query<Row>(read, [uuidArray(leaseIds)], signal);
@@ -63,11 +60,33 @@ export async function readLeases(
         lease: toLease(row),
         token: row.lease_token,
         cancelRequested: row.cancel_requested,
-        requeued: row.requeued,
         ttlRemainingMs: Math.floor(row.ttl_remaining_ms),
       },
     ]),
   );
+}
+
+const findByToken = hot(`
+select wanted.n::int, coalesce(
+  (select lease_id from live_jobs live where live.job_id = wanted.job_id and live.lease_token = wanted.token),
+  (select lease_id from leases where leases.job_id = wanted.job_id and leases.lease_token = wanted.token)) as lease_id,
+  exists (select from jobs where jobs.job_id = wanted.job_id) as has_job
+from unnest($1::uuid[], $2::uuid[]) with ordinality as wanted (job_id, token, n)`);
+
+/** The leases of jobs that have these tokens, active or over; null where a job has none, undefined where there is no job. */
+export async function findLeasesByToken(
+  sql: Sql,
+  wanted: readonly { jobId: string; token: string }[],
+  signal?: AbortSignal,
+): Promise<(string | null | undefined)[]> {
+  const found = new Array<string | null | undefined>(wanted.length);
+  const rows = await sql.query<{ n: number; lease_id: string | null; has_job: boolean }>(
+    findByToken,
+    [uuidArray(wanted.map(({ jobId }) => jobId)), uuidArray(wanted.map(({ token }) => token))],
+    signal,
+  );
+  for (const { n, lease_id, has_job } of rows) found[n - 1] = has_job ? lease_id : undefined;
+  return found;
 }
 
 export interface LeaseFilter {

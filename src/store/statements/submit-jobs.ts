@@ -54,7 +54,7 @@ with clock as materialized (
   from numbered
   ${order}
   ${onConflict}
-  returning job_id, seq, lane_id, addon_id, priority, cost_units, max_attempts, run_at, bytes, created_at
+  returning job_id, seq, lane_id, addon_id, stream, priority, cost_units, max_attempts, run_at, bytes, created_at
 ), live as (
   insert into live_jobs (job_id, seq, lane_id, priority, cost_units, bytes, state, check_at, attempts,
     attempts_limit, claims_lost, cancel_requested, updated_at)
@@ -66,6 +66,9 @@ with clock as materialized (
   select created_at, job_id, ${eventNumber('JOB_SUBMITTED')}, ${stateNumber('QUEUED')}, addon_id,
     ($17::jsonb[])[priority + 1]
   from job
+), enqueued as (
+  insert into stream_messages (job_id, stream, attempt, written_at)
+  select job_id, stream, 1, created_at from job where $19::boolean and stream is not null
 )
 ${answer}`);
 
@@ -80,11 +83,14 @@ const submitKeyed = submit(
 
 const firstEventData = textArray(priorities.map((priority) => JSON.stringify({ priority })));
 
-/** Writes the jobs that are not there yet into their lanes, in the order given, and says which those were. */
+/**
+ * Writes the jobs that are not there yet into their lanes, in the order given, and says which those were. The messages
+ * of those that have a stream are written with them where messages are kept.
+ */
 export async function submitJobs(
   sql: Sql,
   jobs: readonly NewJob[],
-  laneIds: readonly number[],
+  { laneIds, keepsMessages }: { laneIds: readonly number[]; keepsMessages: boolean },
   signal?: AbortSignal,
 ): Promise<SubmittedJobs> {
   const keyed = jobs.some((job) => job.clientRequestId !== null);
@@ -109,6 +115,7 @@ export async function submitJobs(
       numberArray(jobs.map((job) => job.runAtMs)),
       firstEventData,
       numberArray(jobs.map((job) => job.bytes)),
+      keepsMessages,
     ],
     signal,
   );

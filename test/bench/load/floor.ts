@@ -83,7 +83,14 @@ export class Floor {
   }
 
   claim(jobs: number): Promise<Round> {
-    const filter = { addonId: null, jobTypes: null, maxCostUnits: null, available: [], refused: [] };
+    const filter = {
+      streams: null,
+      addonId: null,
+      jobTypes: null,
+      maxCostUnits: null,
+      available: [],
+      refused: [],
+    };
     const slots = Array.from({ length: slotsPerClaim }, (_, i) => ({
       workerId: `worker-${i}`,
       requestId: null,
@@ -104,7 +111,7 @@ export class Floor {
   async #submit(jobs: number): Promise<number> {
     const batch = Array.from({ length: jobs }, () => ({ ...this.#template, jobId: newId() }));
     const laneIds = batch.map(() => this.#laneId);
-    await submitJobs(this.#database, batch, laneIds);
+    await submitJobs(this.#database, batch, { laneIds, keepsMessages: false });
     return jobs;
   }
 }

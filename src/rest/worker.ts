@@ -1,0 +1,103 @@
+/** The worker contract, `/internal/worker/*`: its paths, its words, its statuses. */
+import { beatOf } from '../domain/beat.ts';
+import type { LeaseOutcome } from '../domain/lease.ts';
+import { parse } from '../domain/parsers.ts';
+import { releaseOf } from '../domain/release.ts';
+import { heartbeatIntervalS } from '../domain/retry.ts';
+import { acquisitionOf, workerCompletionOf, workerFailureOf } from '../domain/worker-commands.ts';
+import type { Engine } from '../engine/engine.ts';
+import type { ErrorBody } from './errors.ts';
+import { inWords } from './own-words.ts';
+import type { Route } from './router.ts';
+import { iso } from './times.ts';
+
+const base = '/internal/worker';
+
+export const workerRoutes = (engine: Engine): Route[] =>
+  routes(engine).map((route) => inWords(ownWords, route));
+
+/** Fields that the engine knows by the queue contract's word. */
+const ownWords: ReadonlyMap<string, string> = new Map([['result_data', 'result']]);
+
+const routes = ({ acquirer, heartbeats, releaser, leaseReader }: Engine): Route[] => [
+  {
+    method: 'POST',
+    path: `${base}/claim`,
+    async handle({ body, caller }) {
+      const outcome = await acquirer.acquire(acquisitionOf(parse.workerClaim(body)), caller);
+      return { status: 200, body: claimed(outcome) };
+    },
+    refusal: (error) => ({ claimed: false, ...error }),
+  },
+  {
+    method: 'POST',
+    path: `${base}/heartbeat`,
+    async handle({ body, caller }) {
+      const command = parse.workerHeartbeat(body);
+      const { job_id, lease_token } = command;
+      const leaseId = command.attempt_id ?? (await leaseReader.leaseOf(job_id, lease_token, caller));
+      const extended = await heartbeats.beat(beatOf(leaseId, command), caller);
+      return {
+        status: 200,
+        body: {
+          ok: true,
+          lease_expires_at: iso(extended.expiresAtMs),
+          ttl_remaining_ms: Math.max(0, Math.floor(extended.ttlRemainingMs)),
+          cancel_requested: extended.cancelRequested,
+          drain: heartbeats.draining,
+        },
+      };
+    },
+    refusal: (error) => ({ ok: false, ...error }),
+  },
+  {
+    method: 'POST',
+    path: `${base}/complete`,
+    async handle({ body, caller }) {
+      const command = parse.workerComplete(body);
+      await releaser.release(releaseOf(command.attempt_id, workerCompletionOf(command), false), caller);
+      return { status: 200, body: { ok: true, ack: true } };
+    },
+    refusal: (error) => ({ ok: false, ack: isOver(error), ...error }),
+  },
+  {
+    method: 'POST',
+    path: `${base}/fail`,
+    async handle({ body, caller }) {
+      const command = parse.workerFail(body);
+      const release = releaseOf(command.attempt_id, workerFailureOf(command), true);
+      const { requeued, deadLettered } = (await releaser.release(release, caller)).lease;
+      return { status: 200, body: { ok: true, ack: true, requeued, dlq: deadLettered } };
+    },
+    refusal: (error) => ({ ok: false, ack: isOver(error), requeued: false, dlq: false, ...error }),
+  },
+];
+
+/** The message of an attempt that is over was finished, requeued or dead-lettered with it: nobody needs it any more. */
+const isOver = ({ code }: ErrorBody): boolean => code === 'lease_not_active';
+
+function claimed(outcome: LeaseOutcome) {
+  if (outcome.kind === 'denied') {
+    return {
+      claimed: false,
+      reason: outcome.reason,
+      retry_after_ms: Math.ceil(outcome.retryAfterMs),
+    };
+  }
+  const { lease, token, job, messageId } = outcome;
+  return {
+    claimed: true,
+    job_id: job.jobId,
+    attempt_id: lease.leaseId,
+    lease_token: token,
+    stream: { name: job.stream, message_id: messageId },
+    payload: job.payload,
+    lease_ttl_seconds: lease.ttlS,
+    heartbeat_interval_seconds: heartbeatIntervalS(lease.ttlS),
+    lease_expires_at: iso(lease.expiresAtMs),
+    job_type: job.jobType,
+    attempt: lease.attempt,
+    max_attempts: job.maxAttempts,
+    fence: Number(lease.fence),
+  };
+}
