@@ -31,12 +31,33 @@ export const readNothing = (args: readonly string[]): { help: boolean } => ({
   help: parse(args, {}).values.help === true,
 });
 
-function parse(args: readonly string[], options: Record<string, { type: 'string' }>) {
+type FlagTypes = Readonly<Record<string, 'string' | 'boolean'>>;
+/** The values of flags that were given. */
+type FlagValues<Types extends FlagTypes> = {
+  [Flag in keyof Types]?: Types[Flag] extends 'string' ? string : boolean;
+};
+
+/** Reads the flags of a command, and the words between them. */
+export function readFlags<const Types extends FlagTypes>(
+  args: readonly string[],
+  types: Types,
+): { help: boolean; values: FlagValues<Types>; words: string[] } {
+  const flags = Object.fromEntries(Object.entries(types).map(([flag, type]) => [flag, { type }]));
+  const { values, positionals } = parse(args, flags, true);
+  const { help, ...given } = values;
+  return { help: help === true, values: given as FlagValues<Types>, words: positionals };
+}
+
+function parse(
+  args: readonly string[],
+  options: Record<string, { type: 'string' | 'boolean' }>,
+  allowPositionals = false,
+) {
   try {
     return parseArgs({
       args: [...args],
       options: { ...options, help: { type: 'boolean', short: 'h' } },
-      allowPositionals: false,
+      allowPositionals,
     });
   } catch (error) {
     throw new UsageError(error instanceof Error ? error.message : String(error));

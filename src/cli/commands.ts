@@ -1,5 +1,6 @@
 import { ConfigError } from '../config.ts';
 import { UsageError } from './args.ts';
+import { jobsCommand } from './jobs.ts';
 import { migrateCommand } from './migrate.ts';
 import { serveCommand } from './serve.ts';
 import { versionCommand } from './version.ts';
@@ -15,7 +16,7 @@ export interface Command {
 
 export const exitCodes = { ok: 0, failed: 1, usage: 2 } as const;
 
-const commands: readonly Command[] = [serveCommand, migrateCommand, versionCommand];
+const commands: readonly Command[] = [serveCommand, migrateCommand, jobsCommand, versionCommand];
 
 /** Runs the command that the arguments name. */
 export async function main(args: readonly string[]): Promise<number> {
