@@ -16,6 +16,7 @@ import { heartbeatMillion, millionByTurns } from './scenarios/million.ts';
 import { reconnect } from './scenarios/reconnect.ts';
 import { start } from './scenarios/start.ts';
 import { submitBatches, submitRest, submitSingly } from './scenarios/submit.ts';
+import { workerRest, workerWaiting } from './scenarios/worker.ts';
 import type { ServerProcess } from './server-process.ts';
 import { sizesFor } from './sizes.ts';
 import { profileFolder, Stage, type Store, startServer } from './stage.ts';
@@ -35,6 +36,8 @@ const scenarios: readonly Scenario[] = [
   millionByTurns,
   reconnect,
   expiry,
+  workerRest,
+  workerWaiting,
   start,
 ];
 

@@ -13,6 +13,8 @@ export interface Sizes {
   /** Jobs that a round of claims takes. */
   claims: number;
   deepQueue: number;
+  /** Jobs that a round of workers completes. */
+  workerJobs: number;
   settleMs: number;
   idleMs: number;
   starts: number;
@@ -48,6 +50,7 @@ const whole = {
   roundMs: 3_000,
   claims: 20_000,
   deepQueue: 1_000_000,
+  workerJobs: 20_000,
   settleMs: 3_000,
   idleMs: 15_000,
   starts: 3,
@@ -80,6 +83,7 @@ const tiny = {
   roundMs: 200,
   claims: 1_000,
   deepQueue: 5_000,
+  workerJobs: 500,
   settleMs: 100,
   idleMs: 500,
   starts: 1,

@@ -9,7 +9,8 @@ const gap = Buffer.from('\r\n\r\n', 'latin1');
 const statusAt = 9;
 
 interface Pending {
-  resolve(status: number): void;
+  /** With the whole answer, whose body begins there. */
+  resolve(answer: Buffer, bodyAt: number): void;
   reject(error: Error): void;
 }
 
@@ -17,8 +18,8 @@ export class LeanHttpConnection {
   readonly #socket: Socket;
   #pending: Pending | undefined;
   #answer: Buffer | undefined;
-  /** Where the answer ends, once its head has been read. */
-  #end: number | undefined;
+  /** Where the answer's body begins and ends, once its head has been read. */
+  #body: { at: number; end: number } | undefined;
 
   constructor(address: string) {
     const { hostname, port } = new URL(address);
@@ -31,8 +32,20 @@ export class LeanHttpConnection {
 
   /** Sends a whole request and answers with the status. */
   send(request: Buffer): Promise<number> {
+    return this.#exchange(request, (answer) => statusOf(answer));
+  }
+
+  /** The same, for an answer of JSON that is wanted itself. */
+  ask(request: Buffer): Promise<{ status: number; text: string }> {
+    return this.#exchange(request, (answer, bodyAt) => ({
+      status: statusOf(answer),
+      text: answer.toString('utf8', bodyAt),
+    }));
+  }
+
+  #exchange<T>(request: Buffer, read: (answer: Buffer, bodyAt: number) => T): Promise<T> {
     return new Promise((resolve, reject) => {
-      this.#pending = { resolve, reject };
+      this.#pending = { resolve: (answer, bodyAt) => resolve(read(answer, bodyAt)), reject };
       this.#socket.write(request);
     });
   }
@@ -44,13 +57,14 @@ export class LeanHttpConnection {
   #receive(bytes: Buffer): void {
     const answer = this.#answer ? Buffer.concat([this.#answer, bytes]) : bytes;
     this.#answer = answer;
-    this.#end ??= endOf(answer);
-    if (this.#end === undefined || answer.length < this.#end) return;
+    this.#body ??= bodyOf(answer);
+    if (this.#body === undefined || answer.length < this.#body.end) return;
     const pending = this.#pending;
+    const { at } = this.#body;
     this.#pending = undefined;
     this.#answer = undefined;
-    this.#end = undefined;
-    pending?.resolve(Number(answer.toString('latin1', statusAt, statusAt + 3)));
+    this.#body = undefined;
+    pending?.resolve(answer, at);
   }
 
   #fail(error: Error): void {
@@ -59,11 +73,14 @@ export class LeanHttpConnection {
   }
 }
 
-function endOf(answer: Buffer): number | undefined {
+const statusOf = (answer: Buffer): number => Number(answer.toString('latin1', statusAt, statusAt + 3));
+
+function bodyOf(answer: Buffer): { at: number; end: number } | undefined {
   const headEnd = answer.indexOf(gap);
   if (headEnd < 0) return undefined;
   const length = /^content-length: (\d+)/im.exec(answer.toString('latin1', 0, headEnd))?.[1];
-  return headEnd + gap.length + Number(length ?? 0);
+  const at = headEnd + gap.length;
+  return { at, end: at + Number(length ?? 0) };
 }
 
 /** A POST of JSON, complete with its head, to be sent as it is. */

@@ -33,8 +33,10 @@ const encode = <Desc extends DescMessage>(schema: Desc, message: MessageInitShap
 
 export const submitJob = (): Buffer => encode(SubmitJobRequestSchema, job);
 
-export const submitJobs = (jobs: number): Buffer =>
-  encode(SubmitJobsRequestSchema, { jobs: Array.from({ length: jobs }, () => job) });
+export const submitJobs = (jobs: number, stream?: string): Buffer =>
+  encode(SubmitJobsRequestSchema, {
+    jobs: Array.from({ length: jobs }, () => (stream === undefined ? job : { ...job, stream })),
+  });
 
 export const claimJob = (workerId: string): Buffer => encode(ClaimJobsRequestSchema, { workerId, limit: 1 });
 

@@ -6,6 +6,7 @@ import { post } from './lean-http.ts';
 import * as messages from './messages.ts';
 import { type Reconnect, reconnect } from './reconnect-task.ts';
 import { closeConnections, type GrpcTarget, httpTo, linksTo, nth } from './targets.ts';
+import { forgetJobs, workerTasks } from './worker-tasks.ts';
 
 export interface ClaimRound extends Round {
   /** Jobs that were handed out more than once, to this round or to one before it. */
@@ -18,9 +19,13 @@ const claimed = new Set<string>();
 let floor: Floor | undefined;
 
 /** The first answer is read in full: a load that is refused would be the fastest of all. */
-function batchSubmitter(target: GrpcTarget, batch: number): (lane: number) => Promise<number> {
+function batchSubmitter(
+  target: GrpcTarget,
+  batch: number,
+  stream?: string,
+): (lane: number) => Promise<number> {
   const open = linksTo(target);
-  const request = messages.submitJobs(batch);
+  const request = messages.submitJobs(batch, stream);
   let checked = false;
   return async (lane) => {
     const answer = await nth(open, lane).call(messages.paths.submitJobs, request);
@@ -52,8 +57,8 @@ export const tasks = {
     return drive(on.inFlight, forDuration(on.durationMs, batchSubmitter(on.target, on.batch)));
   },
 
-  async fill(on: { target: GrpcTarget; jobs: number }) {
-    const submit = batchSubmitter(on.target, fillBatch);
+  async fill(on: { target: GrpcTarget; jobs: number; stream?: string }) {
+    const submit = batchSubmitter(on.target, fillBatch, on.stream);
     return drive(fillInFlight, forCount(Math.ceil(on.jobs / fillBatch), submit));
   },
 
@@ -96,6 +101,7 @@ export const tasks = {
   },
 
   ...heartbeatTasks,
+  ...workerTasks,
   reconnect: (on: Reconnect) => reconnect(on),
 
   async openFloor(on: FloorPlace) {
@@ -112,6 +118,7 @@ export const tasks = {
     closeStreams();
     closeConnections();
     claimed.clear();
+    forgetJobs();
     await floor?.close();
     floor = undefined;
     await closeHeartbeatFloor();

@@ -1,0 +1,77 @@
+import type { WorkerRound } from '../load/worker-tasks.ts';
+import { rateGoal, type Sample, sample, samples, throughput } from '../measure.ts';
+import type { Scenario } from '../scenario.ts';
+
+const workers = 64;
+const waiting = 100;
+const perSecond = 500;
+const connections = 4;
+
+export const workerRest: Scenario = {
+  name: 'worker-rest',
+  about: `Claim and complete over REST, ${workers} workers`,
+  engines: ['postgresql', 'embedded'],
+  async run(bench) {
+    const { load, sizes } = bench;
+    const { server } = await bench.someServer();
+    const stream = 'work';
+    const target = { address: server.grpc, client: sizes.client, connections };
+    const taken: (WorkerRound & Sample)[] = [];
+    for (let round = sizes.warmUpMs > 0 ? -1 : 0; round < sizes.repeats; round++) {
+      await load.run('fill', { target, jobs: sizes.workerJobs, stream });
+      const one = await sample(bench, server, () =>
+        load.run('work', { address: server.http, stream, workers, jobs: sizes.workerJobs }),
+      );
+      if (round >= 0 || one.duplicates > 0) taken.push(one);
+    }
+    const goal = sizes.judged ? rateGoal(bench, 4_000) : undefined;
+    bench.report({
+      ...throughput(`claim and complete, ${workers} workers`, 'jobs/s', taken, goal),
+      failure: failureOf(taken),
+    });
+  },
+};
+
+function failureOf(taken: readonly WorkerRound[]): string | undefined {
+  const sum = (of: (round: WorkerRound) => number) => taken.reduce((total, round) => total + of(round), 0);
+  const duplicates = sum((round) => round.duplicates);
+  if (duplicates > 0) return `${duplicates} jobs were handed out twice`;
+  const empty = sum((round) => round.empty);
+  return empty > 0 ? `${empty} claims got nothing although jobs were queued` : undefined;
+}
+
+export const workerWaiting: Scenario = {
+  name: 'worker-waiting',
+  about: `${perSecond} jobs a second to ${waiting} workers that wait, over REST: from the submission to the worker`,
+  engines: ['postgresql', 'embedded'],
+  async run(bench) {
+    const { load, sizes } = bench;
+    const { server } = await bench.someServer();
+    const taken = await samples(bench, server, (durationMs) =>
+      load.run('waitForWork', {
+        address: server.http,
+        stream: 'waiting',
+        workers: waiting,
+        perSecond,
+        durationMs,
+      }),
+    );
+    const { latency, cpu } = throughput('', '', taken);
+    const unanswered = taken.reduce((sum, round) => sum + round.unanswered, 0);
+    const failure = unanswered > 0 ? `${unanswered} jobs never came` : undefined;
+    const isJudged = sizes.judged && bench.engine === 'postgresql';
+    for (const [name, of, below] of [
+      ['submitted to claimed, p50', 'p50Ms', 5],
+      ['submitted to claimed, p99', 'p99Ms', 25],
+    ] as const) {
+      bench.report({
+        name,
+        unit: 'ms',
+        values: taken.map((round) => round.latency[of]),
+        goal: isJudged ? { below } : undefined,
+        failure,
+        ...(of === 'p99Ms' ? { latency, cpu } : {}),
+      });
+    }
+  },
+};
