@@ -117,8 +117,14 @@ export class Acquirer {
   #batcherFor(kind: string, filter: ClaimFilter): Batcher<AcquireCall, Answer> {
     const known = this.#batchers.get(kind);
     if (known) return known;
+    // Where the last round got something, so will the next one most likely.
+    let expectsMore = false;
     const batcher = new Batcher<AcquireCall, Answer>({
-      flush: (calls, signal) => this.#flush(filter, calls, signal),
+      flush: async (calls, signal) => {
+        const answers = await this.#flush(filter, calls, expectsMore, signal);
+        expectsMore = answers.some(({ kind }) => kind === 'granted');
+        return answers;
+      },
       sizeMax: grantsMax,
       waitingMax,
       onIdle: () => this.#batchers.delete(kind),
@@ -131,6 +137,7 @@ export class Acquirer {
   async #flush(
     filter: ClaimFilter,
     calls: readonly AcquireCall[],
+    expectsMore: boolean,
     signal: AbortSignal | undefined,
   ): Promise<Answer[]> {
     const { database, settings, reaper, waker, pulse } = this.#context;
@@ -139,7 +146,10 @@ export class Acquirer {
     let open = [...calls];
     while (open.length > 0) {
       const round = await this.#turns.take(() =>
-        database.transaction((sql) => answerAll(sql, filter, open, settings, signal), signal),
+        database.transaction(
+          (sql) => answerAll(sql, { filter, settings, expectsMore }, open, signal),
+          signal,
+        ),
       );
       if (round.kind === 'park') await this.#park(filter, round.unique);
       else for (const [call, answer] of round.answers) answers.set(call, answer);
@@ -185,11 +195,18 @@ const tooLarge = (candidates: readonly Candidate[], total: number): string[] =>
 /** What a transaction came to: answers, though perhaps not to all; or that jobs have to be put aside first. */
 type Round = { kind: 'answers'; answers: [AcquireCall, Answer][] } | { kind: 'park'; unique: boolean };
 
+/** What a round is about. */
+interface Ask {
+  filter: ClaimFilter;
+  settings: EngineContext['settings'];
+  /** There is most likely something to be had, so that nobody has to look before anything is locked. */
+  expectsMore: boolean;
+}
+
 async function answerAll(
   sql: Sql,
-  filter: ClaimFilter,
+  ask: Ask,
   calls: readonly AcquireCall[],
-  settings: EngineContext['settings'],
   signal: AbortSignal | undefined,
 ): Promise<Round> {
   const found: Map<string, Answer | undefined> = await replay(sql, calls, signal);
@@ -197,7 +214,7 @@ async function answerAll(
   // The same request twice in one batch is one request.
   const fresh = new Map<string, AcquireCall>();
   for (const [i, name] of names.entries()) if (!found.has(name)) fresh.set(name, calls[i] as AcquireCall);
-  const dealt = await deal(sql, filter, [...fresh.values()], settings, signal);
+  const dealt = await deal(sql, ask, [...fresh.values()], signal);
   if (!Array.isArray(dealt)) return dealt;
   for (const [i, name] of [...fresh.keys()].entries()) found.set(name, dealt[i]);
   const answers = calls.flatMap((call, i): [AcquireCall, Answer][] => {
@@ -245,14 +262,14 @@ type Park = Extract<Round, { kind: 'park' }>;
 /** Deals what the queue and the capacity allow, and carries it out. Whoever has no answer yet is asked for again. */
 async function deal(
   sql: Sql,
-  filter: ClaimFilter,
+  ask: Ask,
   calls: readonly AcquireCall[],
-  settings: EngineContext['settings'],
   signal: AbortSignal | undefined,
 ): Promise<(Answer | undefined)[] | Park> {
+  const { filter, settings } = ask;
   if (calls.length === 0) return [];
   const workers = calls.map(({ workerId }) => workerId);
-  const judged = await judge(sql, filter, workers, settings, signal);
+  const judged = await judge(sql, ask, workers, signal);
   if (judged.kind === 'park') return judged;
   const leases = judged.dealt.flatMap((one, i) =>
     one?.kind === 'grant'
@@ -289,18 +306,20 @@ type Judged = { kind: 'dealt'; dealt: Dealt[]; isCut: boolean; hasUnique: boolea
 /**
  * Locks the capacity, then the next jobs, and decides. All who deal meet at the capacity, so that whoever comes next sees
  * the same job at the head of the queue, and a large one is not passed over because somebody else is just looking at
- * it. Rows that others have are passed over and never waited for. Where there is neither room nor a job nothing is locked.
+ * it. Rows that others have are passed over and never waited for. Where it is likely that there is
+ * neither room nor a job, that is looked at first, and nothing is locked.
  */
 async function judge(
   sql: Sql,
-  filter: ClaimFilter,
+  { filter, settings, expectsMore }: Ask,
   workers: readonly string[],
-  settings: EngineContext['settings'],
   signal: AbortSignal | undefined,
 ): Promise<Judged> {
-  const before = capacityOf({ ...(await readCapacity(sql, settings.capacityTotal, signal)), reserved: 0 });
-  if (before.available <= 0) return all(dealJobs([], workers, new Set(), before));
-  if (!(await anyCandidate(sql, filter, signal))) return all(workers.map(() => undefined));
+  if (!expectsMore) {
+    const before = capacityOf({ ...(await readCapacity(sql, settings.capacityTotal, signal)), reserved: 0 });
+    if (before.available <= 0) return all(dealJobs([], workers, new Set(), before));
+    if (!(await anyCandidate(sql, filter, signal))) return all(workers.map(() => undefined));
+  }
   const facts = await lockCapacity(sql, settings.capacityTotal, signal);
   const capacity = capacityOf({ ...facts, reserved: 0 });
   const found = await lockCandidates(sql, filter, workers.length, true, signal);

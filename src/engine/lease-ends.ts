@@ -14,7 +14,7 @@ import {
   type NewEvent,
   writeEvents,
 } from '../store/statements/change-jobs.ts';
-import { endLeases, type JobPolicy, type LeaseEnding } from '../store/statements/end-leases.ts';
+import { type EndedLease, endLeases, type LeaseEnding } from '../store/statements/end-leases.ts';
 import type { LockedJob } from '../store/statements/lock-jobs.ts';
 import { addMessages, settleMessages } from '../store/statements/stream-messages.ts';
 import type { Transport } from '../transport/transport.ts';
@@ -60,6 +60,10 @@ export class LeaseEnds {
     return this.#leases.length;
   }
 
+  get jobIds(): string[] {
+    return this.#leases.map(({ jobId }) => jobId);
+  }
+
   /** The streams of the jobs that are in the queue again at once, with nothing for a job without one. */
   get readyAgain(): (string | null)[] {
     return this.#changes.flatMap(({ jobId, delayMs }) =>
@@ -73,18 +77,11 @@ export class LeaseEnds {
     return delays.length === 0 ? undefined : Math.min(...delays);
   }
 
-  add(
-    job: LockedJob,
-    { verb }: LeaseEnd,
-    cause: Cause,
-    handed: Handed,
-    policy: JobPolicy,
-    actor: string,
-  ): void {
+  add(job: LockedJob, { verb }: LeaseEnd, cause: Cause, handed: Handed, actor: string): void {
     const { jobId, leaseId, costUnits } = job;
     const { event: type, to } = transition(verb);
-    const deadLettered = policy.stream !== null && isGivenUp(to);
-    if (policy.stream !== null) this.#streams.set(jobId, policy.stream);
+    const deadLettered = job.stream !== null && isGivenUp(to);
+    if (job.stream !== null) this.#streams.set(jobId, job.stream);
     this.#units += costUnits;
     this.#leases.push({
       jobId,
@@ -113,19 +110,20 @@ export class LeaseEnds {
       this.#endings.push({ jobId, state: to, ...handed, deadLettered });
       tell({ type, from, to, data: reasonOf(handed) });
       if (deadLettered) {
-        const data = { stream: policy.stream, attempts: job.attempts, ...reasonOf(handed) };
+        const data = { stream: job.stream, attempts: job.attempts, ...reasonOf(handed) };
         tell({ type: 'JOB_DEAD_LETTERED', from: to, to, data });
       }
       return;
     }
-    const delayMs = backoffMs(policy.retryBackoffS, job.attempts, Math.random());
+    const delayMs = backoffMs(job.retryBackoffS, job.attempts, Math.random());
     this.#changes.push({ jobId, state: to, unclaim: true, delayMs, cancelRequested: false });
     tell({ type, from, to, data: { ...reasonOf(handed), attempts: job.attempts, retry_in_ms: delayMs } });
   }
 
-  async write(sql: Sql): Promise<void> {
-    if (this.#leases.length === 0) return;
-    await endLeases(sql, this.#leases);
+  /** Answers with the leases as they ended. */
+  async write(sql: Sql): Promise<EndedLease[]> {
+    if (this.#leases.length === 0) return [];
+    const ended = await endLeases(sql, this.#leases);
     await changeLiveJobs(sql, this.#changes);
     await endJobs(sql, this.#endings);
     await writeEvents(sql, this.#events);
@@ -138,6 +136,7 @@ export class LeaseEnds {
       );
     }
     await takeUnits(sql, -this.#units);
+    return ended;
   }
 }
 

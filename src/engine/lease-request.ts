@@ -13,7 +13,6 @@ import {
   type NewEvent,
   writeEvents,
 } from '../store/statements/change-jobs.ts';
-import { type JobPolicy, readPolicies } from '../store/statements/end-leases.ts';
 import {
   findGrantsByJob,
   grantLeases,
@@ -73,9 +72,8 @@ export class LeaseRequester {
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
     const answers = await database.transaction(async (sql) => {
       const locked = await lockLiveJobs(sql, jobIds, signal);
-      const policies = await readPolicies(sql, [...locked.keys()]);
       const facts = await lockCapacity(sql, settings.capacityTotal, signal);
-      const uniqueAsked = [...locked.values()].filter(({ jobId }) => policies.get(jobId)?.isUnique);
+      const uniqueAsked = [...locked.values()].filter(({ isUnique }) => isUnique);
       const holders = await holdersAmong(
         sql,
         uniqueAsked.flatMap(({ claimedBy }) => claimedBy ?? []),
@@ -83,7 +81,7 @@ export class LeaseRequester {
       const round = new Round(capacityOf({ ...facts, reserved: 0 }), holders, settings);
       const judged = calls.map((call) => {
         const job = locked.get(call.jobId);
-        return job && round.judge(job, policies.get(call.jobId), call.command);
+        return job && round.judge(job, call.command);
       });
       const granted = await round.write(sql);
       const ended = await readJobs(
@@ -128,9 +126,9 @@ class Round {
   }
 
   /** `granted` says that the lease is among those that `write` answers with. */
-  judge(job: LockedJob, policy: JobPolicy | undefined, command: RequestLease): 'granted' | Answer | Error {
+  judge(job: LockedJob, command: RequestLease): 'granted' | Answer | Error {
     try {
-      if (command.addon_id != null && command.addon_id !== policy?.addonId) {
+      if (command.addon_id != null && command.addon_id !== job.addonId) {
         throw new DomainError('job_mismatch', `the job is not of addon ${command.addon_id}`, {
           field: 'addon_id',
         });
@@ -139,7 +137,7 @@ class Round {
         workerId: command.worker_id ?? null,
         requestId: command.request_id ?? null,
         costUnits: job.costUnits,
-        isBarred: (policy?.isUnique ?? false) && this.#holders.has(job.claimedBy ?? ''),
+        isBarred: job.isUnique && this.#holders.has(job.claimedBy ?? ''),
       };
       const decision = decideRequest(job, ask, this.#capacity);
       if (decision.kind === 'replay') this.#replays.push(job.jobId);

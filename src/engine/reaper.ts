@@ -26,9 +26,7 @@ import {
   type NewEvent,
   writeEvents,
 } from '../store/statements/change-jobs.ts';
-import { readPolicies } from '../store/statements/end-leases.ts';
 import { type LockedJob, lockDueJobs, nextDueInMs } from '../store/statements/lock-jobs.ts';
-import { streamsOf } from '../store/statements/streams.ts';
 import type { Transport } from '../transport/transport.ts';
 import { LeaseEnds } from './lease-ends.ts';
 import type { Prospects } from './prospects.ts';
@@ -137,6 +135,7 @@ export class Reaper implements Service {
     const endings: Ending[] = [];
     const events: NewEvent[] = [];
     const over: LockedJob[] = [];
+    const ready: (string | null)[] = [];
     let asleep = false;
     for (const job of due) {
       const decision = decideDue(job, this.#options.maxClaims);
@@ -147,9 +146,11 @@ export class Reaper implements Service {
         else asleep = true;
       } else if (decision.kind === 'make ready') {
         changes.push({ jobId, state: 'QUEUED', unclaim: true });
+        ready.push(job.stream);
       } else if (decision.kind === 'lose claim') {
         const { claimsLost } = decision;
         changes.push({ jobId, state: 'QUEUED', unclaim: true, claimsLost });
+        ready.push(job.stream);
         events.push(claimExpired(job, 'QUEUED', claimsLost));
       } else {
         const { claimsLost } = decision;
@@ -163,10 +164,6 @@ export class Reaper implements Service {
     await changeLiveJobs(sql, changes);
     await endJobs(sql, endings);
     await writeEvents(sql, events);
-    const ready = await streamsOf(
-      sql,
-      changes.map(({ jobId }) => jobId),
-    );
     const ends = await expireLeases(sql, over, this.#options.transport);
     return {
       looked: renewed + due.length,
@@ -199,13 +196,7 @@ interface Handled {
 
 async function expireLeases(sql: Sql, over: readonly LockedJob[], transport: Transport): Promise<LeaseEnds> {
   const ends = new LeaseEnds(transport);
-  const policies = await readPolicies(
-    sql,
-    over.map(({ jobId }) => jobId),
-  );
   for (const job of over) {
-    const policy = policies.get(job.jobId);
-    if (!policy) throw new Error(`job ${job.jobId} has no row of its own`);
     const heard =
       job.lastHeartbeatAtMs === null ? 'its grant' : new Date(job.lastHeartbeatAtMs).toISOString();
     const handed = {
@@ -216,7 +207,7 @@ async function expireLeases(sql: Sql, over: readonly LockedJob[], transport: Tra
       errorDetail: null,
       metrics: null,
     };
-    ends.add(job, decideExpiry(job), { kind: 'EXPIRED' }, handed, policy, actor);
+    ends.add(job, decideExpiry(job), { kind: 'EXPIRED' }, handed, actor);
   }
   await ends.write(sql);
   return ends;

@@ -1,11 +1,11 @@
 import { jobNotFound, leaseNotFound } from '../domain/errors.ts';
-import type { Release, Released } from '../domain/lease.ts';
+import type { JobWithResult } from '../domain/job.ts';
+import type { Lease, Release, Released } from '../domain/lease.ts';
 import { checkOwner, checkProof, decideRelease, expired, lostError, released } from '../domain/leases.ts';
 import { isLeased } from '../domain/machine.ts';
-import { readPolicies } from '../store/statements/end-leases.ts';
-import { type LockedJob, lockLeasedJobs } from '../store/statements/lock-jobs.ts';
+import { lockLeasedJobs } from '../store/statements/lock-jobs.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
-import { type KnownLease, readLeases } from '../store/statements/read-leases.ts';
+import { type KnownLease, knownLease, readLeases } from '../store/statements/read-leases.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
 import { isUuid } from './ids.ts';
@@ -20,8 +20,19 @@ const bytesPerWeight = 16_384;
 const heldMax = 4;
 const heldFlights = 4;
 
-/** A row that somebody else has, or that may not be judged yet: it is looked at once more, by itself. */
-type Judged = Released | Error | 'held';
+interface ReleaseCall {
+  release: Release;
+  wantsJob: boolean;
+}
+
+/** A lease that has ended, with its job where that was wanted. */
+interface Ended {
+  lease: Lease;
+  found: JobWithResult | undefined;
+}
+
+/** A row that somebody else has, or that may not be judged yet, is `held`: it is looked at once more, by itself. */
+type Judged = Ended | Error | 'held';
 
 /**
  * Takes leases back from their workers. A batch locks all its rows in one order, judges one release after the other
@@ -31,21 +42,21 @@ type Judged = Released | Error | 'held';
  */
 export class Releaser {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<Release, Released | 'held'>;
-  readonly #held: Batcher<Release, Released>;
+  readonly #batcher: Batcher<ReleaseCall, Ended | 'held'>;
+  readonly #held: Batcher<ReleaseCall, Ended>;
 
   constructor(context: EngineContext) {
     this.#context = context;
-    const weigh = ({ bytes }: Release) => 1 + bytes / bytesPerWeight;
-    this.#batcher = new Batcher<Release, Released | 'held'>({
+    const weigh = ({ release }: ReleaseCall) => 1 + release.bytes / bytesPerWeight;
+    this.#batcher = new Batcher<ReleaseCall, Ended | 'held'>({
       flush: (calls, signal) => this.#flush(calls, false, signal),
       sizeMax: releasesMax,
       weigh,
       weightMax: releasesMax,
       waitingMax,
     });
-    this.#held = new Batcher<Release, Released>({
-      flush: async (calls, signal) => (await this.#flush(calls, true, signal)) as (Released | Error)[],
+    this.#held = new Batcher<ReleaseCall, Ended>({
+      flush: async (calls, signal) => (await this.#flush(calls, true, signal)) as (Ended | Error)[],
       sizeMax: heldMax,
       flightsMax: heldFlights,
       companionWeight: 1,
@@ -53,11 +64,16 @@ export class Releaser {
     });
   }
 
+  /** Ends a lease, and answers with all that became of it. */
   async release(release: Release, { signal }: Caller): Promise<Released> {
-    if (!isUuid(release.leaseId)) throw leaseNotFound(release.leaseId);
-    const call = { ...release, leaseId: release.leaseId.toLowerCase() };
-    const released = await this.#batcher.run(call, signal);
-    return released === 'held' ? this.#held.run(call, signal) : released;
+    const { lease, found } = await this.#run({ release, wantsJob: true }, signal);
+    if (!found) throw jobNotFound(lease.jobId);
+    return { lease, job: found.job, result: lease.requeued ? null : found.result };
+  }
+
+  /** The same for those who need not be told of the job: reading it, and its payload, is half of the work. */
+  async end(release: Release, { signal }: Caller): Promise<Lease> {
+    return (await this.#run({ release, wantsJob: false }, signal)).lease;
   }
 
   async close(): Promise<void> {
@@ -65,58 +81,56 @@ export class Releaser {
     await this.#held.close();
   }
 
-  async #flush(calls: readonly Release[], wait: boolean, signal: AbortSignal | undefined): Promise<Judged[]> {
+  async #run({ release, wantsJob }: ReleaseCall, signal: AbortSignal | undefined): Promise<Ended> {
+    if (!isUuid(release.leaseId)) throw leaseNotFound(release.leaseId);
+    const call = { release: { ...release, leaseId: release.leaseId.toLowerCase() }, wantsJob };
+    const ended = await this.#batcher.run(call, signal);
+    return ended === 'held' ? this.#held.run(call, signal) : ended;
+  }
+
+  async #flush(
+    calls: readonly ReleaseCall[],
+    wait: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<Judged[]> {
     const { database, waker, prospects, reaper, pulse, transport } = this.#context;
     // Who waits may be told next that the lease is over; whether that may be said is asked of the database.
     await (wait ? pulse.runOnce() : pulse.fresh());
-    const leaseIds = [...new Set(calls.map(({ leaseId }) => leaseId))];
-    const { ends, answers, jobIds } = await database.transaction(async (sql) => {
+    const leaseIds = [...new Set(calls.map(({ release }) => release.leaseId))];
+    const { ends, answers } = await database.transaction(async (sql) => {
       const locked = await lockLeasedJobs(sql, leaseIds, wait, signal);
-      const policies = await readPolicies(
-        sql,
-        [...locked.values()].map(({ jobId }) => jobId),
-      );
       const ends = new LeaseEnds(transport);
-      const ended = new Set<string>();
+      const taken = new Map<string, ReleaseCall>();
       const problems = calls.map((call): Error | 'held' | undefined => {
-        const job = locked.get(call.leaseId);
+        const { release } = call;
+        const job = locked.get(release.leaseId);
         // A second release of the same batch finds the lease ended by the first.
-        if (!job || !isLeased(job.state) || ended.has(call.leaseId)) return undefined;
-        const problem = checkOwner(job, call.leaseId, call);
+        if (!job || !isLeased(job.state) || taken.has(release.leaseId)) return undefined;
+        const problem = checkOwner(job, release.leaseId, release);
         if (problem)
           return problem.code === 'lease_not_active' && !job.awake && !wait ? 'held' : lostError(problem);
-        const policy = policies.get(job.jobId);
-        if (!policy) throw new Error(`job ${job.jobId} has no row of its own`);
-        const cause = { kind: 'RELEASED', status: call.status } as const;
-        ends.add(job, endOf(job, call), cause, handedIn(call), policy, call.workerId);
-        ended.add(call.leaseId);
+        const cause = { kind: 'RELEASED', status: release.status } as const;
+        const end = decideRelease(job, release.status, release.retryable);
+        ends.add(job, end, cause, handedIn(release), release.workerId);
+        taken.set(release.leaseId, call);
         return undefined;
       });
-      await ends.write(sql);
-      const leases = await readLeases(sql, leaseIds, signal);
-      const jobs = await readJobs(
-        sql,
-        [...new Set([...leases.values()].map(({ lease }) => lease.jobId))],
-        signal,
-      );
-      const first = new Set<string>();
+      const leases = new Map((await ends.write(sql)).map((record) => [record.lease_id, knownLease(record)]));
+      const others = leaseIds.filter((leaseId) => !leases.has(leaseId));
+      for (const [leaseId, known] of await readLeases(sql, others, signal)) leases.set(leaseId, known);
+      const jobs = await readJobs(sql, wantedJobs(calls, leases), signal);
       const answers = calls.map((call, i): Judged => {
         const problem = problems[i];
         if (problem) return problem;
-        const known = leases.get(call.leaseId);
-        if (!known) return leaseNotFound(call.leaseId);
+        const known = leases.get(call.release.leaseId);
+        if (!known) return leaseNotFound(call.release.leaseId);
         const { lease } = known;
         if (lease.state === 'ACTIVE' && !wait) return 'held';
-        const isFirst = ended.has(call.leaseId) && !first.has(call.leaseId);
-        first.add(call.leaseId);
-        const refused = isFirst ? undefined : afterTheEnd(known, call);
-        if (refused) return refused;
-        const found = jobs.get(lease.jobId);
-        if (!found) return jobNotFound(lease.jobId);
-        const { job, result } = found;
-        return { lease, job, result: lease.requeued ? null : result };
+        const isFirst = taken.get(lease.leaseId) === call;
+        const refused = isFirst ? undefined : afterTheEnd(known, call.release);
+        return refused ?? { lease, found: jobs.get(lease.jobId) };
       });
-      return { ends, answers, jobIds: [...jobs.keys()] };
+      return { ends, answers };
     }, signal);
     if (ends.count > 0) {
       prospects.unitsCame(ends.units);
@@ -124,14 +138,21 @@ export class Releaser {
       waker.publishWork(workOf(ends.readyAgain, ends.count));
       transport.settle(ends.settled);
       transport.send(ends.queued);
-      waker.publishJobs(jobIds);
+      waker.publishJobs(ends.jobIds);
       if (ends.firstDelayMs !== undefined) reaper.expectIn(ends.firstDelayMs);
     }
     return answers;
   }
 }
 
-const endOf = (job: LockedJob, { status, retryable }: Release) => decideRelease(job, status, retryable);
+/** The jobs that some call is to be told of. */
+function wantedJobs(calls: readonly ReleaseCall[], leases: ReadonlyMap<string, KnownLease>): string[] {
+  const wanted = calls.flatMap(({ release, wantsJob }) => {
+    const known = wantsJob ? leases.get(release.leaseId) : undefined;
+    return known ? known.lease.jobId : [];
+  });
+  return [...new Set(wanted)];
+}
 
 const handedIn = ({ resultData, error, errorDetail, metrics }: Release) => ({
   result: resultData,

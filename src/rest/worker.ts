@@ -55,7 +55,7 @@ const routes = ({ acquirer, heartbeats, releaser, leaseReader }: Engine): Route[
     path: `${base}/complete`,
     async handle({ body, caller }) {
       const command = parse.workerComplete(body);
-      await releaser.release(releaseOf(command.attempt_id, workerCompletionOf(command), false), caller);
+      await releaser.end(releaseOf(command.attempt_id, workerCompletionOf(command), false), caller);
       return { status: 200, body: { ok: true, ack: true } };
     },
     refusal: (error) => ({ ok: false, ack: isOver(error), ...error }),
@@ -66,7 +66,7 @@ const routes = ({ acquirer, heartbeats, releaser, leaseReader }: Engine): Route[
     async handle({ body, caller }) {
       const command = parse.workerFail(body);
       const release = releaseOf(command.attempt_id, workerFailureOf(command), true);
-      const { requeued, deadLettered } = (await releaser.release(release, caller)).lease;
+      const { requeued, deadLettered } = await releaser.end(release, caller);
       return { status: 200, body: { ok: true, ack: true, requeued, dlq: deadLettered } };
     },
     refusal: (error) => ({ ok: false, ack: isOver(error), requeued: false, dlq: false, ...error }),

@@ -4,8 +4,16 @@ import { type Sql, timeMs } from '../sql.ts';
 import { textArray, uuidArray } from './arrays.ts';
 import { isAwake } from './pulse.ts';
 
+/** What the job's own row says that matters when its state changes; it never does itself. */
+export interface JobPolicy {
+  addonId: string;
+  stream: string | null;
+  retryBackoffS: number;
+  isUnique: boolean;
+}
+
 /** A live row, locked, and the database's time at which it was. */
-export interface LockedJob {
+export interface LockedJob extends JobPolicy {
   jobId: string;
   state: State;
   costUnits: number;
@@ -46,12 +54,18 @@ interface LockedRow {
   cancel_requested: boolean;
   awake: boolean;
   now: string;
+  addon_id: string;
+  stream: string | null;
+  retry_backoff_s: number;
+  is_unique: boolean;
 }
 
-const lockedColumns = `job_id, state, cost_units, attempts, attempts_limit, claims_lost, claimed_by, claim_expires_at,
-  request_id, check_at, lease_id, lease_token, expires_at, last_heartbeat_at, lease_ends_at,
-  cancel_requested, now,
-  ${isAwake('now')} as awake`;
+/** What is told of the rows that are `locked`, once they are. */
+const lockedRows = `select locked.job_id, locked.state, locked.cost_units, locked.attempts, locked.attempts_limit, locked.claims_lost,
+  locked.claimed_by, locked.claim_expires_at, locked.request_id, locked.check_at, locked.lease_id, locked.lease_token,
+  locked.expires_at, locked.last_heartbeat_at, locked.lease_ends_at, locked.cancel_requested, clock.now,
+  ${isAwake('now')} as awake, job.addon_id, job.stream, job.retry_backoff_s, job.is_unique
+from clock, locked join jobs job on job.job_id = locked.job_id`;
 
 /** The clock is read once all rows are locked: read with each row, it would be read before the last was waited for. */
 const clock = `clock as materialized (
@@ -63,7 +77,7 @@ const lock = hot(`
 with locked as materialized (
   select * from live_jobs where job_id = any ($1::uuid[]) order by job_id for update
 ), ${clock}
-select ${lockedColumns} from locked, clock`);
+${lockedRows}`);
 
 /** Locks the live rows of these jobs. A job that has ended has none. */
 export async function lockLiveJobs(
@@ -80,7 +94,7 @@ const lockByLease = (how: string) =>
 with locked as materialized (
   select * from live_jobs where lease_id = any ($1::uuid[]) order by job_id ${how}
 ), ${clock}
-select ${lockedColumns} from locked, clock`);
+${lockedRows}`);
 
 const lockFreeByLease = lockByLease('for update skip locked');
 const lockAllByLease = lockByLease('for update');
@@ -114,9 +128,9 @@ with locked as materialized (
 )
 select (select count(*)::int from renewed) as renewed, due.*
 from (values (1)) as one (one) left join (
-  select ${lockedColumns} from locked, clock
-  where check_at <= clock.now
-    and not (state in (${leasedStates.map(stateNumber).join(', ')}) and expires_at > clock.now)
+  ${lockedRows}
+  where locked.check_at <= clock.now
+    and not (locked.state in (${leasedStates.map(stateNumber).join(', ')}) and locked.expires_at > clock.now)
 ) due on true`);
 
 export interface DueJobs {
@@ -187,5 +201,9 @@ function toLocked(row: LockedRow): LockedJob {
     cancelRequested: row.cancel_requested,
     awake: row.awake,
     nowMs: timeMs(row.now),
+    addonId: row.addon_id,
+    stream: row.stream,
+    retryBackoffS: row.retry_backoff_s,
+    isUnique: row.is_unique,
   };
 }

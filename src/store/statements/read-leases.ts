@@ -54,17 +54,23 @@ export async function readLeases(
   };
   const rows = await sql.query<Row>(read, [uuidArray(leaseIds)], signal);
   return new Map(
-    rows.map((row) => [
-      row.lease_id,
-      {
-        lease: toLease(row),
-        token: row.lease_token,
-        cancelRequested: row.cancel_requested,
-        ttlRemainingMs: Math.floor(row.ttl_remaining_ms),
-      },
-    ]),
+    rows.map((row) => {
+      const { cancel_requested: cancelRequested, ttl_remaining_ms } = row;
+      return [
+        row.lease_id,
+        { ...knownLease(row), cancelRequested, ttlRemainingMs: Math.floor(ttl_remaining_ms) },
+      ];
+    }),
   );
 }
+
+/** A lease that is over. */
+export const knownLease = (record: LeaseRecord & { lease_token: string }): KnownLease => ({
+  lease: toLease(record),
+  token: record.lease_token,
+  cancelRequested: false,
+  ttlRemainingMs: 0,
+});
 
 const findByToken = hot(`
 select wanted.n::int, coalesce(
