@@ -27,11 +27,13 @@ import { grantOf } from './grant.ts';
 import { newId } from './ids.ts';
 import type { Prospects } from './prospects.ts';
 import { Turns } from './turns.ts';
-import { WaitingLine } from './waiting-line.ts';
+import { WaitingLine, type Want } from './waiting-line.ts';
 
 interface AcquireCall {
   workerId: string;
   requestId: string | null;
+  /** Somebody has said that there may be something. */
+  isCalled: boolean;
 }
 
 /** What a call came to. Why there is nothing is said in words; when to ask again is found out for those who are told. */
@@ -84,8 +86,9 @@ export class Acquirer {
     try {
       for (;;) {
         if (signal?.aborted) throw abandoned(signal);
-        const answer = await this.#batcherFor(kind, filter).run(call, signal);
-        place.called = false;
+        const isCalled = place.called !== undefined;
+        const answer = await this.#batcherFor(kind, filter).run({ ...call, isCalled }, signal);
+        place.called = undefined;
         served = answer.kind === 'granted';
         if (answer.kind === 'granted') return answer;
         const left = until - performance.now();
@@ -121,7 +124,8 @@ export class Acquirer {
     let expectsMore = false;
     const batcher = new Batcher<AcquireCall, Answer>({
       flush: async (calls, signal) => {
-        const answers = await this.#flush(filter, calls, expectsMore, signal);
+        const mayFind = expectsMore || calls.some(({ isCalled }) => isCalled);
+        const answers = await this.#flush(filter, calls, mayFind, signal);
         expectsMore = answers.some(({ kind }) => kind === 'granted');
         return answers;
       },
@@ -186,8 +190,7 @@ export class Acquirer {
   }
 }
 
-const wantOf = (missing: Missing): 'jobs' | 'room' =>
-  'units' in missing || missing.barred ? 'room' : 'jobs';
+const wantOf = (missing: Missing): Want => ('units' in missing || missing.barred ? 'room' : 'jobs');
 
 const tooLarge = (candidates: readonly Candidate[], total: number): string[] =>
   candidates.flatMap(({ jobId, costUnits }) => (costUnits > total ? jobId : []));
@@ -225,7 +228,7 @@ async function answerAll(
 }
 
 /** What tells a call of a batch from the others; a call without a request is like no other. */
-const nameOf = ({ workerId, requestId }: AcquireCall, i: number): string =>
+const nameOf = ({ workerId, requestId }: Omit<AcquireCall, 'isCalled'>, i: number): string =>
   requestId === null ? `#${i}` : JSON.stringify([workerId, requestId]);
 
 function filterOf(command: AcquireLease): ClaimFilter {

@@ -5,14 +5,11 @@ import { isTerminal, type State, transition } from '../domain/machine.ts';
 import { backoffMs } from '../domain/retry.ts';
 import type { Envelope, SentMessage } from '../domain/stream.ts';
 import type { Sql } from '../store/sql.ts';
-import { takeUnits } from '../store/statements/capacity.ts';
 import {
   changeLiveJobs,
   type Ending,
-  endJobs,
   type LiveChange,
   type NewEvent,
-  writeEvents,
 } from '../store/statements/change-jobs.ts';
 import { type EndedLease, endLeases, type LeaseEnding } from '../store/statements/end-leases.ts';
 import type { LockedJob } from '../store/statements/lock-jobs.ts';
@@ -32,7 +29,7 @@ export type Cause = { kind: 'RELEASED'; status: FinalStatus } | { kind: 'EXPIRED
 
 /**
  * Leases of one transaction that end, with what that does to their locked jobs, to the capacity and to the history.
- * Everything is written together; the capacity comes last, because it is what others wait for.
+ * Everything is written together.
  */
 export class LeaseEnds {
   readonly #leases: LeaseEnding[] = [];
@@ -123,19 +120,18 @@ export class LeaseEnds {
   /** Answers with the leases as they ended. */
   async write(sql: Sql): Promise<EndedLease[]> {
     if (this.#leases.length === 0) return [];
-    const ended = await endLeases(sql, this.#leases);
-    await changeLiveJobs(sql, this.#changes);
-    await endJobs(sql, this.#endings);
-    await writeEvents(sql, this.#events);
     if (this.#keepsMessages) {
-      const ofStreams = [...this.#streams.keys()];
-      this.settled = await settleMessages(sql, ofStreams);
-      this.queued = await addMessages(
-        sql,
-        this.#changes.flatMap(({ jobId }) => (this.#streams.has(jobId) ? jobId : [])),
-      );
+      this.settled = await settleMessages(sql, [...this.#streams.keys()]);
+      const again = this.#changes.flatMap(({ jobId }) => (this.#streams.has(jobId) ? jobId : []));
+      this.queued = await addMessages(sql, again);
     }
-    await takeUnits(sql, -this.#units);
+    const ended = await endLeases(sql, {
+      leases: this.#leases,
+      jobs: this.#endings,
+      events: this.#events,
+      units: this.#units,
+    });
+    await changeLiveJobs(sql, this.#changes);
     return ended;
   }
 }

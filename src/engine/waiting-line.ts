@@ -3,8 +3,8 @@
  *
  * Promises: whoever waits is let go when there may be something for them, when their time is over, or when they have
  * gone. A job that comes wakes no more than one of each kind that asks for its stream, and nobody else; room that comes
- * wakes those who lacked it. One that got something wakes two more, so that units that came free are found without
- * waking a herd. Being woken means 'ask again'; who asks in vain comes back to their old place. Every `sweepMs` it is
+ * wakes those who lacked it. How many find a place in the room is known to nobody, so one of them that got something
+ * wakes two more: what came free is found without waking a herd. Being woken means 'ask again'; who asks in vain comes back to their old place. Every `sweepMs` it is
  * asked once which streams have jobs at all, and one of each kind for those is woken, in case a message was lost: who
  * waits for what is not there costs nothing.
  *
@@ -34,9 +34,12 @@ export interface Place {
   readonly number: number;
   /** Lets them go; undefined while they ask. */
   wake: (() => void) | undefined;
-  /** They were woken for something; whoever asks for them takes it back when that is answered. */
-  called: boolean;
+  /** What they were woken for; whoever asks for them takes it back when that is answered. */
+  called: Want | undefined;
 }
+
+/** What somebody waits for, or was woken for. */
+export type Want = 'jobs' | 'room';
 
 interface Line {
   readonly kind: Kind;
@@ -44,8 +47,9 @@ interface Line {
   waiting: Place[];
   /** How many have a place, waiting or asking. */
   places: number;
-  /** For so much that came there was nobody to wake. */
+  /** For so much that came there was nobody to wake, and what it was. */
   missed: number;
+  missedWhat: Want;
 }
 
 export interface WaitingLineOptions {
@@ -81,7 +85,7 @@ export class WaitingLine {
     const line = this.#lines.get(kind.name) ?? this.#open(kind);
     line.places++;
     this.#asking.add(line);
-    return { line, number: ++this.#lastNumber, wake: undefined, called: false };
+    return { line, number: ++this.#lastNumber, wake: undefined, called: undefined };
   }
 
   /** Leaves for good, with something or without. */
@@ -89,20 +93,21 @@ export class WaitingLine {
     line.places--;
     this.#noteAsking(line);
     line.missed = Math.min(line.missed, askingIn(line));
-    if (served) this.#wakeLine(line, wakesWhenServed);
-    else if (called) this.#wakeLine(line, 1);
+    if (!served && called) this.#wakeLine(line, 1, called);
+    // Of jobs as many were woken as there are.
+    else if (served && called !== 'jobs') this.#wakeLine(line, wakesWhenServed, 'room');
     if (line.places === 0) this.#close(line);
   }
 
   /** Waits to be woken, for so long at the most, after having asked in vain: for want of jobs, or of room for them. */
-  wait(place: Place, ms: number, wants: 'jobs' | 'room', signal?: AbortSignal): Promise<void> {
+  wait(place: Place, ms: number, wants: Want, signal?: AbortSignal): Promise<void> {
     const { line } = place;
     if (wants === 'room') this.#cramped.add(line);
     else this.#cramped.delete(line);
     if (this.#stopped || signal?.aborted) return Promise.resolve();
     if (line.missed > 0) {
       line.missed--;
-      place.called = true;
+      place.called = line.missedWhat;
       return Promise.resolve();
     }
     return new Promise((resolve) => {
@@ -132,16 +137,16 @@ export class WaitingLine {
   wakeFor({ jobs, room }: Work): void {
     for (const [stream, count] of jobs) this.#wakeStream(stream, count);
     if (room === 0) return;
-    for (const line of new Set([...this.#cramped, ...this.#asking])) this.#wakeLine(line, room);
+    for (const line of new Set([...this.#cramped, ...this.#asking])) this.#wakeLine(line, room, 'room');
   }
 
   stop(): void {
     this.#stopped = true;
-    for (const line of [...this.#lines.values()]) wakeFirst(line, Number.POSITIVE_INFINITY);
+    for (const line of [...this.#lines.values()]) wakeFirst(line, Number.POSITIVE_INFINITY, 'room');
   }
 
   #open(kind: Kind): Line {
-    const line: Line = { kind, waiting: [], places: 0, missed: 0 };
+    const line: Line = { kind, waiting: [], places: 0, missed: 0, missedWhat: 'jobs' };
     this.#lines.set(kind.name, line);
     for (const stream of kind.streams) {
       const lines = this.#byStream.get(stream) ?? new Set();
@@ -161,11 +166,13 @@ export class WaitingLine {
   }
 
   #wakeStream(stream: string, count: number): void {
-    for (const line of [...(this.#byStream.get(stream) ?? [])]) this.#wakeLine(line, count);
+    for (const line of [...(this.#byStream.get(stream) ?? [])]) this.#wakeLine(line, count, 'jobs');
   }
 
-  #wakeLine(line: Line, count: number): void {
-    const woken = wakeFirst(line, count);
+  #wakeLine(line: Line, count: number, what: Want): void {
+    const woken = wakeFirst(line, count, what);
+    // Where both were missed, whoever asks for room finds the jobs as well.
+    if (woken < count) line.missedWhat = line.missed > 0 && line.missedWhat === 'room' ? 'room' : what;
     line.missed = Math.min(line.missed + count - woken, askingIn(line) - woken);
   }
 
@@ -179,7 +186,7 @@ export class WaitingLine {
     this.#sweeping = true;
     try {
       for (const stream of await this.#findReady()) {
-        for (const line of [...(this.#byStream.get(stream) ?? [])]) wakeFirst(line, 1);
+        for (const line of [...(this.#byStream.get(stream) ?? [])]) wakeFirst(line, 1, 'room');
       }
     } catch {
       // The database is away. Who waits would hear of that from asking, and it will be asked again.
@@ -197,10 +204,10 @@ export class WaitingLine {
 
 const askingIn = ({ places, waiting }: Line): number => places - waiting.length;
 
-function wakeFirst({ waiting }: Line, count: number): number {
+function wakeFirst({ waiting }: Line, count: number, what: Want): number {
   const first = waiting.slice(0, count);
   for (const place of first) {
-    place.called = true;
+    place.called = what;
     place.wake?.();
   }
   return first.length;

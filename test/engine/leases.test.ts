@@ -293,11 +293,11 @@ describe('leases', () => {
       const grant = await acquired(engine);
       const failed = { status: 'FAILED' as const, error: 'no', retryable: true };
       const back = await engine.releaser.release(releaseFor(grant, failed), caller);
-      expect(back).to.include({ requeued: true, result: null });
+      expect([back.lease.requeued, back.result]).to.deep.equal([true, null]);
       expect(back.job).to.include({ state: 'QUEUED', nextRetryAtMs: null });
       const last = await acquired(engine);
       const end = await engine.releaser.release(releaseFor(last, failed), caller);
-      expect(end).to.include({ requeued: false });
+      expect(end.lease.requeued).to.equal(false);
       expect(end.job.state).to.equal('FAILED');
       expect((await eventsOf(grant.job.jobId)).find(({ type }) => type === 'JOB_REQUEUED')?.data).to.include({
         reason: 'no',

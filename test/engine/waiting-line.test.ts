@@ -1,12 +1,12 @@
 import { mock } from 'node:test';
 import { expect } from 'chai';
-import { type Kind, type Place, WaitingLine } from '../../src/engine/waiting-line.ts';
+import { type Kind, type Place, WaitingLine, type Want } from '../../src/engine/waiting-line.ts';
 
 const long = 60_000;
 
 interface How {
   ms?: number;
-  wants?: 'jobs' | 'room';
+  wants?: Want;
   signal?: AbortSignal;
 }
 
@@ -89,9 +89,9 @@ describe('the line of those who wait for work', () => {
     await later;
   });
 
-  it('wakes the next for one who was woken and left without asking, and two for one who was served', async () => {
+  it('wakes the next for one who was woken and left without asking', async () => {
     const { line, gone, wait } = namedLine();
-    const places = ['a', 'b', 'c', 'd'].map(() => line.join(k));
+    const places = ['a', 'b', 'c'].map(() => line.join(k));
     const all = places.map((place, i) => wait(`${i}`, place));
     line.wakeFor(jobs(1));
     await settled();
@@ -99,6 +99,23 @@ describe('the line of those who wait for work', () => {
     await settled();
     expect(gone).to.deep.equal(['0', '1']);
     line.leave(places[1] as Place, true);
+    await settled();
+    expect(gone, 'after one that got its job').to.deep.equal(['0', '1']);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('wakes two more for one who was served with room, because nobody knows how many it is enough for', async () => {
+    const { line, gone, wait } = namedLine();
+    const places = ['a', 'b', 'c', 'd'].map(() => line.join(k));
+    const all = places.map((place, i) => wait(`${i}`, place, { wants: 'room' }));
+    line.wakeFor(room(1));
+    await settled();
+    expect(gone).to.deep.equal(['0']);
+    line.leave(places[0] as Place, true);
+    await settled();
+    expect(gone).to.deep.equal(['0', '1', '2']);
+    line.leave(places[1] as Place, false);
     await Promise.all(all);
     expect(gone).to.deep.equal(['0', '1', '2', '3']);
   });

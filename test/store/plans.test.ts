@@ -151,9 +151,8 @@ describe('the plans of lease statements', () => {
         lockLiveJobs: (sql) => lockLiveJobs(sql, jobIds),
         grantLeases: (sql) => grantLeases(sql, leases, 'QUEUED', 0),
         endLeases: (sql) =>
-          endLeases(
-            sql,
-            jobIds.map((jobId) => ({
+          endLeases(sql, {
+            leases: jobIds.map((jobId) => ({
               jobId,
               state: 'EXPIRED',
               status: null,
@@ -162,7 +161,10 @@ describe('the plans of lease statements', () => {
               error: null,
               errorDetail: null,
             })),
-          ),
+            jobs: jobIds.map((jobId) => ({ jobId, state: 'TIMEOUT', error: null })),
+            events: [],
+            units: 1,
+          }),
         endJobs: (sql) =>
           endJobs(
             sql,

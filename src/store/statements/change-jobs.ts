@@ -71,34 +71,40 @@ export interface Ending {
   deadLettered?: boolean;
 }
 
-const end = hot(`
-with ending as materialized (
-  select * from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, error text, error_detail jsonb,
+/** The parts of a statement that ends locked jobs, from a parameter that holds the `endingRows`. */
+export const endParts = (param: string): string => `ending as materialized (
+  select * from jsonb_to_recordset(${param}::jsonb) as ending (job_id uuid, state smallint, error text, error_detail jsonb,
     result jsonb, metrics jsonb, dead_lettered boolean)
 ), gone as (
   delete from live_jobs live using ending where live.job_id = ending.job_id
   returning live.*, ending.state as final_state, ending.error, ending.error_detail, ending.result, ending.metrics, ending.dead_lettered
-)
-insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-  finished_at, error_text, error_detail, result, metrics, dead_lettered)
-select job_id, final_state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-  clock_timestamp(), error, nullif(error_detail, 'null'), nullif(result, 'null'), nullif(metrics, 'null'),
-  coalesce(dead_lettered, false)
-from gone`);
+), outcome as (
+  insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
+    finished_at, error_text, error_detail, result, metrics, dead_lettered)
+  select job_id, final_state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
+    clock_timestamp(), error, nullif(error_detail, 'null'), nullif(result, 'null'), nullif(metrics, 'null'),
+    coalesce(dead_lettered, false)
+  from gone
+)`;
+
+const end = hot(`with ${endParts('$1')} select`);
+
+export const endingRows = (endings: readonly Ending[]): string =>
+  JSON.stringify(
+    endings.map(({ jobId, state, error, errorDetail, result, metrics, deadLettered }) => ({
+      job_id: jobId,
+      state: stateNumber(state),
+      error,
+      error_detail: errorDetail,
+      result,
+      metrics,
+      dead_lettered: deadLettered,
+    })),
+  );
 
 /** Ends locked jobs: their live rows go, their outcomes stay. */
 export async function endJobs(sql: Sql, endings: readonly Ending[]): Promise<void> {
-  if (endings.length === 0) return;
-  const rows = endings.map(({ jobId, state, error, errorDetail, result, metrics, deadLettered }) => ({
-    job_id: jobId,
-    state: stateNumber(state),
-    error,
-    error_detail: errorDetail,
-    result,
-    metrics,
-    dead_lettered: deadLettered,
-  }));
-  await sql.query(end, [JSON.stringify(rows)]);
+  if (endings.length > 0) await sql.query(end, [endingRows(endings)]);
 }
 
 const revive = `
@@ -149,24 +155,31 @@ export interface NewEvent {
   data?: JsonObject;
 }
 
-const tell = hot(`
+/** Writes the history, from a parameter that holds the `eventRows`, in the order in which they are there. */
+export const tellAll = (param: string): string => `
 insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, data)
 select clock_timestamp(), job_id, lease_id, type, from_state, to_state, actor, data
-from jsonb_to_recordset($1::jsonb) as event (job_id uuid, lease_id uuid, type smallint, from_state smallint, to_state smallint,
-  actor text, data jsonb)`);
+from jsonb_to_recordset(${param}::jsonb) as event (job_id uuid, lease_id uuid, type smallint, from_state smallint,
+  to_state smallint, actor text, data jsonb)`;
+
+const tell = hot(tellAll('$1'));
+
+export function eventRows(events: readonly NewEvent[]): string {
+  const number = (state: State | null) => (state === null ? null : stateNumber(state));
+  return JSON.stringify(
+    events.map(({ jobId, leaseId, type, from, to, actor, data }) => ({
+      job_id: jobId,
+      lease_id: leaseId ?? null,
+      type: eventNumber(type),
+      from_state: number(from),
+      to_state: number(to),
+      actor,
+      data: data ?? null,
+    })),
+  );
+}
 
 /** Writes the history, in the order given. */
 export async function writeEvents(sql: Sql, events: readonly NewEvent[]): Promise<void> {
-  if (events.length === 0) return;
-  const number = (state: State | null) => (state === null ? null : stateNumber(state));
-  const rows = events.map(({ jobId, leaseId, type, from, to, actor, data }) => ({
-    job_id: jobId,
-    lease_id: leaseId ?? null,
-    type: eventNumber(type),
-    from_state: number(from),
-    to_state: number(to),
-    actor,
-    data: data ?? null,
-  }));
-  await sql.query(tell, [JSON.stringify(rows)]);
+  if (events.length > 0) await sql.query(tell, [eventRows(events)]);
 }

@@ -2,9 +2,10 @@ import type { FinalStatus, JsonObject } from '../../domain/job.ts';
 import type { LeaseState } from '../../domain/lease.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
+import { type Ending, endingRows, endParts, eventRows, type NewEvent, tellAll } from './change-jobs.ts';
 import { endedLeaseColumns, type LeaseRecord, leaseStateNumber, statusNumber } from './lease-record.ts';
 
-/** How the lease in a locked row ends. The row itself has yet to be changed. */
+/** How the lease in a locked row ends. */
 export interface LeaseEnding {
   jobId: string;
   state: Exclude<LeaseState, 'ACTIVE'>;
@@ -18,6 +19,8 @@ export interface LeaseEnding {
 /** A lease that has just ended, with its token. */
 export type EndedLease = LeaseRecord & { lease_token: string };
 
+// One statement, because each is a journey to the database and back, and all who deal wait for the capacity meanwhile.
+// All rows but the capacity's are locked already, so that it does not matter which part comes first.
 const end = hot(`
 with lease as (
   insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
@@ -29,13 +32,30 @@ with lease as (
     dead_lettered boolean, error text, error_detail jsonb)
   join live_jobs live on live.job_id = ending.job_id
   returning *
+), ${endParts('$2')}, told as (${tellAll('$3')}
+), freed as (
+  update capacity set used = used - $4::bigint where capacity_id = 1
 )
 select ${endedLeaseColumns('lease')}, lease.lease_token from lease join jobs job on job.job_id = lease.job_id`);
 
-/** Writes leases that end into the history, from their rows as they still are, and answers with them. */
-export async function endLeases(sql: Sql, endings: readonly LeaseEnding[]): Promise<EndedLease[]> {
-  if (endings.length === 0) return [];
-  const rows = endings.map(({ jobId, state, status, requeued, deadLettered, error, errorDetail }) => ({
+/** Leases that end, with the jobs that end with them, what there is to tell, and the units that come free. */
+export interface LeaseEndings {
+  leases: readonly LeaseEnding[];
+  jobs: readonly Ending[];
+  events: readonly NewEvent[];
+  units: number;
+}
+
+/**
+ * Writes leases that end into the history, from their rows as they still are, and answers with them. Jobs that go on
+ * have yet to be changed. Locks the capacity.
+ */
+export async function endLeases(
+  sql: Sql,
+  { leases, jobs, events, units }: LeaseEndings,
+): Promise<EndedLease[]> {
+  if (leases.length === 0) return [];
+  const rows = leases.map(({ jobId, state, status, requeued, deadLettered, error, errorDetail }) => ({
     job_id: jobId,
     state: leaseStateNumber(state),
     status: status === null ? null : statusNumber(status),
@@ -44,5 +64,5 @@ export async function endLeases(sql: Sql, endings: readonly LeaseEnding[]): Prom
     error,
     error_detail: errorDetail,
   }));
-  return sql.query<EndedLease>(end, [JSON.stringify(rows)]);
+  return sql.query<EndedLease>(end, [JSON.stringify(rows), endingRows(jobs), eventRows(events), units]);
 }
