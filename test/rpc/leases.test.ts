@@ -61,6 +61,62 @@ onEveryEngine((engine) => {
       };
       const owner = ({ leaseId }: { leaseId: string }) => ({ leaseId, workerId: 'worker-1' });
 
+      it('takes jobs from streams, and takes them back to be tried again or given up', async () => {
+        const stream = `over ${wire} ${engine.name}`;
+        const { jobId } = await submit({ stream, maxAttempts: 2, retryBackoffS: 0 });
+        const none = await leases.acquireLease({ workerId: 'worker-1', streams: ['another'] });
+        expect(none.outcome.case).to.equal('denied');
+        const attempt = async () => {
+          const { outcome } = await leases.acquireLease({
+            workerId: 'worker-1',
+            streams: ['another', stream],
+          });
+          return outcome.case === 'granted' ? outcome.value : expect.fail('denied');
+        };
+        const fail = (leaseId: string, token: string | undefined, retryable: boolean) =>
+          leases.releaseLease({
+            leaseId,
+            workerId: 'worker-1',
+            ...(token === undefined ? {} : { leaseToken: token }),
+            status: FinalStatus.FAILED,
+            error: { message: 'it broke', code: 'E_BROKEN', stack: 'at line 1', retryable },
+          });
+        const first = await attempt();
+        expect([first.job?.jobId, first.job?.state]).to.deep.equal([jobId, JobState.RUNNING]);
+        expect(first.streamMessage).to.include({ stream, messageId: `${jobId}:1` });
+        const { leaseId = '', leaseToken } = first.lease ?? {};
+        const stranger = await failure(fail(leaseId, nowhere, true));
+        expectRpcError(stranger, Code.PermissionDenied, 'token_mismatch');
+        const back = await fail(leaseId, leaseToken, true);
+        expect([back.requeued, back.deadLettered, back.result]).to.deep.equal([true, false, undefined]);
+        expect((await fail(leaseId, leaseToken, true)).requeued, 'sent again').to.equal(true);
+        const second = await attempt();
+        const over = await fail(second.lease?.leaseId ?? '', second.lease?.leaseToken, true);
+        expect([over.requeued, over.deadLettered, over.job?.deadLettered]).to.deep.equal([false, true, true]);
+        const { leases: attempts } = await leases.listLeases({ jobId });
+        expect(
+          attempts.map(({ attempt, error, requeued, deadLettered }) => [
+            attempt,
+            error,
+            requeued,
+            deadLettered,
+          ]),
+        ).to.deep.equal([
+          [2, 'it broke', false, true],
+          [1, 'it broke', true, false],
+        ]);
+        expect(attempts[0]?.errorDetail).to.include({ code: 'E_BROKEN', stack: 'at line 1' });
+        expect(
+          (await jobs.listJobs({ stream, deadLettered: true })).jobs.map((job) => job.jobId),
+        ).to.deep.equal([jobId]);
+        const again = await jobs.retryDeadLetters({ stream, errorCode: 'E_BROKEN' });
+        expect(again.jobIds).to.deep.equal([jobId]);
+        expect((await attempt()).lease?.attempt).to.equal(3);
+        const streams = await jobs.listStreams({ stream });
+        expect(streams.streams).to.have.length(1);
+        expect(streams.streams[0]).to.include({ stream, queued: 0, delayed: 0, running: 1, deadLettered: 0 });
+      });
+
       it('leases a claimed job', async () => {
         const { jobId, addonId } = await claim();
         const request = { jobId, addonId, workerId: 'worker-1', ttlSec: 30, requestId: newAddon() };
