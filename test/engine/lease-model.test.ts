@@ -78,6 +78,7 @@ const submit = fc
   .record({
     cost: fc.oneof({ weight: 4, arbitrary: fc.integer({ min: 1, max: 6 }) }, fc.integer({ min: 1, max: 24 })),
     priority: fc.nat(3),
+    stream: fc.constantFrom(null, null, 's', 't'),
     unique: fc.boolean(),
     maxAttempts: fc.integer({ min: 1, max: 3 }),
     maxRuntimeS: fc.constantFrom(null, null, 45, 150),
@@ -86,11 +87,12 @@ const submit = fc
   .map(({ maxRuntimeS, ...job }) =>
     command(
       `submit(${JSON.stringify(job)})`,
-      (machine) => machine.jobs.length < 30 && machine.line().length < 6,
+      (machine) => machine.jobs.length < 30 && machine.line([null, 's', 't']).length < 9,
       async (machine, engine) => {
         const [made] = await submitted(engine, {
           cost_units: job.cost,
           priority: priorities[job.priority],
+          stream: job.stream,
           unique: job.unique,
           max_attempts: job.maxAttempts,
           max_runtime_s: maxRuntimeS,
@@ -186,13 +188,30 @@ const acquire = fc
     worker,
     fc.option(fc.constantFrom('a1', 'a2'), { freq: 2 }),
     fc.option(fc.integer({ min: 0, max: 20 }), { freq: 2 }),
+    fc.constantFrom<string[]>([], [], ['s'], ['t', 's'], ['s', 't'], ['u']),
   )
-  .map(([who, request_id, max_units]) =>
-    command(`acquire(${who}, ${request_id}, ${max_units})`, always, async (machine, engine) => {
+  .map(([who, request_id, max_units, streams]) =>
+    command(`acquire(${who}, ${request_id}, ${max_units}, [${streams}])`, always, async (machine, engine) => {
       const asked = { worker: who, requestId: request_id };
-      const judged = machine.acquire(asked, max_units);
-      const outcome = await engine.acquirer.acquire({ worker_id: who, request_id, max_units }, caller);
-      settle(machine, judged, outcome, 'LEASED', asked, ttlMs);
+      const judged = machine.acquire(asked, max_units, streams.length === 0 ? [null] : streams);
+      const outcome = await engine.acquirer.acquire(
+        { worker_id: who, request_id, max_units, streams },
+        caller,
+      );
+      settle(machine, judged, outcome, streams.length === 0 ? 'LEASED' : 'RUNNING', asked, ttlMs);
+    }),
+  );
+
+const retryDeadLetters = fc
+  .tuple(fc.constantFrom(null, 's', 't'), fc.integer({ min: 1, max: 3 }))
+  .map(([stream, limit]) =>
+    command(`retryDeadLetters(${stream}, ${limit})`, hasJobs, async (machine, engine) => {
+      const dead = machine.jobs
+        .filter((job) => job.dead && (stream === null || job.stream === stream))
+        .slice(0, limit);
+      for (const job of dead) machine.retry(job);
+      const retried = await engine.changer.retryDeadLetters({ stream, limit }, caller);
+      expect(retried).to.deep.equal(dead.map(({ jobId }) => jobId));
     }),
   );
 
@@ -295,6 +314,7 @@ interface JobRow {
   claimed_by: string | null;
   lease_id: string | null;
   cancel_requested: boolean;
+  dead_lettered: boolean;
   ready: string | null;
   wait_ms: number | null;
 }
@@ -308,14 +328,16 @@ interface Rows {
 
 const look = `select
   (select json_agg(j) from (
-    select job_id, true as is_live, state, attempts, claimed_by, lease_id, cancel_requested, check_at::text as ready,
+    select job_id, true as is_live, state, attempts, claimed_by, lease_id, cancel_requested, false as dead_lettered,
+      check_at::text as ready,
       extract(epoch from check_at - clock_timestamp()) * 1000 as wait_ms
     from live_jobs where coalesce(check_at < 'infinity', true)
     union all
-    select job_id, true, state, attempts, claimed_by, lease_id, cancel_requested, 'infinity', null from live_jobs
+    select job_id, true, state, attempts, claimed_by, lease_id, cancel_requested, false, 'infinity', null from live_jobs
     where check_at = 'infinity'
     union all
-    select job_id, false, state, attempts, claimed_by, lease_id, cancel_requested, null, null from job_outcomes) j) as jobs,
+    select job_id, false, state, attempts, claimed_by, lease_id, cancel_requested, dead_lettered, null, null
+    from job_outcomes) j) as jobs,
   (select json_object_agg(lease_id, state) from leases) as ended,
   (select json_agg(lease_id) from live_jobs where lease_token is not null) as active,
   (select used::int from capacity) as used`;
@@ -336,13 +358,14 @@ async function compare(machine: Machine, engine: Engine): Promise<void> {
       expect(row.wait_ms).to.be.within(longest * 0.75 - 20_000, longest);
       job.ready = machine.now + (row.wait_ms ?? 0);
     }
-    const { state, attempts, worker, cancelRequested } = job;
+    const { state, attempts, worker, cancelRequested, dead } = job;
     const seen = {
       state: stateNamed(row.state),
       isLive: row.is_live,
       attempts: row.attempts,
       leaseId: row.lease_id,
       cancelRequested: row.cancel_requested,
+      dead: row.dead_lettered,
     };
     expect(seen).to.deep.equal({
       state,
@@ -350,6 +373,7 @@ async function compare(machine: Machine, engine: Engine): Promise<void> {
       attempts,
       leaseId: job.lease?.leaseId ?? null,
       cancelRequested,
+      dead,
     });
     if (row.is_live) expect(row.claimed_by, 'the owner').to.equal(worker);
     if (state !== 'QUEUED') continue;
@@ -373,6 +397,7 @@ const marks: Partial<Record<EventType, readonly State[]>> = {
   CLAIM_EXPIRED: ['CLAIMED', 'PREPARING', 'LEASE_PENDING'],
   JOB_CANCEL_REQUESTED: ['LEASED', 'RUNNING'],
   JOB_UNSCHEDULABLE: ['QUEUED'],
+  JOB_DEAD_LETTERED: ['FAILED', 'TIMEOUT'],
 };
 
 const isLegal = (type: EventType, from: State | null, to: State): boolean =>
@@ -394,6 +419,7 @@ async function checkHistory(machine: Machine, engine: Engine): Promise<void> {
   for (const job of machine.jobs) {
     let at: State | null = null;
     let grants = 0;
+    let told: EventType | undefined;
     for (const { type, from_state, to_state } of events.filter(({ job_id }) => job_id === job.jobId)) {
       const [name, from, to] = [
         eventNamed(type),
@@ -404,8 +430,10 @@ async function checkHistory(machine: Machine, engine: Engine): Promise<void> {
       expect(isLegal(name, from, to), `${name} from ${from} to ${to}`).to.equal(true);
       at = to;
       if (name === 'LEASE_GRANTED') grants++;
+      told = name;
     }
     expect(at, 'where the history ends').to.equal(job.state);
+    expect(told === 'JOB_DEAD_LETTERED', 'told as a dead letter').to.equal(job.dead);
     expect(grants, 'leases in the history').to.equal(job.attempts);
   }
 }
@@ -417,7 +445,7 @@ describe('the machine and its model', () => {
       ...(Object.keys(marks) as EventType[]),
     ]);
     const rest = eventTypes.filter((type) => !known.has(type));
-    expect(rest).to.deep.equal(['JOB_SUBMITTED', 'JOB_DEAD_LETTERED']);
+    expect(rest).to.deep.equal(['JOB_SUBMITTED']);
     expect(states).to.have.length(10);
   });
 
@@ -436,6 +464,7 @@ describe('the machine and its model', () => {
         [5, release],
         [1, cancel],
         [1, retry],
+        [1, retryDeadLetters],
         [1, setCapacity],
         [3, pass],
       ];

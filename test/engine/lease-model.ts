@@ -16,6 +16,8 @@ export const marginMs = 15_000;
 export interface JobModel {
   jobId: string;
   cost: number;
+  /** Null for a job that anybody may have who asks for no stream. */
+  stream: string | null;
   priority: number;
   unique: boolean;
   maxAttempts: number;
@@ -30,6 +32,8 @@ export interface JobModel {
   /** When it is in line: now, at a time, or when there is more capacity. */
   ready: 'now' | 'parked' | number;
   cancelRequested: boolean;
+  /** Its stream has given it up. */
+  dead: boolean;
   /** The present lease, or the last one. */
   lease: LeaseModel | null;
 }
@@ -94,6 +98,7 @@ export class Machine {
       | 'claimUntil'
       | 'ready'
       | 'cancelRequested'
+      | 'dead'
       | 'lease'
     >,
   ): void {
@@ -107,15 +112,16 @@ export class Machine {
       claimUntil: 0,
       ready: 'now',
       cancelRequested: false,
+      dead: false,
       lease: null,
     });
   }
 
-  /** The queue in its order: by priority, then as the jobs were submitted. */
-  line(): JobModel[] {
+  /** The queue in its order: one stream after the other, by priority, then as the jobs were submitted. */
+  line(streams: readonly (string | null)[] = [null]): JobModel[] {
     return this.jobs
-      .filter(({ state, ready }) => state === 'QUEUED' && ready === 'now')
-      .sort((a, b) => a.priority - b.priority);
+      .filter(({ state, ready, stream }) => state === 'QUEUED' && ready === 'now' && streams.includes(stream))
+      .sort((a, b) => streams.indexOf(a.stream) - streams.indexOf(b.stream) || a.priority - b.priority);
   }
 
   claim(worker: string): JobModel | undefined {
@@ -162,7 +168,11 @@ export class Machine {
     return { kind: 'deny', reason: capacityExceeded(this, job.cost) };
   }
 
-  acquire({ worker, requestId }: Asked, maxUnits: number | null): Judged {
+  acquire(
+    { worker, requestId }: Asked,
+    maxUnits: number | null,
+    streams: readonly (string | null)[],
+  ): Judged {
     const held = this.leases.find(
       (lease) =>
         lease.state === 'ACTIVE' &&
@@ -180,10 +190,10 @@ export class Machine {
       };
     const holds = this.#holds(worker);
     let passUnique = false;
-    for (const job of this.line()) {
+    for (const job of this.line(streams)) {
       if ((maxUnits !== null && job.cost > maxUnits) || (passUnique && job.unique)) continue;
       if (job.ready === 'parked') continue;
-      if (job.cost > this.total) this.#park(maxUnits, passUnique);
+      if (job.cost > this.total) this.#park(this.line(streams), maxUnits, passUnique);
       else if (job.unique && holds) passUnique = true;
       else if (job.cost > usable - used) return { kind: 'deny', reason: capacityExceeded(this, job.cost) };
       else return { kind: 'grant', job, replay: null };
@@ -248,7 +258,13 @@ export class Machine {
   retry(job: JobModel): string {
     if (!this.isEnded(job) || job.state === 'DONE') return 'illegal_transition';
     const attemptsLimit = job.attempts + job.maxAttempts;
-    Object.assign(job, { state: 'QUEUED', attemptsLimit, claimsLost: 0, cancelRequested: false });
+    Object.assign(job, {
+      state: 'QUEUED',
+      attemptsLimit,
+      claimsLost: 0,
+      cancelRequested: false,
+      dead: false,
+    });
     this.#unclaim(job, 'now');
     return 'ok';
   }
@@ -296,8 +312,8 @@ export class Machine {
   }
 
   /** Where one job costs more than all there is, all of them that this worker might have are put aside. */
-  #park(maxUnits: number | null, passUnique: boolean): void {
-    for (const job of this.line()) {
+  #park(line: readonly JobModel[], maxUnits: number | null, passUnique: boolean): void {
+    for (const job of line) {
       const suits = (maxUnits === null || job.cost <= maxUnits) && !(passUnique && job.unique);
       if (suits && job.cost > this.total) job.ready = 'parked';
     }
@@ -311,7 +327,8 @@ export class Machine {
   }
 
   #end(job: JobModel, state: State): void {
-    Object.assign(job, { state, ready: 'now' });
+    const dead = job.stream !== null && (state === 'FAILED' || state === 'TIMEOUT');
+    Object.assign(job, { state, ready: 'now', dead });
   }
 
   /** How long it waits is seen when it has been done: chance has a say in it. */
