@@ -20,7 +20,6 @@ import {
   addMissingMessages,
   databaseName,
   forgetLostMessages,
-  forgetMessages,
   lookAtMessages,
   type MessageRow,
   nowhere,
@@ -41,8 +40,7 @@ const unsentMs = 2_000;
 const sliceRows = 500;
 /** Slices of one kind in one round: a walk goes on only where it finds something to do. */
 const slicesMax = 20;
-const forgottenRows = 2_000;
-/** For so long a server that has found everything lost has time to forget a slice; then another may begin again. */
+/** So long a server that looks for what was lost may take for a slice; then another begins again. */
 const markerMs = 10_000;
 
 export interface SweepOptions {
@@ -133,7 +131,7 @@ export class RedisSweep implements Service {
     if (refusal !== undefined) throw refusal;
   }
 
-  /** Finds out whether Redis has lost everything; whoever is first to mark it again forgets what was sent. */
+  /** Finds out whether Redis has lost everything; whoever is first to mark it again walks through all messages. */
   async #checkMarker(): Promise<void> {
     const { link, sender, database, consumer, log } = this.#options;
     this.#markerKey ??= markerKeyOf(await databaseName(database));
@@ -143,16 +141,16 @@ export class RedisSweep implements Service {
     if ((await link.run((client) => client.set(key, consumer, { condition: 'NX', expiration }))) === null)
       return;
     sender.forget();
-    let forgotten = 0;
+    let lost = 0;
     for (let place: string | undefined = nowhere; place !== undefined; ) {
-      const slice = await forgetMessages(database, place, forgottenRows);
-      forgotten += slice.forgotten;
+      const slice = await this.#checkSlice(place);
+      lost += slice.found.length;
       place = slice.next;
-      // Where it was lost once more meanwhile, the next round begins again.
+      // Where everything was lost once more meanwhile, the next round begins again.
       if ((await link.run((client) => client.pExpire(key, markerMs))) === 0) return;
     }
     await link.run((client) => client.set(key, consumer, { condition: 'XX' }));
-    if (forgotten > 0) log.info('Redis has lost its messages; they are sent again', { messages: forgotten });
+    if (lost > 0) log.info('Redis had lost its messages; they were sent again', { messages: lost });
   }
 
   async #sendUnsent(): Promise<void> {
@@ -173,16 +171,26 @@ export class RedisSweep implements Service {
   }
 
   async #checkMessages(): Promise<void> {
-    const { database, settler } = this.#options;
     await this.#walk(async () => {
-      const { next, found: rows } = await lookAtMessages(database, this.#messagePlace, sliceRows);
-      this.#messagePlace = next ?? nowhere;
-      const stale = rows.filter((row) => row.stale);
-      settler.settle(await removeStaleMessages(database, stale));
-      const lost = await this.#lostAmong(rows.filter((row) => row.queued && !row.stale));
-      await this.#send(await forgetLostMessages(database, lost));
-      return { next, found: [...stale, ...lost] };
+      const slice = await this.#checkSlice(this.#messagePlace);
+      this.#messagePlace = slice.next ?? nowhere;
+      return slice;
     });
+  }
+
+  /** Looks at the next messages, removes those that are over, and sends those that were lost. */
+  async #checkSlice(after: string): Promise<Slice<string, unknown>> {
+    const { database, settler } = this.#options;
+    const { next, found: rows } = await lookAtMessages(database, after, sliceRows);
+    const stale = await removeStaleMessages(
+      database,
+      rows.filter((row) => row.stale),
+    );
+    settler.settle(stale);
+    const missing = await this.#missingAmong(rows.filter((row) => row.queued && !row.stale));
+    const lost = await forgetLostMessages(database, missing);
+    await this.#send(lost);
+    return { next, found: [...stale, ...lost] };
   }
 
   /** Goes on while there is something to do, and looks at one slice where there is not. */
@@ -193,7 +201,7 @@ export class RedisSweep implements Service {
     }
   }
 
-  async #lostAmong(rows: readonly MessageRow[]): Promise<MessageRow[]> {
+  async #missingAmong(rows: readonly MessageRow[]): Promise<MessageRow[]> {
     const { link } = this.#options;
     const isThere = async (client: RedisClient, { stream, messageId }: MessageRow) => {
       if (messageId === null) return true;

@@ -44,7 +44,7 @@ describeWithRedis('a Redis that fails', () => {
       await stage.inLine();
       const info = await stage.client.xInfoStream('leasehold:stream:s');
       expect(info['entries-added'], 'messages sent again').to.equal(1_990);
-      expect(told('lost its messages'), 'lines that tell of it').to.equal(1);
+      expect(told('had lost its messages'), 'lines that tell of it').to.equal(1);
     });
 
     it('gets a few messages again that it has lost, when the walk comes by', async () => {

@@ -124,6 +124,7 @@ describeWithRedis('messages over Redis', () => {
       await stage.age();
       const transports = await Promise.all([stage.transport(), stage.transport(), stage.transport()]);
       await Promise.all(transports.map((transport) => transport.runOnce()));
+      await until('all of them', async () => (await stage.entries()).length === 2_000);
       await stage.inLine();
       const info = await stage.client.xInfoStream('leasehold:stream:s');
       expect(info['entries-added'], 'messages ever sent').to.equal(2_000);

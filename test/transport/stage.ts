@@ -126,7 +126,9 @@ export class Stage {
 
   /** How many messages are pending, by consumer. */
   async pending(stream = 's'): Promise<Map<string, number>> {
-    const consumers = await this.client.xInfoConsumers(`leasehold:stream:${stream}`, 'leasehold');
+    const key = `leasehold:stream:${stream}`;
+    // Until somebody reads the stream it has no group.
+    const consumers = await this.client.xInfoConsumers(key, 'leasehold').catch(() => []);
     return new Map(consumers.map(({ name, pending }) => [name, pending]));
   }
 

@@ -215,36 +215,6 @@ export async function forgetLostMessages(sql: Sql, rows: readonly MessageRow[]):
   return rows.length === 0 ? [] : sql.query<Envelope>(forgetLost, seenParams(rows));
 }
 
-// The time they were written stays, so that they are unsent for long, and everybody helps to send them.
-const forgetAll = `
-with slice as materialized (
-  select job_id, message_id from stream_messages where job_id > $1::uuid order by job_id limit $2::int
-), live as materialized (
-  select job_id from live_jobs
-  where job_id = any (array(select job_id from slice where message_id is not null)) and state = ${stateNumber('QUEUED')}
-), locked as materialized (
-  select job_id from stream_messages where job_id = any (array(select job_id from live))
-  order by job_id for update skip locked
-), forgotten as (
-  update stream_messages message set message_id = null
-  from locked where message.job_id = locked.job_id
-  returning message.job_id
-)
-select (select count(*)::int from slice) as looked, (select count(*)::int from forgotten) as forgotten,
-  (select job_id from slice order by job_id desc limit 1) as last`;
-
-/** Forgets where the messages of the next jobs that wait in a stream lie, because the transport has lost them all. */
-export async function forgetMessages(
-  sql: Sql,
-  after: string,
-  limit: number,
-): Promise<{ next: string | undefined; forgotten: number }> {
-  type Row = { looked: number; forgotten: number; last: string | null };
-  const [row] = await sql.query<Row>(forgetAll, [after, limit]);
-  const next = row && row.looked === limit ? (row.last ?? undefined) : undefined;
-  return { next, forgotten: row?.forgotten ?? 0 };
-}
-
 /** The streams that jobs were ever submitted to, up to `limit`. */
 export async function listStreams(sql: Sql, limit: number): Promise<string[]> {
   const rows = await sql.query<{ stream: string }>(distinctStreams, [limit]);
