@@ -45,6 +45,8 @@ export class RedisReader {
   readonly #told = new Set<string>();
   #loop: Promise<void> | undefined;
   #wake = () => {};
+  /** Something has changed since the loop last looked. */
+  #stirred = false;
 
   constructor(options: ReaderOptions) {
     this.#options = options;
@@ -67,7 +69,7 @@ export class RedisReader {
   add(stream: string): void {
     if (this.#streams.has(stream) || this.#streams.size >= streamsMax) return;
     this.#streams.add(stream);
-    this.#wake();
+    this.#stir();
   }
 
   async refresh(): Promise<void> {
@@ -79,13 +81,14 @@ export class RedisReader {
   connected(): void {
     this.#grouped.clear();
     this.#unusable.clear();
-    this.#wake();
+    this.#stir();
   }
 
   async #read(): Promise<void> {
     const { signal } = this.#stopping;
     const { link, log } = this.#options;
     while (!signal.aborted) {
+      this.#stirred = false;
       try {
         if (link.isUp) await link.run((client) => this.#makeGroups(client));
         if (link.isUp && this.#grouped.size > 0) await this.#readOnce();
@@ -133,8 +136,14 @@ export class RedisReader {
     this.#options.log.warn('a stream cannot be read, and is left out until it can', { stream, error });
   }
 
+  #stir(): void {
+    this.#stirred = true;
+    this.#wake();
+  }
+
   /** Until something has changed, or for so long. */
   async #sleep(ms: number): Promise<void> {
+    if (this.#stirred) return;
     const changed = new AbortController();
     this.#wake = () => changed.abort();
     const signal = AbortSignal.any([changed.signal, this.#stopping.signal]);

@@ -8,6 +8,7 @@
  *
  * It holds `waitingMax` messages at the most and takes no more; `stop` lets it finish.
  */
+import { setTimeout as delay } from 'node:timers/promises';
 import { type Envelope, enqueueIdOf } from '../domain/stream.ts';
 import { Batcher } from '../engine/batcher.ts';
 import type { Log } from '../log.ts';
@@ -19,6 +20,8 @@ import type { RedisSettler } from './redis-settler.ts';
 
 const waitingMax = 20_000;
 const batchMax = 500;
+/** How long nobody else has a row, mostly. */
+const pauseMs = 20;
 /** How many of the last messages are remembered twice over: for as long as it takes to read them back. */
 const rememberedMax = 20_000;
 
@@ -83,11 +86,11 @@ export class RedisSender {
   }
 
   async #flush(envelopes: readonly Envelope[]): Promise<(Place | Error)[]> {
-    const { database, log } = this.#options;
+    const { log } = this.#options;
     try {
       const added = await this.#add(envelopes);
       const messages = added.filter((message): message is CarriedMessage => !(message instanceof Error));
-      const recorded = await recordMessages(database, messages);
+      const recorded = await this.#record(messages);
       const places = new Map(messages.map((message, i) => [message, this.#settle(message, recorded[i])]));
       return added.map((message) => (message instanceof Error ? message : places.get(message)));
     } catch (error) {
@@ -112,9 +115,20 @@ export class RedisSender {
     );
   }
 
+  /** Records messages, and once more those whose rows somebody has just now, who will be done soon. */
+  async #record(messages: readonly CarriedMessage[]): Promise<Recorded[]> {
+    const { database } = this.#options;
+    const recorded = await recordMessages(database, messages);
+    const open = messages.filter((_, i) => recorded[i] === 'open');
+    if (open.length === 0) return recorded;
+    await delay(pauseMs);
+    const again = await recordMessages(database, open);
+    return recorded.map((one) => (one === 'open' ? (again.shift() ?? one) : one));
+  }
+
   /** What becomes of a message that lies in its stream, after its row was asked. */
   #settle(message: CarriedMessage, recorded: Recorded | undefined): Place {
-    // Somebody ends the attempt or records it just now: what is left is judged when the message is looked at again.
+    // Somebody still has the row: what is left is judged when the message is looked at again.
     if (recorded === undefined || recorded === 'open') return undefined;
     const place = recorded === 'over' ? undefined : recorded.messageId;
     if (place === message.messageId) this.#remember(message);

@@ -17,37 +17,45 @@ export interface CarriedMessage extends Envelope {
 /** Where the message of an attempt lies by its row: `over` where there is none, `open` where somebody has the row. */
 export type Recorded = { messageId: string } | 'over' | 'open';
 
-// Only rows that nobody has recorded yet are written; who comes second reads what the first has written.
+// Only rows that nobody has recorded yet are written; who comes second reads what the first has written. Parts of a
+// statement are never joined with each other: the planner takes them for small and compares every row with every other.
 const record = hot(`
 with sent as materialized (
-  select * from unnest($1::uuid[], $2::int[], $3::text[]) with ordinality as sent (job_id, attempt, message_id, place)
-), present as materialized (
-  select job_id, attempt from stream_messages where job_id = any ($1::uuid[])
+  select * from unnest($1::uuid[], $2::int[], $3::text[]) as sent (job_id, attempt, message_id)
 ), locked as materialized (
-  select job_id, attempt, message_id from stream_messages where job_id = any ($1::uuid[])
-  order by job_id for update skip locked
+  select message.job_id, message.attempt, message.message_id, sent.message_id as sent_id
+  from sent join stream_messages message on message.job_id = sent.job_id and message.attempt = sent.attempt
+  order by message.job_id for update of message skip locked
 ), recorded as (
-  update stream_messages message set message_id = sent.message_id
-  from locked join sent using (job_id, attempt)
-  where message.job_id = locked.job_id and locked.message_id is null
-  returning message.job_id, message.message_id
+  update stream_messages message set message_id = locked.sent_id
+  from locked where message.job_id = locked.job_id and locked.message_id is null
+  returning message.job_id, message.attempt, message.message_id
 )
-select coalesce(recorded.message_id, locked.message_id) as "messageId",
-  present.attempt is not distinct from sent.attempt and locked.job_id is null as open
-from sent left join present on present.job_id = sent.job_id
-  left join locked on locked.job_id = sent.job_id and locked.attempt = sent.attempt
-  left join recorded on recorded.job_id = locked.job_id
-order by sent.place`);
+select job_id as "jobId", attempt, message_id as "messageId" from recorded
+union all
+select job_id, attempt, message_id from locked where message_id is not null`);
 
 /** Records where messages lie, and answers in their order with where they do; the first to record is right. */
 export async function recordMessages(sql: Sql, messages: readonly CarriedMessage[]): Promise<Recorded[]> {
   if (messages.length === 0) return [];
-  const rows = await sql.query<{ messageId: string | null; open: boolean }>(record, [
+  const rows = await sql.query<Omit<CarriedMessage, 'stream'>>(record, [
     uuidArray(messages.map(({ jobId }) => jobId)),
     numberArray(messages.map(({ attempt }) => attempt)),
     textArray(messages.map(({ messageId }) => messageId)),
   ]);
-  return rows.map(({ messageId, open }) => (messageId === null ? (open ? 'open' : 'over') : { messageId }));
+  const places = new Map(rows.map((row) => [enqueueIdOf(row), row.messageId]));
+  const unknown = messages.filter((message) => !places.has(enqueueIdOf(message)));
+  const rest = await readMessages(
+    sql,
+    unknown.map(({ jobId }) => jobId),
+  );
+  return messages.map((message) => {
+    const enqueueId = enqueueIdOf(message);
+    const row = rest.get(enqueueId);
+    const messageId = places.get(enqueueId) ?? row?.messageId ?? undefined;
+    if (messageId !== undefined) return { messageId };
+    return row ? 'open' : 'over';
+  });
 }
 
 const read = hot(`
@@ -59,6 +67,7 @@ export async function readMessages(
   sql: Sql,
   jobIds: readonly string[],
 ): Promise<Map<string, { stream: string; messageId: string | null }>> {
+  if (jobIds.length === 0) return new Map();
   const rows = await sql.query<Envelope & { messageId: string | null }>(read, [uuidArray(jobIds)]);
   return new Map(rows.map((row) => [enqueueIdOf(row), row]));
 }
@@ -87,8 +96,8 @@ export interface QueuePlace {
 
 export const queueStart: QueuePlace = { laneId: -1, priority: -1, seq: '-1' };
 
-// Rows are looked up by key, as arrays: joined, the planner may read all of a table to find a slice of it. A job is
-// locked before it is given a message, so that nobody ends its attempt meanwhile.
+// Each row is looked up by its key: joined, the planner may read all of a table to find a slice of it. A job is locked
+// before it is given a message, so that nobody ends its attempt meanwhile.
 const addMissing = hot(`
 with slice as materialized (
   select head.* from lanes lane cross join lateral (
@@ -101,11 +110,14 @@ with slice as materialized (
   ) head
   where lane.stream <> '' and lane.lane_id >= $1::int
   order by lane.lane_id, head.priority, head.seq limit $4::int
-), present as materialized (
-  select job_id from stream_messages where job_id = any (array(select job_id from slice))
+), missing as materialized (
+  select slice.job_id from slice left join lateral (
+    select 1 as one from stream_messages message where message.job_id = slice.job_id limit 1
+  ) message on true
+  where message.one is null
 ), locked as materialized (
   select job_id, lane_id, state, attempts from live_jobs
-  where job_id = any (array(select job_id from slice except select job_id from present))
+  where job_id = any (array(select job_id from missing))
   order by job_id for update skip locked
 ), added as (
   insert into stream_messages (job_id, stream, attempt, written_at)
@@ -114,11 +126,13 @@ with slice as materialized (
   where state = ${stateNumber('QUEUED')}
   on conflict (job_id) do nothing
   returning job_id, stream, attempt
+), last as (
+  select lane_id, priority, seq, count(*) over () as looked from slice
+  order by lane_id desc, priority desc, seq desc limit 1
 )
-select slice.lane_id as "laneId", slice.priority, slice.seq::text as seq, added.job_id as "jobId", added.stream,
-  added.attempt
-from slice left join added on added.job_id = slice.job_id
-order by slice.lane_id, slice.priority, slice.seq`);
+select last.lane_id as "laneId", last.priority, last.seq::text as seq, last.looked::int as looked,
+  added.job_id as "jobId", added.stream, added.attempt
+from last left join added on true`);
 
 /** A slice of a walk: what it has found, and from where to go on; nothing where the walk is at its end. */
 export interface Slice<Place, Found> {
@@ -132,12 +146,13 @@ export async function addMissingMessages(
   after: QueuePlace,
   limit: number,
 ): Promise<Slice<QueuePlace, Envelope>> {
-  type Row = QueuePlace & (Envelope | { jobId: null });
+  type Row = QueuePlace & { looked: number } & (Envelope | { jobId: null });
   const rows = await sql.query<Row>(addMissing, [after.laneId, after.priority, after.seq, limit]);
   const found = rows.flatMap((row) =>
     row.jobId === null ? [] : { jobId: row.jobId, stream: row.stream, attempt: row.attempt },
   );
-  return { next: rows.length < limit ? undefined : rows.at(-1), found };
+  const [last] = rows;
+  return { next: last?.looked === limit ? last : undefined, found };
 }
 
 export const nowhere = '00000000-0000-0000-0000-000000000000';
@@ -145,14 +160,14 @@ export const nowhere = '00000000-0000-0000-0000-000000000000';
 const lookAt = hot(`
 with slice as materialized (
   select * from stream_messages where job_id > $1::uuid order by job_id limit $2::int
-), live as materialized (
-  select job_id, state, attempts from live_jobs where job_id = any (array(select job_id from slice))
 )
 select slice.job_id as "jobId", slice.stream, slice.attempt, slice.message_id as "messageId",
   coalesce(live.state = ${stateNumber('QUEUED')}, false) as queued,
-  live.job_id is null or slice.attempt <> live.attempts
+  live.state is null or slice.attempt <> live.attempts
     + case when live.state in (${leasedStates.map(stateNumber).join(', ')}) then 0 else 1 end as stale
-from slice left join live on live.job_id = slice.job_id
+from slice left join lateral (
+  select state, attempts from live_jobs live where live.job_id = slice.job_id limit 1
+) live on true
 order by slice.job_id`);
 
 /** A message's row, and what the job says to it. */
@@ -177,12 +192,10 @@ export async function lookAtMessages(
 const unchanged = `
 seen as materialized (
   select * from unnest($1::uuid[], $2::int[], $3::text[]) as seen (job_id, attempt, message_id)
-), locked as materialized (
-  select job_id, attempt, message_id from stream_messages where job_id = any ($1::uuid[])
-  order by job_id for update skip locked
 ), same as materialized (
-  select locked.job_id from locked join seen on seen.job_id = locked.job_id and seen.attempt = locked.attempt
-    and seen.message_id is not distinct from locked.message_id
+  select message.job_id from seen join stream_messages message on message.job_id = seen.job_id
+    and message.attempt = seen.attempt and message.message_id is not distinct from seen.message_id
+  order by message.job_id for update of message skip locked
 )`;
 
 const seenParams = (rows: readonly MessageRow[]): unknown[] => [
