@@ -171,11 +171,13 @@ export function checkRequired(): void {
 export function coverage(): string {
   const bin = findPostgres();
   if (covered.size === 0) return 'engines covered: none (no test that ran needs a database)';
+  const redis =
+    findOnPath('redis-server') === undefined ? '; not covered: Redis (no redis-server found)' : '';
   if (!bin) {
-    return 'engines covered: embedded only (no PostgreSQL found; set LEASEHOLD_TEST_PG_BIN to its bin directory)';
+    return `engines covered: embedded only (no PostgreSQL found; set LEASEHOLD_TEST_PG_BIN to its bin directory)${redis}`;
   }
   const names = engines.filter((name) => covered.has(name));
-  return `engines covered: ${names.map((name) => (name === 'embedded' ? name : `${name} ${postgresVersion(bin)}`)).join(', ')}`;
+  return `engines covered: ${names.map((name) => (name === 'embedded' ? name : `${name} ${postgresVersion(bin)}`)).join(', ')}${redis}`;
 }
 
 /** Closes what tests left open, and says where each was opened. */

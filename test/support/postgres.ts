@@ -8,12 +8,12 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { chown, open, readFile, rm } from 'node:fs/promises';
-import { type AddressInfo, createServer } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { atEnd, forgetProcess, temporaryFolder, watchProcess } from './cleanup.ts';
 import { findPostgres, postgresVersion } from './find-postgres.ts';
+import { freePort } from './free-port.ts';
 
 export { findPostgres, postgresVersion };
 
@@ -51,15 +51,6 @@ async function serverIdentity(): Promise<Identity | undefined> {
 function cleanEnvironment(): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(([name]) => !name.startsWith('PG'));
   return { ...Object.fromEntries(kept), LC_ALL: 'C' };
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }
 
 function checkName(name: string): string {

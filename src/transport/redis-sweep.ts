@@ -1,0 +1,233 @@
+/**
+ * Brings the streams of Redis in line with the database, again and again.
+ *
+ * Promises, while Redis is there: a message whose row has been unsent for `unsentMs` is sent; a job that waits in a
+ * stream and has no message gets one; a message that Redis has lost is sent again, soon where Redis has lost everything,
+ * which its marker tells, and once a walk comes by where it has lost a few; a row whose attempt has ended without
+ * anybody to remove it is removed.
+ *
+ * Every server does this, and no work is done twice by them: rows are taken under a lock that others pass over and are
+ * moved out of their reach, and lost messages are forgotten by whoever is first. Each round works in slices and is bounded;
+ * what is left is done by the next. Rounds follow each other in about `pauseMs`, and at once where Redis has come back. A
+ * round that fails is logged, once for as long as they go on failing. `stop` lets a round finish.
+ */
+import { ErrorReply } from '@redis/client';
+import type { Envelope } from '../domain/stream.ts';
+import type { Service } from '../engine/service.ts';
+import type { Log } from '../log.ts';
+import type { Database } from '../store/database.ts';
+import {
+  addMissingMessages,
+  databaseName,
+  forgetLostMessages,
+  lookAtMessages,
+  type MessageRow,
+  nowhere,
+  queueStart,
+  removeStaleMessages,
+  type Slice,
+  takeUnsentMessages,
+} from '../store/statements/carry-messages.ts';
+import { keyOf, markerKeyOf } from './redis-keys.ts';
+import { RedisAwayError, type RedisClient, type RedisLink } from './redis-link.ts';
+import type { RedisReader } from './redis-reader.ts';
+import type { RedisSender } from './redis-sender.ts';
+import type { RedisSettler } from './redis-settler.ts';
+import type { RedisTakeover } from './redis-takeover.ts';
+
+const pauseMs = 1_000;
+const unsentMs = 2_000;
+const sliceRows = 500;
+/** Slices of one kind in one round: a walk goes on only where it finds something to do. */
+const slicesMax = 20;
+/** So long a server that looks for what was lost may take for a slice; then another begins again. */
+const markerMs = 10_000;
+
+export interface SweepOptions {
+  link: RedisLink;
+  sender: RedisSender;
+  settler: RedisSettler;
+  reader: RedisReader;
+  takeover: RedisTakeover;
+  database: Database;
+  consumer: string;
+  log: Log;
+}
+
+export class RedisSweep implements Service {
+  readonly #options: SweepOptions;
+  #timer: NodeJS.Timeout | undefined;
+  #round: Promise<void> | undefined;
+  #running = false;
+  #isFailing = false;
+  #markerKey: string | undefined;
+  /** How far the walks have come: through the jobs that wait, and through the messages. */
+  #queuePlace = queueStart;
+  #messagePlace = nowhere;
+  /** Why Redis would not take messages in this round; those of other streams are sent all the same. */
+  #refusal: unknown;
+
+  constructor(options: SweepOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    if (this.#running) return;
+    this.#running = true;
+    this.#sleep();
+  }
+
+  async stop(): Promise<void> {
+    this.#running = false;
+    clearTimeout(this.#timer);
+    await this.#round?.catch(() => {});
+  }
+
+  /** Redis is back: a round begins now. */
+  hurry(): void {
+    if (!this.#running) return;
+    clearTimeout(this.#timer);
+    void this.#wake();
+  }
+
+  /** Does a round. Many who ask at the same time share one. */
+  runOnce(): Promise<void> {
+    this.#round ??= this.#sweep().finally(() => {
+      this.#round = undefined;
+    });
+    return this.#round;
+  }
+
+  async #wake(): Promise<void> {
+    const { link, log } = this.#options;
+    try {
+      if (link.isUp) await this.runOnce();
+      this.#isFailing = false;
+    } catch (error) {
+      // That Redis is away is told by others.
+      const isNews = this.#running && !this.#isFailing && !(error instanceof RedisAwayError);
+      (isNews ? log.warn : log.debug)('streams could not be brought in line with the database', { error });
+      if (isNews) this.#isFailing = true;
+    }
+    if (this.#running) this.#sleep();
+  }
+
+  #sleep(): void {
+    clearTimeout(this.#timer);
+    // Several servers on one Redis do not all sweep at the same moment.
+    this.#timer = setTimeout(() => void this.#wake(), pauseMs * (0.75 + Math.random() / 2));
+  }
+
+  async #sweep(): Promise<void> {
+    const { reader, takeover } = this.#options;
+    await this.#checkMarker();
+    await reader.refresh();
+    await this.#sendUnsent();
+    await this.#addMissing();
+    await this.#checkMessages();
+    await takeover.runOnce(reader.streams);
+    const refusal = this.#refusal;
+    this.#refusal = undefined;
+    if (refusal !== undefined) throw refusal;
+  }
+
+  /** Finds out whether Redis has lost everything; whoever is first to mark it again walks through all messages. */
+  async #checkMarker(): Promise<void> {
+    const { link, sender, database, consumer, log } = this.#options;
+    this.#markerKey ??= markerKeyOf(await databaseName(database));
+    const key = this.#markerKey;
+    const expiration = { type: 'PX', value: markerMs } as const;
+    if ((await link.run((client) => client.get(key))) !== null) return;
+    if ((await link.run((client) => client.set(key, consumer, { condition: 'NX', expiration }))) === null)
+      return;
+    sender.forget();
+    let lost = 0;
+    for (let place: string | undefined = nowhere; place !== undefined; ) {
+      const slice = await this.#checkSlice(place);
+      lost += slice.found.length;
+      place = slice.next;
+      // Where everything was lost once more meanwhile, the next round begins again.
+      if ((await link.run((client) => client.pExpire(key, markerMs))) === 0) return;
+    }
+    await link.run((client) => client.set(key, consumer, { condition: 'XX' }));
+    if (lost > 0) log.info('Redis had lost its messages; they were sent again', { messages: lost });
+  }
+
+  async #sendUnsent(): Promise<void> {
+    for (let slices = 0; slices < slicesMax; slices++) {
+      const unsent = await takeUnsentMessages(this.#options.database, sliceRows, unsentMs);
+      await this.#send(unsent);
+      if (unsent.length < sliceRows) return;
+    }
+  }
+
+  async #addMissing(): Promise<void> {
+    await this.#walk(async () => {
+      const slice = await addMissingMessages(this.#options.database, this.#queuePlace, sliceRows);
+      this.#queuePlace = slice.next ?? queueStart;
+      await this.#send(slice.found);
+      return slice;
+    });
+  }
+
+  async #checkMessages(): Promise<void> {
+    await this.#walk(async () => {
+      const slice = await this.#checkSlice(this.#messagePlace);
+      this.#messagePlace = slice.next ?? nowhere;
+      return slice;
+    });
+  }
+
+  /** Looks at the next messages, removes those that are over, and sends those that were lost. */
+  async #checkSlice(after: string): Promise<Slice<string, unknown>> {
+    const { database, settler } = this.#options;
+    const { next, found: rows } = await lookAtMessages(database, after, sliceRows);
+    const stale = await removeStaleMessages(
+      database,
+      rows.filter((row) => row.stale),
+    );
+    settler.settle(stale);
+    const missing = await this.#missingAmong(rows.filter((row) => row.queued && !row.stale));
+    const lost = await forgetLostMessages(database, missing);
+    await this.#send(lost);
+    return { next, found: [...stale, ...lost] };
+  }
+
+  /** Goes on while there is something to do, and looks at one slice where there is not. */
+  async #walk(step: () => Promise<Slice<unknown, unknown>>): Promise<void> {
+    for (let slices = 0; slices < slicesMax; slices++) {
+      const { next, found } = await step();
+      if (next === undefined || found.length === 0) return;
+    }
+  }
+
+  async #missingAmong(rows: readonly MessageRow[]): Promise<MessageRow[]> {
+    const { link } = this.#options;
+    const isThere = async (client: RedisClient, { stream, messageId }: MessageRow) => {
+      if (messageId === null) return true;
+      const entries = await client.xRange(keyOf(stream), messageId, messageId).catch(nothingIfRefused);
+      return entries !== null && entries.length > 0;
+    };
+    const answers = await link.run((client) => Promise.all(rows.map((row) => isThere(client, row))));
+    return rows.filter((_, i) => !answers[i]);
+  }
+
+  /** Fails where Redis or the database is away; what Redis will not take is remembered. */
+  async #send(envelopes: readonly Envelope[]): Promise<void> {
+    const { sender, reader } = this.#options;
+    for (const { stream } of envelopes) reader.add(stream);
+    const sent = await Promise.allSettled(
+      sender.isFull ? [] : envelopes.map((envelope) => sender.send(envelope)),
+    );
+    const reasons = sent.flatMap((one) => (one.status === 'rejected' ? [one.reason as unknown] : []));
+    const failure = reasons.find((reason) => !(reason instanceof ErrorReply));
+    if (failure !== undefined) throw failure;
+    this.#refusal ??= reasons[0];
+  }
+}
+
+/** Where the key of a stream holds something else, no message is there. */
+function nothingIfRefused(error: unknown): null {
+  if (error instanceof ErrorReply) return null;
+  throw error;
+}

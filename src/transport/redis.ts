@@ -1,0 +1,149 @@
+/**
+ * Redis Streams carry the messages of streams; see `transport.ts` for what that means.
+ *
+ * Every stream is a key with a consumer group, and every server one consumer of it. A message is added after the commit
+ * that queued its job, is read by one server, stays pending while its job waits and runs, and is acknowledged and
+ * deleted after the commit that ended the attempt. What goes wrong on this way is put right by the rows of the
+ * database: by the sweep, by the takeover, and by checking everything that is read.
+ *
+ * It is `up` while there is a connection on which Redis answers in time, and `down` otherwise. While it is down, messages
+ * are not sent, named by Redis or settled; nothing waits for it, and all that was left undone is done after it is back.
+ * `start` waits a moment for Redis and not for long; `stop` gives what is under way `finishMs` to finish.
+ */
+import { type Envelope, enqueueIdOf, type SentMessage } from '../domain/stream.ts';
+import { newId } from '../engine/ids.ts';
+import { orAfter } from '../engine/patience.ts';
+import type { Log } from '../log.ts';
+import type { Database } from '../store/database.ts';
+import { RedisChecker } from './redis-checker.ts';
+import { RedisLink } from './redis-link.ts';
+import { RedisReader } from './redis-reader.ts';
+import { RedisSender } from './redis-sender.ts';
+import { RedisSettler } from './redis-settler.ts';
+import { RedisSweep } from './redis-sweep.ts';
+import { RedisTakeover } from './redis-takeover.ts';
+import type { Transport, TransportState } from './transport.ts';
+
+/** How long a grant may wait for the name of its message. */
+const nameMs = 100;
+const startMs = 500;
+const finishMs = 1_000;
+
+export interface RedisTransportOptions {
+  /** A `redis://` address. */
+  url: string;
+  database: Database;
+  log: Log;
+  /** How long a consumer without messages may be silent before it is deleted; a minute where left out. */
+  silentMs?: number;
+}
+
+export class RedisTransport implements Transport {
+  readonly keepsMessages = true;
+  /** The name under which this server reads. */
+  readonly consumer = newId();
+  readonly #log: Log;
+  readonly #link: RedisLink;
+  readonly #readerLink: RedisLink;
+  readonly #settler: RedisSettler;
+  readonly #sender: RedisSender;
+  readonly #reader: RedisReader;
+  readonly #sweep: RedisSweep;
+  #wasDown = false;
+  #stopping: Promise<void> | undefined;
+
+  constructor({ url, database, log, silentMs }: RedisTransportOptions) {
+    const { consumer } = this;
+    this.#log = log;
+    this.#link = new RedisLink({
+      url,
+      name: 'leasehold',
+      onUp: () => this.#cameUp(),
+      onDown: (reason) => this.#wentDown(reason),
+    });
+    this.#readerLink = new RedisLink({
+      url,
+      name: 'leasehold-reader',
+      onUp: () => this.#reader.connected(),
+      onDown: (reason) => log.debug('the connection that reads streams is away', { error: reason }),
+    });
+    const link = this.#link;
+    const settler = new RedisSettler({ link, log });
+    const sender = new RedisSender({ link, settler, database, log });
+    const checker = new RedisChecker({ sender, settler, database });
+    const reader = new RedisReader({ link: this.#readerLink, checker, database, consumer, log });
+    const takeover = new RedisTakeover({ link, checker, consumer, silentMs, log });
+    this.#settler = settler;
+    this.#sender = sender;
+    this.#reader = reader;
+    this.#sweep = new RedisSweep({ link, sender, settler, reader, takeover, database, consumer, log });
+  }
+
+  get state(): TransportState {
+    return this.#link.isUp ? 'up' : 'down';
+  }
+
+  send(envelopes: readonly Envelope[]): void {
+    if (!this.#link.isUp) return;
+    for (const envelope of envelopes) {
+      this.#reader.add(envelope.stream);
+      if (this.#sender.isFull) return;
+      // The sender has logged why, and the sweep sends it again.
+      this.#sender.send(envelope).catch(() => {});
+    }
+  }
+
+  async nameOf(envelope: Envelope, known: string | null): Promise<string> {
+    const place = known ?? this.#sender.placeOf(envelope);
+    if (place !== undefined) return place;
+    const name = enqueueIdOf(envelope);
+    if (!this.#link.isUp) return name;
+    const sent = this.#sender.send(envelope).then(
+      (found) => found ?? name,
+      () => name,
+    );
+    return orAfter(sent, nameMs, name);
+  }
+
+  settle(messages: readonly SentMessage[]): void {
+    this.#settler.settle(messages);
+  }
+
+  async start(): Promise<void> {
+    this.#sweep.start();
+    this.#reader.start();
+    await orAfter(Promise.all([this.#link.start(), this.#readerLink.start()]), startMs, undefined);
+  }
+
+  /** Brings Redis in line with the database once; does nothing while Redis is away. */
+  async runOnce(): Promise<void> {
+    if (!this.#link.isUp) return;
+    await this.#sweep.runOnce();
+    await this.#settler.idle();
+  }
+
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  async #stop(): Promise<void> {
+    const readerStopped = Promise.all([this.#reader.stop(), this.#readerLink.stop()]);
+    const finished = Promise.all([readerStopped, this.#sweep.stop(), this.#sender.stop()]).then(() =>
+      this.#settler.idle(),
+    );
+    await orAfter(finished, finishMs, undefined);
+    await this.#link.stop();
+  }
+
+  #cameUp(): void {
+    if (this.#wasDown) this.#log.info('Redis is back; streams are brought in line with the database');
+    this.#wasDown = false;
+    this.#sweep.hurry();
+  }
+
+  #wentDown(reason: Error): void {
+    this.#wasDown = true;
+    this.#log.warn('Redis is away; streams go on over the database alone', { error: reason });
+  }
+}

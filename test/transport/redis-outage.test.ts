@@ -1,0 +1,174 @@
+import { expect } from 'chai';
+import { enqueueIdOf } from '../../src/domain/stream.ts';
+import { onEveryEngine } from '../support/engines.ts';
+import { until } from '../support/process.ts';
+import { describeWithRedis } from '../support/redis.ts';
+import { first, openStage, type Stage } from './stage.ts';
+
+/** How long something took. */
+async function timed(work: () => Promise<unknown>): Promise<number> {
+  const begun = performance.now();
+  await work();
+  return performance.now() - begun;
+}
+
+describeWithRedis('a Redis that fails', () => {
+  onEveryEngine((engine) => {
+    let stage: Stage;
+    beforeEach(async () => {
+      stage = await openStage(engine);
+    });
+    afterEach(() => stage.close());
+
+    const told = (word: string) => stage.lines.filter(({ msg }) => msg.includes(word)).length;
+
+    it('gets everything again within ten seconds of losing it, the attempts that run not', async function () {
+      this.timeout(60_000);
+      const [a, b] = [await stage.transport(), await stage.transport()];
+      const envelopes = await stage.queue(2_000);
+      a.send(envelopes);
+      await stage.inLine();
+      const running = envelopes.slice(0, 10);
+      await stage.grant(running);
+      const took = await timed(async () => {
+        await stage.client.flushAll();
+        await until('all that wait', async () => (await stage.entries()).length === 1_990, 10_000);
+      });
+      expect(took).to.be.below(10_000);
+      const both = async () => {
+        const pending = await stage.pending();
+        return (pending.get(a.consumer) ?? 0) + (pending.get(b.consumer) ?? 0);
+      };
+      await until('pending messages', async () => (await both()) === 1_990);
+      a.settle(await stage.finish(running));
+      await stage.inLine();
+      const info = await stage.client.xInfoStream('leasehold:stream:s');
+      expect(info['entries-added'], 'messages sent again').to.equal(1_990);
+      expect(told('had lost its messages'), 'lines that tell of it').to.equal(1);
+    });
+
+    it('is known to have lost everything without a walk that comes by', async () => {
+      const transport = await stage.transport();
+      const envelopes = await stage.queue(1_500);
+      transport.send(envelopes);
+      await stage.inLine();
+      await stage.grant(envelopes.slice(0, 1_300));
+      // The second round has begun after the loss for certain.
+      await transport.runOnce();
+      await stage.client.flushAll();
+      await transport.runOnce();
+      await transport.runOnce();
+      expect(await stage.entries()).to.have.length(200);
+    });
+
+    it('gets a few messages again that it has lost, when the walk comes by', async () => {
+      const transport = await stage.transport();
+      transport.send(await stage.queue(600));
+      await stage.inLine();
+      const lost = (await stage.entries()).slice(100, 300).map(({ id }) => id);
+      await stage.client.xDel('leasehold:stream:s', lost);
+      await transport.runOnce();
+      await transport.runOnce();
+      await stage.inLine('s', 1_000);
+    });
+
+    it('may be killed and come back empty, with writes in between', async function () {
+      this.timeout(60_000);
+      const transport = await stage.transport();
+      const envelopes = await stage.queue(500);
+      transport.send(envelopes);
+      await stage.inLine();
+      await stage.redis.kill();
+      await until('down', () => transport.state === 'down');
+      const more = await stage.queue(300);
+      transport.send(more);
+      transport.settle(await stage.finish(envelopes.slice(0, 100)));
+      expect(await transport.nameOf(first(more), null)).to.equal(enqueueIdOf(first(more)));
+      await stage.redis.restart();
+      await until('up', () => transport.state === 'up');
+      await stage.inLine('s', 10_000);
+      expect(await stage.entries()).to.have.length(700);
+      await until('pending messages', async () => (await stage.pending()).get(transport.consumer) === 700);
+      expect(told('is away'), 'lines that say it is away').to.equal(1);
+      expect(told('is back'), 'lines that say it is back').to.equal(1);
+    });
+
+    it('may be away when the server starts, and is used once it is there', async () => {
+      await stage.redis.kill();
+      const transport = stage.makeTransport();
+      expect(await timed(() => transport.start())).to.be.below(1_000);
+      expect(transport.state).to.equal('down');
+      const envelopes = await stage.queue(2);
+      transport.send(envelopes);
+      expect(await transport.nameOf(first(envelopes), null)).to.equal(enqueueIdOf(first(envelopes)));
+      await transport.runOnce();
+      await stage.redis.restart();
+      await until('up', () => transport.state === 'up');
+      await stage.inLine();
+      expect(told('is away')).to.equal(1);
+    });
+
+    it('may hang without holding anything up', async function () {
+      this.timeout(60_000);
+      const transport = await stage.transport();
+      const sent = await stage.queue(50);
+      transport.send(sent);
+      await stage.inLine();
+      stage.redis.pause();
+      const envelopes = await stage.queue(20);
+      transport.send(envelopes);
+      transport.settle(await stage.finish(sent.slice(0, 5)));
+      const one = first(envelopes);
+      let name = '';
+      const took = await timed(async () => {
+        name = await transport.nameOf(one, null);
+      });
+      expect(took, 'ms to name a message').to.be.below(300);
+      expect(name).to.equal(enqueueIdOf(one));
+      await until('down', () => transport.state === 'down', 5_000);
+      expect(await timed(() => transport.nameOf(one, null))).to.be.below(50);
+      expect(await timed(() => transport.runOnce())).to.be.below(50);
+      stage.redis.resume();
+      await until('up', () => transport.state === 'up', 10_000);
+      // What was on its way when it hung may have come through without an answer; the next look removes it.
+      await until('in line', async () => {
+        if (await stage.isInLine()) return true;
+        await stage.agePending();
+        await transport.runOnce().catch(() => {});
+        return false;
+      });
+      expect(await stage.entries()).to.have.length(65);
+    });
+
+    it('may hang while the server stops', async () => {
+      const transport = await stage.transport();
+      transport.send(await stage.queue(50));
+      await stage.inLine();
+      stage.redis.pause();
+      transport.send(await stage.queue(50));
+      expect(await timed(() => transport.stop())).to.be.below(2_000);
+      expect(transport.state).to.equal('down');
+      await transport.stop();
+    });
+
+    it('is left alone after the server has stopped, and what was on its way has arrived', async () => {
+      const transport = await stage.transport();
+      const envelopes = await stage.queue(1_000);
+      transport.send(envelopes);
+      expect(await timed(() => transport.stop())).to.be.below(1_500);
+      expect(await stage.isInLine()).to.equal(true);
+      transport.send(await stage.queue(1));
+      transport.settle([{ stream: 's', messageId: '1-1' }]);
+      expect(await transport.nameOf(first(envelopes), null)).to.match(/^\d+-\d+$/);
+      const clients = String(await stage.client.sendCommand(['CLIENT', 'LIST']));
+      expect(clients).to.not.include('name=leasehold');
+    });
+
+    it('does not take what is not of this database for its own, and is marked by each', async () => {
+      const transport = await stage.transport();
+      await transport.runOnce();
+      const marker = first(await stage.client.keys('leasehold:marker:*'));
+      expect(await stage.client.ttl(marker), 'a marker that stays').to.equal(-1);
+    });
+  });
+});
