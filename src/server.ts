@@ -32,6 +32,7 @@ import type { Database } from './store/database.ts';
 import { migrate } from './store/migrate.ts';
 import { openConfigured } from './store/open.ts';
 import { databaseTransport } from './transport/database.ts';
+import type { Transport } from './transport/transport.ts';
 
 /** How long calls that are in flight may take to finish when the server stops. */
 const patienceMs = 5_000;
@@ -64,7 +65,7 @@ export async function startServer(
   }
   const channel =
     config.databaseUrl === undefined ? silentChannel : new PostgresChannel(config.databaseUrl, log);
-  const transport = databaseTransport;
+  const transport = await openTransport(config, database, log);
   const engine = new Engine({ database, channel, transport, settings: config, log });
   const health = new Health(database);
   const bindings = [
@@ -131,6 +132,13 @@ export async function startServer(
     await stop();
     throw error;
   }
+}
+
+/** What carries the messages of streams. The client of Redis is loaded only where there is one. */
+async function openTransport({ redisUrl }: Config, database: Database, log: Log): Promise<Transport> {
+  if (redisUrl === undefined) return databaseTransport;
+  const { RedisTransport } = await import('./transport/redis.ts');
+  return new RedisTransport({ url: redisUrl, database, log });
 }
 
 /** A service with its implementation, checked here; what binds it to a wire takes services of any kind. */
