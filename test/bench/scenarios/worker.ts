@@ -1,6 +1,8 @@
+import { findRedis, startRedis } from '../../support/redis.ts';
 import type { WorkerRound } from '../load/worker-tasks.ts';
 import { rateGoal, type Sample, sample, samples, throughput } from '../measure.ts';
-import type { Scenario } from '../scenario.ts';
+import type { Bench, Scenario } from '../scenario.ts';
+import type { ServerProcess } from '../server-process.ts';
 
 const workers = 64;
 const waiting = 100;
@@ -12,25 +14,43 @@ export const workerRest: Scenario = {
   about: `Claim and complete over REST, ${workers} workers`,
   engines: ['postgresql', 'embedded'],
   async run(bench) {
-    const { load, sizes } = bench;
     const { server } = await bench.someServer();
-    const stream = 'work';
-    const target = { address: server.grpc, client: sizes.client, connections };
-    const taken: (WorkerRound & Sample)[] = [];
-    for (let round = sizes.warmUpMs > 0 ? -1 : 0; round < sizes.repeats; round++) {
-      await load.run('fill', { target, jobs: sizes.workerJobs, stream });
-      const one = await sample(bench, server, () =>
-        load.run('work', { address: server.http, stream, workers, jobs: sizes.workerJobs }),
-      );
-      if (round >= 0 || one.duplicates > 0) taken.push(one);
-    }
-    const goal = sizes.judged ? rateGoal(bench, 4_000) : undefined;
-    bench.report({
-      ...throughput(`claim and complete, ${workers} workers`, 'jobs/s', taken, goal),
-      failure: failureOf(taken),
-    });
+    await work(bench, server, '', 4_000);
+    await bench.stopServers();
+    if (bench.engine === 'embedded' || findRedis() === undefined) return;
+    await using redis = await startRedis();
+    const store = await bench.stage.newStore();
+    const carried = await bench.serve(
+      { ...store, env: { ...store.env, REDIS_URL: redis.url } },
+      'worker-redis',
+    );
+    await work(bench, carried, ', messages on Redis', 3_000);
+    await bench.stopServers();
   },
 };
+
+async function work(bench: Bench, server: ServerProcess, how: string, goal: number): Promise<void> {
+  const { load, sizes } = bench;
+  const stream = 'work';
+  const target = { address: server.grpc, client: sizes.client, connections };
+  const taken: (WorkerRound & Sample)[] = [];
+  for (let round = sizes.warmUpMs > 0 ? -1 : 0; round < sizes.repeats; round++) {
+    await load.run('fill', { target, jobs: sizes.workerJobs, stream });
+    const one = await sample(bench, server, () =>
+      load.run('work', { address: server.http, stream, workers, jobs: sizes.workerJobs }),
+    );
+    if (round >= 0 || one.duplicates > 0) taken.push(one);
+  }
+  bench.report({
+    ...throughput(
+      `claim and complete, ${workers} workers${how}`,
+      'jobs/s',
+      taken,
+      sizes.judged ? rateGoal(bench, goal) : undefined,
+    ),
+    failure: failureOf(taken),
+  });
+}
 
 function failureOf(taken: readonly WorkerRound[]): string | undefined {
   const sum = (of: (round: WorkerRound) => number) => taken.reduce((total, round) => total + of(round), 0);
