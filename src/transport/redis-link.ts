@@ -75,7 +75,11 @@ export class RedisLink {
   async run<T>(work: (client: RedisClient) => Promise<T>, limitMs = answerMs): Promise<T> {
     const connection = this.#connection;
     if (!connection) throw new RedisAwayError('there is no connection to Redis');
-    const answer = await orAfter<T | typeof tooLate>(work(connection.client), limitMs, tooLate);
+    const asked = work(connection.client).catch((cause: unknown) => {
+      if (connection.client.isOpen) throw cause;
+      throw new RedisAwayError('the connection to Redis was lost', { cause });
+    });
+    const answer = await orAfter<T | typeof tooLate>(asked, limitMs, tooLate);
     if (answer !== tooLate) return answer;
     const reason = new RedisAwayError(`Redis did not answer within ${limitMs} ms`);
     connection.end(reason);

@@ -6,7 +6,7 @@ import { expectTime, expectUuid, get, post, read, retry, submit } from './queue.
 import { request } from './system.ts';
 import { claimedFrom, claimFrom, complete, enqueue, fail, newStream, workerPath } from './worker.ts';
 
-onEveryTransport(({ name, start }) => {
+onEveryTransport(({ name, engine, start }) => {
   describe('a claim of the worker contract', () => {
     let server: TestServer;
     before(async () => {
@@ -115,6 +115,26 @@ onEveryTransport(({ name, start }) => {
       }
       expect(waits.sort((p, q) => p - q)[5], `${waits}`).to.be.below(50);
     });
+
+    if (engine.name === 'postgresql') {
+      it('gets a job that another server took in within 50 ms as well', async () => {
+        const other = await start({ settings: { capacityTotal: plenty }, shared: server.store });
+        try {
+          const waits: number[] = [];
+          for (let i = 0; i < 11; i++) {
+            const stream = newStream();
+            const claim = claimedFrom(other, [stream], { max_wait_ms: 10_000 }).then(() => performance.now());
+            await new Promise((resolve) => setTimeout(resolve, 50));
+            await enqueue(server, stream);
+            const submittedAt = performance.now();
+            waits.push((await claim) - submittedAt);
+          }
+          expect(waits.sort((p, q) => p - q)[5], `${waits}`).to.be.below(50);
+        } finally {
+          await other.stop();
+        }
+      });
+    }
 
     it('gets a job that is retried, and one whose backoff is over, where it waits', async () => {
       const stream = newStream();
