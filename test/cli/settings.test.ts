@@ -9,6 +9,7 @@ const addresses = ['8080', 'localhost', ':8080', 'a b:1', 'host:', 'host:65536',
 /** Values that must be refused, by variable. Nothing but a NUL, which no environment can hold, is no directory. */
 const badValues: Record<string, readonly string[]> = {
   DATABASE_URL: ['nowhere', 'mysql://host/db', 'http://host', '127.0.0.1:5432', '//host/db', 'postgres'],
+  REDIS_URL: ['nowhere', 'postgres://host', 'http://host', '127.0.0.1:6379', '//host', 'redis'],
   LEASEHOLD_DATA_DIR: ['a\0b'],
   LEASEHOLD_HTTP_ADDR: addresses,
   LEASEHOLD_GRPC_ADDR: addresses,

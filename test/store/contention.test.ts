@@ -190,6 +190,13 @@ onEveryEngine((kind) => {
         ) copy`,
         [many],
       );
+      await store.database.query(
+        `insert into jobs select (copy.row).* from jobs job, lateral (
+          select jsonb_populate_record(job, jsonb_build_object('job_id', live.job_id)) as row
+          from live_jobs live where live.job_id <> job.job_id offset 0
+        ) copy`,
+        [],
+      );
       const looks = async (when: string) => {
         const locked = await rowsTouched(store.database, (sql) => lockDueJobs(sql, 500));
         expect(locked, `rows touched for what is due, ${when}`).to.be.below(50);
