@@ -51,7 +51,9 @@ describeWithRedis('what does not belong into a stream of Redis', () => {
       transport.send([...own, ...others]);
       await Promise.all([stage.inLine('s'), stage.inLine('other')]);
       const { jobId } = first(others);
+      const unsent = first(await stage.queue(1, 'other')).jobId;
       await stage.client.xAdd(key, '*', { job_id: jobId, enqueue_id: `${jobId}:1` });
+      await stage.client.xAdd(key, '*', { job_id: unsent, enqueue_id: `${unsent}:1` });
       await stage.inLine('s');
     });
 
@@ -65,8 +67,10 @@ describeWithRedis('what does not belong into a stream of Redis', () => {
       await stage.inLine();
       await until('pending messages', async () => (await stage.pending()).get(transport.consumer) === 2);
       expect(await transport.nameOf(first(broken), null)).to.equal(enqueueIdOf(first(broken)));
+      await stage.queue(3, 's', { plain: true });
       await stage.age();
       await transport.runOnce().catch(() => {});
+      expect(await stage.entries(), 'messages of a round that had others to send in vain').to.have.length(5);
       await stage.client.del('leasehold:stream:broken');
       await stage.inLine('broken');
       await until('pending', async () => (await stage.pending('broken')).get(transport.consumer) === 2);
