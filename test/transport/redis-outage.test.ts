@@ -44,6 +44,7 @@ describeWithRedis('a Redis that fails', () => {
       await stage.inLine();
       const info = await stage.client.xInfoStream('leasehold:stream:s');
       expect(info['entries-added'], 'messages sent again').to.equal(1_990);
+      await until('a line that tells of it', () => told('had lost its messages') > 0);
       expect(told('had lost its messages'), 'lines that tell of it').to.equal(1);
     });
 
