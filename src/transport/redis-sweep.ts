@@ -61,6 +61,8 @@ export class RedisSweep implements Service {
   #running = false;
   #isFailing = false;
   #markerKey: string | undefined;
+  /** Redis was marked when this server last looked. */
+  #wasMarked = false;
   /** How far the walks have come: through the jobs that wait, and through the messages. */
   #queuePlace = queueStart;
   #messagePlace = nowhere;
@@ -137,6 +139,8 @@ export class RedisSweep implements Service {
     this.#markerKey ??= markerKeyOf(await databaseName(database));
     const key = this.#markerKey;
     const expiration = { type: 'PX', value: markerMs } as const;
+    const wasMarked = this.#wasMarked;
+    this.#wasMarked = true;
     if ((await link.run((client) => client.get(key))) !== null) return;
     if ((await link.run((client) => client.set(key, consumer, { condition: 'NX', expiration }))) === null)
       return;
@@ -150,7 +154,8 @@ export class RedisSweep implements Service {
       if ((await link.run((client) => client.pExpire(key, markerMs))) === 0) return;
     }
     await link.run((client) => client.set(key, consumer, { condition: 'XX' }));
-    if (lost > 0) log.info('Redis had lost its messages; they were sent again', { messages: lost });
+    if (lost > 0 || wasMarked)
+      log.info('Redis had lost its messages; they were sent again', { messages: lost });
   }
 
   async #sendUnsent(): Promise<void> {

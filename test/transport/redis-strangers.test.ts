@@ -51,7 +51,9 @@ describeWithRedis('what does not belong into a stream of Redis', () => {
       transport.send([...own, ...others]);
       await Promise.all([stage.inLine('s'), stage.inLine('other')]);
       const { jobId } = first(others);
+      const unsent = first(await stage.queue(1, 'other')).jobId;
       await stage.client.xAdd(key, '*', { job_id: jobId, enqueue_id: `${jobId}:1` });
+      await stage.client.xAdd(key, '*', { job_id: unsent, enqueue_id: `${unsent}:1` });
       await stage.inLine('s');
     });
 
@@ -65,8 +67,13 @@ describeWithRedis('what does not belong into a stream of Redis', () => {
       await stage.inLine();
       await until('pending messages', async () => (await stage.pending()).get(transport.consumer) === 2);
       expect(await transport.nameOf(first(broken), null)).to.equal(enqueueIdOf(first(broken)));
+      await stage.queue(3, 's', { plain: true });
       await stage.age();
       await transport.runOnce().catch(() => {});
+      await until(
+        'messages beside those that are sent in vain',
+        async () => (await stage.entries()).length === 5,
+      );
       await stage.client.del('leasehold:stream:broken');
       await stage.inLine('broken');
       await until('pending', async () => (await stage.pending('broken')).get(transport.consumer) === 2);

@@ -66,14 +66,14 @@ export class Stage {
     return transport;
   }
 
-  /** Submits jobs to a stream, with the rows of their messages unless `plain`. */
+  /** Submits jobs to a stream, in the order of their ids, with the rows of their messages unless `plain`. */
   async queue(count: number, stream = 's', { plain = false } = {}): Promise<Envelope[]> {
     return this.database.transaction(async (sql) => {
       const lane = { stream, addonId: 'a', jobType: 't', requires: [], heavy: [], unique: false };
       const numbers = await ensureLanes(sql, new Map([[laneKey(lane), lane]]));
       const ids = Array.from({ length: count }, () => newId());
       await insertJobs(sql, ids, stream, numbers.get(laneKey(lane)) as number);
-      if (!plain) return addMessages(sql, ids);
+      if (!plain) await addMessages(sql, ids);
       return ids.map((jobId) => ({ jobId, stream, attempt: 1 }));
     });
   }
