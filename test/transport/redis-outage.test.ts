@@ -165,7 +165,7 @@ describeWithRedis('a Redis that fails', () => {
       expect(clients).to.not.include('name=leasehold');
     });
 
-    it('does not take what is not of this database for its own, and is marked by each', async () => {
+    it('is marked, so that it is known when it has lost everything', async () => {
       const transport = await stage.transport();
       await transport.runOnce();
       const marker = first(await stage.client.keys('leasehold:marker:*'));
