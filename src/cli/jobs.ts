@@ -64,7 +64,7 @@ Ends with 1 where a job could not be retried; the others were.
     if (verb !== 'retry') {
       throw new UsageError(verb === undefined ? 'says nothing to do' : `jobs cannot ${JSON.stringify(verb)}`);
     }
-    const by = { reason: values.reason, requested_by: values['requested-by'] ?? userInfo().username };
+    const by = { reason: values.reason, requested_by: values['requested-by'] ?? userName() };
     const server = new ServerClient(values.url);
     const chosen = Object.entries(filters).flatMap(([flag, field]) => {
       const value = values[flag as keyof typeof filters];
@@ -89,6 +89,15 @@ Ends with 1 where a job could not be retried; the others were.
     }
   },
 };
+
+/** Where a process has no name to its user's number, the environment may know one; else the server tells the address. */
+function userName(): string | undefined {
+  try {
+    return userInfo().username;
+  } catch {
+    return process.env.USER || undefined;
+  }
+}
 
 function limitOf(text: string | undefined): number {
   if (text === undefined) return Number.POSITIVE_INFINITY;

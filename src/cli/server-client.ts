@@ -43,7 +43,7 @@ export class ServerClient {
       throw new ServerError(`there is no server at ${this.#url}: ${reasonOf(cause)}`, { cause });
     });
     const text = await response.text();
-    if (response.ok) return (text === '' ? undefined : JSON.parse(text)) as T;
+    if (response.ok) return answerIn(text, this.#url) as T;
     const { code, detail } = refusalIn(text);
     throw new ServerError(detail ?? `the server answered ${response.status}`, { code });
   }
@@ -54,6 +54,15 @@ function reasonOf(error: unknown): string {
   const cause = error instanceof Error ? (error.cause ?? error) : error;
   if (!(cause instanceof Error)) return String(cause);
   return cause.message || (cause as NodeJS.ErrnoException).code || cause.name;
+}
+
+function answerIn(text: string, url: string): unknown {
+  if (text === '') return undefined;
+  try {
+    return JSON.parse(text);
+  } catch (cause) {
+    throw new ServerError(`what answers at ${url} is no Leasehold server`, { cause });
+  }
 }
 
 /** What a server says of itself when it refuses; what stands before it may speak otherwise. */

@@ -61,6 +61,8 @@ function wording({ keyword, params, message, instancePath }: Problem, told: read
     return `must be ${alike.map(typeWord).join(' or ')}`;
   }
   if (keyword === 'pattern') return 'must not be blank';
+  if (keyword === 'maxItems') return `must have at most ${(params as { limit: number }).limit} items`;
+  if (keyword === 'minItems') return `must have at least ${(params as { limit: number }).limit} items`;
   if (keyword === 'format') return 'must be a time such as 2025-12-28T20:15:00Z';
   return message;
 }

@@ -88,7 +88,6 @@ export class Acquirer {
         if (signal?.aborted) throw abandoned(signal);
         const isCalled = place.called !== undefined;
         const answer = await this.#batcherFor(kind, filter).run({ ...call, isCalled }, signal);
-        place.called = undefined;
         served = answer.kind === 'granted';
         if (answer.kind === 'granted') return answer;
         const left = until - performance.now();
@@ -190,7 +189,7 @@ export class Acquirer {
   }
 }
 
-const wantOf = (missing: Missing): Want => ('units' in missing || missing.barred ? 'room' : 'jobs');
+const wantOf = (missing: Missing): Want => ('units' in missing ? 'room' : missing.barred ? 'barred' : 'jobs');
 
 const tooLarge = (candidates: readonly Candidate[], total: number): string[] =>
   candidates.flatMap(({ jobId, costUnits }) => (costUnits > total ? jobId : []));

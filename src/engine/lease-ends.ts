@@ -1,5 +1,5 @@
 import type { FinalStatus, Json, JsonObject } from '../domain/job.ts';
-import type { LeaseEnd } from '../domain/leases.ts';
+import { decideExpiry, type LeaseEnd } from '../domain/leases.ts';
 import { limits } from '../domain/limits.ts';
 import { isTerminal, type State, transition } from '../domain/machine.ts';
 import { backoffMs } from '../domain/retry.ts';
@@ -104,7 +104,7 @@ export class LeaseEnds {
         : { type: 'LEASE_EXPIRED', from, to: from, data: expiryOf(job) },
     );
     if (isTerminal(to)) {
-      this.#endings.push({ jobId, state: to, ...handed, deadLettered });
+      this.#endings.push({ jobId, state: to, ...handed, deadStream: deadLettered ? job.stream : null });
       tell({ type, from, to, data: reasonOf(handed) });
       if (deadLettered) {
         const data = { stream: job.stream, attempts: job.attempts, ...reasonOf(handed) };
@@ -115,6 +115,16 @@ export class LeaseEnds {
     const delayMs = backoffMs(job.retryBackoffS, job.attempts, Math.random());
     this.#changes.push({ jobId, state: to, unclaim: true, delayMs, cancelRequested: false });
     tell({ type, from, to, data: { ...reasonOf(handed), attempts: job.attempts, retry_in_ms: delayMs } });
+  }
+
+  /** A lease that ran out: its worker was silent for too long, or it has lasted as long as it may. */
+  addExpired(job: LockedJob, actor: string): void {
+    const heard = iso(job.lastHeartbeatAtMs) ?? 'its grant';
+    const error = isAtItsEnd(job)
+      ? `the lease expired: it had lasted as long as max_runtime_s allows; worker ${job.claimedBy} was last heard of at ${heard}`
+      : `the lease expired: nothing was heard of worker ${job.claimedBy} since ${heard}`;
+    const handed = { result: null, error, errorDetail: null, metrics: null };
+    this.add(job, decideExpiry(job), { kind: 'EXPIRED' }, handed, actor);
   }
 
   /** Answers with the leases as they ended. */
@@ -144,6 +154,10 @@ const reasonOf = ({ error, errorDetail }: Handed): JsonObject => ({
   ...(error === null ? {} : { reason: error.slice(0, limits.noteChars).toWellFormed() }),
   ...(typeof errorDetail?.code === 'string' ? { code: errorDetail.code } : {}),
 });
+
+/** A lease that no heartbeat could have kept any longer. */
+const isAtItsEnd = ({ expiresAtMs, leaseEndsAtMs }: LockedJob): boolean =>
+  leaseEndsAtMs !== null && expiresAtMs === leaseEndsAtMs;
 
 const iso = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());
 

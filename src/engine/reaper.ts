@@ -12,7 +12,6 @@
  * again after `sleepMaxMs`. `stop` lets a round finish its batch.
  */
 import { decideDue } from '../domain/claims.ts';
-import { decideExpiry } from '../domain/leases.ts';
 import { type State, transition } from '../domain/machine.ts';
 import type { Envelope, SentMessage } from '../domain/stream.ts';
 import type { Log } from '../log.ts';
@@ -164,7 +163,9 @@ export class Reaper implements Service {
     await changeLiveJobs(sql, changes);
     await endJobs(sql, endings);
     await writeEvents(sql, events);
-    const ends = await expireLeases(sql, over, this.#options.transport);
+    const ends = new LeaseEnds(this.#options.transport);
+    for (const job of over) ends.addExpired(job, actor);
+    await ends.write(sql);
     return {
       looked: renewed + due.length,
       jobIds: [...changes, ...endings, ...over].map(({ jobId }) => jobId),
@@ -193,29 +194,6 @@ interface Handled {
   settled: readonly SentMessage[];
   queued: readonly Envelope[];
 }
-
-async function expireLeases(sql: Sql, over: readonly LockedJob[], transport: Transport): Promise<LeaseEnds> {
-  const ends = new LeaseEnds(transport);
-  for (const job of over) {
-    const heard =
-      job.lastHeartbeatAtMs === null ? 'its grant' : new Date(job.lastHeartbeatAtMs).toISOString();
-    const handed = {
-      result: null,
-      error: isAtItsEnd(job)
-        ? `the lease expired: it had lasted as long as max_runtime_s allows; worker ${job.claimedBy} was last heard of at ${heard}`
-        : `the lease expired: nothing was heard of worker ${job.claimedBy} since ${heard}`,
-      errorDetail: null,
-      metrics: null,
-    };
-    ends.add(job, decideExpiry(job), { kind: 'EXPIRED' }, handed, actor);
-  }
-  await ends.write(sql);
-  return ends;
-}
-
-/** A lease that no heartbeat could have kept any longer. */
-const isAtItsEnd = ({ expiresAtMs, leaseEndsAtMs }: LockedJob): boolean =>
-  leaseEndsAtMs !== null && expiresAtMs === leaseEndsAtMs;
 
 const actor = 'reaper';
 

@@ -71,7 +71,10 @@ export class Releaser {
     return { lease, job: found.job, result: lease.requeued ? null : found.result };
   }
 
-  /** The same for those who need not be told of the job: reading it, and its payload, is half of the work. */
+  /**
+   * The same for workers of streams, who need not be told of the job: reading it, and its payload, is half of the work.
+   * Where it refuses because the lease is over, the job has gone on already, or does so with the refusal.
+   */
   async end(release: Release, { signal }: Caller): Promise<Lease> {
     return (await this.#run({ release, wantsJob: false }, signal)).lease;
   }
@@ -97,18 +100,26 @@ export class Releaser {
     // Who waits may be told next that the lease is over; whether that may be said is asked of the database.
     await (wait ? pulse.runOnce() : pulse.fresh());
     const leaseIds = [...new Set(calls.map(({ release }) => release.leaseId))];
-    const { ends, answers } = await database.transaction(async (sql) => {
+    const { ends, answers, over } = await database.transaction(async (sql) => {
       const locked = await lockLeasedJobs(sql, leaseIds, wait, signal);
       const ends = new LeaseEnds(transport);
       const taken = new Map<string, ReleaseCall>();
+      const over = new Set<string>();
       const problems = calls.map((call): Error | 'held' | undefined => {
         const { release } = call;
         const job = locked.get(release.leaseId);
         // A second release of the same batch finds the lease ended by the first.
         if (!job || !isLeased(job.state) || taken.has(release.leaseId)) return undefined;
         const problem = checkOwner(job, release.leaseId, release);
-        if (problem)
-          return problem.code === 'lease_not_active' && !job.awake && !wait ? 'held' : lostError(problem);
+        if (problem?.code === 'lease_not_active') {
+          if (!job.awake && !wait) return 'held';
+          // A worker of a stream who is told that it is over may let its message go, so it has to be over.
+          if (job.awake && !call.wantsJob && !over.has(release.leaseId)) {
+            ends.addExpired(job, actor);
+            over.add(release.leaseId);
+          }
+        }
+        if (problem) return lostError(problem);
         const cause = { kind: 'RELEASED', status: release.status } as const;
         const end = decideRelease(job, release.status, release.retryable);
         ends.add(job, end, cause, handedIn(release), release.workerId);
@@ -130,7 +141,7 @@ export class Releaser {
         const refused = isFirst ? undefined : afterTheEnd(known, call.release);
         return refused ?? { lease, found: jobs.get(lease.jobId) };
       });
-      return { ends, answers };
+      return { ends, answers, over };
     }, signal);
     if (ends.count > 0) {
       prospects.unitsCame(ends.units);
@@ -139,11 +150,15 @@ export class Releaser {
       transport.settle(ends.settled);
       transport.send(ends.queued);
       waker.publishJobs(ends.jobIds);
+      waker.publishLeases([...over]);
       if (ends.firstDelayMs !== undefined) reaper.expectIn(ends.firstDelayMs);
     }
     return answers;
   }
 }
+
+/** Who expires a lease that a release has found to have run out. */
+const actor = 'release';
 
 /** The jobs that some call is to be told of. */
 function wantedJobs(calls: readonly ReleaseCall[], leases: ReadonlyMap<string, KnownLease>): string[] {

@@ -2,15 +2,16 @@
  * Where callers wait for work, in the order in which they came.
  *
  * Promises: whoever waits is let go when there may be something for them, when their time is over, or when they have
- * gone. A job that comes wakes no more than one of each kind that asks for its stream, and nobody else; room that comes
- * wakes those who lacked it. How many find a place in the room is known to nobody, so one of them that got something
- * wakes two more: what came free is found without waking a herd. Being woken means 'ask again'; who asks in vain comes back to their old place. Every `sweepMs` it is
- * asked once which streams have jobs at all, and one of each kind for those is woken, in case a message was lost: who
- * waits for what is not there costs nothing.
+ * gone. A job that comes calls the first who asks for its stream, and nobody else; one who can do nothing with it passes
+ * the call on, to the next of another kind, or of their own where it was they alone who could not. Room that comes wakes
+ * those who lacked it. How many find a place in the room is known to nobody, so one of them that got something wakes two
+ * more: what came free is found without waking a herd. Being woken means 'ask again'; who asks in vain comes back to
+ * their old place. Every `sweepMs` it is asked once which streams have jobs at all, and the first who waits for each of
+ * those is called, in case a message was lost: who waits for what is not there costs nothing.
  *
  * Nothing is lost on those who are asking while something comes, and may have looked just before it did: as many of
- * them as there was nobody else to wake for do not wait, but ask again. Who was woken and leaves without having asked
- * wakes the next.
+ * each kind as there was nobody else to call for do not wait, but ask again. Who was woken and leaves without having
+ * asked passes the call on.
  *
  * It holds no timer while nobody waits. `stop` lets everybody go.
  */
@@ -34,12 +35,15 @@ export interface Place {
   readonly number: number;
   /** Lets them go; undefined while they ask. */
   wake: (() => void) | undefined;
-  /** What they were woken for; whoever asks for them takes it back when that is answered. */
-  called: Want | undefined;
+  /** What they were woken for, until they wait again. */
+  called: Call | undefined;
 }
 
-/** What somebody waits for, or was woken for. */
-export type Want = 'jobs' | 'room';
+/** What somebody was woken for: a job of a stream, or room. */
+type Call = { for: 'jobs'; stream: string } | { for: 'room' };
+
+/** What somebody asked in vain for: `barred` where there are jobs, though none for this one worker. */
+export type Want = 'jobs' | 'room' | 'barred';
 
 interface Line {
   readonly kind: Kind;
@@ -49,7 +53,7 @@ interface Line {
   places: number;
   /** For so much that came there was nobody to wake, and what it was. */
   missed: number;
-  missedWhat: Want;
+  missedCall: Call;
 }
 
 export interface WaitingLineOptions {
@@ -89,25 +93,31 @@ export class WaitingLine {
   }
 
   /** Leaves for good, with something or without. */
-  leave({ line, called }: Place, served: boolean): void {
+  leave(place: Place, served: boolean): void {
+    const { line, called } = place;
     line.places--;
     this.#noteAsking(line);
     line.missed = Math.min(line.missed, askingIn(line));
-    if (!served && called) this.#wakeLine(line, 1, called);
-    // Of jobs as many were woken as there are.
-    else if (served && called !== 'jobs') this.#wakeLine(line, wakesWhenServed, 'room');
+    if (!served && called?.for === 'jobs') this.#callForJobs(called.stream, 1, { after: place });
+    else if (!served && called) this.#wakeLine(line, 1, called);
+    // Of jobs as many were called for as there are.
+    else if (served && called?.for !== 'jobs') this.#wakeLine(line, wakesWhenServed, room);
     if (line.places === 0) this.#close(line);
   }
 
   /** Waits to be woken, for so long at the most, after having asked in vain: for want of jobs, or of room for them. */
   wait(place: Place, ms: number, wants: Want, signal?: AbortSignal): Promise<void> {
-    const { line } = place;
-    if (wants === 'room') this.#cramped.add(line);
-    else this.#cramped.delete(line);
+    const { line, called } = place;
+    place.called = undefined;
+    if (wants === 'jobs') this.#cramped.delete(line);
+    else this.#cramped.add(line);
+    if (called?.for === 'jobs' && wants !== 'room') {
+      this.#callForJobs(called.stream, 1, { after: place, except: wants === 'barred' ? undefined : line });
+    }
     if (this.#stopped || signal?.aborted) return Promise.resolve();
     if (line.missed > 0) {
       line.missed--;
-      place.called = line.missedWhat;
+      place.called = line.missedCall;
       return Promise.resolve();
     }
     return new Promise((resolve) => {
@@ -134,19 +144,19 @@ export class WaitingLine {
   }
 
   /** Something has come that may concern those who wait. */
-  wakeFor({ jobs, room }: Work): void {
-    for (const [stream, count] of jobs) this.#wakeStream(stream, count);
-    if (room === 0) return;
-    for (const line of new Set([...this.#cramped, ...this.#asking])) this.#wakeLine(line, room, 'room');
+  wakeFor({ jobs, room: count }: Work): void {
+    for (const [stream, jobCount] of jobs) this.#callForJobs(stream, jobCount);
+    if (count === 0) return;
+    for (const line of new Set([...this.#cramped, ...this.#asking])) this.#wakeLine(line, count, room);
   }
 
   stop(): void {
     this.#stopped = true;
-    for (const line of [...this.#lines.values()]) wakeFirst(line, Number.POSITIVE_INFINITY, 'room');
+    for (const line of [...this.#lines.values()]) wakeFirst(line, Number.POSITIVE_INFINITY, room);
   }
 
   #open(kind: Kind): Line {
-    const line: Line = { kind, waiting: [], places: 0, missed: 0, missedWhat: 'jobs' };
+    const line: Line = { kind, waiting: [], places: 0, missed: 0, missedCall: room };
     this.#lines.set(kind.name, line);
     for (const stream of kind.streams) {
       const lines = this.#byStream.get(stream) ?? new Set();
@@ -165,15 +175,29 @@ export class WaitingLine {
     }
   }
 
-  #wakeStream(stream: string, count: number): void {
-    for (const line of [...(this.#byStream.get(stream) ?? [])]) this.#wakeLine(line, count, 'jobs');
+  /** Calls the first who wait for a stream, of those after one who could do nothing with the call. */
+  #callForJobs(stream: string, count: number, { after, except }: PassedOn = {}): void {
+    const call: Call = { for: 'jobs', stream };
+    const lines = [...(this.#byStream.get(stream) ?? [])].filter((line) => line !== except);
+    const first = firstWaiting(lines, count, after?.number ?? 0);
+    for (const place of first) letGo(place, call);
+    const left = count - first.length;
+    if (left === 0) return;
+    for (const line of lines) {
+      const asking = askingIn(line) - first.filter((place) => place.line === line).length;
+      this.#miss(line, Math.min(line.missed + left, asking), call);
+    }
   }
 
-  #wakeLine(line: Line, count: number, what: Want): void {
-    const woken = wakeFirst(line, count, what);
+  #wakeLine(line: Line, count: number, call: Call): void {
+    const woken = wakeFirst(line, count, call);
+    this.#miss(line, Math.min(line.missed + count - woken, askingIn(line) - woken), call);
+  }
+
+  #miss(line: Line, missed: number, call: Call): void {
     // Where both were missed, whoever asks for room finds the jobs as well.
-    if (woken < count) line.missedWhat = line.missed > 0 && line.missedWhat === 'room' ? 'room' : what;
-    line.missed = Math.min(line.missed + count - woken, askingIn(line) - woken);
+    if (missed > line.missed && !(line.missed > 0 && line.missedCall.for === 'room')) line.missedCall = call;
+    line.missed = missed;
   }
 
   #noteAsking(line: Line): void {
@@ -186,7 +210,7 @@ export class WaitingLine {
     this.#sweeping = true;
     try {
       for (const stream of await this.#findReady()) {
-        for (const line of [...(this.#byStream.get(stream) ?? [])]) wakeFirst(line, 1, 'room');
+        this.#callForJobs(stream, 1);
       }
     } catch {
       // The database is away. Who waits would hear of that from asking, and it will be asked again.
@@ -202,13 +226,41 @@ export class WaitingLine {
   }
 }
 
+/** Who passes a call on, and whose kind could do nothing with it either. */
+interface PassedOn {
+  after?: Place;
+  except?: Line | undefined;
+}
+
+const room: Call = { for: 'room' };
+
 const askingIn = ({ places, waiting }: Line): number => places - waiting.length;
 
-function wakeFirst({ waiting }: Line, count: number, what: Want): number {
-  const first = waiting.slice(0, count);
-  for (const place of first) {
-    place.called = what;
-    place.wake?.();
+/** The first who wait in any of the lines and came after a place, as many as are wanted. */
+function firstWaiting(lines: readonly Line[], count: number, after: number): Place[] {
+  const first: Place[] = [];
+  for (const { waiting } of lines) {
+    let taken = 0;
+    for (const place of waiting) {
+      // Nobody further down this line came before the last of those who are called already.
+      if (taken === count || (first.length >= count && place.number > (first.at(-1)?.number ?? 0))) break;
+      if (place.number <= after) continue;
+      taken++;
+      const at = first.findLastIndex(({ number }) => number < place.number);
+      first.splice(at + 1, 0, place);
+      if (first.length > count) first.pop();
+    }
   }
+  return first;
+}
+
+function wakeFirst({ waiting }: Line, count: number, call: Call): number {
+  const first = waiting.slice(0, count);
+  for (const place of first) letGo(place, call);
   return first.length;
+}
+
+function letGo(place: Place, call: Call): void {
+  place.called = call;
+  place.wake?.();
 }

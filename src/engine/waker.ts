@@ -24,7 +24,7 @@ const charsPerMessage = 7_000;
 type Message = { from: string } & (
   | { jobs: string[] }
   | { leases: string[] }
-  | { work: [stream: string, count: number][]; room: number }
+  | { work: number; streams?: [stream: string, count: number][]; room?: number }
   | { waiting: number }
   | { asking: true }
 );
@@ -107,7 +107,10 @@ export class Waker implements Service {
     for (const listener of this.#onWork) listener(work);
     if (!this.#othersListen()) return;
     for (const [i, jobs] of messagesOf(work).entries()) {
-      this.#send({ from: this.#server, work: jobs, room: i === 0 ? work.room : 0 });
+      const room = i === 0 ? work.room : 0;
+      // The number is for servers of an earlier version, which know nothing of streams.
+      const number = (work.jobs.get('') ?? 0) + room;
+      this.#send({ from: this.#server, work: number, streams: jobs, room });
     }
   }
 
@@ -152,7 +155,8 @@ export class Waker implements Service {
     if ('jobs' in message) for (const jobId of message.jobs) this.#wake(jobId);
     else if ('leases' in message) for (const listener of this.#onLeases) listener(message.leases);
     else if ('work' in message) {
-      const work = { jobs: new Map(message.work), room: message.room };
+      const { work: number, streams = [['', number]], room = number } = message;
+      const work = { jobs: new Map(streams), room };
       for (const listener of this.#onWork) listener(work);
     } else if ('asking' in message) {
       this.#announcedAt = Number.NEGATIVE_INFINITY;
@@ -177,22 +181,23 @@ function messagesOf({ jobs }: Work): [string, number][][] {
   return messages;
 }
 
+type MessageField = 'from' | 'jobs' | 'leases' | 'work' | 'streams' | 'room' | 'waiting' | 'asking';
+
 /** Anybody who may connect to the database may send a notification; what is not one of ours is left alone. */
 function readMessage(text: string): Message | undefined {
-  let message: Partial<
-    Record<'from' | 'jobs' | 'leases' | 'work' | 'room' | 'waiting' | 'asking', unknown>
-  > | null;
+  let message: Partial<Record<MessageField, unknown>> | null;
   try {
     message = JSON.parse(text);
   } catch {
     return undefined;
   }
   if (typeof message?.from !== 'string') return undefined;
-  const { from, jobs, leases, work, room, waiting, asking } = message;
+  const { from, jobs, leases, work, streams, room, waiting, asking } = message;
   if (Array.isArray(jobs)) return { from, jobs: jobs.map(String) };
   if (Array.isArray(leases)) return { from, leases: leases.map(String) };
-  if (Array.isArray(work) && typeof room === 'number') {
-    return { from, work: work.filter(isCount).map(([stream, count]) => [stream, count]), room };
+  if (typeof work === 'number') {
+    if (!Array.isArray(streams) || typeof room !== 'number') return { from, work };
+    return { from, work, streams: streams.filter(isCount).map(([stream, count]) => [stream, count]), room };
   }
   if (asking === true) return { from, asking };
   return typeof waiting === 'number' ? { from, waiting } : undefined;

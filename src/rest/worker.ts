@@ -48,7 +48,7 @@ const routes = ({ acquirer, heartbeats, releaser, leaseReader }: Engine): Route[
         },
       };
     },
-    refusal: (error) => ({ ok: false, ...error }),
+    refusal: (error) => ({ ok: false, lease_expires_at: null, ...error }),
   },
   {
     method: 'POST',

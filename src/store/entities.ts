@@ -112,7 +112,11 @@ export const Outcome = defineEntity({
       properties: ['state', 'job_id'],
       where: { state: { $ne: stateNumber('DONE') } },
     },
-    { name: 'job_outcomes_dead', properties: ['job_id'], where: { dead_lettered: true } },
+    {
+      name: 'job_outcomes_dead',
+      properties: ['dead_stream', 'job_id'],
+      where: { dead_stream: { $ne: null } },
+    },
   ],
   properties: {
     job_id: p.uuid().primary(),
@@ -129,8 +133,8 @@ export const Outcome = defineEntity({
     error_detail: p.json<JsonObject>().nullable(),
     result: p.json<unknown>().nullable(),
     metrics: p.json<JsonObject>().nullable(),
-    /** A stream gave it up: it failed for good, or too often. */
-    dead_lettered: p.boolean().default(false),
+    /** The stream that gave it up, because it failed for good or too often. */
+    dead_stream: p.text().nullable(),
   },
 });
 export type OutcomeRow = InferEntity<typeof Outcome>;
@@ -247,6 +251,13 @@ export const StreamMessage = defineEntity({
   },
 });
 
+/** One row: what this database is called by others than itself. */
+export const Identity = defineEntity({
+  name: 'Identity',
+  tableName: 'identity',
+  properties: { identity_id: p.smallint().primary().autoincrement(false), database_id: p.uuid() },
+});
+
 /** One row, locked by everything that takes or returns capacity, after all other rows. */
 export const CapacityRow = defineEntity({
   name: 'CapacityRow',
@@ -291,6 +302,7 @@ export const entities = [
   Event,
   EndedLease,
   StreamMessage,
+  Identity,
   CapacityRow,
   Pulse,
   Outage,

@@ -11,6 +11,9 @@ export const keyOf = (stream: string): string => streamPrefix + stream;
 
 export const streamOf = (key: string): string => key.slice(streamPrefix.length);
 
+/** Whose messages a Redis database carries; those of two databases would be strangers to each other. */
+export const ownerKey = 'leasehold:owner';
+
 /** It is there for as long as Redis has not lost what this database has sent to it. */
 export const markerKeyOf = (databaseName: string): string => `leasehold:marker:${databaseName}`;
 

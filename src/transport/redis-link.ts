@@ -29,6 +29,8 @@ export interface LinkOptions {
   url: string;
   /** What `CLIENT LIST` of Redis shows. */
   name: string;
+  /** Looks whether the connection may be used, and throws where it may not. */
+  admit?(client: RedisClient): Promise<void>;
   onUp?(): void;
   /** Called once for each time that it is away, with the reason. */
   onDown?(reason: Error): void;
@@ -69,6 +71,11 @@ export class RedisLink {
     this.#stopping.abort();
     this.#connection?.end(new RedisAwayError('the server is shutting down'));
     await this.#staying;
+  }
+
+  /** Gives the present connection up; it is made again. */
+  drop(reason: Error): void {
+    this.#connection?.end(reason);
   }
 
   /** Does something with the connection, which has to be answered within `limitMs`. */
@@ -118,7 +125,7 @@ export class RedisLink {
 const tooLate = Symbol('too late');
 
 /** A connection over which Redis has answered. */
-async function connect({ url, name }: LinkOptions, signal: AbortSignal): Promise<Connection> {
+async function connect({ url, name, admit }: LinkOptions, signal: AbortSignal): Promise<Connection> {
   const client: RedisClient = createClient({
     url,
     name,
@@ -140,7 +147,13 @@ async function connect({ url, name }: LinkOptions, signal: AbortSignal): Promise
   const stop = () => end(new RedisAwayError('the server is shutting down'));
   signal.addEventListener('abort', stop);
   // A Redis that is still loading its data lets connections in and answers nothing but errors.
-  const answered = client.connect().then(() => client.ping());
+  const answered = client
+    .connect()
+    .then(() => client.ping())
+    .then(async (pong) => {
+      await admit?.(client);
+      return pong;
+    });
   let gaveUp = false;
   // A client that is destroyed before its socket is open opens it all the same.
   const closeLate = () => gaveUp && client.destroy();

@@ -32,6 +32,10 @@ export interface SenderOptions {
   log: Log;
 }
 
+/** Whether it is the key of one stream that is wrong, and not Redis as a whole. */
+const isOfOneKey = (error: unknown): boolean =>
+  error instanceof Error && error.message.startsWith('WRONGTYPE');
+
 /** Where a message lies, or nothing where its attempt is over or somebody is just ending it. */
 export type Place = string | undefined;
 
@@ -42,6 +46,7 @@ export class RedisSender {
   /** Where messages lie that this process has recorded, by enqueue id: the latest, and those before them. */
   #latest = new Map<string, string>();
   #earlier = new Map<string, string>();
+  #isRefused = false;
 
   constructor(options: SenderOptions) {
     this.#options = options;
@@ -51,6 +56,11 @@ export class RedisSender {
 
   async stop(): Promise<void> {
     await this.#batcher.close();
+  }
+
+  /** Redis is there, and would not take the last messages that it was sent. */
+  get isRefused(): boolean {
+    return this.#isRefused;
   }
 
   /** Whether there is room for another message. */
@@ -107,6 +117,8 @@ export class RedisSender {
       ),
     );
     const failed = answers.find((answer) => answer.status === 'rejected');
+    // One stream may be broken by itself: whoever holds something else under its key.
+    this.#isRefused = answers.every((answer) => answer.status === 'rejected' && !isOfOneKey(answer.reason));
     if (failed) log.debug('Redis would not take messages', { error: failed.reason });
     return answers.map((answer, i) =>
       answer.status === 'fulfilled'

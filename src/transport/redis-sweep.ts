@@ -28,7 +28,7 @@ import {
   type Slice,
   takeUnsentMessages,
 } from '../store/statements/carry-messages.ts';
-import { keyOf, markerKeyOf } from './redis-keys.ts';
+import { keyOf, markerKeyOf, ownerKey } from './redis-keys.ts';
 import { RedisAwayError, type RedisClient, type RedisLink } from './redis-link.ts';
 import type { RedisReader } from './redis-reader.ts';
 import type { RedisSender } from './redis-sender.ts';
@@ -60,7 +60,8 @@ export class RedisSweep implements Service {
   #round: Promise<void> | undefined;
   #running = false;
   #isFailing = false;
-  #markerKey: string | undefined;
+  /** What the database is called in Redis. */
+  #name: string | undefined;
   /** Redis was marked when this server last looked. */
   #wasMarked = false;
   /** How far the walks have come: through the jobs that wait, and through the messages. */
@@ -122,7 +123,8 @@ export class RedisSweep implements Service {
 
   async #sweep(): Promise<void> {
     const { reader, takeover } = this.#options;
-    await this.#checkMarker();
+    await this.#checkOwner();
+    await this.#checkMarker().catch((error: unknown) => this.#noteRefusal(error));
     await reader.refresh();
     await this.#sendUnsent();
     await this.#addMissing();
@@ -133,11 +135,23 @@ export class RedisSweep implements Service {
     if (refusal !== undefined) throw refusal;
   }
 
+  /** A Redis that has lost everything may have been taken by another database meanwhile, which connecting again tells. */
+  async #checkOwner(): Promise<void> {
+    const { link, database } = this.#options;
+    this.#name ??= await databaseName(database);
+    const name = this.#name;
+    const isOurs = await link.run(async (client) => {
+      if ((await client.get(ownerKey)) === name) return true;
+      await client.set(ownerKey, name, { condition: 'NX' });
+      return (await client.get(ownerKey)) === name;
+    });
+    if (!isOurs) link.drop(new RedisAwayError('Redis carries the messages of another database'));
+  }
+
   /** Finds out whether Redis has lost everything; whoever is first to mark it again walks through all messages. */
   async #checkMarker(): Promise<void> {
-    const { link, sender, database, consumer, log } = this.#options;
-    this.#markerKey ??= markerKeyOf(await databaseName(database));
-    const key = this.#markerKey;
+    const { link, sender, consumer, log } = this.#options;
+    const key = markerKeyOf(this.#name ?? '');
     const expiration = { type: 'PX', value: markerMs } as const;
     const wasMarked = this.#wasMarked;
     this.#wasMarked = true;
@@ -159,10 +173,12 @@ export class RedisSweep implements Service {
   }
 
   async #sendUnsent(): Promise<void> {
+    const { sender } = this.#options;
     for (let slices = 0; slices < slicesMax; slices++) {
       const unsent = await takeUnsentMessages(this.#options.database, sliceRows, unsentMs);
       await this.#send(unsent);
-      if (unsent.length < sliceRows) return;
+      // What Redis will not take now it will not take a moment later.
+      if (unsent.length < sliceRows || sender.isRefused) return;
     }
   }
 
@@ -215,6 +231,12 @@ export class RedisSweep implements Service {
     };
     const answers = await link.run((client) => Promise.all(rows.map((row) => isThere(client, row))));
     return rows.filter((_, i) => !answers[i]);
+  }
+
+  /** What Redis refuses keeps nothing else of a round from being done. */
+  #noteRefusal(error: unknown): void {
+    if (!(error instanceof ErrorReply)) throw error;
+    this.#refusal ??= error;
   }
 
   /** Fails where Redis or the database is away; what Redis will not take is remembered. */

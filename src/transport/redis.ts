@@ -6,7 +6,8 @@
  * deleted after the commit that ended the attempt. What goes wrong on this way is put right by the rows of the
  * database: by the sweep, by the takeover, and by checking everything that is read.
  *
- * It is `up` while there is a connection on which Redis answers in time, and `down` otherwise. While it is down, messages
+ * It is `up` while there is a connection on which Redis answers in time and takes messages, and `down` otherwise, also where
+ * Redis carries the messages of another database. While it is down, messages
  * are not sent, named by Redis or settled; nothing waits for it, and all that was left undone is done after it is back.
  * `start` waits a moment for Redis and not for long; `stop` gives what is under way `finishMs` to finish.
  */
@@ -15,8 +16,10 @@ import { newId } from '../engine/ids.ts';
 import { orAfter } from '../engine/patience.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
+import { databaseName } from '../store/statements/carry-messages.ts';
 import { RedisChecker } from './redis-checker.ts';
-import { RedisLink } from './redis-link.ts';
+import { ownerKey } from './redis-keys.ts';
+import { type RedisClient, RedisLink } from './redis-link.ts';
 import { RedisReader } from './redis-reader.ts';
 import { RedisSender } from './redis-sender.ts';
 import { RedisSettler } from './redis-settler.ts';
@@ -43,6 +46,8 @@ export class RedisTransport implements Transport {
   /** The name under which this server reads. */
   readonly consumer = newId();
   readonly #log: Log;
+  readonly #database: Database;
+  #databaseName: Promise<string> | undefined;
   readonly #link: RedisLink;
   readonly #readerLink: RedisLink;
   readonly #settler: RedisSettler;
@@ -55,14 +60,18 @@ export class RedisTransport implements Transport {
   constructor({ url, database, log, silentMs }: RedisTransportOptions) {
     const { consumer } = this;
     this.#log = log;
+    this.#database = database;
+    const admit = (client: RedisClient) => this.#admit(client);
     this.#link = new RedisLink({
       url,
+      admit,
       name: 'leasehold',
       onUp: () => this.#cameUp(),
       onDown: (reason) => this.#wentDown(reason),
     });
     this.#readerLink = new RedisLink({
       url,
+      admit,
       name: 'leasehold-reader',
       onUp: () => this.#reader.connected(),
       onDown: (reason) => log.debug('the connection that reads streams is away', { error: reason }),
@@ -80,7 +89,7 @@ export class RedisTransport implements Transport {
   }
 
   get state(): TransportState {
-    return this.#link.isUp ? 'up' : 'down';
+    return this.#link.isUp && !this.#sender.isRefused ? 'up' : 'down';
   }
 
   send(envelopes: readonly Envelope[]): void {
@@ -125,6 +134,19 @@ export class RedisTransport implements Transport {
   stop(): Promise<void> {
     this.#stopping ??= this.#stop();
     return this.#stopping;
+  }
+
+  /** What it finds of another database would be acknowledged and deleted as a stranger's, so it must find none. */
+  async #admit(client: RedisClient): Promise<void> {
+    this.#databaseName ??= databaseName(this.#database);
+    const name = await this.#databaseName;
+    await client.set(ownerKey, name, { condition: 'NX' });
+    const owner = await client.get(ownerKey);
+    if (owner !== name) {
+      throw new Error(
+        `it carries the messages of another database: its key ${ownerKey} is ${owner}, not ${name}`,
+      );
+    }
   }
 
   async #stop(): Promise<void> {

@@ -336,7 +336,7 @@ const look = `select
     select job_id, true, state, attempts, claimed_by, lease_id, cancel_requested, false, 'infinity', null from live_jobs
     where check_at = 'infinity'
     union all
-    select job_id, false, state, attempts, claimed_by, lease_id, cancel_requested, dead_lettered, null, null
+    select job_id, false, state, attempts, claimed_by, lease_id, cancel_requested, dead_stream is not null, null, null
     from job_outcomes) j) as jobs,
   (select json_object_agg(lease_id, state) from leases) as ended,
   (select json_agg(lease_id) from live_jobs where lease_token is not null) as active,

@@ -120,7 +120,7 @@ describe('the line of those who wait for work', () => {
     expect(gone).to.deep.equal(['0', '1', '2', '3']);
   });
 
-  it('wakes one of each kind that asks for the stream of a job, and nobody else', async () => {
+  it('calls the first who asks for the stream of a job, of whatever kind, and nobody else', async () => {
     const { line, gone, come } = namedLine();
     const kinds = {
       plain: kindOf('plain'),
@@ -128,19 +128,51 @@ describe('the line of those who wait for work', () => {
       y: kindOf('y', 's'),
       z: kindOf('z', 't'),
     };
-    const all = Object.entries(kinds).flatMap(([name, kind]) => [
-      come(`${name}1`, { kind }),
-      come(`${name}2`, { kind }),
-    ]);
+    const all = ['1', '2'].flatMap((number) =>
+      Object.entries(kinds).map(([name, kind]) => come(`${name}${number}`, { kind })),
+    );
     line.wakeFor(jobs(1, 's'));
     await settled();
-    expect(gone).to.have.members(['x1', 'y1']);
-    line.wakeFor(jobs(5, 't'));
+    expect(gone).to.deep.equal(['x1']);
+    line.wakeFor(jobs(3, 't'));
     await settled();
-    expect(gone).to.have.members(['x1', 'y1', 'x2', 'z1', 'z2']);
+    expect(gone.slice(1)).to.deep.equal(['z1', 'x2', 'z2']);
     line.wakeFor(jobs(1));
     await settled();
-    expect(gone.slice(5)).to.deep.equal(['plain1']);
+    expect(gone.slice(4)).to.deep.equal(['plain1']);
+    line.wakeFor(jobs(9, 's'));
+    await settled();
+    expect(gone.slice(5)).to.deep.equal(['y1', 'y2']);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('passes a call on to the next of another kind, where one can do nothing with it', async () => {
+    const { line, gone, wait } = namedLine();
+    const [x, y] = [kindOf('x', 's'), kindOf('y', 's')];
+    const places = [x, x, y, y].map((kind) => line.join(kind));
+    const all = places.map((place, i) => wait(`${i}`, place));
+    line.wakeFor(jobs(1, 's'));
+    await settled();
+    all.push(wait('0 again', places[0] as Place));
+    await settled();
+    expect(gone).to.deep.equal(['0', '2']);
+    line.leave(places[2] as Place, true);
+    await settled();
+    expect(gone).to.deep.equal(['0', '2']);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('passes a call on to the next of the same kind, where it was for none but this one', async () => {
+    const { line, gone, wait } = namedLine();
+    const places = ['a', 'b'].map(() => line.join(k));
+    const all = places.map((place, i) => wait(`${i}`, place));
+    line.wakeFor(jobs(1));
+    await settled();
+    all.push(wait('0 again', places[0] as Place, { wants: 'barred' }));
+    await settled();
+    expect(gone).to.deep.equal(['0', '1']);
     line.stop();
     await Promise.all(all);
   });
@@ -200,7 +232,7 @@ describe('the line of those who wait for work', () => {
       expect(line.length).to.equal(0);
     });
 
-    it('wakes one of each kind whose stream has jobs every two seconds, in case a message was lost', async () => {
+    it('calls the first for each stream that has jobs every two seconds, in case a message was lost', async () => {
       let looks = 0;
       const { line, gone, come } = namedLine(() => {
         looks++;

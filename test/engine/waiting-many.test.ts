@@ -70,6 +70,15 @@ onEveryEngine((kind) => {
       expect(count.asked - before).to.be.at.most(4);
     });
 
+    it('do not all wake for a job that would do for all of them', async () => {
+      const before = count.asked;
+      const [job] = await submitted(engine, { stream: 'of all' });
+      const grant = expectGranted(await (outcomes[0] as Promise<LeaseOutcome>));
+      expect([grant.job.jobId, grant.lease.workerId]).to.deep.equal([job?.jobId, 'worker 0']);
+      await new Promise((resolve) => setTimeout(resolve, 500));
+      expect(count.asked - before).to.be.at.most(10);
+    });
+
     it('wake for a job only those that ask for its stream', async () => {
       const before = count.asked;
       const [job] = await submitted(engine, { stream: 'of 7' });

@@ -87,6 +87,18 @@ describe('acquiring that waits', () => {
       expect(ms).to.be.below(soonMs);
     });
 
+    it('is woken by a unique job, though one who may not have it waits before them', async () => {
+      await submitted(engine, {});
+      await acquired(engine, 'w1');
+      const barred = await waiting('w1');
+      const { outcome } = await waiting('w2');
+      const { grant, ms } = await timed(outcome, () => submitted(engine, { unique: true }));
+      expect(grant.lease.workerId).to.equal('w2');
+      expect(ms).to.be.below(soonMs);
+      engine.acquirer.stopWaiting();
+      expectDenied(await barred.outcome);
+    });
+
     it('is woken by units that come free: a release, an expiry, more capacity', async () => {
       await submitted(
         engine,

@@ -128,7 +128,7 @@ describe('the statements of messages', () => {
     it('know databases by different names', async () => {
       const other = await kind.open();
       try {
-        expect(await databaseName(database)).to.match(/^\d+-\d+$/);
+        expect(await databaseName(database)).to.match(/^[0-9a-f-]{36}-\d+$/);
         if (kind.name === 'postgresql')
           expect(await databaseName(database)).to.not.equal(await databaseName(other.database));
       } finally {

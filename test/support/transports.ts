@@ -1,4 +1,4 @@
-import { onEveryEngine, type TestEngine } from './engines.ts';
+import { onEveryEngine, type TestEngine, type TestStore } from './engines.ts';
 import { describeWithRedis, startRedis, type TestRedis } from './redis.ts';
 import { eventually, startTestServer, type TestServer, type TestServerOptions } from './server.ts';
 
@@ -21,7 +21,8 @@ export function onEveryTransport(define: (transport: TestTransport) => void): vo
         redis = await startRedis();
       });
       after(() => redis.stop());
-      define({ name: 'redis', engine, start: (options) => startOn(redis, engine, options) });
+      const places = new Map<TestStore, number>();
+      define({ name: 'redis', engine, start: (options) => startOn(redis, places, engine, options) });
     });
   });
 }
@@ -29,10 +30,18 @@ export function onEveryTransport(define: (transport: TestTransport) => void): vo
 /** A server that has found its Redis. */
 async function startOn(
   redis: TestRedis,
+  places: Map<TestStore, number>,
   engine: TestEngine,
-  { settings, ...more }: TestServerOptions = {},
+  { settings, shared }: TestServerOptions = {},
 ): Promise<TestServer> {
-  const server = await startTestServer(engine, { ...more, settings: { ...settings, redisUrl: redis.url } });
+  // Each database has a Redis database of its own.
+  const place = (shared && places.get(shared)) ?? places.size;
+  const redisUrl = `${redis.url}/${place}`;
+  const server = await startTestServer(engine, {
+    settings: { ...settings, redisUrl },
+    ...(shared ? { shared } : {}),
+  });
+  places.set(server.store, place);
   await eventually('Redis is up', async () => ((await redisState(server)) === 'up' ? true : undefined));
   return server;
 }

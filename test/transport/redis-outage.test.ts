@@ -22,6 +22,19 @@ describeWithRedis('a Redis that fails', () => {
 
     const told = (word: string) => stage.lines.filter(({ msg }) => msg.includes(word)).length;
 
+    it('takes no messages while it is full: it counts as down, and all are sent when there is room again', async () => {
+      const transport = await stage.transport();
+      await stage.client.configSet('maxmemory', '1');
+      transport.send(await stage.queue(5));
+      await until('it counts as down', () => transport.state === 'down');
+      await stage.client.configSet('maxmemory', '0');
+      await until('all are sent', async () => {
+        await transport.runOnce().catch(() => {});
+        return (await stage.entries()).length === 5;
+      });
+      expect(transport.state).to.equal('up');
+    });
+
     it('gets everything again within ten seconds of losing it, the attempts that run not', async function () {
       this.timeout(60_000);
       const [a, b] = [await stage.transport(), await stage.transport()];

@@ -16,6 +16,24 @@ describeWithRedis('what does not belong into a stream of Redis', () => {
     });
     afterEach(() => stage.close());
 
+    // Copies of one embedded database are one to Redis; tests have nothing but copies.
+    if (engine.name === 'postgresql')
+      it('is another database: the second one is refused, and finds nothing to remove', async () => {
+        const envelopes = await stage.queue(3);
+        const transport = await stage.transport();
+        transport.send(envelopes);
+        await stage.inLine();
+        const before = await stage.entries();
+        await using other = await engine.open();
+        const stranger = stage.makeTransport({ database: other.database });
+        await stranger.start();
+        await until('it is told of', () => stage.lines.some(({ msg }) => msg.startsWith('Redis is away')));
+        expect(stranger.state).to.equal('down');
+        await stranger.stop();
+        expect(await stage.entries()).to.deep.equal(before);
+        expect(transport.state).to.equal('up');
+      });
+
     it('is removed: duplicates, other attempts, unknown jobs and garbage of any kind', async () => {
       const envelopes = await stage.queue(3);
       const transport = await stage.transport();

@@ -238,11 +238,14 @@ const distinctStreams = hot(
   "select distinct stream from lanes where stream <> '' order by stream limit $1::int",
 );
 
-/** A name for this database that no other one has, for keys that several databases might otherwise share. */
+/**
+ * A name for this database that no other one has, for keys that several databases might otherwise share. A copy beside it
+ * has the same id, and another number in its cluster.
+ */
 export async function databaseName(sql: Sql): Promise<string> {
   const [row] = await sql.query<{ name: string }>(
-    `select system_identifier || '-' || (select oid from pg_database where datname = current_database()) as name
-    from pg_control_system()`,
+    `select database_id || '-' || (select oid from pg_database where datname = current_database()) as name
+    from identity`,
     [],
   );
   if (!row) throw new Error('the database did not tell its name');

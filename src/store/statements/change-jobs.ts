@@ -67,23 +67,23 @@ export interface Ending {
   errorDetail?: JsonObject | null;
   result?: Json;
   metrics?: JsonObject | null;
-  /** Its stream gives it up. */
-  deadLettered?: boolean;
+  /** The stream that gives it up. */
+  deadStream?: string | null;
 }
 
 /** The parts of a statement that ends locked jobs, from a parameter that holds the `endingRows`. */
 export const endParts = (param: string): string => `ending as materialized (
   select * from jsonb_to_recordset(${param}::jsonb) as ending (job_id uuid, state smallint, error text, error_detail jsonb,
-    result jsonb, metrics jsonb, dead_lettered boolean)
+    result jsonb, metrics jsonb, dead_stream text)
 ), gone as (
   delete from live_jobs live using ending where live.job_id = ending.job_id
-  returning live.*, ending.state as final_state, ending.error, ending.error_detail, ending.result, ending.metrics, ending.dead_lettered
+  returning live.*, ending.state as final_state, ending.error, ending.error_detail, ending.result, ending.metrics, ending.dead_stream
 ), outcome as (
   insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-    finished_at, error_text, error_detail, result, metrics, dead_lettered)
+    finished_at, error_text, error_detail, result, metrics, dead_stream)
   select job_id, final_state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
     clock_timestamp(), error, nullif(error_detail, 'null'), nullif(result, 'null'), nullif(metrics, 'null'),
-    coalesce(dead_lettered, false)
+    dead_stream
   from gone
 )`;
 
@@ -91,14 +91,14 @@ const end = hot(`with ${endParts('$1')} select`);
 
 export const endingRows = (endings: readonly Ending[]): string =>
   JSON.stringify(
-    endings.map(({ jobId, state, error, errorDetail, result, metrics, deadLettered }) => ({
+    endings.map(({ jobId, state, error, errorDetail, result, metrics, deadStream }) => ({
       job_id: jobId,
       state: stateNumber(state),
       error,
       error_detail: errorDetail,
       result,
       metrics,
-      dead_lettered: deadLettered,
+      dead_stream: deadStream,
     })),
   );
 

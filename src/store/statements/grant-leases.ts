@@ -94,8 +94,7 @@ export interface NewLease {
   ttlS: number;
 }
 
-/** A job with the lease it has just been given. */
-/** `message_id` is null where the job has no stream, or where its message has no name yet. */
+/** A job with the lease it has just been given. `message_id` is null where the job has no stream, or where its message has no name yet. */
 export type GrantRecord = Omit<JobRecord, 'lease_id'> &
   LeaseRecord & { lease_token: string; message_id: string | null };
 
@@ -133,7 +132,7 @@ with clock as materialized (
   where capacity_id = 1 and exists (select from granted)
 )
 select ${grantColumns} from granted live join jobs job on job.job_id = live.job_id
-left join stream_messages message on message.job_id = live.job_id`);
+left join stream_messages message on message.job_id = live.job_id and message.attempt = live.attempts`);
 
 /** Writes leases into locked rows that came from one state, and takes their units of the locked capacity. */
 export async function grantLeases(
@@ -161,7 +160,7 @@ export async function grantLeases(
 const readGrants = (key: string) => `
 select ${grantColumns}, live.request_id
 from (select * from live_jobs where ${key} offset 0) live join jobs job on job.job_id = live.job_id
-left join stream_messages message on message.job_id = live.job_id
+left join stream_messages message on message.job_id = live.job_id and message.attempt = live.attempts
 where live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
   and live.expires_at > clock_timestamp()`;
 

@@ -15,7 +15,7 @@ import {
 
 const outcomeColumns = `outcome.state, null::timestamptz as check_at, outcome.attempts, outcome.claimed_by,
   null::timestamptz as claim_expires_at, outcome.lease_id, outcome.cancel_requested, outcome.progress, outcome.note,
-  outcome.finished_at as updated_at, outcome.dead_lettered, outcome.started_at, outcome.error_text, outcome.error_detail, outcome.result,
+  outcome.finished_at as updated_at, outcome.dead_stream is not null as dead_lettered, outcome.started_at, outcome.error_text, outcome.error_detail, outcome.result,
   outcome.metrics`;
 
 const noOutcome = `null::timestamptz as started_at, null as error_text, null::jsonb as error_detail,
@@ -106,10 +106,10 @@ interface Source {
   where: string;
 }
 
-function sourcesOf({ states, deadLettered }: JobFilter): Source[] {
+function sourcesOf({ states, deadLettered, stream }: JobFilter): Source[] {
   if (deadLettered) {
     const numbers = states?.map(stateNumber) ?? null;
-    return [{ table: 'outcome', states: numbers, where: 'outcome.dead_lettered' }];
+    return [{ table: 'outcome', states: numbers, where: isDead(stream, '$5') }];
   }
   if (states === null) {
     return [
@@ -140,7 +140,7 @@ const page = ({ table, states, where }: Source, statesParam: string) => `
     and ($5::text is null or job.stream = $5)
     and ($6::float8 is null or job.created_at > to_timestamp($6 / 1000.0))
     and ($7::float8 is null or job.created_at < to_timestamp($7 / 1000.0))
-    and not ($9::boolean and ${table === 'live' ? 'false' : 'outcome.dead_lettered'})
+    and not ($9::boolean and ${table === 'live' ? 'false' : 'outcome.dead_stream is not null'})
   order by ${table}.job_id desc limit $8`;
 
 /** The smallest id that could have been made at this time, moved by the slack. */
@@ -153,6 +153,10 @@ function idAt(ms: number | null, slackMs: number): string | null {
 }
 
 const lowest = (a: string | null, b: string | null) => (a === null || (b !== null && b < a) ? b : a);
+
+/** Which outcomes are dead letters: of one stream, or of all. The index begins with the stream. */
+const isDead = (stream: string | null, param: string): string =>
+  stream === null ? 'outcome.dead_stream is not null' : `outcome.dead_stream = ${param}`;
 
 export interface DeadLetterFilter {
   stream: string | null;
@@ -171,7 +175,7 @@ export async function findDeadLetters(
 ): Promise<string[]> {
   const rows = await sql.query<{ job_id: string }>(
     `select outcome.job_id from job_outcomes outcome join jobs job on job.job_id = outcome.job_id
-    where outcome.dead_lettered and ($1::text is null or job.stream = $1) and ($2::text is null or job.addon_id = $2)
+    where ${isDead(stream, '$1')} and ($1::text is null or outcome.dead_stream = $1) and ($2::text is null or job.addon_id = $2)
       and ($3::text is null or job.job_type = $3) and ($4::text is null or outcome.error_detail->>'code' = $4)
     order by outcome.job_id limit $5
     for update of outcome skip locked`,

@@ -62,9 +62,7 @@ with stream as materialized (
   where live.state <> ${stateNumber('QUEUED')} and lanes.stream in (select stream from stream)
   group by lanes.stream
 ), dead as (
-  select job.stream, count(*)::int as jobs from job_outcomes outcome join jobs job on job.job_id = outcome.job_id
-  where outcome.dead_lettered and job.stream in (select stream from stream)
-  group by job.stream
+  select stream.stream, (select count(*)::int from job_outcomes where dead_stream = stream.stream) as jobs from stream
 )
 select stream.stream, coalesce(queued.jobs, 0) as queued, coalesce(delayed.jobs, 0) as delayed,
   coalesce(running.jobs, 0) as running, coalesce(dead.jobs, 0) as "deadLettered"
