@@ -39,10 +39,10 @@ with pulse_now as materialized (
   order by owner.owner_id for update of owner skip locked
 ), kept as (
   update file_owners owner set
-    expires_at = greatest(owner.expires_at, least(owner.expires_at + (ended_at - began_at),
-      ended_at + interval '${ownerTtlMs} ms')),
-    idle_at = greatest(owner.idle_at, least(owner.idle_at + (ended_at - began_at),
-      ended_at + interval '${idleMs} ms'))
+    expires_at = greatest(owner.expires_at, least(
+      owner.expires_at + (silence.ended_at - silence.began_at), silence.ended_at + interval '${ownerTtlMs} ms')),
+    idle_at = case when owner.idle_at is not null then greatest(owner.idle_at, least(
+      owner.idle_at + (silence.ended_at - silence.began_at), silence.ended_at + interval '${idleMs} ms')) end
   from silenced, silence where owner.owner_id = silenced.owner_id
   returning owner.owner_id
 ), outage as (
