@@ -40,6 +40,11 @@ const commands: readonly Entry[] = [
     load: async () => (await import('./guard.ts')).guardCommand,
   },
   {
+    name: 'hook',
+    about: 'Take and give back the files that coding agents write, and that git commits.',
+    load: async () => (await import('./hook.ts')).hookCommand,
+  },
+  {
     name: 'version',
     about: 'Print the version.',
     load: async () => (await import('./version.ts')).versionCommand,

@@ -1,6 +1,7 @@
 /** What tests of the gate have in common: repositories, agents, and a server whose time can be moved. */
 import { type ChildProcessWithoutNullStreams, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { mkdtemp, realpath, writeFile } from 'node:fs/promises';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
@@ -160,17 +161,20 @@ export class FakeAgent {
     return this.leasehold(`hook claude-code ${flags}`, { input: JSON.stringify({ ...common, ...fields }) });
   }
 
-  /** Ends it as a crash does, and waits until its heartbeaters have ended too. */
+  /** Ends it as a crash does. */
+  end(): void {
+    this.#child.kill('SIGKILL');
+  }
+
+  /** Ends it, and waits until its heartbeaters have ended too. */
   async kill(): Promise<void> {
     if (this.#child.exitCode === null && this.#child.signalCode === null) {
       const ended = once(this.#child, 'exit');
-      this.#child.kill('SIGKILL');
+      this.end();
       await ended;
     }
     await forgetProcess(this.pid);
-    for (const { owner_id } of this.notes.all()) {
-      await until(`the end of the heartbeater of ${owner_id}`, () => !isKept(this.notes, owner_id));
-    }
+    await until('the end of the heartbeaters', () => this.notes.all().length === 0);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -180,6 +184,7 @@ export class FakeAgent {
 
 /** Whether an owner has a heartbeater. */
 export function isKept(notes: Notes, ownerId: string): boolean {
+  if (!existsSync(notes.lockOf(ownerId))) return false;
   const lock = tryLock(notes.lockOf(ownerId));
   lock?.release();
   return lock === undefined;
