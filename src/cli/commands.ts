@@ -45,6 +45,11 @@ const commands: readonly Entry[] = [
     load: async () => (await import('./hook.ts')).hookCommand,
   },
   {
+    name: 'files',
+    about: 'See who has which files and who waits, and decide about halts.',
+    load: async () => (await import('./files.ts')).filesCommand,
+  },
+  {
     name: 'version',
     about: 'Print the version.',
     load: async () => (await import('./version.ts')).versionCommand,
