@@ -14,4 +14,5 @@ export const onUnreachableHelp = (habit: OnUnreachable, allow: string, deny: str
   `  --on-unreachable <what>
                         What to do where no server answers: 'allow' ${allow};
                         'deny' ${deny}. '${habit}' where neither this nor
-                        ${variable} says otherwise.`;
+                        ${variable} says otherwise. A file that is known to be held by
+                        somebody else is denied in any case.`;

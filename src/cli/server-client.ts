@@ -1,6 +1,5 @@
 /** What commands that speak to a server have in common: where it is, and how it is asked. */
-import { type IncomingMessage, request as requestHttp } from 'node:http';
-import { request as requestHttps } from 'node:https';
+import type { IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 
 /** The variable and the flag `--url` that say where the server is. */
@@ -32,7 +31,10 @@ export interface ServerClientOptions {
   timeoutMs?: number;
 }
 
-/** Asks with `node:http`, because `fetch` takes 30 ms to load, and commands start often. */
+/**
+ * Asks with `node:http`, because `fetch` takes 30 ms to load, and commands start often. To import that module would load
+ * `fetch` too, as it exports classes of it; `getBuiltinModule` does not.
+ */
 export class ServerClient {
   /** Where the server is. */
   readonly url: string;
@@ -62,7 +64,7 @@ export class ServerClient {
 
   async #send(method: string, path: string, body?: string): Promise<{ status: number; said: string }> {
     const url = new URL(`${this.url}${path}`);
-    const request = url.protocol === 'https:' ? requestHttps : requestHttp;
+    const request = requestFor(url);
     const length = body === undefined ? {} : { 'content-length': Buffer.byteLength(body) };
     const headers = body === undefined ? {} : { 'content-type': 'application/json', ...length };
     const signal = this.#timeoutMs === undefined ? {} : { signal: AbortSignal.timeout(this.#timeoutMs) };
@@ -74,6 +76,9 @@ export class ServerClient {
     return { status: response.statusCode ?? 0, said: await text(response) };
   }
 }
+
+const requestFor = ({ protocol }: URL): typeof request =>
+  process.getBuiltinModule(protocol === 'https:' ? 'node:https' : 'node:http').request;
 
 /** A server that answers something else is another server. */
 function readAnswer<T>(said: string, url: string): T {

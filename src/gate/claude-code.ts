@@ -2,12 +2,12 @@ import { hostname } from 'node:os';
 import { ServerError } from '../cli/server-client.ts';
 import { acquire } from './acquire.ts';
 import { type Agent, agentPidVariable, findAgent } from './agent.ts';
-import type { FilesApi } from './files-api.ts';
+import type { Contention, FilesApi } from './files-api.ts';
 import type { OnUnreachable } from './guard.ts';
 import { ensureHeartbeater } from './heartbeater.ts';
 import type { Notes } from './notes.ts';
 import { branchOf, type FileKey, locate, PathError } from './paths.ts';
-import { contendedWords, haltedWords } from './words.ts';
+import { contendedWords, deniedWords, haltedWords } from './words.ts';
 
 /**
  * All the waiting that one hook does. Longer than a contention lasts, and so much shorter than the timeout that is
@@ -118,12 +118,21 @@ async function beforeWriting(input: HookInput, options: HookOptions): Promise<Ho
   }
   const agent = findAgent();
   const warnings: string[] = [];
-  const heardOf = () => warnings.push(...keep(input, agent, options));
+  const denials: string[] = [];
+  const on = {
+    heard: () => void warnings.push(...keep(input, agent, options)),
+    denied: (words: string) => void denials.push(words),
+  };
   try {
-    return withWarnings(await lease(input, key, agent, options, heardOf), warnings);
+    const answer = withWarnings(await lease(input, key, agent, options, on), warnings);
+    const isGranted = answer.stdout === undefined && denials.length > 0;
+    return isGranted ? { ...answer, stderr: [...denials, 'granted'].join('\n') } : answer;
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
-    if (options.onUnreachable === 'deny') return deny(`${key.path} was not leased: ${error.message}`);
+    // Whoever knows that somebody has the file does not write into it because the server has gone meanwhile.
+    if (options.onUnreachable === 'deny' || denials.length > 0) {
+      return deny([...denials, `${key.path} was not leased: ${error.message}`].join('\n'));
+    }
     return withWarnings(nothingToSay, [`${key.path} is written without a lease: ${error.message}`]);
   }
 }
@@ -133,7 +142,7 @@ async function lease(
   { repository, path }: FileKey,
   agent: Agent | undefined,
   { api }: HookOptions,
-  heardOf: () => void,
+  on: { heard(): void; denied(words: string): void },
 ): Promise<HookAnswer> {
   const request = {
     owner_id: ownerOf(input),
@@ -146,22 +155,21 @@ async function lease(
       branch: branchOf(repository) ?? null,
     },
   };
-  const said: string[] = [];
-  const onContended = (contention: Parameters<typeof contendedWords>[0]) => {
+  const onContended = (contention: Contention) => {
     // The wait outlasts an owner that nobody keeps alive.
-    heardOf();
-    said.push(contendedWords(contention));
+    on.heard();
+    on.denied(contendedWords(contention));
   };
   const answer = await acquire(api, request, { onContended, patienceMs });
-  heardOf();
+  on.heard();
   switch (answer.outcome) {
     case 'granted':
-      return { code: 0, ...(said.length === 0 ? {} : { stderr: `${said.join('\n')}\ngranted` }) };
+      return nothingToSay;
     case 'halted':
       return deny(haltedWords(answer.blocker_report));
     case 'out of patience':
       return deny(
-        `${contendedWords(answer.contention)} at the earliest, and not before ${answer.contention.retry_at}`,
+        `${deniedWords(answer.contention)}; it may be asked for once more at ${answer.contention.retry_at}`,
       );
   }
 }

@@ -45,6 +45,8 @@ export class Guard {
   readonly #givingUp = new AbortController();
   #leases: FileLease[] = [];
   #command: Command | undefined;
+  /** Somebody has one of the files: that much is known, whether a server answers later or not. */
+  #wasDenied = false;
   #isLost = false;
 
   constructor(options: GuardOptions) {
@@ -88,11 +90,12 @@ export class Guard {
         return this.#givingUp.signal.reason as number;
       }
       if (!(error instanceof ServerError)) throw error;
-      if (error.isUnreachable && onUnreachable === 'allow') {
+      if (error.isUnreachable && onUnreachable === 'allow' && !this.#wasDenied) {
         say(`${error.message}; running the command without a lease`);
         return undefined;
       }
       say(`${error.message}; the command is not run`);
+      await this.#giveBack('ENDED');
       return error.isUnreachable ? guardCodes.unreachable : guardCodes.refused;
     }
   }
@@ -108,6 +111,7 @@ export class Guard {
     };
     const answer = await acquire(asking, request, {
       onContended: (contention) => {
+        this.#wasDenied = true;
         this.#keeper.start();
         say(contendedWords(contention));
       },
@@ -123,9 +127,16 @@ export class Guard {
   }
 
   async #runCommand(): Promise<number> {
-    const { command, ownerId, say } = this.#options;
+    const { command, ownerId, graceMs, say } = this.#options;
+    const givingUp = this.#givingUp.signal;
+    if (givingUp.aborted) {
+      await this.#giveBack('ENDED');
+      return givingUp.reason as number;
+    }
     try {
       this.#command = await Command.start(command, { [ownerVariable]: ownerId });
+      // It was told to end while it was being started.
+      if (givingUp.aborted) void this.#command.stop(graceMs);
       const code = await this.#command.ended;
       this.#keeper.stop();
       await this.#giveBack(code === 0 ? 'ENDED' : 'FAILED');
@@ -142,7 +153,8 @@ export class Guard {
   async #giveBack(reason: 'ENDED' | 'FAILED', { isOver = true } = {}): Promise<void> {
     const { api, ownerId, isOwn, say } = this.#options;
     try {
-      if (this.#leases.length > 0) await api.release(ownerId, this.#leases, reason);
+      const leases = this.#leases.splice(0);
+      if (leases.length > 0) await api.release(ownerId, leases, reason);
       if (isOwn && isOver && this.#keeper.wasStarted) await api.end(ownerId);
     } catch (error) {
       if (!(error instanceof ServerError)) throw error;

@@ -7,7 +7,7 @@ import { againMs, beatMs } from './keeper.ts';
 import { type Note, Notes } from './notes.ts';
 import { isAlive } from './processes.ts';
 
-const lookMs = 500;
+const lookMs = 1_000;
 const answerLimitMs = 10_000;
 /** A heartbeater that is about to end gives its lock up within this time, and another one may take over. */
 const lockLimitMs = 3_000;

@@ -2,6 +2,7 @@ import { createHash, randomUUID } from 'node:crypto';
 import { mkdirSync, readdirSync, readFileSync, renameSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { homedir, hostname } from 'node:os';
 import { join } from 'node:path';
+import { tryLock } from '../kernel-lock.ts';
 import type { Agent } from './agent.ts';
 import { isAlive, type ProcessId } from './processes.ts';
 
@@ -62,7 +63,12 @@ export class Notes {
 
   /** Removes what agents have left who are gone, and whose heartbeaters were killed with them. */
   tidy(): void {
-    for (const { owner_id, agent } of this.all()) if (!isAlive(agent)) this.remove(owner_id);
+    for (const { owner_id, agent } of this.all()) {
+      if (isAlive(agent)) continue;
+      const lock = tryLock(this.lockOf(owner_id));
+      if (lock) this.remove(owner_id);
+      lock?.release();
+    }
     const isKept = new Set(this.#names('.json').map((name) => name.replace(/json$/, 'lock')));
     for (const name of this.#names('.lock')) {
       const file = join(this.folder, name);

@@ -27,11 +27,14 @@ const heldBy = ({ path, owner_id, owner, age_ms }: Blocker): string =>
   `${path} is held by ${ownerName(owner_id, owner)}, for ${duration(age_ms)}`;
 
 /** One line for who waits. */
-export function contendedWords({ blockers, paths, retry_after_ms }: Contention): string {
+export const contendedWords = (contention: Contention): string =>
+  `${deniedWords(contention)}; asking again in ${duration(contention.retry_after_ms)}`;
+
+/** Who has what was asked for. The blocker may be gone already, and it is denied still. */
+export function deniedWords({ blockers, paths }: Contention): string {
   const [first, ...others] = blockers;
-  const who = first ? heldBy(first) : `${paths.join(', ')} may be asked for again later`;
   const more = others.length === 0 ? '' : `, and ${others.length} more are held`;
-  return `${who}${more}; asking again in ${duration(retry_after_ms)}`;
+  return first ? `${heldBy(first)}${more}` : `${paths.join(', ')} was denied`;
 }
 
 /** The full report of a halt. Nothing that the server says of it is left out. */

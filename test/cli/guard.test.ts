@@ -1,4 +1,6 @@
 /** `leasehold guard`: real guards as processes, and real servers. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
 import { expect } from 'chai';
@@ -190,6 +192,20 @@ onEveryEngine((engine) => {
 
     if (engine.name === 'embedded') return;
 
+    it('adds little to a command', async function () {
+      this.timeout(60_000);
+      const bare: number[] = [];
+      const guarded: number[] = [];
+      for (let i = 0; i < 9; i++) {
+        bare.push(await timed(['true']));
+        guarded.push(await timed([process.execPath, main, 'guard', 'o', '--url', server.http, '--', 'true']));
+      }
+      const addedMs = median(guarded) - median(bare);
+      process.stdout.write(`      a guard adds ${Math.round(addedMs)} ms to a command\n`);
+      // 150 ms on a machine that has nothing else to do.
+      expect(addedMs).to.be.lessThan(1_500);
+    });
+
     it('stops the command and all it has started when an operator takes its file away', async function () {
       this.timeout(60_000);
       const children =
@@ -256,6 +272,16 @@ onEveryEngine((engine) => {
     });
   });
 });
+
+async function timed([file = '', ...args]: string[]): Promise<number> {
+  const startedMs = performance.now();
+  const [code] = await once(spawn(file, args, { stdio: 'ignore' }), 'exit');
+  expect(code).to.equal(0);
+  return performance.now() - startedMs;
+}
+
+const median = (values: number[]): number =>
+  values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] as number;
 
 /** As an operator does it: whoever waits for the file has to be halted first. */
 async function takeAway(
