@@ -119,18 +119,20 @@ export interface FileEnd {
   reason: string;
 }
 
+// Rows are found by their key alone, and looked at afterwards: asked for all at once, the planner may walk all that an
+// owner holds for each of its files.
 const end = hot(`
 with ending as (
   select * from unnest($2::uuid[], $3::text[], $4::smallint[], $5::text[]) as ending (file_id, owner_id, state, reason)
 ), locked as materialized (
-  select file.file_id, ending.state, ending.reason
+  select file.file_id, file.state as was, file.owner_id as holder_id, ending.owner_id, ending.state, ending.reason
   from ending join file_leases file on file.file_id = ending.file_id
-  where file.state = ${held} and file.owner_id = ending.owner_id
   order by file.file_id for update of file
 ), ended as (
   update file_leases file set state = locked.state, ended_at = to_timestamp($1::float8 / 1000.0),
     end_reason = locked.reason
-  from locked where file.file_id = locked.file_id
+  from locked
+  where file.file_id = locked.file_id and locked.was = ${held} and locked.holder_id = locked.owner_id
   returning file.*
 )
 select ${fileLeaseColumns('ended', 'owner')} from ended join file_owners owner on owner.owner_id = ended.owner_id`);
