@@ -23,6 +23,9 @@ import { type Again, again, FileRound } from './file-round.ts';
 /** Requests, and files, of one transaction at the most; one request with more files goes alone. */
 const requestsMax = 250;
 const filesMax = 2_000;
+/** While one transaction waits for the disk, another is worked on; so many files are worth it. */
+const gateFlights = 2;
+const companionFiles = 16;
 /** Rows that others have locked are waited for in small groups, so that one that stays locked holds up few. */
 const heldMax = 4;
 const heldFlights = 4;
@@ -47,6 +50,8 @@ export class FileGate {
       sizeMax: requestsMax,
       weigh,
       weightMax: filesMax,
+      flightsMax: gateFlights,
+      companionWeight: companionFiles,
       waitingMax,
     });
     this.#held = new Batcher<FileRequest, Judged>({

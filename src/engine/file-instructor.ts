@@ -79,7 +79,7 @@ async function carryOut(
     signal,
   );
   const free = halted.flatMap(({ fileId }) => (files.get(fileId) === null ? fileId : []));
-  await lockFreeFiles(sql, free, { wait: true, signal });
+  if (free.length > 0) await lockFreeFiles(sql, free, { wait: true, signal });
   const { nowMs } = await readClock(sql);
   const owner = owners.get(first.ownerId) as Owner;
   const holders = halted.map(({ fileId }) => files.get(fileId) ?? null);
@@ -159,13 +159,13 @@ class Instructed {
     const reason = `${this.#actor} had it released by force`;
     for (const [i, file] of this.#halted.entries()) {
       const holder = this.#holders[i];
-      const { fileId, ownerId, contentionId } = file;
+      const { fileId, ownerId } = file;
       if (holder) {
         const end = { fileId, ownerId: holder.owner.ownerId, state: 'RECLAIMED', reason } as const;
         this.#ledger.end(end, cause, true);
       }
       this.#ledger.close(nameOf(file), 'GRANTED', cause);
-      this.#ledger.grant(file, ownerId, cause, contentionId);
+      this.#ledger.grant(file, ownerId, cause);
     }
     return 'granted';
   }

@@ -7,14 +7,7 @@ import type { FileLease, FileName } from '../domain/file-lease.ts';
 import type { Owner } from '../domain/file-owners.ts';
 import type { JsonObject } from '../domain/job.ts';
 import type { Sql } from '../store/sql.ts';
-import {
-  type Closing,
-  closeFiles,
-  type Denial,
-  denyFiles,
-  type Halt,
-  haltFiles,
-} from '../store/statements/file-contentions.ts';
+import { type Closing, closeFiles, type Halt, haltFiles } from '../store/statements/file-contentions.ts';
 import { type NewFileEvent, writeFileEvents } from '../store/statements/file-events.ts';
 import { addLosses, forgetLosses } from '../store/statements/file-losses.ts';
 import { endOwners, type OwnerTouch, touchOwners } from '../store/statements/file-owners.ts';
@@ -23,10 +16,10 @@ import {
   type FileEnd,
   type FileLeaseRecord,
   filesOfOwners,
-  grantFiles,
   type Holder,
   toFileLease,
 } from '../store/statements/file-rows.ts';
+import { type Denial, giveFiles, type NewFileLease } from '../store/statements/give-files.ts';
 
 /** A file that was to be granted was taken meanwhile: the whole transaction is judged again. */
 export class FileTaken extends Error {}
@@ -44,13 +37,6 @@ export interface ContendedName {
   file: FileName;
 }
 
-interface Grant {
-  file: FileName;
-  ownerId: string;
-  cause: Cause;
-  contentionId: string | undefined;
-}
-
 interface End extends FileEnd {
   cause: Cause;
   /** Its owner is to be told that it has lost the file. */
@@ -65,7 +51,8 @@ export class FileLedger {
   readonly #touches = new Map<string, OwnerTouch>();
   readonly #endings = new Map<string, 'ENDED' | 'DEAD'>();
   readonly #ends = new Map<string, End>();
-  readonly #grants = new Map<string, Grant>();
+  readonly #grants = new Map<string, NewFileLease>();
+  #grantCause: Cause | undefined;
   readonly #denials: Denial[] = [];
   readonly #halts = new Map<string, Halt>();
   readonly #closings = new Map<string, Closing>();
@@ -93,8 +80,10 @@ export class FileLedger {
     this.#touches.set(touch.ownerId, { ...touch, born: touch.born || (before?.born ?? false) });
   }
 
-  grant(file: FileName, ownerId: string, cause: Cause, contentionId?: string): void {
-    this.#grants.set(file.fileId, { file, ownerId, cause, contentionId });
+  /** `cause` where the grant is not its owner's own doing; it holds for all grants of the transaction. */
+  grant(file: FileName, ownerId: string, cause?: Cause): void {
+    this.#grants.set(file.fileId, { file, ownerId });
+    this.#grantCause = cause;
   }
 
   deny(
@@ -167,23 +156,37 @@ export class FileLedger {
   }
 
   /**
-   * Leases end before the files are granted to others, and contentions close before new ones are made for the same file.
+   * Leases end before the files are granted to others, and contentions lapse before new ones are made for the same file.
    * Throws a `FileTaken` where a file that seemed free is not.
    */
   async write(sql: Sql): Promise<void> {
     const { nowMs } = this;
-    const touched = await touchOwners(sql, [...this.#touches.values()], nowMs);
+    const touches = [...this.#touches.values()];
+    const gives = this.#grants.size + this.#denials.length > 0;
+    const touched = gives ? [] : await touchOwners(sql, touches, nowMs);
     this.ended = await endFiles(sql, [...this.#ends.values()], nowMs);
     await this.#writeLosses(sql);
     await forgetLosses(sql, this.#known);
-    this.fences = await grantFiles(sql, [...this.#grants.values()], nowMs);
-    if (this.fences.size < this.#grants.size) throw new FileTaken();
-    await closeFiles(sql, [...this.#closings.values()], nowMs);
+    const closings = [...this.#closings.values()];
+    await closeFiles(
+      sql,
+      closings.filter(({ state }) => state !== 'GRANTED'),
+      nowMs,
+    );
     await haltFiles(sql, [...this.#halts.values()], nowMs);
-    await denyFiles(sql, this.#denials, nowMs);
+    const events = [...this.#endEvents(), ...this.#events];
+    if (gives) {
+      const [grants, denials, cause] = [[...this.#grants.values()], this.#denials, this.#grantCause];
+      this.fences = await giveFiles(sql, { touches, grants, denials, events, cause }, nowMs);
+      if (this.fences.size < grants.length) throw new FileTaken();
+    } else await writeFileEvents(sql, events, nowMs);
+    await closeFiles(
+      sql,
+      closings.filter(({ state }) => state === 'GRANTED'),
+      nowMs,
+    );
     const endings = [...this.#endings].map(([ownerId, state]) => ({ ownerId, state }));
     this.owners = new Map([...touched, ...(await endOwners(sql, endings, nowMs))]);
-    await writeFileEvents(sql, [...this.#endEvents(), ...this.#grantEvents(), ...this.#events], nowMs);
   }
 
   async #writeLosses(sql: Sql): Promise<void> {
@@ -205,22 +208,6 @@ export class FileLedger {
         fence: lease.fence,
         actor: cause.actor,
         data: { reason, ...timesOf(state, lease, this.nowMs), ...cause.data },
-      };
-    });
-  }
-
-  #grantEvents(): NewFileEvent[] {
-    return [...this.#grants.values()].map(({ file, ownerId, cause, contentionId }) => {
-      const fence = this.fences.get(file.fileId);
-      return {
-        type: 'FILE_GRANTED',
-        ownerId,
-        repository: file.repository,
-        path: file.path,
-        ...(fence === undefined ? {} : { fence }),
-        ...(contentionId === undefined ? {} : { contentionId }),
-        actor: cause.actor,
-        data: cause.data ?? {},
       };
     });
   }

@@ -3,15 +3,12 @@ import type { FileRequest } from '../domain/file-commands.ts';
 import type { FileLease, FileName, FileOutcome } from '../domain/file-lease.ts';
 import { fateOf, type Owner, ownerTtlMs } from '../domain/file-owners.ts';
 import type { Sql } from '../store/sql.ts';
-import {
-  type OpenContention,
-  readContentions,
-  readOpenContentions,
-} from '../store/statements/file-contentions.ts';
-import { lockOwners, readClock } from '../store/statements/file-owners.ts';
-import { type Holder, lockFreeFiles, readFiles } from '../store/statements/file-rows.ts';
+import { type ContendedFile, readContentions } from '../store/statements/file-contentions.ts';
+import { lockOwners } from '../store/statements/file-owners.ts';
+import { type Holder, lockFreeFiles } from '../store/statements/file-rows.ts';
+import { lookAtFiles, type OpenContention } from '../store/statements/look-at-files.ts';
 import { blockedBy } from './blocked.ts';
-import { FileLedger } from './file-ledger.ts';
+import { type ContendedName, FileLedger } from './file-ledger.ts';
 import { newId } from './ids.ts';
 
 /** To be judged once more: rows were locked by somebody, or these owners have to be reaped before. */
@@ -39,6 +36,8 @@ interface Found {
 export class FileRound {
   readonly ledger: FileLedger;
   readonly #found: Found;
+  /** What this round has denied, as it will stand there. */
+  readonly #denied: ContendedFile[] = [];
 
   private constructor(found: Found) {
     this.ledger = new FileLedger(found.nowMs);
@@ -56,13 +55,16 @@ export class FileRound {
     const asked = calls.flatMap(({ ownerId, files }) =>
       owners.has(ownerId) ? files.map(({ fileId }) => ({ ownerId, fileId })) : [],
     );
-    const open = await readOpenContentions(sql, asked, signal);
-    const files = await readFiles(sql, [...new Set(asked.map(({ fileId }) => fileId))], signal);
-    const free = [...files].flatMap(([fileId, holder]) => (holder === null ? [fileId] : []));
-    const locked = free.length > 0 ? await lockFreeFiles(sql, free, { wait, signal }) : new Set<string>();
-    const { nowMs } = await readClock(sql);
-    const contentions = new Map(open.map((each) => [contentionOf(each.ownerId, each.fileId), each]));
-    return new FileRound({ nowMs, owners, files, locked, contentions });
+    const seen = await lookAtFiles(sql, asked, signal);
+    const free = [...seen.files].flatMap(([fileId, holder]) => (holder === null ? [fileId] : []));
+    const locked = free.length > 0 ? await lockFreeFiles(sql, free, { wait, signal }) : undefined;
+    return new FileRound({
+      owners,
+      files: seen.files,
+      contentions: new Map(seen.contentions.map((each) => [contentionOf(each.ownerId, each.fileId), each])),
+      locked: locked?.fileIds ?? new Set(),
+      nowMs: locked?.nowMs ?? seen.nowMs,
+    });
   }
 
   /** Decides about one request and enters it into the ledger. */
@@ -97,14 +99,21 @@ export class FileRound {
     calls: readonly FileRequest[],
     verdicts: readonly Verdict[],
   ): Promise<(FileOutcome | Again)[]> {
-    const ids = verdicts.flatMap((verdict) => (verdict.kind === 'answer' ? verdict.contentionId : []));
-    const contended = await readContentions(sql, [...new Set(ids)]);
+    const ids = new Set(
+      verdicts.flatMap((verdict) => (verdict.kind === 'answer' ? verdict.contentionId : [])),
+    );
+    for (const { contentionId } of this.#denied) ids.delete(contentionId);
+    const contended = [...this.#denied, ...(await readContentions(sql, [...ids]))];
+    const byId = Map.groupBy(contended, ({ contentionId }) => contentionId);
     return verdicts.map((verdict, i) => {
       if (verdict.kind === 'again') return verdict;
       if (verdict.kind === 'grant') return { kind: 'granted', leases: this.#leases(calls[i] as FileRequest) };
       const { contentionId, state } = verdict;
-      const files = contended.filter((file) => file.contentionId === contentionId && file.state === state);
-      return blockedBy(files, this.ledger.nowMs);
+      const files = byId.get(contentionId) ?? [];
+      return blockedBy(
+        files.filter((file) => file.state === state),
+        this.ledger.nowMs,
+      );
     });
   }
 
@@ -177,7 +186,7 @@ export class FileRound {
         contentions.delete(contentionOf(ownerId, fileId));
       }
       if (files.get(fileId)) continue;
-      this.ledger.grant(file, ownerId, { actor: ownerId }, contention?.contentionId);
+      this.ledger.grant(file, ownerId);
       files.set(fileId, { owner, acquiredAtMs: nowMs, fence: '' });
     }
   }
@@ -189,7 +198,9 @@ export class FileRound {
     for (const file of files) {
       const { fileId } = file;
       if (!blocked.has(fileId)) continue;
-      this.ledger.deny({ contentionId, ownerId, file }, this.#holder(fileId), retryAtMs);
+      const holder = this.#holder(fileId);
+      this.ledger.deny({ contentionId, ownerId, file }, holder, retryAtMs);
+      this.#denied.push(deniedFile({ contentionId, ownerId, file }, holder, nowMs));
       const contention = {
         contentionId,
         fileId,
@@ -243,3 +254,27 @@ export class FileRound {
 
 /** Neither an owner's name nor a file's id has anything in it that ends it, so the fixed part comes first. */
 const contentionOf = (ownerId: string, fileId: string): string => `${fileId} ${ownerId}`;
+
+const deniedFile = (
+  { contentionId, ownerId, file }: ContendedName,
+  { owner, acquiredAtMs }: Holder,
+  nowMs: number,
+): ContendedFile => ({
+  ...file,
+  contentionId,
+  ownerId,
+  state: 'CONTENDED',
+  deniedAtMs: nowMs,
+  retryAtMs: nowMs + retryMs,
+  retriedAtMs: null,
+  haltedAtMs: null,
+  closedAtMs: null,
+  isAnnounced: false,
+  blockerId: owner.ownerId,
+  blocker: {
+    ownerId: owner.ownerId,
+    profile: owner.profile,
+    acquiredAtMs,
+    lastHeartbeatAtMs: owner.lastHeartbeatAtMs,
+  },
+});

@@ -10,6 +10,7 @@ import { figureRecord, figureText } from './report.ts';
 import type { Bench, Figure, Scenario, Served } from './scenario.ts';
 import { claim } from './scenarios/claim.ts';
 import { expiry } from './scenarios/expiry.ts';
+import { files } from './scenarios/files.ts';
 import { heartbeatFrames, heartbeatLone, heartbeatSingly, heartbeatUnary } from './scenarios/heartbeat.ts';
 import { idle } from './scenarios/idle.ts';
 import { heartbeatMillion, millionByTurns } from './scenarios/million.ts';
@@ -35,6 +36,7 @@ const scenarios: readonly Scenario[] = [
   millionByTurns,
   reconnect,
   expiry,
+  files,
   start,
 ];
 

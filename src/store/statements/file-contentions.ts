@@ -2,10 +2,9 @@ import {
   type ContentionState,
   contentionStateNumber,
   contentionStates,
-  retryMs,
   unusedMs,
 } from '../../domain/contentions.ts';
-import type { FileName, OwnerProfile } from '../../domain/file-lease.ts';
+import type { OwnerProfile } from '../../domain/file-lease.ts';
 import { hot } from '../prepared.ts';
 import { type Sql, timeMs } from '../sql.ts';
 import { numberArray, textArray, uuidArray } from './arrays.ts';
@@ -88,41 +87,6 @@ function toFile(row: Row): ContendedFile {
   };
 }
 
-const readAsked = hot(`
-select contention.contention_id, contention.file_id, contention.owner_id, contention.state, contention.retry_at
-from unnest($1::text[], $2::uuid[]) as asked (owner_id, file_id)
-join file_contentions contention on contention.owner_id = asked.owner_id and contention.file_id = asked.file_id
-where contention.closed_at is null`);
-
-/** An open contention, as far as it takes to judge a request. */
-export interface OpenContention {
-  contentionId: string;
-  fileId: string;
-  ownerId: string;
-  state: ContentionState;
-  retryAtMs: number;
-}
-
-/** The open contentions of owners for the files that they ask for. */
-export async function readOpenContentions(
-  sql: Sql,
-  asked: readonly { ownerId: string; fileId: string }[],
-  signal?: AbortSignal,
-): Promise<OpenContention[]> {
-  const rows = await sql.query<Row>(
-    readAsked,
-    [textArray(asked.map(({ ownerId }) => ownerId)), uuidArray(asked.map(({ fileId }) => fileId))],
-    signal,
-  );
-  return rows.map(({ contention_id, file_id, owner_id, state, retry_at }) => ({
-    contentionId: contention_id,
-    fileId: file_id,
-    ownerId: owner_id,
-    state: contentionStates[state] as ContentionState,
-    retryAtMs: timeMs(retry_at),
-  }));
-}
-
 const readByIds = hot(`
 select ${columns}
 from (select * from file_contentions where contention_id = any ($1::uuid[]) offset 0) contention ${withBlocker}
@@ -148,38 +112,6 @@ order by contention.contention_id, contention.path`);
 export async function contentionsOfOwners(sql: Sql, ownerIds: readonly string[]): Promise<ContendedFile[]> {
   if (ownerIds.length === 0) return [];
   return (await sql.query<Row>(readDue, [textArray(ownerIds)])).map(toFile);
-}
-
-/** A file that is denied for the first time. */
-export interface Denial {
-  contentionId: string;
-  ownerId: string;
-  file: FileName;
-  blockerId: string;
-  blockerAcquiredAtMs: number;
-}
-
-const deny = hot(`
-insert into file_contentions (contention_id, file_id, owner_id, repository, path, state, denied_at, retry_at,
-  blocker_id, blocker_acquired_at, check_at)
-select contention_id, file_id, owner_id, repository, path, ${contentionStateNumber('CONTENDED')}, now,
-  now + interval '${retryMs} ms', blocker_id, to_timestamp(acquired_at / 1000.0), now + interval '${retryMs} ms'
-from (select to_timestamp($1::float8 / 1000.0) as now) clock,
-  unnest($2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::text[], $7::text[], $8::float8[])
-    as denied (contention_id, file_id, owner_id, repository, path, blocker_id, acquired_at)`);
-
-export async function denyFiles(sql: Sql, denials: readonly Denial[], nowMs: number): Promise<void> {
-  if (denials.length === 0) return;
-  await sql.query(deny, [
-    nowMs,
-    uuidArray(denials.map(({ contentionId }) => contentionId)),
-    uuidArray(denials.map(({ file }) => file.fileId)),
-    textArray(denials.map(({ ownerId }) => ownerId)),
-    textArray(denials.map(({ file }) => file.repository)),
-    textArray(denials.map(({ file }) => file.path)),
-    textArray(denials.map(({ blockerId }) => blockerId)),
-    numberArray(denials.map(({ blockerAcquiredAtMs }) => blockerAcquiredAtMs)),
-  ]);
 }
 
 /** A file whose retry was blocked. */

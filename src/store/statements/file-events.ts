@@ -21,12 +21,26 @@ export interface NewFileEvent {
   data?: JsonObject;
 }
 
-const write = hot(`
+/** The insert, for a statement that has a `clock`; its parameter has number `param`. */
+export const telling = (param: number): string => `
 insert into file_events (txid, at, type, owner_id, repository, path, fence, contention_id, actor, data)
-select pg_current_xact_id()::text::bigint, to_timestamp($1::float8 / 1000.0), type, owner_id, repository, path, fence,
-  contention_id, actor, data
-from jsonb_to_recordset($2::jsonb) as event (type smallint, owner_id text, repository text, path text, fence bigint,
-  contention_id uuid, actor text, data jsonb)`);
+select pg_current_xact_id()::text::bigint, now, type, owner_id, repository, path, fence, contention_id, actor, data
+from clock, jsonb_to_recordset($${param}::jsonb) as event (type smallint, owner_id text, repository text, path text,
+  fence bigint, contention_id uuid, actor text, data jsonb)`;
+
+export const eventsParam = (events: readonly NewFileEvent[]): string =>
+  JSON.stringify(
+    events.map(({ type, ownerId, contentionId, ...event }) => ({
+      ...event,
+      type: fileEventNumber(type),
+      owner_id: ownerId,
+      contention_id: contentionId,
+    })),
+  );
+
+const write = hot(
+  `with clock as materialized (select to_timestamp($1::float8 / 1000.0) as now) ${telling(2)}`,
+);
 
 /** Writes the history, in the order given. */
 export async function writeFileEvents(
@@ -34,14 +48,7 @@ export async function writeFileEvents(
   events: readonly NewFileEvent[],
   nowMs: number,
 ): Promise<void> {
-  if (events.length === 0) return;
-  const rows = events.map(({ type, ownerId, contentionId, ...event }) => ({
-    ...event,
-    type: fileEventNumber(type),
-    owner_id: ownerId,
-    contention_id: contentionId,
-  }));
-  await sql.query(write, [nowMs, JSON.stringify(rows)]);
+  if (events.length > 0) await sql.query(write, [nowMs, eventsParam(events)]);
 }
 
 /** A place in the history: everything up to it has been told. */

@@ -2,7 +2,7 @@ import type { OwnerProfile } from '../../domain/file-lease.ts';
 import { idleMs, type Owner, ownerStateNumber, ownerStates, ownerTtlMs } from '../../domain/file-owners.ts';
 import { hot } from '../prepared.ts';
 import { type Sql, timeMs } from '../sql.ts';
-import { numberArray, textArray } from './arrays.ts';
+import { booleanArray, numberArray, textArray } from './arrays.ts';
 import { isAwake } from './pulse.ts';
 
 /**
@@ -177,11 +177,8 @@ export interface OwnerTouch {
   profile?: OwnerProfile;
 }
 
-const touch = hot(`
-with clock as materialized (select to_timestamp($1::float8 / 1000.0) as now), touched as (
-  select * from unnest($2::text[], $3::boolean[], $4::boolean[], $5::text[], $6::text[], $7::int[], $8::text[])
-    as touched (owner_id, stops, born, agent, host, pid, branch)
-)
+/** The update, for a statement that has a `clock`; its parameters begin with number `first`. */
+export const touching = (first: number): string => `
 update file_owners owner set state = ${alive}, last_heartbeat_at = now,
   expires_at = now + interval '${ownerTtlMs} ms',
   last_activity_at = case when stops then owner.last_activity_at else now end,
@@ -195,7 +192,24 @@ update file_owners owner set state = ${alive}, last_heartbeat_at = now,
   ended_at = null, has_losses = owner.has_losses and not born,
   agent = coalesce(touched.agent, owner.agent), host = coalesce(touched.host, owner.host),
   pid = coalesce(touched.pid, owner.pid), branch = coalesce(touched.branch, owner.branch)
-from touched, clock where owner.owner_id = touched.owner_id
+from clock, unnest($${first}::text[], $${first + 1}::boolean[], $${first + 2}::boolean[], $${first + 3}::text[],
+  $${first + 4}::text[], $${first + 5}::int[], $${first + 6}::text[])
+  as touched (owner_id, stops, born, agent, host, pid, branch)
+where owner.owner_id = touched.owner_id`;
+
+export const touchParams = (touches: readonly OwnerTouch[]): unknown[] => [
+  textArray(touches.map(({ ownerId }) => ownerId)),
+  booleanArray(touches.map(({ kind }) => kind === 'stopped')),
+  booleanArray(touches.map(({ born }) => born)),
+  textArray(touches.map(({ profile }) => profile?.agent ?? null)),
+  textArray(touches.map(({ profile }) => profile?.host ?? null)),
+  numberArray(touches.map(({ profile }) => profile?.pid ?? null)),
+  textArray(touches.map(({ profile }) => profile?.branch ?? null)),
+];
+
+const touch = hot(`
+with clock as materialized (select to_timestamp($1::float8 / 1000.0) as now)
+${touching(2)}
 returning ${ownerColumns('owner')}`);
 
 /** Writes what locked owners have shown, and tells how they stand now. */
@@ -205,16 +219,7 @@ export async function touchOwners(
   nowMs: number,
 ): Promise<Map<string, Owner>> {
   if (touches.length === 0) return new Map();
-  const rows = await sql.query<OwnerRecord>(touch, [
-    nowMs,
-    textArray(touches.map(({ ownerId }) => ownerId)),
-    `{${touches.map(({ kind }) => kind === 'stopped').join(',')}}`,
-    `{${touches.map(({ born }) => born).join(',')}}`,
-    textArray(touches.map(({ profile }) => profile?.agent ?? null)),
-    textArray(touches.map(({ profile }) => profile?.host ?? null)),
-    numberArray(touches.map(({ profile }) => profile?.pid ?? null)),
-    textArray(touches.map(({ profile }) => profile?.branch ?? null)),
-  ]);
+  const rows = await sql.query<OwnerRecord>(touch, [nowMs, ...touchParams(touches)]);
   return new Map(rows.map((row) => [row.owner_id, toOwner(row)]));
 }
 

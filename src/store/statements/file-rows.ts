@@ -1,4 +1,4 @@
-import type { FileLease, FileName, OwnerProfile } from '../../domain/file-lease.ts';
+import type { FileLease, OwnerProfile } from '../../domain/file-lease.ts';
 import { fileLeaseStates } from '../../domain/file-lease.ts';
 import type { Owner } from '../../domain/file-owners.ts';
 import { hot } from '../prepared.ts';
@@ -80,60 +80,35 @@ export async function readFiles(
 
 const lock = (how: string) =>
   hot(`
-select file.file_id
-from unnest($1::uuid[]) as wanted (file_id) join file_leases file on file.file_id = wanted.file_id
-where file.state is distinct from ${held}
-order by file.file_id for update of file ${how}`);
+with locked as materialized (
+  select file.file_id
+  from unnest($1::uuid[]) as wanted (file_id) join file_leases file on file.file_id = wanted.file_id
+  where file.state is distinct from ${held}
+  order by file.file_id for update of file ${how}
+)
+select date_trunc('milliseconds', clock_timestamp())::text as now, ids
+from (select coalesce(array_agg(file_id), '{}')::text as ids from locked) locked_all`);
 
 const lockAll = lock('');
 const lockUnlocked = lock('skip locked');
+
+export interface LockedFiles {
+  fileIds: Set<string>;
+  /** The database's time, read after the locks. */
+  nowMs: number;
+}
 
 /** Locks those of these files that are free. Without `wait`, those that somebody else has locked are left out. */
 export async function lockFreeFiles(
   sql: Sql,
   fileIds: readonly string[],
   { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
-): Promise<Set<string>> {
-  const rows = await sql.query<{ file_id: string }>(
-    wait ? lockAll : lockUnlocked,
-    [uuidArray(fileIds)],
-    signal,
-  );
-  return new Set(rows.map(({ file_id }) => file_id));
-}
-
-// What has no row gets one, and what has one is looked at again: somebody may have got there first. The fence comes
-// from the sequence of all leases, so that of two leases of a file the later has the higher.
-const grant = hot(`
-insert into file_leases as file (file_id, repository, path, state, owner_id, acquired_at, fence)
-select file_id, repository, path, ${held}, owner_id, to_timestamp($1::float8 / 1000.0), nextval('lease_fence')
-from unnest($2::uuid[], $3::text[], $4::text[], $5::text[]) as wanted (file_id, repository, path, owner_id)
-order by file_id
-on conflict (file_id) do update set state = excluded.state, owner_id = excluded.owner_id,
-  acquired_at = excluded.acquired_at, fence = excluded.fence, ended_at = null, end_reason = null
-where file.state is distinct from ${held}
-returning file_id, fence`);
-
-export interface NewFileLease {
-  file: FileName;
-  ownerId: string;
-}
-
-/** Gives files to their new owners, and tells the fences of those that really were free. */
-export async function grantFiles(
-  sql: Sql,
-  grants: readonly NewFileLease[],
-  nowMs: number,
-): Promise<Map<string, string>> {
-  if (grants.length === 0) return new Map();
-  const rows = await sql.query<{ file_id: string; fence: string }>(grant, [
-    nowMs,
-    uuidArray(grants.map(({ file }) => file.fileId)),
-    textArray(grants.map(({ file }) => file.repository)),
-    textArray(grants.map(({ file }) => file.path)),
-    textArray(grants.map(({ ownerId }) => ownerId)),
-  ]);
-  return new Map(rows.map(({ file_id, fence }) => [file_id, fence]));
+): Promise<LockedFiles> {
+  type Row = { ids: string; now: string };
+  const [row] = await sql.query<Row>(wait ? lockAll : lockUnlocked, [uuidArray(fileIds)], signal);
+  if (!row) throw new Error('the database did not tell the time');
+  const ids = row.ids === '{}' ? [] : row.ids.slice(1, -1).split(',');
+  return { fileIds: new Set(ids), nowMs: timeMs(row.now) };
 }
 
 /** A lease that ends. */
@@ -144,18 +119,20 @@ export interface FileEnd {
   reason: string;
 }
 
+// Rows are found by their key alone, and looked at afterwards: asked for all at once, the planner may walk all that an
+// owner holds for each of its files.
 const end = hot(`
 with ending as (
   select * from unnest($2::uuid[], $3::text[], $4::smallint[], $5::text[]) as ending (file_id, owner_id, state, reason)
 ), locked as materialized (
-  select file.file_id, ending.state, ending.reason
+  select file.file_id, file.state as was, file.owner_id as holder_id, ending.owner_id, ending.state, ending.reason
   from ending join file_leases file on file.file_id = ending.file_id
-  where file.state = ${held} and file.owner_id = ending.owner_id
   order by file.file_id for update of file
 ), ended as (
   update file_leases file set state = locked.state, ended_at = to_timestamp($1::float8 / 1000.0),
     end_reason = locked.reason
-  from locked where file.file_id = locked.file_id
+  from locked
+  where file.file_id = locked.file_id and locked.was = ${held} and locked.holder_id = locked.owner_id
   returning file.*
 )
 select ${fileLeaseColumns('ended', 'owner')} from ended join file_owners owner on owner.owner_id = ended.owner_id`);
