@@ -243,6 +243,33 @@ onEveryEngine((engine) => {
       expect(await held()).to.deep.equal({});
     });
 
+    it('does not run the command where the server that has denied the file is gone at the retry', async () => {
+      await using going = await startTestServer(engine, { shared: server.store });
+      await take(server, 'holder', repository.top, 'r');
+      await take(server, 'waiter', repository.top, 'r');
+      await letWaitingPass(server, 'waiter', 178_000);
+      const guard = await start(
+        'r',
+        '--owner',
+        'waiter',
+        '--url',
+        going.http,
+        '--on-unreachable',
+        'allow',
+        '--',
+        'echo',
+        'ran',
+      );
+      await until('a word of the contention', () => guard.stderr.length > 0);
+      await going.stop();
+      const { code, stdout, stderr } = await guard.exited();
+      expect([code, stdout]).to.deep.equal([69, '']);
+      expect(stderr).to.match(
+        /^leasehold: r is held by holder .*\nleasehold: there is no server at .*; the command is not run/,
+      );
+      await apiOf(server).end('holder');
+    });
+
     it('halts where the file is held still at the retry: with the full report, with 75, and without the command', async () => {
       const first = await start('q', '--', ...waits);
       await started(first);

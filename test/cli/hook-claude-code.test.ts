@@ -157,6 +157,23 @@ onEveryEngine((engine) => {
       expect(await held()).to.include({ d: agent.session });
     });
 
+    it('denies the tool where the server that has denied the file is gone at the retry, whatever else it allows', async () => {
+      await using agent = await start();
+      await using going = await startTestServer(engine, { shared: server.store });
+      await take(server, 'another', repository.top, 'm');
+      await take(server, agent.session, repository.top, 'm');
+      await letWaitingPass(server, agent.session, 177_000);
+      const answer = agent.hook('PreToolUse', writing('m'), `--url ${going.http} --on-unreachable allow`);
+      await until('the heartbeater', () => isKept(agent.notes, agent.session));
+      await going.stop();
+      const { hookSpecificOutput } = JSON.parse((await answer).stdout);
+      expect(hookSpecificOutput.permissionDecision).to.equal('deny');
+      expect(hookSpecificOutput.permissionDecisionReason).to.match(
+        /m is held by another .*\nm was not leased: there is no server/,
+      );
+      await apiOf(server).end('another');
+    });
+
     it('denies the tool with the full report where the file is held still, and every time until somebody decides', async () => {
       await using agent = await start();
       await take(server, 'holder', repository.top, 'e');
