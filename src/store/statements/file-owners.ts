@@ -268,3 +268,13 @@ const rest = hot(
 export async function restOwners(sql: Sql, ownerIds: readonly string[]): Promise<void> {
   if (ownerIds.length > 0) await sql.query(rest, [textArray(ownerIds)]);
 }
+
+const restart = hot(`
+update file_owners set idle_at = to_timestamp($2::float8 / 1000.0) + interval '${idleMs} ms',
+  check_at = least(check_at, to_timestamp($2::float8 / 1000.0) + interval '${idleMs} ms')
+where owner_id = $1::text and stopped_at is not null`);
+
+/** A locked owner was given something that it did not ask for now: one that has stopped has its time again to take it up. */
+export async function restartIdle(sql: Sql, ownerId: string, nowMs: number): Promise<void> {
+  await sql.query(restart, [ownerId, nowMs]);
+}
