@@ -109,10 +109,10 @@ export async function lockOwners(
 
 const due = hot(`
 with due as materialized (
-  (select owner_id from file_owners where check_at <= clock_timestamp() order by check_at limit $1)
+  (select owner_id from file_owners where check_at <= (select clock_timestamp()) order by check_at limit $1)
   union
   (select owner_id from (
-    select owner_id from file_contentions where check_at <= clock_timestamp() order by check_at limit $1
+    select owner_id from file_contentions where check_at <= (select clock_timestamp()) order by check_at limit $1
   ) contention)
 )
 select ${ownerColumns('owner')}
