@@ -4,7 +4,7 @@ import type { FileLease, InstructOutcome } from '../domain/file-lease.ts';
 import { fateOf, type Owner } from '../domain/file-owners.ts';
 import type { Sql } from '../store/sql.ts';
 import { type ContendedFile, readContentions } from '../store/statements/file-contentions.ts';
-import { lockOwners, readClock } from '../store/statements/file-owners.ts';
+import { lockOwners, readClock, restartIdle } from '../store/statements/file-owners.ts';
 import { type Holder, lockFreeFiles, readFiles } from '../store/statements/file-rows.ts';
 import { blockedBy } from './blocked.ts';
 import type { Caller, EngineContext } from './context.ts';
@@ -92,7 +92,10 @@ async function carryOut(
   const outcome = instruction.decide();
   await ledger.write(sql);
   if (outcome === 'abandoned') return { kind: 'abandoned', contentionId };
-  if (outcome === 'granted') return { kind: 'granted', leases: instruction.leases(owner) };
+  if (outcome === 'granted') {
+    if (owner.stoppedAtMs !== null) await restartIdle(sql, owner.ownerId, nowMs);
+    return { kind: 'granted', leases: instruction.leases(owner) };
+  }
   const still = await readContentions(sql, [contentionId]);
   const report = blockedBy(
     still.filter(({ state }) => state === 'HALTED'),

@@ -1,4 +1,5 @@
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
+import { contentionStateNumber } from '../domain/contentions.ts';
 import { fileLeaseStates } from '../domain/file-lease.ts';
 import type { JsonObject } from '../domain/job.ts';
 import { leaseStates } from '../domain/lease.ts';
@@ -346,7 +347,11 @@ export const FileContention = defineEntity({
   name: 'FileContention',
   tableName: 'file_contentions',
   indexes: [
-    { name: 'file_contentions_listed', properties: ['contention_id'], where: { closed_at: null } },
+    {
+      name: 'file_contentions_listed',
+      properties: ['contention_id'],
+      where: { state: { $lt: contentionStateNumber('GRANTED') } },
+    },
     { name: 'file_contentions_due', properties: ['check_at'], where: { check_at: { $ne: null } } },
   ],
   uniques: [

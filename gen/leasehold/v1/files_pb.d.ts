@@ -1189,7 +1189,7 @@ export declare const WatchFileLeasesRequestSchema: GenMessage<WatchFileLeasesReq
  */
 export declare type WatchFileLeasesResponse = Message<"leasehold.v1.WatchFileLeasesResponse"> & {
   /**
-   * In the order in which it was committed.
+   * Everything that was committed since the message before, by the order of their ids.
    *
    * @generated from field: repeated leasehold.v1.FileEvent events = 1;
    */
@@ -1606,7 +1606,8 @@ export declare const FileLeasesService: GenService<{
     output: typeof ListBlockersResponseSchema;
   },
   /**
-   * Decides about a halted contention.
+   * Decides about a halted contention. What it grants is its owner's whether or not that asks again; an owner that has
+   * stopped has 30 seconds to take it up.
    *
    * Errors: `contention_not_found`; `illegal_transition` where it is not halted, because it waits still, was granted,
    * was abandoned, or has lapsed.

@@ -102,16 +102,18 @@ export async function readContentions(
   return (await sql.query<Row>(readByIds, [uuidArray(contentionIds)], signal)).map(toFile);
 }
 
-const readDue = hot(`
+const readOpen = hot(`
 select ${columns}
 from unnest($1::text[]) as wanted (owner_id)
-join file_contentions contention on contention.owner_id = wanted.owner_id and contention.closed_at is null ${withBlocker}
+cross join lateral (
+  select * from file_contentions where owner_id = wanted.owner_id and closed_at is null offset 0
+) contention ${withBlocker}
 order by contention.contention_id, contention.path`);
 
 /** All open contentions of these owners. */
 export async function contentionsOfOwners(sql: Sql, ownerIds: readonly string[]): Promise<ContendedFile[]> {
   if (ownerIds.length === 0) return [];
-  return (await sql.query<Row>(readDue, [textArray(ownerIds)])).map(toFile);
+  return (await sql.query<Row>(readOpen, [textArray(ownerIds)])).map(toFile);
 }
 
 /** A file whose retry was blocked. */
@@ -188,16 +190,19 @@ export interface ContentionFilter {
   limit: number;
 }
 
+/** The index of the open ones has this as its condition. */
+const firstClosed = contentionStateNumber('GRANTED');
+
 const list = `
 with page as materialized (
   select distinct contention_id from file_contentions
-  where closed_at is null and ($1::text is null or repository = $1) and ($2::text is null or owner_id = $2)
+  where state < ${firstClosed} and ($1::text is null or repository = $1) and ($2::text is null or owner_id = $2)
     and ($3::smallint is null or state = $3) and ($4::uuid is null or contention_id < $4)
   order by contention_id desc limit $5
 )
 select ${columns}
 from page join file_contentions contention on contention.contention_id = page.contention_id ${withBlocker}
-where contention.closed_at is null and ($3::smallint is null or contention.state = $3)
+where contention.state < ${firstClosed} and ($3::smallint is null or contention.state = $3)
 order by contention.contention_id desc, contention.state desc, contention.path`;
 
 /** The files of the open contentions of a page, newest first. */

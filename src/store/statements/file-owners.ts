@@ -109,10 +109,10 @@ export async function lockOwners(
 
 const due = hot(`
 with due as materialized (
-  (select owner_id from file_owners where check_at <= clock_timestamp() order by check_at limit $1)
+  (select owner_id from file_owners where check_at <= (select clock_timestamp()) order by check_at limit $1)
   union
   (select owner_id from (
-    select owner_id from file_contentions where check_at <= clock_timestamp() order by check_at limit $1
+    select owner_id from file_contentions where check_at <= (select clock_timestamp()) order by check_at limit $1
   ) contention)
 )
 select ${ownerColumns('owner')}
@@ -267,4 +267,14 @@ const rest = hot(
 /** These locked owners have given up their files, and may stay stopped. */
 export async function restOwners(sql: Sql, ownerIds: readonly string[]): Promise<void> {
   if (ownerIds.length > 0) await sql.query(rest, [textArray(ownerIds)]);
+}
+
+const restart = hot(`
+update file_owners set idle_at = to_timestamp($2::float8 / 1000.0) + interval '${idleMs} ms',
+  check_at = least(check_at, to_timestamp($2::float8 / 1000.0) + interval '${idleMs} ms')
+where owner_id = $1::text and stopped_at is not null`);
+
+/** A locked owner was given something that it did not ask for now: one that has stopped has its time again to take it up. */
+export async function restartIdle(sql: Sql, ownerId: string, nowMs: number): Promise<void> {
+  await sql.query(restart, [ownerId, nowMs]);
 }

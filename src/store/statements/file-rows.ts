@@ -155,8 +155,9 @@ export async function endFiles(
 
 const ofOwners = hot(`
 select file.file_id, file.owner_id, file.repository
-from unnest($1::text[]) as wanted (owner_id) join file_leases file on file.owner_id = wanted.owner_id
-where file.state = ${held}`);
+from unnest($1::text[]) as wanted (owner_id) cross join lateral (
+  select * from file_leases where owner_id = wanted.owner_id and state = ${held} offset 0
+) file`);
 
 /** All that these locked owners hold. */
 export async function filesOfOwners(

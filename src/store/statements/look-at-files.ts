@@ -25,6 +25,8 @@ export interface FilesSeen {
   contentions: OpenContention[];
 }
 
+// Contentions are looked up one by one (`offset 0`): joined, the planner may take all that are open for a handful, and
+// compare each of them with each file that is asked for.
 const look = hot(`
 select asked.owner_id as asker_id, asked.file_id, file.file_id is not null as is_known, file.state as lease_state,
   file.acquired_at, file.fence, contention.contention_id, contention.state as contention_state, contention.retry_at,
@@ -32,8 +34,10 @@ select asked.owner_id as asker_id, asked.file_id, file.file_id is not null as is
 from unnest($1::text[], $2::uuid[]) as asked (owner_id, file_id)
 left join file_leases file on file.file_id = asked.file_id
 left join file_owners owner on owner.owner_id = file.owner_id and file.state = ${held}
-left join file_contentions contention on contention.owner_id = asked.owner_id
-  and contention.file_id = asked.file_id and contention.closed_at is null`);
+left join lateral (
+  select * from file_contentions
+  where owner_id = asked.owner_id and file_id = asked.file_id and closed_at is null offset 0
+) contention on true`);
 
 /** How the files stand that owners ask for, and whether they are contended already; in one look, locking nothing. */
 export async function lookAtFiles(
