@@ -16,7 +16,7 @@ import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { isFileError } from './file-error.ts';
 import { readOnUnreachable } from './on-unreachable.ts';
-import { ownCommand } from './own-command.ts';
+import { isOnPath, ownCommand } from './own-command.ts';
 
 const flags = {
   agent: 'string',
@@ -90,6 +90,9 @@ async function change(
       return 0;
     }
     process.stdout.write(`${file}\n${lineDiff(before, after)}\n`);
+    if (!values.user && !isOnPath() && after.includes(ownCommand())) {
+      process.stdout.write('leasehold is not on the PATH, so the hooks name where it is on this machine\n');
+    }
     if (values['dry-run']) process.stdout.write('nothing was changed\n');
     else write(file, after);
     return 0;

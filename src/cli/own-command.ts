@@ -6,12 +6,13 @@ import { delimiter, join } from 'node:path';
  * or else by where it is on this machine.
  */
 export function ownCommand(): string {
-  const isOnPath = (process.env.PATH ?? '')
-    .split(delimiter)
-    .some((folder) => isExecutable(join(folder, 'leasehold')));
   const [node = '', main = ''] = process.argv;
-  return isOnPath ? 'leasehold' : [node, main].map(quoted).join(' ');
+  return isOnPath() ? 'leasehold' : [node, main].map(quoted).join(' ');
 }
+
+/** Whether this program is found by its name. */
+export const isOnPath = (): boolean =>
+  (process.env.PATH ?? '').split(delimiter).some((folder) => isExecutable(join(folder, 'leasehold')));
 
 function isExecutable(file: string): boolean {
   try {

@@ -154,8 +154,10 @@ export class Guard {
     const { api, ownerId, isOwn, say } = this.#options;
     try {
       const leases = this.#leases.splice(0);
-      if (leases.length > 0) await api.release(ownerId, leases, reason);
-      if (isOwn && isOver && this.#keeper.wasStarted) await api.end(ownerId);
+      const isEnding = isOwn && isOver && this.#keeper.wasStarted;
+      // Ending an owner gives everything back; that its work has failed is said before.
+      if (leases.length > 0 && !(isEnding && reason === 'ENDED')) await api.release(ownerId, leases, reason);
+      if (isEnding) await api.end(ownerId);
     } catch (error) {
       if (!(error instanceof ServerError)) throw error;
       say(`could not give the files back, they come free by themselves within a minute: ${error.message}`);

@@ -33,7 +33,7 @@ export function ensureHeartbeater(note: Note, notes: Notes): void {
   if (!lock) return;
   lock.release();
   const [, main = ''] = process.argv;
-  const args = [...process.execArgv, main, 'hook', heartbeaterWord, note.owner_id];
+  const args = [...process.execArgv, main, 'hook', heartbeaterWord, '--', note.owner_id];
   const child = spawn(process.execPath, args, { detached: true, stdio: 'ignore', cwd: notes.folder });
   // Where it cannot be started the lease runs out, and the next hook tries again.
   child.on('error', () => {});

@@ -49,7 +49,7 @@ onEveryEngine((engine) => {
     }
 
     const heartbeatersOf = (ownerId: string) =>
-      fromPs(['-A']).filter(({ words }) => words.at(-1) === ownerId && words.at(-2) === 'keep-alive');
+      fromPs(['-A']).filter(({ words }) => words.at(-1) === ownerId && words.includes('keep-alive'));
 
     it('takes the file before each tool that writes one, for the session, and says nothing', async () => {
       await using agent = await start();
