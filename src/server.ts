@@ -3,6 +3,7 @@
  * `stop` refuses new work, finishes what is in flight, and closes the database last.
  */
 import type { DescService } from '@bufbuild/protobuf';
+import { FileLeasesService } from '../gen/leasehold/v1/files_pb.js';
 import { JobsService } from '../gen/leasehold/v1/jobs_pb.js';
 import { LeasesService } from '../gen/leasehold/v1/leases_pb.js';
 import { StatsService } from '../gen/leasehold/v1/stats_pb.js';
@@ -11,6 +12,7 @@ import { Engine } from './engine/engine.ts';
 import { Health } from './engine/health.ts';
 import { orAfter } from './engine/patience.ts';
 import type { Log } from './log.ts';
+import { fileRoutes } from './rest/files.ts';
 import { healthRoutes } from './rest/health.ts';
 import { HttpServer } from './rest/http.ts';
 import { metricsRoutes } from './rest/metrics.ts';
@@ -21,6 +23,7 @@ import { streamRoutes } from './rest/streams.ts';
 import { systemRoutes } from './rest/system.ts';
 import { workerRoutes } from './rest/worker.ts';
 import { createConnectFace } from './rpc/connect.ts';
+import { filesImplementation } from './rpc/files.ts';
 import { createGrpcServer } from './rpc/grpc.ts';
 import { streamHeartbeats } from './rpc/heartbeat-stream.ts';
 import type { Binding, Implementation } from './rpc/implementation.ts';
@@ -72,6 +75,7 @@ export async function startServer(
     bind(JobsService, jobsImplementation(engine)),
     bind(LeasesService, { ...leasesMethods(engine), ...streamHeartbeats(engine) }),
     bind(StatsService, statsImplementation(engine)),
+    bind(FileLeasesService, filesImplementation(engine)),
   ];
   let stopping = false;
   const grpc = createGrpcServer({ bindings, health, log });
@@ -85,6 +89,7 @@ export async function startServer(
       ...systemRoutes(engine),
       ...workerRoutes(engine),
       ...streamRoutes(engine),
+      ...fileRoutes(engine),
     ],
     connect: createConnectFace(bindings, log),
     log,

@@ -1,14 +1,9 @@
 import { ConfigError } from '../config.ts';
 import { UsageError } from './args.ts';
-import { jobsCommand } from './jobs.ts';
-import { migrateCommand } from './migrate.ts';
-import { serveCommand } from './serve.ts';
-import { versionCommand } from './version.ts';
 
 /** One command of `leasehold`. Answers with its exit code. */
 export interface Command {
   name: string;
-  about: string;
   /** What `--help` shows below the first line. */
   help(): string;
   run(args: readonly string[]): Promise<number>;
@@ -16,7 +11,50 @@ export interface Command {
 
 export const exitCodes = { ok: 0, failed: 1, usage: 2 } as const;
 
-const commands: readonly Command[] = [serveCommand, migrateCommand, jobsCommand, versionCommand];
+interface Entry {
+  name: string;
+  about: string;
+  /** Commands are loaded one at a time: guards and hooks start often, and others wait for them. */
+  load(): Promise<Command>;
+}
+
+const commands: readonly Entry[] = [
+  {
+    name: 'serve',
+    about: 'Serve until SIGTERM or SIGINT.',
+    load: async () => (await import('./serve.ts')).serveCommand,
+  },
+  {
+    name: 'migrate',
+    about: "Bring the database's schema up to date, and end.",
+    load: async () => (await import('./migrate.ts')).migrateCommand,
+  },
+  {
+    name: 'jobs',
+    about: 'Retry jobs that have failed.',
+    load: async () => (await import('./jobs.ts')).jobsCommand,
+  },
+  {
+    name: 'guard',
+    about: 'Run a command while nobody else has its files.',
+    load: async () => (await import('./guard.ts')).guardCommand,
+  },
+  {
+    name: 'hook',
+    about: 'Take and give back the files that coding agents write, and that git commits.',
+    load: async () => (await import('./hook.ts')).hookCommand,
+  },
+  {
+    name: 'files',
+    about: 'See who has which files and who waits, and decide about halts.',
+    load: async () => (await import('./files.ts')).filesCommand,
+  },
+  {
+    name: 'version',
+    about: 'Print the version.',
+    load: async () => (await import('./version.ts')).versionCommand,
+  },
+];
 
 /** Runs the command that the arguments name. */
 export async function main(args: readonly string[]): Promise<number> {
@@ -25,8 +63,9 @@ export async function main(args: readonly string[]): Promise<number> {
     process.stdout.write(overview());
     return name === undefined ? exitCodes.usage : exitCodes.ok;
   }
-  const command = commands.find((candidate) => candidate.name === (name === '--version' ? 'version' : name));
-  if (!command) return complain(`there is no command ${JSON.stringify(name)}`, 'leasehold --help');
+  const entry = commands.find((candidate) => candidate.name === (name === '--version' ? 'version' : name));
+  if (!entry) return complain(`there is no command ${JSON.stringify(name)}`, 'leasehold --help');
+  const command = await entry.load();
   try {
     return await command.run(rest);
   } catch (error) {
@@ -49,5 +88,5 @@ Usage: leasehold <command> [--help]
 
 ${commands.map(({ name, about }) => `  ${name.padEnd(10)}${about}`).join('\n')}
 
-Exit codes: 0 done, 1 failed, 2 not understood.
+Exit codes: 0 done, 1 failed, 2 not understood; a guard ends as its command does, and has some of its own.
 `;

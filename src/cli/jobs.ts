@@ -34,7 +34,6 @@ interface Outcome {
 
 export const jobsCommand: Command = {
   name: 'jobs',
-  about: 'Retry jobs that have failed.',
   help: () => `Usage: leasehold jobs retry <job_id>... [flags]
        leasehold jobs retry --dead-letters [flags]
 

@@ -5,7 +5,6 @@ import { startError } from './start-error.ts';
 
 export const migrateCommand: Command = {
   name: 'migrate',
-  about: "Bring the database's schema up to date, and end.",
   help: () => `Usage: leasehold migrate [settings]
 
 Brings the schema of the database up to date and ends. 'leasehold serve' does the same when it starts; this is for

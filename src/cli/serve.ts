@@ -7,7 +7,6 @@ import { startError } from './start-error.ts';
 
 export const serveCommand: Command = {
   name: 'serve',
-  about: 'Serve until SIGTERM or SIGINT.',
   help: () => `Usage: leasehold serve [settings]
 
 Serves gRPC and HTTP until SIGTERM or SIGINT, then finishes what is in flight and ends. The line that says 'ready' on

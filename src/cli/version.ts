@@ -4,7 +4,6 @@ import type { Command } from './commands.ts';
 
 export const versionCommand: Command = {
   name: 'version',
-  about: 'Print the version.',
   help: () => `Usage: leasehold version
 
 Prints the version.

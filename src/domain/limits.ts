@@ -26,6 +26,15 @@ export const limits = {
   retryBackoffSDefault: 2,
   /** Heartbeats of usual length that one stream may have between being read and being answered. */
   streamHeartbeats: 20_000,
+  /** Files in one request, and bytes of one path. */
+  filesPerRequest: 10_000,
+  pathBytes: 4_096,
+  repositoryChars: 500,
+  /** Leases or contentions of files on one page. */
+  filePageRows: 1_000,
+  filePageRowsDefault: 200,
+  /** Files that a heartbeat tells its owner it has lost. */
+  lostFilesTold: 100,
   /** Verdicts in one frame: they fit into the 4 MiB that clients take by default, however they are worded. */
   verdictsPerFrame: 2_000,
 } as const;

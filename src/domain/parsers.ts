@@ -13,6 +13,15 @@ import {
   SubmitJob,
   UpdateJobStatus,
 } from './commands.ts';
+import {
+  AcquireFiles,
+  InstructBlocker,
+  ListBlockers,
+  ListFileLeases,
+  OwnerWord,
+  ReleaseFiles,
+  WatchFiles,
+} from './file-commands.ts';
 import { parser } from './parse.ts';
 import { CompleteLease, FailLease, SystemJob } from './system-commands.ts';
 import { WorkerClaim, WorkerComplete, WorkerFail, WorkerHeartbeat } from './worker-commands.ts';
@@ -39,4 +48,11 @@ export const parse = {
   workerHeartbeat: parser(WorkerHeartbeat),
   workerComplete: parser(WorkerComplete),
   workerFail: parser(WorkerFail),
+  acquireFiles: parser(AcquireFiles),
+  ownerWord: parser(OwnerWord),
+  releaseFiles: parser(ReleaseFiles),
+  listFileLeases: parser(ListFileLeases),
+  listBlockers: parser(ListBlockers),
+  instructBlocker: parser(InstructBlocker),
+  watchFiles: parser(WatchFiles),
 };

@@ -1,5 +1,6 @@
 import type { Database } from '../store/database.ts';
 import type { Transport } from '../transport/transport.ts';
+import type { FileReaper } from './file-reaper.ts';
 import type { LeaseNews } from './lease-news.ts';
 import type { Prospects } from './prospects.ts';
 import type { Pulse } from './pulse.ts';
@@ -31,6 +32,7 @@ export interface EngineContext {
   settings: EngineSettings;
   waker: Waker;
   reaper: Reaper;
+  fileReaper: FileReaper;
   pulse: Pulse;
   prospects: Prospects;
   leaseNews: LeaseNews;

@@ -7,10 +7,16 @@ import { CapacityKeeper } from './capacity.ts';
 import { Changer } from './change.ts';
 import { Claimer } from './claim.ts';
 import type { EngineContext, EngineSettings } from './context.ts';
+import { FileGate } from './file-gate.ts';
+import { FileInstructor } from './file-instructor.ts';
+import { FileOwnerChanger } from './file-owner-changer.ts';
+import { FileReader } from './file-reads.ts';
+import { FileReaper } from './file-reaper.ts';
 import { Heartbeats } from './heartbeat.ts';
 import { LeaseNews } from './lease-news.ts';
 import { LeaseReader } from './lease-reads.ts';
 import { LeaseRequester } from './lease-request.ts';
+import { OwnerHeartbeats } from './owner-heartbeats.ts';
 import { Prospects } from './prospects.ts';
 import { Pulse } from './pulse.ts';
 import { Reader } from './reads.ts';
@@ -44,7 +50,13 @@ export class Engine {
   readonly reader: Reader;
   readonly leaseReader: LeaseReader;
   readonly leaseNews: LeaseNews;
+  readonly fileGate: FileGate;
+  readonly fileInstructor: FileInstructor;
+  readonly fileOwners: FileOwnerChanger;
+  readonly fileReader: FileReader;
+  readonly ownerHeartbeats: OwnerHeartbeats;
   readonly reaper: Reaper;
+  readonly fileReaper: FileReaper;
   readonly pulse: Pulse;
   readonly waker: Waker;
   readonly settings: EngineSettings;
@@ -68,12 +80,14 @@ export class Engine {
       maxClaims: settings.maxClaims,
       log,
     });
-    const { waker, reaper, pulse, leaseNews } = this;
+    this.fileReaper = new FileReaper({ database, waker: this.waker, pulse: this.pulse, log });
+    const { waker, reaper, fileReaper, pulse, leaseNews } = this;
     const context: EngineContext = {
       database,
       settings,
       waker,
       reaper,
+      fileReaper,
       pulse,
       prospects,
       leaseNews,
@@ -91,6 +105,11 @@ export class Engine {
     this.capacity = new CapacityKeeper(context, log);
     this.reader = new Reader(context);
     this.leaseReader = new LeaseReader(context);
+    this.fileGate = new FileGate(context);
+    this.fileInstructor = new FileInstructor(context);
+    this.fileOwners = new FileOwnerChanger(context);
+    this.fileReader = new FileReader(context);
+    this.ownerHeartbeats = new OwnerHeartbeats(context);
   }
 
   /** Finds out what happened while no server was alive, before anybody is served. */
@@ -103,6 +122,7 @@ export class Engine {
     void this.transport.start();
     this.pulse.start();
     this.reaper.start();
+    this.fileReaper.start();
     this.capacity.start();
   }
 
@@ -110,6 +130,7 @@ export class Engine {
   async drain(): Promise<void> {
     this.heartbeats.draining = true;
     this.reader.stop();
+    this.fileReader.stop();
     this.acquirer.stopWaiting();
     await this.leaseNews.drain();
   }
@@ -120,8 +141,10 @@ export class Engine {
     await Promise.all(
       [...users, this.heartbeats, this.releaser, this.leaseReader].map((user) => user.close()),
     );
+    await Promise.all([this.fileGate, this.fileOwners, this.ownerHeartbeats].map((user) => user.close()));
     await this.capacity.stop();
     await this.reaper.stop();
+    await this.fileReaper.stop();
     await this.pulse.stop();
     await this.transport.stop();
     await this.waker.stop();

@@ -1,5 +1,5 @@
 /**
- * Wakes whoever waits: for a job to change, for work, or for news of a lease.
+ * Wakes whoever waits: for a job to change, for work, for news of a lease, or for what happens to files.
  *
  * Promises: a waiter is woken after every commit of this server that touched its job, soon after every such commit
  * of another server, and in any case every two seconds, so a lost message costs that and nothing else. Whoever waits
@@ -25,6 +25,7 @@ type Message = { from: string } & (
   | { jobs: string[] }
   | { leases: string[] }
   | { work: number; streams?: [stream: string, count: number][]; room?: number }
+  | { files: true }
   | { waiting: number }
   | { asking: true }
 );
@@ -37,6 +38,7 @@ export class Waker implements Service {
   readonly #interested = new Map<string, number>();
   readonly #onWork: ((work: Work) => void)[] = [];
   readonly #onLeases: ((leaseIds: readonly string[]) => void)[] = [];
+  readonly #onFiles: (() => void)[] = [];
   readonly #counters: (() => number)[] = [];
   #sweep: NodeJS.Timeout | undefined;
   #announcedAt = Number.NEGATIVE_INFINITY;
@@ -63,6 +65,7 @@ export class Waker implements Service {
   async runOnce(): Promise<void> {
     this.announce();
     for (const jobId of this.#waiters.keys()) this.#wake(jobId);
+    this.#wakeFiles();
   }
 
   /** Calls `wake` whenever the job may have changed, until the returned function is called. */
@@ -96,6 +99,11 @@ export class Waker implements Service {
     this.#onLeases.push(listener);
   }
 
+  /** `listener` hears that something has happened to files, and now and then for nothing. */
+  onFiles(listener: () => void): void {
+    this.#onFiles.push(listener);
+  }
+
   /** Others that wait here for messages are counted by `count`. */
   countWaiters(count: () => number): void {
     this.#counters.push(count);
@@ -122,6 +130,16 @@ export class Waker implements Service {
     for (let i = 0; i < leaseIds.length; i += idsPerMessage) {
       this.#send({ from: this.#server, leases: leaseIds.slice(i, i + idsPerMessage) });
     }
+  }
+
+  /** A commit of this server has written what happened to files. */
+  publishFiles(): void {
+    this.#wakeFiles();
+    if (this.#othersListen()) this.#send({ from: this.#server, files: true });
+  }
+
+  #wakeFiles(): void {
+    for (const listener of this.#onFiles) listener();
   }
 
   #wake(jobId: string): void {
@@ -154,6 +172,7 @@ export class Waker implements Service {
     if (!message || message.from === this.#server) return;
     if ('jobs' in message) for (const jobId of message.jobs) this.#wake(jobId);
     else if ('leases' in message) for (const listener of this.#onLeases) listener(message.leases);
+    else if ('files' in message) this.#wakeFiles();
     else if ('work' in message) {
       const { work: number, streams = [['', number]], room = number } = message;
       const work = { jobs: new Map(streams), room };
@@ -181,7 +200,7 @@ function messagesOf({ jobs }: Work): [string, number][][] {
   return messages;
 }
 
-type MessageField = 'from' | 'jobs' | 'leases' | 'work' | 'streams' | 'room' | 'waiting' | 'asking';
+type MessageField = 'from' | 'jobs' | 'leases' | 'files' | 'work' | 'streams' | 'room' | 'waiting' | 'asking';
 
 /** Anybody who may connect to the database may send a notification; what is not one of ours is left alone. */
 function readMessage(text: string): Message | undefined {
@@ -192,13 +211,14 @@ function readMessage(text: string): Message | undefined {
     return undefined;
   }
   if (typeof message?.from !== 'string') return undefined;
-  const { from, jobs, leases, work, streams, room, waiting, asking } = message;
+  const { from, jobs, leases, files, work, streams, room, waiting, asking } = message;
   if (Array.isArray(jobs)) return { from, jobs: jobs.map(String) };
   if (Array.isArray(leases)) return { from, leases: leases.map(String) };
   if (typeof work === 'number') {
     if (!Array.isArray(streams) || typeof room !== 'number') return { from, work };
     return { from, work, streams: streams.filter(isCount).map(([stream, count]) => [stream, count]), room };
   }
+  if (files === true) return { from, files };
   if (asking === true) return { from, asking };
   return typeof waiting === 'number' ? { from, waiting } : undefined;
 }

@@ -20,6 +20,8 @@ export interface Route {
   /** For example `/api/scheduler/jobs/{job_id}`. */
   path: string;
   handle(request: RestRequest): Promise<RestResponse>;
+  /** Bytes that its body may have; those of a job where left out. */
+  bodyBytesMax?: number;
   /** What its contract says beside the error, where it says anything. */
   refusal?(error: ErrorBody): object;
 }
@@ -98,6 +100,6 @@ export async function serve(
   const url = request.url ?? '/';
   const mark = url.indexOf('?');
   const query = new URLSearchParams(mark < 0 ? '' : url.slice(mark + 1));
-  const body = route.method === 'GET' ? {} : await readBody(request, limits.jobBytes);
+  const body = route.method === 'GET' ? {} : await readBody(request, route.bodyBytesMax ?? limits.jobBytes);
   return route.handle({ path, query, body, caller });
 }

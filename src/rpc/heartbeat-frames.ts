@@ -24,16 +24,26 @@ export interface Named {
 /** A heartbeat that the engine can judge: its lease id is a UUID in lower case, and its other fields are checked. */
 export interface NamedBeat extends Beat, Named {}
 
+/** A sign of life of an owner of file leases, whose name is checked. */
+export interface NamedOwner extends Named {
+  readonly ownerId: string;
+}
+
 /** A part of a frame: what is to be judged, and what was wrong, each with its verdict. */
 export interface Piece {
   beats: NamedBeat[];
   refused: Named[];
   refusals: Lost[];
+  owners: NamedOwner[];
+  refusedOwners: Named[];
+  ownerRefusals: Lost[];
   weight: number;
 }
 
 const delimitedField = (number: number) => number * 8 + wireType.delimited;
 const heartbeatsTag = delimitedField(1);
+const ownersTag = delimitedField(2);
+const ownerIdTag = delimitedField(1);
 const leaseIdTag = delimitedField(1);
 const workerIdTag = delimitedField(2);
 const tokenTag = delimitedField(3);
@@ -57,13 +67,13 @@ charKinds['-'.charCodeAt(0)] = dash;
 export class WorkerName {
   #bytes = new Uint8Array(0);
   #name = '';
-  #problem: DomainError | undefined = attempt(() => checkWorker(''));
+  #problem: DomainError | undefined = attempt(() => checkName('', 'worker_id'));
 
   /** The name that stands there, checked, or what is wrong with it. */
   read(reader: WireReader, start: number, end: number): string | DomainError {
     if (this.#isSame(reader.bytes, start, end)) return this.#problem ?? this.#name;
     const name = reader.text(start, end);
-    const problem = attempt(() => checkWorker(name));
+    const problem = attempt(() => checkName(name, 'worker_id'));
     // What is too long for a name is not worth the memory.
     if (end - start <= limits.nameChars) {
       this.#bytes = Uint8Array.from(reader.bytes.subarray(start, end));
@@ -86,6 +96,7 @@ export class HeartbeatFrame {
   readonly #reader: WireReader;
   readonly #worker: WorkerName;
   #read = 0;
+  #readOwners = 0;
 
   constructor(bytes: Buffer, worker: WorkerName) {
     this.#reader = new WireReader(bytes);
@@ -102,25 +113,41 @@ export class HeartbeatFrame {
     return this.#read;
   }
 
+  /** How many owners have been read. */
+  get owners(): number {
+    return this.#readOwners;
+  }
+
   /** The next heartbeats, up to a weight. Throws an `invalid_request` where the frame cannot be read. */
   next(weightMax: number): Piece {
     const reader = this.#reader;
     const end = reader.bytes.length;
-    const piece: Piece = { beats: [], refused: [], refusals: [], weight: 0 };
+    const piece: Piece = {
+      beats: [],
+      refused: [],
+      refusals: [],
+      owners: [],
+      refusedOwners: [],
+      ownerRefusals: [],
+      weight: 0,
+    };
+    let tag = 0;
     try {
       while (reader.at < end && piece.weight < weightMax) {
-        const tag = reader.tag(end);
-        if (tag !== heartbeatsTag) {
-          reader.skip(tag, end);
-          continue;
-        }
-        this.#heartbeat(reader.contentEnd(end), piece);
-        this.#read++;
+        tag = reader.tag(end);
+        if (tag === heartbeatsTag) {
+          this.#heartbeat(reader.contentEnd(end), piece);
+          this.#read++;
+        } else if (tag === ownersTag) {
+          this.#owner(reader.contentEnd(end), piece);
+          this.#readOwners++;
+        } else reader.skip(tag, end);
       }
       return piece;
     } catch (error) {
       if (!(error instanceof WireError)) throw error;
-      throw invalid(`heartbeats[${this.#read}]`, `cannot be read: the frame ${error.message}`);
+      const field = tag === ownersTag ? `owners[${this.#readOwners}]` : `heartbeats[${this.#read}]`;
+      throw invalid(field, `cannot be read: the frame ${error.message}`);
     }
   }
 
@@ -182,6 +209,31 @@ export class HeartbeatFrame {
     const leaseId = kind === upperHex ? named.toLowerCase() : named;
     piece.beats.push({ leaseId, workerId, token, jobId: undefined, progress, message, named, weight });
   }
+
+  #owner(end: number, piece: Piece): void {
+    const reader = this.#reader;
+    const start = reader.at;
+    let nameAt = 0;
+    let nameEnd = 0;
+    while (reader.at < end) {
+      const tag = reader.tag(end);
+      if (tag !== ownerIdTag) {
+        reader.skip(tag, end);
+        continue;
+      }
+      nameEnd = reader.contentEnd(end);
+      nameAt = reader.at;
+      reader.at = nameEnd;
+    }
+    const weight = 1 + Math.floor((end - start) / usualBytes);
+    const ownerId = reader.text(nameAt, nameEnd);
+    const problem = attempt(() => checkName(ownerId, 'owner_id'));
+    piece.weight += weight;
+    if (problem) {
+      piece.refusedOwners.push({ named: cut(ownerId), weight });
+      piece.ownerRefusals.push(lost(problem));
+    } else piece.owners.push({ ownerId, named: ownerId, weight });
+  }
 }
 
 /** 0 where it is no UUID, `upperHex` where it has capital letters, or else `lowerHex`. */
@@ -201,11 +253,11 @@ function uuidKind(bytes: Uint8Array, start: number, end: number): number {
 const cut = (text: string): string =>
   text.length > limits.nameChars ? text.slice(0, limits.nameChars).toWellFormed() : text;
 
-function checkWorker(workerId: string): void {
-  if (!/\S/.test(workerId)) throw invalid('worker_id', 'must not be blank');
-  if (workerId.length > limits.nameChars)
-    throw invalid('worker_id', `must not be longer than ${limits.nameChars} characters`);
-  checkText(workerId, 'worker_id');
+function checkName(name: string, field: string): void {
+  if (!/\S/.test(name)) throw invalid(field, 'must not be blank');
+  if (name.length > limits.nameChars)
+    throw invalid(field, `must not be longer than ${limits.nameChars} characters`);
+  checkText(name, field);
 }
 
 function problemOf(

@@ -10,6 +10,8 @@
  * the database that is slow or the client that does not read, and HTTP/2 passes that on to the client. What was read
  * of a frame that is larger than the bound is taken apart as answers go out.
  *
+ * Owners of file leases are heard and answered beside the leases of jobs, in frames of their own and within the same bound.
+ *
  * Beside the answers go verdicts that nobody asked for, on leases that were last kept here: see `LeaseNews`. They are
  * looked up when they are told of, and only while the client keeps up: see `UnaskedVerdicts`.
  *
@@ -23,19 +25,26 @@
  */
 import type { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { DomainError } from '../domain/errors.ts';
+import type { OwnerVerdict } from '../domain/file-lease.ts';
 import type { Verdict } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
 import type { Heartbeats } from '../engine/heartbeat.ts';
 import type { Follower, LeaseListener, LeaseNews } from '../engine/lease-news.ts';
+import type { OwnerHeartbeats } from '../engine/owner-heartbeats.ts';
+import { BeatCalls, callBeats } from './beat-calls.ts';
 import { AnswerQueue } from './heartbeat-answers.ts';
-import { encodeVerdicts, HeartbeatFrame, type NamedBeat, WorkerName } from './heartbeat-frames.ts';
+import {
+  encodeVerdicts,
+  HeartbeatFrame,
+  type Named,
+  type NamedBeat,
+  type NamedOwner,
+  WorkerName,
+} from './heartbeat-frames.ts';
 import type { FrameSession, FrameStream, Implementation } from './implementation.ts';
+import { encodeOwnerVerdicts, OwnerAnswers } from './owner-answers.ts';
 import { createLooks, type Looks, UnaskedVerdicts } from './unasked-verdicts.ts';
 
-/** Heartbeats in one call to the engine: what it takes in one batch. */
-const callBeats = 2_000;
-/** Calls of one stream to the engine: enough for the next batch to be full while one is in flight. */
-const callsMax = 4;
 /** How long an overloaded engine is asked again, and how long a pause is at the most. */
 const overloadedMs = 10_000;
 const pauseMs = 100;
@@ -45,6 +54,7 @@ const drainMs = 1_500;
 /** What a session needs of the engine. */
 export interface HeartbeatEngine {
   heartbeats: Pick<Heartbeats, 'beatEach' | 'look' | 'draining'>;
+  ownerHeartbeats: Pick<OwnerHeartbeats, 'beatEach'>;
   leaseNews: LeaseNews;
 }
 
@@ -52,11 +62,11 @@ export interface HeartbeatEngine {
 export function streamHeartbeats(
   engine: HeartbeatEngine,
 ): Pick<Implementation<typeof LeasesService>, 'streamHeartbeats'> {
-  const { heartbeats, leaseNews } = engine;
+  const { heartbeats, ownerHeartbeats, leaseNews } = engine;
   const looks = createLooks(heartbeats);
   return {
     streamHeartbeats: (stream, { signal }) =>
-      new HeartbeatStream({ stream, signal, heartbeats, leaseNews, looks }),
+      new HeartbeatStream({ stream, signal, heartbeats, ownerHeartbeats, leaseNews, looks }),
   };
 }
 
@@ -64,32 +74,32 @@ interface SessionOptions {
   stream: FrameStream;
   signal: AbortSignal | undefined;
   heartbeats: HeartbeatEngine['heartbeats'];
+  ownerHeartbeats: HeartbeatEngine['ownerHeartbeats'];
   leaseNews: LeaseNews;
   looks: Looks;
 }
 
 class HeartbeatStream implements FrameSession, LeaseListener {
   readonly #stream: FrameStream;
-  readonly #signal: AbortSignal | undefined;
   readonly #heartbeats: HeartbeatEngine['heartbeats'];
   readonly #follower: Follower;
   readonly #worker = new WorkerName();
+  readonly #beats: BeatCalls<NamedBeat, Verdict>;
+  readonly #owners: BeatCalls<NamedOwner, OwnerVerdict>;
   readonly #answers = new AnswerQueue();
+  readonly #ownerAnswers = new OwnerAnswers();
   readonly #unasked: UnaskedVerdicts;
 
   /** The frame that is being taken apart. */
   #frame: HeartbeatFrame | undefined;
-  /** Heartbeats that wait for their call. */
-  #gathered: NamedBeat[] = [];
   /** Of all heartbeats that have been read and whose answers have not left. */
   #weight = 0;
-  #calls = 0;
-  /** Heartbeats on locked rows, whose verdicts come when those are free. */
-  #late = 0;
   #asking = true;
   #boarding = false;
   #flushing = false;
   #sending = false;
+  /** Leases and owners take turns where both have answers. */
+  #ownersAreNext = false;
 
   #clientEnded = false;
   /** What the stream will end with, and whether what has been read is answered before that. */
@@ -100,10 +110,37 @@ class HeartbeatStream implements FrameSession, LeaseListener {
   #pauseTimer: NodeJS.Timeout | undefined;
   #overloadedAtMs: number | undefined;
 
-  constructor({ stream, signal, heartbeats, leaseNews, looks }: SessionOptions) {
+  constructor({ stream, signal, heartbeats, ownerHeartbeats, leaseNews, looks }: SessionOptions) {
     this.#stream = stream;
-    this.#signal = signal;
     this.#heartbeats = heartbeats;
+    const onDone = () => this.#advance();
+    this.#beats = new BeatCalls<NamedBeat, Verdict>({
+      beatEach: (beats) => heartbeats.beatEach(beats, signal),
+      onSettled: (beats, verdicts) => {
+        if (this.#closed) return;
+        this.#overloadedAtMs = undefined;
+        this.#follower.heard(beats, verdicts);
+        this.#answers.owe(beats, verdicts);
+      },
+      onMissed: (beats, error) => this.#miss(error, () => this.#beats.putBack(beats)),
+      onLateMissed: (beat, error) => this.#missLate(beat, error, () => this.#beats.putBack([beat])),
+      onDone,
+    });
+    this.#owners = new BeatCalls<NamedOwner, OwnerVerdict>({
+      beatEach: (owners) =>
+        ownerHeartbeats.beatEach(
+          owners.map(({ ownerId }) => ownerId),
+          signal,
+        ),
+      onSettled: (owners, verdicts) => {
+        if (this.#closed) return;
+        this.#overloadedAtMs = undefined;
+        this.#ownerAnswers.owe(owners, verdicts);
+      },
+      onMissed: (owners, error) => this.#miss(error, () => this.#owners.putBack(owners)),
+      onLateMissed: (owner, error) => this.#missLate(owner, error, () => this.#owners.putBack([owner])),
+      onDone,
+    });
     this.#unasked = new UnaskedVerdicts({
       looks,
       signal,
@@ -179,9 +216,10 @@ class HeartbeatStream implements FrameSession, LeaseListener {
       try {
         const piece = frame.next(Math.min(callBeats, limits.streamHeartbeats - this.#weight));
         this.#weight += piece.weight;
-        if (this.#gathered.length === 0) this.#gathered = piece.beats;
-        else for (const beat of piece.beats) this.#gathered.push(beat);
+        this.#beats.gather(piece.beats);
         this.#answers.owe(piece.refused, piece.refusals);
+        if (piece.owners.length > 0) this.#owners.gather(piece.owners);
+        if (piece.refusedOwners.length > 0) this.#ownerAnswers.owe(piece.refusedOwners, piece.ownerRefusals);
       } catch (error) {
         this.#failure ??= { error, answersRest: true };
         this.#frame = undefined;
@@ -189,7 +227,7 @@ class HeartbeatStream implements FrameSession, LeaseListener {
       }
       if (!frame.done) continue;
       this.#frame = undefined;
-      if (frame.heartbeats > 0) continue;
+      if (frame.heartbeats > 0 || frame.owners > 0) continue;
       this.#answers.oweEmptyFrame();
       this.#weight++;
     }
@@ -204,75 +242,37 @@ class HeartbeatStream implements FrameSession, LeaseListener {
 
   /** What is read in this turn of the event loop leaves together at its end. */
   #callForBoarding(): void {
-    if (this.#boarding || this.#gathered.length === 0 || this.#calls >= callsMax || this.#pauseTimer) return;
+    if (this.#boarding || this.#pauseTimer) return;
+    if (!this.#beats.mayBoard && !this.#owners.mayBoard) return;
     this.#boarding = true;
     setImmediate(() => {
       this.#boarding = false;
       if (this.#closed || this.#pauseTimer) return;
-      while (this.#gathered.length > 0 && this.#calls < callsMax) {
-        const all = this.#gathered;
-        this.#gathered = all.length > callBeats ? all.slice(callBeats) : [];
-        void this.#call(all.length > callBeats ? all.slice(0, callBeats) : all);
-      }
+      this.#beats.board();
+      this.#owners.board();
     });
   }
 
-  async #call(beats: readonly NamedBeat[]): Promise<void> {
-    this.#calls++;
-    try {
-      this.#hear(beats, await this.#heartbeats.beatEach(beats, this.#signal));
-    } catch (error) {
-      this.#miss(beats, error);
-    } finally {
-      this.#calls--;
-      this.#advance();
-    }
+  #missLate({ weight }: Named, error: unknown, putBack: () => void): void {
+    // The next heartbeat asks again. Only where none will come does the client have to be told.
+    if (this.#clientEnded) this.#miss(error, putBack);
+    else this.#weight -= weight;
   }
 
-  /** What the engine can say goes out; what it will say later, of rows that somebody has locked, is not waited for. */
-  #hear(beats: readonly NamedBeat[], verdicts: readonly (Verdict | Promise<Verdict>)[]): void {
-    const late = new Set<number>();
-    for (let i = 0; i < verdicts.length; i++) if (verdicts[i] instanceof Promise) late.add(i);
-    if (late.size === 0) {
-      this.#settle(beats, verdicts as readonly Verdict[]);
-      return;
-    }
-    for (const i of late) void this.#hearLater(beats[i] as NamedBeat, verdicts[i] as Promise<Verdict>);
-    const isThere = (_: unknown, i: number) => !late.has(i);
-    this.#settle(beats.filter(isThere), verdicts.filter(isThere) as Verdict[]);
-  }
-
-  async #hearLater(beat: NamedBeat, verdict: Promise<Verdict>): Promise<void> {
-    this.#late++;
-    try {
-      this.#settle([beat], [await verdict]);
-    } catch (error) {
-      // The next heartbeat asks again. Only where none will come does the client have to be told.
-      if (this.#clientEnded) this.#miss([beat], error);
-      else this.#weight -= beat.weight;
-    } finally {
-      this.#late--;
-      this.#advance();
-    }
-  }
-
-  #settle(beats: readonly NamedBeat[], verdicts: readonly Verdict[]): void {
-    if (this.#closed) return;
-    this.#overloadedAtMs = undefined;
-    this.#follower.heard(beats, verdicts);
-    this.#answers.owe(beats, verdicts);
-  }
-
-  #miss(beats: readonly NamedBeat[], error: unknown): void {
+  #miss(error: unknown, putBack: () => void): void {
     if (this.#closed) return;
     if (this.#mayAskAgain(error)) {
-      this.#gathered = [...beats, ...this.#gathered];
+      putBack();
       this.#pause();
-    } else {
-      this.#failure = { error: this.#failure?.error ?? error, answersRest: false };
-      this.#frame = undefined;
-      this.#gathered = [];
-    }
+    } else this.#fail(error);
+  }
+
+  #fail(error: unknown): void {
+    if (this.#closed) return;
+    this.#failure = { error: this.#failure?.error ?? error, answersRest: false };
+    this.#frame = undefined;
+    this.#beats.clear();
+    this.#owners.clear();
   }
 
   #mayAskAgain(error: unknown): boolean {
@@ -294,7 +294,8 @@ class HeartbeatStream implements FrameSession, LeaseListener {
 
   /** What becomes ready in this turn goes out together: calls of one batch are answered one after the other. */
   #callForFlushing(): void {
-    if (this.#flushing || this.#sending || this.#answers.isEmpty) return;
+    if (this.#flushing || this.#sending) return;
+    if (this.#answers.isEmpty && this.#ownerAnswers.isEmpty) return;
     this.#flushing = true;
     queueMicrotask(() => {
       this.#flushing = false;
@@ -303,11 +304,28 @@ class HeartbeatStream implements FrameSession, LeaseListener {
   }
 
   #send(): void {
+    const areOwners = !this.#ownerAnswers.isEmpty && (this.#ownersAreNext || this.#answers.isEmpty);
+    this.#ownersAreNext = !areOwners;
+    if (areOwners) this.#sendOwners();
+    else this.#sendLeases();
+  }
+
+  #sendLeases(): void {
     const { leases, verdicts } = this.#answers.next();
     let weight = leases.length === 0 ? 1 : 0;
     for (const lease of leases) weight += lease.weight;
+    this.#sendFrame(encodeVerdicts(leases, verdicts, this.#heartbeats.draining), weight);
+  }
+
+  #sendOwners(): void {
+    const answers = this.#ownerAnswers.next();
+    const weight = answers.reduce((sum, { owner }) => sum + owner.weight, 0);
+    this.#sendFrame(encodeOwnerVerdicts(answers, this.#heartbeats.draining), weight);
+  }
+
+  #sendFrame(frame: Buffer, weight: number): void {
     this.#sending = true;
-    this.#stream.send(encodeVerdicts(leases, verdicts, this.#heartbeats.draining), () => {
+    this.#stream.send(frame, () => {
       this.#sending = false;
       this.#weight -= weight;
       this.#advance();
@@ -330,8 +348,8 @@ class HeartbeatStream implements FrameSession, LeaseListener {
   }
 
   #endIfDone(): void {
-    if (this.#frame || this.#gathered.length > 0 || this.#calls > 0 || this.#late > 0) return;
-    if (!this.#answers.isEmpty || this.#sending) return;
+    if (this.#frame || !this.#beats.isIdle || !this.#owners.isIdle) return;
+    if (!this.#answers.isEmpty || !this.#ownerAnswers.isEmpty || this.#sending) return;
     const isTold = this.#drain === 'told' || (this.#drain === 'telling' && this.#unasked.isIdle);
     if (!this.#failure && !this.#clientEnded && !isTold) return;
     this.#close();
@@ -345,8 +363,10 @@ class HeartbeatStream implements FrameSession, LeaseListener {
     clearTimeout(this.#drainTimer);
     clearTimeout(this.#pauseTimer);
     this.#frame = undefined;
-    this.#gathered = [];
+    this.#beats.clear();
+    this.#owners.clear();
     this.#answers.clear();
+    this.#ownerAnswers.clear();
     this.#unasked.clear();
   }
 }

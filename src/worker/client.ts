@@ -4,10 +4,12 @@
  */
 import { type Client, createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
+import { FileLeasesService } from '../../gen/leasehold/v1/files_pb.js';
 import { JobsService } from '../../gen/leasehold/v1/jobs_pb.js';
 import { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { StatsService } from '../../gen/leasehold/v1/stats_pb.js';
 
+export * from '../../gen/leasehold/v1/files_pb.js';
 export * from '../../gen/leasehold/v1/jobs_pb.js';
 export * from '../../gen/leasehold/v1/leases_pb.js';
 export * from '../../gen/leasehold/v1/stats_pb.js';
@@ -16,6 +18,7 @@ export interface LeaseholdClient {
   jobs: Client<typeof JobsService>;
   leases: Client<typeof LeasesService>;
   stats: Client<typeof StatsService>;
+  files: Client<typeof FileLeasesService>;
 }
 
 /** Node lets a connection hold 10 MB by itself and breaks it beyond that; a frame may have 16 MiB. In MB. */
@@ -29,5 +32,6 @@ export function connectLeasehold(address = '127.0.0.1:50051'): LeaseholdClient {
     jobs: createClient(JobsService, transport),
     leases: createClient(LeasesService, transport),
     stats: createClient(StatsService, transport),
+    files: createClient(FileLeasesService, transport),
   };
 }

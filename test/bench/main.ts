@@ -10,6 +10,7 @@ import { figureRecord, figureText } from './report.ts';
 import type { Bench, Figure, Scenario, Served } from './scenario.ts';
 import { claim } from './scenarios/claim.ts';
 import { expiry } from './scenarios/expiry.ts';
+import { files } from './scenarios/files.ts';
 import { heartbeatFrames, heartbeatLone, heartbeatSingly, heartbeatUnary } from './scenarios/heartbeat.ts';
 import { idle } from './scenarios/idle.ts';
 import { heartbeatMillion, millionByTurns } from './scenarios/million.ts';
@@ -38,6 +39,7 @@ const scenarios: readonly Scenario[] = [
   expiry,
   workerRest,
   workerWaiting,
+  files,
   start,
 ];
 

@@ -56,6 +56,15 @@ onEveryEngine((engine) => {
       ['/api/system/scheduler/leases/request', 'POST', ['GET']],
       ['/api/system/scheduler/leases/{id}/complete', 'POST', ['GET', 'PUT']],
       ['/api/system/scheduler/leases/{id}/fail', 'POST', ['GET', 'PUT']],
+      ['/api/files/acquire', 'POST', ['GET', 'PUT']],
+      ['/api/files/heartbeat', 'POST', ['GET']],
+      ['/api/files/release', 'POST', ['GET', 'DELETE']],
+      ['/api/files/owners/{id}/stop', 'POST', ['GET']],
+      ['/api/files/owners/{id}/activity', 'POST', ['GET']],
+      ['/api/files/owners/{id}/end', 'POST', ['GET', 'DELETE']],
+      ['/api/files/leases', 'GET', ['POST', 'DELETE']],
+      ['/api/files/blockers', 'GET', ['POST']],
+      ['/api/files/blockers/{id}/instruct', 'POST', ['GET', 'PUT']],
       ['/healthz', 'GET', ['POST', 'DELETE']],
     ];
     for (const [path, allowed, methods] of wrongMethods) {

@@ -19,12 +19,24 @@ const leaseId = '0190c1d2-7e1f-7abc-8def-0123456789ab';
 /** Everything in a frame, read in pieces of so much weight. */
 function read(bytes: Uint8Array, weight = 20_000, worker = new WorkerName()): Piece & { pieces: number } {
   const frame = new HeartbeatFrame(Buffer.from(bytes), worker);
-  const all = { beats: [], refused: [], refusals: [], weight: 0, pieces: 0 } as Piece & { pieces: number };
+  const all: Piece & { pieces: number } = {
+    beats: [],
+    refused: [],
+    refusals: [],
+    owners: [],
+    refusedOwners: [],
+    ownerRefusals: [],
+    weight: 0,
+    pieces: 0,
+  };
   while (!frame.done) {
     const piece = frame.next(weight);
     all.beats.push(...piece.beats);
     all.refused.push(...piece.refused);
     all.refusals.push(...piece.refusals);
+    all.owners.push(...piece.owners);
+    all.refusedOwners.push(...piece.refusedOwners);
+    all.ownerRefusals.push(...piece.ownerRefusals);
     all.weight += piece.weight;
     all.pieces++;
   }

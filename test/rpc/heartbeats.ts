@@ -15,6 +15,7 @@ import {
   type StreamHeartbeatsResponse,
   StreamHeartbeatsResponseSchema,
 } from '../../gen/leasehold/v1/leases_pb.js';
+import type { OwnerVerdict } from '../../src/domain/file-lease.ts';
 import type { Beat, Verdict } from '../../src/domain/lease.ts';
 import { LeaseNews } from '../../src/engine/lease-news.ts';
 import type { HeartbeatEngine } from '../../src/rpc/heartbeat-stream.ts';
@@ -33,6 +34,18 @@ export const frame = (heartbeats: readonly Heartbeat[]): Buffer =>
 export const frameFor = (leaseIds: readonly string[]): Buffer =>
   frame(leaseIds.map((leaseId) => ({ leaseId, workerId: 'w' })));
 
+/** Signs of life of these owners, beside heartbeats for these leases, as a frame. */
+export const ownersFrame = (ownerIds: readonly string[], leaseIds: readonly string[] = []): Buffer =>
+  Buffer.from(
+    toBinary(
+      StreamHeartbeatsRequestSchema,
+      create(StreamHeartbeatsRequestSchema, {
+        heartbeats: leaseIds.map((leaseId) => ({ leaseId, workerId: 'w' })),
+        owners: ownerIds.map((ownerId) => ({ ownerId })),
+      }),
+    ),
+  );
+
 export const verdictsIn = (bytes: Uint8Array): LeaseVerdict[] =>
   fromBinary(StreamHeartbeatsResponseSchema, bytes).verdicts;
 
@@ -44,28 +57,42 @@ export const extended = (more: { cancelRequested?: boolean } = {}): Verdict => (
   ...more,
 });
 
-type Answer = Verdict | Promise<Verdict>;
+type Answer<Out = Verdict> = Out | Promise<Out>;
+
+export const ownerExtended = (): OwnerVerdict => ({
+  kind: 'extended',
+  expiresAtMs: 1_700_000_060_000,
+  ttlRemainingMs: 60_000,
+  lostFiles: [],
+});
 
 /** A call that the engine was given, and that waits for the test to answer it. */
-export interface Asked<In> {
+export interface Asked<In, Out = Verdict> {
   of: readonly In[];
   signal: AbortSignal | undefined;
   answered: boolean;
-  answer(verdicts?: readonly Answer[]): void;
+  answer(verdicts?: readonly Answer<Out>[]): void;
   fail(error: unknown): void;
 }
 
 export class ScriptedEngine implements HeartbeatEngine {
   readonly calls: Asked<Beat>[] = [];
   readonly looks: Asked<string>[] = [];
+  readonly owners: Asked<string, OwnerVerdict>[] = [];
   readonly leaseNews = new LeaseNews();
   /** Extends every lease at once, from now on. */
   eager = false;
   readonly heartbeats = {
     draining: false,
-    beatEach: (beats: readonly Beat[], signal?: AbortSignal) => this.#ask(this.calls, beats, signal),
+    beatEach: (beats: readonly Beat[], signal?: AbortSignal) =>
+      this.#ask(this.calls, beats, () => extended(), signal),
     look: (leaseIds: readonly string[], signal?: AbortSignal) =>
-      this.#ask(this.looks, leaseIds, signal) as Promise<readonly Verdict[]>,
+      this.#ask(this.looks, leaseIds, () => extended(), signal) as Promise<readonly Verdict[]>,
+  };
+
+  readonly ownerHeartbeats = {
+    beatEach: (ownerIds: readonly string[], signal?: AbortSignal) =>
+      this.#ask(this.owners, ownerIds, ownerExtended, signal),
   };
 
   /** Heartbeats that wait for their verdict. */
@@ -82,13 +109,18 @@ export class ScriptedEngine implements HeartbeatEngine {
     for (const call of this.calls) if (!call.answered) call.answer();
   }
 
-  #ask<In>(asked: Asked<In>[], of: readonly In[], signal?: AbortSignal): Promise<readonly Answer[]> {
+  #ask<In, Out>(
+    asked: Asked<In, Out>[],
+    of: readonly In[],
+    eagerly: () => Out,
+    signal?: AbortSignal,
+  ): Promise<readonly Answer<Out>[]> {
     return new Promise((resolve, reject) => {
-      const one: Asked<In> = {
+      const one: Asked<In, Out> = {
         of,
         signal,
         answered: false,
-        answer: (verdicts = of.map(() => extended())) => {
+        answer: (verdicts = of.map(eagerly)) => {
           one.answered = true;
           resolve(verdicts);
         },

@@ -4,15 +4,15 @@
  * Whatever a test forgets, or never gets to because it failed, is killed at the end of the run, and by the guard of
  * `cleanup.ts` should the run itself be killed. A server is best held with `await using`, which kills it.
  */
-import { type ChildProcessByStdio, spawn } from 'node:child_process';
+import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
-import type { Readable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import { atEnd, forgetProcess, temporaryFolder, watchProcess } from './cleanup.ts';
 
-const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+/** The program. */
+export const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 /** As `npm start` and the published command start it. */
 const nodeFlags = ['--max-semi-space-size=64'];
 const readyLimitMs = 25_000;
@@ -27,18 +27,25 @@ export interface Exit {
 
 export type Environment = Record<string, string>;
 
+export interface Surroundings {
+  /** The current directory; a folder of the run's own where left out. */
+  cwd?: string;
+  /** What it reads from its standard input; nothing where left out. */
+  input?: string;
+}
+
 /** Any `leasehold` command while it runs. */
 export class LeaseholdProcess {
   readonly pid: number;
   /** What it has said so far, line by line. */
   readonly stdout: string[] = [];
   readonly stderr: string[] = [];
-  readonly #child: ChildProcessByStdio<null, Readable, Readable>;
+  readonly #child: ChildProcessWithoutNullStreams;
   readonly #exit: Promise<Exit>;
   #isOver = false;
 
   /** Use `startProcess()`. */
-  constructor(child: ChildProcessByStdio<null, Readable, Readable>) {
+  constructor(child: ChildProcessWithoutNullStreams) {
     this.#child = child;
     this.pid = child.pid as number;
     createInterface(child.stdout).on('line', (line) => this.stdout.push(line));
@@ -112,7 +119,7 @@ export class ServerProcess extends LeaseholdProcess {
 }
 
 /** This process's environment without anything that Leasehold or PostgreSQL would take for a setting. */
-function bareEnvironment(): Environment {
+export function bareEnvironment(): Environment {
   const kept = Object.entries(process.env).filter(
     ([name]) => !/^(PG|LEASEHOLD_|DATABASE_|REDIS_)/.test(name),
   );
@@ -121,29 +128,43 @@ function bareEnvironment(): Environment {
 
 let folder: Promise<string> | undefined;
 
-async function begin(args: readonly string[], environment: Environment) {
+async function begin(
+  args: readonly string[],
+  environment: Environment,
+  { cwd, input = '' }: Surroundings = {},
+) {
   // The default data directory is relative: it must not be made in the folder of the source.
   folder ??= temporaryFolder('home');
   const child = spawn(process.execPath, [...nodeFlags, main, ...args], {
-    cwd: await folder,
+    cwd: cwd ?? (await folder),
     env: { ...bareEnvironment(), ...environment },
-    stdio: ['ignore', 'pipe', 'pipe'],
   });
   await once(child, 'spawn');
+  // Whoever reads nothing of it has closed it.
+  child.stdin.on('error', () => {});
+  child.stdin.end(input);
   await watchProcess(child.pid as number);
   return child;
 }
 
 /** Starts `leasehold` with these arguments. */
-export async function startProcess(args: readonly string[], environment: Environment = {}) {
-  const started = new LeaseholdProcess(await begin(args, environment));
+export async function startProcess(
+  args: readonly string[],
+  environment: Environment = {},
+  surroundings: Surroundings = {},
+) {
+  const started = new LeaseholdProcess(await begin(args, environment, surroundings));
   atEnd(async () => void (await started.kill()));
   return started;
 }
 
 /** Runs `leasehold` with these arguments to its end. */
-export async function runCommand(args: readonly string[], environment: Environment = {}): Promise<Exit> {
-  return (await startProcess(args, environment)).exited();
+export async function runCommand(
+  args: readonly string[],
+  environment: Environment = {},
+  surroundings: Surroundings = {},
+): Promise<Exit> {
+  return (await startProcess(args, environment, surroundings)).exited();
 }
 
 /** Starts a server on free ports and waits until it is ready. */

@@ -5,6 +5,8 @@
 import { type Config, readConfig } from '../../src/config.ts';
 import { createLog, type LogFields } from '../../src/log.ts';
 import { type RunningServer, startServer } from '../../src/server.ts';
+import type { Database } from '../../src/store/database.ts';
+import { openConfigured } from '../../src/store/open.ts';
 import type { TestEngine, TestStore } from './engines.ts';
 
 export interface LogLine extends LogFields {
@@ -19,6 +21,8 @@ export interface TestServer {
   grpc: string;
   running: RunningServer;
   store: TestStore;
+  /** The server's own door to it, for tests that move its clock. */
+  database: Database;
   /** What the server has logged at 'warn' or above. */
   complaints: LogLine[];
   stop(): Promise<void>;
@@ -47,12 +51,12 @@ export async function startTestServer(
     grpcAddr: { host: '127.0.0.1', port: 0 },
     ...settings,
   };
-  const running = await startServer(config, createLog({ level: 'warn', human: false, write })).catch(
-    async (error: unknown) => {
-      if (!shared) await store.remove();
-      throw error;
-    },
-  );
+  const log = createLog({ level: 'warn', human: false, write });
+  const opening = openConfigured(config, log);
+  const running = await startServer(config, log, opening).catch(async (error: unknown) => {
+    if (!shared) await store.remove();
+    throw error;
+  });
   const stop = async () => {
     await running.stop();
     if (!shared) await store.remove();
@@ -62,6 +66,7 @@ export async function startTestServer(
     grpc: `${running.grpc.host}:${running.grpc.port}`,
     running,
     store,
+    database: await opening,
     complaints,
     stop,
     [Symbol.asyncDispose]: stop,

@@ -6,6 +6,7 @@ import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobu
 import type { JsonObject, Message } from "@bufbuild/protobuf";
 import type { Timestamp, Value } from "@bufbuild/protobuf/wkt";
 import type { FinalStatus, Job, JobResult } from "./jobs_pb.js";
+import type { LostFile } from "./files_pb.js";
 
 /**
  * Describes the file leasehold/v1/leases.proto.
@@ -548,6 +549,13 @@ export declare type StreamHeartbeatsRequest = Message<"leasehold.v1.StreamHeartb
    * @generated from field: repeated leasehold.v1.StreamHeartbeatsRequest.Heartbeat heartbeats = 1;
    */
   heartbeats: StreamHeartbeatsRequest_Heartbeat[];
+
+  /**
+   * One for each owner of file leases that is alive.
+   *
+   * @generated from field: repeated leasehold.v1.StreamHeartbeatsRequest.Owner owners = 2;
+   */
+  owners: StreamHeartbeatsRequest_Owner[];
 };
 
 /**
@@ -605,6 +613,26 @@ export declare type StreamHeartbeatsRequest_Heartbeat = Message<"leasehold.v1.St
 export declare const StreamHeartbeatsRequest_HeartbeatSchema: GenMessage<StreamHeartbeatsRequest_Heartbeat>;
 
 /**
+ * A sign of life of an owner of file leases: see `FileLeasesService.HeartbeatOwner`.
+ *
+ * @generated from message leasehold.v1.StreamHeartbeatsRequest.Owner
+ */
+export declare type StreamHeartbeatsRequest_Owner = Message<"leasehold.v1.StreamHeartbeatsRequest.Owner"> & {
+  /**
+   * The owner. Required.
+   *
+   * @generated from field: string owner_id = 1;
+   */
+  ownerId: string;
+};
+
+/**
+ * Describes the message leasehold.v1.StreamHeartbeatsRequest.Owner.
+ * Use `create(StreamHeartbeatsRequest_OwnerSchema)` to create a new message.
+ */
+export declare const StreamHeartbeatsRequest_OwnerSchema: GenMessage<StreamHeartbeatsRequest_Owner>;
+
+/**
  * What became of leases.
  *
  * @generated from message leasehold.v1.StreamHeartbeatsResponse
@@ -616,6 +644,13 @@ export declare type StreamHeartbeatsResponse = Message<"leasehold.v1.StreamHeart
    * @generated from field: repeated leasehold.v1.LeaseVerdict verdicts = 1;
    */
   verdicts: LeaseVerdict[];
+
+  /**
+   * One for each owner that was heard of. Nothing is told of owners unasked.
+   *
+   * @generated from field: repeated leasehold.v1.OwnerVerdict owners = 2;
+   */
+  owners: OwnerVerdict[];
 };
 
 /**
@@ -623,6 +658,118 @@ export declare type StreamHeartbeatsResponse = Message<"leasehold.v1.StreamHeart
  * Use `create(StreamHeartbeatsResponseSchema)` to create a new message.
  */
 export declare const StreamHeartbeatsResponseSchema: GenMessage<StreamHeartbeatsResponse>;
+
+/**
+ * What became of the sign of life of an owner of file leases.
+ *
+ * @generated from message leasehold.v1.OwnerVerdict
+ */
+export declare type OwnerVerdict = Message<"leasehold.v1.OwnerVerdict"> & {
+  /**
+   * The owner, as it was named.
+   *
+   * @generated from field: string owner_id = 1;
+   */
+  ownerId: string;
+
+  /**
+   * One of the two.
+   *
+   * @generated from oneof leasehold.v1.OwnerVerdict.outcome
+   */
+  outcome: {
+    /**
+     * It lives.
+     *
+     * @generated from field: leasehold.v1.OwnerVerdict.Extended extended = 2;
+     */
+    value: OwnerVerdict_Extended;
+    case: "extended";
+  } | {
+    /**
+     * It does not.
+     *
+     * @generated from field: leasehold.v1.OwnerVerdict.Lost lost = 3;
+     */
+    value: OwnerVerdict_Lost;
+    case: "lost";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message leasehold.v1.OwnerVerdict.
+ * Use `create(OwnerVerdictSchema)` to create a new message.
+ */
+export declare const OwnerVerdictSchema: GenMessage<OwnerVerdict>;
+
+/**
+ * The owner lives.
+ *
+ * @generated from message leasehold.v1.OwnerVerdict.Extended
+ */
+export declare type OwnerVerdict_Extended = Message<"leasehold.v1.OwnerVerdict.Extended"> & {
+  /**
+   * Until then, unless it is heard before.
+   *
+   * @generated from field: google.protobuf.Timestamp expires_at = 1;
+   */
+  expiresAt?: Timestamp | undefined;
+
+  /**
+   * How long that is from now, for owners that do not trust their clock.
+   *
+   * @generated from field: int64 ttl_remaining_ms = 2;
+   */
+  ttlRemainingMs: bigint;
+
+  /**
+   * The server is about to stop: open a stream to another.
+   *
+   * @generated from field: bool drain = 3;
+   */
+  drain: boolean;
+
+  /**
+   * Files that were taken from it in this life by an operator: see `HeartbeatOwnerResponse`.
+   *
+   * @generated from field: repeated leasehold.v1.LostFile lost_files = 4;
+   */
+  lostFiles: LostFile[];
+};
+
+/**
+ * Describes the message leasehold.v1.OwnerVerdict.Extended.
+ * Use `create(OwnerVerdict_ExtendedSchema)` to create a new message.
+ */
+export declare const OwnerVerdict_ExtendedSchema: GenMessage<OwnerVerdict_Extended>;
+
+/**
+ * The owner is not alive, and holds nothing any more; but for `invalid_request`, where the sign of life itself was
+ * wrong and nothing is known of the owner.
+ *
+ * @generated from message leasehold.v1.OwnerVerdict.Lost
+ */
+export declare type OwnerVerdict_Lost = Message<"leasehold.v1.OwnerVerdict.Lost"> & {
+  /**
+   * `owner_not_found`, `owner_not_alive`, or `invalid_request`.
+   *
+   * @generated from field: string code = 1;
+   */
+  code: string;
+
+  /**
+   * The same in words.
+   *
+   * @generated from field: string detail = 2;
+   */
+  detail: string;
+};
+
+/**
+ * Describes the message leasehold.v1.OwnerVerdict.Lost.
+ * Use `create(OwnerVerdict_LostSchema)` to create a new message.
+ */
+export declare const OwnerVerdict_LostSchema: GenMessage<OwnerVerdict_Lost>;
 
 /**
  * What became of one lease.

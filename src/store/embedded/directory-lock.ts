@@ -2,22 +2,15 @@ import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync 
 import { hostname } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { pid } from 'node:process';
-import type { DatabaseSync } from 'node:sqlite';
+import { type KernelLock, tryLock } from '../../kernel-lock.ts';
 
 /**
  * The right to be the only process that touches a data directory.
  *
- * The lock is an exclusive transaction on `lock.db`, which SQLite turns into a lock the kernel keeps for this process
- * and drops when the process is gone, however it went. Nothing has to be cleaned up after a kill, and a reused pid, a
- * zombie or a second container with the same pid cannot pass for the holder. It begins in `acquireDirectoryLock` and
- * ends with `release`, which may be called any number of times.
- *
- * Such locks have one trap: a process loses all its locks on a file as soon as it closes any descriptor of that file.
- * So nothing in this process may open `lock.db` except SQLite, which knows of the trap.
+ * The lock is one of the kernel on `lock.db`, which nothing else may open. It begins in `acquireDirectoryLock` and ends
+ * with `release`, which may be called any number of times, or with the process, however it went.
  */
-export interface DirectoryLock {
-  release(): void;
-}
+export type DirectoryLock = KernelLock;
 
 /** What `holder.json` says. It informs people; nothing is decided by it. */
 interface Holder {
@@ -66,19 +59,17 @@ export class DirectoryUnusableError extends Error {
 
 /** Takes the lock at once or throws; it never waits, because whoever holds it means to keep it. */
 export function acquireDirectoryLock(dir: string): DirectoryLock {
-  let database: DatabaseSync | undefined;
+  let lock: KernelLock | undefined;
   try {
     makeDirectory(resolve(dir));
-    database = new (sqlite().DatabaseSync)(join(dir, 'lock.db'), { timeout: 0 });
-    database.exec('begin exclusive');
-    writeHolder(dir);
+    lock = tryLock(join(dir, 'lock.db'));
+    if (lock) writeHolder(dir);
   } catch (error) {
-    if (database?.isOpen) database.close();
-    throw isBusy(error)
-      ? new DirectoryHeldError(dir, readHolder(dir))
-      : new DirectoryUnusableError(dir, error);
+    lock?.release();
+    throw new DirectoryUnusableError(dir, error);
   }
-  return { release: releaseOnce(database, dir) };
+  if (!lock) throw new DirectoryHeldError(dir, readHolder(dir));
+  return { release: releaseOnce(lock, dir) };
 }
 
 /**
@@ -99,12 +90,14 @@ function makeDirectory(dir: string): void {
   }
 }
 
-function releaseOnce(database: DatabaseSync, dir: string): () => void {
+function releaseOnce(lock: KernelLock, dir: string): () => void {
+  let isReleased = false;
   return () => {
-    if (!database.isOpen) return;
+    if (isReleased) return;
+    isReleased = true;
     // The note goes first: removed after the lock, it could be the note of the next holder.
     rmSync(join(dir, 'holder.json'), { force: true });
-    database.close();
+    lock.release();
   };
 }
 
@@ -127,32 +120,6 @@ function readHolder(dir: string): Holder | undefined {
   }
 }
 
-const SQLITE_BUSY = 5;
-
-function isBusy(error: unknown): boolean {
-  return error instanceof Error && 'errcode' in error && (Number(error.errcode) & 0xff) === SQLITE_BUSY;
-}
-
 function reasonOf(cause: unknown): string {
   return cause instanceof Error ? cause.message : String(cause);
-}
-
-let loaded: typeof import('node:sqlite') | undefined;
-
-/**
- * Loads SQLite without the warning that it is experimental, which would be the first thing a user sees. Every other
- * warning, even one raised at the same moment, passes.
- */
-function sqlite(): typeof import('node:sqlite') {
-  if (loaded) return loaded;
-  const emitWarning = process.emitWarning;
-  process.emitWarning = ((...args: Parameters<typeof emitWarning>) => {
-    if (!String(args[0]).startsWith('SQLite is an experimental feature')) emitWarning.apply(process, args);
-  }) as typeof emitWarning;
-  try {
-    loaded = process.getBuiltinModule('node:sqlite');
-  } finally {
-    process.emitWarning = emitWarning;
-  }
-  return loaded;
 }

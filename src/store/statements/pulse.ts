@@ -1,3 +1,4 @@
+import { idleMs, ownerTtlMs } from '../../domain/file-owners.ts';
 import { leasedStates, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
@@ -18,16 +19,35 @@ export const isAwake = (now: string): string => `(
   and not exists (select from outages where next_lease_id is not null)
 )`;
 
+// Owners of files are few beside leases, and are made up for at once, in the statement that finds the outage.
 const beat = hot(`
 with pulse_now as materialized (
   select alive_at from pulse where pulse_id = 1 for update
 ), clock as materialized (
   select clock_timestamp() as now from (select count(*) from pulse_now) as locked
+), silence as materialized (
+  select alive_at as began_at, now as ended_at from pulse_now, clock
+  where now - alive_at > $1::float8 * interval '1 ms' and (
+    exists (select from live_jobs where state in (${leased}) and state <> ${stateNumber('QUEUED')})
+    or exists (select from file_owners where check_at is not null)
+  )
+), silenced as materialized (
+  select owner.owner_id from silence cross join lateral (
+    select owner_id from file_owners where check_at is not null offset 0
+  ) living join file_owners owner on owner.owner_id = living.owner_id
+  where owner.last_heartbeat_at <= silence.ended_at and owner.expires_at > silence.began_at
+  order by owner.owner_id for update of owner skip locked
+), kept as (
+  update file_owners owner set
+    expires_at = greatest(owner.expires_at, least(
+      owner.expires_at + (silence.ended_at - silence.began_at), silence.ended_at + interval '${ownerTtlMs} ms')),
+    idle_at = case when owner.idle_at is not null then greatest(owner.idle_at, least(
+      owner.idle_at + (silence.ended_at - silence.began_at), silence.ended_at + interval '${idleMs} ms')) end
+  from silenced, silence where owner.owner_id = silenced.owner_id
+  returning owner.owner_id
 ), outage as (
-  insert into outages (began_at, ended_at, next_lease_id, leases_extended)
-  select alive_at, now, '${nowhere}', 0 from pulse_now, clock
-  where now - alive_at > $1::float8 * interval '1 ms'
-    and exists (select from live_jobs where state in (${leased}) and state <> ${stateNumber('QUEUED')})
+  insert into outages (began_at, ended_at, next_lease_id, leases_extended, owners_extended)
+  select began_at, ended_at, '${nowhere}', 0, (select count(*) from kept) from silence
   returning extract(epoch from ended_at - began_at)::float8 * 1000 as ms
 ), beaten as (
   update pulse set alive_at = greatest(alive_at, now) from clock where pulse_id = 1

@@ -1,5 +1,6 @@
 /** What the load process can be asked to do. */
 import { drive, forCount, forDuration, type Round } from './drive.ts';
+import { fileTasks } from './file-tasks.ts';
 import type { Floor, FloorPlace } from './floor.ts';
 import { closeHeartbeatFloor, closeStreams, heartbeatTasks } from './heartbeat-tasks.ts';
 import { post } from './lean-http.ts';
@@ -102,6 +103,7 @@ export const tasks = {
 
   ...heartbeatTasks,
   ...workerTasks,
+  ...fileTasks,
   reconnect: (on: Reconnect) => reconnect(on),
 
   async openFloor(on: FloorPlace) {

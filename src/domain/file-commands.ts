@@ -1,0 +1,142 @@
+import Type, { type Static } from 'typebox';
+import { OperatorRequest, optional } from './commands.ts';
+import { invalid } from './errors.ts';
+import { type FileName, type FileRelease, type OwnerProfile, releaseReasons } from './file-lease.ts';
+import { fileIdOf, filesNamed, normalPath } from './file-paths.ts';
+import { limits } from './limits.ts';
+
+/** What may be asked of file leases. Paths are looked at by `file-paths.ts`, which names the one at fault. */
+
+const name = (description: string) =>
+  Type.String({ minLength: 1, maxLength: limits.nameChars, pattern: '\\S', description });
+const repository = () =>
+  Type.String({
+    minLength: 1,
+    maxLength: limits.repositoryChars,
+    pattern: '\\S',
+    description: 'The repository, as its users agree to call it.',
+  });
+const page = {
+  limit: optional(Type.Integer({ minimum: 1, maximum: limits.filePageRows })),
+  cursor: optional(Type.String({ maxLength: 100 })),
+};
+
+export const FileOwnerProfile = Type.Object({
+  agent: optional(Type.String({ maxLength: limits.nameChars, description: 'What kind of agent it is.' })),
+  host: optional(Type.String({ maxLength: limits.nameChars, description: 'The machine it runs on.' })),
+  pid: optional(Type.Integer({ minimum: 0, maximum: 2_147_483_647, description: 'Its process there.' })),
+  branch: optional(Type.String({ maxLength: limits.repositoryChars, description: 'What it works on.' })),
+});
+
+export const AcquireFiles = Type.Object({
+  owner_id: name('Who asks.'),
+  repository: repository(),
+  paths: Type.Array(Type.String(), {
+    minItems: 1,
+    maxItems: limits.filesPerRequest,
+    description: "The files, relative to the repository's root.",
+  }),
+  owner: optional(FileOwnerProfile),
+});
+export type AcquireFiles = Static<typeof AcquireFiles>;
+
+export const OwnerWord = Type.Object({ owner_id: name('Whose word it is.') });
+export type OwnerWord = Static<typeof OwnerWord>;
+
+export const ReleaseFiles = Type.Object({
+  owner_id: name('Who holds them.'),
+  repository: optional(repository()),
+  paths: optional(
+    Type.Array(Type.String(), { maxItems: limits.filesPerRequest, description: 'Only these files.' }),
+  ),
+  fences: optional(
+    Type.Record(Type.String(), Type.Union([Type.Integer({ minimum: 0 }), Type.String({ maxLength: 20 })]), {
+      maxProperties: limits.filesPerRequest,
+      description: 'The fences of files, by their paths.',
+    }),
+  ),
+  reason: Type.Enum([...releaseReasons], { description: 'Why.' }),
+});
+export type ReleaseFiles = Static<typeof ReleaseFiles>;
+
+export const ListFileLeases = Type.Object({
+  repository: optional(repository()),
+  owner_id: optional(name('Only leases of this owner.')),
+  ...page,
+});
+export type ListFileLeases = Static<typeof ListFileLeases>;
+
+export const ListBlockers = Type.Object({
+  repository: optional(repository()),
+  owner_id: optional(name('Only what this owner waits for.')),
+  state: optional(Type.Enum(['CONTENDED', 'HALTED'], { description: 'Only what stands so.' })),
+  ...page,
+});
+export type ListBlockers = Static<typeof ListBlockers>;
+
+export const instructions = ['RETRY', 'ABANDON', 'FORCE_RELEASE'] as const;
+export type Instruction = (typeof instructions)[number];
+
+export const InstructBlocker = Type.Object({
+  instruction: Type.Enum([...instructions], { description: 'What is decided.' }),
+  ...OperatorRequest.properties,
+});
+export type InstructBlocker = Static<typeof InstructBlocker>;
+
+export const WatchFiles = Type.Object({
+  repository: optional(repository()),
+  owner_id: optional(name('Only what happens to this owner.')),
+  after_cursor: optional(Type.String({ maxLength: 100, description: 'Go on after this one.' })),
+});
+export type WatchFiles = Static<typeof WatchFiles>;
+
+/** A checked request for files. */
+export interface FileRequest {
+  ownerId: string;
+  profile: OwnerProfile;
+  repository: string;
+  files: readonly FileName[];
+}
+
+export const fileRequestOf = ({ owner_id, repository, paths, owner }: AcquireFiles): FileRequest => ({
+  ownerId: owner_id,
+  profile: {
+    agent: owner?.agent ?? null,
+    host: owner?.host ?? null,
+    pid: owner?.pid ?? null,
+    branch: owner?.branch ?? null,
+  },
+  repository,
+  files: filesNamed(repository, paths),
+});
+
+/** A checked release; the files that are meant are those of `paths`, or else those of `fences`, or else all. */
+export function fileReleaseOf(command: ReleaseFiles): FileRelease {
+  const { owner_id: ownerId, reason } = command;
+  const paths = command.paths ?? [];
+  const given = Object.entries(command.fences ?? {});
+  const repository = command.repository ?? null;
+  if (paths.length === 0 && given.length === 0) return { ownerId, repository, files: null, reason };
+  if (repository === null) throw invalid('repository', 'is required where files are named');
+  const fences = new Map<string, string>();
+  for (const [path, fence] of given) {
+    const field = 'fences';
+    const digits = String(fence);
+    if (!/^\d{1,18}$/.test(digits)) throw invalid(field, 'must be the numbers that came with the leases');
+    fences.set(fileIdOf(repository, normalPath(path, field)), digits);
+  }
+  const named =
+    paths.length > 0
+      ? filesNamed(repository, paths)
+      : filesNamed(
+          repository,
+          given.map(([path]) => path),
+          'fences',
+        );
+  const known = new Set(named.map(({ fileId }) => fileId));
+  for (const fileId of fences.keys()) {
+    if (!known.has(fileId)) throw invalid('fences', 'must only be of files that are among paths');
+  }
+  const files = named.map((file) => ({ name: file, fence: fences.get(file.fileId) ?? null }));
+  return { ownerId, repository, files, reason };
+}

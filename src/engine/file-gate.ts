@@ -1,0 +1,115 @@
+/**
+ * The gate in front of files: grants them to one owner at a time, denies them with a contention, and judges its one
+ * retry.
+ *
+ * Promises: a file is granted only where nobody else who lives holds it, decided under the locks of the owner who asks and
+ * of the file, by the database's clock after both; all files of a request or none. Of requests in one batch the first
+ * to come is the first to be served. What halts or waits is answered without a look at who holds what, and without
+ * locking any file. A row that somebody else has locked holds up nobody but those who want it: they leave the batch,
+ * and wait by themselves in small groups. Who finds a file with an owner that seems dead has it reaped first, as anybody
+ * who asks does, and is judged again.
+ *
+ * After an outage nobody is called dead before having been given back what it took; see `pulse.ts`.
+ */
+import { DomainError } from '../domain/errors.ts';
+import type { FileRequest } from '../domain/file-commands.ts';
+import type { FileOutcome } from '../domain/file-lease.ts';
+import { addOwners } from '../store/statements/file-owners.ts';
+import { Batcher } from './batcher.ts';
+import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { FileTaken } from './file-ledger.ts';
+import { type Again, again, FileRound } from './file-round.ts';
+
+/** Requests, and files, of one transaction at the most; one request with more files goes alone. */
+const requestsMax = 250;
+const filesMax = 2_000;
+/** While one transaction waits for the disk, another is worked on; so many files are worth it. */
+const gateFlights = 2;
+const companionFiles = 16;
+/** Rows that others have locked are waited for in small groups, so that one that stays locked holds up few. */
+const heldMax = 4;
+const heldFlights = 4;
+/** How often a request is judged again because what it asks for has changed hands meanwhile. */
+const attemptsMax = 20;
+/** Owners that are known to have a row. */
+const knownMax = 10_000;
+
+type Judged = FileOutcome | Again;
+
+export class FileGate {
+  readonly #context: EngineContext;
+  readonly #batcher: Batcher<FileRequest, Judged>;
+  readonly #held: Batcher<FileRequest, Judged>;
+  readonly #known = new Set<string>();
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+    const weigh = ({ files }: FileRequest) => files.length;
+    this.#batcher = new Batcher<FileRequest, Judged>({
+      flush: (calls, signal) => this.#flush(calls, false, signal),
+      sizeMax: requestsMax,
+      weigh,
+      weightMax: filesMax,
+      flightsMax: gateFlights,
+      companionWeight: companionFiles,
+      waitingMax,
+    });
+    this.#held = new Batcher<FileRequest, Judged>({
+      flush: (calls, signal) => this.#flush(calls, true, signal),
+      sizeMax: heldMax,
+      weigh,
+      weightMax: filesMax,
+      flightsMax: heldFlights,
+      companionWeight: 1,
+      waitingMax,
+    });
+  }
+
+  async acquire(request: FileRequest, { signal }: Caller): Promise<FileOutcome> {
+    let judged = await this.#batcher.run(request, signal);
+    for (let attempt = 1; judged.kind === 'again'; attempt++) {
+      if (attempt > attemptsMax)
+        throw new DomainError('unavailable', 'too many want the same files; try again');
+      await this.#context.fileReaper.reap(judged.stale, signal);
+      judged = await this.#held.run(request, signal);
+    }
+    return judged;
+  }
+
+  async close(): Promise<void> {
+    await this.#batcher.close();
+    await this.#held.close();
+  }
+
+  async #flush(
+    calls: readonly FileRequest[],
+    wait: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<Judged[]> {
+    const { database, pulse, waker } = this.#context;
+    await pulse.fresh();
+    const ownerIds = [...new Set(calls.map(({ ownerId }) => ownerId))];
+    try {
+      const { answers, hasNews } = await database.transaction(async (sql) => {
+        const unknown = ownerIds.filter((ownerId) => !this.#known.has(ownerId));
+        if (unknown.length > 0) await addOwners(sql, unknown, signal);
+        const round = await FileRound.open(sql, calls, ownerIds, wait, signal);
+        const judged = calls.map((call) => round.judge(call));
+        await round.ledger.write(sql);
+        return { answers: await round.answers(sql, calls, judged), hasNews: round.ledger.hasNews };
+      }, signal);
+      this.#remember(ownerIds);
+      if (hasNews) waker.publishFiles();
+      return answers;
+    } catch (error) {
+      // Somebody else was granted a file first. Nothing was written, and nobody is worse off for being judged again.
+      if (error instanceof FileTaken) return calls.map(() => again);
+      throw error;
+    }
+  }
+
+  #remember(ownerIds: readonly string[]): void {
+    if (this.#known.size > knownMax) this.#known.clear();
+    for (const ownerId of ownerIds) this.#known.add(ownerId);
+  }
+}

@@ -1,0 +1,220 @@
+/**
+ * What one transaction does to files, their owners and their contentions: gathered while it is judged, and then written
+ * in one order, with the events that tell of it. Whoever gathers has locked the owners that it is about.
+ */
+import type { ContentionState } from '../domain/contentions.ts';
+import type { FileLease, FileName } from '../domain/file-lease.ts';
+import type { Owner } from '../domain/file-owners.ts';
+import type { JsonObject } from '../domain/job.ts';
+import type { Sql } from '../store/sql.ts';
+import { type Closing, closeFiles, type Halt, haltFiles } from '../store/statements/file-contentions.ts';
+import { type NewFileEvent, writeFileEvents } from '../store/statements/file-events.ts';
+import { addLosses, forgetLosses } from '../store/statements/file-losses.ts';
+import { endOwners, type OwnerTouch, touchOwners } from '../store/statements/file-owners.ts';
+import {
+  endFiles,
+  type FileEnd,
+  type FileLeaseRecord,
+  filesOfOwners,
+  type Holder,
+  toFileLease,
+} from '../store/statements/file-rows.ts';
+import { type Denial, giveFiles, type NewFileLease } from '../store/statements/give-files.ts';
+
+/** A file that was to be granted was taken meanwhile: the whole transaction is judged again. */
+export class FileTaken extends Error {}
+
+/** Whose doing something is, and why. */
+export interface Cause {
+  actor: string;
+  data?: JsonObject;
+}
+
+/** Which contention of whose it is that a change is about. */
+export interface ContendedName {
+  contentionId: string;
+  ownerId: string;
+  file: FileName;
+}
+
+interface End extends FileEnd {
+  cause: Cause;
+  /** Its owner is to be told that it has lost the file. */
+  isLoss: boolean;
+}
+
+/** How everything ends that an owner holds. */
+export type OwnersEnd = Pick<End, 'state' | 'reason' | 'cause'>;
+
+export class FileLedger {
+  readonly nowMs: number;
+  readonly #touches = new Map<string, OwnerTouch>();
+  readonly #endings = new Map<string, 'ENDED' | 'DEAD'>();
+  readonly #ends = new Map<string, End>();
+  readonly #grants = new Map<string, NewFileLease>();
+  #grantCause: Cause | undefined;
+  readonly #denials: Denial[] = [];
+  readonly #halts = new Map<string, Halt>();
+  readonly #closings = new Map<string, Closing>();
+  readonly #known: { ownerId: string; fileId: string }[] = [];
+  /** Events whose facts are known already; those of grants and ends come from what is written. */
+  readonly #events: NewFileEvent[] = [];
+  /** How owners stand after `write`. */
+  owners: ReadonlyMap<string, Owner> = new Map();
+  /** Leases that have ended with `write`. */
+  ended: readonly FileLeaseRecord[] = [];
+  /** The fences of what was granted, by the file. */
+  fences: ReadonlyMap<string, string> = new Map();
+
+  constructor(nowMs: number) {
+    this.nowMs = nowMs;
+  }
+
+  /** Whether `write` has changed anything that others may wait for. */
+  get hasNews(): boolean {
+    return this.#grants.size + this.#ends.size + this.#events.length > 0;
+  }
+
+  touch(touch: OwnerTouch): void {
+    const before = this.#touches.get(touch.ownerId);
+    this.#touches.set(touch.ownerId, { ...touch, born: touch.born || (before?.born ?? false) });
+  }
+
+  /** `cause` where the grant is not its owner's own doing; it holds for all grants of the transaction. */
+  grant(file: FileName, ownerId: string, cause?: Cause): void {
+    this.#grants.set(file.fileId, { file, ownerId });
+    this.#grantCause = cause;
+  }
+
+  deny(
+    { contentionId, ownerId, file }: ContendedName,
+    { owner, acquiredAtMs }: Holder,
+    retryAtMs: number,
+  ): void {
+    const blockerId = owner.ownerId;
+    this.#denials.push({ contentionId, ownerId, file, blockerId, blockerAcquiredAtMs: acquiredAtMs });
+    this.tell('FILE_CONTENDED', { contentionId, ownerId, file }, ownerId, {
+      blocker_owner_id: blockerId,
+      retry_at: iso(retryAtMs),
+    });
+  }
+
+  halt({ contentionId, ownerId, file }: ContendedName, { owner, acquiredAtMs }: Holder, cause: Cause): void {
+    const halt = {
+      contentionId,
+      fileId: file.fileId,
+      blockerId: owner.ownerId,
+      blockerAcquiredAtMs: acquiredAtMs,
+    };
+    this.#halts.set(`${contentionId} ${file.fileId}`, halt);
+    const data = { ...cause.data, blocker_owner_id: owner.ownerId };
+    this.tell('FILE_HALTED', { contentionId, ownerId, file }, cause.actor, data);
+  }
+
+  /** Closes a contention for a file. A grant tells of itself; everything else is told here. */
+  close({ contentionId, ownerId, file }: ContendedName, state: ContentionState, cause: Cause): void {
+    this.#closings.set(`${contentionId} ${file.fileId}`, { contentionId, fileId: file.fileId, state });
+    if (state === 'GRANTED') return;
+    const type = state === 'ABANDONED' ? 'FILE_ABANDONED' : 'FILE_LAPSED';
+    this.tell(type, { contentionId, ownerId, file }, cause.actor, cause.data);
+  }
+
+  end(end: FileEnd, cause: Cause, isLoss = false): void {
+    this.#ends.set(end.fileId, { ...end, cause, isLoss });
+  }
+
+  /** Ends everything that these locked owners hold. */
+  async endAllOf(sql: Sql, owners: ReadonlyMap<string, OwnersEnd>): Promise<void> {
+    for (const { fileId, ownerId } of await filesOfOwners(sql, [...owners.keys()])) {
+      const how = owners.get(ownerId);
+      if (how) this.end({ fileId, ownerId, state: how.state, reason: how.reason }, how.cause);
+    }
+  }
+
+  endOwner(ownerId: string, state: 'ENDED' | 'DEAD', cause: Cause): void {
+    this.#endings.set(ownerId, state);
+    this.tellOfOwner(state === 'DEAD' ? 'OWNER_DEAD' : 'OWNER_ENDED', ownerId, cause);
+  }
+
+  /** The owner asks for this file or gives it back, and so need not be told that it has lost it. */
+  know(ownerId: string, fileId: string): void {
+    this.#known.push({ ownerId, fileId });
+  }
+
+  tell(
+    type: NewFileEvent['type'],
+    { contentionId, ownerId, file }: ContendedName,
+    actor: string,
+    data: JsonObject = {},
+  ): void {
+    const { repository, path } = file;
+    this.#events.push({ type, ownerId, repository, path, contentionId, actor, data });
+  }
+
+  tellOfOwner(type: NewFileEvent['type'], ownerId: string, { actor, data = {} }: Cause): void {
+    this.#events.push({ type, ownerId, actor, data });
+  }
+
+  /**
+   * Leases end before the files are granted to others, and contentions lapse before new ones are made for the same file.
+   * Throws a `FileTaken` where a file that seemed free is not.
+   */
+  async write(sql: Sql): Promise<void> {
+    const { nowMs } = this;
+    const touches = [...this.#touches.values()];
+    const gives = this.#grants.size + this.#denials.length > 0;
+    const touched = gives ? [] : await touchOwners(sql, touches, nowMs);
+    this.ended = await endFiles(sql, [...this.#ends.values()], nowMs);
+    await this.#writeLosses(sql);
+    await forgetLosses(sql, this.#known);
+    const closings = [...this.#closings.values()];
+    await closeFiles(
+      sql,
+      closings.filter(({ state }) => state !== 'GRANTED'),
+      nowMs,
+    );
+    await haltFiles(sql, [...this.#halts.values()], nowMs);
+    const events = [...this.#endEvents(), ...this.#events];
+    if (gives) {
+      const [grants, denials, cause] = [[...this.#grants.values()], this.#denials, this.#grantCause];
+      this.fences = await giveFiles(sql, { touches, grants, denials, events, cause }, nowMs);
+      if (this.fences.size < grants.length) throw new FileTaken();
+    } else await writeFileEvents(sql, events, nowMs);
+    await closeFiles(
+      sql,
+      closings.filter(({ state }) => state === 'GRANTED'),
+      nowMs,
+    );
+    const endings = [...this.#endings].map(([ownerId, state]) => ({ ownerId, state }));
+    this.owners = new Map([...touched, ...(await endOwners(sql, endings, nowMs))]);
+  }
+
+  async #writeLosses(sql: Sql): Promise<void> {
+    const lost = this.ended.filter(({ file_id }) => this.#ends.get(file_id)?.isLoss);
+    const [first] = lost;
+    const reason = first && this.#ends.get(first.file_id)?.reason;
+    if (reason !== undefined) await addLosses(sql, lost, reason, this.nowMs);
+  }
+
+  #endEvents(): NewFileEvent[] {
+    return this.ended.map((record) => {
+      const { state, reason, cause } = this.#ends.get(record.file_id) as End;
+      const lease = toFileLease(record);
+      return {
+        type: state === 'RELEASED' ? 'FILE_RELEASED' : 'FILE_RECLAIMED',
+        ownerId: lease.ownerId,
+        repository: lease.repository,
+        path: lease.path,
+        fence: lease.fence,
+        actor: cause.actor,
+        data: { reason, ...timesOf(state, lease, this.nowMs), ...cause.data },
+      };
+    });
+  }
+}
+
+/** Of what was taken from an owner both times are kept: when it was last heard, and when it was taken. */
+const timesOf = (state: End['state'], { lastHeartbeatAtMs }: FileLease, nowMs: number): JsonObject =>
+  state === 'RELEASED' ? {} : { last_heartbeat_at: iso(lastHeartbeatAtMs), reclaimed_at: iso(nowMs) };
+
+const iso = (ms: number): string => new Date(ms).toISOString();

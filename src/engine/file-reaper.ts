@@ -1,0 +1,212 @@
+/**
+ * Looks at every owner of files whose time has come: takes back what the dead hold, has those give up their files who
+ * stopped and stayed idle, tells of retries that are due, and lets contentions lapse that nobody came back for.
+ *
+ * Promises: what is due is handled once, whichever server gets to it, because owners are locked and looked at again and
+ * those that another server has are passed over. It sleeps until the nearest deadline and never longer than `sleepMaxMs`,
+ * so that a dead owner loses its files within a second. After an outage nobody is called dead or idle before having been
+ * given back what it took; see `pulse.ts`. Whoever asks for a file of somebody who seems dead does not wait for it:
+ * `reap` looks at named owners at once, and those who ask at the same time share one look.
+ *
+ * Modes: asleep, or in a round. A round that fails is logged and tried again. `stop` lets a round finish its batch.
+ */
+import { retryMs, unusedMs } from '../domain/contentions.ts';
+import { fateOf, type Owner } from '../domain/file-owners.ts';
+import type { Log } from '../log.ts';
+import type { Database } from '../store/database.ts';
+import type { Sql } from '../store/sql.ts';
+import { type ContendedFile, contentionsOfOwners, markDue } from '../store/statements/file-contentions.ts';
+import {
+  type Clock,
+  lockDueOwners,
+  lockOwners,
+  nextFileDueInMs,
+  readClock,
+  rearmOwners,
+  restOwners,
+} from '../store/statements/file-owners.ts';
+import { Batcher } from './batcher.ts';
+import { waitingMax } from './context.ts';
+import { FileLedger, type OwnersEnd } from './file-ledger.ts';
+import type { Pulse } from './pulse.ts';
+import type { Service } from './service.ts';
+import type { Waker } from './waker.ts';
+
+/** Owners of one transaction at the most. */
+const batchMax = 100;
+const sleepMaxMs = 500;
+/** Rounds are at least so far apart: what is due still is held by somebody else, who will be done soon. */
+const pauseMinMs = 25;
+
+const actor = 'reaper';
+
+export interface FileReaperOptions {
+  database: Database;
+  waker: Waker;
+  pulse: Pulse;
+  log: Log;
+}
+
+export class FileReaper implements Service {
+  readonly #options: FileReaperOptions;
+  readonly #reaps: Batcher<string, void>;
+  #timer: NodeJS.Timeout | undefined;
+  #round: Promise<number> | undefined;
+  #running = false;
+
+  constructor(options: FileReaperOptions) {
+    this.#options = options;
+    this.#reaps = new Batcher<string, void>({
+      flush: async (ownerIds) => {
+        await this.#reap([...new Set(ownerIds)]);
+        return ownerIds.map(() => undefined);
+      },
+      sizeMax: batchMax,
+      waitingMax,
+    });
+  }
+
+  start(): void {
+    if (this.#running) return;
+    this.#running = true;
+    this.#sleep(0);
+  }
+
+  async stop(): Promise<void> {
+    this.#running = false;
+    clearTimeout(this.#timer);
+    await this.#round?.catch(() => {});
+    await this.#reaps.close();
+  }
+
+  /** Looks at these owners now, and waits for those that somebody has locked. */
+  async reap(ownerIds: Iterable<string>, signal?: AbortSignal): Promise<void> {
+    await Promise.all([...ownerIds].map((ownerId) => this.#reaps.run(ownerId, signal)));
+  }
+
+  /** Handles what is due now and says how many owners were looked at. */
+  async runOnce(): Promise<number> {
+    const { pulse } = this.#options;
+    await pulse.fresh();
+    for (let handled = 0; ; ) {
+      const { looked, asleep } = await this.#handle((sql) => lockDueOwners(sql, batchMax));
+      if (asleep) await pulse.runOnce();
+      handled += looked;
+      if (looked < batchMax && !asleep) return handled;
+    }
+  }
+
+  async #reap(ownerIds: readonly string[]): Promise<void> {
+    const { pulse } = this.#options;
+    await pulse.fresh();
+    const lock = (sql: Sql) => lockOwners(sql, ownerIds, { wait: true });
+    const { asleep } = await this.#handle(lock);
+    if (!asleep) return;
+    await pulse.runOnce();
+    await this.#handle(lock);
+  }
+
+  async #handle(
+    lock: (sql: Sql) => Promise<Map<string, Owner>>,
+  ): Promise<{ looked: number; asleep: boolean }> {
+    const { database, waker } = this.#options;
+    const { looked, asleep, hasNews } = await database.transaction(async (sql) => {
+      const owners = await lock(sql);
+      const clock = await readClock(sql);
+      const { ledger, asleep } = await handleOwners(sql, owners, clock);
+      return { looked: owners.size, asleep, hasNews: ledger.hasNews };
+    });
+    if (hasNews) waker.publishFiles();
+    return { looked, asleep };
+  }
+
+  async #wake(): Promise<void> {
+    let pauseMs = sleepMaxMs;
+    try {
+      this.#round = this.runOnce();
+      await this.#round;
+      pauseMs = Math.max((await nextFileDueInMs(this.#options.database)) ?? sleepMaxMs, pauseMinMs);
+    } catch (error) {
+      if (this.#running)
+        this.#options.log.warn('the reaper of file leases could not finish its round', { error });
+    } finally {
+      this.#round = undefined;
+    }
+    if (this.#running) this.#sleep(pauseMs);
+  }
+
+  #sleep(ms: number): void {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => void this.#wake(), Math.min(Math.max(ms, 1), sleepMaxMs));
+  }
+}
+
+/** What has become of locked owners and of what they wait for, written. */
+async function handleOwners(
+  sql: Sql,
+  owners: ReadonlyMap<string, Owner>,
+  { nowMs, awake }: Clock,
+): Promise<{ ledger: FileLedger; asleep: boolean }> {
+  const ledger = new FileLedger(nowMs);
+  const dead = new Map<string, Owner>();
+  const idle: string[] = [];
+  const alive: string[] = [];
+  let asleep = false;
+  for (const owner of owners.values()) {
+    const fate = fateOf(owner, nowMs);
+    if ((fate === 'dead' || fate === 'idle') && !awake) asleep = true;
+    else if (fate === 'dead') dead.set(owner.ownerId, owner);
+    else if (fate === 'idle') idle.push(owner.ownerId);
+    else if (fate === 'alive') alive.push(owner.ownerId);
+  }
+  for (const owner of dead.values()) {
+    const data = { last_heartbeat_at: iso(owner.lastHeartbeatAtMs), reclaimed_at: iso(nowMs) };
+    ledger.endOwner(owner.ownerId, 'DEAD', { actor, data });
+  }
+  for (const ownerId of idle) ledger.tellOfOwner('OWNER_IDLE', ownerId, { actor });
+  await ledger.endAllOf(sql, endsOf(dead, idle));
+  const due = await handleContentions(sql, owners, dead, ledger);
+  await ledger.write(sql);
+  await markDue(sql, due);
+  await restOwners(sql, idle);
+  await rearmOwners(sql, alive);
+  return { ledger, asleep };
+}
+
+function endsOf(dead: ReadonlyMap<string, Owner>, idle: readonly string[]): Map<string, OwnersEnd> {
+  const ends = new Map<string, OwnersEnd>();
+  const cause = { actor };
+  for (const ownerId of dead.keys())
+    ends.set(ownerId, { state: 'RECLAIMED', reason: 'its owner fell silent', cause });
+  for (const ownerId of idle)
+    ends.set(ownerId, { state: 'RELEASED', reason: 'its owner had stopped and stayed idle', cause });
+  return ends;
+}
+
+/** Contentions lapse with their owners, or when nobody came back for them. Those whose retry is due are told, and returned. */
+async function handleContentions(
+  sql: Sql,
+  owners: ReadonlyMap<string, Owner>,
+  dead: ReadonlyMap<string, Owner>,
+  ledger: FileLedger,
+): Promise<ContendedFile[]> {
+  const due: ContendedFile[] = [];
+  for (const file of await contentionsOfOwners(sql, [...owners.keys()])) {
+    const name = { contentionId: file.contentionId, ownerId: file.ownerId, file };
+    if (dead.has(file.ownerId))
+      ledger.close(name, 'LAPSED', { actor, data: { reason: 'its owner fell silent' } });
+    else if (file.state !== 'CONTENDED' || ledger.nowMs < file.retryAtMs) continue;
+    else if (ledger.nowMs >= file.retryAtMs + unusedMs)
+      ledger.close(name, 'LAPSED', { actor, data: { reason: 'its retry was not used' } });
+    else if (!file.isAnnounced) {
+      ledger.tell('FILE_RETRY_DUE', name, actor, {
+        denied_at: iso(file.deniedAtMs),
+        retry_at: iso(file.deniedAtMs + retryMs),
+      });
+      due.push(file);
+    }
+  }
+  return due;
+}
+
+const iso = (ms: number): string => new Date(ms).toISOString();

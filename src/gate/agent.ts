@@ -1,0 +1,42 @@
+import { basename } from 'node:path';
+import { ancestors, lookUp, type ProcessFacts, type ProcessId } from './processes.ts';
+
+/** The process of a coding agent. */
+export interface Agent extends ProcessId {
+  name: string;
+}
+
+/** Names the agent's process where it is not to be guessed. */
+export const agentPidVariable = 'LEASEHOLD_AGENT_PID';
+
+/** What stands between an agent and the commands it runs, and is gone with them. */
+const betweenThem =
+  /^-?(sh|bash|dash|zsh|fish|ksh|ash|busybox|env|timeout|nice|npx|npm|npm-cli|npx-cli|pnpm|yarn|bunx|git|post-commit|leasehold)(\.[cm]?js|\.exe)?$/;
+const interpreters = /^(node|bun|deno)(\.exe)?$/;
+
+/**
+ * The agent that this process was started by: the one that the variable names, or the nearest ancestor that is called
+ * `claude`, or else the nearest that is no shell and no starter of commands. Nothing where there is none.
+ */
+export function findAgent(line = ancestors(), named = process.env[agentPidVariable]): Agent | undefined {
+  if (named) {
+    const facts = lookUp(Number(named));
+    return facts && agentOf(facts);
+  }
+  const found =
+    line.find((facts) => /claude/i.test(programOf(facts))) ??
+    line.find((facts) => facts.pid > 1 && !betweenThem.test(basename(programOf(facts))));
+  return found && agentOf(found);
+}
+
+const agentOf = (facts: ProcessFacts): Agent => ({
+  pid: facts.pid,
+  started: facts.started,
+  name: basename(programOf(facts)),
+});
+
+/** The program that runs: of an interpreter, the script it was given. */
+function programOf({ words: [name = '', ...rest] }: ProcessFacts): string {
+  const script = rest.find((word) => !word.startsWith('-'));
+  return interpreters.test(basename(name)) && script !== undefined ? script : name;
+}

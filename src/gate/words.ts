@@ -1,0 +1,74 @@
+/** What the gate says to people and to agents. */
+import type { Blocker, BlockerReport, Contention, OwnerProfile } from './files-api.ts';
+
+/** A time as one would say it: `45 s`, `12 min`, `3 h`. */
+export function duration(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000));
+  if (seconds < 300) return `${seconds} s`;
+  const minutes = Math.round(seconds / 60);
+  return minutes < 180 ? `${minutes} min` : `${Math.round(minutes / 60)} h`;
+}
+
+/** For example `claude, process 77 on host, branch main`; empty where nothing is known. */
+export function profile(owner: OwnerProfile | null): string {
+  const { agent, host, pid, branch } = owner ?? {};
+  const process = pid == null ? undefined : `process ${pid}`;
+  const place = host ? [process, `on ${host}`].filter(Boolean).join(' ') : process;
+  return [agent, place, branch && `branch ${branch}`].filter(Boolean).join(', ');
+}
+
+/** Who an owner is: its name, and what is known of it. */
+export function ownerName(ownerId: string, owner: OwnerProfile | null): string {
+  const details = profile(owner);
+  return details === '' ? ownerId : `${ownerId} (${details})`;
+}
+
+const heldBy = ({ path, owner_id, owner, age_ms }: Blocker): string =>
+  `${path} is held by ${ownerName(owner_id, owner)}, for ${duration(age_ms)}`;
+
+/** One line for who waits. */
+export const contendedWords = (contention: Contention): string =>
+  `${deniedWords(contention)}; asking again in ${duration(contention.retry_after_ms)}`;
+
+/** Who has what was asked for. The blocker may be gone already, and it is denied still. */
+export function deniedWords({ blockers, paths }: Contention): string {
+  const [first, ...others] = blockers;
+  const more = others.length === 0 ? '' : `, and ${others.length} more are held`;
+  return first ? `${heldBy(first)}${more}` : `${paths.join(', ')} was denied`;
+}
+
+/** The full report of a halt. Nothing that the server says of it is left out. */
+export function haltedWords(report: BlockerReport): string {
+  const { contention_id, owner_id, repository, paths, denied_at, retried_at, halted_at } = report;
+  const lines = [
+    `halted: ${paths.join(', ')} ${paths.length === 1 ? 'was' : 'were'} not to be had, at first nor ${report.retry_s} s later.`,
+    `  wanted by   ${owner_id}`,
+    `  repository  ${repository}`,
+    ...report.blockers.flatMap(({ path, ...blocker }) => [
+      `  file        ${path}`,
+      `    held by   ${ownerName(blocker.owner_id, blocker.owner)}`,
+      `    since     ${blocker.acquired_at} (${duration(blocker.age_ms)})`,
+      `    heard at  ${blocker.last_heartbeat_at}`,
+    ]),
+    `  denied at   ${denied_at}`,
+    `  retried at  ${retried_at}`,
+    `  halted at   ${halted_at}`,
+    `  blocker     ${report.blocker_changed ? 'another than when it was denied' : 'the same as when it was denied'}`,
+    `  contention  ${contention_id}`,
+    'It waits for an instruction. An operator decides:',
+    `  leasehold files instruct ${contention_id} RETRY | ABANDON | FORCE_RELEASE`,
+  ];
+  return lines.join('\n');
+}
+
+/** Lines below a heading, each column as wide as its widest cell. */
+export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
+  const all = [heading, ...rows];
+  const widths = heading.map((_, i) => Math.max(...all.map((row) => row[i]?.length ?? 0)));
+  const line = (row: readonly string[]) =>
+    row
+      .map((cell, i) => cell.padEnd(widths[i] ?? 0))
+      .join('  ')
+      .trimEnd();
+  return all.map(line).join('\n');
+}

@@ -1,0 +1,176 @@
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
+import {
+  type BlockedRequestSchema,
+  type FileBlockerReportSchema,
+  type FileBlockerSchema,
+  type FileContentionSchema,
+  FileContentionState,
+  type FileEventSchema,
+  FileInstruction,
+  type FileLeaseGrantSchema,
+  type FileLeaseSchema,
+  FileLeaseState,
+  FileOwnerProfileSchema,
+  type FileOwnerSchema,
+  FileOwnerState,
+  FileReleaseReason,
+  type LostFileSchema,
+} from '../../gen/leasehold/v1/files_pb.js';
+import type { OwnerVerdictSchema } from '../../gen/leasehold/v1/leases_pb.js';
+import { retryS } from '../domain/contentions.ts';
+import { invalid } from '../domain/errors.ts';
+import { type Instruction, instructions } from '../domain/file-commands.ts';
+import {
+  type Blocked,
+  type Blocker,
+  type BlockerReport,
+  type Contention,
+  type FileEvent,
+  type FileLease,
+  type LostFile,
+  type OwnerProfile,
+  type OwnerVerdict,
+  type ReleaseReason,
+  releaseReasons,
+} from '../domain/file-lease.ts';
+import type { Owner } from '../domain/file-owners.ts';
+import { timestamp } from './words.ts';
+
+/** File leases in the words of the proto files, and back. */
+
+export function toReleaseReason(number: FileReleaseReason): ReleaseReason {
+  const reason = releaseReasons.find((word) => FileReleaseReason[word] === number);
+  if (!reason) throw invalid('reason', `must be one of ${releaseReasons.join(', ')}, not ${number}`);
+  return reason;
+}
+
+export function toInstruction(number: FileInstruction): Instruction {
+  const instruction = instructions.find((word) => FileInstruction[word] === number);
+  if (!instruction) throw invalid('instruction', `must be one of ${instructions.join(', ')}, not ${number}`);
+  return instruction;
+}
+
+export function toContentionState(number: FileContentionState): 'CONTENDED' | 'HALTED' | undefined {
+  if (number === FileContentionState.UNSPECIFIED) return undefined;
+  if (number === FileContentionState.CONTENDED) return 'CONTENDED';
+  if (number === FileContentionState.HALTED) return 'HALTED';
+  throw invalid('state', `must be one of CONTENDED, HALTED, not ${number}`);
+}
+
+const profileMessage = ({ agent, host, pid, branch }: OwnerProfile) =>
+  create(FileOwnerProfileSchema, {
+    agent: agent ?? undefined,
+    host: host ?? undefined,
+    pid: pid ?? undefined,
+    branch: branch ?? undefined,
+  });
+
+export const fileLeaseMessage = (lease: FileLease): MessageInitShape<typeof FileLeaseSchema> => ({
+  repository: lease.repository,
+  path: lease.path,
+  ownerId: lease.ownerId,
+  leaseState: FileLeaseState[lease.state],
+  acquiredAt: timestamp(lease.acquiredAtMs),
+  lastHeartbeatAt: timestamp(lease.lastHeartbeatAtMs),
+  expiresAt: timestamp(lease.expiresAtMs),
+  fence: BigInt(lease.fence),
+  owner: profileMessage(lease.owner),
+});
+
+export const grantMessage = (
+  leases: readonly FileLease[],
+): MessageInitShape<typeof FileLeaseGrantSchema> => ({ leases: leases.map(fileLeaseMessage) });
+
+export const ownerMessage = (owner: Owner): MessageInitShape<typeof FileOwnerSchema> => ({
+  ownerId: owner.ownerId,
+  owner: profileMessage(owner.profile),
+  state: owner.state === 'NEW' ? FileOwnerState.UNSPECIFIED : FileOwnerState[owner.state],
+  lastHeartbeatAt: timestamp(owner.lastHeartbeatAtMs),
+  lastActivityAt: timestamp(owner.lastActivityAtMs),
+  expiresAt: timestamp(owner.expiresAtMs),
+  stoppedAt: optional(owner.stoppedAtMs),
+  idleAt: optional(owner.idleAtMs),
+  endedAt: optional(owner.endedAtMs),
+});
+
+const optional = (ms: number | null) => (ms === null ? undefined : timestamp(ms));
+
+const blockerMessage = (blocker: Blocker): MessageInitShape<typeof FileBlockerSchema> => ({
+  path: blocker.path,
+  ownerId: blocker.ownerId,
+  owner: profileMessage(blocker.owner),
+  acquiredAt: timestamp(blocker.acquiredAtMs),
+  lastHeartbeatAt: timestamp(blocker.lastHeartbeatAtMs),
+  ageMs: BigInt(blocker.ageMs),
+});
+
+export const contentionMessage = (contention: Contention): MessageInitShape<typeof FileContentionSchema> => ({
+  contentionId: contention.contentionId,
+  ownerId: contention.ownerId,
+  repository: contention.repository,
+  paths: contention.paths,
+  deniedAt: timestamp(contention.deniedAtMs),
+  retryAt: timestamp(contention.retryAtMs),
+  retryAfterMs: BigInt(contention.retryAfterMs),
+  blockers: contention.blockers.map(blockerMessage),
+});
+
+export const reportMessage = (report: BlockerReport): MessageInitShape<typeof FileBlockerReportSchema> => ({
+  contentionId: report.contentionId,
+  ownerId: report.ownerId,
+  repository: report.repository,
+  paths: report.paths,
+  deniedAt: timestamp(report.deniedAtMs),
+  retriedAt: timestamp(report.retriedAtMs),
+  haltedAt: timestamp(report.haltedAtMs),
+  retryS,
+  blockerChanged: report.blockerChanged,
+  blockers: report.blockers.map(blockerMessage),
+});
+
+export const blockedMessage = (blocked: Blocked): MessageInitShape<typeof BlockedRequestSchema> => ({
+  blocked:
+    blocked.kind === 'contended'
+      ? { case: 'contended', value: contentionMessage(blocked.contention) }
+      : { case: 'halted', value: reportMessage(blocked.report) },
+});
+
+export const lostFileMessage = (lost: LostFile): MessageInitShape<typeof LostFileSchema> => ({
+  repository: lost.repository,
+  path: lost.path,
+  fence: BigInt(lost.fence),
+  lostAt: timestamp(lost.lostAtMs),
+  reason: lost.reason,
+});
+
+export const ownerVerdictMessage = (
+  ownerId: string,
+  verdict: OwnerVerdict,
+  drain: boolean,
+): MessageInitShape<typeof OwnerVerdictSchema> => ({
+  ownerId,
+  outcome:
+    verdict.kind === 'lost'
+      ? { case: 'lost', value: { code: verdict.code, detail: verdict.detail } }
+      : {
+          case: 'extended',
+          value: {
+            expiresAt: timestamp(verdict.expiresAtMs),
+            ttlRemainingMs: BigInt(verdict.ttlRemainingMs),
+            drain,
+            lostFiles: verdict.lostFiles.map(lostFileMessage),
+          },
+        },
+});
+
+export const fileEventMessage = (event: FileEvent): MessageInitShape<typeof FileEventSchema> => ({
+  eventId: BigInt(event.eventId),
+  ts: timestamp(event.tsMs),
+  type: event.type,
+  ownerId: event.ownerId,
+  repository: event.repository ?? undefined,
+  path: event.path ?? undefined,
+  fence: event.fence === null ? undefined : BigInt(event.fence),
+  contentionId: event.contentionId ?? undefined,
+  data: event.data,
+});

@@ -1,0 +1,84 @@
+import { type ContentionState, contentionStates } from '../../domain/contentions.ts';
+import { hot } from '../prepared.ts';
+import { type Sql, timeMs } from '../sql.ts';
+import { textArray, uuidArray } from './arrays.ts';
+import { type OwnerRecord, ownerColumns, toOwner } from './file-owners.ts';
+import { type Holder, held } from './file-rows.ts';
+
+/** An owner, locked, and a file that it asks for. */
+export interface AskedPair {
+  ownerId: string;
+  fileId: string;
+}
+
+/** An open contention, as far as it takes to judge a request. */
+export interface OpenContention extends AskedPair {
+  contentionId: string;
+  state: ContentionState;
+  retryAtMs: number;
+}
+
+export interface FilesSeen {
+  nowMs: number;
+  /** Who holds the files that have a row; null for those that are free. */
+  files: Map<string, Holder | null>;
+  contentions: OpenContention[];
+}
+
+// Contentions are looked up one by one (`offset 0`): joined, the planner may take all that are open for a handful, and
+// compare each of them with each file that is asked for.
+const look = hot(`
+select asked.owner_id as asker_id, asked.file_id, file.file_id is not null as is_known, file.state as lease_state,
+  file.acquired_at, file.fence, contention.contention_id, contention.state as contention_state, contention.retry_at,
+  date_trunc('milliseconds', clock_timestamp())::text as now, ${ownerColumns('owner')}
+from unnest($1::text[], $2::uuid[]) as asked (owner_id, file_id)
+left join file_leases file on file.file_id = asked.file_id
+left join file_owners owner on owner.owner_id = file.owner_id and file.state = ${held}
+left join lateral (
+  select * from file_contentions
+  where owner_id = asked.owner_id and file_id = asked.file_id and closed_at is null offset 0
+) contention on true`);
+
+/** How the files stand that owners ask for, and whether they are contended already; in one look, locking nothing. */
+export async function lookAtFiles(
+  sql: Sql,
+  asked: readonly AskedPair[],
+  signal?: AbortSignal,
+): Promise<FilesSeen> {
+  type Row = {
+    asker_id: string;
+    file_id: string;
+    is_known: boolean;
+    lease_state: number | null;
+    acquired_at: string;
+    fence: string;
+    contention_id: string | null;
+    contention_state: number;
+    retry_at: string;
+    now: string;
+  } & OwnerRecord;
+  const owners = textArray(asked.map(({ ownerId }) => ownerId));
+  const rows = await sql.query<Row>(look, [owners, uuidArray(asked.map(({ fileId }) => fileId))], signal);
+  const seen: FilesSeen = { nowMs: 0, files: new Map(), contentions: [] };
+  for (const row of rows) {
+    if (row.is_known && !seen.files.has(row.file_id)) seen.files.set(row.file_id, holderIn(row));
+    if (row.contention_id === null) continue;
+    seen.contentions.push({
+      contentionId: row.contention_id,
+      fileId: row.file_id,
+      ownerId: row.asker_id,
+      state: contentionStates[row.contention_state] as ContentionState,
+      retryAtMs: timeMs(row.retry_at),
+    });
+  }
+  const last = rows.at(-1);
+  if (last) seen.nowMs = timeMs(last.now);
+  return seen;
+}
+
+const holderIn = (
+  row: { lease_state: number | null; acquired_at: string; fence: string } & OwnerRecord,
+): Holder | null =>
+  row.lease_state === held
+    ? { owner: toOwner(row), acquiredAtMs: timeMs(row.acquired_at), fence: row.fence }
+    : null;

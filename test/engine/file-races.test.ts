@@ -1,0 +1,213 @@
+import { expect } from 'chai';
+import { fileIdOf } from '../../src/domain/file-paths.ts';
+import type { Engine } from '../../src/engine/engine.ts';
+import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
+import { letFileTimePass } from '../support/files.ts';
+import { caller, engineOn } from '../support/jobs.ts';
+import {
+  acquireFiles,
+  beatOwner,
+  contended,
+  granted,
+  halted,
+  holdersOf,
+  releaseFiles,
+  repository,
+  wipeFiles,
+} from './filing.ts';
+import { Holder, moreServers } from './leasing.ts';
+
+onEveryEngine((kind) => {
+  describe('many who want the same files', () => {
+    let store: TestDatabase;
+    let engine: Engine;
+    let others: Awaited<ReturnType<typeof moreServers>>;
+    before(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+      // The embedded database is one server's alone.
+      others =
+        kind.name === 'postgresql' ? await moreServers(store, 2) : { engines: [], stop: async () => {} };
+    });
+    beforeEach(() => wipeFiles(store.database));
+    after(async () => {
+      await others.stop();
+      await engine.stop();
+      await store.close();
+    });
+    const servers = () => [engine, ...others.engines];
+    const serverFor = (i: number): Engine => servers()[i % servers().length] as Engine;
+
+    it('60 competitors for one file, of whom one has it, and the others know who', async function () {
+      this.timeout(60_000);
+      for (let round = 0; round < 10; round++) {
+        const path = `one-${round}`;
+        const outcomes = await Promise.all(
+          Array.from({ length: 60 }, (_, i) => acquireFiles(serverFor(i), `o${round}-${i}`, path)),
+        );
+        const winners = outcomes.flatMap((outcome, i) => (outcome.kind === 'granted' ? [i] : []));
+        expect(winners).to.have.length(1);
+        const winner = `o${round}-${winners[0]}`;
+        for (const outcome of outcomes) {
+          if (outcome.kind === 'granted') continue;
+          if (outcome.kind !== 'contended') expect.fail(outcome.kind);
+          expect(outcome.contention.blockers.map(({ ownerId }) => ownerId)).to.deep.equal([winner]);
+          const { retryAtMs, deniedAtMs } = outcome.contention;
+          expect(retryAtMs - deniedAtMs).to.equal(180_000);
+        }
+      }
+    });
+
+    it('one file of a dead owner, which is reclaimed once and granted once', async () => {
+      await granted(engine, 'dead', 'p', 'q');
+      await letFileTimePass(store.database, 60_500);
+      const outcomes = await Promise.all(
+        Array.from({ length: 60 }, (_, i) => acquireFiles(serverFor(i), `o${i}`, 'p')),
+      );
+      expect(outcomes.filter(({ kind: outcome }) => outcome === 'granted')).to.have.length(1);
+      const reclaimed = await store.database.query(
+        "select from file_events where type = 8 and owner_id = 'dead'",
+        [],
+      );
+      expect(reclaimed).to.have.length(2);
+    });
+
+    it('pairs of files in opposite orders, thousands of times, without a deadlock', async function () {
+      this.timeout(120_000);
+      const deadlocks = async () => {
+        const [row] = await store.database.query<{ n: number }>(
+          'select deadlocks::int as n from pg_stat_database where datname = current_database()',
+          [],
+        );
+        return row?.n ?? 0;
+      };
+      const before = await deadlocks();
+      const rounds = kind.name === 'postgresql' ? 70 : 20;
+      const held = new Map<string, string>();
+      const agent = async (number: number) => {
+        for (let round = 0; round < rounds; round++) {
+          // Every round is a new owner: one that was denied would wait for three minutes.
+          const ownerId = `pair-${number}-${round}`;
+          const pair = number % 2 === 0 ? ['a', 'b'] : ['b', 'a'];
+          const server = serverFor(number);
+          const outcome = await acquireFiles(server, ownerId, ...pair);
+          if (outcome.kind !== 'granted') continue;
+          for (const path of pair) {
+            expect(held.get(path), `who has ${path} beside ${ownerId}`).to.equal(undefined);
+            held.set(path, ownerId);
+          }
+          for (const path of pair) held.delete(path);
+          await releaseFiles(server, ownerId, ...pair.toReversed());
+        }
+      };
+      await Promise.all(Array.from({ length: 30 }, (_, i) => agent(i)));
+      expect(await holdersOf(store.database)).to.deep.equal({});
+      expect((await deadlocks()) - before).to.equal(0);
+    });
+
+    it('owners who take, lose and end at once: nobody ever holds what another holds', async function () {
+      this.timeout(60_000);
+      const paths = ['w', 'x', 'y', 'z'];
+      await Promise.all(
+        Array.from({ length: 24 }, async (_, i) => {
+          const server = serverFor(i);
+          for (let round = 0; round < 10; round++) {
+            const ownerId = `mix-${i}-${round}`;
+            const wanted = paths.filter((_path, at) => (i + round + at) % 3 !== 0);
+            const outcome = await acquireFiles(server, ownerId, ...wanted);
+            if (round % 3 === 0) await server.fileOwners.end(ownerId, caller);
+            else if (outcome.kind === 'granted') await releaseFiles(server, ownerId, ...wanted);
+            await beatOwner(server, ownerId);
+          }
+        }),
+      );
+      const doubly = await store.database.query(
+        `select path, fence from (
+          select path, fence, type, lag(type) over (partition by path order by event_id) as before
+          from file_events where type in (0, 7, 8)
+        ) told where type = 0 and before = 0`,
+        [],
+      );
+      expect(doubly, 'grants that follow a grant').to.deep.equal([]);
+    });
+
+    it('an operator and a holder at once: the file is the waiter’s, or was released before', async () => {
+      for (let round = 0; round < 5; round++) {
+        const [holder, waiter, path] = [`h${round}`, `w${round}`, `f${round}`];
+        await granted(engine, holder, path);
+        await contended(engine, waiter, path);
+        for (let passed = 0; passed < 4; passed++) {
+          await letFileTimePass(store.database, 46_000);
+          await beatOwner(engine, holder);
+          await beatOwner(engine, waiter);
+        }
+        const { contentionId } = await halted(engine, waiter, path);
+        const command = { instruction: 'FORCE_RELEASE' } as const;
+        const [outcome] = await Promise.all([
+          serverFor(round).fileInstructor.instruct(contentionId, command, caller),
+          releaseFiles(serverFor(round + 1), holder, path),
+          beatOwner(serverFor(round + 2), holder),
+          acquireFiles(serverFor(round), holder, `other-${round}`),
+        ]);
+        expect(outcome.kind).to.equal('granted');
+        expect((await holdersOf(store.database))[path]).to.equal(waiter);
+      }
+    });
+
+    if (kind.name !== 'postgresql') return;
+
+    it('a locked file holds up only those who want it', async () => {
+      await granted(engine, 'before', 'locked');
+      await releaseFiles(engine, 'before', 'locked');
+      const lock = 'select from file_leases where file_id = $1 for update';
+      const holder = await Holder.hold(store, lock, [fileIdOf(repository, 'locked')]);
+      try {
+        const waiting = acquireFiles(engine, 'patient', 'locked');
+        const passing = Array.from({ length: 20 }, (_, i) => granted(engine, `quick-${i}`, `free-${i}`));
+        await Promise.all(passing);
+        await holder.untilWaiting(1);
+        await granted(engine, 'quicker', 'free');
+        await holder.letGo();
+        expect((await waiting).kind).to.equal('granted');
+      } finally {
+        await holder.close();
+      }
+    });
+
+    it('a locked owner holds up only itself, in the gate and in its heartbeats', async () => {
+      for (const ownerId of ['stuck', 'free']) await granted(engine, ownerId, `of-${ownerId}`);
+      const lock = 'select from file_owners where owner_id = $1 for update';
+      const holder = await Holder.hold(store, lock, ['stuck']);
+      try {
+        const late = Promise.all([acquireFiles(engine, 'stuck', 'more'), beatOwner(engine, 'stuck')]);
+        expect(await beatOwner(engine, 'free')).to.equal('extended');
+        await granted(engine, 'free', 'another');
+        const other = await contended(engine, 'third', 'of-stuck');
+        expect(other.blockers[0]?.ownerId, 'a denial waits for nobody').to.equal('stuck');
+        await holder.untilWaiting(2);
+        await holder.letGo();
+        const [outcome, verdict] = await late;
+        expect(outcome.kind).to.equal('granted');
+        expect(verdict).to.equal('extended');
+      } finally {
+        await holder.close();
+      }
+    });
+
+    it('a sign of life that waited for its row does not revive an owner that died meanwhile', async () => {
+      await granted(engine, 'dying', 'p');
+      await letFileTimePass(store.database, 59_000);
+      const lock = 'select from file_owners where owner_id = $1 for update';
+      const holder = await Holder.hold(store, lock, ['dying']);
+      try {
+        const late = beatOwner(engine, 'dying');
+        await holder.untilWaiting(1);
+        await holder.query("update file_owners set expires_at = clock_timestamp() - interval '1 ms'");
+        await holder.letGo();
+        expect(await late).to.equal('owner_not_alive');
+      } finally {
+        await holder.close();
+      }
+    });
+  });
+});

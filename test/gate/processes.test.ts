@@ -1,0 +1,95 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { expect } from 'chai';
+import { findAgent } from '../../src/gate/agent.ts';
+import {
+  ancestors,
+  descendants,
+  fromPs,
+  isAlive,
+  lookUp,
+  type ProcessFacts,
+} from '../../src/gate/processes.ts';
+import { atEnd, watchProcess } from '../support/cleanup.ts';
+import { until } from '../support/process.ts';
+
+async function sleeper(...words: string[]): Promise<ChildProcess & { pid: number }> {
+  const [file = 'sleep', ...args] = words.length > 0 ? words : ['sleep', '600'];
+  const child = spawn(file, args, { stdio: 'ignore' });
+  await once(child, 'spawn');
+  await watchProcess(child.pid as number);
+  atEnd(async () => void child.kill('SIGKILL'));
+  return child as ChildProcess & { pid: number };
+}
+
+describe('processes', () => {
+  it('are themselves only while they live, and a pid that starts at another time is somebody else', async () => {
+    const child = await sleeper();
+    const facts = lookUp(child.pid) as ProcessFacts;
+    expect([facts.parent, facts.words]).to.deep.equal([process.pid, ['sleep', '600']]);
+    expect(isAlive(facts)).to.equal(true);
+    expect(isAlive({ pid: facts.pid, started: `${facts.started}0` })).to.equal(false);
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+    expect([isAlive(facts), lookUp(child.pid)]).to.deep.equal([false, undefined]);
+  });
+
+  it('are gone where they only wait to be buried', async () => {
+    // The shell starts a process that ends, and becomes one that never asks after it.
+    const parent = await sleeper('sh', '-c', 'true & exec sleep 600');
+    const hasZombie = () => fromPs(['-A']).every(({ parent: of }) => of !== parent.pid);
+    await until('the sleep that the shell becomes', () => lookUp(parent.pid)?.words[0] === 'sleep');
+    await until('the end of its child', hasZombie);
+    expect(descendants(parent.pid)).to.deep.equal([]);
+  });
+
+  it('are found up to the first one and down to the last', async () => {
+    expect(ancestors()[0]?.pid).to.equal(process.ppid);
+    expect(ancestors().at(-1)?.parent).to.equal(0);
+    const child = await sleeper('sh', '-c', 'sh -c "sleep 600; true"; true');
+    await until('the grandchild', () => descendants(child.pid).length === 2);
+    expect(descendants(process.pid).map(({ pid }) => pid)).to.include(child.pid);
+    for (const { pid } of descendants(child.pid)) process.kill(pid, 'SIGKILL');
+  });
+
+  it('are told the same by ps, where there is no /proc', async () => {
+    const child = await sleeper();
+    const [facts] = fromPs(['-p', String(child.pid)]);
+    expect([facts?.parent, facts?.words]).to.deep.equal([process.pid, ['sleep', '600']]);
+    expect(facts?.started).to.match(/^\w{3} \w{3} \d+ [\d:]{8} \d{4}$/);
+    expect(fromPs(['-p', '2147483646'])).to.deep.equal([]);
+  });
+});
+
+describe('the agent among the ancestors', () => {
+  const line = (...commands: string[]): ProcessFacts[] =>
+    commands.map((command, i) => ({
+      pid: 100 + i,
+      parent: 101 + i,
+      started: String(i),
+      words: command.split(' '),
+    }));
+  const found = (...commands: string[]) => findAgent(line(...commands), '')?.name;
+
+  it('is the nearest that is called claude', () => {
+    expect(found('sh -c leasehold_hook_claude-code', 'claude --resume', 'bash', 'claude')).to.equal('claude');
+    expect(found('node /usr/bin/npx leasehold', 'sh', 'node --flag /lib/claude-code/cli.js')).to.equal(
+      'cli.js',
+    );
+    expect(found('sh', 'vim', 'bash', '/opt/claude')).to.equal('claude');
+  });
+
+  it('is else the nearest that is no shell and no starter of commands', () => {
+    expect(found('/bin/sh -c x', 'node /usr/bin/npx leasehold', '-bash', 'my-agent', 'tmux')).to.equal(
+      'my-agent',
+    );
+    expect(found('sh', 'node /opt/other-agent.js', 'bash')).to.equal('other-agent.js');
+    expect(found('sh', 'bash')).to.equal(undefined);
+  });
+
+  it('is the one that is named, or nobody', () => {
+    expect(findAgent(line('claude'), String(process.pid))?.pid).to.equal(process.pid);
+    expect(findAgent(line('claude'), '2147483646')).to.equal(undefined);
+    expect(findAgent(line('claude'), 'x')).to.equal(undefined);
+  });
+});

@@ -1,0 +1,163 @@
+import { expect } from 'chai';
+import { fileReleaseOf } from '../../src/domain/file-commands.ts';
+import type { Engine } from '../../src/engine/engine.ts';
+import { openDatabase } from '../../src/store/open.ts';
+import type { Sql } from '../../src/store/sql.ts';
+import {
+  closeFiles,
+  contentionsOfOwners,
+  readContentions,
+} from '../../src/store/statements/file-contentions.ts';
+import { eventHorizon, followFileEvents } from '../../src/store/statements/file-events.ts';
+import { lockDueOwners, lockOwners } from '../../src/store/statements/file-owners.ts';
+import { endFiles, filesOfOwners, lockFreeFiles } from '../../src/store/statements/file-rows.ts';
+import { keepOwners } from '../../src/store/statements/keep-owners.ts';
+import { listFileLeases } from '../../src/store/statements/list-files.ts';
+import { lookAtFiles } from '../../src/store/statements/look-at-files.ts';
+import { acquireFiles, beatOwner, granted, repository } from '../engine/filing.ts';
+import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
+import { caller, engineOn } from '../support/jobs.ts';
+import { eventually } from '../support/server.ts';
+
+onEveryEngine((kind) => {
+  describe('the plans of the statements of file leases', () => {
+    const files = 5_000;
+    let store: TestDatabase;
+    let engine: Engine;
+    before(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+    });
+    after(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    /** How many rows of files a statement laid hands on; what it wrote is undone. */
+    async function touched(work: (sql: Sql) => Promise<unknown>): Promise<number> {
+      let rows = -1;
+      const undo = new Error('undone');
+      await store.database
+        .transaction(async (sql) => {
+          const count = async () => {
+            const [row] = await sql.query<{ n: number }>(
+              `select sum(coalesce(seq_tup_read + idx_tup_fetch, 0))::int as n
+              from pg_stat_xact_user_tables where relname like 'file\\_%'`,
+              [],
+            );
+            return row?.n ?? 0;
+          };
+          const before = await count();
+          await work(sql);
+          rows = (await count()) - before;
+          throw undo;
+        })
+        .catch((error: unknown) => {
+          if (error !== undo) throw error;
+        });
+      return rows;
+    }
+
+    async function staysBounded(when: string): Promise<void> {
+      const rows = await store.database.query<{ file_id: string; owner_id: string }>(
+        'select file_id, owner_id from file_leases where state = 0 order by fence limit 10',
+        [],
+      );
+      const pairs = rows.map(({ file_id, owner_id }) => ({ fileId: file_id, ownerId: owner_id }));
+      const ids = pairs.map(({ fileId }) => fileId);
+      const owners = [...new Set(pairs.map(({ ownerId }) => ownerId))];
+      const contentions = await store.database.query<{ contention_id: string; file_id: string }>(
+        'select contention_id, file_id from file_contentions where closed_at is null limit 10',
+        [],
+      );
+      const contentionIds = contentions.map(({ contention_id }) => contention_id);
+      const closings = contentions.map(({ contention_id, file_id }) => ({
+        contentionId: contention_id,
+        fileId: file_id,
+        state: 'LAPSED' as const,
+      }));
+      const nowMs = Date.now();
+      const ends = pairs.map((pair) => ({ ...pair, state: 'RELEASED', reason: 'r' }) as const);
+      const statements: Record<string, (sql: Sql) => Promise<unknown>> = {
+        'locking owners': (sql) => lockOwners(sql, owners, { wait: true }),
+        'keeping owners': (sql) => keepOwners(sql, owners, { wait: false }),
+        'looking at files': (sql) => lookAtFiles(sql, pairs),
+        'locking free files': (sql) => lockFreeFiles(sql, ids, { wait: false }),
+        'ending leases': (sql) => endFiles(sql, ends, nowMs),
+        'reading contentions': (sql) => readContentions(sql, contentionIds),
+        'closing contentions': (sql) => closeFiles(sql, closings, nowMs),
+        'contentions of owners': (sql) => contentionsOfOwners(sql, ['waiter-1']),
+        'files of an owner': (sql) => filesOfOwners(sql, ['few']),
+        'what is due': (sql) => lockDueOwners(sql, 100),
+        'a page of leases': (sql) =>
+          listFileLeases(sql, { repository, ownerId: null, cursor: null, limit: 10 }),
+        'new events': async (sql) =>
+          followFileEvents(sql, await eventHorizon(sql), { repository: null, ownerId: null }, 200),
+      };
+      for (const [name, work] of Object.entries(statements))
+        expect(await touched(work), `${name} ${when}`).to.be.below(120);
+    }
+
+    it('do not change with what the statistics say', async function () {
+      this.timeout(60_000);
+      for (const table of ['file_leases', 'file_owners', 'file_contentions', 'file_events'])
+        await store.database.query(`analyze ${table}`, []);
+      const all = Array.from({ length: files }, (_, i) => `f${i}`);
+      await granted(engine, 'few', 'few-1', 'few-2');
+      await granted(engine, 'many', ...all);
+      await Promise.all(
+        Array.from({ length: 50 }, (_, i) =>
+          acquireFiles(engine, `waiter-${i}`, ...all.slice(i * 20, i * 20 + 20)),
+        ),
+      );
+      await Promise.all(Array.from({ length: 500 }, (_, i) => granted(engine, `other-${i}`, `other/${i}`)));
+      await staysBounded('after an ANALYZE of empty tables');
+      for (const table of ['file_leases', 'file_owners', 'file_contentions', 'file_events'])
+        await store.database.query(`analyze ${table}`, []);
+      await staysBounded('after an ANALYZE with everything held');
+      const release = fileReleaseOf({ owner_id: 'many', reason: 'ENDED' });
+      await engine.fileOwners.release(release, caller);
+      await granted(engine, 'many', ...all.slice(0, 10));
+      await store.database.query('analyze file_leases', []);
+      await engine.fileOwners.release(release, caller);
+      await granted(engine, 'many', ...all);
+      await staysBounded('after an ANALYZE with nearly everything free');
+    });
+
+    if (kind.name !== 'postgresql') return;
+    it('signs of life write no index: every one is a HOT update', async () => {
+      const [owners, rounds] = [100, 20];
+      const updates = (atLeast: number) =>
+        eventually(`${atLeast} updates have been told of`, async () => {
+          const [row] = await store.database.query<{ all: number; hot: number }>(
+            `select n_tup_upd::int as all, n_tup_hot_upd::int as hot from pg_stat_user_tables
+            where relname = 'file_owners'`,
+            [],
+          );
+          return row && row.all >= atLeast ? row : undefined;
+        });
+      /** A server that has its say and goes, so that its figures are told. */
+      const during = async (work: (own: Engine) => Promise<unknown>) => {
+        const database = await openDatabase(store.options);
+        const own = engineOn(database);
+        await work(own);
+        await own.stop();
+        await database.close();
+      };
+      const names = Array.from({ length: owners }, (_, i) => `hot-${i}`);
+      await during(async (own) => {
+        await Promise.all(names.map((name) => granted(own, name, `hot/${name}`)));
+        for (let round = 0; round < 4; round++) await Promise.all(names.map((name) => beatOwner(own, name)));
+      });
+      const before = await updates(5 * owners);
+      await during(async (own) => {
+        for (let round = 0; round < rounds; round++)
+          for (const verdict of await Promise.all(names.map((name) => beatOwner(own, name))))
+            expect(verdict).to.equal('extended');
+      });
+      const after = await updates(before.all + owners * rounds);
+      expect(after.all - before.all).to.equal(owners * rounds);
+      expect(after.hot - before.hot).to.equal(owners * rounds);
+    });
+  });
+});
