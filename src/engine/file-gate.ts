@@ -91,7 +91,8 @@ export class FileGate {
     const ownerIds = [...new Set(calls.map(({ ownerId }) => ownerId))];
     try {
       const { answers, hasNews } = await database.transaction(async (sql) => {
-        const unknown = ownerIds.filter((ownerId) => !this.#known.has(ownerId));
+        // Whoever was not found is made sure of, known or not.
+        const unknown = wait ? ownerIds : ownerIds.filter((ownerId) => !this.#known.has(ownerId));
         if (unknown.length > 0) await addOwners(sql, unknown, signal);
         const round = await FileRound.open(sql, calls, ownerIds, wait, signal);
         const judged = calls.map((call) => round.judge(call));

@@ -149,7 +149,7 @@ class Instructed {
     for (const file of this.#halted)
       this.#ledger.tell('FILE_INSTRUCTED', nameOf(file), cause.actor, cause.data);
     if (instruction === 'ABANDON') {
-      for (const file of this.#halted) this.#ledger.close(nameOf(file), 'ABANDONED', cause);
+      for (const file of this.#halted) this.#ledger.close(nameOf(file), 'abandon', cause);
       return 'abandoned';
     }
     if (instruction === 'RETRY' && this.#holders.some((holder) => holder !== null)) {
@@ -167,7 +167,7 @@ class Instructed {
         const end = { fileId, ownerId: holder.owner.ownerId, state: 'RECLAIMED', reason } as const;
         this.#ledger.end(end, cause, true);
       }
-      this.#ledger.close(nameOf(file), 'GRANTED', cause);
+      this.#ledger.close(nameOf(file), 'grant', cause);
       this.#ledger.grant(file, ownerId, cause);
     }
     return 'granted';

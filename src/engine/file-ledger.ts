@@ -2,7 +2,7 @@
  * What one transaction does to files, their owners and their contentions: gathered while it is judged, and then written
  * in one order, with the events that tell of it. Whoever gathers has locked the owners that it is about.
  */
-import type { ContentionState } from '../domain/contentions.ts';
+import { type ContentionVerb, contentionTransitions } from '../domain/contentions.ts';
 import type { FileLease, FileName } from '../domain/file-lease.ts';
 import type { Owner } from '../domain/file-owners.ts';
 import type { JsonObject } from '../domain/job.ts';
@@ -93,7 +93,7 @@ export class FileLedger {
   ): void {
     const blockerId = owner.ownerId;
     this.#denials.push({ contentionId, ownerId, file, blockerId, blockerAcquiredAtMs: acquiredAtMs });
-    this.tell('FILE_CONTENDED', { contentionId, ownerId, file }, ownerId, {
+    this.tell(contentionTransitions.deny.event, { contentionId, ownerId, file }, ownerId, {
       blocker_owner_id: blockerId,
       retry_at: iso(retryAtMs),
     });
@@ -108,15 +108,18 @@ export class FileLedger {
     };
     this.#halts.set(`${contentionId} ${file.fileId}`, halt);
     const data = { ...cause.data, blocker_owner_id: owner.ownerId };
-    this.tell('FILE_HALTED', { contentionId, ownerId, file }, cause.actor, data);
+    this.tell(contentionTransitions.halt.event, { contentionId, ownerId, file }, cause.actor, data);
   }
 
   /** Closes a contention for a file. A grant tells of itself; everything else is told here. */
-  close({ contentionId, ownerId, file }: ContendedName, state: ContentionState, cause: Cause): void {
-    this.#closings.set(`${contentionId} ${file.fileId}`, { contentionId, fileId: file.fileId, state });
-    if (state === 'GRANTED') return;
-    const type = state === 'ABANDONED' ? 'FILE_ABANDONED' : 'FILE_LAPSED';
-    this.tell(type, { contentionId, ownerId, file }, cause.actor, cause.data);
+  close(
+    { contentionId, ownerId, file }: ContendedName,
+    verb: Extract<ContentionVerb, 'grant' | 'abandon' | 'lapse'>,
+    cause: Cause,
+  ): void {
+    const { to, event } = contentionTransitions[verb];
+    this.#closings.set(`${contentionId} ${file.fileId}`, { contentionId, fileId: file.fileId, state: to });
+    if (verb !== 'grant') this.tell(event, { contentionId, ownerId, file }, cause.actor, cause.data);
   }
 
   end(end: FileEnd, cause: Cause, isLoss = false): void {

@@ -45,7 +45,7 @@ export class FileOwnerChanger {
       for (const file of await contentionsOfOwners(sql, [ownerId])) {
         const { contentionId } = file;
         const why = { actor: ownerId, data: { reason: 'its owner ended' } };
-        ledger.close({ contentionId, ownerId, file }, 'LAPSED', why);
+        ledger.close({ contentionId, ownerId, file }, 'lapse', why);
       }
       return () => ({ owner: ledger.owners.get(ownerId) ?? owner, released: ledger.ended.map(toFileLease) });
     });

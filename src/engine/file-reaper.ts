@@ -123,9 +123,8 @@ export class FileReaper implements Service {
   async #wake(): Promise<void> {
     let pauseMs = sleepMaxMs;
     try {
-      this.#round = this.runOnce();
-      await this.#round;
-      pauseMs = Math.max((await nextFileDueInMs(this.#options.database)) ?? sleepMaxMs, pauseMinMs);
+      this.#round = this.#lookAndHandle();
+      pauseMs = Math.max(await this.#round, pauseMinMs);
     } catch (error) {
       if (this.#running)
         this.#options.log.warn('the reaper of file leases could not finish its round', { error });
@@ -133,6 +132,15 @@ export class FileReaper implements Service {
       this.#round = undefined;
     }
     if (this.#running) this.#sleep(pauseMs);
+  }
+
+  /** Most of the time nothing is due, and one look tells so. Says how long there will be nothing. */
+  async #lookAndHandle(): Promise<number> {
+    const look = async () => (await nextFileDueInMs(this.#options.database)) ?? sleepMaxMs;
+    const dueInMs = await look();
+    if (dueInMs > 0) return dueInMs;
+    await this.runOnce();
+    return look();
   }
 
   #sleep(ms: number): void {
@@ -194,10 +202,10 @@ async function handleContentions(
   for (const file of await contentionsOfOwners(sql, [...owners.keys()])) {
     const name = { contentionId: file.contentionId, ownerId: file.ownerId, file };
     if (dead.has(file.ownerId))
-      ledger.close(name, 'LAPSED', { actor, data: { reason: 'its owner fell silent' } });
+      ledger.close(name, 'lapse', { actor, data: { reason: 'its owner fell silent' } });
     else if (file.state !== 'CONTENDED' || ledger.nowMs < file.retryAtMs) continue;
     else if (ledger.nowMs >= file.retryAtMs + unusedMs)
-      ledger.close(name, 'LAPSED', { actor, data: { reason: 'its retry was not used' } });
+      ledger.close(name, 'lapse', { actor, data: { reason: 'its retry was not used' } });
     else if (!file.isAnnounced) {
       ledger.tell('FILE_RETRY_DUE', name, actor, {
         denied_at: iso(file.deniedAtMs),

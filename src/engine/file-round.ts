@@ -170,7 +170,7 @@ export class FileRound {
       if (!contention || standingOf(contention, nowMs) !== 'lapsed') continue;
       const { contentionId, ownerId } = contention;
       const cause = { actor: ownerId, data: { reason: 'its retry was not used' } };
-      this.ledger.close({ contentionId, ownerId, file }, 'LAPSED', cause);
+      this.ledger.close({ contentionId, ownerId, file }, 'lapse', cause);
       this.#found.contentions.delete(contentionOf(ownerId, file.fileId));
     }
   }
@@ -182,7 +182,7 @@ export class FileRound {
       const contention = this.#contention(owner, fileId);
       if (contention) {
         const { contentionId } = contention;
-        this.ledger.close({ contentionId, ownerId, file }, 'GRANTED', { actor: ownerId });
+        this.ledger.close({ contentionId, ownerId, file }, 'grant', { actor: ownerId });
         contentions.delete(contentionOf(ownerId, fileId));
       }
       if (files.get(fileId)) continue;

@@ -16,7 +16,6 @@ import {
   FileReleaseReason,
   type LostFileSchema,
 } from '../../gen/leasehold/v1/files_pb.js';
-import type { OwnerVerdictSchema } from '../../gen/leasehold/v1/leases_pb.js';
 import { retryS } from '../domain/contentions.ts';
 import { invalid } from '../domain/errors.ts';
 import { type Instruction, instructions } from '../domain/file-commands.ts';
@@ -29,7 +28,6 @@ import {
   type FileLease,
   type LostFile,
   type OwnerProfile,
-  type OwnerVerdict,
   type ReleaseReason,
   releaseReasons,
 } from '../domain/file-lease.ts';
@@ -141,26 +139,6 @@ export const lostFileMessage = (lost: LostFile): MessageInitShape<typeof LostFil
   fence: BigInt(lost.fence),
   lostAt: timestamp(lost.lostAtMs),
   reason: lost.reason,
-});
-
-export const ownerVerdictMessage = (
-  ownerId: string,
-  verdict: OwnerVerdict,
-  drain: boolean,
-): MessageInitShape<typeof OwnerVerdictSchema> => ({
-  ownerId,
-  outcome:
-    verdict.kind === 'lost'
-      ? { case: 'lost', value: { code: verdict.code, detail: verdict.detail } }
-      : {
-          case: 'extended',
-          value: {
-            expiresAt: timestamp(verdict.expiresAtMs),
-            ttlRemainingMs: BigInt(verdict.ttlRemainingMs),
-            drain,
-            lostFiles: verdict.lostFiles.map(lostFileMessage),
-          },
-        },
 });
 
 export const fileEventMessage = (event: FileEvent): MessageInitShape<typeof FileEventSchema> => ({

@@ -65,6 +65,30 @@ describe('the waker', () => {
     }
   });
 
+  it('tells of files here and, where somebody follows them, on other servers', async () => {
+    const { sent, channel } = network();
+    const [here, there] = [new Waker(channel()), new Waker(channel())];
+    const [near, far] = [bell(), bell()];
+    let followers = 0;
+    here.onFiles(near.ring);
+    there.onFiles(far.ring);
+    there.countWaiters(() => followers);
+    here.start();
+    there.start();
+    try {
+      sent.splice(0);
+      here.publishFiles();
+      expect([near.rings(), far.rings(), sent.length]).to.deep.equal([1, 0, 0]);
+      followers = 1;
+      there.announce();
+      here.publishFiles();
+      expect([near.rings(), far.rings()]).to.deep.equal([2, 1]);
+    } finally {
+      await here.stop();
+      await there.stop();
+    }
+  });
+
   it('learns at its start of those who wait already, without waiting for them to say so again', async () => {
     const { channel } = network();
     const [here, there] = [new Waker(channel()), new Waker(channel())];

@@ -10,6 +10,7 @@ import {
   type WatchFileLeasesResponse,
 } from '../../src/worker/client.ts';
 import { pass } from '../contracts/files.ts';
+import { Holder } from '../engine/leasing.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { eventually, startTestServer, type TestServer } from '../support/server.ts';
 import { HeartbeatClient, ownersFrame } from './heartbeats.ts';
@@ -262,6 +263,29 @@ onEveryEngine((engine) => {
       });
 
       if (engine.name !== 'postgresql') return;
+      it('misses nothing of a transaction that began before others and is committed after them', async () => {
+        const [owner, path] = [newName('o'), newName('p')];
+        const watching = await watch({});
+        const slow = await Holder.hold(
+          server.store,
+          `insert into file_events (txid, at, type, owner_id, repository, path, actor)
+          values (pg_current_xact_id()::text::bigint, now(), 0, $1, $2, $3, 'slow')`,
+          [owner, repository, path],
+        );
+        try {
+          await acquire(owner, `${path}-later`);
+          await slow.letGo();
+          await eventually('both are told', async () =>
+            watching.types(path).length === 1 && watching.types(`${path}-later`).length === 1
+              ? true
+              : undefined,
+          );
+        } finally {
+          await slow.close();
+          watching.stop();
+        }
+      });
+
       it('hears soon of what happens through another server', async () => {
         await using other = await startTestServer(engine, { shared: server.store });
         const path = newName('p');
