@@ -87,7 +87,7 @@ const tiny = {
   settleMs: 100,
   idleMs: 500,
   starts: 1,
-  liveLeases: 3_200,
+  liveLeases: 6_400,
   loneBeats: 20,
   keptLeases: 10_000,
   keepEveryMs: 400,

@@ -83,7 +83,7 @@ describeWithRedis('a Redis that fails', () => {
       await stage.client.xDel('leasehold:stream:s', lost);
       await transport.runOnce();
       await transport.runOnce();
-      await stage.inLine('s', 1_000);
+      await stage.inLine('s', 10_000);
     });
 
     it('may be killed and come back empty, with writes in between', async function () {

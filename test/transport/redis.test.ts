@@ -98,7 +98,7 @@ describeWithRedis('messages over Redis', () => {
       expect(await stage.entries(), 'rows that somebody may just be sending').to.have.length(0);
       await stage.age();
       await transport.runOnce();
-      await stage.inLine('s', 1_000);
+      await stage.inLine('s', 10_000);
       expect(await stage.entries()).to.have.length(1_200);
     });
 
@@ -107,7 +107,7 @@ describeWithRedis('messages over Redis', () => {
       const transport = await stage.transport();
       transport.send(other);
       await transport.runOnce();
-      await stage.inLine('s', 1_000);
+      await stage.inLine('s', 10_000);
       await stage.inLine('other');
       expect((await stage.entries()).map(({ message }) => message.job_id)).to.have.members(
         plain.map(({ jobId }) => jobId),

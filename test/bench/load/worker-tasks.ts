@@ -1,4 +1,5 @@
 /** Workers of the worker contract, over REST. */
+import { type Latency, latencyOf } from '../stats.ts';
 import { drive, forCount, type Round } from './drive.ts';
 import { type LeanHttpConnection, post } from './lean-http.ts';
 import * as messages from './messages.ts';
@@ -79,7 +80,8 @@ export const workerTasks = {
 
   /**
    * Workers wait for jobs that come at a steady pace. A latency is from when the submission was due to be sent until its
-   * job was there: the submission itself, its commit and the way to the worker.
+   * job was there: the submission itself, its commit and the way to the worker. The commit comes a little before the
+   * answer of the submission, from which it is measured as well.
    */
   async waitForWork(on: {
     address: string;
@@ -87,7 +89,7 @@ export const workerTasks = {
     workers: number;
     perSecond: number;
     durationMs: number;
-  }): Promise<Round & { unanswered: number }> {
+  }): Promise<Round & { unanswered: number; afterAnswer: Latency }> {
     const submitters = httpTo(on.address, 32);
     const connections = Array.from({ length: on.workers }, (_, i) => nth(httpTo(on.address, on.workers), i));
     const arrivals = new Map<number, (done: number) => void>();
@@ -103,6 +105,7 @@ export const workerTasks = {
     };
     const workers = Array.from({ length: on.workers }, (_, number) => worker(number));
     const cpuBefore = process.cpuUsage();
+    const afterAnswer: number[] = [];
     let sent = 0;
     const everyMs = 1000 / on.perSecond;
     const lanes = submitters.length;
@@ -123,15 +126,18 @@ export const workerTasks = {
           payload: { sent_at: number },
         };
         const submitted = nth(submitters, lane).send(post('/api/scheduler/jobs/submit', job));
-        return submitted.then((status) => {
+        const arrived = arrival.then(() => performance.now());
+        return submitted.then(async (status) => {
           if (status !== 201) throw new Error(`REST submit answered ${status}`);
-          return arrival;
+          const answeredAt = performance.now();
+          afterAnswer.push(Math.max(0, (await arrived) - answeredAt));
+          return 1;
         });
       },
     });
     left = true;
     await Promise.all(workers);
     const cpu = process.cpuUsage(cpuBefore);
-    return { ...paced, loadCpuMs: (cpu.user + cpu.system) / 1000 };
+    return { ...paced, loadCpuMs: (cpu.user + cpu.system) / 1000, afterAnswer: latencyOf(afterAnswer) };
   },
 };
