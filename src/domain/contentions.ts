@@ -62,7 +62,13 @@ export interface AskedFile {
   /** Somebody else who lives holds it. */
   isBlocked: boolean;
   /** The asker's contention for it, where one is open. */
-  contention: { contentionId: string; state: ContentionState; retryAtMs: number } | undefined;
+  contention: Contention | undefined;
+}
+
+interface Contention {
+  contentionId: string;
+  state: ContentionState;
+  retryAtMs: number;
 }
 
 /**
@@ -78,6 +84,10 @@ export type Judgement =
   /** These files were not to be had, and have no contention yet. */
   | { kind: 'deny'; fileIds: string[] };
 
+/** Of two that were denied in the same millisecond the one that was denied later has the higher id. */
+const isLater = (a: Contention, b: Contention): boolean =>
+  a.retryAtMs === b.retryAtMs ? a.contentionId > b.contentionId : a.retryAtMs > b.retryAtMs;
+
 export function judge(files: readonly AskedFile[], nowMs: number): Judgement {
   const [halted] = files.filter(({ contention }) => contention?.state === 'HALTED');
   if (halted?.contention)
@@ -85,7 +95,7 @@ export function judge(files: readonly AskedFile[], nowMs: number): Judgement {
   let waiting: AskedFile['contention'];
   for (const { contention } of files) {
     if (!contention || standingOf(contention, nowMs) !== 'waiting') continue;
-    if (!waiting || contention.retryAtMs > waiting.retryAtMs) waiting = contention;
+    if (!waiting || isLater(contention, waiting)) waiting = contention;
   }
   if (waiting) return { kind: 'answer', contentionId: waiting.contentionId, state: 'CONTENDED' };
   const blocked = files.filter(({ isBlocked }) => isBlocked);

@@ -165,7 +165,7 @@ onEveryEngine((kind) => {
           for (const one of steps) await play.step(one);
           await play.compareHolders();
         }),
-        { numRuns },
+        { numRuns, seed: Number(process.env.LEASEHOLD_TEST_MODEL_SEED || 20_250_101) },
       );
     });
   });
