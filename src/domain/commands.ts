@@ -11,7 +11,8 @@ import { type State, states } from './machine.ts';
  */
 export const optional = <T extends TSchema>(schema: T) => Type.Optional(Type.Union([schema, Type.Null()]));
 
-const name = (description: string) =>
+/** What somebody or something is called. */
+export const name = (description: string) =>
   Type.String({ minLength: 1, maxLength: limits.nameChars, pattern: '\\S', description });
 const json = (description: string) => Type.Record(Type.String(), Type.Unknown(), { description });
 const whole = (minimum: number, maximum: number, description: string) =>

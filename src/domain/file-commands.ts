@@ -1,5 +1,5 @@
 import Type, { type Static } from 'typebox';
-import { OperatorRequest, optional } from './commands.ts';
+import { name, OperatorRequest, optional } from './commands.ts';
 import { invalid } from './errors.ts';
 import { type FileName, type FileRelease, type OwnerProfile, releaseReasons } from './file-lease.ts';
 import { fileIdOf, filesNamed, normalPath } from './file-paths.ts';
@@ -7,8 +7,6 @@ import { limits } from './limits.ts';
 
 /** What may be asked of file leases. Paths are looked at by `file-paths.ts`, which names the one at fault. */
 
-const name = (description: string) =>
-  Type.String({ minLength: 1, maxLength: limits.nameChars, pattern: '\\S', description });
 const repository = () =>
   Type.String({
     minLength: 1,

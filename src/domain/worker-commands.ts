@@ -1,5 +1,5 @@
 import Type, { type Static } from 'typebox';
-import { AcquireLease, Heartbeat, optional, ReleaseLease } from './commands.ts';
+import { AcquireLease, Heartbeat, name, optional, ReleaseLease } from './commands.ts';
 import { limits } from './limits.ts';
 
 /**
@@ -7,9 +7,6 @@ import { limits } from './limits.ts';
  * and each names its own fields in its errors. Here the token is the proof of ownership, and never left out.
  */
 const { wait_ms, streams: _, ...acquire } = AcquireLease.properties;
-
-const name = (description: string) =>
-  Type.String({ minLength: 1, maxLength: limits.nameChars, pattern: '\\S', description });
 
 export const WorkerClaim = Type.Object({
   ...acquire,

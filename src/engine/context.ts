@@ -41,3 +41,8 @@ export interface EngineContext {
 
 /** Calls that may wait for one kind of batch; beyond it the server is overloaded and says so. */
 export const waitingMax = 50_000;
+
+/**
+ * How a batcher waits for rows that others have locked: in small groups, so that one that stays locked holds up few.
+ */
+export const heldBatches = { sizeMax: 4, flightsMax: 4, companionWeight: 1, waitingMax } as const;

@@ -16,7 +16,7 @@ import type { FileRequest } from '../domain/file-commands.ts';
 import type { FileOutcome } from '../domain/file-lease.ts';
 import { addOwners } from '../store/statements/file-owners.ts';
 import { Batcher } from './batcher.ts';
-import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { type Caller, type EngineContext, heldBatches, waitingMax } from './context.ts';
 import { FileTaken } from './file-ledger.ts';
 import { type Again, again, FileRound } from './file-round.ts';
 
@@ -26,9 +26,6 @@ const filesMax = 2_000;
 /** While one transaction waits for the disk, another is worked on; so many files are worth it. */
 const gateFlights = 2;
 const companionFiles = 16;
-/** Rows that others have locked are waited for in small groups, so that one that stays locked holds up few. */
-const heldMax = 4;
-const heldFlights = 4;
 /** How often a request is judged again because what it asks for has changed hands meanwhile. */
 const attemptsMax = 20;
 /** Owners that are known to have a row. */
@@ -56,12 +53,9 @@ export class FileGate {
     });
     this.#held = new Batcher<FileRequest, Judged>({
       flush: (calls, signal) => this.#flush(calls, true, signal),
-      sizeMax: heldMax,
+      ...heldBatches,
       weigh,
       weightMax: filesMax,
-      flightsMax: heldFlights,
-      companionWeight: 1,
-      waitingMax,
     });
   }
 

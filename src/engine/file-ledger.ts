@@ -6,6 +6,7 @@ import { type ContentionVerb, contentionTransitions } from '../domain/contention
 import type { FileLease, FileName } from '../domain/file-lease.ts';
 import type { Owner } from '../domain/file-owners.ts';
 import type { JsonObject } from '../domain/job.ts';
+import { iso } from '../domain/times.ts';
 import type { Sql } from '../store/sql.ts';
 import { type Closing, closeFiles, type Halt, haltFiles } from '../store/statements/file-contentions.ts';
 import { type NewFileEvent, writeFileEvents } from '../store/statements/file-events.ts';
@@ -219,5 +220,3 @@ export class FileLedger {
 /** Of what was taken from an owner both times are kept: when it was last heard, and when it was taken. */
 const timesOf = (state: End['state'], { lastHeartbeatAtMs }: FileLease, nowMs: number): JsonObject =>
   state === 'RELEASED' ? {} : { last_heartbeat_at: iso(lastHeartbeatAtMs), reclaimed_at: iso(nowMs) };
-
-const iso = (ms: number): string => new Date(ms).toISOString();

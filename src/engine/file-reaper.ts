@@ -12,6 +12,7 @@
  */
 import { retryMs, unusedMs } from '../domain/contentions.ts';
 import { fateOf, type Owner } from '../domain/file-owners.ts';
+import { iso } from '../domain/times.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
 import type { Sql } from '../store/sql.ts';
@@ -216,5 +217,3 @@ async function handleContentions(
   }
   return due;
 }
-
-const iso = (ms: number): string => new Date(ms).toISOString();

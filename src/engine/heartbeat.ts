@@ -14,7 +14,7 @@ import { checkProof, expired, lostError, released, wrongToken, wrongWorker } fro
 import { type Extension, extendLeases } from '../store/statements/extend-leases.ts';
 import { type KnownLease, readLeases } from '../store/statements/read-leases.ts';
 import { Batcher } from './batcher.ts';
-import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { type Caller, type EngineContext, heldBatches, waitingMax } from './context.ts';
 import { deal } from './deal.ts';
 import { isUuid } from './ids.ts';
 
@@ -24,9 +24,6 @@ const beatsMax = 2_000;
 const beatFlights = 3;
 /** Those that are worth a statement beside the ones in flight. */
 const companionBeats = 500;
-/** Rows that others have locked are waited for in small groups, so that one that stays locked holds up few. */
-const heldMax = 4;
-const heldFlights = 4;
 
 type Beats = readonly Beat[];
 /** What a batch says to one sign of life; of `held` rows it cannot say anything yet. */
@@ -52,10 +49,7 @@ export class Heartbeats {
     });
     this.#held = new Batcher<Beat, Verdict>({
       flush: async (beats, signal) => (await this.#extend(beats, true, signal)) as Verdict[],
-      sizeMax: heldMax,
-      flightsMax: heldFlights,
-      companionWeight: 1,
-      waitingMax,
+      ...heldBatches,
     });
   }
 

@@ -4,6 +4,7 @@ import { limits } from '../domain/limits.ts';
 import { isTerminal, type State, transition } from '../domain/machine.ts';
 import { backoffMs } from '../domain/retry.ts';
 import type { Envelope, SentMessage } from '../domain/stream.ts';
+import { iso } from '../domain/times.ts';
 import type { Sql } from '../store/sql.ts';
 import {
   changeLiveJobs,
@@ -158,8 +159,6 @@ const reasonOf = ({ error, errorDetail }: Handed): JsonObject => ({
 /** A lease that no heartbeat could have kept any longer. */
 const isAtItsEnd = ({ expiresAtMs, leaseEndsAtMs }: LockedJob): boolean =>
   leaseEndsAtMs !== null && expiresAtMs === leaseEndsAtMs;
-
-const iso = (ms: number | null): string | null => (ms === null ? null : new Date(ms).toISOString());
 
 const expiryOf = (job: LockedJob): JsonObject => ({
   worker_id: job.claimedBy,

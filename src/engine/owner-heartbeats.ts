@@ -14,16 +14,13 @@ import { readLosses } from '../store/statements/file-losses.ts';
 import { readOwners } from '../store/statements/file-owners.ts';
 import { type KeptOwners, keepOwners } from '../store/statements/keep-owners.ts';
 import { Batcher } from './batcher.ts';
-import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { type Caller, type EngineContext, heldBatches, waitingMax } from './context.ts';
 import { deal } from './deal.ts';
 
 /** Signs of life of one statement at the most. */
 const beatsMax = 2_000;
 const beatFlights = 2;
 const companionBeats = 500;
-/** Rows that others have locked are waited for in small groups, so that one that stays locked holds up few. */
-const heldMax = 4;
-const heldFlights = 4;
 
 /** What a batch says to one sign of life; of `held` rows it cannot say anything yet. */
 type Judged = OwnerVerdict | 'held';
@@ -51,10 +48,7 @@ export class OwnerHeartbeats {
     });
     this.#held = new Batcher<string, OwnerVerdict>({
       flush: async (ownerIds, signal) => (await this.#keep(ownerIds, true, signal)) as OwnerVerdict[],
-      sizeMax: heldMax,
-      flightsMax: heldFlights,
-      companionWeight: 1,
-      waitingMax,
+      ...heldBatches,
     });
   }
 

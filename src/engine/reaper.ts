@@ -14,6 +14,7 @@
 import { decideDue } from '../domain/claims.ts';
 import { type State, transition } from '../domain/machine.ts';
 import type { Envelope, SentMessage } from '../domain/stream.ts';
+import { iso } from '../domain/times.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
 import type { Sql } from '../store/sql.ts';
@@ -206,7 +207,7 @@ const claimExpired = (job: LockedJob, to: State, claimsLost: number): NewEvent =
   data: {
     reason: 'the claim ran out',
     worker_id: job.claimedBy,
-    claim_expires_at: job.claimExpiresAtMs === null ? null : new Date(job.claimExpiresAtMs).toISOString(),
+    claim_expires_at: iso(job.claimExpiresAtMs),
     claims_lost: claimsLost,
   },
 });

@@ -7,7 +7,7 @@ import { lockLeasedJobs } from '../store/statements/lock-jobs.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
 import { type KnownLease, knownLease, readLeases } from '../store/statements/read-leases.ts';
 import { Batcher } from './batcher.ts';
-import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { type Caller, type EngineContext, heldBatches, waitingMax } from './context.ts';
 import { isUuid } from './ids.ts';
 import { LeaseEnds } from './lease-ends.ts';
 import { workOf } from './work.ts';
@@ -16,9 +16,6 @@ import { workOf } from './work.ts';
 const releasesMax = 250;
 /** A release weighs one for itself and one for every so many bytes, so that a transaction stays below some 4 MB. */
 const bytesPerWeight = 16_384;
-/** Rows that others have locked are waited for in small groups, so that one that stays locked holds up few. */
-const heldMax = 4;
-const heldFlights = 4;
 
 interface ReleaseCall {
   release: Release;
@@ -57,10 +54,7 @@ export class Releaser {
     });
     this.#held = new Batcher<ReleaseCall, Ended>({
       flush: async (calls, signal) => (await this.#flush(calls, true, signal)) as (Ended | Error)[],
-      sizeMax: heldMax,
-      flightsMax: heldFlights,
-      companionWeight: 1,
-      waitingMax,
+      ...heldBatches,
     });
   }
 

@@ -8,7 +8,7 @@ import type {
   LostFile,
 } from '../domain/file-lease.ts';
 import type { Owner } from '../domain/file-owners.ts';
-import { iso } from './times.ts';
+import { iso } from '../domain/times.ts';
 
 /** File leases in the contract's words. */
 

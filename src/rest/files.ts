@@ -3,11 +3,11 @@ import { fileReleaseOf, fileRequestOf } from '../domain/file-commands.ts';
 import type { FileOutcome } from '../domain/file-lease.ts';
 import { limits } from '../domain/limits.ts';
 import { parse } from '../domain/parsers.ts';
+import { iso } from '../domain/times.ts';
 import type { Engine } from '../engine/engine.ts';
 import { blockedRow, contention, fileLease, fileOwner, lostFile, report } from './file-words.ts';
 import { wholeIn } from './queue.ts';
 import type { RestRequest, Route } from './router.ts';
-import { iso } from './times.ts';
 
 const base = '/api/files';
 

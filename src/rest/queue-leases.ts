@@ -3,10 +3,10 @@ import { beatOf } from '../domain/beat.ts';
 import type { Lease, LeaseOutcome } from '../domain/lease.ts';
 import { parse } from '../domain/parsers.ts';
 import { releaseOf } from '../domain/release.ts';
+import { iso } from '../domain/times.ts';
 import type { Engine } from '../engine/engine.ts';
 import { jobIntent, jobResult } from './queue.ts';
 import type { RestRequest, Route } from './router.ts';
-import { iso } from './times.ts';
 
 export function queueLeaseRoutes({ leaseRequester, heartbeats, releaser, leaseReader }: Engine): Route[] {
   const leases = '/api/scheduler/lease';

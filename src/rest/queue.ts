@@ -4,10 +4,10 @@ import { contractStates } from '../domain/commands.ts';
 import { invalid, printable } from '../domain/errors.ts';
 import type { Job, JobEvent, JobResult } from '../domain/job.ts';
 import { parse } from '../domain/parsers.ts';
+import { iso } from '../domain/times.ts';
 import type { Engine } from '../engine/engine.ts';
 import { draft } from '../engine/submit.ts';
 import type { RestRequest, Route } from './router.ts';
-import { iso } from './times.ts';
 
 export function queueRoutes({ submitter, claimer, changer, reader, settings }: Engine): Route[] {
   const jobs = '/api/scheduler/jobs';

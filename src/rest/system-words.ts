@@ -2,7 +2,7 @@
 import type { Job } from '../domain/job.ts';
 import type { Lease } from '../domain/lease.ts';
 import type { State } from '../domain/machine.ts';
-import { iso } from './times.ts';
+import { iso } from '../domain/times.ts';
 
 /** A claim is the queue contract's affair; here the job simply has no lease yet. */
 const stateWords: Record<State, string> = {

@@ -7,13 +7,13 @@ import type { LeaseOutcome } from '../domain/lease.ts';
 import { parse } from '../domain/parsers.ts';
 import { releaseOf } from '../domain/release.ts';
 import { completionOf, failureOf, submissionOf } from '../domain/system-commands.ts';
+import { iso } from '../domain/times.ts';
 import type { Engine } from '../engine/engine.ts';
 import { draft } from '../engine/submit.ts';
 import { inWords } from './own-words.ts';
 import { jobResult } from './queue.ts';
 import type { RestRequest, Route } from './router.ts';
 import { systemJob, systemLease } from './system-words.ts';
-import { iso } from './times.ts';
 
 const base = '/api/system/scheduler';
 

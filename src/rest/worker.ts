@@ -4,12 +4,12 @@ import type { LeaseOutcome } from '../domain/lease.ts';
 import { parse } from '../domain/parsers.ts';
 import { releaseOf } from '../domain/release.ts';
 import { heartbeatIntervalS } from '../domain/retry.ts';
+import { iso } from '../domain/times.ts';
 import { acquisitionOf, workerCompletionOf, workerFailureOf } from '../domain/worker-commands.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { ErrorBody } from './errors.ts';
 import { inWords } from './own-words.ts';
 import type { Route } from './router.ts';
-import { iso } from './times.ts';
 
 const base = '/internal/worker';
 
