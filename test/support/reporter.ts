@@ -4,6 +4,7 @@
  */
 import Mocha from 'mocha';
 import { coverage } from './engines.ts';
+import { countsLine, failuresFollow } from './report-lines.ts';
 
 const { Base } = Mocha.reporters;
 
@@ -44,13 +45,16 @@ export default class Reporter extends Base {
   /** Mocha calls this after the global teardown, whose failure is in `failures` and in no test. */
   override done(failures: number, finish?: (failures: number) => void): void {
     this.#finished = true;
-    if (this.failures.length > 0) Base.list(this.failures);
+    if (this.failures.length > 0) {
+      Base.consoleLog(`\n${failuresFollow}`);
+      Base.list(this.failures);
+    }
     const { passes = 0, pending = 0, duration } = this.stats;
     const skipped = pending > 0 ? `, ${pending} pending` : '';
     const time = duration === undefined ? '' : ` in ${(duration / 1000).toFixed(1)} s`;
     Base.consoleLog(`\n${passes + this.failures.length + pending} results${time}${skipped}`);
     Base.consoleLog(coverage());
-    Base.consoleLog(`${passes} passed, ${failures} failed`);
+    Base.consoleLog(countsLine(passes, failures));
     finish?.(failures);
   }
 

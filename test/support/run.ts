@@ -3,11 +3,13 @@
  * wait for has two cores at the least. What is named on the command line is run by one mocha, as it would be without this.
  *
  * Each half has processes, ports, folders and a PostgreSQL of its own, and knows nothing of the other. The first is
- * shown as it goes, the second when the first is over; the last line counts both.
+ * shown as it goes, the second when the first is over, and what failed in the first once more after that; the last
+ * line counts both.
  */
 import { spawn } from 'node:child_process';
 import { globSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
+import { countIn, countsLine, failuresIn } from './report-lines.ts';
 
 const mocha = fileURLToPath(import.meta.resolve('mocha/bin/mocha.js'));
 
@@ -34,12 +36,6 @@ function start(args: readonly string[], isShown: boolean): Half {
   return { code, output: code.then(() => Buffer.concat(chunks).toString()) };
 }
 
-/** What a half says of itself at its end; one that says nothing has failed. */
-function countIn(output: string): { passed: number; failed: number } {
-  const line = [...output.matchAll(/^(\d+) passed, (\d+) failed$/gm)].at(-1);
-  return line ? { passed: Number(line[1]), failed: Number(line[2]) } : { passed: 0, failed: 1 };
-}
-
 async function both(): Promise<number> {
   const files = globSync('test/**/*.test.ts').sort();
   const isFirst = (file: string) => firstHalf.has(file.split(/[\\/]/)[1] ?? '');
@@ -50,10 +46,11 @@ async function both(): Promise<number> {
   );
   const codes = [await first.code, await second.code];
   process.stdout.write(`\n${await second.output}`);
+  process.stdout.write(failuresIn(await first.output));
   const counts = [countIn(await first.output), countIn(await second.output)];
   const sum = (of: 'passed' | 'failed') => counts.reduce((total, count) => total + count[of], 0);
   const failed = Math.max(sum('failed'), codes.filter((code) => code !== 0).length);
-  process.stdout.write(`\n${sum('passed')} passed, ${failed} failed\n`);
+  process.stdout.write(`\n${countsLine(sum('passed'), failed)}\n`);
   return failed === 0 ? 0 : 1;
 }
 

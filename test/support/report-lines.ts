@@ -1,0 +1,20 @@
+/** The lines of a report by which its parts are found again in a long log. */
+
+/** Before the failures. */
+export const failuresFollow = 'failures:';
+
+/** The last of all. */
+export const countsLine = (passed: number, failed: number): string => `${passed} passed, ${failed} failed`;
+const countsPattern = /^(\d+) passed, (\d+) failed$/gm;
+
+/** What a run says of its failures, from the first one on. */
+export function failuresIn(output: string): string {
+  const start = output.lastIndexOf(`\n${failuresFollow}\n`);
+  return start < 0 ? '' : output.slice(start);
+}
+
+/** What a run says of itself at its end; one that says nothing has failed. */
+export function countIn(output: string): { passed: number; failed: number } {
+  const counts = [...output.matchAll(countsPattern)].at(-1);
+  return counts ? { passed: Number(counts[1]), failed: Number(counts[2]) } : { passed: 0, failed: 1 };
+}
