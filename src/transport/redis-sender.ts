@@ -9,6 +9,7 @@
  * It holds `waitingMax` messages at the most and takes no more; `stop` lets it finish.
  */
 import { setTimeout as delay } from 'node:timers/promises';
+import { ErrorReply } from '@redis/client';
 import { type Envelope, enqueueIdOf } from '../domain/stream.ts';
 import { Batcher } from '../engine/batcher.ts';
 import type { Log } from '../log.ts';
@@ -32,9 +33,9 @@ export interface SenderOptions {
   log: Log;
 }
 
-/** Whether it is the key of one stream that is wrong, and not Redis as a whole. */
-const isOfOneKey = (error: unknown): boolean =>
-  error instanceof Error && error.message.startsWith('WRONGTYPE');
+/** Whether Redis itself says no, and not of the key of one stream. A connection that is lost says nothing of Redis. */
+const isRefusal = (reason: unknown): boolean =>
+  reason instanceof ErrorReply && !reason.message.startsWith('WRONGTYPE');
 
 /** Where a message lies, or nothing where its attempt is over or somebody is just ending it. */
 export type Place = string | undefined;
@@ -118,7 +119,7 @@ export class RedisSender {
     );
     const failed = answers.find((answer) => answer.status === 'rejected');
     // One stream may be broken by itself: whoever holds something else under its key.
-    this.#isRefused = answers.every((answer) => answer.status === 'rejected' && !isOfOneKey(answer.reason));
+    this.#isRefused = answers.every((answer) => answer.status === 'rejected' && isRefusal(answer.reason));
     if (failed) log.debug('Redis would not take messages', { error: failed.reason });
     return answers.map((answer, i) =>
       answer.status === 'fulfilled'

@@ -35,6 +35,25 @@ describeWithRedis('a Redis that fails', () => {
       expect(transport.state).to.equal('up');
     });
 
+    it('is not full because a connection was lost with messages on their way', async () => {
+      const transport = await stage.transport();
+      await stage.client.sendCommand(['CLIENT', 'PAUSE', '60000', 'WRITE']);
+      const envelopes = await stage.queue(5);
+      transport.send(envelopes);
+      // Either they are what is held up, or they wait behind what is.
+      await until('the messages are on their way', async () =>
+        /name=leasehold .*(qbuf=[1-9]|cmd=xadd)/.test(
+          String(await stage.client.sendCommand(['CLIENT', 'LIST'])),
+        ),
+      );
+      // Nothing is left to be sent, by which it would be seen that Redis takes messages.
+      await stage.finish(envelopes);
+      await stage.client.sendCommand(['CLIENT', 'KILL', 'SKIPME', 'yes']);
+      await until('the loss is noticed', () => told('is away') > 0);
+      await stage.client.sendCommand(['CLIENT', 'UNPAUSE']);
+      await until('up', () => transport.state === 'up');
+    });
+
     it('gets everything again within ten seconds of losing it, the attempts that run not', async function () {
       this.timeout(60_000);
       const [a, b] = [await stage.transport(), await stage.transport()];
