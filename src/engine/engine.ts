@@ -7,6 +7,7 @@ import { CapacityKeeper } from './capacity.ts';
 import { Changer } from './change.ts';
 import { Claimer } from './claim.ts';
 import type { EngineContext, EngineSettings } from './context.ts';
+import { Desk } from './desk.ts';
 import { FileGate } from './file-gate.ts';
 import { FileInstructor } from './file-instructor.ts';
 import { FileOwnerChanger } from './file-owner-changer.ts';
@@ -62,6 +63,7 @@ export class Engine {
   readonly settings: EngineSettings;
   readonly database: Database;
   readonly transport: Transport;
+  readonly #desk: Desk;
 
   constructor({ database, channel, transport, settings, log }: EngineOptions) {
     this.database = database;
@@ -99,9 +101,10 @@ export class Engine {
     this.claimer = new Claimer(context);
     this.changer = new Changer(context);
     this.leaseRequester = new LeaseRequester(context);
-    this.acquirer = new Acquirer(context);
+    this.#desk = new Desk(context);
+    this.acquirer = new Acquirer(context, this.#desk);
     this.heartbeats = new Heartbeats(context);
-    this.releaser = new Releaser(context);
+    this.releaser = new Releaser(context, this.#desk);
     this.capacity = new CapacityKeeper(context, log);
     this.reader = new Reader(context);
     this.leaseReader = new LeaseReader(context);
@@ -138,10 +141,10 @@ export class Engine {
   async stop(): Promise<void> {
     await this.drain();
     const users = [this.submitter, this.claimer, this.changer, this.leaseRequester, this.acquirer];
-    await Promise.all(
-      [...users, this.heartbeats, this.releaser, this.leaseReader].map((user) => user.close()),
-    );
+    await Promise.all([...users, this.heartbeats, this.leaseReader].map((user) => user.close()));
     await Promise.all([this.fileGate, this.fileOwners, this.ownerHeartbeats].map((user) => user.close()));
+    await this.#desk.close();
+    await this.releaser.close();
     await this.capacity.stop();
     await this.reaper.stop();
     await this.fileReaper.stop();

@@ -15,7 +15,7 @@ import { acquire, acquired, codeOf, expectDenied, expectGranted, releaseFor, wip
 const soonMs = 1_900;
 const waitMs = 20_000;
 
-/** The same database, which counts how often jobs were asked for, and may be held up after a transaction. */
+/** The same database, which counts how often jobs were asked for, and may be held up after a look or a transaction. */
 function watched(database: Database) {
   const watch = { asks: 0, afterCommit: async () => {} };
   const count = (sql: Sql): Sql => ({
@@ -25,6 +25,11 @@ function watched(database: Database) {
       return sql.query(text, params, signal);
     },
   });
+  const query: Sql['query'] = async (text, params, signal) => {
+    const rows = await count(database).query<never>(text, params, signal);
+    if (text.includes('recursive')) await watch.afterCommit();
+    return rows;
+  };
   const transaction = async <T>(work: (sql: Sql) => Promise<T>, signal?: AbortSignal): Promise<T> => {
     const answer = await database.transaction((sql) => work(count(sql)), signal);
     await watch.afterCommit();
@@ -33,6 +38,7 @@ function watched(database: Database) {
   const counting = new Proxy(database, {
     get: (target, name) => {
       if (name === 'transaction') return transaction;
+      if (name === 'query') return query;
       const value = Reflect.get(target, name);
       return typeof value === 'function' ? value.bind(target) : value;
     },

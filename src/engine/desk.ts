@@ -1,0 +1,141 @@
+/**
+ * Where leases are given out and taken back.
+ *
+ * Everything that does either has to lock the one row of the capacity until the disk has its commit, so two transactions
+ * beside each other would only wait for one another. Releases and claims that arrive while a transaction is under way
+ * therefore leave together in the next one: what is given back first, and from that what is given out.
+ *
+ * Promises: a release is never held up by a row that somebody else has, and never by the number of claims; where claims
+ * are of more kinds than one transaction serves, or want more than it may hold, what is left over asks again behind those
+ * who have come meanwhile. What was committed is told to everybody it concerns before its callers have their answers.
+ * `close` lets what is under way finish.
+ */
+import type { Grant } from '../domain/lease.ts';
+import { shareCapacity } from '../store/statements/capacity.ts';
+import { lockCandidates, parkJobs } from '../store/statements/grant-leases.ts';
+import { Batcher } from './batcher.ts';
+import { type EngineContext, waitingMax } from './context.ts';
+import { type AcquireCall, type Answer, Given, type Parking } from './give.ts';
+import { tooLarge } from './judge.ts';
+import { type Ended, type Judged, type ReleaseCall, TakenBack } from './take-back.ts';
+
+type DeskCall = { back: ReleaseCall } | { out: AcquireCall };
+type DeskAnswer = Exclude<Judged, Error> | Answer | 'again';
+
+/** What one transaction may weigh: so many claims and releases of some 16 KiB, which keeps it below some 4 MB. */
+const weightMax = 500;
+const bytesPerWeight = 16_384;
+/** Each kind is a look at the queue while nobody else can have the capacity. */
+const kindsMax = 8;
+/** Kinds that are remembered to have got something, while there is always somebody at the desk. */
+const fruitfulMax = 10_000;
+/** Jobs that are put aside in one transaction. */
+const parkMax = 200;
+
+export class Desk {
+  readonly #context: EngineContext;
+  readonly #batcher: Batcher<DeskCall, DeskAnswer>;
+  /** Kinds that got something the last time: the next time they will, too, most likely. */
+  readonly #fruitful = new Set<string>();
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+    this.#batcher = new Batcher<DeskCall, DeskAnswer>({
+      flush: (calls, signal) => this.#flush(calls, signal),
+      sizeMax: weightMax,
+      weigh: (call) => ('back' in call ? 1 + call.back.release.bytes / bytesPerWeight : 1),
+      weightMax,
+      waitingMax,
+      onIdle: () => this.#fruitful.clear(),
+    });
+  }
+
+  /** Ends a lease. One that is `held` has to be waited for elsewhere. */
+  async takeBack(back: ReleaseCall, signal: AbortSignal | undefined): Promise<Ended | 'held'> {
+    return (await this.#batcher.run({ back }, signal)) as Ended | 'held';
+  }
+
+  /** Gives the next job that suits with its lease, or says why not. */
+  async giveOut(out: AcquireCall, signal: AbortSignal | undefined): Promise<Answer> {
+    for (;;) {
+      const answer = (await this.#batcher.run({ out }, signal)) as Answer | 'again';
+      if (answer !== 'again') return answer;
+    }
+  }
+
+  /** Whether there is most likely something of a kind to be had, so that nobody has to look before. */
+  expectsMore(kind: string): boolean {
+    return this.#fruitful.has(kind);
+  }
+
+  close(): Promise<void> {
+    return this.#batcher.close();
+  }
+
+  async #flush(calls: readonly DeskCall[], signal: AbortSignal | undefined): Promise<(DeskAnswer | Error)[]> {
+    const { database, settings, pulse, transport } = this.#context;
+    await pulse.fresh();
+    const back = calls.flatMap((call) => ('back' in call ? call.back : []));
+    const out = firstKinds(calls.flatMap((call) => ('out' in call ? call.out : [])));
+    const { taken, given } = await database.transaction(async (sql) => {
+      const taken = new TakenBack(back, { wait: false, transport, signal });
+      const given = new Given(out, { settings, signal });
+      await given.replay(sql);
+      await taken.run(sql);
+      await given.deal(sql);
+      return { taken, given };
+    }, signal);
+    taken.publish(this.#context);
+    await this.#publish(out, given.answers);
+    for (const parking of given.parkings) await this.#park(parking);
+    const judged = new Map<ReleaseCall | AcquireCall, DeskAnswer | Error | undefined>([
+      ...taken.answers.map((answer, i) => [back[i] as ReleaseCall, answer] as const),
+      ...given.answers.map((answer, i) => [out[i] as AcquireCall, answer] as const),
+    ]);
+    return calls.map((call) => judged.get('back' in call ? call.back : call.out) ?? 'again');
+  }
+
+  /** Remembers which kinds got something, and tells everybody of the leases that were given. */
+  async #publish(out: readonly AcquireCall[], answers: readonly (Answer | undefined)[]): Promise<void> {
+    const { reaper, settings, waker } = this.#context;
+    for (const { kind } of out) this.#fruitful.delete(kind);
+    if (this.#fruitful.size >= fruitfulMax) this.#fruitful.clear();
+    const granted: Grant[] = [];
+    for (const [i, answer] of answers.entries()) {
+      if (answer?.kind !== 'granted') continue;
+      granted.push(answer);
+      this.#fruitful.add((out[i] as AcquireCall).kind);
+    }
+    if (granted.length === 0) return;
+    reaper.expectIn((settings.leaseTtlS + settings.heartbeatGraceS) * 1000);
+    waker.publishJobs(granted.map(({ job }) => job.jobId));
+    await Promise.all(granted.map((grant) => this.#nameMessage(grant)));
+  }
+
+  /** A worker is told the name of its job's message, which may not have been known to the database yet. */
+  async #nameMessage(grant: Grant): Promise<void> {
+    const { job, lease } = grant;
+    if (job.stream === null) return;
+    const envelope = { jobId: job.jobId, stream: job.stream, attempt: lease.attempt };
+    grant.messageId = await this.#context.transport.nameOf(envelope, grant.messageId);
+  }
+
+  /**
+   * Puts jobs aside that cost more than all there is, in transactions of their own: nobody waits for those, and what
+   * they have done stays done where the asker goes away meanwhile.
+   */
+  async #park({ filter, unique }: Parking): Promise<void> {
+    const { database, settings } = this.#context;
+    await database.transaction(async (sql) => {
+      const candidates = await lockCandidates(sql, filter, parkMax, unique);
+      const { total } = await shareCapacity(sql, settings.capacityTotal);
+      await parkJobs(sql, tooLarge(candidates, total), total);
+    });
+  }
+}
+
+/** The calls of the first kinds, as many as one transaction serves. */
+function firstKinds(calls: readonly AcquireCall[]): AcquireCall[] {
+  const kinds = new Set<string>();
+  return calls.filter(({ kind }) => kinds.has(kind) || (kinds.size < kindsMax && kinds.add(kind)));
+}

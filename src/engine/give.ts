@@ -1,0 +1,162 @@
+import { randomUUID } from 'node:crypto';
+import { capacityOf, noJobs } from '../domain/capacity.ts';
+import type { Capacity, Grant } from '../domain/lease.ts';
+import { transition } from '../domain/machine.ts';
+import type { Sql } from '../store/sql.ts';
+import { type CapacityNow, lockCapacity } from '../store/statements/capacity.ts';
+import {
+  findGrantsByRequest,
+  type GrantRecord,
+  grantLeases,
+  type NewLease,
+} from '../store/statements/grant-leases.ts';
+import type { ClaimFilter } from '../store/statements/heads.ts';
+import type { EngineSettings } from './context.ts';
+import { grantOf } from './grant.ts';
+import { newId } from './ids.ts';
+import { type Deal, judge } from './judge.ts';
+
+export interface AcquireCall {
+  workerId: string;
+  requestId: string | null;
+  /** Which jobs suit. Calls of the same kind have the same filter. */
+  kind: string;
+  filter: ClaimFilter;
+  /** A look has found that there is nothing; the call comes for what its request was granted before. */
+  outlook?: Denied | undefined;
+}
+
+/** What a call came to. Why there is nothing is said in words; when to ask again is found out for those who are told. */
+export type Answer = Grant | Denied;
+export interface Denied {
+  kind: 'denied';
+  reason: string;
+  missing: Missing;
+}
+
+/** What there is too little of: jobs, of which some may be `barred` because the worker holds a lease, or units. */
+export type Missing = { jobs: number; barred: boolean } | { units: number };
+
+export interface Giving {
+  settings: EngineSettings;
+  signal: AbortSignal | undefined;
+}
+
+/** A call, by what tells it from the others: the same request twice is one. */
+interface Asker {
+  name: string;
+  call: AcquireCall;
+}
+
+/** Jobs of a kind that have to be put aside before it can be dealt, because they cost more than there is. */
+export interface Parking {
+  filter: ClaimFilter;
+  unique: boolean;
+}
+
+/**
+ * The claims of one transaction. `replay` comes before anything else is locked, because it locks the requests; `deal`
+ * comes last, because it locks the capacity, and then waits for nothing. Kinds are dealt to one after the other.
+ */
+export class Given {
+  readonly #names: readonly string[];
+  readonly #calls: readonly AcquireCall[];
+  readonly #how: Giving;
+  readonly #found = new Map<string, Answer>();
+  /** What may be given out, once it is locked. */
+  #capacity: Capacity | undefined;
+  readonly parkings: Parking[] = [];
+
+  constructor(calls: readonly AcquireCall[], how: Giving) {
+    this.#calls = calls;
+    this.#names = calls.map(nameOf);
+    this.#how = how;
+  }
+
+  /** In the order of the calls. Who has no answer asks again: there was more than one round may hold, or to be put aside. */
+  get answers(): (Answer | undefined)[] {
+    return this.#names.map((name) => this.#found.get(name));
+  }
+
+  /** What the same worker was granted under the same request before and still holds is the answer again. */
+  async replay(sql: Sql): Promise<void> {
+    const requestIds = this.#calls.flatMap(({ requestId }) => requestId ?? []);
+    if (requestIds.length === 0) return;
+    for (const record of await findGrantsByRequest(sql, requestIds, this.#how.signal)) {
+      const { worker_id: workerId, request_id: requestId } = record;
+      this.#found.set(nameOf({ workerId, requestId }, 0), grantOf(record));
+    }
+  }
+
+  /** Deals what the queue and the capacity allow, and carries it out. */
+  async deal(sql: Sql): Promise<void> {
+    for (const askers of this.#kinds()) await this.#dealTo(sql, askers);
+  }
+
+  #kinds(): Iterable<readonly Asker[]> {
+    const kinds = new Map<string, Map<string, Asker>>();
+    for (const [i, call] of this.#calls.entries()) {
+      const name = this.#names[i] as string;
+      if (this.#found.has(name)) continue;
+      if (call.outlook) {
+        this.#found.set(name, call.outlook);
+        continue;
+      }
+      const askers = kinds.get(call.kind) ?? new Map<string, Asker>();
+      kinds.set(call.kind, askers.set(name, askers.get(name) ?? { name, call }));
+    }
+    return [...kinds.values()].map((askers) => [...askers.values()]);
+  }
+
+  async #dealTo(sql: Sql, askers: readonly Asker[]): Promise<void> {
+    const { settings, signal } = this.#how;
+    const { filter } = (askers[0] as Asker).call;
+    this.#capacity ??= toCapacity(await lockCapacity(sql, settings.capacityTotal, signal));
+    const workers = askers.map(({ call }) => call.workerId);
+    const dealt = await judge(sql, { filter, workers, capacity: this.#capacity }, signal);
+    if (dealt.kind === 'park') this.parkings.push({ filter, unique: dealt.unique });
+    else await this.#carryOut(sql, askers, dealt);
+  }
+
+  async #carryOut(sql: Sql, askers: readonly Asker[], { dealt, isCut, hasUnique }: Deal): Promise<void> {
+    const { settings } = this.#how;
+    const leases = dealt.flatMap((one, i) =>
+      one?.kind === 'grant' ? newLease(one.jobId, (askers[i] as Asker).call, settings.leaseTtlS) : [],
+    );
+    const granted = await grantLeases(sql, leases, 'QUEUED', settings.heartbeatGraceS);
+    for (const [i, { name }] of askers.entries()) {
+      const one = dealt[i];
+      if (one?.kind === 'grant') this.#found.set(name, this.#take(one.jobId, granted));
+      else if (one) this.#found.set(name, denied(one.reason, { units: one.missing }));
+      else if (!isCut) this.#found.set(name, denied(noJobs, { jobs: 1, barred: hasUnique }));
+    }
+  }
+
+  /** A lease that was given, whose units the next kind cannot have. */
+  #take(jobId: string, granted: ReadonlyMap<string, GrantRecord>): Answer {
+    const record = granted.get(jobId);
+    if (!record || !this.#capacity) throw new Error(`job ${jobId} was locked and could not be leased`);
+    const { used, available } = this.#capacity;
+    const units = record.lease_cost_units;
+    this.#capacity = { ...this.#capacity, used: used + units, available: available - units };
+    return grantOf(record);
+  }
+}
+
+/** What tells a call of a batch from the others; a call without a request is like no other. */
+const nameOf = ({ workerId, requestId }: Pick<AcquireCall, 'workerId' | 'requestId'>, i: number): string =>
+  requestId === null ? `#${i}` : JSON.stringify([workerId, requestId]);
+
+const toCapacity = (now: CapacityNow): Capacity => capacityOf({ ...now, reserved: 0 });
+
+export const denied = (reason: string, missing: Missing): Denied => ({ kind: 'denied', reason, missing });
+
+const newLease = (jobId: string, { workerId, requestId, filter }: AcquireCall, ttlS: number): NewLease => ({
+  jobId,
+  leaseId: newId(),
+  token: randomUUID(),
+  workerId,
+  requestId,
+  state: transition(filter.streams === null ? 'acquire' : 'acquire from stream').to,
+  ttlS,
+});

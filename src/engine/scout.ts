@@ -1,0 +1,62 @@
+import { capacityOf, noJobs } from '../domain/capacity.ts';
+import { dealJobs } from '../domain/leases.ts';
+import { readCapacity } from '../store/statements/capacity.ts';
+import { anyCandidate } from '../store/statements/grant-leases.ts';
+import { Batcher } from './batcher.ts';
+import { type EngineContext, waitingMax } from './context.ts';
+import { type AcquireCall, type Denied, denied } from './give.ts';
+
+/** Calls of one look. Each kind is a question of its own. */
+const callsMax = 100;
+/** Looks at the same time: connections are for all. */
+const looksAtOnce = 3;
+
+/**
+ * Looks whether there is anything to be had, so that those who come in vain, which most do while there is little to do,
+ * lock nothing and hold up nobody. Calls of one kind that arrive together share a look, which begins after they came, so
+ * that whoever has submitted a job finds it.
+ */
+export class Scout {
+  readonly #context: Pick<EngineContext, 'database' | 'settings' | 'pulse'>;
+  readonly #batcher: Batcher<AcquireCall, Denied | 'promising'>;
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+    this.#batcher = new Batcher<AcquireCall, Denied | 'promising'>({
+      flush: (calls, signal) => this.#look(calls, signal),
+      sizeMax: callsMax,
+      flightsMax: looksAtOnce,
+      companionWeight: 1,
+      waitingMax,
+    });
+  }
+
+  /** Why there is nothing for this call, unless it is worth asking for. */
+  look(call: AcquireCall, signal: AbortSignal | undefined): Promise<Denied | 'promising'> {
+    return this.#batcher.run(call, signal);
+  }
+
+  close(): Promise<void> {
+    return this.#batcher.close();
+  }
+
+  async #look(
+    calls: readonly AcquireCall[],
+    signal: AbortSignal | undefined,
+  ): Promise<(Denied | 'promising')[]> {
+    const { database, settings } = this.#context;
+    const capacity = capacityOf({
+      ...(await readCapacity(database, settings.capacityTotal, signal)),
+      reserved: 0,
+    });
+    const kinds = new Map<string, Denied | 'promising'>();
+    for (const { kind, filter, workerId } of calls) {
+      if (kinds.has(kind)) continue;
+      const [full] = dealJobs([], [workerId], new Set(), capacity);
+      if (full?.kind === 'deny') kinds.set(kind, denied(full.reason, { units: full.missing }));
+      else if (await anyCandidate(database, filter, signal)) kinds.set(kind, 'promising');
+      else kinds.set(kind, denied(noJobs, { jobs: 1, barred: false }));
+    }
+    return calls.map(({ kind }) => kinds.get(kind) ?? 'promising');
+  }
+}

@@ -1,0 +1,147 @@
+import { leaseNotFound } from '../domain/errors.ts';
+import type { JobWithResult } from '../domain/job.ts';
+import type { Lease, Release } from '../domain/lease.ts';
+import { checkOwner, checkProof, decideRelease, expired, lostError, released } from '../domain/leases.ts';
+import { isLeased } from '../domain/machine.ts';
+import type { Sql } from '../store/sql.ts';
+import { type LockedJob, lockLeasedJobs } from '../store/statements/lock-jobs.ts';
+import { readJobs } from '../store/statements/read-jobs.ts';
+import { type KnownLease, knownLease, readLeases } from '../store/statements/read-leases.ts';
+import type { EngineContext } from './context.ts';
+import { LeaseEnds } from './lease-ends.ts';
+import { workOf } from './work.ts';
+
+export interface ReleaseCall {
+  release: Release;
+  wantsJob: boolean;
+}
+
+/** A lease that has ended, with its job where that was wanted. */
+export interface Ended {
+  lease: Lease;
+  found: JobWithResult | undefined;
+}
+
+/** A row that somebody else has, or that may not be judged yet, is `held`: it is looked at once more, by itself. */
+export type Judged = Ended | Error | 'held';
+
+export interface TakingBack {
+  /** Waits for rows that others have locked. */
+  wait: boolean;
+  transport: EngineContext['transport'];
+  signal: AbortSignal | undefined;
+}
+
+/** Who expires a lease that a release has found to have run out. */
+const actor = 'release';
+
+/**
+ * The releases of one transaction. All their rows are locked in one order, one release after the other is judged against
+ * what was locked, and everything is written together. Without `wait`, a row that somebody else has locked holds up
+ * nobody. A release that comes again with the lease's token is answered again, because its first answer may have been lost.
+ */
+export class TakenBack {
+  readonly #calls: readonly ReleaseCall[];
+  readonly #how: TakingBack;
+  readonly #ends: LeaseEnds;
+  readonly #taken = new Map<string, ReleaseCall>();
+  readonly #over = new Set<string>();
+  /** In the order of the calls. */
+  answers: readonly Judged[] = [];
+
+  constructor(calls: readonly ReleaseCall[], how: TakingBack) {
+    this.#calls = calls;
+    this.#how = how;
+    this.#ends = new LeaseEnds(how.transport);
+  }
+
+  /** Locks, judges and writes. Locks the capacity after all rows, where anything ends. */
+  async run(sql: Sql): Promise<this> {
+    if (this.#calls.length === 0) return this;
+    const { wait, signal } = this.#how;
+    const leaseIds = [...new Set(this.#calls.map(({ release }) => release.leaseId))];
+    const locked = await lockLeasedJobs(sql, leaseIds, wait, signal);
+    const problems = this.#calls.map((call) => this.#judge(call, locked.get(call.release.leaseId)));
+    const leases = new Map(
+      (await this.#ends.write(sql)).map((record) => [record.lease_id, knownLease(record)]),
+    );
+    const others = leaseIds.filter((leaseId) => !leases.has(leaseId));
+    for (const [leaseId, known] of await readLeases(sql, others, signal)) leases.set(leaseId, known);
+    const jobs = await readJobs(sql, wantedJobs(this.#calls, leases), signal);
+    this.answers = this.#calls.map((call, i): Judged => {
+      const problem = problems[i];
+      if (problem) return problem;
+      const known = leases.get(call.release.leaseId);
+      if (!known) return leaseNotFound(call.release.leaseId);
+      const { lease } = known;
+      if (lease.state === 'ACTIVE' && !wait) return 'held';
+      const isFirst = this.#taken.get(lease.leaseId) === call;
+      const refused = isFirst ? undefined : afterTheEnd(known, call.release);
+      return refused ?? { lease, found: jobs.get(lease.jobId) };
+    });
+    return this;
+  }
+
+  /** Tells everybody, once it is committed, whom it concerns. */
+  publish({ prospects, waker, transport, reaper }: EngineContext): void {
+    const ends = this.#ends;
+    if (ends.count === 0) return;
+    prospects.unitsCame(ends.units);
+    prospects.jobsCame(ends.readyAgain.length);
+    waker.publishWork(workOf(ends.readyAgain, ends.count));
+    transport.settle(ends.settled);
+    transport.send(ends.queued);
+    waker.publishJobs(ends.jobIds);
+    waker.publishLeases([...this.#over]);
+    if (ends.firstDelayMs !== undefined) reaper.expectIn(ends.firstDelayMs);
+  }
+
+  /** Why it is not taken back, or nothing where it is, or where its lease is over already. */
+  #judge(call: ReleaseCall, job: LockedJob | undefined): Error | 'held' | undefined {
+    const { release } = call;
+    // A second release of the same batch finds the lease ended by the first.
+    if (!job || !isLeased(job.state) || this.#taken.has(release.leaseId)) return undefined;
+    const problem = checkOwner(job, release.leaseId, release);
+    if (problem?.code === 'lease_not_active') {
+      if (!job.awake && !this.#how.wait) return 'held';
+      // A worker of a stream who is told that it is over may let its message go, so it has to be over.
+      if (job.awake && !call.wantsJob && !this.#over.has(release.leaseId)) {
+        this.#ends.addExpired(job, actor);
+        this.#over.add(release.leaseId);
+      }
+    }
+    if (problem) return lostError(problem);
+    const cause = { kind: 'RELEASED', status: release.status } as const;
+    const end = decideRelease(job, release.status, release.retryable);
+    this.#ends.add(job, end, cause, handedIn(release), release.workerId);
+    this.#taken.set(release.leaseId, call);
+    return undefined;
+  }
+}
+
+/** The jobs that some call is to be told of. */
+function wantedJobs(calls: readonly ReleaseCall[], leases: ReadonlyMap<string, KnownLease>): string[] {
+  const wanted = calls.flatMap(({ release, wantsJob }) => {
+    const known = wantsJob ? leases.get(release.leaseId) : undefined;
+    return known ? known.lease.jobId : [];
+  });
+  return [...new Set(wanted)];
+}
+
+const handedIn = ({ resultData, error, errorDetail, metrics }: Release) => ({
+  result: resultData,
+  error,
+  errorDetail,
+  metrics,
+});
+
+/** A lease that was over before: the same release again, with the token, is answered again, and no other. */
+function afterTheEnd({ lease, token }: KnownLease, call: Release): Error | undefined {
+  const stranger = checkProof({ jobId: lease.jobId, claimedBy: lease.workerId, leaseToken: token }, call);
+  if (stranger) return lostError(stranger);
+  if (lease.state !== 'RELEASED' || lease.endedAtMs === null) {
+    return lostError(expired(lease.leaseId, lease.expiresAtMs));
+  }
+  const isReplay = call.token !== null && lease.releaseStatus === call.status;
+  return isReplay ? undefined : lostError(released(lease.leaseId, lease.endedAtMs));
+}
