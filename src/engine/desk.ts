@@ -63,6 +63,11 @@ export class Desk {
     }
   }
 
+  /** Calls that wait for the next transaction. */
+  get waiting(): number {
+    return this.#batcher.waiting;
+  }
+
   /** Whether there is most likely something of a kind to be had, so that nobody has to look before. */
   expectsMore(kind: string): boolean {
     return this.#fruitful.has(kind);
@@ -78,11 +83,11 @@ export class Desk {
     const back = calls.flatMap((call) => ('back' in call ? call.back : []));
     const out = firstKinds(calls.flatMap((call) => ('out' in call ? call.out : [])));
     const { taken, given } = await database.transaction(async (sql) => {
-      const taken = new TakenBack(back, { wait: false, transport, signal });
+      const taken = new TakenBack(back, { wait: false, keepUnits: true, transport, signal });
       const given = new Given(out, { settings, signal });
       await given.replay(sql);
       await taken.run(sql);
-      await given.deal(sql);
+      await given.deal(sql, taken.units);
       return { taken, given };
     }, signal);
     taken.publish(this.#context);

@@ -44,6 +44,7 @@ export class Engine {
   readonly claimer: Claimer;
   readonly changer: Changer;
   readonly leaseRequester: LeaseRequester;
+  readonly desk: Desk;
   readonly acquirer: Acquirer;
   readonly heartbeats: Heartbeats;
   readonly releaser: Releaser;
@@ -63,7 +64,6 @@ export class Engine {
   readonly settings: EngineSettings;
   readonly database: Database;
   readonly transport: Transport;
-  readonly #desk: Desk;
 
   constructor({ database, channel, transport, settings, log }: EngineOptions) {
     this.database = database;
@@ -101,10 +101,10 @@ export class Engine {
     this.claimer = new Claimer(context);
     this.changer = new Changer(context);
     this.leaseRequester = new LeaseRequester(context);
-    this.#desk = new Desk(context);
-    this.acquirer = new Acquirer(context, this.#desk);
+    this.desk = new Desk(context);
+    this.acquirer = new Acquirer(context, this.desk);
     this.heartbeats = new Heartbeats(context);
-    this.releaser = new Releaser(context, this.#desk);
+    this.releaser = new Releaser(context, this.desk);
     this.capacity = new CapacityKeeper(context, log);
     this.reader = new Reader(context);
     this.leaseReader = new LeaseReader(context);
@@ -143,7 +143,7 @@ export class Engine {
     const users = [this.submitter, this.claimer, this.changer, this.leaseRequester, this.acquirer];
     await Promise.all([...users, this.heartbeats, this.leaseReader].map((user) => user.close()));
     await Promise.all([this.fileGate, this.fileOwners, this.ownerHeartbeats].map((user) => user.close()));
-    await this.#desk.close();
+    await this.desk.close();
     await this.releaser.close();
     await this.capacity.stop();
     await this.reaper.stop();

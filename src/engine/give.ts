@@ -3,7 +3,7 @@ import { capacityOf, noJobs } from '../domain/capacity.ts';
 import type { Capacity, Grant } from '../domain/lease.ts';
 import { transition } from '../domain/machine.ts';
 import type { Sql } from '../store/sql.ts';
-import { type CapacityNow, lockCapacity } from '../store/statements/capacity.ts';
+import { lockCapacityWith, takeUnits } from '../store/statements/capacity.ts';
 import {
   findGrantsByRequest,
   type GrantRecord,
@@ -88,12 +88,17 @@ export class Given {
     }
   }
 
-  /** Deals what the queue and the capacity allow, and carries it out. */
-  async deal(sql: Sql): Promise<void> {
-    for (const askers of this.#kinds()) await this.#dealTo(sql, askers);
+  /** Deals what the queue and the capacity allow, with the units that come free, and carries it out. */
+  async deal(sql: Sql, unitsFreed: number): Promise<void> {
+    const kinds = this.#kinds();
+    if (kinds.length === 0) return takeUnits(sql, -unitsFreed);
+    const { settings, signal } = this.#how;
+    const locked = await lockCapacityWith(sql, settings.capacityTotal, unitsFreed, signal);
+    this.#capacity = capacityOf({ ...locked, reserved: 0 });
+    for (const askers of kinds) await this.#dealTo(sql, askers, this.#capacity);
   }
 
-  #kinds(): Iterable<readonly Asker[]> {
+  #kinds(): (readonly Asker[])[] {
     const kinds = new Map<string, Map<string, Asker>>();
     for (const [i, call] of this.#calls.entries()) {
       const name = this.#names[i] as string;
@@ -108,12 +113,10 @@ export class Given {
     return [...kinds.values()].map((askers) => [...askers.values()]);
   }
 
-  async #dealTo(sql: Sql, askers: readonly Asker[]): Promise<void> {
-    const { settings, signal } = this.#how;
+  async #dealTo(sql: Sql, askers: readonly Asker[], capacity: Capacity): Promise<void> {
     const { filter } = (askers[0] as Asker).call;
-    this.#capacity ??= toCapacity(await lockCapacity(sql, settings.capacityTotal, signal));
     const workers = askers.map(({ call }) => call.workerId);
-    const dealt = await judge(sql, { filter, workers, capacity: this.#capacity }, signal);
+    const dealt = await judge(sql, { filter, workers, capacity }, this.#how.signal);
     if (dealt.kind === 'park') this.parkings.push({ filter, unique: dealt.unique });
     else await this.#carryOut(sql, askers, dealt);
   }
@@ -146,8 +149,6 @@ export class Given {
 /** What tells a call of a batch from the others; a call without a request is like no other. */
 const nameOf = ({ workerId, requestId }: Pick<AcquireCall, 'workerId' | 'requestId'>, i: number): string =>
   requestId === null ? `#${i}` : JSON.stringify([workerId, requestId]);
-
-const toCapacity = (now: CapacityNow): Capacity => capacityOf({ ...now, reserved: 0 });
 
 export const denied = (reason: string, missing: Missing): Denied => ({ kind: 'denied', reason, missing });
 

@@ -128,8 +128,11 @@ export class LeaseEnds {
     this.add(job, decideExpiry(job), { kind: 'EXPIRED' }, handed, actor);
   }
 
-  /** Answers with the leases as they ended. */
-  async write(sql: Sql): Promise<EndedLease[]> {
+  /**
+   * Answers with the leases as they ended. Returns their units as well, which locks the capacity, unless that is done
+   * `later` in the transaction.
+   */
+  async write(sql: Sql, later = false): Promise<EndedLease[]> {
     if (this.#leases.length === 0) return [];
     if (this.#keepsMessages) {
       this.settled = await settleMessages(sql, [...this.#streams.keys()]);
@@ -140,7 +143,7 @@ export class LeaseEnds {
       leases: this.#leases,
       jobs: this.#endings,
       events: this.#events,
-      units: this.#units,
+      units: later ? 0 : this.#units,
     });
     await changeLiveJobs(sql, this.#changes);
     return ended;

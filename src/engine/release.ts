@@ -59,7 +59,7 @@ export class Releaser {
     // Who waits is told next that the lease is over; whether that may be said is asked of the database.
     await pulse.runOnce();
     const taken = await database.transaction(
-      (sql) => new TakenBack(calls, { wait: true, transport, signal }).run(sql),
+      (sql) => new TakenBack(calls, { wait: true, keepUnits: false, transport, signal }).run(sql),
       signal,
     );
     taken.publish(this.#context);

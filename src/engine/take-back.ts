@@ -28,6 +28,8 @@ export type Judged = Ended | Error | 'held';
 export interface TakingBack {
   /** Waits for rows that others have locked. */
   wait: boolean;
+  /** Leaves the units to be returned by whoever locks the capacity later in the transaction. */
+  keepUnits: boolean;
   transport: EngineContext['transport'];
   signal: AbortSignal | undefined;
 }
@@ -55,7 +57,12 @@ export class TakenBack {
     this.#ends = new LeaseEnds(how.transport);
   }
 
-  /** Locks, judges and writes. Locks the capacity after all rows, where anything ends. */
+  /** Units that came free. */
+  get units(): number {
+    return this.#ends.units;
+  }
+
+  /** Locks, judges and writes; with `keepUnits` nothing but the rows of its jobs. */
   async run(sql: Sql): Promise<this> {
     if (this.#calls.length === 0) return this;
     const { wait, signal } = this.#how;
@@ -63,7 +70,10 @@ export class TakenBack {
     const locked = await lockLeasedJobs(sql, leaseIds, wait, signal);
     const problems = this.#calls.map((call) => this.#judge(call, locked.get(call.release.leaseId)));
     const leases = new Map(
-      (await this.#ends.write(sql)).map((record) => [record.lease_id, knownLease(record)]),
+      (await this.#ends.write(sql, this.#how.keepUnits)).map((record) => [
+        record.lease_id,
+        knownLease(record),
+      ]),
     );
     const others = leaseIds.filter((leaseId) => !leases.has(leaseId));
     for (const [leaseId, known] of await readLeases(sql, others, signal)) leases.set(leaseId, known);

@@ -24,6 +24,21 @@ const read = hot(`select ${columns} from capacity where capacity_id = 1`);
 export const lockCapacity = (sql: Sql, totalUnlessSet: number, signal?: AbortSignal): Promise<CapacityNow> =>
   one(sql.query<Row>(lock, [totalUnlessSet], signal));
 
+const lockAndReturn = hot(
+  `update capacity set used = used - $2::bigint where capacity_id = 1 returning ${columns}`,
+);
+
+/** The same, with units that come free. */
+export const lockCapacityWith = (
+  sql: Sql,
+  totalUnlessSet: number,
+  units: number,
+  signal?: AbortSignal,
+): Promise<CapacityNow> =>
+  units === 0
+    ? lockCapacity(sql, totalUnlessSet, signal)
+    : one(sql.query<Row>(lockAndReturn, [totalUnlessSet, units], signal));
+
 /** Sees to it that nobody changes the capacity until the transaction ends. */
 export const shareCapacity = (sql: Sql, totalUnlessSet: number): Promise<CapacityNow> =>
   one(sql.query<Row>(share, [totalUnlessSet]));

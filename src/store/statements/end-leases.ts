@@ -34,7 +34,7 @@ with lease as (
   returning *
 ), ${endParts('$2')}, told as (${tellAll('$3')}
 ), freed as (
-  update capacity set used = used - $4::bigint where capacity_id = 1
+  update capacity set used = used - $4::bigint where capacity_id = 1 and $4::bigint <> 0
 )
 select ${endedLeaseColumns('lease')}, lease.lease_token from lease join jobs job on job.job_id = lease.job_id`);
 
@@ -48,7 +48,7 @@ export interface LeaseEndings {
 
 /**
  * Writes leases that end into the history, from their rows as they still are, and answers with them. Jobs that go on
- * have yet to be changed. Locks the capacity.
+ * have yet to be changed. Locks the capacity, unless no units are named.
  */
 export async function endLeases(
   sql: Sql,
