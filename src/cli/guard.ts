@@ -29,7 +29,8 @@ three minutes after the denial, and halts where that is denied too. It says noth
 
 The files need not exist. They are told apart by the top of their git repository and their path below it; links and
 letter case are resolved. The command gets the input, the output and the signals of the guard, and finds the owner in
-${ownerVariable}, so that guards and commits within it act for the same one.
+${ownerVariable}, so that guards and commits within it act for the same one. Where the guard is killed outright, its
+command and what that has started are stopped as well; only what has left its parents lives on.
 
   --owner <id>          Who holds the files: the name of a session. Where neither this nor
                         ${ownerVariable} is given, an owner that ends with the command.

@@ -31,7 +31,8 @@ export class CommandError extends Error {
 /** A command that runs with the input and the output of this process. */
 export class Command {
   readonly #child: ChildProcess;
-  readonly #self: ProcessId;
+  /** Its process. */
+  readonly self: ProcessId;
   /** Its exit code, or 128 and the number of the signal that has ended it. */
   readonly ended: Promise<number>;
 
@@ -39,7 +40,7 @@ export class Command {
     this.#child = child;
     const pid = child.pid as number;
     // One that is over already is nobody that could be stopped.
-    this.#self = lookUp(pid) ?? { pid, started: '' };
+    this.self = lookUp(pid) ?? { pid, started: '' };
     this.ended = once(child, 'exit').then(([code, signal]: (number | NodeJS.Signals | null)[]) =>
       typeof code === 'number' ? code : codeOfSignal(signal as NodeJS.Signals),
     );
@@ -68,15 +69,23 @@ export class Command {
     if (!isFromKeys) this.#child.kill(signal);
   }
 
-  /** Ends the command and everything it has started: with SIGTERM, and what is still there after a while with SIGKILL. */
+  /** Ends the command and everything it has started. */
   async stop(graceMs: number): Promise<void> {
-    const all = [this.#self, ...descendants(this.#self.pid)];
-    for (const each of all) signalTo(each, 'SIGTERM');
-    const deadline = performance.now() + graceMs;
-    while (performance.now() < deadline && all.some(isAlive)) await delay(lookMs);
-    killTree(all);
+    await stopTree(this.self, graceMs);
     await this.ended;
   }
+}
+
+/**
+ * Ends a process that lives, and everything it has started: with SIGTERM, and what is still there after a while with
+ * SIGKILL.
+ */
+export async function stopTree(root: ProcessId, graceMs: number): Promise<void> {
+  const all = [root, ...descendants(root.pid)];
+  for (const each of all) signalTo(each, 'SIGTERM');
+  const deadline = performance.now() + graceMs;
+  while (performance.now() < deadline && all.some(isAlive)) await delay(lookMs);
+  killTree(all);
 }
 
 /**

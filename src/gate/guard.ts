@@ -6,6 +6,7 @@ import { Command, CommandError, codeOfSignal, type ForwardedSignal, forwardedSig
 import type { AcquireRequest, FileLease, FilesApi } from './files-api.ts';
 import { Keeper, type Loss } from './keeper.ts';
 import { branchOf, type FileKey } from './paths.ts';
+import { Watcher } from './watcher.ts';
 import { contendedWords, haltedWords } from './words.ts';
 
 /** What is done where no server answers: go on without leases, or not at all. */
@@ -34,7 +35,7 @@ export interface GuardOptions {
 /**
  * Runs a command while its files are leased: asks for them, waits a contention out, keeps the leases while the command
  * runs and gives them back when it has ended. Answers with the exit code. Until the files are granted nothing runs, and
- * once they are lost nothing runs any more.
+ * once they are lost nothing runs any more; nor does it when the guard itself was killed, which its watcher sees to.
  *
  * Files that the owner held before stay with it, because whoever it acts for is still at work on them.
  */
@@ -133,8 +134,10 @@ export class Guard {
       await this.#giveBack('ENDED');
       return givingUp.reason as number;
     }
+    const watcher = this.#keeper.wasStarted ? this.#startWatcher() : undefined;
     try {
       this.#command = await Command.start(command, { [ownerVariable]: ownerId });
+      watcher?.watch(this.#command.self);
       // It was told to end while it was being started.
       if (givingUp.aborted) void this.#command.stop(graceMs);
       const code = await this.#command.ended;
@@ -146,7 +149,16 @@ export class Guard {
       say(error.message);
       await this.#giveBack('FAILED');
       return error.code;
+    } finally {
+      watcher?.dismiss();
     }
+  }
+
+  #startWatcher(): Watcher {
+    const { api, ownerId, isOwn, graceMs, say } = this.#options;
+    const onFailure = ({ message }: Error) =>
+      say(`should the guard be killed, its command will run on, because nobody can watch: ${message}`);
+    return Watcher.start({ url: api.url, ownerId: isOwn ? ownerId : undefined, graceMs, onFailure });
   }
 
   /** What cannot be given back is not kept either: nobody heartbeats for it any more. */

@@ -27,6 +27,12 @@ onEveryEngine((engine) => {
     const run = async (...args: string[]) => (await start(...args)).exited();
     /** A command that says when it runs, and then waits to be ended. */
     const waits = ['sh', '-c', 'echo started $$; exec sleep 600'];
+    /** Two commands that do not end when they are asked to, and each says that it runs. */
+    const stubborn = [
+      'sh',
+      '-c',
+      'sh -c \'trap "" TERM; echo child $$; sleep 600 & wait; sleep 600\' & trap "" TERM; sleep 0.3; echo started $$; wait; sleep 600',
+    ];
     async function started(guard: LeaseholdProcess): Promise<ProcessFacts> {
       await until('the command', () => guard.isOver || guard.stdout.length > 0);
       const pid = Number(guard.stdout[0]?.split(' ')[1]);
@@ -167,6 +173,26 @@ onEveryEngine((engine) => {
       expect(allowed.stderr).to.match(/running the command without a lease$/);
     });
 
+    it('takes its command along when it is killed outright, and its files come free', async () => {
+      const guard = await start('s', '--grace', '1', '--', ...stubborn);
+      await until('the command', () => guard.stdout.length === 2);
+      const pids = guard.stdout.map((line) => lookUp(Number(line.split(' ')[1])) as ProcessFacts);
+      const { stderr } = await guard.kill();
+      await until('the end of the command', () => !pids.some(isAlive));
+      expect(stderr).to.equal('leasehold: the guard was killed; stopping its command');
+      expect(await held()).to.deep.equal({});
+    });
+
+    it('leaves an owner that is named to those who act for it when it is killed', async () => {
+      await take(server, 'eve', repository.top, 't1');
+      const guard = await start('t2', '--owner', 'eve', '--', ...waits);
+      const command = await started(guard);
+      await guard.kill();
+      expect(isAlive(command)).to.equal(false);
+      expect(await held()).to.deep.equal({ t1: 'eve', t2: 'eve' });
+      await apiOf(server).end('eve');
+    });
+
     it('says what the server refuses, and ends with 1', async () => {
       const { code, stdout, stderr } = await run('n', '--owner', 'o'.repeat(201), '--', 'echo', 'ran');
       expect([code, stdout]).to.deep.equal([1, '']);
@@ -208,9 +234,7 @@ onEveryEngine((engine) => {
 
     it('stops the command and all it has started when an operator takes its file away', async function () {
       this.timeout(60_000);
-      const children =
-        'sh -c \'trap "" TERM; echo child $$; sleep 600 & wait; sleep 600\' & trap "" TERM; sleep 0.3; echo started $$; wait; sleep 600';
-      const guard = await start('m', '--owner', 'carl', '--grace', '1', '--', 'sh', '-c', children);
+      const guard = await start('m', '--owner', 'carl', '--grace', '1', '--', ...stubborn);
       await until('the command', () => guard.stdout.length === 2);
       const pids = guard.stdout.map((line) => lookUp(Number(line.split(' ')[1])) as ProcessFacts);
       await take(server, 'dora', repository.top, 'm');
