@@ -36,7 +36,7 @@ command and what that has started are stopped as well; only what has left its pa
                         ${ownerVariable} is given, an owner that ends with the command.
   --repository <dir>    What files outside every git repository are counted from; the root of
                         the file system where left out.
-${onUnreachableHelp('deny', 'runs the command without a lease', 'does not run it, and stops it when its lease must have run out')}
+${onUnreachableHelp('deny', 'runs the command without a lease', 'does not run it, and stops it before its lease runs out')}
   --grace <seconds>     Between SIGTERM and SIGKILL, where the lease is lost while the command
                         runs; ${graceS} where left out.
 ${urlHelp}

@@ -15,6 +15,9 @@ export type OnUnreachable = 'allow' | 'deny';
 /** How a guard ends where it does not end as its command did. */
 export const guardCodes = { refused: 1, unreachable: 69, halted: 75, lost: 76 } as const;
 
+/** A server that is silent for less is not given up. */
+const leadMaxMs = 20_000;
+
 /** The variable that names the owner; commands that run under a guard find theirs in it. */
 export const ownerVariable = 'LEASEHOLD_OWNER';
 
@@ -51,10 +54,12 @@ export class Guard {
   #isLost = false;
 
   constructor(options: GuardOptions) {
-    const { api, ownerId, isOwn, say } = options;
+    const { api, ownerId, isOwn, onUnreachable, graceMs, say } = options;
     this.#options = options;
     const on = { onLost: (loss: Loss) => this.#lose(loss), onNotice: say };
-    this.#keeper = new Keeper(api, ownerId, on, { isAtWork: !isOwn });
+    // A command that has to be stopped is over by the time at which somebody else may be granted its files.
+    const leadMs = onUnreachable === 'deny' ? Math.min(graceMs, leadMaxMs) : 0;
+    this.#keeper = new Keeper(api, ownerId, on, { isAtWork: !isOwn, leadMs });
   }
 
   async run(): Promise<number> {
@@ -188,6 +193,7 @@ export class Guard {
       return;
     }
     this.#isLost = true;
+    this.#keeper.stop();
     if (this.#command) {
       say(`the lease is lost: ${why}; stopping the command`);
       void this.#command.stop(graceMs);
