@@ -18,6 +18,7 @@ export const hookGitCommand: Command = {
 
   install       Puts a post-commit hook into the repository of the current directory, where core.hooksPath says or
                 where git has its hooks. A hook that is there is kept, and runs first. Twice is the same as once.
+                Husky's are left alone; it says where to add a line instead.
   uninstall     Takes it away, and puts back what was there.
   post-commit   What that hook calls: gives back the files of the last commit that belong to whoever made it, which is
                 ${ownerVariable}, or else the agent that the commit was started by. Files of others in the
