@@ -45,7 +45,8 @@ Ends as the command does, with 128 and the number of the signal where one has en
   ${guardCodes.refused}   the server has refused the request
   2   the guard's own arguments were not understood
   ${guardCodes.unreachable}  no server answers; the command was not run
-  ${guardCodes.halted}  halted: a file was not to be had; the report is on standard error, and the command was not run
+  ${guardCodes.halted}  halted: a file was not to be had; the report is on standard error, and the command was not run.
+      What an operator decides then is for the owner, while it lives: one of the guard's own is forgotten in a minute
   ${guardCodes.lost}  the lease was lost; the command was stopped
   126, 127  the command cannot be run, is not there
 `,

@@ -98,6 +98,16 @@ onEveryEngine((engine) => {
       await guard.stop();
     });
 
+    it('takes and gives back files whatever they are called', async () => {
+      const odd = ['__proto__', 'constructor', '*.ts', '.hidden', '-v', 'a\nb', '\u001b[31m'];
+      const show = [process.execPath, main, 'files', '--repository', '.'];
+      const { code, stdout, stderr } = await run(...odd.map((name) => `./${name}`), '--', ...show);
+      expect([code, stderr]).to.deep.equal([0, '']);
+      expect(stdout.split('\n')).to.have.length(1 + odd.length);
+      expect(stdout).to.include('\na\\u000ab ').and.to.include('\n\\u001b[31m ');
+      expect(await held()).to.deep.equal({});
+    });
+
     it('takes files of several repositories, and gives all of them back', async () => {
       const other = await Repository.create();
       const guard = await start('g', join(other.top, 'g'), '--', ...waits);
