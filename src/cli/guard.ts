@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { FilesApi } from '../gate/files-api.ts';
 import { Guard, guardCodes, ownerVariable } from '../gate/guard.ts';
@@ -63,7 +62,7 @@ Ends as the command does, with 128 and the number of the signal where one has en
     const named = values.owner || process.env[ownerVariable];
     const guard = new Guard({
       api: new FilesApi(values.url, { timeoutMs: answerLimitMs }),
-      ownerId: named || `guard-${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`,
+      ownerId: named || newOwner(),
       isOwn: !named,
       files: words.map((word) => keyOf(word, values.repository)),
       command,
@@ -74,6 +73,14 @@ Ends as the command does, with 128 and the number of the signal where one has en
     return guard.run();
   },
 };
+
+/** Not from `node:crypto`, which takes longer to load than everything that is the guard's own: nobody is to be kept from guessing it. */
+function newOwner(): string {
+  const random = Math.floor(Math.random() * 2 ** 32)
+    .toString(16)
+    .padStart(8, '0');
+  return `guard-${hostname()}-${process.pid}-${random}`;
+}
 
 function keyOf(word: string, repository: string | undefined) {
   try {
