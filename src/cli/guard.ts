@@ -5,6 +5,7 @@ import { locate, PathError } from '../gate/paths.ts';
 import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { onUnreachableHelp, readOnUnreachable } from './on-unreachable.ts';
+import { say } from './say.ts';
 import { urlHelp } from './server-client.ts';
 
 const flags = {
@@ -68,7 +69,7 @@ Ends as the command does, with 128 and the number of the signal where one has en
       command,
       onUnreachable: readOnUnreachable(values['on-unreachable'], 'deny'),
       graceMs: secondsIn(values.grace) * 1000,
-      say: (text) => process.stderr.write(`leasehold: ${text}\n`),
+      say,
     });
     return guard.run();
   },

@@ -2,6 +2,7 @@ import { FilesApi } from '../gate/files-api.ts';
 import { cleanUpAfterGuard } from '../gate/watcher.ts';
 import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
+import { say } from './say.ts';
 import { urlHelp } from './server-client.ts';
 
 const answerLimitMs = 10_000;
@@ -32,7 +33,7 @@ ${urlHelp}
       {
         ownerId: values.owner,
         graceMs: Number(values['grace-ms'] ?? 0),
-        say: (text) => process.stderr.write(`leasehold: ${text}\n`),
+        say,
       },
     );
     return 0;

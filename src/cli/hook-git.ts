@@ -8,6 +8,7 @@ import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { isFileError } from './file-error.ts';
 import { ownCommand } from './own-command.ts';
+import { say } from './say.ts';
 import { urlHelp } from './server-client.ts';
 
 const answerLimitMs = 5_000;
@@ -64,7 +65,6 @@ async function told(work: () => Promise<string>): Promise<number> {
 
 /** Whatever goes wrong is said and nothing more: git would say of a hook that fails that the commit has. */
 async function postCommit(url: string | undefined): Promise<number> {
-  const say = (text: string) => process.stderr.write(`leasehold: ${text}\n`);
   try {
     const words = await releaseCommitted(new FilesApi(url, { timeoutMs: answerLimitMs }), new Notes());
     for (const word of words) say(word);

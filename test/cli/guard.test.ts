@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { isAlive, lookUp, type ProcessFacts } from '../../src/gate/processes.ts';
 import { apiOf, holders, letWaitingPass, Repository, take } from '../gate/support.ts';
+import { forgetProcess, watchProcess } from '../support/cleanup.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { type LeaseholdProcess, main, startProcess, until } from '../support/process.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -191,6 +192,21 @@ onEveryEngine((engine) => {
       await until('the end of the command', () => !pids.some(isAlive));
       expect(stderr).to.equal('leasehold: the guard was killed; stopping its command');
       expect(await held()).to.deep.equal({});
+    });
+
+    it('does so where nobody reads what is said any more', async () => {
+      const options = { env: { ...process.env, LEASEHOLD_URL: server.http }, cwd: repository.top } as const;
+      const args = [main, 'guard', 'u', '--', ...waits];
+      const guard = spawn(process.execPath, args, { ...options, stdio: ['ignore', 'pipe', 'pipe'] });
+      await watchProcess(guard.pid as number);
+      const [line] = await once(guard.stdout, 'data');
+      const command = lookUp(Number(String(line).split(' ')[1])) as ProcessFacts;
+      guard.stdout.destroy();
+      guard.stderr.destroy();
+      guard.kill('SIGKILL');
+      await until('the end of the command', () => !isAlive(command));
+      await until('its files', async () => !('u' in (await held())));
+      await forgetProcess(guard.pid as number);
     });
 
     it('leaves an owner that is named to those who act for it when it is killed', async () => {
