@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:os';
+import type { Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { isatty } from 'node:tty';
 import { descendants, isAlive, lookUp, type ProcessId } from './processes.ts';
@@ -14,19 +15,8 @@ export type ForwardedSignal = (typeof forwardedSignals)[number];
 /** What a shell ends with where a signal has ended a command. */
 export const codeOfSignal = (signal: NodeJS.Signals): number => 128 + constants.signals[signal];
 
-const notFound = 127;
-const notExecutable = 126;
-
-/** A command that could not be started, with the code that shells have for it. */
-export class CommandError extends Error {
-  override readonly name = 'CommandError';
-  readonly code: number;
-
-  constructor(message: string, code: number) {
-    super(message);
-    this.code = code;
-  }
-}
+/** Becomes the command when it is told to, and never where it is not. */
+const gate = 'read -r go <&3 || exit 0; exec 3<&-; exec "$@"';
 
 /** A command that runs with the input and the output of this process. */
 export class Command {
@@ -46,21 +36,27 @@ export class Command {
     );
   }
 
-  static async start(words: readonly string[], environment: Record<string, string>): Promise<Command> {
-    const [file = '', ...args] = words;
-    const child = spawn(file, args, { stdio: 'inherit', env: { ...process.env, ...environment } });
-    try {
-      await once(child, 'spawn');
-    } catch (error) {
-      const { code } = error as NodeJS.ErrnoException;
-      throw new CommandError(
-        code === 'ENOENT'
-          ? `there is no command ${file}`
-          : `${file} cannot be run: ${(error as Error).message}`,
-        code === 'ENOENT' ? notFound : notExecutable,
-      );
-    }
-    return new Command(child);
+  /**
+   * Whoever is to know of the command's process does so before the command runs. What cannot be run ends as in a shell,
+   * which says why: with 126, or with 127 where there is no such command.
+   */
+  static async start(
+    words: readonly string[],
+    environment: Record<string, string>,
+    onProcess: (process: ProcessId) => void,
+  ): Promise<Command> {
+    const child = spawn('/bin/sh', ['-c', gate, 'leasehold', ...words], {
+      stdio: ['inherit', 'inherit', 'inherit', 'pipe'],
+      env: { ...process.env, ...environment },
+    });
+    await once(child, 'spawn');
+    const command = new Command(child);
+    onProcess(command.self);
+    const go = child.stdio[3] as Writable;
+    // It was killed before it could be told.
+    go.on('error', () => {});
+    go.end('go\n');
+    return command;
   }
 
   /** On a terminal the keys that interrupt and quit reach the command by themselves; twice would mean more than once. */

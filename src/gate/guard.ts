@@ -2,10 +2,11 @@ import { hostname } from 'node:os';
 import { basename } from 'node:path';
 import { ServerError } from '../cli/server-client.ts';
 import { acquire } from './acquire.ts';
-import { Command, CommandError, codeOfSignal, type ForwardedSignal, forwardedSignals } from './command.ts';
+import { Command, codeOfSignal, type ForwardedSignal, forwardedSignals } from './command.ts';
 import type { AcquireRequest, FileLease, FilesApi } from './files-api.ts';
 import { Keeper, type Loss } from './keeper.ts';
 import { branchOf, type FileKey } from './paths.ts';
+import type { ProcessId } from './processes.ts';
 import { Watcher } from './watcher.ts';
 import { contendedWords, haltedWords } from './words.ts';
 
@@ -133,7 +134,7 @@ export class Guard {
   }
 
   async #runCommand(): Promise<number> {
-    const { command, ownerId, graceMs, say } = this.#options;
+    const { command, ownerId, graceMs } = this.#options;
     const givingUp = this.#givingUp.signal;
     if (givingUp.aborted) {
       await this.#giveBack('ENDED');
@@ -141,19 +142,14 @@ export class Guard {
     }
     const watcher = this.#keeper.wasStarted ? this.#startWatcher() : undefined;
     try {
-      this.#command = await Command.start(command, { [ownerVariable]: ownerId });
-      watcher?.watch(this.#command.self);
+      const onProcess = (process: ProcessId) => watcher?.watch(process);
+      this.#command = await Command.start(command, { [ownerVariable]: ownerId }, onProcess);
       // It was told to end while it was being started.
       if (givingUp.aborted) void this.#command.stop(graceMs);
       const code = await this.#command.ended;
       this.#keeper.stop();
       await this.#giveBack(code === 0 ? 'ENDED' : 'FAILED');
       return this.#isLost ? guardCodes.lost : code;
-    } catch (error) {
-      if (!(error instanceof CommandError)) throw error;
-      say(error.message);
-      await this.#giveBack('FAILED');
-      return error.code;
     } finally {
       watcher?.dismiss();
     }
