@@ -10,7 +10,7 @@ import {
 } from '../gate/files-api.ts';
 import { guardCodes, ownerVariable } from '../gate/guard.ts';
 import { locate, PathError, repositoryOf } from '../gate/paths.ts';
-import { duration, haltedWords, ownerName, table } from '../gate/words.ts';
+import { duration, haltedWords, ownerName, shown, table } from '../gate/words.ts';
 import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { ServerError, urlHelp } from './server-client.ts';
@@ -158,7 +158,9 @@ async function instruct(
 function instructedWords(answer: Instructed, instruction: Instruction): string {
   switch (answer.outcome) {
     case 'granted':
-      return answer.leases.map(({ path, owner_id }) => `${path} belongs to ${owner_id} now`).join('\n');
+      return answer.leases
+        .map(({ path, owner_id }) => `${shown(path)} belongs to ${shown(owner_id)} now`)
+        .join('\n');
     case 'abandoned':
       return `${answer.contention_id} is closed`;
     case 'halted':
@@ -190,9 +192,11 @@ async function release(
     ({ repository, path }) => !ours.some((lease) => lease.repository === repository && lease.path === path),
   );
   const { released, not_released } = await api.release(ownerId, ours, 'ENDED');
-  for (const { path } of notHeld) process.stderr.write(`leasehold: ${path} is not held by ${ownerId}\n`);
-  for (const { path, detail } of not_released) process.stderr.write(`leasehold: ${path}: ${detail}\n`);
+  for (const { path } of notHeld)
+    process.stderr.write(`leasehold: ${shown(path)} is not held by ${ownerId}\n`);
+  for (const { path, detail } of not_released)
+    process.stderr.write(`leasehold: ${shown(path)}: ${shown(detail)}\n`);
   if (asJson) process.stdout.write(`${JSON.stringify({ released })}\n`);
-  else for (const { path } of released) process.stdout.write(`${path} is free\n`);
+  else for (const { path } of released) process.stdout.write(`${shown(path)} is free\n`);
   return notHeld.length + not_released.length === 0 ? 0 : 1;
 }

@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { FilesApi } from '../gate/files-api.ts';
 import { Guard, guardCodes, ownerVariable } from '../gate/guard.ts';
@@ -6,6 +5,7 @@ import { locate, PathError } from '../gate/paths.ts';
 import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { onUnreachableHelp, readOnUnreachable } from './on-unreachable.ts';
+import { say } from './say.ts';
 import { urlHelp } from './server-client.ts';
 
 const flags = {
@@ -29,13 +29,14 @@ three minutes after the denial, and halts where that is denied too. It says noth
 
 The files need not exist. They are told apart by the top of their git repository and their path below it; links and
 letter case are resolved. The command gets the input, the output and the signals of the guard, and finds the owner in
-${ownerVariable}, so that guards and commits within it act for the same one.
+${ownerVariable}, so that guards and commits within it act for the same one. Where the guard is killed outright, its
+command and what that has started are stopped as well; only what has left its parents lives on.
 
   --owner <id>          Who holds the files: the name of a session. Where neither this nor
                         ${ownerVariable} is given, an owner that ends with the command.
   --repository <dir>    What files outside every git repository are counted from; the root of
                         the file system where left out.
-${onUnreachableHelp('deny', 'runs the command without a lease', 'does not run it, and stops it when its lease must have run out')}
+${onUnreachableHelp('deny', 'runs the command without a lease', 'does not run it, and stops it before its lease runs out')}
   --grace <seconds>     Between SIGTERM and SIGKILL, where the lease is lost while the command
                         runs; ${graceS} where left out.
 ${urlHelp}
@@ -44,7 +45,8 @@ Ends as the command does, with 128 and the number of the signal where one has en
   ${guardCodes.refused}   the server has refused the request
   2   the guard's own arguments were not understood
   ${guardCodes.unreachable}  no server answers; the command was not run
-  ${guardCodes.halted}  halted: a file was not to be had; the report is on standard error, and the command was not run
+  ${guardCodes.halted}  halted: a file was not to be had; the report is on standard error, and the command was not run.
+      What an operator decides then is for the owner, while it lives: one of the guard's own is forgotten in a minute
   ${guardCodes.lost}  the lease was lost; the command was stopped
   126, 127  the command cannot be run, is not there
 `,
@@ -61,17 +63,25 @@ Ends as the command does, with 128 and the number of the signal where one has en
     const named = values.owner || process.env[ownerVariable];
     const guard = new Guard({
       api: new FilesApi(values.url, { timeoutMs: answerLimitMs }),
-      ownerId: named || `guard-${hostname()}-${process.pid}-${randomBytes(4).toString('hex')}`,
+      ownerId: named || newOwner(),
       isOwn: !named,
       files: words.map((word) => keyOf(word, values.repository)),
       command,
       onUnreachable: readOnUnreachable(values['on-unreachable'], 'deny'),
       graceMs: secondsIn(values.grace) * 1000,
-      say: (text) => process.stderr.write(`leasehold: ${text}\n`),
+      say,
     });
     return guard.run();
   },
 };
+
+/** Not from `node:crypto`, which takes longer to load than everything that is the guard's own: nobody is to be kept from guessing it. */
+function newOwner(): string {
+  const random = Math.floor(Math.random() * 2 ** 32)
+    .toString(16)
+    .padStart(8, '0');
+  return `guard-${hostname()}-${process.pid}-${random}`;
+}
 
 function keyOf(word: string, repository: string | undefined) {
   try {

@@ -8,6 +8,7 @@ import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { isFileError } from './file-error.ts';
 import { ownCommand } from './own-command.ts';
+import { say } from './say.ts';
 import { urlHelp } from './server-client.ts';
 
 const answerLimitMs = 5_000;
@@ -18,6 +19,7 @@ export const hookGitCommand: Command = {
 
   install       Puts a post-commit hook into the repository of the current directory, where core.hooksPath says or
                 where git has its hooks. A hook that is there is kept, and runs first. Twice is the same as once.
+                Husky's are left alone; it says where to add a line instead.
   uninstall     Takes it away, and puts back what was there.
   post-commit   What that hook calls: gives back the files of the last commit that belong to whoever made it, which is
                 ${ownerVariable}, or else the agent that the commit was started by. Files of others in the
@@ -63,7 +65,6 @@ async function told(work: () => Promise<string>): Promise<number> {
 
 /** Whatever goes wrong is said and nothing more: git would say of a hook that fails that the commit has. */
 async function postCommit(url: string | undefined): Promise<number> {
-  const say = (text: string) => process.stderr.write(`leasehold: ${text}\n`);
   try {
     const words = await releaseCommitted(new FilesApi(url, { timeoutMs: answerLimitMs }), new Notes());
     for (const word of words) say(word);

@@ -33,6 +33,11 @@ const hooks: readonly Entry[] = [
     about: "The heartbeater of an agent's session; hooks start it.",
     load: async () => (await import('./hook-keep-alive.ts')).hookKeepAliveCommand,
   },
+  {
+    name: 'after-guard',
+    about: 'Ends what a guard that was killed has left; guards have it started.',
+    load: async () => (await import('./hook-after-guard.ts')).hookAfterGuardCommand,
+  },
 ];
 
 export const hookCommand: Command = {

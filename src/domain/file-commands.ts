@@ -96,17 +96,21 @@ export interface FileRequest {
   files: readonly FileName[];
 }
 
-export const fileRequestOf = ({ owner_id, repository, paths, owner }: AcquireFiles): FileRequest => ({
-  ownerId: owner_id,
-  profile: {
-    agent: owner?.agent ?? null,
-    host: owner?.host ?? null,
-    pid: owner?.pid ?? null,
-    branch: owner?.branch ?? null,
-  },
-  repository,
-  files: filesNamed(repository, paths),
-});
+export function fileRequestOf({ owner_id, repository, paths, owner }: AcquireFiles): FileRequest {
+  // Clients take these two out of the address of `/owners/{owner_id}/…`, however they are written there.
+  if (owner_id === '.' || owner_id === '..') throw invalid('owner_id', 'must not be . or ..');
+  return {
+    ownerId: owner_id,
+    profile: {
+      agent: owner?.agent ?? null,
+      host: owner?.host ?? null,
+      pid: owner?.pid ?? null,
+      branch: owner?.branch ?? null,
+    },
+    repository,
+    files: filesNamed(repository, paths),
+  };
+}
 
 /** A checked release; the files that are meant are those of `paths`, or else those of `fences`, or else all. */
 export function fileReleaseOf(command: ReleaseFiles): FileRelease {

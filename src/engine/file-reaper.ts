@@ -26,6 +26,7 @@ import {
   rearmOwners,
   restOwners,
 } from '../store/statements/file-owners.ts';
+import { countFiles } from '../store/statements/file-rows.ts';
 import { Batcher } from './batcher.ts';
 import { waitingMax } from './context.ts';
 import { FileLedger, type OwnersEnd } from './file-ledger.ts';
@@ -33,8 +34,9 @@ import type { Pulse } from './pulse.ts';
 import type { Service } from './service.ts';
 import type { Waker } from './waker.ts';
 
-/** Owners of one transaction at the most. */
+/** Owners of one transaction at the most, and files that they give up; one owner with more goes alone. */
 const batchMax = 100;
+const filesMax = 10_000;
 const sleepMaxMs = 500;
 /** Rounds are at least so far apart: what is due still is held by somebody else, who will be done soon. */
 const pauseMinMs = 25;
@@ -90,35 +92,40 @@ export class FileReaper implements Service {
     const { pulse } = this.#options;
     await pulse.fresh();
     for (let handled = 0; ; ) {
-      const { looked, asleep } = await this.#handle((sql) => lockDueOwners(sql, batchMax));
+      const { looked, left, asleep } = await this.#handle((sql) => lockDueOwners(sql, batchMax));
       if (asleep) await pulse.runOnce();
-      handled += looked;
-      if (looked < batchMax && !asleep) return handled;
+      handled += looked - left.length;
+      if (looked < batchMax && left.length === 0 && !asleep) return handled;
     }
   }
 
   async #reap(ownerIds: readonly string[]): Promise<void> {
     const { pulse } = this.#options;
     await pulse.fresh();
-    const lock = (sql: Sql) => lockOwners(sql, ownerIds, { wait: true });
-    const { asleep } = await this.#handle(lock);
-    if (!asleep) return;
-    await pulse.runOnce();
-    await this.#handle(lock);
+    let mayBeAsleep = true;
+    for (let names = ownerIds; names.length > 0; ) {
+      const { left, asleep } = await this.#handle((sql) => lockOwners(sql, names, { wait: true }));
+      if (asleep && mayBeAsleep) {
+        mayBeAsleep = false;
+        await pulse.runOnce();
+      } else names = left;
+    }
   }
 
   async #handle(
     lock: (sql: Sql) => Promise<Map<string, Owner>>,
-  ): Promise<{ looked: number; asleep: boolean }> {
+  ): Promise<{ looked: number; left: string[]; asleep: boolean }> {
     const { database, waker } = this.#options;
-    const { looked, asleep, hasNews } = await database.transaction(async (sql) => {
+    const { hasNews, ...handled } = await database.transaction(async (sql) => {
       const owners = await lock(sql);
       const clock = await readClock(sql);
+      const looked = owners.size;
+      const left = clock.awake ? await leaveOut(sql, owners, clock) : [];
       const { ledger, asleep } = await handleOwners(sql, owners, clock);
-      return { looked: owners.size, asleep, hasNews: ledger.hasNews };
+      return { looked, left, asleep, hasNews: ledger.hasNews };
     });
     if (hasNews) waker.publishFiles();
-    return { looked, asleep };
+    return handled;
   }
 
   async #wake(): Promise<void> {
@@ -148,6 +155,22 @@ export class FileReaper implements Service {
     clearTimeout(this.#timer);
     this.#timer = setTimeout(() => void this.#wake(), Math.min(Math.max(ms, 1), sleepMaxMs));
   }
+}
+
+/** Takes those out of locked owners who have more to give up than fits, and says who they are. */
+async function leaveOut(sql: Sql, owners: Map<string, Owner>, { nowMs }: Clock): Promise<string[]> {
+  const givingUp = [...owners.values()].filter((owner) => ['dead', 'idle'].includes(fateOf(owner, nowMs)));
+  const names = givingUp.map(({ ownerId }) => ownerId);
+  const counts = await countFiles(sql, names, filesMax + 1);
+  const left: string[] = [];
+  let files = 0;
+  for (const [i, name] of names.entries()) {
+    files += counts.get(name) ?? 0;
+    if (files <= filesMax || i === 0) continue;
+    owners.delete(name);
+    left.push(name);
+  }
+  return left;
 }
 
 /** What has become of locked owners and of what they wait for, written. */

@@ -12,6 +12,8 @@ export const agentPidVariable = 'LEASEHOLD_AGENT_PID';
 /** What stands between an agent and the commands it runs, and is gone with them. */
 const betweenThem =
   /^-?(sh|bash|dash|zsh|fish|ksh|ash|busybox|env|timeout|nice|npx|npm|npm-cli|npx-cli|pnpm|yarn|bunx|git|post-commit|leasehold)(\.[cm]?js|\.exe)?$/;
+/** Called so, or installed where it is: not everything that somebody keeps in a folder of that name. */
+const claude = /(^|\/)claude[^/]*$|\/@anthropic-ai\/claude-|\/claude-code\/|\/claude\/versions\//i;
 const interpreters = /^(node|bun|deno)(\.exe)?$/;
 
 /**
@@ -24,7 +26,7 @@ export function findAgent(line = ancestors(), named = process.env[agentPidVariab
     return facts && agentOf(facts);
   }
   const found =
-    line.find((facts) => /claude/i.test(programOf(facts))) ??
+    line.find((facts) => claude.test(programOf(facts))) ??
     line.find((facts) => facts.pid > 1 && !betweenThem.test(basename(programOf(facts))));
   return found && agentOf(found);
 }

@@ -1,6 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { constants } from 'node:os';
+import type { Writable } from 'node:stream';
 import { setTimeout as delay } from 'node:timers/promises';
 import { isatty } from 'node:tty';
 import { descendants, isAlive, lookUp, type ProcessId } from './processes.ts';
@@ -14,24 +15,14 @@ export type ForwardedSignal = (typeof forwardedSignals)[number];
 /** What a shell ends with where a signal has ended a command. */
 export const codeOfSignal = (signal: NodeJS.Signals): number => 128 + constants.signals[signal];
 
-const notFound = 127;
-const notExecutable = 126;
-
-/** A command that could not be started, with the code that shells have for it. */
-export class CommandError extends Error {
-  override readonly name = 'CommandError';
-  readonly code: number;
-
-  constructor(message: string, code: number) {
-    super(message);
-    this.code = code;
-  }
-}
+/** Becomes the command when it is told to, and never where it is not. */
+const gate = 'read -r go <&3 || exit 0; exec 3<&-; exec "$@"';
 
 /** A command that runs with the input and the output of this process. */
 export class Command {
   readonly #child: ChildProcess;
-  readonly #self: ProcessId;
+  /** Its process. */
+  readonly self: ProcessId;
   /** Its exit code, or 128 and the number of the signal that has ended it. */
   readonly ended: Promise<number>;
 
@@ -39,27 +30,33 @@ export class Command {
     this.#child = child;
     const pid = child.pid as number;
     // One that is over already is nobody that could be stopped.
-    this.#self = lookUp(pid) ?? { pid, started: '' };
+    this.self = lookUp(pid) ?? { pid, started: '' };
     this.ended = once(child, 'exit').then(([code, signal]: (number | NodeJS.Signals | null)[]) =>
       typeof code === 'number' ? code : codeOfSignal(signal as NodeJS.Signals),
     );
   }
 
-  static async start(words: readonly string[], environment: Record<string, string>): Promise<Command> {
-    const [file = '', ...args] = words;
-    const child = spawn(file, args, { stdio: 'inherit', env: { ...process.env, ...environment } });
-    try {
-      await once(child, 'spawn');
-    } catch (error) {
-      const { code } = error as NodeJS.ErrnoException;
-      throw new CommandError(
-        code === 'ENOENT'
-          ? `there is no command ${file}`
-          : `${file} cannot be run: ${(error as Error).message}`,
-        code === 'ENOENT' ? notFound : notExecutable,
-      );
-    }
-    return new Command(child);
+  /**
+   * Whoever is to know of the command's process does so before the command runs. What cannot be run ends as in a shell,
+   * which says why: with 126, or with 127 where there is no such command.
+   */
+  static async start(
+    words: readonly string[],
+    environment: Record<string, string>,
+    onProcess: (process: ProcessId) => void,
+  ): Promise<Command> {
+    const child = spawn('/bin/sh', ['-c', gate, 'leasehold', ...words], {
+      stdio: ['inherit', 'inherit', 'inherit', 'pipe'],
+      env: { ...process.env, ...environment },
+    });
+    await once(child, 'spawn');
+    const command = new Command(child);
+    onProcess(command.self);
+    const go = child.stdio[3] as Writable;
+    // It was killed before it could be told.
+    go.on('error', () => {});
+    go.end('go\n');
+    return command;
   }
 
   /** On a terminal the keys that interrupt and quit reach the command by themselves; twice would mean more than once. */
@@ -68,15 +65,23 @@ export class Command {
     if (!isFromKeys) this.#child.kill(signal);
   }
 
-  /** Ends the command and everything it has started: with SIGTERM, and what is still there after a while with SIGKILL. */
+  /** Ends the command and everything it has started. */
   async stop(graceMs: number): Promise<void> {
-    const all = [this.#self, ...descendants(this.#self.pid)];
-    for (const each of all) signalTo(each, 'SIGTERM');
-    const deadline = performance.now() + graceMs;
-    while (performance.now() < deadline && all.some(isAlive)) await delay(lookMs);
-    killTree(all);
+    await stopTree(this.self, graceMs);
     await this.ended;
   }
+}
+
+/**
+ * Ends a process that lives, and everything it has started: with SIGTERM, and what is still there after a while with
+ * SIGKILL.
+ */
+export async function stopTree(root: ProcessId, graceMs: number): Promise<void> {
+  const all = [root, ...descendants(root.pid)];
+  for (const each of all) signalTo(each, 'SIGTERM');
+  const deadline = performance.now() + graceMs;
+  while (performance.now() < deadline && all.some(isAlive)) await delay(lookMs);
+  killTree(all);
 }
 
 /**

@@ -8,7 +8,7 @@ import {
   rmSync,
   writeFileSync,
 } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { basename, dirname, join, resolve } from 'node:path';
 import { git } from './git.ts';
 
 /** The hooks are as they must not be touched. */
@@ -32,15 +32,22 @@ if [ -x "$kept" ]; then
   "$kept" "$@"
   code=$?
 fi
-${command} hook git post-commit
+${line(command)}
 exit $code
 `;
+
+const line = (command: string): string => `${command} hook git post-commit`;
 
 /** Puts the hook where git looks for it, in front of one that is there; answers with what was done, in words. */
 export async function installGitHook(directory: string, command: string): Promise<string> {
   const folder = await hooksFolder(directory);
   const file = join(folder, 'post-commit');
   const kept = join(folder, keptName);
+  if (isHuskys(folder)) {
+    throw new GitHookError(
+      `${folder} belongs to husky, which writes it anew; add this line to ${join(dirname(folder), 'post-commit')}: ${line(command)}`,
+    );
+  }
   const text = script(command);
   const present = textOf(file);
   if (present === text) return `${file} is there already`;
@@ -79,6 +86,9 @@ async function hooksFolder(directory: string): Promise<string> {
   const top = await git(directory, 'rev-parse', '--show-toplevel');
   return resolve(top, await git(top, 'rev-parse', '--git-path', 'hooks'));
 }
+
+/** Its hooks go by the name that they are called by, and would find nothing to run under another one. */
+const isHuskys = (folder: string): boolean => basename(folder) === '_' && existsSync(join(folder, 'h'));
 
 function textOf(file: string): string | undefined {
   return existsSync(file) ? readFileSync(file, 'utf8') : undefined;

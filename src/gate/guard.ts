@@ -2,10 +2,12 @@ import { hostname } from 'node:os';
 import { basename } from 'node:path';
 import { ServerError } from '../cli/server-client.ts';
 import { acquire } from './acquire.ts';
-import { Command, CommandError, codeOfSignal, type ForwardedSignal, forwardedSignals } from './command.ts';
+import { Command, codeOfSignal, type ForwardedSignal, forwardedSignals } from './command.ts';
 import type { AcquireRequest, FileLease, FilesApi } from './files-api.ts';
 import { Keeper, type Loss } from './keeper.ts';
 import { branchOf, type FileKey } from './paths.ts';
+import type { ProcessId } from './processes.ts';
+import { Watcher } from './watcher.ts';
 import { contendedWords, haltedWords } from './words.ts';
 
 /** What is done where no server answers: go on without leases, or not at all. */
@@ -13,6 +15,9 @@ export type OnUnreachable = 'allow' | 'deny';
 
 /** How a guard ends where it does not end as its command did. */
 export const guardCodes = { refused: 1, unreachable: 69, halted: 75, lost: 76 } as const;
+
+/** A server that is silent for less is not given up. */
+const leadMaxMs = 20_000;
 
 /** The variable that names the owner; commands that run under a guard find theirs in it. */
 export const ownerVariable = 'LEASEHOLD_OWNER';
@@ -34,7 +39,7 @@ export interface GuardOptions {
 /**
  * Runs a command while its files are leased: asks for them, waits a contention out, keeps the leases while the command
  * runs and gives them back when it has ended. Answers with the exit code. Until the files are granted nothing runs, and
- * once they are lost nothing runs any more.
+ * once they are lost nothing runs any more; nor does it when the guard itself was killed, which its watcher sees to.
  *
  * Files that the owner held before stay with it, because whoever it acts for is still at work on them.
  */
@@ -50,10 +55,12 @@ export class Guard {
   #isLost = false;
 
   constructor(options: GuardOptions) {
-    const { api, ownerId, isOwn, say } = options;
+    const { api, ownerId, isOwn, onUnreachable, graceMs, say } = options;
     this.#options = options;
     const on = { onLost: (loss: Loss) => this.#lose(loss), onNotice: say };
-    this.#keeper = new Keeper(api, ownerId, on, { isAtWork: !isOwn });
+    // A command that has to be stopped is over by the time at which somebody else may be granted its files.
+    const leadMs = onUnreachable === 'deny' ? Math.min(graceMs, leadMaxMs) : 0;
+    this.#keeper = new Keeper(api, ownerId, on, { isAtWork: !isOwn, leadMs });
   }
 
   async run(): Promise<number> {
@@ -127,26 +134,32 @@ export class Guard {
   }
 
   async #runCommand(): Promise<number> {
-    const { command, ownerId, graceMs, say } = this.#options;
+    const { command, ownerId, graceMs } = this.#options;
     const givingUp = this.#givingUp.signal;
     if (givingUp.aborted) {
       await this.#giveBack('ENDED');
       return givingUp.reason as number;
     }
+    const watcher = this.#keeper.wasStarted ? this.#startWatcher() : undefined;
     try {
-      this.#command = await Command.start(command, { [ownerVariable]: ownerId });
+      const onProcess = (process: ProcessId) => watcher?.watch(process);
+      this.#command = await Command.start(command, { [ownerVariable]: ownerId }, onProcess);
       // It was told to end while it was being started.
       if (givingUp.aborted) void this.#command.stop(graceMs);
       const code = await this.#command.ended;
       this.#keeper.stop();
       await this.#giveBack(code === 0 ? 'ENDED' : 'FAILED');
       return this.#isLost ? guardCodes.lost : code;
-    } catch (error) {
-      if (!(error instanceof CommandError)) throw error;
-      say(error.message);
-      await this.#giveBack('FAILED');
-      return error.code;
+    } finally {
+      watcher?.dismiss();
     }
+  }
+
+  #startWatcher(): Watcher {
+    const { api, ownerId, isOwn, graceMs, say } = this.#options;
+    const onFailure = ({ message }: Error) =>
+      say(`should the guard be killed, its command will run on, because nobody can watch: ${message}`);
+    return Watcher.start({ url: api.url, ownerId: isOwn ? ownerId : undefined, graceMs, onFailure });
   }
 
   /** What cannot be given back is not kept either: nobody heartbeats for it any more. */
@@ -176,6 +189,7 @@ export class Guard {
       return;
     }
     this.#isLost = true;
+    this.#keeper.stop();
     if (this.#command) {
       say(`the lease is lost: ${why}; stopping the command`);
       void this.#command.stop(graceMs);

@@ -57,7 +57,8 @@ export async function keepAlive(ownerId: string, notes = new Notes()): Promise<v
     if (!isAlive(note.agent)) {
       notes.remove(ownerId);
       await answered(api.end(ownerId));
-      break;
+      // Somebody may have taken the session up meanwhile, and counts on this process, which has the lock.
+      continue;
     }
     if (performance.now() >= nextBeatMs) {
       const sentAtMs = performance.now();

@@ -6,6 +6,9 @@ import { duration } from './words.ts';
 export const beatMs = 18_000;
 /** Where no server answers. */
 export const againMs = 2_000;
+/** How often the clocks are compared, and what is more than setting one right a little. */
+const lookMs = 1_000;
+const partedMs = 5_000;
 
 type KeeperApi = Pick<FilesApi, 'url' | 'activity' | 'heartbeat'>;
 
@@ -16,37 +19,59 @@ export interface Loss {
 }
 
 export interface KeeperEvents {
-  /** The files cannot be counted on any more; told once. */
+  /** The files cannot be counted on any more; told once for certain, and once for each time that nobody answers. */
   onLost(loss: Loss): void;
   /** Something that people should know of. */
   onNotice(what: string): void;
+}
+
+export interface KeeperOptions {
+  /** Each heartbeat is to count as activity: for owners that somebody else may call stopped. */
+  isAtWork?: boolean;
+  /** So much earlier silence is told, to be done with the files when they are lost. */
+  leadMs?: number;
+  /** The time of day. Tests put their own here. */
+  wallClock?(): number;
 }
 
 /**
  * Keeps an owner alive from `start` to `stop`, both of which may be called again, and watches over what `hold` names.
  *
  * A heartbeat goes out every 18 s. One that gets no answer is repeated every 2 s, and that is told once. The files are
- * lost when the server says so, and when it was not heard from until the moment at which the owner must have died:
- * counted on a monotonic clock from when the last heartbeat that was answered was sent, so never later than the server.
+ * lost when the server says so, which is the end of it, and perhaps when it was not heard from until the moment at which
+ * the owner must have died: counted on a monotonic clock from when the last heartbeat that was answered was sent, so
+ * never later than the server. After that it is asked still, because it may come back and know better.
+ *
+ * The monotonic clock stands still while the machine sleeps, and the time of day does not: where the two have parted, a
+ * heartbeat goes out at once.
  */
 export class Keeper {
   readonly #api: KeeperApi;
   readonly #ownerId: string;
   readonly #on: KeeperEvents;
   readonly #isAtWork: boolean;
+  readonly #leadMs: number;
+  readonly #wallClock: () => number;
   #held: readonly FileLease[] = [];
   #beat: NodeJS.Timeout | undefined;
   #end: NodeJS.Timeout | undefined;
+  #look: NodeJS.Timeout | undefined;
   #isTroubled = false;
   #isRunning = false;
   #wasStarted = false;
 
-  /** `isAtWork` says that each heartbeat is to count as activity: for owners that somebody else may call stopped. */
-  constructor(api: KeeperApi, ownerId: string, on: KeeperEvents, { isAtWork = false } = {}) {
+  constructor(
+    api: KeeperApi,
+    ownerId: string,
+    on: KeeperEvents,
+    { isAtWork = false, leadMs = 0, wallClock = Date.now }: KeeperOptions = {},
+  ) {
     this.#api = api;
     this.#ownerId = ownerId;
     this.#on = on;
     this.#isAtWork = isAtWork;
+    this.#leadMs = leadMs;
+    this.#wallClock = wallClock;
   }
 
   /** The server has known of the owner. */
@@ -59,6 +84,7 @@ export class Keeper {
     this.#isRunning = true;
     this.#wasStarted = true;
     this.#schedule(beatMs);
+    this.#watchClocks();
   }
 
   /** From now on these are watched; they were asked for at a time of `performance.now()`. */
@@ -73,6 +99,7 @@ export class Keeper {
     this.#held = [];
     clearTimeout(this.#beat);
     clearTimeout(this.#end);
+    clearInterval(this.#look);
   }
 
   /** One heartbeat, now. */
@@ -95,14 +122,30 @@ export class Keeper {
   }
 
   #schedule(ms: number): void {
+    clearTimeout(this.#beat);
     if (this.#isRunning) this.#beat = setTimeout(() => void this.beat(), ms);
   }
 
   #holdsFor(ms: number, sinceMs: number): void {
     clearTimeout(this.#end);
     if (!this.#isRunning) return;
-    const why = `the server at ${this.#api.url} has not been heard from for ${duration(ms)}`;
-    this.#end = setTimeout(() => this.#lose(why, false), sinceMs + ms - performance.now());
+    const silentMs = Math.max(0, ms - this.#leadMs);
+    const why = `the server at ${this.#api.url} has not been heard from for ${duration(silentMs)}`;
+    const doubt = () => {
+      if (this.#held.length > 0) this.#on.onLost({ why, isCertain: false });
+    };
+    this.#end = setTimeout(doubt, sinceMs + silentMs - performance.now());
+  }
+
+  #watchClocks(): void {
+    const apartMs = () => this.#wallClock() - performance.now();
+    let wereMs = apartMs();
+    this.#look = setInterval(() => {
+      const areMs = apartMs();
+      const haveParted = Math.abs(areMs - wereMs) > partedMs;
+      wereMs = areMs;
+      if (haveParted) void this.beat();
+    }, lookMs);
   }
 
   #fail(error: unknown): void {
@@ -116,10 +159,10 @@ export class Keeper {
     this.#schedule(againMs);
   }
 
-  #lose(why: string, isCertain = true): void {
+  #lose(why: string): void {
     const isHolding = this.#held.length > 0;
     this.stop();
-    if (isHolding) this.#on.onLost({ why, isCertain });
+    if (isHolding) this.#on.onLost({ why, isCertain: true });
   }
 }
 

@@ -7,7 +7,7 @@ import { ownerVariable } from './guard.ts';
 import type { Notes } from './notes.ts';
 import { repositoryOf } from './paths.ts';
 import { ancestors } from './processes.ts';
-import { ownerName } from './words.ts';
+import { ownerName, shown } from './words.ts';
 
 /**
  * Gives back the files of the last commit that belong to whoever made it: the owner that the variable names, or else
@@ -33,7 +33,7 @@ export async function releaseCommitted(
     if (ours.length === 0) continue;
     const { not_released } = await api.release(ownerId, ours, 'COMMITTED');
     for (const { path, detail } of not_released)
-      words.push(`${path} was committed and not given back: ${detail}`);
+      words.push(`${shown(path)} was committed and not given back: ${detail}`);
   }
   const others = held.filter((lease) => !committers.includes(lease.owner_id));
   return [...words, ...others.map(othersWords)];
@@ -54,7 +54,7 @@ async function leasesOf(
 }
 
 const othersWords = ({ path, owner_id, owner }: FileLease): string =>
-  `${path} was committed, and stays with ${ownerName(owner_id, owner)}`;
+  `${shown(path)} was committed, and stays with ${ownerName(owner_id, owner)}`;
 
 /** The nearest ancestor that some owners act for is the agent; a session and those it has sent out share it. */
 function ownersAmongAncestors(notes: Notes): string[] {

@@ -1,6 +1,16 @@
 /** What the gate says to people and to agents. */
 import type { Blocker, BlockerReport, Contention, OwnerProfile } from './files-api.ts';
 
+/**
+ * A name as it may stand in a line on a terminal. Others have chosen it, and it may hold a line's end, a terminal's
+ * commands, or what turns the text around.
+ */
+export const shown = (name: string): string =>
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
+  name.replace(/[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g, (character) => {
+    return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
+  });
+
 /** A time as one would say it: `45 s`, `12 min`, `3 h`. */
 export function duration(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));
@@ -14,17 +24,19 @@ export function profile(owner: OwnerProfile | null): string {
   const { agent, host, pid, branch } = owner ?? {};
   const process = pid == null ? undefined : `process ${pid}`;
   const place = host ? [process, `on ${host}`].filter(Boolean).join(' ') : process;
-  return [agent, place, branch && `branch ${branch}`].filter(Boolean).join(', ');
+  return shown([agent, place, branch && `branch ${branch}`].filter(Boolean).join(', '));
 }
 
 /** Who an owner is: its name, and what is known of it. */
 export function ownerName(ownerId: string, owner: OwnerProfile | null): string {
   const details = profile(owner);
-  return details === '' ? ownerId : `${ownerId} (${details})`;
+  return details === '' ? shown(ownerId) : `${shown(ownerId)} (${details})`;
 }
 
+const namesOf = (paths: readonly string[]): string => paths.map(shown).join(', ');
+
 const heldBy = ({ path, owner_id, owner, age_ms }: Blocker): string =>
-  `${path} is held by ${ownerName(owner_id, owner)}, for ${duration(age_ms)}`;
+  `${shown(path)} is held by ${ownerName(owner_id, owner)}, for ${duration(age_ms)}`;
 
 /** One line for who waits. */
 export const contendedWords = (contention: Contention): string =>
@@ -34,18 +46,18 @@ export const contendedWords = (contention: Contention): string =>
 export function deniedWords({ blockers, paths }: Contention): string {
   const [first, ...others] = blockers;
   const more = others.length === 0 ? '' : `, and ${others.length} more are held`;
-  return first ? `${heldBy(first)}${more}` : `${paths.join(', ')} was denied`;
+  return first ? `${heldBy(first)}${more}` : `${namesOf(paths)} was denied`;
 }
 
 /** The full report of a halt. Nothing that the server says of it is left out. */
 export function haltedWords(report: BlockerReport): string {
   const { contention_id, owner_id, repository, paths, denied_at, retried_at, halted_at } = report;
   const lines = [
-    `halted: ${paths.join(', ')} ${paths.length === 1 ? 'was' : 'were'} not to be had, at first nor ${report.retry_s} s later.`,
-    `  wanted by   ${owner_id}`,
-    `  repository  ${repository}`,
+    `halted: ${namesOf(paths)} ${paths.length === 1 ? 'was' : 'were'} not to be had, at first nor ${report.retry_s} s later.`,
+    `  wanted by   ${shown(owner_id)}`,
+    `  repository  ${shown(repository)}`,
     ...report.blockers.flatMap(({ path, ...blocker }) => [
-      `  file        ${path}`,
+      `  file        ${shown(path)}`,
       `    held by   ${ownerName(blocker.owner_id, blocker.owner)}`,
       `    since     ${blocker.acquired_at} (${duration(blocker.age_ms)})`,
       `    heard at  ${blocker.last_heartbeat_at}`,
@@ -63,7 +75,7 @@ export function haltedWords(report: BlockerReport): string {
 
 /** Lines below a heading, each column as wide as its widest cell. */
 export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
-  const all = [heading, ...rows];
+  const all = [heading, ...rows.map((row) => row.map(shown))];
   const widths = heading.map((_, i) => Math.max(...all.map((row) => row[i]?.length ?? 0)));
   const line = (row: readonly string[]) =>
     row

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { isAlive, lookUp, type ProcessFacts } from '../../src/gate/processes.ts';
 import { apiOf, holders, letWaitingPass, Repository, take } from '../gate/support.ts';
+import { forgetProcess, watchProcess } from '../support/cleanup.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { type LeaseholdProcess, main, startProcess, until } from '../support/process.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
@@ -27,6 +28,12 @@ onEveryEngine((engine) => {
     const run = async (...args: string[]) => (await start(...args)).exited();
     /** A command that says when it runs, and then waits to be ended. */
     const waits = ['sh', '-c', 'echo started $$; exec sleep 600'];
+    /** Two commands that do not end when they are asked to, and each says that it runs. */
+    const stubborn = [
+      'sh',
+      '-c',
+      'sh -c \'trap "" TERM; echo child $$; sleep 600 & wait; sleep 600\' & trap "" TERM; sleep 0.3; echo started $$; wait; sleep 600',
+    ];
     async function started(guard: LeaseholdProcess): Promise<ProcessFacts> {
       await until('the command', () => guard.isOver || guard.stdout.length > 0);
       const pid = Number(guard.stdout[0]?.split(' ')[1]);
@@ -68,7 +75,7 @@ onEveryEngine((engine) => {
       ]);
       expect(exits.map(({ code }) => code)).to.deep.equal([0, 42, 137, 127, 126]);
       expect(exits.slice(0, 3).map(({ stdout, stderr }) => stdout + stderr)).to.deep.equal(['', '', '']);
-      expect(exits[3]?.stderr).to.equal('leasehold: there is no command no-such-command-anywhere');
+      expect(exits[3]?.stderr).to.match(/^leasehold: .*no-such-command-anywhere: not found$/);
       expect(await held()).to.deep.equal({});
     });
 
@@ -90,6 +97,16 @@ onEveryEngine((engine) => {
       await started(guard);
       expect(Object.keys(await held())).to.deep.equal(['e']);
       await guard.stop();
+    });
+
+    it('takes and gives back files whatever they are called', async () => {
+      const odd = ['__proto__', 'constructor', '*.ts', '.hidden', '-v', 'a\nb', '\u001b[31m'];
+      const show = [process.execPath, main, 'files', '--repository', '.'];
+      const { code, stdout, stderr } = await run(...odd.map((name) => `./${name}`), '--', ...show);
+      expect([code, stderr]).to.deep.equal([0, '']);
+      expect(stdout.split('\n')).to.have.length(1 + odd.length);
+      expect(stdout).to.include('\na\\u000ab ').and.to.include('\n\\u001b[31m ');
+      expect(await held()).to.deep.equal({});
     });
 
     it('takes files of several repositories, and gives all of them back', async () => {
@@ -167,6 +184,41 @@ onEveryEngine((engine) => {
       expect(allowed.stderr).to.match(/running the command without a lease$/);
     });
 
+    it('takes its command along when it is killed outright, and its files come free', async () => {
+      const guard = await start('s', '--grace', '1', '--', ...stubborn);
+      await until('the command', () => guard.stdout.length === 2);
+      const pids = guard.stdout.map((line) => lookUp(Number(line.split(' ')[1])) as ProcessFacts);
+      const { stderr } = await guard.kill();
+      await until('the end of the command', () => !pids.some(isAlive));
+      expect(stderr).to.equal('leasehold: the guard was killed; stopping its command');
+      expect(await held()).to.deep.equal({});
+    });
+
+    it('does so where nobody reads what is said any more', async () => {
+      const options = { env: { ...process.env, LEASEHOLD_URL: server.http }, cwd: repository.top } as const;
+      const args = [main, 'guard', 'u', '--', ...waits];
+      const guard = spawn(process.execPath, args, { ...options, stdio: ['ignore', 'pipe', 'pipe'] });
+      await watchProcess(guard.pid as number);
+      const [line] = await once(guard.stdout, 'data');
+      const command = lookUp(Number(String(line).split(' ')[1])) as ProcessFacts;
+      guard.stdout.destroy();
+      guard.stderr.destroy();
+      guard.kill('SIGKILL');
+      await until('the end of the command', () => !isAlive(command));
+      await until('its files', async () => !('u' in (await held())));
+      await forgetProcess(guard.pid as number);
+    });
+
+    it('leaves an owner that is named to those who act for it when it is killed', async () => {
+      await take(server, 'eve', repository.top, 't1');
+      const guard = await start('t2', '--owner', 'eve', '--', ...waits);
+      const command = await started(guard);
+      await guard.kill();
+      expect(isAlive(command)).to.equal(false);
+      expect(await held()).to.deep.equal({ t1: 'eve', t2: 'eve' });
+      await apiOf(server).end('eve');
+    });
+
     it('says what the server refuses, and ends with 1', async () => {
       const { code, stdout, stderr } = await run('n', '--owner', 'o'.repeat(201), '--', 'echo', 'ran');
       expect([code, stdout]).to.deep.equal([1, '']);
@@ -208,9 +260,7 @@ onEveryEngine((engine) => {
 
     it('stops the command and all it has started when an operator takes its file away', async function () {
       this.timeout(60_000);
-      const children =
-        'sh -c \'trap "" TERM; echo child $$; sleep 600 & wait; sleep 600\' & trap "" TERM; sleep 0.3; echo started $$; wait; sleep 600';
-      const guard = await start('m', '--owner', 'carl', '--grace', '1', '--', 'sh', '-c', children);
+      const guard = await start('m', '--owner', 'carl', '--grace', '1', '--', ...stubborn);
       await until('the command', () => guard.stdout.length === 2);
       const pids = guard.stdout.map((line) => lookUp(Number(line.split(' ')[1])) as ProcessFacts);
       await take(server, 'dora', repository.top, 'm');

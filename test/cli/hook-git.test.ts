@@ -132,6 +132,23 @@ describe('leasehold hook git install', () => {
     expect(await readFile(hookOf(repository), 'utf8')).to.equal('#!/bin/sh\n');
   });
 
+  it("leaves husky's hooks alone, which go by their names, and says where its line belongs", async () => {
+    const repository = await Repository.create();
+    const folder = join(repository.top, '.husky', '_');
+    await mkdir(folder, { recursive: true });
+    // As husky 9 writes them.
+    await writeFile(join(folder, 'h'), 'sh -e "$(dirname "$(dirname "$0")")/$(basename "$0")" "$@"\n');
+    const theirs = '#!/usr/bin/env sh\n. "$(dirname "$0")/h"';
+    await writeFile(join(folder, 'post-commit'), theirs, { mode: 0o755 });
+    await writeFile(join(repository.top, '.husky', 'post-commit'), 'echo theirs\n');
+    await repository.git('config', 'core.hooksPath', '.husky/_');
+    const { code, stderr } = await hookGit(repository, 'install');
+    expect(code).to.equal(1);
+    expect(stderr).to.match(/husky.* add this line to \S+\/\.husky\/post-commit: .* hook git post-commit$/);
+    expect(await readFile(join(folder, 'post-commit'), 'utf8')).to.equal(theirs);
+    expect(await repository.git('commit', '--allow-empty', '-m', 'x')).to.include('theirs');
+  });
+
   it('goes where core.hooksPath says, also from a folder below, and serves every worktree', async () => {
     const repository = await Repository.create();
     await repository.git('config', 'core.hooksPath', 'my hooks');

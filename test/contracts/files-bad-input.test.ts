@@ -78,6 +78,7 @@ onEveryEngine((engine) => {
         ['owner_id', { ...whole, owner_id: undefined }],
         ['owner_id', { ...whole, owner_id: ' ' }],
         ['owner_id', { ...whole, owner_id: 'x'.repeat(201) }],
+        ['owner_id', { ...whole, owner_id: '..' }],
         ['repository', { ...whole, repository: '' }],
         ['repository', { ...whole, repository: 'x'.repeat(501) }],
         ['paths', { ...whole, paths: [] }],

@@ -2,7 +2,7 @@
 import { expect } from 'chai';
 import { ServerError } from '../../src/cli/server-client.ts';
 import type { FileLease, Heartbeat } from '../../src/gate/files-api.ts';
-import { Keeper } from '../../src/gate/keeper.ts';
+import { Keeper, type KeeperOptions } from '../../src/gate/keeper.ts';
 import { until } from '../support/process.ts';
 
 const url = 'http://server';
@@ -24,7 +24,10 @@ const alive = (ttl_remaining_ms = 60_000, lost_files = [] as Heartbeat['lost_fil
 });
 
 /** A keeper of one file, and what it has done and told so far. */
-function keeperOf(answers: (Heartbeat | ServerError)[], { goodForMs = 60_000, isAtWork = false } = {}) {
+function keeperOf(
+  answers: (Heartbeat | ServerError)[],
+  { goodForMs = 60_000, ...options }: KeeperOptions & { goodForMs?: number } = {},
+) {
   const told: string[] = [];
   const answer = (kind: string) => {
     told.push(kind);
@@ -42,7 +45,7 @@ function keeperOf(answers: (Heartbeat | ServerError)[], { goodForMs = 60_000, is
       void told.push(`${isCertain ? 'lost' : 'perhaps lost'}: ${why}`),
     onNotice: (what: string) => void told.push(what),
   };
-  const keeper = new Keeper(api, 'o', on, { isAtWork });
+  const keeper = new Keeper(api, 'o', on, options);
   keeper.start();
   keeper.hold([leaseFor(goodForMs)], performance.now());
   return { keeper, told, [Symbol.dispose]: () => keeper.stop() };
@@ -107,6 +110,29 @@ describe('a keeper', () => {
     using it = keeperOf([gone], { goodForMs: 50 });
     await it.keeper.beat();
     await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
+  });
+
+  it('tells of the silence so much earlier that the work can be over when the files are lost', async () => {
+    using it = keeperOf([gone], { goodForMs: 60_000, leadMs: 59_950 });
+    await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
+  });
+
+  it('asks on where nobody answered for so long, and hears what has become of the files', async () => {
+    using it = keeperOf([gone, alive(), dead], { goodForMs: 50 });
+    await it.keeper.beat();
+    await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
+    await it.keeper.beat();
+    expect(it.told.slice(-2)).to.deep.equal(['heartbeat', 'the server is there again']);
+    await it.keeper.beat();
+    expect(it.told.slice(-2)).to.deep.equal(['heartbeat', 'lost: owner o died']);
+  });
+
+  it('asks at once where the machine has slept, whose clock has stood still meanwhile', async () => {
+    let sleptMs = 0;
+    using it = keeperOf([dead], { wallClock: () => Date.now() + sleptMs });
+    sleptMs = 600_000;
+    await until('a heartbeat', () => it.told.length > 1);
+    expect(it.told).to.deep.equal(['heartbeat', 'lost: owner o died']);
   });
 
   it('says that its owner is at work where others may call it stopped', async () => {

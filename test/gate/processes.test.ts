@@ -77,6 +77,12 @@ describe('the agent among the ancestors', () => {
       'cli.js',
     );
     expect(found('sh', 'vim', 'bash', '/opt/claude')).to.equal('claude');
+    expect(found('sh', '/home/ann/.local/share/claude/versions/2.1.0 --resume', 'bash')).to.equal('2.1.0');
+  });
+
+  it('is not what only lies in its folder: a script that calls the hook ends long before the session', () => {
+    expect(found('sh', 'node /home/ann/.claude/hooks/lease.js', 'sh', 'claude')).to.equal('claude');
+    expect(found('sh', '/home/ann/claude-projects/run', 'sh', 'claude')).to.equal('claude');
   });
 
   it('is else the nearest that is no shell and no starter of commands', () => {

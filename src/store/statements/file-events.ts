@@ -42,13 +42,17 @@ const write = hot(
   `with clock as materialized (select to_timestamp($1::float8 / 1000.0) as now) ${telling(2)}`,
 );
 
+/** Events of one statement: PostgreSQL takes no more than 256 MB of them at once. */
+const eventsMax = 10_000;
+
 /** Writes the history, in the order given. */
 export async function writeFileEvents(
   sql: Sql,
   events: readonly NewFileEvent[],
   nowMs: number,
 ): Promise<void> {
-  if (events.length > 0) await sql.query(write, [nowMs, eventsParam(events)]);
+  for (let at = 0; at < events.length; at += eventsMax)
+    await sql.query(write, [nowMs, eventsParam(events.slice(at, at + eventsMax))]);
 }
 
 /** A place in the history: everything up to it has been told. */

@@ -174,3 +174,20 @@ export async function filesOfOwners(
     repository,
   }));
 }
+
+const counts = hot(`
+select wanted.owner_id, (
+  select count(*)::int from (select from file_leases where owner_id = wanted.owner_id and state = ${held} limit $2) held
+) as files
+from unnest($1::text[]) as wanted (owner_id)`);
+
+/** How many files each of these owners holds, counted no further than `countMax`. */
+export async function countFiles(
+  sql: Sql,
+  ownerIds: readonly string[],
+  countMax: number,
+): Promise<Map<string, number>> {
+  if (ownerIds.length === 0) return new Map();
+  const rows = await sql.query<{ owner_id: string; files: number }>(counts, [textArray(ownerIds), countMax]);
+  return new Map(rows.map(({ owner_id, files }) => [owner_id, files]));
+}

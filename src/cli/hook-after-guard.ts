@@ -1,0 +1,41 @@
+import { FilesApi } from '../gate/files-api.ts';
+import { cleanUpAfterGuard } from '../gate/watcher.ts';
+import { readFlags, UsageError } from './args.ts';
+import type { Command } from './commands.ts';
+import { say } from './say.ts';
+import { urlHelp } from './server-client.ts';
+
+const answerLimitMs = 10_000;
+
+export const hookAfterGuardCommand: Command = {
+  name: 'hook after-guard',
+  help: () => `Usage: leasehold hook after-guard '<pid> <started>' [flags]
+
+Ends what a guard that was killed has left: its command, and then its owner. Guards have it started; nobody else needs to.
+
+  --owner <id>          The owner that ends; nobody where left out.
+  --grace-ms <ms>       Between SIGTERM and SIGKILL.
+${urlHelp}
+`,
+  async run(args) {
+    const { help, values, words } = readFlags(args, { url: 'string', owner: 'string', 'grace-ms': 'string' });
+    if (help) {
+      process.stdout.write(this.help());
+      return 0;
+    }
+    const [, pid, started] = /^(\d+) (.*)$/.exec(words[0] ?? '') ?? [];
+    if (pid === undefined || started === undefined || words.length > 1)
+      throw new UsageError('takes one process');
+    const api = new FilesApi(values.url, { timeoutMs: answerLimitMs });
+    await cleanUpAfterGuard(
+      api,
+      { pid: Number(pid), started },
+      {
+        ownerId: values.owner,
+        graceMs: Number(values['grace-ms'] ?? 0),
+        say,
+      },
+    );
+    return 0;
+  },
+};
