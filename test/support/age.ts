@@ -46,16 +46,18 @@ export async function letEndsAge(database: Database, jobIds: readonly string[], 
   );
 }
 
-/** Copies finished jobs: `count` of each, each a little older than the one before. */
+/** Copies finished jobs with their leases: `count` of each, each a millisecond older than the one before. */
 export async function multiplyEnded(database: Database, count: number): Promise<void> {
-  const copies: [string, string][] = [
-    ['jobs', 'job_id'],
-    ['job_outcomes', 'job_id'],
-  ];
-  for (const [table, id] of copies)
+  const id = older('original.job_id').replace('$1', 'n');
+  const copies: Record<string, string> = {
+    jobs: '',
+    job_outcomes: '',
+    leases: ", 'lease_id', gen_random_uuid()",
+  };
+  for (const [table, more] of Object.entries(copies))
     await database.query(
       `insert into ${table} select (copy.row).* from ${table} original, lateral (
-        select jsonb_populate_record(original, jsonb_build_object('job_id', ${older(id).replace('$1', 'n')})) as row
+        select jsonb_populate_record(original, jsonb_build_object('job_id', ${id}${more})) as row
         from generate_series(1, $1::int) as n offset 0
       ) copy`,
       [count],

@@ -124,11 +124,13 @@ export async function dropEventDay(
   if (agedParts(await readEventDays(database), days).length === 0) return undefined;
   if (database.engine === 'embedded') return dropAtOnce(database, days);
   // The work is done on another connection, because a part cannot be detached within a transaction. This one only holds
-  // the lock, and has no number of its own, for which those would wait who follow the history of files.
+  // the lock. It has no number of its own, for which those would wait who follow the history of files, and no snapshot,
+  // for which the detaching itself would: a statement with a parameter would leave one behind.
   return database.transaction(async (sql) => {
-    const [lock] = await sql.query<{ got: boolean }>('select pg_try_advisory_xact_lock($1) as got', [
-      droppersLock,
-    ]);
+    const [lock] = await sql.query<{ got: boolean }>(
+      `select pg_try_advisory_xact_lock(${droppersLock}) as got`,
+      [],
+    );
     if (!lock?.got) return undefined;
     const [part] = agedParts(await readEventDays(database), days);
     if (!part) return undefined;
