@@ -1,4 +1,5 @@
 /** The guarantee: what is too old goes beside all others, who neither wait for that nor ever see a half of it. */
+import { randomInt } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { Engine } from '../../src/engine/engine.ts';
@@ -89,13 +90,17 @@ onEveryEngine((kind) => {
     });
 
     it('leaves every job whole or gone where the process is killed in the middle of it', async () => {
-      await endLongAgo(engine, 2_000);
+      await endLongAgo(engine, 1_500);
       await ready(store.database);
       const { url, dataDir } = store.options;
       await engine.stop();
       await store.database.close();
       const child = startFixture('prune-until-killed', JSON.stringify({ url, dataDir }));
-      for (let slice = 0; slice < 3; slice++) expect(await nextLine(child)).to.equal('slice');
+      expect(await nextLine(child)).to.equal('ready');
+      child.process.stdin.write('one\n');
+      expect(await nextLine(child)).to.equal('done');
+      child.process.stdin.write('another\n');
+      await delay(randomInt(15));
       await killed(child);
       const database = await openDatabase(store.options);
       try {
@@ -110,7 +115,7 @@ onEveryEngine((kind) => {
           return row ?? {};
         };
         const { jobs = 0, ...others } = await left();
-        expect(jobs).to.be.within(1, 1_000);
+        expect(jobs).to.be.oneOf([500, 1_000]);
         expect(others).to.deep.equal({ outcomes: jobs, leases: jobs, whole: jobs });
         const next = engineOn(database);
         expect(await next.pruner.runOnce()).to.equal(jobs);
@@ -119,7 +124,7 @@ onEveryEngine((kind) => {
       } finally {
         await database.close();
       }
-    }).timeout(30_000);
+    }).timeout(60_000);
 
     if (kind.name !== 'postgresql') return;
 
@@ -165,14 +170,14 @@ onEveryEngine((kind) => {
     });
 
     it('is shared by servers: each job goes once, and nobody gets into another’s way', async () => {
-      await endLongAgo(engine, 4_000);
+      await endLongAgo(engine, 2_000);
       await ready(store.database);
       const { engines, stop } = await moreServers(store, 3);
       try {
         const all = [engine, ...engines];
         const pruned = await Promise.all(all.map(({ pruner }) => pruner.runOnce()));
         const rest = await engine.pruner.runOnce();
-        expect(pruned.reduce((sum, count) => sum + count, rest)).to.equal(4_000);
+        expect(pruned.reduce((sum, count) => sum + count, rest)).to.equal(2_000);
       } finally {
         await stop();
       }
