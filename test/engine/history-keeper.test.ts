@@ -166,6 +166,8 @@ onEveryEngine((kind) => {
       await store.database.query(`create view ${name} as select 1 as one`, []);
       const keeper = new HistoryKeeper({ database: store.database, days: 30, log, firstMs: 1 });
       try {
+        // A server that starts serves as long as there is room.
+        await keeper.prepare();
         keeper.start();
         keeper.start();
         while (complaints.length === 0) await new Promise((resolve) => setImmediate(resolve));

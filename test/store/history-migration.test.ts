@@ -74,6 +74,18 @@ onEveryEngine((kind) => {
       expect(await rows(database)).to.have.length(3);
     });
 
+    it('lets views tell of the whole of it, before and after', async () => {
+      await database.query('create view told as select event_id, at from job_events', []);
+      await database.query('create view told_later as select event_id from told', []);
+      const count = async () => (await database.query('select from told_later', [])).length;
+      await migrate(database);
+      await database.query(insert("now() + interval '3 days'"), []);
+      expect(await count()).to.equal(1);
+      await database.orm.migrator.down({ to: before });
+      await database.query(insert('now()'), []);
+      expect(await count()).to.equal(2);
+    });
+
     if (kind.name !== 'postgresql') return;
 
     it('waits for a server of the version before, which waits for nothing that it has', async () => {
