@@ -154,11 +154,11 @@ onEveryEngine((kind) => {
 
     it('is said to have little room while it is left, where no more can be made', async () => {
       await setDays(store.database, [0, 1]);
-      const complaints: string[] = [];
+      const complaint = Promise.withResolvers<string>();
       const log = createLog({
         level: 'error',
         human: false,
-        write: (line) => void complaints.push((JSON.parse(line) as { msg: string }).msg),
+        write: (line) => complaint.resolve((JSON.parse(line) as { msg: string }).msg),
       });
       // Nobody may make a table of that name: a view has it.
       const { today } = await readEventDays(store.database);
@@ -170,8 +170,7 @@ onEveryEngine((kind) => {
         await keeper.prepare();
         keeper.start();
         keeper.start();
-        while (complaints.length === 0) await new Promise((resolve) => setImmediate(resolve));
-        expect(complaints[0]).to.equal('the history has room for few days more');
+        expect(await complaint.promise).to.equal('the history has room for few days more');
         expect(keeper.daysAhead).to.equal(1);
       } finally {
         await keeper.stop();
