@@ -139,6 +139,31 @@ export const settings = {
     about: 'The default of max_attempts for jobs of a stream.',
     ...whole(1, 1_000),
   }),
+  retentionJobsDays: setting({
+    variable: 'LEASEHOLD_RETENTION_JOBS_DAYS',
+    default: 30,
+    about: 'For how many days a job that has ended is kept, with its leases; 0 is for ever.',
+    ...whole(0, 36_500),
+  }),
+  retentionEventsDays: setting({
+    variable: 'LEASEHOLD_RETENTION_EVENTS_DAYS',
+    default: 30,
+    about: 'For how many days the history of jobs is kept; 0 is for ever.',
+    ...whole(0, 36_500),
+  }),
+  retentionSamplesDays: setting({
+    variable: 'LEASEHOLD_RETENTION_SAMPLES_DAYS',
+    default: 30,
+    about: 'For how many days the samples of statistics are kept; 0 is for ever.',
+    ...whole(0, 36_500),
+  }),
+  retentionFilesDays: setting({
+    variable: 'LEASEHOLD_RETENTION_FILES_DAYS',
+    default: 30,
+    about:
+      'For how many days is kept what is over of files: their history, contentions and owners; 0 is for ever.',
+    ...whole(0, 36_500),
+  }),
   poolMax: setting({
     variable: 'LEASEHOLD_POOL_MAX',
     default: 10,

@@ -24,6 +24,10 @@ export interface EngineSettings {
   maxClaims: number;
   maxAttempts: number;
   streamMaxAttempts: number;
+  retentionJobsDays: number;
+  retentionEventsDays: number;
+  retentionSamplesDays: number;
+  retentionFilesDays: number;
 }
 
 /** What every use-case works with. */

@@ -14,11 +14,13 @@ import { FileOwnerChanger } from './file-owner-changer.ts';
 import { FileReader } from './file-reads.ts';
 import { FileReaper } from './file-reaper.ts';
 import { Heartbeats } from './heartbeat.ts';
+import { HistoryKeeper } from './history-keeper.ts';
 import { LeaseNews } from './lease-news.ts';
 import { LeaseReader } from './lease-reads.ts';
 import { LeaseRequester } from './lease-request.ts';
 import { OwnerHeartbeats } from './owner-heartbeats.ts';
 import { Prospects } from './prospects.ts';
+import { Pruner } from './pruner.ts';
 import { Pulse } from './pulse.ts';
 import { Reader } from './reads.ts';
 import { Reaper } from './reaper.ts';
@@ -59,6 +61,8 @@ export class Engine {
   readonly ownerHeartbeats: OwnerHeartbeats;
   readonly reaper: Reaper;
   readonly fileReaper: FileReaper;
+  readonly pruner: Pruner;
+  readonly historyKeeper: HistoryKeeper;
   readonly pulse: Pulse;
   readonly waker: Waker;
   readonly settings: EngineSettings;
@@ -83,6 +87,16 @@ export class Engine {
       log,
     });
     this.fileReaper = new FileReaper({ database, waker: this.waker, pulse: this.pulse, log });
+    this.pruner = new Pruner({
+      database,
+      retention: {
+        jobs: settings.retentionJobsDays,
+        samples: settings.retentionSamplesDays,
+        files: settings.retentionFilesDays,
+      },
+      log,
+    });
+    this.historyKeeper = new HistoryKeeper({ database, days: settings.retentionEventsDays, log });
     const { waker, reaper, fileReaper, pulse, leaseNews } = this;
     const context: EngineContext = {
       database,
@@ -115,8 +129,9 @@ export class Engine {
     this.ownerHeartbeats = new OwnerHeartbeats(context);
   }
 
-  /** Finds out what happened while no server was alive, before anybody is served. */
+  /** Sees that what happens can be written, and finds out what happened while no server was alive, before anybody is served. */
   async prepare(): Promise<void> {
+    await this.historyKeeper.prepare();
     await this.pulse.begin();
   }
 
@@ -126,6 +141,8 @@ export class Engine {
     this.pulse.start();
     this.reaper.start();
     this.fileReaper.start();
+    this.pruner.start();
+    this.historyKeeper.start();
     this.capacity.start();
   }
 
@@ -148,6 +165,8 @@ export class Engine {
     await this.capacity.stop();
     await this.reaper.stop();
     await this.fileReaper.stop();
+    await this.pruner.stop();
+    await this.historyKeeper.stop();
     await this.pulse.stop();
     await this.transport.stop();
     await this.waker.stop();

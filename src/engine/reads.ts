@@ -77,8 +77,8 @@ export class Reader {
     const limit = command.limit ?? limits.pageRows;
     const cursor = command.cursor || '0';
     if (!/^\d{1,18}$/.test(cursor)) throw invalid('cursor', `is not one of ours: ${printable(cursor)}`);
-    await this.get(jobId, caller);
-    const events = await listEvents(this.#context.database, jobId, cursor, limit + 1, caller.signal);
+    const found = await this.get(jobId, caller);
+    const events = await listEvents(this.#context.database, found, cursor, limit + 1, caller.signal);
     const items = events.slice(0, limit);
     return { items, nextCursor: events.length > limit ? (items.at(-1)?.eventId ?? null) : null };
   }
@@ -110,7 +110,7 @@ export class Reader {
         woken = false;
         // The job is read first: once it has ended, its history is complete when it is read after that.
         const found = await this.get(jobId, caller);
-        const events = await listEvents(this.#context.database, jobId, cursor, limits.pageRows, until);
+        const events = await listEvents(this.#context.database, found, cursor, limits.pageRows, until);
         cursor = events.at(-1)?.eventId ?? cursor;
         const more = events.length === limits.pageRows;
         const over = isTerminal(found.job.state) && !more;

@@ -2,7 +2,8 @@ import type { EntityManager, MikroORM } from '@mikro-orm/postgresql';
 import { CompiledQuery, type Kysely } from 'kysely';
 import type { Log } from '../log.ts';
 import { stoppable } from './prepared.ts';
-import { isRetryable, type Sql } from './sql.ts';
+import { isRetryable, lacksPartition, type Sql } from './sql.ts';
+import { makeEventDays } from './statements/event-days.ts';
 
 export interface DatabaseOptions {
   /** A `postgres://` address. Without one the database is embedded, in `dataDir`. */
@@ -25,7 +26,8 @@ const attemptsMax = 5;
 
 /**
  * The one door to the database, whichever engine is behind it. `query` runs one statement in a transaction of its
- * own; `transaction` runs several. Both run again by themselves after a serialization failure or a deadlock. A
+ * own; `transaction` runs several. Both run again by themselves after a serialization failure or a deadlock, and where
+ * there was no part of the history to write to, once it has been made. A
  * signal that fires takes a waiting statement out of the queue and asks PostgreSQL to stop a running one.
  *
  * Opened with `openDatabase`, brought up to date with `migrate`, and over with `close`, which waits for what runs.
@@ -36,6 +38,7 @@ export class Database implements Sql {
   readonly lost: Promise<Error>;
   readonly #orm: MikroORM;
   readonly #closeEngine: () => Promise<void>;
+  #mending: Promise<unknown> | undefined;
 
   constructor({ engine, orm, closeEngine, lost }: DatabaseParts) {
     this.engine = engine;
@@ -50,11 +53,11 @@ export class Database implements Sql {
   }
 
   query<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]> {
-    return again(() => run<Row>(this.#kysely(), text, params, signal));
+    return this.#again(() => run<Row>(this.#kysely(), text, params, signal));
   }
 
   transaction<T>(work: (sql: Sql) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    return again(async () => {
+    return this.#again(async () => {
       let failure: { error: unknown } | undefined;
       try {
         return await this.#kysely()
@@ -89,6 +92,26 @@ export class Database implements Sql {
     return this.#orm;
   }
 
+  async #again<T>(work: () => Promise<T>): Promise<T> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await work();
+      } catch (error) {
+        if (attempt >= attemptsMax) throw error;
+        if (lacksPartition(error)) await this.#makeDays();
+        else if (!isRetryable(error)) throw error;
+      }
+    }
+  }
+
+  /** Nobody has made any for long, or the clock was set. All who find that out at the same time wait for the same. */
+  async #makeDays(): Promise<void> {
+    this.#mending ??= makeEventDays(this).finally(() => {
+      this.#mending = undefined;
+    });
+    await this.#mending;
+  }
+
   #kysely(): Kysely<unknown> {
     return this.#orm.em.getKysely() as Kysely<unknown>;
   }
@@ -104,14 +127,4 @@ async function run<Row>(
     kysely.executeQuery<Row>(CompiledQuery.raw(text, [...params])),
   );
   return result.rows;
-}
-
-async function again<T>(work: () => Promise<T>): Promise<T> {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      return await work();
-    } catch (error) {
-      if (attempt >= attemptsMax || !isRetryable(error)) throw error;
-    }
-  }
 }

@@ -177,7 +177,10 @@ export const Job = defineEntity({
 });
 export type JobRow = InferEntity<typeof Job>;
 
-/** Append-only: what happened to a job, written in the transaction in which it happened. */
+/**
+ * Append-only: what happened to a job, written in the transaction in which it happened. Partitioned by days of `at`; see
+ * `statements/event-days.ts`.
+ */
 export const Event = defineEntity({
   name: 'Event',
   tableName: 'job_events',
@@ -428,6 +431,19 @@ export const FileEventRow = defineEntity({
   },
 });
 
+/** How far a deletion of what is too old has come, for whichever server goes on with it; see `statements/prune.ts`. */
+export const PruneWalk = defineEntity({
+  name: 'PruneWalk',
+  tableName: 'prune_walks',
+  properties: {
+    walk: p.text().primary(),
+    /** Up to here everything was looked at in this round; null before its start. */
+    mark: p.text().nullable(),
+    /** When the next round may begin. */
+    rests_until: p.datetime(),
+  },
+});
+
 export const entities = [
   Lane,
   Job,
@@ -445,4 +461,5 @@ export const entities = [
   FileContention,
   FileLoss,
   FileEventRow,
+  PruneWalk,
 ];

@@ -43,6 +43,18 @@ export function sqlState(error: unknown): string | undefined {
 
 export const isRetryable = (error: unknown): boolean => retryable.has(sqlState(error) ?? '');
 
+/**
+ * Whether a row had no partition to go to. Its code is that of all checks, of which this one alone is of a table and has
+ * no name.
+ */
+export function lacksPartition(error: unknown): boolean {
+  for (let at = error; typeof at === 'object' && at !== null; at = (at as { cause?: unknown }).cause) {
+    const { code, table, constraint } = at as { code?: unknown; table?: unknown; constraint?: unknown };
+    if (code === '23514') return table === 'job_events' && constraint === undefined;
+  }
+  return false;
+}
+
 /** Whether the statement was ended at our own request or by `statement_timeout`. */
 export const isCancelled = (error: unknown): boolean =>
   sqlState(error) === '57014' || (error instanceof Error && error.name === 'AbortError');

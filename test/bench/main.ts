@@ -14,6 +14,7 @@ import { files } from './scenarios/files.ts';
 import { heartbeatFrames, heartbeatLone, heartbeatSingly, heartbeatUnary } from './scenarios/heartbeat.ts';
 import { idle } from './scenarios/idle.ts';
 import { heartbeatMillion, millionByTurns } from './scenarios/million.ts';
+import { prune } from './scenarios/prune.ts';
 import { reconnect } from './scenarios/reconnect.ts';
 import { start } from './scenarios/start.ts';
 import { submitBatches, submitRest, submitSingly } from './scenarios/submit.ts';
@@ -40,6 +41,7 @@ const scenarios: readonly Scenario[] = [
   workerRest,
   workerWaiting,
   files,
+  prune,
   start,
 ];
 

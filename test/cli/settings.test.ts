@@ -20,6 +20,10 @@ const badValues: Record<string, readonly string[]> = {
   LEASEHOLD_MAX_CLAIMS: [...numbers, '10001'],
   LEASEHOLD_MAX_ATTEMPTS: [...numbers, '1001'],
   LEASEHOLD_STREAM_MAX_ATTEMPTS: [...numbers, '1001'],
+  LEASEHOLD_RETENTION_JOBS_DAYS: ['-1', '36501', '1.5', 'x'],
+  LEASEHOLD_RETENTION_EVENTS_DAYS: ['-1', '36501', '30d'],
+  LEASEHOLD_RETENTION_SAMPLES_DAYS: ['-1', '36501', ' '],
+  LEASEHOLD_RETENTION_FILES_DAYS: ['-1', '36501', 'never'],
   LEASEHOLD_POOL_MAX: [...numbers, '1', '1001'],
   LEASEHOLD_LOG: ['INFO', 'loud', 'info,warn', ' info'],
 };

@@ -17,6 +17,10 @@ export const engineSettings: EngineSettings = {
   maxClaims: 3,
   maxAttempts: 1,
   streamMaxAttempts: 3,
+  retentionJobsDays: 30,
+  retentionEventsDays: 30,
+  retentionSamplesDays: 30,
+  retentionFilesDays: 30,
 };
 
 export const silentLog = createLog({ level: 'silent', human: false });

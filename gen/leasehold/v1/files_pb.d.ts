@@ -1169,7 +1169,8 @@ export declare type WatchFileLeasesRequest = Message<"leasehold.v1.WatchFileLeas
   ownerId?: string | undefined;
 
   /**
-   * Begin after the event with this cursor; with what comes from now on where left out.
+   * Begin after the event with this cursor, or with the oldest that is still kept where that is later; with what comes
+   * from now on where left out.
    *
    * @generated from field: optional string after_cursor = 3;
    */

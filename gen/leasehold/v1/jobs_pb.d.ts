@@ -396,7 +396,7 @@ export declare type SubmitJobRequest = Message<"leasehold.v1.SubmitJobRequest"> 
   payload?: JsonObject | undefined;
 
   /**
-   * A key of the submitter's own, unique per `addon_id`, that makes a lost answer harmless.
+   * A key of the submitter's own, unique per `addon_id` for as long as the job is kept, that makes a lost answer harmless.
    *
    * @generated from field: optional string client_request_id = 7;
    */
@@ -1607,7 +1607,8 @@ export declare const JobsService: GenService<{
     output: typeof ClaimJobsResponseSchema;
   },
   /**
-   * Reads one job and, where it has ended, its result. Errors: `job_not_found`.
+   * Reads one job and, where it has ended, its result. Errors: `job_not_found`, also for a job that ended longer ago than
+   * the server keeps jobs.
    *
    * @generated from rpc leasehold.v1.JobsService.GetJob
    */
@@ -1683,7 +1684,7 @@ export declare const JobsService: GenService<{
     output: typeof ListStreamsResponseSchema;
   },
   /**
-   * Reads what happened to a job, oldest first. Errors: `job_not_found`.
+   * Reads what happened to a job, oldest first, as far back as the server keeps history. Errors: `job_not_found`.
    *
    * @generated from rpc leasehold.v1.JobsService.ListJobEvents
    */

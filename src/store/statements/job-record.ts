@@ -159,7 +159,10 @@ function priorityNamed(number: number) {
   return priority;
 }
 
-export function toEvent(row: EventRow): JobEvent {
+/** An event as a statement returns it. */
+export type EventRecord = Omit<EventRow, 'at'> & { at: string };
+
+export function toEvent(row: EventRecord): JobEvent {
   return {
     eventId: row.event_id,
     tsMs: timeMs(row.at),

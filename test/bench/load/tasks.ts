@@ -5,6 +5,7 @@ import type { Floor, FloorPlace } from './floor.ts';
 import { closeHeartbeatFloor, closeStreams, heartbeatTasks } from './heartbeat-tasks.ts';
 import { post } from './lean-http.ts';
 import * as messages from './messages.ts';
+import { closePruning, pruneTasks } from './prune-tasks.ts';
 import { type Reconnect, reconnect } from './reconnect-task.ts';
 import { closeConnections, type GrpcTarget, httpTo, linksTo, nth } from './targets.ts';
 import { forgetJobs, workerTasks } from './worker-tasks.ts';
@@ -104,6 +105,7 @@ export const tasks = {
   ...heartbeatTasks,
   ...workerTasks,
   ...fileTasks,
+  ...pruneTasks,
   reconnect: (on: Reconnect) => reconnect(on),
 
   async openFloor(on: FloorPlace) {
@@ -124,6 +126,7 @@ export const tasks = {
     await floor?.close();
     floor = undefined;
     await closeHeartbeatFloor();
+    await closePruning();
   },
 };
 
