@@ -1,8 +1,9 @@
 import type { EntityManager, MikroORM } from '@mikro-orm/postgresql';
 import { CompiledQuery, type Kysely } from 'kysely';
 import type { Log } from '../log.ts';
+import type { DatabaseMeter, DatabaseWork } from '../telemetry/meters.ts';
 import { stoppable } from './prepared.ts';
-import { isRetryable, type Sql } from './sql.ts';
+import { isRetryable, type Sql, sqlState } from './sql.ts';
 
 export interface DatabaseOptions {
   /** A `postgres://` address. Without one the database is embedded, in `dataDir`. */
@@ -18,6 +19,22 @@ export interface DatabaseParts {
   orm: MikroORM;
   closeEngine: () => Promise<void>;
   lost: Promise<Error>;
+}
+
+/** The part of the driver's pool that says how it is. */
+interface Pool {
+  totalCount: number;
+  idleCount: number;
+  waitingCount: number;
+  options: { max: number };
+}
+
+export interface Connections {
+  open: number;
+  idle: number;
+  /** Work that waits for a connection. */
+  waiting: number;
+  max: number;
 }
 
 /** How often a transaction that lost against another is run again before its caller is told. */
@@ -36,6 +53,9 @@ export class Database implements Sql {
   readonly lost: Promise<Error>;
   readonly #orm: MikroORM;
   readonly #closeEngine: () => Promise<void>;
+  #pool: Pool | undefined;
+  /** Looks on at everything that is asked. Whoever opens a database may not know yet who will. */
+  meter: DatabaseMeter | undefined;
 
   constructor({ engine, orm, closeEngine, lost }: DatabaseParts) {
     this.engine = engine;
@@ -46,32 +66,39 @@ export class Database implements Sql {
 
   /** Reads lists and details with a fresh entity manager. */
   read<T>(work: (em: EntityManager) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    return stoppable(signal, () => work(this.#orm.em.fork({ disableTransactions: true })));
+    return this.#metered('read', () =>
+      stoppable(signal, () => work(this.#orm.em.fork({ disableTransactions: true }))),
+    );
   }
 
   query<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]> {
-    return again(() => run<Row>(this.#kysely(), text, params, signal));
+    const { meter } = this;
+    return this.#metered('statement', () =>
+      again(() => run<Row>(this.#kysely(), text, params, signal), meter),
+    );
   }
 
   transaction<T>(work: (sql: Sql) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    return again(async () => {
-      let failure: { error: unknown } | undefined;
-      try {
-        return await this.#kysely()
-          .transaction()
-          .execute(async (trx) => {
-            try {
-              return await work({ query: (text, params, own) => run(trx, text, params, own ?? signal) });
-            } catch (error) {
-              failure = { error };
-              throw error;
-            }
-          });
-      } catch (error) {
-        // Where the connection has died the rollback fails as well, and says less about why.
-        throw failure ? failure.error : error;
-      }
-    });
+    return this.#metered('transaction', () => again(() => this.#attempt(work, signal), this.meter));
+  }
+
+  async #attempt<T>(work: (sql: Sql) => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+    let failure: { error: unknown } | undefined;
+    try {
+      return await this.#kysely()
+        .transaction()
+        .execute(async (trx) => {
+          try {
+            return await work({ query: (text, params, own) => run(trx, text, params, own ?? signal) });
+          } catch (error) {
+            failure = { error };
+            throw error;
+          }
+        });
+    } catch (error) {
+      // Where the connection has died the rollback fails as well, and says less about why.
+      throw failure ? failure.error : error;
+    }
   }
 
   /** Answers once the database has answered. */
@@ -87,6 +114,17 @@ export class Database implements Sql {
   /** For migrations and the schema's own tests. */
   get orm(): MikroORM {
     return this.#orm;
+  }
+
+  /** How many connections there are and may be, and how many wait for one; counted when asked. */
+  async connections(): Promise<Connections> {
+    this.#pool ??= (await this.#orm.em.getConnection().getNativeClient()) as Pool;
+    const { totalCount: open, idleCount: idle, waitingCount: waiting, options } = this.#pool;
+    return { open, idle, waiting, max: options.max };
+  }
+
+  #metered<T>(kind: DatabaseWork, work: () => Promise<T>): Promise<T> {
+    return this.meter ? this.meter.time(kind, work) : work();
   }
 
   #kysely(): Kysely<unknown> {
@@ -106,12 +144,13 @@ async function run<Row>(
   return result.rows;
 }
 
-async function again<T>(work: () => Promise<T>): Promise<T> {
+async function again<T>(work: () => Promise<T>, meter: DatabaseMeter | undefined): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {
       return await work();
     } catch (error) {
       if (attempt >= attemptsMax || !isRetryable(error)) throw error;
+      meter?.retried(sqlState(error) ?? '');
     }
   }
 }
