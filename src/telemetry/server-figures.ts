@@ -92,7 +92,7 @@ export class ServerFigures {
     registry.gauge(
       'leasehold_queue_oldest_age_seconds',
       'How long the job has been ready that has waited longest at the head of its kind and priority; 0 without any.',
-      queue(({ oldestMs }) => (oldestMs ?? 0) / 1000),
+      queue(({ oldestMs }) => Math.max(oldestMs ?? 0, 0) / 1000),
     );
     registry.gauge(
       'leasehold_active_leases',

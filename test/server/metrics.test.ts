@@ -8,6 +8,7 @@ import { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { StatsService } from '../../gen/leasehold/v1/stats_pb.js';
 import { heartbeat, leasedJob, leasePath, nowhere, release } from '../contracts/leases.ts';
 import { ask, claimedJob, get, jobsPath, submit } from '../contracts/queue.ts';
+import { frame, HeartbeatClient } from '../rpc/heartbeats.ts';
 import { wires } from '../rpc/wires.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { eventually, startTestServer, type TestServer } from '../support/server.ts';
@@ -127,41 +128,51 @@ onEveryEngine((engine) => {
     });
 
     it('shows a stream while it is open, counts its messages, and how it ended', async () => {
-      using connection = held((wires['gRPC, with the client of grpc-js'] as (typeof wires)[string])(server));
-      const leases = createClient(LeasesService, connection.transport);
+      using stream = new HeartbeatClient(server.grpc);
       const { lease } = await leasedJob(server);
       const method = 'leasehold.v1.LeasesService/StreamHeartbeats';
-      const ended = Promise.withResolvers<void>();
       const before = await read();
-      async function* beats() {
-        yield { heartbeats: [{ leaseId: lease.lease_id, workerId: 'worker-1' }] };
-        yield { heartbeats: [{ leaseId: nowhere, workerId: 'worker-1' }] };
-        await ended.promise;
+      stream.send(frame([{ leaseId: lease.lease_id, workerId: 'worker-1' }]));
+      await stream.hears(1);
+      stream.send(frame([{ leaseId: nowhere, workerId: 'worker-1' }]));
+      await stream.hears(2);
+      const during = await read();
+      expect(during.value('leasehold_rpc_open_requests', { transport: 'grpc', method })).to.equal(1);
+      expect(during.value('leasehold_heartbeat_streams')).to.equal(1);
+      for (const direction of ['received', 'sent']) {
+        expect(during.value('leasehold_rpc_stream_messages_total', { method, direction })).to.equal(2);
       }
-      let verdicts = 0;
-      for await (const answer of leases.streamHeartbeats(beats())) {
-        verdicts += answer.verdicts.length;
-        if (verdicts < 2) continue;
-        const during = await read();
-        const open = during.value('leasehold_rpc_open_requests', { transport: 'grpc', method });
-        expect(open).to.equal(1);
-        expect(during.value('leasehold_heartbeat_streams')).to.equal(1);
-        ended.resolve();
-      }
-      const after = await eventually('the stream to be counted', async () => {
-        const text = await read();
-        return text.value('leasehold_rpc_requests_total', { method, code: 'OK' }) === 1 ? text : undefined;
-      });
-      const messages = (direction: string) =>
-        after.value('leasehold_rpc_stream_messages_total', { method, direction });
-      expect(messages('received')).to.equal(2);
-      expect(messages('sent')).to.be.within(1, 2);
+      stream.end();
+      await stream.ended;
+      const after = await read();
+      expect(after.value('leasehold_rpc_requests_total', { method, code: 'OK' })).to.equal(1);
+      expect(after.value('leasehold_rpc_open_requests', { transport: 'grpc', method })).to.equal(undefined);
       const more = (verdict: string) => {
         const labels = { of: 'leases', verdict };
         const count = (text: MetricsText) => text.value('leasehold_heartbeats_total', labels) ?? 0;
         return count(after) - count(before);
       };
       expect([more('extended'), more('lost')]).to.deep.equal([1, 1]);
+    });
+
+    it('shows callers who wait for work, and counts those who have gone', async () => {
+      using connection = held((wires['gRPC, with the client of grpc-js'] as (typeof wires)[string])(server));
+      const leases = createClient(LeasesService, connection.transport);
+      const gone = new AbortController();
+      const ask = { workerId: 'w', addonId: 'nobody', waitMs: 60_000 };
+      const waiting = leases.acquireLease(ask, { signal: gone.signal }).catch(() => {});
+      await eventually('a caller that waits', async () =>
+        (await read()).value('leasehold_waiting_claims') === 1 ? true : undefined,
+      );
+      const method = 'leasehold.v1.LeasesService/AcquireLease';
+      expect((await read()).value('leasehold_rpc_open_requests', { transport: 'grpc', method })).to.equal(1);
+      gone.abort();
+      await waiting;
+      const labels = { transport: 'grpc', method, code: 'CANCELLED' };
+      await eventually('the call to be counted', async () =>
+        (await read()).value('leasehold_rpc_requests_total', labels) === 1 ? true : undefined,
+      );
+      expect((await read()).value('leasehold_waiting_claims')).to.equal(0);
     });
 
     it('counts heartbeats by their verdict, whoever could not be told apart at once', async () => {

@@ -47,7 +47,7 @@ with recursive head (lane_id, priority, updated_at) as (
 )
 select
   (select count(*)::int from (select 1 from live_jobs where ${isReady} limit ${countMax}) ready) as ready,
-  (select greatest(extract(epoch from clock_timestamp() - since), 0)::float8 * 1000 from oldest) as "oldestMs",
+  (select extract(epoch from clock_timestamp() - since)::float8 * 1000 from oldest) as "oldestMs",
   (select count(*)::int from (select 1 from live_jobs where ${among(leasedStates)} limit ${countMax}) leased) as leases,
   claims.claims, claims.reserved,
   coalesce(capacity.total, $1::int) as total, capacity.busy_rating as "busyRating", capacity.used
