@@ -20,18 +20,21 @@ export interface QueueState extends Pick<QueueFigures, 'ready' | 'oldestMs' | 'l
 export class QueueWatch {
   readonly #database: Database;
   readonly #totalUnlessSet: number;
+  readonly #nowMs: () => number;
   #reading: Promise<QueueState | undefined> | undefined;
   #last: { state: QueueState; atMs: number } | undefined;
 
-  constructor(database: Database, totalUnlessSet: number) {
+  /** `nowMs` is a clock that only rises. */
+  constructor(database: Database, totalUnlessSet: number, nowMs = () => performance.now()) {
     this.#database = database;
+    this.#nowMs = nowMs;
     this.#totalUnlessSet = totalUnlessSet;
   }
 
   /** Undefined where the database does not answer. */
   async read(): Promise<QueueState | undefined> {
     const last = this.#last;
-    if (last && performance.now() - last.atMs < freshMs) return last.state;
+    if (last && this.#nowMs() - last.atMs < freshMs) return last.state;
     this.#reading ??= this.#read().finally(() => {
       this.#reading = undefined;
     });
@@ -39,7 +42,7 @@ export class QueueWatch {
   }
 
   async #read(): Promise<QueueState | undefined> {
-    const atMs = performance.now();
+    const atMs = this.#nowMs();
     try {
       const { ready, oldestMs, leases, claims, ...facts } = await queueFigures(
         this.#database,

@@ -31,19 +31,28 @@ class SlowDatabase {
 describe('what is told of the queue', () => {
   let database: SlowDatabase;
   let queue: QueueWatch;
+  let nowMs: number;
   beforeEach(() => {
     database = new SlowDatabase();
-    queue = new QueueWatch(database as unknown as Database, 100);
+    nowMs = 0;
+    queue = new QueueWatch(database as unknown as Database, 100, () => nowMs);
   });
 
-  it('is read once for all who ask at the same time, and for those who ask right after', async () => {
+  it('is read once for all who ask at the same time, or within a second', async () => {
     const asked = Promise.all([queue.read(), queue.read(), queue.read()]);
     database.answer();
     const [one, two] = await asked;
     expect(one).to.deep.include({ ready: 1, oldestMs: 5, leases: 2, claims: 3 });
     expect(one?.capacity).to.include({ usable: 50, used: 40, available: 10, reserved: 7 });
     expect(two).to.equal(one);
+    nowMs = 999;
+    expect(await queue.read()).to.equal(one);
     expect(database.reads).to.have.length(1);
+    nowMs = 1_000;
+    const later = queue.read();
+    database.answer();
+    expect(await later).to.not.equal(one);
+    expect(database.reads).to.have.length(2);
   });
 
   it('is unknown where the database hangs, which is asked once and waited for no longer than a second', async () => {
