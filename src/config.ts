@@ -171,6 +171,21 @@ export const settings = {
       'Connections to PostgreSQL at the most, beside one that listens for other servers and short-lived ones that stop abandoned statements.',
     ...whole(2, 1_000),
   }),
+  otlpEndpoint: setting<string | undefined>({
+    variable: 'OTEL_EXPORTER_OTLP_ENDPOINT',
+    default: undefined,
+    defaultText: 'no traces',
+    about:
+      'The OpenTelemetry collector that traces are sent to, over OTLP/HTTP. The other variables of the standard count as well.',
+    ...url('http', ['http:', 'https:']),
+  }),
+  otlpTracesEndpoint: setting<string | undefined>({
+    variable: 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT',
+    default: undefined,
+    defaultText: 'the path /v1/traces there',
+    about: 'The whole address that traces are sent to.',
+    ...url('http', ['http:', 'https:']),
+  }),
   log: setting<LogLevel>({
     variable: 'LEASEHOLD_LOG',
     default: 'info',
@@ -218,9 +233,9 @@ export function readConfig(flags: Readonly<Record<string, string>>, env: NodeJS.
   return Object.fromEntries(values) as Config;
 }
 
-/** The address of a database may carry a password, which belongs into no log. */
+/** An address may carry a password, which belongs into no log. */
 const shown = (variable: string, text: string): string =>
-  variable.endsWith('_URL') ? text.replace(/^(\w+:\/\/)?.*@/s, '$1…@').replace(/\?.*/s, '?…') : text;
+  /_(URL|ENDPOINT)$/.test(variable) ? text.replace(/^(\w+:\/\/)?.*@/s, '$1…@').replace(/\?.*/s, '?…') : text;
 
 /** The settings as a table for `--help`. */
 export function settingsHelp(): string {

@@ -34,6 +34,11 @@ import { PostgresChannel, silentChannel } from './store/channel.ts';
 import type { Database } from './store/database.ts';
 import { migrate } from './store/migrate.ts';
 import { openConfigured } from './store/open.ts';
+import { Metrics } from './telemetry/metrics.ts';
+import { ProcessFigures } from './telemetry/process.ts';
+import { QueueWatch } from './telemetry/queue.ts';
+import { ServerFigures } from './telemetry/server-figures.ts';
+import { openTracing, type Tracing } from './telemetry/tracing.ts';
 import { databaseTransport } from './transport/database.ts';
 import type { Transport } from './transport/transport.ts';
 
@@ -41,6 +46,8 @@ import type { Transport } from './transport/transport.ts';
 const patienceMs = 5_000;
 /** How long the engine and the database may take to close after that. */
 const closingMs = 2_000;
+/** How long a reading of the metrics may wait for a database that hangs. */
+const scrapeMs = 900;
 
 export interface RunningServer {
   http: Address;
@@ -59,7 +66,9 @@ export async function startServer(
   opening: Promise<Database> = openConfigured(config, log),
 ): Promise<RunningServer> {
   const database = await opening;
+  let tracing: Tracing | undefined;
   try {
+    tracing = await openTracing(config, process.env, log);
     const applied = await migrate(database);
     if (applied.length > 0) log.info('the schema was brought up to date', { migrations: applied });
   } catch (error) {
@@ -68,9 +77,20 @@ export async function startServer(
   }
   const channel =
     config.databaseUrl === undefined ? silentChannel : new PostgresChannel(config.databaseUrl, log);
-  const transport = await openTransport(config, database, log);
-  const engine = new Engine({ database, channel, transport, settings: config, log });
+  const metrics = new Metrics(tracing);
+  database.meter = metrics.database();
+  const transport = await openTransport(config, { database, metrics, log });
+  const engine = new Engine({ database, channel, transport, settings: config, metrics, log });
   const health = new Health(database);
+  const processFigures = new ProcessFigures(metrics.registry, database.engine);
+  const figures = new ServerFigures({
+    registry: metrics.registry,
+    engine,
+    database,
+    transport,
+    isUp: () => orAfter(health.runOnce(), scrapeMs, false),
+    queue: new QueueWatch(database, config.capacityTotal),
+  });
   const bindings = [
     bind(JobsService, jobsImplementation(engine)),
     bind(LeasesService, { ...leasesMethods(engine), ...streamHeartbeats(engine) }),
@@ -78,11 +98,11 @@ export async function startServer(
     bind(FileLeasesService, filesImplementation(engine)),
   ];
   let stopping = false;
-  const grpc = createGrpcServer({ bindings, health, log });
+  const grpc = createGrpcServer({ bindings, health, metrics, log });
   const http = new HttpServer({
     routes: [
       ...healthRoutes(health, transport, () => stopping),
-      ...metricsRoutes(health, transport),
+      ...metricsRoutes(figures),
       ...queueRoutes(engine),
       ...queueLeaseRoutes(engine),
       ...statsRoutes(engine),
@@ -91,7 +111,8 @@ export async function startServer(
       ...streamRoutes(engine),
       ...fileRoutes(engine),
     ],
-    connect: createConnectFace(bindings, log),
+    connect: createConnectFace({ bindings, metrics, log }),
+    metrics,
     log,
   });
 
@@ -103,10 +124,13 @@ export async function startServer(
       const faces = Promise.all([grpc.stop(patienceMs), http.stop(patienceMs)]);
       await engine.drain();
       await faces;
+      // Spans of what is still being done are lost, as those of calls that were cut off are.
+      const traced = tracing?.stop();
       // A database that hangs would hold up the rest for ever; it has had its time with the calls in flight.
       const closing = async () => {
         await engine.stop();
         await health.stop();
+        processFigures.stop();
         await database.close();
       };
       const closed = closing().then(
@@ -118,6 +142,7 @@ export async function startServer(
       );
       if (!(await orAfter(closed, closingMs, false)))
         log.warn('the database does not answer; leaving it as it is');
+      await traced;
     })();
     return stopped;
   };
@@ -140,10 +165,13 @@ export async function startServer(
 }
 
 /** What carries the messages of streams. The client of Redis is loaded only where there is one. */
-async function openTransport({ redisUrl }: Config, database: Database, log: Log): Promise<Transport> {
+async function openTransport(
+  { redisUrl }: Config,
+  parts: { database: Database; metrics: Metrics; log: Log },
+): Promise<Transport> {
   if (redisUrl === undefined) return databaseTransport;
   const { RedisTransport } = await import('./transport/redis.ts');
-  return new RedisTransport({ url: redisUrl, database, log });
+  return new RedisTransport({ url: redisUrl, ...parts });
 }
 
 /** A service with its implementation, checked here; what binds it to a wire takes services of any kind. */

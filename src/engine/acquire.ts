@@ -33,9 +33,17 @@ export class Acquirer {
     this.#desk = desk;
     this.#scout = new Scout(context);
     this.#prospects = context.prospects;
-    this.#line = new WaitingLine({ findReady: () => readyStreams(context.database) });
+    const sweeps = context.metrics.round('waiting_sweep');
+    this.#line = new WaitingLine({
+      findReady: () => sweeps.time(() => readyStreams(context.database)),
+    });
     context.waker.onWork((work) => this.#line.wakeFor(work));
     context.waker.countWaiters(() => this.#line.length);
+  }
+
+  /** How many wait for work. */
+  get waiting(): number {
+    return this.#line.length;
   }
 
   async acquire(command: AcquireLease, caller: Caller): Promise<LeaseOutcome> {

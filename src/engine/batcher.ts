@@ -16,6 +16,8 @@
  * Stops with `close`: later calls are refused, and the promise settles when the last batch has landed.
  */
 import { DomainError } from '../domain/errors.ts';
+import type { BatchMeter } from '../telemetry/batches.ts';
+import type { Span } from '../telemetry/tracing.ts';
 
 export interface BatcherOptions<In, Out> {
   /** Does the work of one batch. Answers in the order of the calls; an Error in place of an answer fails that call. */
@@ -34,6 +36,8 @@ export interface BatcherOptions<In, Out> {
   waitingMax: number;
   /** Called whenever nothing waits and nothing is in flight any more. */
   onIdle?(): void;
+  /** Counts its batches; several batchers of one kind may share it. */
+  meter?: BatchMeter | undefined;
 }
 
 interface Waiting<In, Out> {
@@ -47,6 +51,8 @@ interface Waiting<In, Out> {
   gone: boolean;
   /** The batch it is in flight with. */
   flight: Flight | undefined;
+  /** What it is part of, where it is traced. */
+  span: Span | undefined;
 }
 
 /** A batch under way, and how many of its callers still wait for it. */
@@ -56,7 +62,8 @@ interface Flight {
 }
 
 export class Batcher<In, Out> {
-  readonly #options: Required<BatcherOptions<In, Out>>;
+  readonly #options: Required<Omit<BatcherOptions<In, Out>, 'meter'>>;
+  readonly #meter: BatchMeter | undefined;
   #waiting: Waiting<In, Out>[] = [];
   #waitingWeight = 0;
   #inFlight = 0;
@@ -64,7 +71,8 @@ export class Batcher<In, Out> {
   #closed = false;
   #landed: (() => void)[] = [];
 
-  constructor(options: BatcherOptions<In, Out>) {
+  constructor({ meter, ...options }: BatcherOptions<In, Out>) {
+    this.#meter = meter;
     const weightMax = options.weightMax ?? options.sizeMax;
     this.#options = {
       flightsMax: 1,
@@ -88,7 +96,9 @@ export class Batcher<In, Out> {
   run(call: In, signal?: AbortSignal): Promise<Out> {
     if (this.#closed) return Promise.reject(new DomainError('unavailable', 'the server is shutting down'));
     if (signal?.aborted) return Promise.reject(abandoned(signal));
+    const meter = this.#meter;
     if (this.#waiting.length >= this.#options.waitingMax) {
+      meter?.refused.add();
       return Promise.reject(new DomainError('overloaded', 'too many calls are waiting; try again later'));
     }
     return new Promise<Out>((resolve, reject) => {
@@ -101,6 +111,7 @@ export class Batcher<In, Out> {
         weight: this.#options.weigh(call),
         gone: false,
         flight: undefined,
+        span: meter?.caller(),
       };
       if (signal) {
         waiting.onAbort = () => leave(waiting, signal);
@@ -108,6 +119,7 @@ export class Batcher<In, Out> {
       }
       this.#waiting.push(waiting);
       this.#waitingWeight += waiting.weight;
+      if (meter) meter.waiting++;
       this.#callForBoarding();
     });
   }
@@ -161,16 +173,14 @@ export class Batcher<In, Out> {
       this.#waitingWeight -= waiting.weight;
     }
     this.#waiting = next === this.#waiting.length ? [] : this.#waiting.slice(next);
+    if (this.#meter) this.#meter.waiting -= next;
     return batch;
   }
 
   async #fly(batch: readonly Waiting<In, Out>[]): Promise<void> {
     const flight = board(batch);
     try {
-      const answers = await this.#options.flush(
-        batch.map(({ call }) => call),
-        flight.controller?.signal,
-      );
+      const answers = await this.#flush(batch, flight.controller?.signal);
       for (let i = 0; i < batch.length; i++) {
         const answer = answers[i] as Out | Error;
         if (answer instanceof Error) batch[i]?.reject(answer);
@@ -183,6 +193,18 @@ export class Batcher<In, Out> {
       this.#inFlight--;
       this.#depart();
     }
+  }
+
+  #flush(
+    batch: readonly Waiting<In, Out>[],
+    signal: AbortSignal | undefined,
+  ): Promise<readonly (Out | Error)[]> {
+    const { flush } = this.#options;
+    const meter = this.#meter;
+    const calls = batch.map(({ call }) => call);
+    if (!meter) return flush(calls, signal);
+    const weight = batch.reduce((sum, one) => sum + one.weight, 0);
+    return meter.fly(batch, weight, () => flush(calls, signal));
   }
 }
 

@@ -21,6 +21,7 @@ import {
 } from '../store/statements/capacity.ts';
 import { unparkJobs } from '../store/statements/grant-leases.ts';
 import { streamsOf } from '../store/statements/streams.ts';
+import type { RoundMeter } from '../telemetry/meters.ts';
 import type { Caller, EngineContext } from './context.ts';
 import type { Service } from './service.ts';
 import { workOf } from './work.ts';
@@ -32,12 +33,14 @@ const unparkMax = 1_000;
 export class CapacityKeeper implements Service {
   readonly #context: EngineContext;
   readonly #log: Log;
+  readonly #rounds: RoundMeter;
   #timer: NodeJS.Timeout | undefined;
   #round: Promise<unknown> | undefined;
 
   constructor(context: EngineContext, log: Log) {
     this.#context = context;
     this.#log = log;
+    this.#rounds = context.metrics.round('capacity_audit');
   }
 
   async get({ signal }: Caller): Promise<Capacity> {
@@ -61,9 +64,9 @@ export class CapacityKeeper implements Service {
   start(): void {
     if (this.#timer) return;
     const audit = () => {
-      this.#round = this.runOnce().catch((error: unknown) =>
-        this.#log.warn('the capacity could not be audited', { error }),
-      );
+      this.#round = this.#rounds
+        .time(() => this.runOnce())
+        .catch((error: unknown) => this.#log.warn('the capacity could not be audited', { error }));
     };
     audit();
     this.#timer = setInterval(audit, auditMs);

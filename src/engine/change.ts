@@ -50,6 +50,7 @@ export class Changer {
   constructor(context: EngineContext) {
     this.#context = context;
     this.#batcher = new Batcher({
+      meter: context.metrics.batch('change'),
       flush: (calls, signal) => this.#flush(calls, signal),
       sizeMax: changesMax,
       waitingMax,

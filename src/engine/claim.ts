@@ -64,6 +64,7 @@ export class Claimer {
     const known = this.#batchers.get(key);
     if (known) return known;
     const batcher = new Batcher<ClaimCall, Job[]>({
+      meter: this.#context.metrics.batch('claim'),
       flush: (calls, signal) => this.#flush(filter, calls, signal),
       sizeMax: limits.claimJobs,
       weigh: ({ limit }) => limit,

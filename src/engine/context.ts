@@ -1,4 +1,5 @@
 import type { Database } from '../store/database.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';
 import type { FileReaper } from './file-reaper.ts';
 import type { LeaseNews } from './lease-news.ts';
@@ -41,6 +42,7 @@ export interface EngineContext {
   prospects: Prospects;
   leaseNews: LeaseNews;
   transport: Transport;
+  metrics: Metrics;
 }
 
 /** Calls that may wait for one kind of batch; beyond it the server is overloaded and says so. */

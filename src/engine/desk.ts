@@ -41,6 +41,7 @@ export class Desk {
   constructor(context: EngineContext) {
     this.#context = context;
     this.#batcher = new Batcher<DeskCall, DeskAnswer>({
+      meter: context.metrics.batch('desk'),
       flush: (calls, signal) => this.#flush(calls, signal),
       sizeMax: weightMax,
       weigh: (call) => ('back' in call ? 1 + call.back.release.bytes / bytesPerWeight : 1),

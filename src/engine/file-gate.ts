@@ -43,6 +43,7 @@ export class FileGate {
     this.#context = context;
     const weigh = ({ files }: FileRequest) => files.length;
     this.#batcher = new Batcher<FileRequest, Judged>({
+      meter: context.metrics.batch('acquire_files'),
       flush: (calls, signal) => this.#flush(calls, false, signal),
       sizeMax: requestsMax,
       weigh,
@@ -52,6 +53,7 @@ export class FileGate {
       waitingMax,
     });
     this.#held = new Batcher<FileRequest, Judged>({
+      meter: context.metrics.batch('acquire_files_held'),
       flush: (calls, signal) => this.#flush(calls, true, signal),
       ...heldBatches,
       weigh,

@@ -27,6 +27,8 @@ import {
   restOwners,
 } from '../store/statements/file-owners.ts';
 import { countFiles } from '../store/statements/file-rows.ts';
+import type { ReapMeter, RoundMeter } from '../telemetry/meters.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
 import { Batcher } from './batcher.ts';
 import { waitingMax } from './context.ts';
 import { FileLedger, type OwnersEnd } from './file-ledger.ts';
@@ -47,11 +49,14 @@ export interface FileReaperOptions {
   database: Database;
   waker: Waker;
   pulse: Pulse;
+  metrics: Metrics;
   log: Log;
 }
 
 export class FileReaper implements Service {
   readonly #options: FileReaperOptions;
+  readonly #rounds: RoundMeter;
+  readonly #meters: Readonly<Record<Due, ReapMeter>>;
   readonly #reaps: Batcher<string, void>;
   #timer: NodeJS.Timeout | undefined;
   #round: Promise<number> | undefined;
@@ -59,7 +64,16 @@ export class FileReaper implements Service {
 
   constructor(options: FileReaperOptions) {
     this.#options = options;
+    const { metrics } = options;
+    this.#rounds = metrics.round('file_reaper');
+    this.#meters = {
+      dead: metrics.reaped('files', 'owner_dead'),
+      idle: metrics.reaped('files', 'owner_idle'),
+      lapse: metrics.reaped('files', 'contention_lapsed'),
+      retry: metrics.reaped('files', 'retry_due'),
+    };
     this.#reaps = new Batcher<string, void>({
+      meter: metrics.batch('reap_owners'),
       flush: async (ownerIds) => {
         await this.#reap([...new Set(ownerIds)]);
         return ownerIds.map(() => undefined);
@@ -116,14 +130,15 @@ export class FileReaper implements Service {
     lock: (sql: Sql) => Promise<Map<string, Owner>>,
   ): Promise<{ looked: number; left: string[]; asleep: boolean }> {
     const { database, waker } = this.#options;
-    const { hasNews, ...handled } = await database.transaction(async (sql) => {
+    const { hasNews, late, ...handled } = await database.transaction(async (sql) => {
       const owners = await lock(sql);
       const clock = await readClock(sql);
       const looked = owners.size;
       const left = clock.awake ? await leaveOut(sql, owners, clock) : [];
-      const { ledger, asleep } = await handleOwners(sql, owners, clock);
-      return { looked, left, asleep, hasNews: ledger.hasNews };
+      const { ledger, asleep, late } = await handleOwners(sql, owners, clock);
+      return { looked, left, asleep, hasNews: ledger.hasNews, late };
     });
+    for (const { kind, ms } of late) this.#meters[kind].handled(ms);
     if (hasNews) waker.publishFiles();
     return handled;
   }
@@ -131,7 +146,7 @@ export class FileReaper implements Service {
   async #wake(): Promise<void> {
     let pauseMs = sleepMaxMs;
     try {
-      this.#round = this.#lookAndHandle();
+      this.#round = this.#rounds.time(() => this.#lookAndHandle());
       pauseMs = Math.max(await this.#round, pauseMinMs);
     } catch (error) {
       if (this.#running)
@@ -173,16 +188,25 @@ async function leaveOut(sql: Sql, owners: Map<string, Owner>, { nowMs }: Clock):
   return left;
 }
 
+/** What was due, and how late it was handled. */
+type Due = 'dead' | 'idle' | 'lapse' | 'retry';
+
+interface Late {
+  kind: Due;
+  ms: number;
+}
+
 /** What has become of locked owners and of what they wait for, written. */
 async function handleOwners(
   sql: Sql,
   owners: ReadonlyMap<string, Owner>,
   { nowMs, awake }: Clock,
-): Promise<{ ledger: FileLedger; asleep: boolean }> {
+): Promise<{ ledger: FileLedger; asleep: boolean; late: Late[] }> {
   const ledger = new FileLedger(nowMs);
   const dead = new Map<string, Owner>();
   const idle: string[] = [];
   const alive: string[] = [];
+  const late: Late[] = [];
   let asleep = false;
   for (const owner of owners.values()) {
     const fate = fateOf(owner, nowMs);
@@ -192,17 +216,21 @@ async function handleOwners(
     else if (fate === 'alive') alive.push(owner.ownerId);
   }
   for (const owner of dead.values()) {
+    late.push({ kind: 'dead', ms: nowMs - owner.expiresAtMs });
     const data = { last_heartbeat_at: iso(owner.lastHeartbeatAtMs), reclaimed_at: iso(nowMs) };
     ledger.endOwner(owner.ownerId, 'DEAD', { actor, data });
   }
-  for (const ownerId of idle) ledger.tellOfOwner('OWNER_IDLE', ownerId, { actor });
+  for (const ownerId of idle) {
+    late.push({ kind: 'idle', ms: nowMs - (owners.get(ownerId)?.idleAtMs ?? nowMs) });
+    ledger.tellOfOwner('OWNER_IDLE', ownerId, { actor });
+  }
   await ledger.endAllOf(sql, endsOf(dead, idle));
-  const due = await handleContentions(sql, owners, dead, ledger);
+  const due = await handleContentions(sql, owners, dead, { ledger, late });
   await ledger.write(sql);
   await markDue(sql, due);
   await restOwners(sql, idle);
   await rearmOwners(sql, alive);
-  return { ledger, asleep };
+  return { ledger, asleep, late };
 }
 
 function endsOf(dead: ReadonlyMap<string, Owner>, idle: readonly string[]): Map<string, OwnersEnd> {
@@ -220,7 +248,7 @@ async function handleContentions(
   sql: Sql,
   owners: ReadonlyMap<string, Owner>,
   dead: ReadonlyMap<string, Owner>,
-  ledger: FileLedger,
+  { ledger, late }: { ledger: FileLedger; late: Late[] },
 ): Promise<ContendedFile[]> {
   const due: ContendedFile[] = [];
   for (const file of await contentionsOfOwners(sql, [...owners.keys()])) {
@@ -228,13 +256,15 @@ async function handleContentions(
     if (dead.has(file.ownerId))
       ledger.close(name, 'lapse', { actor, data: { reason: 'its owner fell silent' } });
     else if (file.state !== 'CONTENDED' || ledger.nowMs < file.retryAtMs) continue;
-    else if (ledger.nowMs >= file.retryAtMs + unusedMs)
+    else if (ledger.nowMs >= file.retryAtMs + unusedMs) {
+      late.push({ kind: 'lapse', ms: ledger.nowMs - file.retryAtMs - unusedMs });
       ledger.close(name, 'lapse', { actor, data: { reason: 'its retry was not used' } });
-    else if (!file.isAnnounced) {
+    } else if (!file.isAnnounced) {
       ledger.tell('FILE_RETRY_DUE', name, actor, {
         denied_at: iso(file.deniedAtMs),
         retry_at: iso(file.deniedAtMs + retryMs),
       });
+      late.push({ kind: 'retry', ms: ledger.nowMs - file.retryAtMs });
       due.push(file);
     }
   }

@@ -13,6 +13,7 @@ import type { Beat, Extended, Lost, Verdict } from '../domain/lease.ts';
 import { checkProof, expired, lostError, released, wrongToken, wrongWorker } from '../domain/leases.ts';
 import { type Extension, extendLeases } from '../store/statements/extend-leases.ts';
 import { type KnownLease, readLeases } from '../store/statements/read-leases.ts';
+import type { Counter } from '../telemetry/registry.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, heldBatches, waitingMax } from './context.ts';
 import { deal } from './deal.ts';
@@ -33,12 +34,15 @@ export class Heartbeats {
   readonly #context: EngineContext;
   readonly #batcher: Batcher<Beats, readonly Judged[]>;
   readonly #held: Batcher<Beat, Verdict>;
+  readonly #counts: { extended: Counter; lost: Counter };
   /** The server is about to stop; workers are told so. */
   draining = false;
 
   constructor(context: EngineContext) {
     this.#context = context;
+    this.#counts = context.metrics.heartbeats('leases');
     this.#batcher = new Batcher<Beats, readonly Judged[]>({
+      meter: context.metrics.batch('heartbeat'),
       flush: (calls, signal) => this.#flush(calls, signal),
       sizeMax: beatsMax,
       flightsMax: beatFlights,
@@ -48,6 +52,7 @@ export class Heartbeats {
       waitingMax,
     });
     this.#held = new Batcher<Beat, Verdict>({
+      meter: context.metrics.batch('heartbeat_held'),
       flush: async (beats, signal) => (await this.#extend(beats, true, signal)) as Verdict[],
       ...heldBatches,
     });
@@ -112,6 +117,7 @@ export class Heartbeats {
     const { nowMs, results, changedJobs } = await extendLeases(database, extensions, { wait, signal });
     const verdicts = new Array<Judged>(beats.length);
     const unclear: number[] = [];
+    let strangers = 0;
     for (let i = 0; i < beats.length; i++) {
       const result = results[i];
       if (result?.kind === 'extended') {
@@ -122,14 +128,27 @@ export class Heartbeats {
           ttlRemainingMs,
           cancelRequested,
         };
-      } else if (result?.kind === 'wrong worker') verdicts[i] = wrongWorker;
-      else if (result?.kind === 'wrong token') verdicts[i] = wrongToken;
-      else unclear.push(i);
+      } else if (result?.kind === 'wrong worker' || result?.kind === 'wrong token') {
+        verdicts[i] = result.kind === 'wrong worker' ? wrongWorker : wrongToken;
+        strangers++;
+      } else unclear.push(i);
     }
     if (unclear.length > 0)
       await this.#explain(beats, answerTwins(beats, unclear, verdicts), wait, verdicts, signal);
+    this.#count(verdicts, unclear, strangers);
     if (changedJobs.length > 0) waker.publishJobs(changedJobs);
     return verdicts;
+  }
+
+  /** Those that were clear at once are not looked at again; what is held is counted when it has a verdict. */
+  #count(verdicts: readonly Judged[], unclear: readonly number[], strangers: number): void {
+    const { extended, lost } = this.#counts;
+    extended.add(verdicts.length - unclear.length - strangers);
+    lost.add(strangers);
+    for (const i of unclear) {
+      const verdict = verdicts[i] as Judged;
+      if (verdict !== 'held') this.#counts[verdict.kind].add();
+    }
   }
 
   /** Leases that could not be extended: over, unknown, or locked by somebody who will be done soon. */

@@ -29,12 +29,14 @@ export class LeaseReader {
   constructor(context: EngineContext) {
     this.#context = context;
     this.#batcher = new Batcher({
+      meter: context.metrics.batch('read_leases'),
       flush: (leaseIds, signal) => this.#read(leaseIds, signal),
       sizeMax: readsMax,
       flightsMax: 2,
       waitingMax,
     });
     this.#finder = new Batcher<{ jobId: string; token: string }, string>({
+      meter: context.metrics.batch('find_leases'),
       flush: async (wanted, signal) => {
         const found = await findLeasesByToken(context.database, wanted, signal);
         return wanted.map(({ jobId }, i) => {

@@ -47,6 +47,7 @@ export class LeaseRequester {
   constructor(context: EngineContext) {
     this.#context = context;
     this.#batcher = new Batcher({
+      meter: context.metrics.batch('request_lease'),
       flush: (calls, signal) => this.#flush(calls, signal),
       sizeMax: requestsMax,
       waitingMax,

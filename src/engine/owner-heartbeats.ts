@@ -13,6 +13,7 @@ import { limits } from '../domain/limits.ts';
 import { readLosses } from '../store/statements/file-losses.ts';
 import { readOwners } from '../store/statements/file-owners.ts';
 import { type KeptOwners, keepOwners } from '../store/statements/keep-owners.ts';
+import type { Counter } from '../telemetry/registry.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, heldBatches, waitingMax } from './context.ts';
 import { deal } from './deal.ts';
@@ -30,10 +31,13 @@ export class OwnerHeartbeats {
   readonly #context: EngineContext;
   readonly #batcher: Batcher<readonly string[], readonly Judged[]>;
   readonly #held: Batcher<string, OwnerVerdict>;
+  readonly #counts: { extended: Counter; lost: Counter };
 
   constructor(context: EngineContext) {
     this.#context = context;
+    this.#counts = context.metrics.heartbeats('owners');
     this.#batcher = new Batcher<readonly string[], readonly Judged[]>({
+      meter: context.metrics.batch('heartbeat_owners'),
       flush: async (calls, signal) => {
         const judged = await this.#keep(calls.flat(), false, signal);
         const lengths = calls.map(({ length }) => length);
@@ -47,6 +51,7 @@ export class OwnerHeartbeats {
       waitingMax,
     });
     this.#held = new Batcher<string, OwnerVerdict>({
+      meter: context.metrics.batch('heartbeat_owners_held'),
       flush: async (ownerIds, signal) => (await this.#keep(ownerIds, true, signal)) as OwnerVerdict[],
       ...heldBatches,
     });
@@ -92,7 +97,9 @@ export class OwnerHeartbeats {
     const names = [...new Set(ownerIds)];
     const kept = await keepOwners(database, names, { wait, signal });
     const verdicts = await this.#explain(names, kept, wait, signal);
-    return ownerIds.map((ownerId) => verdicts.get(ownerId) as Judged);
+    const judged = ownerIds.map((ownerId) => verdicts.get(ownerId) as Judged);
+    for (const verdict of judged) if (verdict !== 'held') this.#counts[verdict.kind].add();
+    return judged;
   }
 
   async #explain(

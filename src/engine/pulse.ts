@@ -16,6 +16,8 @@
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
 import { beatPulse, makeUpForOutage } from '../store/statements/pulse.ts';
+import type { RoundMeter } from '../telemetry/meters.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
 import type { Service } from './service.ts';
 
 const beatMs = 1_000;
@@ -27,11 +29,13 @@ const sliceLeases = 2_000;
 
 export interface PulseOptions {
   database: Database;
+  metrics: Metrics;
   log: Log;
 }
 
 export class Pulse implements Service {
   readonly #options: PulseOptions;
+  readonly #rounds: RoundMeter;
   #timer: NodeJS.Timeout | undefined;
   #beating: Promise<void> | undefined;
   /** When the last beat that came through was begun, by `performance.now()`. */
@@ -39,6 +43,7 @@ export class Pulse implements Service {
 
   constructor(options: PulseOptions) {
     this.#options = options;
+    this.#rounds = options.metrics.round('pulse');
   }
 
   start(): void {
@@ -67,9 +72,11 @@ export class Pulse implements Service {
 
   /** Writes the time and makes up for an outage, if there was one. Many who ask at the same time share one beat. */
   runOnce(): Promise<void> {
-    this.#beating ??= this.#beat().finally(() => {
-      this.#beating = undefined;
-    });
+    this.#beating ??= this.#rounds
+      .time(() => this.#beat())
+      .finally(() => {
+        this.#beating = undefined;
+      });
     return this.#beating;
   }
 

@@ -11,8 +11,8 @@
  * Modes: asleep, or in a round. A round handles batches until nothing is due. One that fails is logged and tried
  * again after `sleepMaxMs`. `stop` lets a round finish its batch.
  */
-import { decideDue } from '../domain/claims.ts';
-import { type State, transition } from '../domain/machine.ts';
+import { type DueDecision, decideDue } from '../domain/claims.ts';
+import { isLeased, type State, transition } from '../domain/machine.ts';
 import type { Envelope, SentMessage } from '../domain/stream.ts';
 import { iso } from '../domain/times.ts';
 import type { Log } from '../log.ts';
@@ -27,6 +27,8 @@ import {
   writeEvents,
 } from '../store/statements/change-jobs.ts';
 import { type LockedJob, lockDueJobs, nextDueInMs } from '../store/statements/lock-jobs.ts';
+import type { ReapMeter, RoundMeter } from '../telemetry/meters.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';
 import { LeaseEnds } from './lease-ends.ts';
 import type { Prospects } from './prospects.ts';
@@ -51,11 +53,14 @@ export interface ReaperOptions {
   prospects: Prospects;
   transport: Transport;
   maxClaims: number;
+  metrics: Metrics;
   log: Log;
 }
 
 export class Reaper implements Service {
   readonly #options: ReaperOptions;
+  readonly #rounds: RoundMeter;
+  readonly #meters: Readonly<Record<Due, ReapMeter>>;
   #timer: NodeJS.Timeout | undefined;
   /** When the timer will fire, by `performance.now()`. */
   #wakeAt = Number.POSITIVE_INFINITY;
@@ -64,6 +69,14 @@ export class Reaper implements Service {
 
   constructor(options: ReaperOptions) {
     this.#options = options;
+    const { metrics } = options;
+    this.#rounds = metrics.round('reaper');
+    this.#meters = {
+      expire: metrics.reaped('jobs', 'lease_expired'),
+      'lose claim': metrics.reaped('jobs', 'claim_lost'),
+      'exhaust claims': metrics.reaped('jobs', 'claims_exhausted'),
+      'make ready': metrics.reaped('jobs', 'job_ready'),
+    };
   }
 
   start(): void {
@@ -89,9 +102,9 @@ export class Reaper implements Service {
     const { database, waker, pulse, prospects, transport } = this.#options;
     await pulse.fresh();
     for (let handled = 0; ; ) {
-      const { looked, jobIds, ready, lost, units, asleep, settled, queued } = await database.transaction(
-        (sql) => this.#handleBatch(sql),
-      );
+      const { looked, jobIds, ready, lost, units, asleep, settled, queued, late } =
+        await database.transaction((sql) => this.#handleBatch(sql));
+      for (const { kind, ms } of late) this.#meters[kind].handled(ms);
       if (asleep) await pulse.runOnce();
       handled += jobIds.length;
       waker.publishJobs(jobIds);
@@ -109,7 +122,7 @@ export class Reaper implements Service {
     this.#wakeAt = Number.POSITIVE_INFINITY;
     let pauseMs = sleepMaxMs;
     try {
-      this.#round = this.runOnce();
+      this.#round = this.#rounds.time(() => this.runOnce());
       await this.#round;
       pauseMs = Math.max((await nextDueInMs(this.#options.database)) ?? sleepMaxMs, pauseMinMs);
     } catch (error) {
@@ -136,11 +149,13 @@ export class Reaper implements Service {
     const events: NewEvent[] = [];
     const over: LockedJob[] = [];
     const ready: (string | null)[] = [];
+    const late: Handled['late'] = [];
     let asleep = false;
     for (const job of due) {
       const decision = decideDue(job, this.#options.maxClaims);
       const { jobId, state } = job;
       if (decision.kind === 'nothing') continue;
+      if (decision.kind !== 'expire' || job.awake) late.push({ kind: decision.kind, ms: lateMs(job) });
       if (decision.kind === 'expire') {
         if (job.awake) over.push(job);
         else asleep = true;
@@ -174,6 +189,7 @@ export class Reaper implements Service {
       lost: over.flatMap(({ leaseId }) => leaseId ?? []),
       units: ends.units,
       asleep,
+      late,
       settled: ends.settled,
       queued: ends.queued,
     };
@@ -192,8 +208,18 @@ interface Handled {
   units: number;
   /** There are leases that may not be judged before the pulse has been written again. */
   asleep: boolean;
+  /** What was due, and how late it was handled. */
+  late: { kind: Due; ms: number }[];
   settled: readonly SentMessage[];
   queued: readonly Envelope[];
+}
+
+type Due = Exclude<DueDecision['kind'], 'nothing'>;
+
+/** A lease's own end comes first: its row is put down for a look before it. */
+function lateMs({ state, expiresAtMs, claimExpiresAtMs, checkAtMs, nowMs }: LockedJob): number {
+  const dueAtMs = isLeased(state) ? expiresAtMs : state === 'QUEUED' ? checkAtMs : claimExpiresAtMs;
+  return dueAtMs === null ? 0 : nowMs - dueAtMs;
 }
 
 const actor = 'reaper';

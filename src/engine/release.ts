@@ -19,6 +19,7 @@ export class Releaser {
     this.#context = context;
     this.#desk = desk;
     this.#held = new Batcher<ReleaseCall, Ended>({
+      meter: context.metrics.batch('release_held'),
       flush: (calls, signal) => this.#takeHeld(calls, signal),
       ...heldBatches,
     });

@@ -23,6 +23,7 @@ export class Scout {
   constructor(context: EngineContext) {
     this.#context = context;
     this.#batcher = new Batcher<AcquireCall, Denied | 'promising'>({
+      meter: context.metrics.batch('look_for_work'),
       flush: (calls, signal) => this.#look(calls, signal),
       sizeMax: callsMax,
       flightsMax: looksAtOnce,

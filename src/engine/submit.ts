@@ -101,6 +101,7 @@ export class Submitter {
   constructor(context: EngineContext) {
     this.#context = context;
     this.#batcher = new Batcher({
+      meter: context.metrics.batch('submit'),
       flush: (calls, signal) => this.#flush(calls, signal),
       sizeMax: jobsMax,
       flightsMax: 3,

@@ -11,6 +11,8 @@ import { DomainError } from '../domain/errors.ts';
 import type { Caller } from '../engine/context.ts';
 import type { Log } from '../log.ts';
 import type { ConnectFace } from '../rpc/connect.ts';
+import { type CallMeter, headersOf } from '../telemetry/calls.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
 import { errorResponse, type RestResponse } from './errors.ts';
 import { type Match, type Route, Router, serve } from './router.ts';
 
@@ -20,6 +22,7 @@ const aheadMax = 100;
 export interface HttpOptions {
   routes: readonly Route[];
   connect: ConnectFace;
+  metrics: Metrics;
   log: Log;
 }
 
@@ -28,11 +31,16 @@ export class HttpServer {
   readonly #log: Log;
   readonly #router: Router;
   readonly #connect: ConnectFace;
+  readonly #meters: ReadonlyMap<Route, CallMeter>;
+  /** Of requests that belong to no route. */
+  readonly #lost: CallMeter;
   readonly #sockets = new Map<Socket, number>();
   #stopping = false;
 
-  constructor({ routes, connect, log }: HttpOptions) {
+  constructor({ routes, connect, metrics, log }: HttpOptions) {
     this.#log = log;
+    this.#meters = new Map(routes.map((route) => [route, metrics.route(route.method, route.path)]));
+    this.#lost = metrics.route('other', 'other');
     this.#router = new Router(routes);
     this.#connect = connect;
     this.#server = createServer({ requestTimeout: 60_000, headersTimeout: 20_000, keepAliveTimeout: 65_000 });
@@ -95,7 +103,9 @@ export class HttpServer {
       if (match) void this.#rest(match, request, response);
       else if (!this.#connect(request, response, path)) throw unknownPath(request, path);
     } catch (error) {
-      send(request, response, errorResponse(error, this.#log, path));
+      const refused = errorResponse(error, this.#log, path);
+      send(request, response, refused);
+      this.#lost.begin(headersOf(request)).end(String(refused.status));
     }
   }
 
@@ -106,13 +116,18 @@ export class HttpServer {
     });
     const caller: Caller = { peer: peerOf(request), signal: gone.signal };
     const route = `${match.route.method} ${match.route.path}`;
+    const running = (this.#meters.get(match.route) ?? this.#lost).begin(headersOf(request));
+    let answer: RestResponse;
     try {
-      send(request, response, await serve(match, request, caller));
+      answer = await running.run(() => serve(match, request, caller));
+      send(request, response, answer);
     } catch (error) {
       const refused = errorResponse(error, this.#log, route, gone.signal);
       const { refusal } = match.route;
-      send(request, response, refusal ? { ...refused, body: refusal(refused.body) } : refused);
+      answer = refusal ? { ...refused, body: refusal(refused.body) } : refused;
+      send(request, response, answer);
     }
+    running.end(String(answer.status), answer.status >= 500);
   }
 }
 

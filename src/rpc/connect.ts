@@ -17,6 +17,9 @@ import { DomainError } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
 import type { Log } from '../log.ts';
+import { type CallMeter, type Carrier, headersOf } from '../telemetry/calls.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
+import { endCall } from './call-ends.ts';
 import { bareJson, readChecked, refuse, wireOf } from './connect-requests.ts';
 import { toConnectError } from './errors.ts';
 import type { Binding } from './implementation.ts';
@@ -29,7 +32,13 @@ const peerKey = createContextKey('unknown', { description: "the caller's address
 /** Takes the requests that are RPCs, and says whether it did. */
 export type ConnectFace = (request: IncomingMessage, response: ServerResponse, path: string) => boolean;
 
-export function createConnectFace(bindings: readonly Binding[], log: Log): ConnectFace {
+export interface ConnectOptions {
+  bindings: readonly Binding[];
+  metrics: Metrics;
+  log: Log;
+}
+
+export function createConnectFace({ bindings, metrics, log }: ConnectOptions): ConnectFace {
   const router = createConnectRouter({
     // A compressed message could not be looked at before Connect reads it; see `connect-requests.ts`.
     acceptCompression: [],
@@ -37,13 +46,22 @@ export function createConnectFace(bindings: readonly Binding[], log: Log): Conne
     maxTimeoutMs: 10 * 60 * 1000,
     jsonOptions: { ignoreUnknownFields: true },
   });
-  for (const binding of bindings) addService(router, binding, log);
-  const bidirectional = new Set(
-    bindings.flatMap(({ service }) => service.methods.filter(isBidirectional).map(pathOf)),
+  for (const binding of bindings) addService(router, binding, metrics, log);
+  const bidirectional = new Map(
+    bindings
+      .flatMap(({ service }) => service.methods.filter(isBidirectional).map(pathOf))
+      .map((path) => [path, metrics.rpc('http', path.slice(1))]),
   );
-  const handlers = new Map(router.handlers.map((handler) => [handler.requestPath, handler]));
+  const handlers = new Map(
+    router.handlers.map((handler): [string, Metered] => {
+      const meter = metrics.rpc('http', handler.requestPath.slice(1));
+      return [handler.requestPath, { handler, meter }];
+    }),
+  );
   return (request, response, path) => {
-    if (bidirectional.has(path)) {
+    const refused = bidirectional.get(path);
+    if (refused) {
+      endCall(refused.begin(headersOf(request)), Code.Unimplemented);
       refuseStream(request, response, path);
       return true;
     }
@@ -56,6 +74,12 @@ export function createConnectFace(bindings: readonly Binding[], log: Log): Conne
     });
     return true;
   };
+}
+
+/** A method, and who counts its calls. */
+interface Metered {
+  handler: UniversalHandler;
+  meter: CallMeter;
 }
 
 const isBidirectional = (method: DescMethod): boolean => method.methodKind === 'bidi_streaming';
@@ -73,7 +97,7 @@ function refuseStream(request: IncomingMessage, response: ServerResponse, path: 
 }
 
 async function handle(
-  handler: UniversalHandler,
+  { handler, meter }: Metered,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
@@ -84,6 +108,7 @@ async function handle(
   } catch (error) {
     if (!wire || !(error instanceof DomainError)) throw error;
     refuse(response, wire, request.headers['content-type'] ?? '', error);
+    endCall(meter.begin(headersOf(request)), toConnectError(error).code);
     return;
   }
   const values = createContextValues().set(peerKey, request.socket.remoteAddress ?? 'unknown');
@@ -102,7 +127,12 @@ async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;
 }
 
-function addService(router: ConnectRouter, { service, implementation }: Binding, log: Log): void {
+function addService(
+  router: ConnectRouter,
+  { service, implementation }: Binding,
+  metrics: Metrics,
+  log: Log,
+): void {
   const methods = implementation as Record<string, AnyMethod>;
   const bound: Record<string, unknown> = {};
   for (const method of service.methods) {
@@ -110,33 +140,62 @@ function addService(router: ConnectRouter, { service, implementation }: Binding,
     const work = methods[method.localName];
     if (!work) throw new Error(`${service.typeName}.${method.name} is not implemented`);
     const name = `${service.typeName}/${method.name}`;
+    const parts: Handled = { name, work, meter: metrics.rpc('http', name), log };
     bound[method.localName] =
-      method.methodKind === 'server_streaming' ? streaming(name, work, log) : unary(method, name, work, log);
+      method.methodKind === 'server_streaming' ? streaming(parts) : unary(method, parts);
   }
   router.service(service, bound as ServiceImpl<typeof service>);
 }
 
+interface Handled {
+  name: string;
+  work: AnyMethod;
+  meter: CallMeter;
+  log: Log;
+}
+
 const unary =
-  (method: DescMethod, name: string, work: AnyMethod, log: Log) =>
+  (method: DescMethod, { name, work, meter, log }: Handled) =>
   async (request: unknown, context: HandlerContext) => {
+    const running = meter.begin(carrierIn(context));
     const caller = callerOf(context);
     try {
-      const response = await work(request, caller);
-      return response instanceof EncodedMessage ? fromBinary(method.output, response.bytes) : response;
+      const response = await running.run(() => work(request, caller));
+      const message =
+        response instanceof EncodedMessage ? fromBinary(method.output, response.bytes) : response;
+      running.end('OK');
+      return message;
     } catch (error) {
-      throw toConnectError(lateOr(error, context), { log, method: name, signal: caller.signal });
+      const told = toConnectError(lateOr(error, context), { log, method: name, signal: caller.signal });
+      endCall(running, told.code);
+      throw told;
     }
   };
 
-const streaming = (method: string, work: AnyMethod, log: Log) =>
+const streaming = ({ name, work, meter, log }: Handled) =>
   async function* (request: unknown, context: HandlerContext) {
+    const running = meter.begin(carrierIn(context));
     const caller = callerOf(context);
     try {
-      yield* work(request, caller) as AsyncIterable<unknown>;
+      for await (const message of work(request, caller) as AsyncIterable<unknown>) {
+        meter.sent?.add();
+        yield message;
+      }
+      running.end('OK');
     } catch (error) {
-      throw toConnectError(lateOr(error, context), { log, method, signal: caller.signal });
+      const told = toConnectError(lateOr(error, context), { log, method: name, signal: caller.signal });
+      endCall(running, told.code);
+      throw told;
+    } finally {
+      // A reader that has gone ends this without an error.
+      endCall(running, Code.Canceled);
     }
   };
+
+const carrierIn =
+  ({ requestHeader }: HandlerContext): Carrier =>
+  (name) =>
+    requestHeader.get(name) ?? undefined;
 
 const callerOf = (context: HandlerContext): Caller => ({
   peer: context.values.get(peerKey),

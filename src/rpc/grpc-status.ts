@@ -2,6 +2,8 @@ import type { ConnectError } from '@connectrpc/connect';
 import { type Deadline, type status as grpcStatus, Metadata, type StatusObject } from '@grpc/grpc-js';
 import { DomainError } from '../domain/errors.ts';
 import type { Log } from '../log.ts';
+import type { Carrier, RunningCall } from '../telemetry/calls.ts';
+import { endCall } from './call-ends.ts';
 import { statusBytes } from './errors.ts';
 
 type GrpcStatus = (typeof grpcStatus)[keyof typeof grpcStatus];
@@ -30,3 +32,17 @@ export const goneBecause = (deadline: Deadline): DomainError =>
   Number(deadline) <= Date.now()
     ? new DomainError('deadline_exceeded', 'the deadline has passed')
     : new DomainError('canceled', 'the caller has gone');
+
+/** The metadata of a call as traces read it. */
+export const carrierOf =
+  (metadata: Metadata): Carrier =>
+  (name) =>
+    metadata.get(name)[0]?.toString();
+
+/** A call ends with the status that its caller is told. */
+export const endTold =
+  (running: RunningCall, tell: (status: StatusObject) => void) =>
+  (status: StatusObject): void => {
+    endCall(running, status.code);
+    tell(status);
+  };

@@ -10,17 +10,21 @@ import {
   ServerInterceptingCall,
   type ServerInterceptingCallInterface,
   type ServerInterceptor,
+  type StatusObject,
 } from '@grpc/grpc-js';
 import type { Caller } from '../engine/context.ts';
 import type { Log } from '../log.ts';
+import type { CallMeter, RunningCall } from '../telemetry/calls.ts';
+import { endCall, endGone } from './call-ends.ts';
 import { toConnectError } from './errors.ts';
-import { goneBecause, statusOf, tellError } from './grpc-status.ts';
+import { carrierOf, endTold, goneBecause, statusOf, tellError } from './grpc-status.ts';
 import type { FrameSession, FrameStream, OpenStream } from './implementation.ts';
 import type { OpenCalls } from './open-calls.ts';
 
 export interface FrameMethod {
   name: string;
   open: OpenStream;
+  meter: CallMeter;
 }
 
 /** Takes the calls of these methods, by their path, and leaves all others as they are. */
@@ -40,6 +44,7 @@ class FrameCall extends ServerInterceptingCall implements FrameStream {
   readonly #log: Log;
   readonly #gone = new AbortController();
   #session: FrameSession | undefined;
+  #running: RunningCall | undefined;
   #over = false;
   #reading = false;
   #readAgain = false;
@@ -55,8 +60,8 @@ class FrameCall extends ServerInterceptingCall implements FrameStream {
 
   override start(): void {
     this.#call.start({
-      onReceiveMetadata: () => this.#safely(() => this.#open()),
-      onReceiveMessage: (frame: Buffer) => this.#safely((session) => session?.onFrame(frame)),
+      onReceiveMetadata: (metadata) => this.#safely(() => this.#open(metadata)),
+      onReceiveMessage: (frame: Buffer) => this.#safely((session) => this.#receive(session, frame)),
       onReceiveHalfClose: () => this.#safely((session) => session?.onEnd()),
       onCancel: () => this.#cancelled(),
     });
@@ -75,23 +80,34 @@ class FrameCall extends ServerInterceptingCall implements FrameStream {
   }
 
   send(frame: Buffer, onSent: () => void): void {
-    if (!this.#over) this.#call.sendMessage(frame, () => this.#safely(onSent));
+    if (this.#over) return;
+    this.#method.meter.sent?.add();
+    this.#call.sendMessage(frame, () => this.#safely(onSent));
   }
 
   end(error?: unknown): void {
     if (this.#over) return;
     this.#over = true;
     this.#calls.end();
+    const running = this.#running;
     if (error === undefined) {
       this.#call.sendStatus({ code: 0, details: 'OK' });
+      if (running) endCall(running, 0);
       return;
     }
     const { name } = this.#method;
     const status = () => statusOf(toConnectError(error, { log: this.#log, method: name }));
-    tellError((one) => this.#call.sendStatus(one), status, this.#log);
+    const send = (one: StatusObject) => this.#call.sendStatus(one);
+    tellError(running ? endTold(running, send) : send, status, this.#log);
   }
 
-  #open(): void {
+  #receive(session: FrameSession | undefined, frame: Buffer): void {
+    this.#method.meter.received?.add();
+    session?.onFrame(frame);
+  }
+
+  #open(metadata: Metadata): void {
+    this.#running = this.#method.meter.begin(carrierOf(metadata));
     const caller: Caller = { peer: this.#call.getPeer(), signal: this.#gone.signal };
     this.#session = this.#method.open(this, caller);
     // Clients exist that send nothing before they have seen the headers.
@@ -104,6 +120,7 @@ class FrameCall extends ServerInterceptingCall implements FrameStream {
     this.#over = true;
     this.#calls.end();
     this.#gone.abort(goneBecause(this.#call.getDeadline()));
+    if (this.#running) endGone(this.#running, this.#gone.signal);
     this.#session?.onGone();
   }
 

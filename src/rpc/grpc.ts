@@ -29,8 +29,11 @@ import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
 import type { Health } from '../engine/health.ts';
 import type { Log } from '../log.ts';
+import type { CallMeter } from '../telemetry/calls.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
+import { endGone } from './call-ends.ts';
 import { toConnectError, unreadable } from './errors.ts';
-import { goneBecause, statusOf, tellError } from './grpc-status.ts';
+import { carrierOf, endTold, goneBecause, statusOf, tellError } from './grpc-status.ts';
 import { type FrameMethod, frameInterceptor } from './grpc-streams.ts';
 import type { Binding, OpenStream } from './implementation.ts';
 import { EncodedMessage } from './job-bytes.ts';
@@ -39,6 +42,7 @@ import { OpenCalls } from './open-calls.ts';
 export interface GrpcOptions {
   bindings: readonly Binding[];
   health: Health;
+  metrics: Metrics;
   log: Log;
 }
 
@@ -56,7 +60,7 @@ interface GrpcCaller extends Caller {
 
 type AnyMethod = (request: unknown, caller: Caller) => unknown;
 
-export function createGrpcServer({ bindings, health, log }: GrpcOptions): GrpcServer {
+export function createGrpcServer({ bindings, health, metrics, log }: GrpcOptions): GrpcServer {
   const told = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
   setLogger({ error: told, info: told, debug: told });
   const frameMethods = new Map<string, FrameMethod>();
@@ -70,7 +74,7 @@ export function createGrpcServer({ bindings, health, log }: GrpcOptions): GrpcSe
     'grpc.keepalive_timeout_ms': 10_000,
     'grpc.keepalive_permit_without_calls': 1,
   });
-  for (const binding of bindings) addService(server, binding, { frameMethods, calls, log });
+  for (const binding of bindings) addService(server, binding, { frameMethods, calls, metrics, log });
   const status = new HealthImplementation();
   const names = ['', ...bindings.map(({ service }) => service.typeName)];
   health.onChange((up) => {
@@ -117,13 +121,14 @@ function stop(server: Server, calls: OpenCalls, patienceMs: number): Promise<voi
 interface Wiring {
   frameMethods: Map<string, FrameMethod>;
   calls: OpenCalls;
+  metrics: Metrics;
   log: Log;
 }
 
 function addService(
   server: Server,
   { service, implementation }: Binding,
-  { frameMethods, calls, log }: Wiring,
+  { frameMethods, calls, metrics, log }: Wiring,
 ): void {
   const definition: Record<string, MethodDefinition<unknown, unknown>> = {};
   const handlers: UntypedServiceImplementation = {};
@@ -132,8 +137,9 @@ function addService(
     const work = methods[method.localName];
     if (!work) throw new Error(`${service.typeName}.${method.name} is not implemented`);
     const name = `${service.typeName}/${method.name}`;
+    const meter = metrics.rpc('grpc', name);
     if (method.methodKind === 'bidi_streaming') {
-      frameMethods.set(`/${name}`, { name, open: work as OpenStream });
+      frameMethods.set(`/${name}`, { name, open: work as OpenStream, meter });
       definition[method.localName] = {
         ...definitionOf(method),
         requestDeserialize: asIs,
@@ -146,8 +152,8 @@ function addService(
     definition[method.localName] = definitionOf(method);
     handlers[method.localName] =
       method.methodKind === 'server_streaming'
-        ? counted(calls, streamingHandler(name, work, log))
-        : counted(calls, unaryHandler(name, work, log));
+        ? counted(calls, streamingHandler({ name, work, meter, log }))
+        : counted(calls, unaryHandler({ name, work, meter, log }));
   }
   server.addService(definition as ServiceDefinition, handlers);
 }
@@ -191,39 +197,51 @@ function definitionOf(method: DescMethod): MethodDefinition<unknown, unknown> {
   };
 }
 
-function unaryHandler(method: string, work: AnyMethod, log: Log): handleUnaryCall<unknown, unknown> {
+interface Handled {
+  name: string;
+  work: AnyMethod;
+  meter: CallMeter;
+  log: Log;
+}
+
+function unaryHandler({ name, work, meter, log }: Handled): handleUnaryCall<unknown, unknown> {
   return async (call, callback) => {
+    const running = meter.begin(carrierOf(call.metadata));
     const caller = callerOf(call);
     try {
-      const response = await work(readable(call.request), caller);
+      const response = await running.run(() => work(readable(call.request), caller));
       caller.answered = true;
       callback(null, response);
+      running.end('OK');
     } catch (error) {
       caller.answered = true;
-      const status = () => statusOf(toConnectError(error, { log, method, signal: caller.signal }));
-      tellError((one) => callback(one), status, log);
+      const status = () => statusOf(toConnectError(error, { log, method: name, signal: caller.signal }));
+      tellError(endTold(running, callback), status, log);
     }
   };
 }
 
-function streamingHandler(
-  method: string,
-  work: AnyMethod,
-  log: Log,
-): handleServerStreamingCall<unknown, unknown> {
+function streamingHandler({ name, work, meter, log }: Handled): handleServerStreamingCall<unknown, unknown> {
   return async (call) => {
+    const running = meter.begin(carrierOf(call.metadata));
     const caller = callerOf(call);
     try {
       for await (const message of work(readable(call.request), caller) as AsyncIterable<unknown>) {
-        if (caller.signal.aborted) return;
+        if (caller.signal.aborted) {
+          endGone(running, caller.signal);
+          return;
+        }
+        meter.sent?.add();
         if (!call.write(message)) await drained(call, caller.signal);
       }
       caller.answered = true;
       call.end();
+      running.end('OK');
     } catch (error) {
       caller.answered = true;
-      const status = () => statusOf(toConnectError(error, { log, method, signal: caller.signal }));
-      tellError((one) => call.emit('error', one), status, log);
+      const status = () => statusOf(toConnectError(error, { log, method: name, signal: caller.signal }));
+      const tell = endTold(running, (one) => call.emit('error', one));
+      tellError(tell, status, log);
     }
   };
 }

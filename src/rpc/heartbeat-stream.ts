@@ -31,6 +31,7 @@ import { limits } from '../domain/limits.ts';
 import type { Heartbeats } from '../engine/heartbeat.ts';
 import type { Follower, LeaseListener, LeaseNews } from '../engine/lease-news.ts';
 import type { OwnerHeartbeats } from '../engine/owner-heartbeats.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
 import { BeatCalls, callBeats } from './beat-calls.ts';
 import { AnswerQueue } from './heartbeat-answers.ts';
 import {
@@ -56,14 +57,15 @@ export interface HeartbeatEngine {
   heartbeats: Pick<Heartbeats, 'beatEach' | 'look' | 'draining'>;
   ownerHeartbeats: Pick<OwnerHeartbeats, 'beatEach'>;
   leaseNews: LeaseNews;
+  metrics?: Metrics;
 }
 
 /** LeasesService.StreamHeartbeats, to be spread into the rest of the service. */
 export function streamHeartbeats(
   engine: HeartbeatEngine,
 ): Pick<Implementation<typeof LeasesService>, 'streamHeartbeats'> {
-  const { heartbeats, ownerHeartbeats, leaseNews } = engine;
-  const looks = createLooks(heartbeats);
+  const { heartbeats, ownerHeartbeats, leaseNews, metrics } = engine;
+  const looks = createLooks(heartbeats, metrics);
   return {
     streamHeartbeats: (stream, { signal }) =>
       new HeartbeatStream({ stream, signal, heartbeats, ownerHeartbeats, leaseNews, looks }),

@@ -4,6 +4,7 @@ import { Batcher } from '../engine/batcher.ts';
 import { waitingMax } from '../engine/context.ts';
 import { deal } from '../engine/deal.ts';
 import type { Heartbeats } from '../engine/heartbeat.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
 
 /** Leases in one query. */
 const lookLeases = 1_000;
@@ -11,8 +12,9 @@ const lookLeases = 1_000;
 export type Looks = Batcher<readonly string[], readonly Verdict[]>;
 
 /** A thousand leases that expire together may be those of a thousand streams; they are looked up together, too. */
-export const createLooks = (heartbeats: Pick<Heartbeats, 'look'>): Looks =>
+export const createLooks = (heartbeats: Pick<Heartbeats, 'look'>, metrics?: Metrics): Looks =>
   new Batcher({
+    meter: metrics?.batch('look_at_leases'),
     flush: async (calls, signal) => {
       const verdicts = await heartbeats.look(calls.flat(), signal);
       return deal(

@@ -1,8 +1,9 @@
 import type { EntityManager, MikroORM } from '@mikro-orm/postgresql';
 import { CompiledQuery, type Kysely } from 'kysely';
 import type { Log } from '../log.ts';
+import type { DatabaseMeter, DatabaseWork } from '../telemetry/meters.ts';
 import { stoppable } from './prepared.ts';
-import { isRetryable, lacksPartition, type Sql } from './sql.ts';
+import { isRetryable, lacksPartition, type Sql, sqlState } from './sql.ts';
 import { makeEventDays } from './statements/event-days.ts';
 
 export interface DatabaseOptions {
@@ -19,6 +20,22 @@ export interface DatabaseParts {
   orm: MikroORM;
   closeEngine: () => Promise<void>;
   lost: Promise<Error>;
+}
+
+/** The part of the driver's pool that says how it is. */
+interface Pool {
+  totalCount: number;
+  idleCount: number;
+  waitingCount: number;
+  options: { max: number };
+}
+
+export interface Connections {
+  open: number;
+  idle: number;
+  /** Work that waits for a connection. */
+  waiting: number;
+  max: number;
 }
 
 /** How often a transaction that lost against another is run again before its caller is told. */
@@ -39,6 +56,9 @@ export class Database implements Sql {
   readonly #orm: MikroORM;
   readonly #closeEngine: () => Promise<void>;
   #mending: Promise<unknown> | undefined;
+  #pool: Pool | undefined;
+  /** Looks on at everything that is asked. Whoever opens a database may not know yet who will. */
+  meter: DatabaseMeter | undefined;
 
   constructor({ engine, orm, closeEngine, lost }: DatabaseParts) {
     this.engine = engine;
@@ -49,32 +69,38 @@ export class Database implements Sql {
 
   /** Reads lists and details with a fresh entity manager. */
   read<T>(work: (em: EntityManager) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    return stoppable(signal, () => work(this.#orm.em.fork({ disableTransactions: true })));
+    return this.#metered('read', () =>
+      stoppable(signal, () => work(this.#orm.em.fork({ disableTransactions: true }))),
+    );
   }
 
   query<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]> {
-    return this.#again(() => run<Row>(this.#kysely(), text, params, signal));
+    return this.#metered('statement', () =>
+      this.#again(() => run<Row>(this.#kysely(), text, params, signal)),
+    );
   }
 
   transaction<T>(work: (sql: Sql) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    return this.#again(async () => {
-      let failure: { error: unknown } | undefined;
-      try {
-        return await this.#kysely()
-          .transaction()
-          .execute(async (trx) => {
-            try {
-              return await work({ query: (text, params, own) => run(trx, text, params, own ?? signal) });
-            } catch (error) {
-              failure = { error };
-              throw error;
-            }
-          });
-      } catch (error) {
-        // Where the connection has died the rollback fails as well, and says less about why.
-        throw failure ? failure.error : error;
-      }
-    });
+    return this.#metered('transaction', () => this.#again(() => this.#attempt(work, signal)));
+  }
+
+  async #attempt<T>(work: (sql: Sql) => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+    let failure: { error: unknown } | undefined;
+    try {
+      return await this.#kysely()
+        .transaction()
+        .execute(async (trx) => {
+          try {
+            return await work({ query: (text, params, own) => run(trx, text, params, own ?? signal) });
+          } catch (error) {
+            failure = { error };
+            throw error;
+          }
+        });
+    } catch (error) {
+      // Where the connection has died the rollback fails as well, and says less about why.
+      throw failure ? failure.error : error;
+    }
   }
 
   /** Answers once the database has answered. */
@@ -92,6 +118,13 @@ export class Database implements Sql {
     return this.#orm;
   }
 
+  /** How many connections there are and may be, and how many wait for one; counted when asked. */
+  async connections(): Promise<Connections> {
+    this.#pool ??= (await this.#orm.em.getConnection().getNativeClient()) as Pool;
+    const { totalCount: open, idleCount: idle, waitingCount: waiting, options } = this.#pool;
+    return { open, idle, waiting, max: options.max };
+  }
+
   async #again<T>(work: () => Promise<T>): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       try {
@@ -100,6 +133,7 @@ export class Database implements Sql {
         if (attempt >= attemptsMax) throw error;
         if (lacksPartition(error)) await this.#makeDays();
         else if (!isRetryable(error)) throw error;
+        this.meter?.retried(sqlState(error) ?? '');
       }
     }
   }
@@ -110,6 +144,10 @@ export class Database implements Sql {
       this.#mending = undefined;
     });
     await this.#mending;
+  }
+
+  #metered<T>(kind: DatabaseWork, work: () => Promise<T>): Promise<T> {
+    return this.meter ? this.meter.time(kind, work) : work();
   }
 
   #kysely(): Kysely<unknown> {

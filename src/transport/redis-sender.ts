@@ -15,6 +15,7 @@ import { Batcher } from '../engine/batcher.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
 import { type CarriedMessage, type Recorded, recordMessages } from '../store/statements/carry-messages.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
 import { fieldsOf, keyOf } from './redis-keys.ts';
 import type { RedisLink } from './redis-link.ts';
 import type { RedisSettler } from './redis-settler.ts';
@@ -30,6 +31,7 @@ export interface SenderOptions {
   link: RedisLink;
   settler: RedisSettler;
   database: Database;
+  metrics: Metrics;
   log: Log;
 }
 
@@ -52,7 +54,12 @@ export class RedisSender {
   constructor(options: SenderOptions) {
     this.#options = options;
     const flush = (envelopes: readonly Envelope[]) => this.#flush(envelopes);
-    this.#batcher = new Batcher({ flush, sizeMax: batchMax, waitingMax });
+    this.#batcher = new Batcher({
+      flush,
+      sizeMax: batchMax,
+      waitingMax,
+      meter: options.metrics.batch('send_messages'),
+    });
   }
 
   async stop(): Promise<void> {

@@ -28,6 +28,8 @@ import {
   type Slice,
   takeUnsentMessages,
 } from '../store/statements/carry-messages.ts';
+import type { RoundMeter } from '../telemetry/meters.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
 import { keyOf, markerKeyOf, ownerKey } from './redis-keys.ts';
 import { RedisAwayError, type RedisClient, type RedisLink } from './redis-link.ts';
 import type { RedisReader } from './redis-reader.ts';
@@ -51,11 +53,13 @@ export interface SweepOptions {
   takeover: RedisTakeover;
   database: Database;
   consumer: string;
+  metrics: Metrics;
   log: Log;
 }
 
 export class RedisSweep implements Service {
   readonly #options: SweepOptions;
+  readonly #rounds: RoundMeter;
   #timer: NodeJS.Timeout | undefined;
   #round: Promise<void> | undefined;
   #running = false;
@@ -72,6 +76,7 @@ export class RedisSweep implements Service {
 
   constructor(options: SweepOptions) {
     this.#options = options;
+    this.#rounds = options.metrics.round('redis_sweep');
   }
 
   start(): void {
@@ -95,9 +100,11 @@ export class RedisSweep implements Service {
 
   /** Does a round. Many who ask at the same time share one. */
   runOnce(): Promise<void> {
-    this.#round ??= this.#sweep().finally(() => {
-      this.#round = undefined;
-    });
+    this.#round ??= this.#rounds
+      .time(() => this.#sweep())
+      .finally(() => {
+        this.#round = undefined;
+      });
     return this.#round;
   }
 

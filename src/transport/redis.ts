@@ -17,6 +17,7 @@ import { orAfter } from '../engine/patience.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
 import { databaseName } from '../store/statements/carry-messages.ts';
+import { Metrics } from '../telemetry/metrics.ts';
 import { RedisChecker } from './redis-checker.ts';
 import { ownerKey } from './redis-keys.ts';
 import { type RedisClient, RedisLink } from './redis-link.ts';
@@ -39,6 +40,8 @@ export interface RedisTransportOptions {
   log: Log;
   /** How long a consumer without messages may be silent before it is deleted; a minute where left out. */
   silentMs?: number;
+  /** What counts; one of its own, which nobody reads, where left out. */
+  metrics?: Metrics;
 }
 
 export class RedisTransport implements Transport {
@@ -57,7 +60,7 @@ export class RedisTransport implements Transport {
   #wasDown = false;
   #stopping: Promise<void> | undefined;
 
-  constructor({ url, database, log, silentMs }: RedisTransportOptions) {
+  constructor({ url, database, log, silentMs, metrics = new Metrics() }: RedisTransportOptions) {
     const { consumer } = this;
     this.#log = log;
     this.#database = database;
@@ -78,14 +81,15 @@ export class RedisTransport implements Transport {
     });
     const link = this.#link;
     const settler = new RedisSettler({ link, log });
-    const sender = new RedisSender({ link, settler, database, log });
+    const sender = new RedisSender({ link, settler, database, metrics, log });
     const checker = new RedisChecker({ sender, settler, database });
     const reader = new RedisReader({ link: this.#readerLink, checker, database, consumer, log });
     const takeover = new RedisTakeover({ link, checker, consumer, silentMs, log });
     this.#settler = settler;
     this.#sender = sender;
     this.#reader = reader;
-    this.#sweep = new RedisSweep({ link, sender, settler, reader, takeover, database, consumer, log });
+    const parts = { link, sender, settler, reader, takeover };
+    this.#sweep = new RedisSweep({ ...parts, database, consumer, metrics, log });
   }
 
   get state(): TransportState {

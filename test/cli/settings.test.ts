@@ -25,6 +25,8 @@ const badValues: Record<string, readonly string[]> = {
   LEASEHOLD_RETENTION_SAMPLES_DAYS: ['-1', '36501', ' '],
   LEASEHOLD_RETENTION_FILES_DAYS: ['-1', '36501', 'never'],
   LEASEHOLD_POOL_MAX: [...numbers, '1', '1001'],
+  OTEL_EXPORTER_OTLP_ENDPOINT: ['nowhere', 'postgres://host', 'grpc://host:4317', '127.0.0.1:4318', 'http'],
+  OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: ['nowhere', 'ftp://host', '//host/v1/traces'],
   LEASEHOLD_LOG: ['INFO', 'loud', 'info,warn', ' info'],
 };
 

@@ -3,6 +3,7 @@ import { Batcher } from '../../src/engine/batcher.ts';
 import { Claimer } from '../../src/engine/claim.ts';
 import type { EngineContext } from '../../src/engine/context.ts';
 import type { Engine } from '../../src/engine/engine.ts';
+import { Metrics } from '../../src/telemetry/metrics.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, submitted } from '../support/jobs.ts';
 
@@ -24,6 +25,7 @@ function held() {
     settings: { claimTtlS: 60 },
     reaper: { expectIn: () => {} },
     waker: { publishJobs: () => {} },
+    metrics: new Metrics(),
   };
   const claimer = new Claimer(context as unknown as EngineContext);
   return { claimer, asked, release: () => open.resolve() };

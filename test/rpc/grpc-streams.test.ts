@@ -14,6 +14,7 @@ import { createConnectFace } from '../../src/rpc/connect.ts';
 import { createGrpcServer, type GrpcServer } from '../../src/rpc/grpc.ts';
 import { streamHeartbeats } from '../../src/rpc/heartbeat-stream.ts';
 import type { Binding } from '../../src/rpc/implementation.ts';
+import { Metrics } from '../../src/telemetry/metrics.ts';
 import { eventually } from '../support/server.ts';
 import { frame, frameFor, HeartbeatClient, heartbeatsPath, ScriptedEngine } from './heartbeats.ts';
 import { expectRpcError, failure, fromGrpc } from './wires.ts';
@@ -54,7 +55,7 @@ describe('streams in both directions over gRPC', () => {
   beforeEach(async () => {
     engine = new ScriptedEngine();
     const health = { onChange: () => {} } as unknown as Health;
-    server = createGrpcServer({ bindings: [bindingOf(engine)], health, log });
+    server = createGrpcServer({ bindings: [bindingOf(engine)], health, metrics: new Metrics(), log });
     const { host, port } = await server.listen({ host: '127.0.0.1', port: 0 });
     address = `${host}:${port}`;
   });
@@ -279,7 +280,11 @@ describe('streams in both directions over HTTP/1.1', () => {
   let server: Server;
   let port: number;
   before(async () => {
-    const face = createConnectFace([bindingOf(new ScriptedEngine())], log);
+    const face = createConnectFace({
+      bindings: [bindingOf(new ScriptedEngine())],
+      metrics: new Metrics(),
+      log,
+    });
     server = createServer((request, response) => void face(request, response, request.url ?? ''));
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     port = (server.address() as AddressInfo).port;

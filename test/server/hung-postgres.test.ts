@@ -8,6 +8,7 @@ import { expect } from 'chai';
 import type { JobEvent } from '../../gen/leasehold/v1/jobs_pb.js';
 import { findPostgres, startPostgres, type TestCluster } from '../support/postgres.ts';
 import { startServer, until } from '../support/process.ts';
+import { readMetrics } from '../telemetry/text.ts';
 import { connect, createPostgresStore, openSession } from './support.ts';
 
 const run = promisify(execFile);
@@ -84,6 +85,12 @@ if (findPostgres()) {
             expect(health.status).to.equal(200);
             expect(health.body).to.include({ status: 'ok', database: 'down' });
           }
+          const askedAt = performance.now();
+          const metrics = await readMetrics(first.http);
+          expect(performance.now() - askedAt, 'ms until the metrics were told').to.be.below(readyzLimitMs);
+          expect(metrics.value('leasehold_database_up')).to.equal(0);
+          expect(metrics.value('leasehold_queue_ready_jobs')).to.equal(undefined);
+          expect(metrics.value('process_resident_memory_bytes')).to.be.above(0);
           // Calls that are in flight must not hold up the end.
           const inFlight = Promise.allSettled([
             one.jobs.submitJob(job),

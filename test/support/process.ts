@@ -118,10 +118,10 @@ export class ServerProcess extends LeaseholdProcess {
   }
 }
 
-/** This process's environment without anything that Leasehold or PostgreSQL would take for a setting. */
+/** This process's environment without anything that Leasehold, PostgreSQL or traces would take for a setting. */
 export function bareEnvironment(): Environment {
   const kept = Object.entries(process.env).filter(
-    ([name]) => !/^(PG|LEASEHOLD_|DATABASE_|REDIS_)/.test(name),
+    ([name]) => !/^(PG|LEASEHOLD_|DATABASE_|REDIS_|OTEL_)/.test(name),
   );
   return Object.fromEntries(kept) as Environment;
 }

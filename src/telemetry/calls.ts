@@ -1,0 +1,149 @@
+/** Calls of every face: how many, how long, how they ended, and their spans. */
+import type { Counter, Histogram, Labels, Registry, Series } from './registry.ts';
+import { secondsBounds } from './registry.ts';
+import type { Attributes, Span, Tracing } from './tracing.ts';
+
+/** The headers or metadata of a call, by their names in lower case. */
+export type Carrier = (name: string) => string | undefined;
+
+/** The headers of an HTTP request, which Node names in lower case. */
+export const headersOf =
+  ({ headers }: { headers: Readonly<Record<string, string | string[] | undefined>> }): Carrier =>
+  (name) =>
+    headers[name]?.toString();
+
+interface CallParts {
+  tracing: Tracing | undefined;
+  /** What its spans are called, what they say, and what they say of the outcome. */
+  name: string;
+  attributes: Attributes;
+  outcomeAttributes(outcome: string): Attributes;
+  received?: Counter;
+  sent?: Counter;
+}
+
+interface CallFamilyOptions {
+  noun: string;
+  labelNames: readonly string[];
+  /** What the outcome of a call is called. */
+  outcome: string;
+  /** How the help calls them, and their labels. */
+  what: string;
+  by: string;
+}
+
+export class CallFamily {
+  readonly #durations: Series<Histogram>;
+  readonly #ended: Series<Counter>;
+  readonly #open = new Map<string, { labels: Labels; meter: CallMeter }>();
+  readonly #labelNames: readonly string[];
+
+  constructor(registry: Registry, { noun, labelNames, outcome, what, by }: CallFamilyOptions) {
+    this.#labelNames = labelNames;
+    this.#ended = registry.counters(
+      `leasehold_${noun}_requests_total`,
+      `How many ${what} were answered, by ${by}, ${outcome}.`,
+      ...labelNames,
+      outcome,
+    );
+    this.#durations = registry.histograms(
+      `leasehold_${noun}_duration_seconds`,
+      `How long ${what} took to be answered, by ${by}; of streams how long they were open.`,
+      secondsBounds,
+      ...labelNames,
+    );
+    registry.gauge(
+      `leasehold_${noun}_open_requests`,
+      `How many ${what} are not answered yet, by ${by}.`,
+      () =>
+        [...this.#open.values()].flatMap(({ labels, meter: { open } }) =>
+          open === 0 ? [] : { labels, value: open },
+        ),
+    );
+  }
+
+  meter(values: readonly string[], parts: CallParts): CallMeter {
+    const key = values.join('\0');
+    const known = this.#open.get(key);
+    if (known) return known.meter;
+    const labels = Object.fromEntries(this.#labelNames.map((name, i) => [name, values[i] ?? '']));
+    const ended = (outcome: string) => this.#ended.of(...values, outcome);
+    const meter = new CallMeter(this.#durations.of(...values), ended, parts);
+    this.#open.set(key, { labels, meter });
+    return meter;
+  }
+}
+
+/** Counts and times the calls of one method or route. */
+export class CallMeter {
+  open = 0;
+  readonly received: Counter | undefined;
+  readonly sent: Counter | undefined;
+  readonly #duration: Histogram;
+  readonly #endedBy: (outcome: string) => Counter;
+  readonly #ended = new Map<string, Counter>();
+  readonly #parts: CallParts;
+
+  constructor(duration: Histogram, ended: (outcome: string) => Counter, parts: CallParts) {
+    this.#duration = duration;
+    this.#endedBy = ended;
+    this.#parts = parts;
+    this.received = parts.received;
+    this.sent = parts.sent;
+  }
+
+  begin(carrier: Carrier): RunningCall {
+    this.open++;
+    const { tracing, name, attributes, outcomeAttributes } = this.#parts;
+    const trace = tracing && {
+      tracing,
+      span: tracing.beginCall(name, attributes, carrier),
+      outcomeAttributes,
+    };
+    return new RunningCall(this, trace);
+  }
+
+  /** For `RunningCall`. */
+  ended(outcome: string, ms: number): void {
+    this.open--;
+    this.#duration.observe(ms / 1000);
+    let counter = this.#ended.get(outcome);
+    if (!counter) {
+      counter = this.#endedBy(outcome);
+      this.#ended.set(outcome, counter);
+    }
+    counter.add();
+  }
+}
+
+interface CallTrace {
+  tracing: Tracing;
+  span: Span;
+  outcomeAttributes: CallParts['outcomeAttributes'];
+}
+
+/** One call, from when it came until it is answered. Ends once, however often that is said. */
+export class RunningCall {
+  readonly #meter: CallMeter;
+  readonly #trace: CallTrace | undefined;
+  readonly #beganAt = performance.now();
+  #over = false;
+
+  constructor(meter: CallMeter, trace: CallTrace | undefined) {
+    this.#meter = meter;
+    this.#trace = trace;
+  }
+
+  /** Does the work of the call; batches and transactions in it become part of its trace. */
+  run<T>(work: () => T): T {
+    return this.#trace ? this.#trace.tracing.within(this.#trace.span, work) : work();
+  }
+
+  /** `failed` where it is the server that could not. */
+  end(outcome: string, failed = false): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#meter.ended(outcome, performance.now() - this.#beganAt);
+    this.#trace?.span.end(this.#trace.outcomeAttributes(outcome), failed);
+  }
+}

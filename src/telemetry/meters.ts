@@ -1,0 +1,77 @@
+/** What is counted of services and of the database. */
+import type { Counter, Histogram, Series } from './registry.ts';
+import type { Tracing } from './tracing.ts';
+
+/** Times the rounds of a service. */
+export class RoundMeter {
+  readonly #duration: Histogram;
+  readonly #failed: Counter;
+
+  constructor(duration: Histogram, failed: Counter) {
+    this.#duration = duration;
+    this.#failed = failed;
+  }
+
+  async time<T>(work: () => Promise<T>): Promise<T> {
+    const beganAt = performance.now();
+    try {
+      return await work();
+    } catch (error) {
+      this.#failed.add();
+      throw error;
+    } finally {
+      this.#duration.observe((performance.now() - beganAt) / 1000);
+    }
+  }
+}
+
+/** Counts what a reaper has handled, and how late that was. */
+export class ReapMeter {
+  readonly #lag: Histogram;
+  readonly #handled: Counter;
+
+  constructor(lag: Histogram, handled: Counter) {
+    this.#lag = lag;
+    this.#handled = handled;
+  }
+
+  handled(lateMs: number): void {
+    this.#lag.observe(Math.max(lateMs, 0) / 1000);
+    this.#handled.add();
+  }
+}
+
+export type DatabaseWork = 'statement' | 'read' | 'transaction';
+
+interface DatabaseParts {
+  durations: Series<Histogram>;
+  failures: Series<Counter>;
+  retries: Series<Counter>;
+  tracing: Tracing | undefined;
+}
+
+/** Looks on at what a database is asked. */
+export class DatabaseMeter {
+  readonly #parts: DatabaseParts;
+  readonly #kinds: Readonly<Record<DatabaseWork, RoundMeter>>;
+
+  constructor(parts: DatabaseParts) {
+    this.#parts = parts;
+    const { durations, failures } = parts;
+    const kind = (name: DatabaseWork) => new RoundMeter(durations.of(name), failures.of(name));
+    this.#kinds = {
+      statement: kind('statement'),
+      read: kind('read'),
+      transaction: kind('transaction'),
+    };
+  }
+
+  time<T>(kind: DatabaseWork, work: () => Promise<T>): Promise<T> {
+    const { tracing } = this.#parts;
+    return this.#kinds[kind].time(tracing ? () => tracing.step(kind, work) : work);
+  }
+
+  retried(sqlState: string): void {
+    this.#parts.retries.of(sqlState).add();
+  }
+}

@@ -1,0 +1,181 @@
+/**
+ * Makes spans and sends them to a collector, over OTLP/HTTP in protobuf.
+ *
+ * Promises: whatever the collector does, nothing waits for it. Spans are gathered and sent in the background; where the
+ * collector is away or slow they are dropped beyond a bound, and that they are is logged once for as long as it lasts.
+ * `stop` sends what is left and gives up after `stopMs`.
+ *
+ * A call has a span, and what is done for it has spans below: the batch that served it, the transaction of the batch. A
+ * batch serves many calls; it belongs to the trace of the first of them, and is linked to all, or to as many as a span
+ * may have links. A stream has one span and none for its frames: it may last for days.
+ *
+ * The exporter and the resource read their variables themselves, the sampler and the processor do not; see
+ * `otlp-settings.ts`.
+ */
+import { AsyncLocalStorage } from 'node:async_hooks';
+import { ROOT_CONTEXT, SpanKind, SpanStatusCode, type Tracer, trace } from '@opentelemetry/api';
+import { type ExportResult, ExportResultCode, W3CTraceContextPropagator } from '@opentelemetry/core';
+import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
+import {
+  defaultResource,
+  detectResources,
+  envDetector,
+  resourceFromAttributes,
+} from '@opentelemetry/resources';
+import {
+  BatchSpanProcessor,
+  type ReadableSpan,
+  type SpanExporter,
+  TracerProvider,
+} from '@opentelemetry/sdk-trace';
+import { orAfter } from '../engine/patience.ts';
+import type { Log } from '../log.ts';
+import { version } from '../version.ts';
+import type { Carrier } from './calls.ts';
+import { processorOptions, samplerOf } from './otlp-settings.ts';
+import type { Attributes, BatchFacts, Span, Tracing } from './tracing.ts';
+
+/** How long spans may take to leave when the server stops. */
+const stopMs = 2_000;
+
+export interface OtlpOptions {
+  url: string;
+  env: NodeJS.ProcessEnv;
+  log: Log;
+}
+
+type OtelSpan = ReturnType<Tracer['startSpan']>;
+
+export class OtlpTracing implements Tracing {
+  readonly #provider: TracerProvider;
+  readonly #tracer: Tracer;
+  readonly #propagator = new W3CTraceContextPropagator();
+  readonly #spans = new AsyncLocalStorage<OtlpSpan | undefined>();
+  #stopped: Promise<void> | undefined;
+
+  constructor({ url, env, log }: OtlpOptions) {
+    const exporter = new ToldExporter(new OTLPTraceExporter({ url }), log);
+    this.#provider = new TracerProvider({
+      sampler: samplerOf(env, log),
+      resource: defaultResource()
+        .merge(resourceFromAttributes({ 'service.name': 'leasehold', 'service.version': version }))
+        .merge(detectResources({ detectors: [envDetector] })),
+      spanProcessors: [new BatchSpanProcessor({ exporter, ...processorOptions(env, log) })],
+    });
+    this.#tracer = this.#provider.getTracer('leasehold', version);
+  }
+
+  beginCall(name: string, attributes: Attributes, carrier: Carrier): Span {
+    const context = this.#propagator.extract(ROOT_CONTEXT, carrier, getter);
+    return new OtlpSpan(this.#tracer.startSpan(name, { kind: SpanKind.SERVER, attributes }, context));
+  }
+
+  within<T>(span: Span | undefined, work: () => T): T {
+    return this.#spans.run(span as OtlpSpan | undefined, work);
+  }
+
+  /** A timer that was set while a call was served still is in its span, which then is over and counts no more. */
+  current(): Span | undefined {
+    const span = this.#spans.getStore();
+    return span?.goesOn ? span : undefined;
+  }
+
+  batch<T>(name: string, { callers, weight }: BatchFacts, work: () => Promise<T>): Promise<T> {
+    const spans = callers.flatMap((caller) => (caller instanceof OtlpSpan ? caller.span : []));
+    const links = [...new Set(spans)].map((span) => ({ context: span.spanContext() }));
+    const attributes = { 'leasehold.batch.calls': callers.length, 'leasehold.batch.weight': weight };
+    return this.#below(spans[0], `batch ${name}`, { attributes, links }, work);
+  }
+
+  step<T>(name: string, work: () => Promise<T>): Promise<T> {
+    const current = this.current();
+    return current instanceof OtlpSpan ? this.#below(current.span, name, {}, work) : work();
+  }
+
+  stop(): Promise<void> {
+    this.#stopped ??= orAfter(
+      this.#provider.shutdown().catch(() => {}),
+      stopMs,
+      undefined,
+    );
+    return this.#stopped;
+  }
+
+  /** Does work in a span below another, or in none where there is no other. */
+  async #below<T>(
+    parent: OtelSpan | undefined,
+    name: string,
+    options: Parameters<Tracer['startSpan']>[1],
+    work: () => Promise<T>,
+  ): Promise<T> {
+    if (!parent) return this.#spans.run(undefined, work);
+    const context = trace.setSpan(ROOT_CONTEXT, parent);
+    const span = new OtlpSpan(this.#tracer.startSpan(name, options, context));
+    let isDone = false;
+    try {
+      const answer = await this.#spans.run(span, work);
+      isDone = true;
+      return answer;
+    } finally {
+      span.end({}, !isDone);
+    }
+  }
+}
+
+class OtlpSpan implements Span {
+  readonly span: OtelSpan;
+
+  constructor(span: OtelSpan) {
+    this.span = span;
+  }
+
+  /** Not over, and not left out by the sampler. */
+  get goesOn(): boolean {
+    return this.span.isRecording();
+  }
+
+  end(attributes: Attributes, failed: boolean): void {
+    this.span.setAttributes(attributes);
+    if (failed) this.span.setStatus({ code: SpanStatusCode.ERROR });
+    this.span.end();
+  }
+}
+
+const getter = {
+  get: (carrier: unknown, name: string) => (carrier as Carrier)(name),
+  keys: () => [],
+};
+
+/** Says once that spans do not arrive, and once that they do again. */
+class ToldExporter implements SpanExporter {
+  readonly #exporter: SpanExporter;
+  readonly #log: Log;
+  #isFailing = false;
+
+  constructor(exporter: SpanExporter, log: Log) {
+    this.#exporter = exporter;
+    this.#log = log;
+  }
+
+  export(spans: ReadableSpan[], onResult: (result: ExportResult) => void): void {
+    this.#exporter.export(spans, (result) => {
+      this.#note(result);
+      onResult(result);
+    });
+  }
+
+  shutdown(): Promise<void> {
+    return this.#exporter.shutdown();
+  }
+
+  async forceFlush(): Promise<void> {
+    await this.#exporter.forceFlush?.();
+  }
+
+  #note({ code, error }: ExportResult): void {
+    const failed = code !== ExportResultCode.SUCCESS;
+    if (failed && !this.#isFailing) this.#log.warn('traces cannot be sent', { error });
+    if (!failed && this.#isFailing) this.#log.info('traces can be sent again');
+    this.#isFailing = failed;
+  }
+}

@@ -1,0 +1,81 @@
+/** What the services of an engine count, which a test moves the clock for. */
+import { expect } from 'chai';
+import type { Engine } from '../../src/engine/engine.ts';
+import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
+import { caller, engineOn, letTimePass, submitted } from '../support/jobs.ts';
+import { MetricsText } from '../telemetry/text.ts';
+import { beatOwner, granted } from './filing.ts';
+
+describe('the metrics of an engine', () => {
+  onEveryEngine((kind) => {
+    let store: TestDatabase;
+    let engine: Engine;
+    beforeEach(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+    });
+    afterEach(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    const read = () => new MetricsText(engine.metrics.registry.render());
+    const handled = (reaper: string, what: string) =>
+      read().value('leasehold_reaper_handled_total', { reaper, what });
+    const lag = (reaper: string, what: string) =>
+      read().value('leasehold_reaper_lag_seconds_sum', { reaper, what });
+
+    it('tell how late leases, claims and starts were handled', async () => {
+      const soon = new Date(Date.now() + 60_000).toISOString();
+      await submitted(engine, { addon_id: 'leased' }, { addon_id: 'claimed' }, { run_at: soon });
+      await engine.acquirer.acquire({ worker_id: 'w', addon_id: 'leased' }, caller);
+      await engine.claimer.claim({ worker_id: 'w', addon_id: 'claimed' }, caller);
+      await letTimePass(store.database, 60_000 + 25_000);
+      await engine.reaper.runOnce();
+      for (const what of ['lease_expired', 'claim_lost', 'job_ready']) {
+        expect(handled('jobs', what), what).to.equal(1);
+        expect(lag('jobs', what), what).to.be.within(24, 85);
+      }
+      await engine.reaper.runOnce();
+      expect(handled('jobs', 'lease_expired')).to.equal(1);
+    });
+
+    it('tell how late owners of files were found dead', async () => {
+      await granted(engine, 'ann', 'a.ts');
+      await store.database.query(
+        "update file_owners set expires_at = clock_timestamp() - interval '40 seconds'",
+        [],
+      );
+      await store.database.query('update file_owners set check_at = expires_at', []);
+      await engine.fileReaper.runOnce();
+      expect(handled('files', 'owner_dead')).to.equal(1);
+      expect(lag('files', 'owner_dead')).to.be.within(40, 100);
+      expect(await beatOwner(engine, 'ann')).to.equal('owner_not_alive');
+      expect(read().value('leasehold_heartbeats_total', { of: 'owners', verdict: 'lost' })).to.equal(1);
+    });
+
+    it('tell of callers who wait for work', async () => {
+      const gone = new AbortController();
+      const command = { worker_id: 'w', wait_ms: 60_000 };
+      const waiting = engine.acquirer.acquire(command, { ...caller, signal: gone.signal });
+      while (engine.acquirer.waiting === 0) await new Promise((resolve) => setImmediate(resolve));
+      expect(engine.acquirer.waiting).to.equal(1);
+      gone.abort();
+      await waiting.catch(() => {});
+      expect(engine.acquirer.waiting).to.equal(0);
+    });
+
+    it('tell of transactions that lost against others and were run again', async () => {
+      engine.database.meter = engine.metrics.database();
+      let attempts = 0;
+      await store.database.transaction(async (sql) => {
+        if (++attempts < 3)
+          await sql.query("do $$ begin raise exception 'lost' using errcode = '40001'; end $$", []);
+      });
+      const text = read();
+      expect(text.value('leasehold_database_retries_total', { sqlstate: '40001' })).to.equal(2);
+      expect(text.value('leasehold_database_duration_seconds_count', { kind: 'transaction' })).to.equal(1);
+      expect(text.value('leasehold_database_failures_total', { kind: 'transaction' })).to.equal(undefined);
+    });
+  });
+});

@@ -1,0 +1,172 @@
+/** What a collector of OpenTelemetry gets of a server, and that a server without one, or with a bad one, lives as well. */
+import { join } from 'node:path';
+import { expect } from 'chai';
+import { temporaryFolder } from '../support/cleanup.ts';
+import { type ServerProcess, startServer } from '../support/process.ts';
+import { type CollectedSpan, Collector } from '../telemetry/collector.ts';
+import { connect } from './support.ts';
+
+/** Five seconds for calls, two for the database, two for spans, and room for a busy machine. */
+const stopLimitMs = 20_000;
+
+const told = `data:text/javascript,${encodeURIComponent(`
+import { registerHooks } from 'node:module';
+registerHooks({
+  resolve(specifier, context, next) {
+    if (specifier.includes('@opentelemetry/')) process.stderr.write('loads ' + specifier + '\\n');
+    return next(specifier, context);
+  },
+});`)}`;
+
+/** A server that says which modules of OpenTelemetry it loads. */
+async function serve(environment: Record<string, string>): Promise<ServerProcess> {
+  const LEASEHOLD_DATA_DIR = join(await temporaryFolder('traces'), 'data');
+  return startServer({ LEASEHOLD_DATA_DIR, NODE_OPTIONS: `--import ${told}`, ...environment });
+}
+
+const loaded = (server: ServerProcess): string[] => server.stderr.filter((line) => line.startsWith('loads '));
+
+const traceId = '0af7651916cd43dd8448eb211c80319c';
+const parentId = 'b7ad6b7169203331';
+const headers = { 'content-type': 'application/json', traceparent: `00-${traceId}-${parentId}-01` };
+const job = { addonId: 'a', jobType: 't', costUnits: 1 };
+
+describe('traces', () => {
+  let collector: Collector;
+  let spans: readonly CollectedSpan[];
+  before(async function () {
+    this.timeout(60_000);
+    collector = await Collector.start();
+    await using server = await serve({
+      OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`,
+      OTEL_EXPORTER_OTLP_HEADERS: 'x-tenant=ours',
+      // Nothing is sent before the server stops.
+      OTEL_BSP_SCHEDULE_DELAY: '3600000',
+    });
+    using client = connect(server);
+    await client.jobs.submitJob(job, { headers: { traceparent: headers.traceparent } });
+    await client.jobs.getJob({ jobId: 'nobody' }).catch(() => {});
+    const path = `${server.http}/leasehold.v1.JobsService/SubmitJob`;
+    await fetch(path, { method: 'POST', headers, body: JSON.stringify({ ...job, addonId: 'by-connect' }) });
+    const body = JSON.stringify({ addon_id: 'a', job_type: 't', cost_units: 1 });
+    const submit = `${server.http}/api/scheduler/jobs/submit`;
+    await Promise.all([1, 2, 3, 4].map(() => fetch(submit, { method: 'POST', headers, body })));
+    await fetch(`${server.http}/api/scheduler/jobs/00000000-0000-4000-8000-000000000000`);
+    expect(collector.requests).to.deep.equal([]);
+    const { code } = await server.stop();
+    expect(code).to.equal(0);
+    expect(loaded(server)).to.not.deep.equal([]);
+    spans = collector.spans;
+  });
+  after(() => collector[Symbol.asyncDispose]());
+
+  const below = (parent: CollectedSpan) => spans.filter(({ parentSpanId }) => parentSpanId === parent.spanId);
+  const servers = (name: string) => spans.filter((span) => span.name === name && span.kind === 2);
+
+  it('reach the collector when the server stops, if not before', () => {
+    expect(spans).to.not.deep.equal([]);
+    for (const { path, headers: sent } of collector.requests) {
+      expect(path).to.equal('/v1/traces');
+      expect(sent['content-type']).to.equal('application/x-protobuf');
+      expect(sent['x-tenant']).to.equal('ours');
+    }
+    expect(new Set(spans.map(({ service }) => service))).to.deep.equal(new Set(['leasehold']));
+  });
+
+  it('go on with the trace of the client, over gRPC, Connect and REST', () => {
+    const rpcs = servers('leasehold.v1.JobsService/SubmitJob');
+    expect(rpcs.map(({ attributes }) => attributes['rpc.system.name']).sort()).to.deep.equal([
+      'connectrpc',
+      'grpc',
+    ]);
+    const rest = servers('POST /api/scheduler/jobs/submit');
+    expect(rest).to.have.length(4);
+    for (const span of [...rpcs, ...rest]) {
+      expect([span.traceId, span.parentSpanId, span.status]).to.deep.equal([traceId, parentId, 0]);
+    }
+    expect(rest[0]?.attributes).to.deep.equal({
+      'http.request.method': 'POST',
+      'http.route': '/api/scheduler/jobs/submit',
+      'http.response.status_code': '201',
+    });
+  });
+
+  it('begin here where the client has none, and say how the call ended', () => {
+    const [rpc] = servers('leasehold.v1.JobsService/GetJob');
+    expect(rpc?.parentSpanId).to.equal('');
+    expect(rpc?.attributes['rpc.status_code']).to.equal('NOT_FOUND');
+    const [rest] = servers('GET /api/scheduler/jobs/{job_id}');
+    expect(rest?.attributes['http.response.status_code']).to.equal('404');
+    expect(rest?.traceId).to.not.equal(rpc?.traceId).and.not.equal(traceId);
+  });
+
+  it('have the batch that served a call, linked to all its calls, and its statements below it', () => {
+    const batches = spans.filter(({ name }) => name === 'batch submit');
+    const calls = [
+      ...servers('leasehold.v1.JobsService/SubmitJob'),
+      ...servers('POST /api/scheduler/jobs/submit'),
+    ];
+    const linked = batches.flatMap(({ links }) => links.map(({ spanId }) => spanId));
+    expect(linked).to.have.members(calls.map(({ spanId }) => spanId));
+    for (const batch of batches) {
+      expect(batch.parentSpanId).to.equal(batch.links[0]?.spanId);
+      expect(batch.attributes['leasehold.batch.calls']).to.equal(String(batch.links.length));
+      expect(below(batch).map(({ name }) => name)).to.include('statement');
+    }
+  });
+
+  it('have nothing of what goes on beside the calls', () => {
+    const ids = new Set(spans.map(({ spanId }) => spanId));
+    for (const { name, kind, parentSpanId } of spans) {
+      if (kind !== 2) expect(ids.has(parentSpanId), name).to.equal(true);
+    }
+  });
+});
+
+describe('a server without a collector', () => {
+  it('loads nothing of OpenTelemetry', async function () {
+    this.timeout(60_000);
+    await using server = await serve({});
+    using client = connect(server);
+    await client.jobs.submitJob(job);
+    expect((await client.rest('GET', '/readyz')).status).to.equal(200);
+    expect((await server.stop()).code).to.equal(0);
+    expect(loaded(server)).to.deep.equal([]);
+  });
+});
+
+describe('a server whose collector', () => {
+  it('takes everything and answers nothing serves, and stops in time', async function () {
+    this.timeout(60_000);
+    await using collector = await Collector.start({ answers: false });
+    const OTEL_EXPORTER_OTLP_TRACES_ENDPOINT = `${collector.url}/elsewhere`;
+    await using server = await serve({ OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, OTEL_BSP_SCHEDULE_DELAY: '10' });
+    using client = connect(server);
+    while (collector.requests.length === 0) await client.jobs.submitJob(job);
+    expect(collector.requests[0]?.path).to.equal('/elsewhere');
+    await client.jobs.submitJob(job);
+    server.signal('SIGTERM');
+    const { code, signal } = await server.exited(stopLimitMs);
+    expect({ code, signal }).to.deep.equal({ code: 0, signal: null });
+  });
+
+  it('is not there serves, and says once that it cannot send', async function () {
+    this.timeout(60_000);
+    const gone = await Collector.start();
+    const { url } = gone;
+    await gone[Symbol.asyncDispose]();
+    await using server = await serve({
+      OTEL_EXPORTER_OTLP_ENDPOINT: url,
+      OTEL_EXPORTER_OTLP_TIMEOUT: '50',
+      OTEL_BSP_SCHEDULE_DELAY: '10',
+      OTEL_TRACES_SAMPLER: 'no_such_sampler',
+    });
+    using client = connect(server);
+    const warnings = (words: string) => server.log().filter(({ msg }) => String(msg).includes(words));
+    while (warnings('traces cannot be sent').length === 0) await client.jobs.submitJob(job);
+    for (let i = 0; i < 20; i++) await client.jobs.submitJob(job);
+    expect((await server.stop()).code).to.equal(0);
+    expect(warnings('traces cannot be sent')).to.have.length(1);
+    expect(warnings('OTEL_TRACES_SAMPLER must be one of')).to.have.length(1);
+  });
+});
