@@ -1,6 +1,7 @@
 import type { Health } from '../engine/health.ts';
 import type { Transport } from '../transport/transport.ts';
 import type { Route } from './router.ts';
+import { serverAbout } from './server-about.ts';
 
 /** One gauge, in the text format of Prometheus. */
 const gauge = (name: string, about: string, value: number): string =>
@@ -11,6 +12,7 @@ export const metricsRoutes = (health: Health, transport: Transport): Route[] => 
   {
     method: 'GET',
     path: '/metrics',
+    about: serverAbout.getMetrics,
     async handle() {
       const gauges = [
         gauge('leasehold_database_up', 'Whether the database answers.', Number(await health.runOnce())),
