@@ -37,4 +37,24 @@ export const serverAbout = operations('Server', {
     answers: { 200: answer('An OpenAPI 3.1 document.', jsonObject('The document.')) },
     errors: 'nothing',
   },
+  getDocs: {
+    summary: 'This description, to be read',
+    answers: { 200: text('A page that needs nothing but this server.', 'text/html') },
+    errors: 'nothing',
+  },
+  getDocsIndex: {
+    summary: 'The same as `/docs`',
+    answers: { 200: text('The page.', 'text/html') },
+    errors: 'nothing',
+  },
+  getDocsScript: {
+    summary: 'The script of the page',
+    answers: { 200: text('The script.', 'text/javascript') },
+    errors: 'nothing',
+  },
+  getDocsStyle: {
+    summary: 'The style of the page',
+    answers: { 200: text('The style.', 'text/css') },
+    errors: 'nothing',
+  },
 });

@@ -100,7 +100,7 @@ onEveryEngine((engine) => {
 
     it('is true of the routes of the server itself, whatever kind of text they answer with', async () => {
       const own = operations.filter(({ told }) => told.tags[0] === 'Server');
-      expect(own.map(({ path }) => path)).to.include.members(['/healthz', '/readyz', '/metrics']);
+      expect(own.map(({ path }) => path)).to.include.members(['/healthz', '/readyz', '/metrics', '/docs']);
       for (const { method, path } of own) {
         const response = await fetch(`${server.http}${path}`, { method });
         const type = response.headers.get('content-type') ?? '';
