@@ -12,6 +12,7 @@ import { Engine } from './engine/engine.ts';
 import { Health } from './engine/health.ts';
 import { orAfter } from './engine/patience.ts';
 import type { Log } from './log.ts';
+import { withDocs } from './rest/docs.ts';
 import { fileRoutes } from './rest/files.ts';
 import { healthRoutes } from './rest/health.ts';
 import { HttpServer } from './rest/http.ts';
@@ -100,7 +101,7 @@ export async function startServer(
   let stopping = false;
   const grpc = createGrpcServer({ bindings, health, metrics, log });
   const http = new HttpServer({
-    routes: [
+    routes: withDocs([
       ...healthRoutes(health, transport, () => stopping),
       ...metricsRoutes(figures),
       ...queueRoutes(engine),
@@ -110,7 +111,7 @@ export async function startServer(
       ...workerRoutes(engine),
       ...streamRoutes(engine),
       ...fileRoutes(engine),
-    ],
+    ]),
     connect: createConnectFace({ bindings, metrics, log }),
     metrics,
     log,

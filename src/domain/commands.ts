@@ -20,7 +20,12 @@ const whole = (minimum: number, maximum: number, description: string) =>
 const text = (description: string) => Type.String({ maxLength: limits.noteChars, description });
 const instant = (description: string) => Type.String({ format: 'date-time', maxLength: 40, description });
 const progress = () => optional(Type.Number({ minimum: 0, maximum: 1, description: 'How far it is.' }));
-const requestId = Type.String({ minLength: 1, maxLength: limits.requestIdChars });
+const id = (description: string) =>
+  Type.String({ minLength: 1, maxLength: limits.requestIdChars, description });
+const requestId = () => id('Makes it safe to ask again: the same id is granted the same.');
+const pageSize = (maximum: number, usual: number, description: string) =>
+  Type.Integer({ minimum: 1, maximum, default: usual, description });
+const cursor = () => Type.String({ maxLength: 100, description: 'Where the page before this one ended.' });
 
 /** The states that the queue contract has words for. */
 export const contractStates = states.filter((state): state is Exclude<State, 'LEASED'> => state !== 'LEASED');
@@ -34,11 +39,14 @@ export const SubmitJob = Type.Object({
   cost_units: whole(1, limits.costUnits, 'Its weight, in units of capacity.'),
   constraints: optional(json('What it asks of a worker.')),
   payload: optional(json('The words to the worker.')),
-  client_request_id: optional(requestId),
+  client_request_id: optional(id("The submitter's own key: a second job with it is refused.")),
   stream: optional(name('Deliver it only to workers that ask for this stream.')),
   unique: optional(Type.Boolean({ description: 'Not for a worker that already holds a lease.' })),
   tags: optional(
-    Type.Array(Type.String({ minLength: 1, maxLength: limits.tagChars }), { maxItems: limits.tags }),
+    Type.Array(Type.String({ minLength: 1, maxLength: limits.tagChars, description: 'A word.' }), {
+      maxItems: limits.tags,
+      description: 'Words to find it by.',
+    }),
   ),
   max_runtime_s: optional(whole(1, limits.maxRuntimeS, 'No lease of it lasts longer.')),
   max_attempts: optional(whole(1, limits.maxAttempts, 'How many leases it may have.')),
@@ -53,14 +61,20 @@ const capabilities = () =>
     description: 'What the worker has, and what it will not take.',
   });
 
+const jobTypes = () =>
+  Type.Array(name('A kind of work.'), {
+    maxItems: limits.choices,
+    description: 'Only jobs of these kinds; of all kinds where it is empty.',
+  });
+
 export const ClaimJobs = Type.Object({
   worker_id: name('Who claims.'),
   addon_id: optional(name('Only jobs of this submitter.')),
   limit: optional(whole(1, limits.claimJobs, 'How many jobs at the most.')),
-  accept_job_types: optional(Type.Array(name('A kind of work.'), { maxItems: limits.choices })),
+  accept_job_types: optional(jobTypes()),
   max_cost_units: optional(whole(0, limits.costUnits, 'Only jobs of at most this weight.')),
   constraints_capabilities: optional(capabilities()),
-  request_id: optional(requestId),
+  request_id: optional(requestId()),
 });
 export type ClaimJobs = Static<typeof ClaimJobs>;
 
@@ -98,14 +112,31 @@ export const ListJobs = Type.Object({
   dead_lettered: optional(Type.Boolean({ description: 'Only dead letters, or only other jobs.' })),
   created_after: optional(instant('Only jobs submitted after this time.')),
   created_before: optional(instant('Only jobs submitted before this time.')),
-  limit: optional(whole(1, limits.pageRows, 'How many jobs at the most.')),
-  cursor: optional(Type.String({ maxLength: 100 })),
+  limit: optional(pageSize(limits.pageRows, limits.pageRowsDefault, 'How many jobs at the most.')),
+  cursor: optional(cursor()),
 });
 export type ListJobs = Static<typeof ListJobs>;
 
+const { states: _, ...jobFilters } = ListJobs.properties;
+
+/** The same as parameters of an address, where a state is one of the contract's words. */
+export const ListJobsQuery = Type.Object({
+  state: optional(
+    Type.Array(Type.Enum(contractStates), {
+      maxItems: states.length,
+      description: 'Only jobs in this state; several with commas, or given more than once.',
+    }),
+  ),
+  ...jobFilters,
+});
+export type ListJobsQuery = Static<typeof ListJobsQuery>;
+
+export const ListStreams = Type.Object({ stream: optional(name('Only this stream.')) });
+export type ListStreams = Static<typeof ListStreams>;
+
 export const ListJobEvents = Type.Object({
-  limit: optional(whole(1, limits.pageRows, 'How many events at the most.')),
-  cursor: optional(Type.String({ maxLength: 100 })),
+  limit: optional(pageSize(limits.pageRows, limits.pageRows, 'How many events at the most.')),
+  cursor: optional(cursor()),
 });
 export type ListJobEvents = Static<typeof ListJobEvents>;
 
@@ -114,7 +145,7 @@ export const RequestLease = Type.Object({
   addon_id: optional(name('Who submitted it.')),
   worker_id: optional(name('Who has claimed it.')),
   ttl_sec: optional(whole(1, limits.leaseTtlS, 'How long the lease lasts without a heartbeat.')),
-  request_id: optional(requestId),
+  request_id: optional(requestId()),
 });
 export type RequestLease = Static<typeof RequestLease>;
 
@@ -123,7 +154,7 @@ export const AcquireLease = Type.Object({
   max_units: optional(whole(0, limits.costUnits, 'Only jobs of at most this weight.')),
   constraints_capabilities: optional(capabilities()),
   addon_id: optional(name('Only jobs of this submitter.')),
-  accept_job_types: optional(Type.Array(name('A kind of work.'), { maxItems: limits.choices })),
+  accept_job_types: optional(jobTypes()),
   streams: optional(
     Type.Array(name('A stream.'), {
       maxItems: limits.choices,
@@ -131,7 +162,7 @@ export const AcquireLease = Type.Object({
     }),
   ),
   wait_ms: optional(whole(0, limits.waitMs, 'How long to wait for a job and for capacity.')),
-  request_id: optional(requestId),
+  request_id: optional(requestId()),
 });
 export type AcquireLease = Static<typeof AcquireLease>;
 
@@ -161,7 +192,11 @@ export const ReleaseLease = Type.Object({
   job_id: optional(Type.String({ description: 'The job.' })),
   status: Type.Enum([...finalStatuses], { description: 'How the job went.' }),
   result_data: Type.Optional(Type.Unknown({ description: 'What came of it.' })),
-  error: Type.Optional(Type.Union([Type.String(), LeaseError, Type.Null()])),
+  error: Type.Optional(
+    Type.Union([Type.String(), LeaseError, Type.Null()], {
+      description: 'What went wrong, in words or as an object.',
+    }),
+  ),
   metrics: optional(json('Figures to keep with the result.')),
 });
 export type ReleaseLease = Static<typeof ReleaseLease>;
@@ -170,8 +205,8 @@ export const ListLeases = Type.Object({
   states: optional(Type.Array(Type.Enum([...leaseStates]), { maxItems: leaseStates.length })),
   worker_id: optional(name('Only leases of this worker.')),
   job_id: optional(Type.String({ description: 'Only leases of this job.' })),
-  limit: optional(whole(1, limits.pageRows, 'How many leases at the most.')),
-  cursor: optional(Type.String({ maxLength: 100 })),
+  limit: optional(pageSize(limits.pageRows, limits.pageRowsDefault, 'How many leases at the most.')),
+  cursor: optional(cursor()),
 });
 export type ListLeases = Static<typeof ListLeases>;
 

@@ -15,16 +15,26 @@ const repository = () =>
     description: 'The repository, as its users agree to call it.',
   });
 const page = {
-  limit: optional(Type.Integer({ minimum: 1, maximum: limits.filePageRows })),
-  cursor: optional(Type.String({ maxLength: 100 })),
+  limit: optional(
+    Type.Integer({
+      minimum: 1,
+      maximum: limits.filePageRows,
+      default: limits.filePageRowsDefault,
+      description: 'How many at the most.',
+    }),
+  ),
+  cursor: optional(Type.String({ maxLength: 100, description: 'Where the page before this one ended.' })),
 };
 
-export const FileOwnerProfile = Type.Object({
-  agent: optional(Type.String({ maxLength: limits.nameChars, description: 'What kind of agent it is.' })),
-  host: optional(Type.String({ maxLength: limits.nameChars, description: 'The machine it runs on.' })),
-  pid: optional(Type.Integer({ minimum: 0, maximum: 2_147_483_647, description: 'Its process there.' })),
-  branch: optional(Type.String({ maxLength: limits.repositoryChars, description: 'What it works on.' })),
-});
+export const FileOwnerProfile = Type.Object(
+  {
+    agent: optional(Type.String({ maxLength: limits.nameChars, description: 'What kind of agent it is.' })),
+    host: optional(Type.String({ maxLength: limits.nameChars, description: 'The machine it runs on.' })),
+    pid: optional(Type.Integer({ minimum: 0, maximum: 2_147_483_647, description: 'Its process there.' })),
+    branch: optional(Type.String({ maxLength: limits.repositoryChars, description: 'What it works on.' })),
+  },
+  { description: 'Who it is, in its own words.' },
+);
 
 export const AcquireFiles = Type.Object({
   owner_id: name('Who asks.'),

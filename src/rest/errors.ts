@@ -4,7 +4,7 @@ import type { Log } from '../log.ts';
 import { MethodNotAllowed } from './method-not-allowed.ts';
 
 /** The one map from the domain's words to HTTP. */
-const statuses: Record<ErrorCode, number> = {
+export const statuses: Record<ErrorBody['code'], number> = {
   invalid_request: 400,
   worker_mismatch: 403,
   token_mismatch: 403,
@@ -24,6 +24,7 @@ const statuses: Record<ErrorCode, number> = {
   unsupported_media_type: 415,
   overloaded: 429,
   canceled: 499,
+  internal: 500,
   unavailable: 503,
   deadline_exceeded: 503,
 };

@@ -1,12 +1,12 @@
 /** The file contract, below `/api/files`: its paths, its words, its statuses. */
-import { fileReleaseOf, fileRequestOf } from '../domain/file-commands.ts';
-import type { FileOutcome } from '../domain/file-lease.ts';
+import { fileReleaseOf, fileRequestOf, ListBlockers, ListFileLeases } from '../domain/file-commands.ts';
 import { limits } from '../domain/limits.ts';
 import { parse } from '../domain/parsers.ts';
 import { iso } from '../domain/times.ts';
 import type { Engine } from '../engine/engine.ts';
-import { blockedRow, contention, fileLease, fileOwner, lostFile, report } from './file-words.ts';
-import { wholeIn } from './queue.ts';
+import { fileAbout } from './file-about.ts';
+import { acquired, blockedRow, fileLease, fileOwner, lostFile } from './file-words.ts';
+import { fromQuery } from './query.ts';
 import type { RestRequest, Route } from './router.ts';
 
 const base = '/api/files';
@@ -21,6 +21,7 @@ const gateRoutes = ({ fileGate, fileOwners }: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/acquire`,
+    about: fileAbout.acquireFiles,
     bodyBytesMax: limits.frameBytes,
     async handle({ body, caller }) {
       const outcome = await fileGate.acquire(fileRequestOf(parse.acquireFiles(body)), caller);
@@ -30,6 +31,7 @@ const gateRoutes = ({ fileGate, fileOwners }: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/release`,
+    about: fileAbout.releaseFiles,
     bodyBytesMax: limits.frameBytes,
     async handle({ body, caller }) {
       const release = fileReleaseOf(parse.releaseFiles(body));
@@ -43,6 +45,7 @@ const ownerRoutes = ({ fileOwners, ownerHeartbeats, heartbeats }: Engine): Route
   {
     method: 'POST',
     path: `${base}/heartbeat`,
+    about: fileAbout.heartbeatOwner,
     async handle({ body, caller }) {
       const { owner_id } = parse.ownerWord(body);
       const { expiresAtMs, ttlRemainingMs, lostFiles } = await ownerHeartbeats.beat(owner_id, caller);
@@ -62,6 +65,7 @@ const ownerRoutes = ({ fileOwners, ownerHeartbeats, heartbeats }: Engine): Route
   {
     method: 'POST',
     path: `${base}/owners/{owner_id}/activity`,
+    about: fileAbout.recordActivity,
     async handle({ path, caller }) {
       return { status: 200, body: { owner: fileOwner(await fileOwners.activity(ownerIn(path), caller)) } };
     },
@@ -69,6 +73,7 @@ const ownerRoutes = ({ fileOwners, ownerHeartbeats, heartbeats }: Engine): Route
   {
     method: 'POST',
     path: `${base}/owners/{owner_id}/stop`,
+    about: fileAbout.stopOwner,
     async handle({ path, caller }) {
       return { status: 200, body: { owner: fileOwner(await fileOwners.stop(ownerIn(path), caller)) } };
     },
@@ -76,6 +81,7 @@ const ownerRoutes = ({ fileOwners, ownerHeartbeats, heartbeats }: Engine): Route
   {
     method: 'POST',
     path: `${base}/owners/{owner_id}/end`,
+    about: fileAbout.endOwner,
     async handle({ path, caller }) {
       const { owner, released } = await fileOwners.end(ownerIn(path), caller);
       return { status: 200, body: { owner: fileOwner(owner), released: released.map(fileLease) } };
@@ -87,16 +93,19 @@ const operatorRoutes = ({ fileReader, fileInstructor }: Engine): Route[] => [
   {
     method: 'GET',
     path: `${base}/leases`,
+    about: fileAbout.listFileLeases,
     async handle({ query, caller }) {
-      const { items, nextCursor } = await fileReader.leases(parse.listFileLeases(pageOf(query)), caller);
+      const command = fromQuery(ListFileLeases, parse.listFileLeases, query);
+      const { items, nextCursor } = await fileReader.leases(command, caller);
       return { status: 200, body: { leases: items.map(fileLease), next_cursor: nextCursor } };
     },
   },
   {
     method: 'GET',
     path: `${base}/blockers`,
+    about: fileAbout.listBlockers,
     async handle({ query, caller }) {
-      const command = parse.listBlockers({ ...pageOf(query), state: query.get('state') || undefined });
+      const command = fromQuery(ListBlockers, parse.listBlockers, query);
       const { items, nextCursor } = await fileReader.blockers(command, caller);
       return { status: 200, body: { blockers: items.map(blockedRow), next_cursor: nextCursor } };
     },
@@ -104,6 +113,7 @@ const operatorRoutes = ({ fileReader, fileInstructor }: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/blockers/{contention_id}/instruct`,
+    about: fileAbout.instructBlocker,
     async handle({ path, body, caller }) {
       const command = parse.instructBlocker(body);
       const outcome = await fileInstructor.instruct(path.contention_id ?? '', command, caller);
@@ -114,17 +124,3 @@ const operatorRoutes = ({ fileReader, fileInstructor }: Engine): Route[] => [
 ];
 
 const ownerIn = (path: RestRequest['path']): string => parse.ownerWord({ owner_id: path.owner_id }).owner_id;
-
-const pageOf = (query: URLSearchParams) => ({
-  repository: query.get('repository') || undefined,
-  owner_id: query.get('owner_id') || undefined,
-  limit: wholeIn(query, 'limit'),
-  cursor: query.get('cursor'),
-});
-
-function acquired(outcome: FileOutcome) {
-  if (outcome.kind === 'granted') return { outcome: 'granted', leases: outcome.leases.map(fileLease) };
-  if (outcome.kind === 'contended')
-    return { outcome: 'contended', contention: contention(outcome.contention) };
-  return { outcome: 'halted', blocker_report: report(outcome.report) };
-}

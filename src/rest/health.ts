@@ -1,6 +1,7 @@
 import type { Health } from '../engine/health.ts';
 import type { Transport } from '../transport/transport.ts';
 import type { Route } from './router.ts';
+import { serverAbout } from './server-about.ts';
 
 /**
  * `/healthz` says whether this process lives: 200, and in the body whether its database answers. `/readyz` says
@@ -16,6 +17,7 @@ export function healthRoutes(health: Health, transport: Transport, isStopping: (
     {
       method: 'GET',
       path: '/healthz',
+      about: serverAbout.getHealth,
       async handle() {
         return { status: 200, body: { status: 'ok', ...parts(await health.runOnce()) } };
       },
@@ -23,6 +25,7 @@ export function healthRoutes(health: Health, transport: Transport, isStopping: (
     {
       method: 'GET',
       path: '/readyz',
+      about: serverAbout.getReadiness,
       async handle() {
         const up = await health.runOnce();
         const ready = up && !isStopping();

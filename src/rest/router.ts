@@ -3,6 +3,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { JsonObject } from '../domain/job.ts';
 import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
+import type { About } from './about.ts';
 import { readBody } from './body.ts';
 import type { ErrorBody, RestResponse } from './errors.ts';
 import { MethodNotAllowed } from './method-not-allowed.ts';
@@ -19,6 +20,8 @@ export interface Route {
   method: 'GET' | 'POST' | 'PUT';
   /** For example `/api/scheduler/jobs/{job_id}`. */
   path: string;
+  /** What it is, for the API's description. */
+  about: About;
   handle(request: RestRequest): Promise<RestResponse>;
   /** Bytes that its body may have; those of a job where left out. */
   bodyBytesMax?: number;

@@ -1,8 +1,9 @@
 /** The queue contract's Stats API, `/api/scheduler/stats`. */
-import type { Capacity } from '../domain/lease.ts';
 import { parse } from '../domain/parsers.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { Route } from './router.ts';
+import { statsAbout } from './stats-about.ts';
+import { units } from './stats-words.ts';
 
 export function statsRoutes({ capacity }: Engine): Route[] {
   const path = '/api/scheduler/stats/capacity';
@@ -10,6 +11,7 @@ export function statsRoutes({ capacity }: Engine): Route[] {
     {
       method: 'GET',
       path,
+      about: statsAbout.getCapacity,
       async handle({ caller }) {
         return { status: 200, body: units(await capacity.get(caller)) };
       },
@@ -17,18 +19,10 @@ export function statsRoutes({ capacity }: Engine): Route[] {
     {
       method: 'PUT',
       path,
+      about: statsAbout.setCapacity,
       async handle({ body, caller }) {
         return { status: 200, body: units(await capacity.set(parse.setCapacity(body), caller)) };
       },
     },
   ];
 }
-
-const units = ({ total, busyRating, usable, used, available, reserved }: Capacity) => ({
-  total,
-  busy_rating: busyRating,
-  usable,
-  used,
-  available,
-  reserved,
-});

@@ -3,7 +3,6 @@
  * name: submitting and reading jobs, completing and failing them.
  */
 import { beatOf } from '../domain/beat.ts';
-import type { LeaseOutcome } from '../domain/lease.ts';
 import { parse } from '../domain/parsers.ts';
 import { releaseOf } from '../domain/release.ts';
 import { completionOf, failureOf, submissionOf } from '../domain/system-commands.ts';
@@ -11,9 +10,10 @@ import { iso } from '../domain/times.ts';
 import type { Engine } from '../engine/engine.ts';
 import { draft } from '../engine/submit.ts';
 import { inWords } from './own-words.ts';
-import { jobResult } from './queue.ts';
+import { jobResult } from './queue-words.ts';
 import type { RestRequest, Route } from './router.ts';
-import { systemJob, systemLease } from './system-words.ts';
+import { systemAbout } from './system-about.ts';
+import { systemJob, workAnswer } from './system-words.ts';
 
 const base = '/api/system/scheduler';
 
@@ -24,6 +24,7 @@ const jobRoutes = ({ submitter, reader, settings }: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/jobs`,
+    about: systemAbout.submitSystemJob,
     async handle({ body, caller }) {
       const submission = submissionOf(parse.systemJob(body));
       const { job } = await submitter.submit(draft(submission, false, settings), caller);
@@ -33,6 +34,7 @@ const jobRoutes = ({ submitter, reader, settings }: Engine): Route[] => [
   {
     method: 'GET',
     path: `${base}/jobs/{job_id}`,
+    about: systemAbout.getSystemJob,
     async handle({ path, caller }) {
       const { job, result } = await reader.get(path.job_id ?? '', caller);
       return { status: 200, body: { job: systemJob(job), result: result && jobResult(result) } };
@@ -44,13 +46,15 @@ const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/leases/request`,
+    about: systemAbout.acquireLease,
     async handle({ body, caller }) {
-      return { status: 200, body: answer(await acquirer.acquire(parse.acquireLease(body), caller)) };
+      return { status: 200, body: workAnswer(await acquirer.acquire(parse.acquireLease(body), caller)) };
     },
   },
   {
     method: 'POST',
     path: `${base}/leases/{lease_id}/heartbeat`,
+    about: systemAbout.keepLease,
     async handle({ path, body, caller }) {
       const extended = await heartbeats.beat(beatOf(leaseId(path), parse.heartbeat(body)), caller);
       return {
@@ -68,6 +72,7 @@ const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/leases/{lease_id}/complete`,
+    about: systemAbout.completeLease,
     async handle({ path, body, caller }) {
       const command = completionOf(parse.completeLease(body));
       const { job } = await releaser.release(releaseOf(leaseId(path), command, false), caller);
@@ -77,6 +82,7 @@ const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/leases/{lease_id}/fail`,
+    about: systemAbout.failLease,
     async handle({ path, body, caller }) {
       const command = failureOf(parse.failLease(body));
       const { job, lease } = await releaser.release(releaseOf(leaseId(path), command, true), caller);
@@ -86,14 +92,6 @@ const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
 ];
 
 const leaseId = (path: RestRequest['path']): string => path.lease_id ?? '';
-
-function answer(outcome: LeaseOutcome) {
-  if (outcome.kind === 'denied') {
-    return { denied: true, reason: outcome.reason, retry_after_ms: Math.ceil(outcome.retryAfterMs) };
-  }
-  const { lease, token, job } = outcome;
-  return { denied: false, lease: { ...systemLease(lease), lease_token: token }, job: systemJob(job) };
-}
 
 /** Fields that the engine knows by the queue contract's word. What the schemas refuse has its own word already. */
 const ownWords: ReadonlyMap<string, string> = new Map([

@@ -1,15 +1,15 @@
 /** The worker contract, `/internal/worker/*`: its paths, its words, its statuses. */
 import { beatOf } from '../domain/beat.ts';
-import type { LeaseOutcome } from '../domain/lease.ts';
 import { parse } from '../domain/parsers.ts';
 import { releaseOf } from '../domain/release.ts';
-import { heartbeatIntervalS } from '../domain/retry.ts';
 import { iso } from '../domain/times.ts';
 import { acquisitionOf, workerCompletionOf, workerFailureOf } from '../domain/worker-commands.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { ErrorBody } from './errors.ts';
 import { inWords } from './own-words.ts';
 import type { Route } from './router.ts';
+import { workerAbout } from './worker-about.ts';
+import { claimed } from './worker-words.ts';
 
 const base = '/internal/worker';
 
@@ -23,6 +23,7 @@ const routes = ({ acquirer, heartbeats, releaser, leaseReader }: Engine): Route[
   {
     method: 'POST',
     path: `${base}/claim`,
+    about: workerAbout.workerClaim,
     async handle({ body, caller }) {
       const outcome = await acquirer.acquire(acquisitionOf(parse.workerClaim(body)), caller);
       return { status: 200, body: claimed(outcome) };
@@ -32,6 +33,7 @@ const routes = ({ acquirer, heartbeats, releaser, leaseReader }: Engine): Route[
   {
     method: 'POST',
     path: `${base}/heartbeat`,
+    about: workerAbout.workerHeartbeat,
     async handle({ body, caller }) {
       const command = parse.workerHeartbeat(body);
       const { job_id, lease_token } = command;
@@ -53,6 +55,7 @@ const routes = ({ acquirer, heartbeats, releaser, leaseReader }: Engine): Route[
   {
     method: 'POST',
     path: `${base}/complete`,
+    about: workerAbout.workerComplete,
     async handle({ body, caller }) {
       const command = parse.workerComplete(body);
       await releaser.end(releaseOf(command.attempt_id, workerCompletionOf(command), false), caller);
@@ -63,6 +66,7 @@ const routes = ({ acquirer, heartbeats, releaser, leaseReader }: Engine): Route[
   {
     method: 'POST',
     path: `${base}/fail`,
+    about: workerAbout.workerFail,
     async handle({ body, caller }) {
       const command = parse.workerFail(body);
       const release = releaseOf(command.attempt_id, workerFailureOf(command), true);
@@ -75,29 +79,3 @@ const routes = ({ acquirer, heartbeats, releaser, leaseReader }: Engine): Route[
 
 /** The message of an attempt that is over was finished, requeued or dead-lettered with it: nobody needs it any more. */
 const isOver = ({ code }: ErrorBody): boolean => code === 'lease_not_active';
-
-function claimed(outcome: LeaseOutcome) {
-  if (outcome.kind === 'denied') {
-    return {
-      claimed: false,
-      reason: outcome.reason,
-      retry_after_ms: Math.ceil(outcome.retryAfterMs),
-    };
-  }
-  const { lease, token, job, messageId } = outcome;
-  return {
-    claimed: true,
-    job_id: job.jobId,
-    attempt_id: lease.leaseId,
-    lease_token: token,
-    stream: { name: job.stream, message_id: messageId },
-    payload: job.payload,
-    lease_ttl_seconds: lease.ttlS,
-    heartbeat_interval_seconds: heartbeatIntervalS(lease.ttlS),
-    lease_expires_at: iso(lease.expiresAtMs),
-    job_type: job.jobType,
-    attempt: lease.attempt,
-    max_attempts: job.maxAttempts,
-    fence: Number(lease.fence),
-  };
-}

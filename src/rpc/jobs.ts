@@ -120,8 +120,9 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
       return { jobIds: await changer.retryDeadLetters(command, caller) };
     },
 
-    async listStreams({ stream }, caller) {
-      return { streams: await reader.streams(stream || null, caller) };
+    async listStreams(request, caller) {
+      const { stream } = parse.listStreams({ stream: request.stream || null });
+      return { streams: await reader.streams(stream ?? null, caller) };
     },
 
     async listJobEvents({ jobId, limit, cursor }, caller) {

@@ -136,6 +136,16 @@ onEveryTransport(({ start }) => {
       expect((await claimFrom(server, [stream])).body.claimed).to.equal(false);
     });
 
+    for (const stream of ['x'.repeat(201), ' ', 'a\0b']) {
+      it(`are not counted in what cannot be a stream: ${JSON.stringify(stream.slice(0, 5))}`, async () => {
+        const path = `/api/scheduler/streams?${new URLSearchParams({ stream })}`;
+        const { status, text, body } = await get(server, path);
+        expect([status, body.code, body.field], text).to.deep.equal([400, 'invalid_request', 'stream']);
+        const refused = await client.jobs.listStreams({ stream }).catch((error: unknown) => error);
+        expect(String(refused)).to.include('invalid_request: stream: must');
+      });
+    }
+
     it('and everything else in a stream are counted', async () => {
       const stream = newStream();
       await deadLetter(stream);

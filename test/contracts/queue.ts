@@ -1,5 +1,6 @@
 /** How tests speak to the queue contract's Jobs API, and what they hold every answer to. */
 import { expect } from 'chai';
+import { descriptionFrom } from '../support/description.ts';
 import type { TestServer } from '../support/server.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: what a server answers is unknown until it has been looked at
@@ -17,11 +18,24 @@ export interface Answer {
 /** The paths of the contract, below the server's address. */
 export const jobsPath = '/api/scheduler/jobs';
 
+/** Asks, and holds the answer to the API's description. */
 export async function ask(server: TestServer, path: string, init: RequestInit = {}): Promise<Answer> {
-  const response = await fetch(`${server.http}${path}`, init);
+  const url = `${server.http}${path}`;
+  const response = await fetch(url, init);
   const text = await response.text();
   const { status, headers } = response;
-  return { status, headers, text, body: text === '' ? undefined : JSON.parse(text) };
+  const answer = { status, headers, text, body: text === '' ? undefined : JSON.parse(text) };
+  const description = await descriptionFrom(server);
+  const { method = 'GET', body } = init;
+  const { pathname } = new URL(url);
+  description.checkAnswer(method, pathname, {
+    status,
+    type: headers.get('content-type') ?? '',
+    body: answer.body,
+  });
+  if (response.ok && typeof body === 'string' && body !== '')
+    description.checkBody(method, pathname, JSON.parse(body));
+  return answer;
 }
 
 export const get = (server: TestServer, path: string): Promise<Answer> => ask(server, path);

@@ -1,0 +1,60 @@
+import { expect } from 'chai';
+import Type from 'typebox';
+import { optional } from '../../src/domain/commands.ts';
+import { DomainError } from '../../src/domain/errors.ts';
+import { parser } from '../../src/domain/parse.ts';
+import { fromQuery } from '../../src/rest/query.ts';
+
+describe('a query', () => {
+  const schema = Type.Object({
+    word: optional(Type.String({ maxLength: 5 })),
+    limit: optional(Type.Integer({ minimum: 1 })),
+    flag: optional(Type.Boolean()),
+    state: optional(Type.Array(Type.Enum(['A', 'B']), { maxItems: 3 })),
+  });
+  const check = parser(schema);
+  const read = (text: string) => fromQuery(schema, check, new URLSearchParams(text));
+
+  it('is read in the types of its schema', () => {
+    expect(read('word=12&limit=34&flag=true&state=A&state=B,A')).to.deep.equal({
+      word: '12',
+      limit: 34,
+      flag: true,
+      state: ['A', 'B', 'A'],
+    });
+    expect(read('flag=false')).to.deep.equal({ flag: false });
+  });
+
+  it('has nothing where a parameter is empty, and takes the first where there are several', () => {
+    expect(read('word=&limit=&flag=&state=,&unknown=1&__proto__=2')).to.deep.equal({ state: [] });
+    expect(read('limit=&limit=5&limit=6&word=a&word=b')).to.deep.equal({ limit: 5, word: 'a' });
+  });
+
+  for (const [text, field] of [
+    ['word=longer', 'word'],
+    ['word=%00', 'word'],
+    ['limit=1.5', 'limit'],
+    ['limit=many', 'limit'],
+    ['limit=1e3', 'limit'],
+    ['limit=99999999999999999999', 'limit'],
+    ['flag=yes', 'flag'],
+    ['state=C', 'state'],
+    ['state=A,b', 'state'],
+    ['state=A,A,A,A', 'state'],
+  ] as const) {
+    it(`is refused by the name of the parameter alone: ${text}`, () => {
+      const refused = (() => {
+        try {
+          return read(text);
+        } catch (error) {
+          return error;
+        }
+      })();
+      expect(refused).to.be.instanceOf(DomainError);
+      const { code, detail, field: named } = refused as DomainError;
+      expect(code).to.equal('invalid_request');
+      expect(named).to.equal(field);
+      expect(detail).to.match(new RegExp(`^${field}: must `));
+    });
+  }
+});
