@@ -12,6 +12,7 @@ import { Engine } from './engine/engine.ts';
 import { Health } from './engine/health.ts';
 import { orAfter } from './engine/patience.ts';
 import type { Log } from './log.ts';
+import { explainRoutes } from './rest/explain.ts';
 import { fileRoutes } from './rest/files.ts';
 import { healthRoutes } from './rest/health.ts';
 import { HttpServer } from './rest/http.ts';
@@ -86,6 +87,7 @@ export async function startServer(
       ...queueRoutes(engine),
       ...queueLeaseRoutes(engine),
       ...statsRoutes(engine),
+      ...explainRoutes(engine),
       ...systemRoutes(engine),
       ...workerRoutes(engine),
       ...streamRoutes(engine),

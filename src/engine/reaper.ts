@@ -29,6 +29,7 @@ import {
 import { type LockedJob, lockDueJobs, nextDueInMs } from '../store/statements/lock-jobs.ts';
 import type { Transport } from '../transport/transport.ts';
 import { LeaseEnds } from './lease-ends.ts';
+import type { LeaseNews } from './lease-news.ts';
 import type { Prospects } from './prospects.ts';
 import type { Pulse } from './pulse.ts';
 import type { Service } from './service.ts';
@@ -50,6 +51,7 @@ export interface ReaperOptions {
   pulse: Pulse;
   prospects: Prospects;
   transport: Transport;
+  leaseNews: LeaseNews;
   maxClaims: number;
   log: Log;
 }
@@ -165,7 +167,7 @@ export class Reaper implements Service {
     await endJobs(sql, endings);
     await writeEvents(sql, events);
     const ends = new LeaseEnds(this.#options.transport);
-    for (const job of over) ends.addExpired(job, actor);
+    for (const job of over) ends.addExpired(job, actor, this.#options.leaseNews.closingOf(job.leaseId));
     await ends.write(sql);
     return {
       looked: renewed + due.length,

@@ -7,11 +7,15 @@ import {
 import type { Capacity } from '../domain/lease.ts';
 import { parse } from '../domain/parsers.ts';
 import type { Engine } from '../engine/engine.ts';
+import { explainMethods } from './explain.ts';
 import type { Implementation } from './implementation.ts';
 
 /** StatsService: proto in, one engine call, proto out. */
-export function statsImplementation({ capacity }: Engine): Implementation<typeof StatsService> {
+export function statsImplementation(engine: Engine): Implementation<typeof StatsService> {
+  const { capacity } = engine;
   return {
+    ...explainMethods(engine),
+
     async getCapacity(_request, caller) {
       return { capacity: capacityMessage(await capacity.get(caller)) };
     },
