@@ -55,6 +55,11 @@ const commands: readonly Entry[] = [
     load: async () => (await import('./capacity.ts')).capacityCommand,
   },
   {
+    name: 'doctor',
+    about: 'Say what is wrong with a server, its database and its Redis.',
+    load: async () => (await import('./doctor.ts')).doctorCommand,
+  },
+  {
     name: 'guard',
     about: 'Run a command while nobody else has its files.',
     load: async () => (await import('./guard.ts')).guardCommand,

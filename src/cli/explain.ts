@@ -108,7 +108,7 @@ function explanationWords(explanation: Explanation): string {
   const said = what.filter(([, value]) => value !== null && value !== '');
   const parts = [
     `${plain(explanation.summary)}`,
-    listing(said),
+    listing(said, sentences),
     section('Why', causeLines(explanation.causes)),
     section('What happened', stepLines(explanation, nowMs)),
     ...(explanation.attempts.length === 0 ? [] : [section('Attempts', attemptsTable(explanation, nowMs))]),
@@ -120,7 +120,12 @@ const section = (title: string, body: string): string => `${title}\n${body}`;
 
 /** Codes beside the sentences: they are what is looked for in the documentation, and by scripts. */
 const causeLines = (causes: readonly Cause[]): string =>
-  causes.length === 0 ? '  nothing is known' : listing(causes.map(({ code, text }) => [`  ${code}`, text]));
+  causes.length === 0
+    ? '  nothing is known'
+    : listing(
+        causes.map(({ code, text }) => [`  ${code}`, text]),
+        sentences,
+      );
 
 function stepLines({ steps, steps_left_out, left_out_after }: Explanation, nowMs: number): string {
   const rows = steps.map((step, i) => {
@@ -134,6 +139,9 @@ function stepLines({ steps, steps_left_out, left_out_after }: Explanation, nowMs
   return columns(rows);
 }
 
+/** Sentences are not cut off where the terminal ends; it goes on with them in the next line. */
+const sentences = Number.POSITIVE_INFINITY;
+
 /** A table without a heading. */
 const columns = (rows: readonly (readonly string[])[]): string => {
   const widths = [0, 1].map((i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
@@ -142,6 +150,7 @@ const columns = (rows: readonly (readonly string[])[]): string => {
       `${time.padEnd(widths[0] ?? 0)}  ${after.padStart(widths[1] ?? 0)}`,
       text,
     ]),
+    sentences,
   );
 };
 

@@ -1,4 +1,4 @@
-import { type Attempt, aheadMax, type Cause, type ExplainFacts, type Place } from './explain.ts';
+import { type Attempt, aheadMax, type Cause, type ExplainFacts, type Place } from './explain-facts.ts';
 import { cause, counted, countedTo } from './explain-words.ts';
 import type { Job } from './job.ts';
 import { isClaimed, isLeased, isTerminal } from './machine.ts';
@@ -29,8 +29,11 @@ function ended({ job, result, events }: ExplainFacts, last: Attempt | undefined)
   if (job.state === 'DONE')
     return [cause('done', `it was done at attempt ${job.attempts}`, { sinceMs, facts: figures }), ...because];
   if (job.state === 'TIMEOUT') {
-    const text = `its last attempt ran out of time, and ${counted(job.attempts, 'attempt')} were all it had${why}`;
-    return [cause('attempts_exhausted', text, { sinceMs, facts: figures }), ...because, ...dead];
+    // A worker may call its job timed out, whatever attempts are left.
+    const byWorker = last?.lease.state === 'RELEASED';
+    const text = `it timed out at attempt ${job.attempts}${byWorker ? ', as its worker said' : ', with none left'}${why}`;
+    const code = byWorker ? 'failed' : 'attempts_exhausted';
+    return [cause(code, text, { sinceMs, facts: figures }), ...because, ...dead];
   }
   const told = events.last.findLast(({ data }) => data.to === job.state) ?? events.first.at(-1);
   if (job.state === 'CANCELED') {

@@ -1,4 +1,10 @@
-import { type Cause, type ExplainFacts, type StreamClosing, type StreamEnd, streamEnds } from './explain.ts';
+import {
+  type Cause,
+  type ExplainFacts,
+  type StreamClosing,
+  type StreamEnd,
+  streamEnds,
+} from './explain-facts.ts';
 import { cause } from './explain-words.ts';
 import type { JobEvent } from './job.ts';
 import type { Lease } from './lease.ts';

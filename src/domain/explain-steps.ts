@@ -1,4 +1,4 @@
-import type { Attempt, ExplainFacts } from './explain.ts';
+import type { Attempt, ExplainFacts } from './explain-facts.ts';
 import { wasHeard } from './explain-leases.ts';
 import type { JobEvent, Json } from './job.ts';
 import type { EventType } from './machine.ts';

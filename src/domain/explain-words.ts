@@ -1,4 +1,4 @@
-import type { Cause, CauseCode } from './explain.ts';
+import type { Cause, CauseCode } from './explain-facts.ts';
 import type { JsonObject } from './job.ts';
 
 /** A reason, of which no more is known than is said. */

@@ -1,6 +1,7 @@
 import { capacityOf } from '../domain/capacity.ts';
 import { jobNotFound, leaseNotFound } from '../domain/errors.ts';
-import { type ExplainFacts, type Explanation, explain, type StreamClosing } from '../domain/explain.ts';
+import { type Explanation, explain } from '../domain/explain.ts';
+import type { ExplainFacts, StreamClosing } from '../domain/explain-facts.ts';
 import { closedAtMs } from '../domain/explain-leases.ts';
 import type { JobWithResult } from '../domain/job.ts';
 import type { Lease } from '../domain/lease.ts';

@@ -17,7 +17,7 @@
  * every follower all its leases as news, a table at a time so that others get their turn, and then tells it that there
  * is no more to come. A follower that comes later is told so at once.
  */
-import type { StreamEnd } from '../domain/explain.ts';
+import type { StreamEnd } from '../domain/explain-facts.ts';
 import type { Verdict } from '../domain/lease.ts';
 
 /** How long an entry outlives its lease, so that there is somebody to be told of the expiry. */

@@ -1,5 +1,6 @@
 /** Why a job or a lease stands where it stands, beside the queue contract's routes and in its words. */
-import type { Cause, Explanation } from '../domain/explain.ts';
+import type { Explanation } from '../domain/explain.ts';
+import type { Cause } from '../domain/explain-facts.ts';
 import type { Step } from '../domain/explain-steps.ts';
 import { iso } from '../domain/times.ts';
 import type { Engine } from '../engine/engine.ts';

@@ -7,7 +7,8 @@ import {
 } from '../../gen/leasehold/v1/explain_pb.js';
 import type { StatsService } from '../../gen/leasehold/v1/stats_pb.js';
 import { invalid } from '../domain/errors.ts';
-import type { Cause, Explanation } from '../domain/explain.ts';
+import type { Explanation } from '../domain/explain.ts';
+import type { Cause } from '../domain/explain-facts.ts';
 import type { Step } from '../domain/explain-steps.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { Implementation } from './implementation.ts';

@@ -25,7 +25,7 @@
  */
 import type { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { DomainError } from '../domain/errors.ts';
-import type { StreamEnd } from '../domain/explain.ts';
+import type { StreamEnd } from '../domain/explain-facts.ts';
 import type { OwnerVerdict } from '../domain/file-lease.ts';
 import type { Verdict } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';

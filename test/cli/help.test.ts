@@ -12,6 +12,7 @@ const commands = [
   'explain',
   'stats',
   'capacity',
+  'doctor',
   'guard',
   'hook',
   'files',

@@ -1,7 +1,7 @@
 /** Why a job or a lease stands where it stands: every cause, as a server really comes to it. */
 import { expect } from 'chai';
 import { StatsService } from '../../gen/leasehold/v1/stats_pb.js';
-import { causeCodes } from '../../src/domain/explain.ts';
+import { causeCodes } from '../../src/domain/explain-facts.ts';
 import { frame, HeartbeatClient } from '../rpc/heartbeats.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { eventually, startTestServer, type TestServer } from '../support/server.ts';

@@ -13,6 +13,8 @@ import { connect, createPostgresStore, openSession } from './support.ts';
 const run = promisify(execFile);
 /** Two seconds of patience with the database, and room for a busy machine. */
 const readyzLimitMs = 4_000;
+/** Three seconds of it, and the same room. */
+const doctorLimitMs = 6_000;
 /** Five seconds for calls in flight, two for the database, and room for a busy machine. */
 const stopLimitMs = 10_000;
 
@@ -84,6 +86,13 @@ if (findPostgres()) {
             expect(health.status).to.equal(200);
             expect(health.body).to.include({ status: 'ok', database: 'down' });
           }
+          const doctorAskedAt = performance.now();
+          const doctor = await two.rest('GET', '/api/system/doctor');
+          expect(performance.now() - doctorAskedAt, 'ms until the doctor answered').to.be.below(
+            doctorLimitMs,
+          );
+          expect(doctor.body).to.include({ level: 'PROBLEM' });
+          expect(JSON.stringify(doctor.body)).to.include('nothing came within 3 s');
           // Calls that are in flight must not hold up the end.
           const inFlight = Promise.allSettled([
             one.jobs.submitJob(job),

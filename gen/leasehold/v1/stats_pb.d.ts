@@ -5,6 +5,7 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { ExplainRequestSchema, ExplainResponseSchema } from "./explain_pb.js";
+import type { DiagnoseRequestSchema, DiagnoseResponseSchema } from "./diagnose_pb.js";
 
 /**
  * Describes the file leasehold/v1/stats.proto.
@@ -186,6 +187,16 @@ export declare const StatsService: GenService<{
     methodKind: "unary";
     input: typeof ExplainRequestSchema;
     output: typeof ExplainResponseSchema;
+  },
+  /**
+   * Says what is wrong with the server, its database and its Redis, and what to do about it. Changes nothing.
+   *
+   * @generated from rpc leasehold.v1.StatsService.Diagnose
+   */
+  diagnose: {
+    methodKind: "unary";
+    input: typeof DiagnoseRequestSchema;
+    output: typeof DiagnoseResponseSchema;
   },
 }>;
 

@@ -1,4 +1,4 @@
-import { type Away, aheadMax, type EndingLease, type Place } from '../../domain/explain.ts';
+import { type Away, aheadMax, type EndingLease, type Place } from '../../domain/explain-facts.ts';
 import type { JobEvent } from '../../domain/job.ts';
 import { leasedStates, stateNumber } from '../../domain/machine.ts';
 import type { EventRow } from '../entities.ts';

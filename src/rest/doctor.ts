@@ -1,0 +1,15 @@
+/** `/api/system/doctor`: what is wrong with the server, its database and its Redis. */
+import { iso } from '../domain/times.ts';
+import type { Doctor } from '../engine/doctor.ts';
+import type { Route } from './router.ts';
+
+export const doctorRoutes = (doctor: Doctor): Route[] => [
+  {
+    method: 'GET',
+    path: '/api/system/doctor',
+    async handle() {
+      const { nowMs, ...diagnosis } = await doctor.runOnce();
+      return { status: 200, body: { ts: iso(nowMs), ...diagnosis } };
+    },
+  },
+];
