@@ -144,6 +144,16 @@ describe('news of leases', () => {
     expect(news.closingOf(kept)?.how).to.equal('gone');
   });
 
+  it('leave behind no more than the last closings', () => {
+    const [early, late] = ids(2) as [string, string];
+    for (const leaseId of [early, ...ids(20_000), late]) {
+      const stream = new Listener(news);
+      stream.keep([leaseId]);
+      stream.close();
+    }
+    expect([news.closingOf(early), news.closingOf(late)?.how]).to.deep.equal([undefined, 'gone']);
+  });
+
   it('need no more memory for leases that come and go', () => {
     const stream = new Listener(news);
     stream.keep(ids(10_000));

@@ -1,9 +1,10 @@
 import { expect } from 'chai';
 import type { Engine } from '../../src/engine/engine.ts';
 import { draft } from '../../src/engine/submit.ts';
+import type { Database } from '../../src/store/database.ts';
 import { eventWindow, leasesEndingNext, placeInLine } from '../../src/store/statements/explain-jobs.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
-import { caller, engineOn } from '../support/jobs.ts';
+import { caller, engineOn, submitted } from '../support/jobs.ts';
 import { rowsTouched } from '../support/rows-touched.ts';
 
 const jobs = 20_000;
@@ -66,6 +67,33 @@ describe('an explanation beside a long queue', () => {
         'job_events',
       );
       expect(touched).to.be.within(400, 21_000);
+    });
+
+    // The embedded engine has one session, so that nothing comes between the statements of a transaction.
+    if (kind.name === 'embedded') return;
+    it('tells of one moment, whatever happens while it is read', async () => {
+      const [job] = await submitted(engine, { addon_id: 'moment' });
+      const jobId = job?.jobId ?? '';
+      let statements = 0;
+      const { database } = store;
+      const interrupted = Object.create(database) as Database;
+      interrupted.transaction = (work, signal) =>
+        database.transaction(async (sql) => {
+          const query = async <Row>(text: string, params: readonly unknown[]) => {
+            const rows = await sql.query<Row>(text, params);
+            // The time has been told, and the job has been read.
+            if (++statements === 3) await engine.changer.cancel(jobId, {}, caller);
+            return rows;
+          };
+          return work({ query });
+        }, signal);
+      const asked = engineOn(interrupted);
+      const told = await asked.explainer.explainJob(jobId, caller);
+      await asked.stop();
+      expect(statements).to.be.above(3);
+      expect(told.job.state).to.equal('QUEUED');
+      expect(told.steps.map(({ type }) => type)).to.deep.equal(['JOB_SUBMITTED']);
+      expect((await engine.reader.get(jobId, caller)).job.state).to.equal('CANCELED');
     });
   });
 });

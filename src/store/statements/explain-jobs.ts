@@ -144,7 +144,8 @@ export async function placeInLine(sql: Sql, jobId: string): Promise<Place | null
   };
 }
 
-// What is looked at next is looked at no later than it ends, so the next leases to end are among the next to be looked at.
+// A lease is looked at no later than it ends. Where many that were renewed are due for a look, one that ends before them may
+// be missed; finding it would mean to look at all.
 const endingNext = `
 select lease_id, claimed_by, cost_units, expires_at from (
   select * from live_jobs where check_at < 'infinity' order by check_at limit ${dueMax}
