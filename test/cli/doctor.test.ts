@@ -6,6 +6,7 @@ import { StatsService } from '../../gen/leasehold/v1/stats_pb.js';
 import { thresholds } from '../../src/domain/doctor-facts.ts';
 import type { Finding } from '../../src/domain/doctor-found.ts';
 import { Doctor } from '../../src/engine/doctor.ts';
+import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import { databaseTransport } from '../../src/transport/database.ts';
 import { type Body, get, post } from '../contracts/queue.ts';
@@ -106,6 +107,16 @@ onEveryEngine((engine) => {
     });
 
     if (engine.name === 'embedded') return;
+    it('answers in time where the database says nothing at all, nor that it will not', async () => {
+      const silent = Object.create(store.database) as Database;
+      silent.query = () => new Promise(() => {});
+      const { findings } = await doctor({ database: silent }).runOnce();
+      expect(named(findings, 'database')).to.include({
+        level: 'PROBLEM',
+        text: 'the database does not answer: nothing came within 3 s',
+      });
+    });
+
     it('answers in time, with what it could not read, where a table is locked', async () => {
       const holder = new pg.Client(store.options.url);
       await holder.connect();
