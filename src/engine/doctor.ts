@@ -1,7 +1,7 @@
 /**
  * Looks at a server, its database and its Redis, and says what is wrong with them.
  *
- * Promises: there is an answer within `patienceMs`, whatever hangs: a database that does not answer is what is told then.
+ * Promises: there is an answer within `patienceMs` and a little, whatever hangs: a database that does not answer is what is told then.
  * Parts that could not be read in time are told of, and the rest is judged. Nothing is changed and no row is locked. Many
  * who ask at the same time share one look.
  */
@@ -24,7 +24,7 @@ import { version } from '../version.ts';
 import { asDomainError } from './failures.ts';
 import { orAfter } from './patience.ts';
 
-const patienceMs = 3_000;
+const defaultPatienceMs = 3_000;
 /** Of each part, so that one that hangs leaves time for the others. */
 const partMs = 1_500;
 
@@ -36,6 +36,8 @@ export interface DoctorOptions {
   nowMs?: () => number;
   /** From when on something is worth a word. */
   limits?: Thresholds;
+  /** How long the database may take to answer; three seconds where left out. */
+  patienceMs?: number;
 }
 
 export class Doctor {
@@ -43,7 +45,7 @@ export class Doctor {
   #looking: Promise<Diagnosis> | undefined;
 
   constructor(options: DoctorOptions) {
-    this.#options = { nowMs: Date.now, limits: thresholds, ...options };
+    this.#options = { nowMs: Date.now, limits: thresholds, patienceMs: defaultPatienceMs, ...options };
   }
 
   /** Looks now. */
@@ -62,6 +64,7 @@ export class Doctor {
   }
 
   async #database(): Promise<DatabaseFacts | { failed: string }> {
+    const { patienceMs } = this.#options;
     const late = { failed: `nothing came within ${patienceMs / 1000} s` };
     const signal = AbortSignal.timeout(patienceMs);
     const looked = this.#read(signal).catch((error: unknown) =>
