@@ -132,9 +132,8 @@ export class LeaseNews {
   #close(follower: number, how: StreamEnd): void {
     if (!this.#listeners.delete(follower)) return;
     this.#closed.set(follower, { how, atMs: this.#nowMs() });
-    if (this.#closed.size <= closedMax) return;
     const [oldest] = this.#closed.keys();
-    this.#closed.delete(oldest as number);
+    if (this.#closed.size > closedMax) this.#closed.delete(oldest as number);
   }
 
   /** Somebody changed these leases other than by a heartbeat: a cancellation was asked for, or they expired. */

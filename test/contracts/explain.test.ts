@@ -1,7 +1,9 @@
 /** Why a job or a lease stands where it stands: every cause, as a server really comes to it. */
+import { readFileSync } from 'node:fs';
 import { expect } from 'chai';
 import { StatsService } from '../../gen/leasehold/v1/stats_pb.js';
 import { causeCodes } from '../../src/domain/explain-facts.ts';
+import { stepKinds } from '../../src/domain/explain-steps.ts';
 import { frame, HeartbeatClient } from '../rpc/heartbeats.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { eventually, startTestServer, type TestServer } from '../support/server.ts';
@@ -498,6 +500,15 @@ onEveryEngine((engine) => {
     });
 
     describe('of all causes', () => {
+      it('finds every cause and every kind of step in the words of the API', () => {
+        const words = readFileSync(
+          new URL('../../proto/leasehold/v1/explain.proto', import.meta.url),
+          'utf8',
+        );
+        for (const code of causeCodes) expect(words).to.include(`\`${code}\``);
+        for (const kind of stepKinds) expect(words).to.include(`STEP_KIND_${kind} =`);
+      });
+
       it('knows of no cause that is not asserted above', () => {
         expect([...causeCodes].filter((code) => !asserted.has(code))).to.deep.equal([]);
       });
