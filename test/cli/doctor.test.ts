@@ -150,7 +150,7 @@ if (findPostgres()) {
           autovacuum: 'off',
           synchronous_commit: 'off',
           shared_buffers: '16MB',
-          max_connections: '14',
+          max_connections: '30',
           max_prepared_transactions: '2',
         },
       });
@@ -159,7 +159,7 @@ if (findPostgres()) {
         {
           name: 'postgresql',
           create: async () => ({
-            options: { url, dataDir: '', poolMax: 10, log: silentLog },
+            options: { url, dataDir: '', poolMax: 30, log: silentLog },
             env: { DATABASE_URL: url },
             remove: async () => {},
           }),
@@ -264,7 +264,11 @@ if (findPostgres()) {
         'grant usage on schema public to weak; grant select on all tables in schema public to weak',
         name,
       );
-      const weak = await openDatabase({ ...server.store.options, url: url.replace('postgres@', 'weak@') });
+      const weak = await openDatabase({
+        ...server.store.options,
+        url: url.replace('postgres@', 'weak@'),
+        poolMax: 4,
+      });
       try {
         const seen = new Doctor({ database: weak, transport: databaseTransport, poolMax: 2 });
         const oldest = named((await seen.runOnce()).findings, 'oldest_transaction');

@@ -57,15 +57,16 @@ describe('leasehold stats', () => {
 
   it('watches, a line a second, goes on where the server refuses for a while, and ends well when it is stopped', async () => {
     const watching = await startProcess(['stats', '--watch'], { LEASEHOLD_URL: url });
-    await until('a first line', () => watching.stdout.length === 1);
+    await until('a first line', () => watching.stdout.length > 0);
     expect(watching.stdout[0]).to.match(
       /^20\S+Z capacity\.total=100 .* jobs\.queued=12 .* leases\.active=2 /,
     );
     isAway = true;
-    await until('a complaint', () => watching.stderr.length === 1);
+    await until('a complaint', () => watching.stderr.length > 0);
     expect(watching.stderr[0]).to.equal('leasehold: the database cannot be reached (unavailable)');
+    const lines = watching.stdout.length;
     isAway = false;
-    await until('another line', () => watching.stdout.length === 2);
+    await until('another line', () => watching.stdout.length > lines);
     watching.signal('SIGINT');
     const { code, signal } = await watching.exited();
     expect({ code, signal }).to.deep.equal({ code: 0, signal: null });

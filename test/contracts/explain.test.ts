@@ -55,13 +55,15 @@ onEveryEngine((engine) => {
           .and.not.to.match(/undefined|null|NaN|Invalid/);
         asserted.add(code);
       }
-      return causes.map(({ code }: Body) => code);
+      // A machine that stands still for some seconds makes an outage of its own, which one test alone is about.
+      return causes.map(({ code }: Body) => code).filter((code: string) => code !== 'server_away');
     };
     const causeOf = ({ causes }: Body, code: string): Body => {
       const found = causes.find((cause: Body) => cause.code === code);
       return found ?? expect.fail(`no ${code} among ${causes.map((cause: Body) => cause.code)}`);
     };
-    const storyOf = ({ steps }: Body): string[] => steps.map(({ type, kind }: Body) => type ?? kind);
+    const storyOf = ({ steps }: Body): string[] =>
+      steps.map(({ type, kind }: Body) => type ?? kind).filter((word: string) => word !== 'OUTAGE');
 
     /** Makes a job's claim or lease so much older. */
     const age = (jobId: string, ms: number) =>
@@ -329,10 +331,10 @@ onEveryEngine((engine) => {
         stream.close();
         const cut = await eventually('the server sees that the stream is cut', async () => {
           const told = await explainLease(lease.lease_id);
-          return told.causes.length > 1 ? told : undefined;
+          return codesOf(told).length > 1 ? told : undefined;
         });
         expect(codesOf(cut)).to.deep.equal(['running', 'stream_closed']);
-        expect(cut.causes[1].facts.stream_end).to.equal('gone');
+        expect(causeOf(cut, 'stream_closed').facts.stream_end).to.equal('gone');
 
         const other = new HeartbeatClient(server.grpc);
         other.send(frame([beat]));
@@ -345,8 +347,9 @@ onEveryEngine((engine) => {
         await becomes(job.job_id, 'TIMEOUT');
         const told = await explainLease(lease.lease_id);
         expect(codesOf(told)).to.deep.equal(['no_heartbeat_since', 'stream_closed']);
-        expect(told.causes[1].facts).to.include({ worker_id: 'worker-1', stream_end: 'ended' });
-        expect(told.causes[1].since).to.equal(told.causes[1].facts.stream_closed_at);
+        const closed = causeOf(told, 'stream_closed');
+        expect(closed.facts).to.include({ worker_id: 'worker-1', stream_end: 'ended' });
+        expect(closed.since).to.equal(closed.facts.stream_closed_at);
       });
 
       it('does not blame a stream for a lease that was kept in another way after it', async () => {
@@ -374,15 +377,17 @@ onEveryEngine((engine) => {
           const rows = await server.database.query('select from outages where next_lease_id is null', []);
           return rows.length > 0 ? true : undefined;
         });
-        expect(codesOf(await explainLease(lease.lease_id))).to.include('server_away');
+        expect(causeOf(await explainLease(lease.lease_id), 'server_away').text).to.match(
+          /^no server was alive for/,
+        );
         await server.database.query(
           'update live_jobs set expires_at = clock_timestamp(), check_at = clock_timestamp() where job_id = $1',
           [job.job_id],
         );
         await becomes(job.job_id, 'TIMEOUT');
         const told = await explainLease(lease.lease_id);
-        expect(codesOf(told)).to.deep.equal(['never_heard_of', 'server_away']);
-        expect(told.causes[1].facts.away_ms).to.be.at.least(9_000);
+        expect(codesOf(told)).to.deep.equal(['never_heard_of']);
+        expect(causeOf(told, 'server_away').facts.away_ms).to.be.at.least(9_000);
         expect(storyOf(await explainJob(job.job_id))).to.include('LEASE_EXPIRED');
         await server.database.query('delete from outages', []);
       });
