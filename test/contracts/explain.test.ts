@@ -352,6 +352,25 @@ onEveryEngine((engine) => {
         expect(closed.since).to.equal(closed.facts.stream_closed_at);
       });
 
+      it('says so too where its worker is the first to notice that it is over', async () => {
+        const name = newStream();
+        await enqueue(server, name, { max_attempts: 1 });
+        const claim = await acquire(name);
+        const stream = new HeartbeatClient(server.grpc);
+        stream.send(frame([{ leaseId: claim.attempt_id, workerId: 'worker-1' }]));
+        await stream.hears(1);
+        stream.end();
+        await stream.ended;
+        stream.close();
+        await server.database.query(
+          "update live_jobs set expires_at = clock_timestamp(), check_at = clock_timestamp() + interval '1 h' where job_id = $1",
+          [claim.job_id],
+        );
+        expect((await fail(server, claim)).status).to.equal(409);
+        const told = await explainLease(claim.attempt_id);
+        expect(codesOf(told)).to.deep.equal(['no_heartbeat_since', 'stream_closed']);
+      });
+
       it('does not blame a stream for a lease that was kept in another way after it', async () => {
         const { lease, job } = await leasedJob(server);
         const stream = new HeartbeatClient(server.grpc);
