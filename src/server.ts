@@ -8,11 +8,17 @@ import { JobsService } from '../gen/leasehold/v1/jobs_pb.js';
 import { LeasesService } from '../gen/leasehold/v1/leases_pb.js';
 import { StatsService } from '../gen/leasehold/v1/stats_pb.js';
 import type { Address, Config } from './config.ts';
+import { Doctor } from './engine/doctor.ts';
 import { Engine } from './engine/engine.ts';
 import { Health } from './engine/health.ts';
 import { orAfter } from './engine/patience.ts';
 import type { Log } from './log.ts';
+
 import { withDocs } from './rest/docs.ts';
+
+import { doctorRoutes } from './rest/doctor.ts';
+import { explainRoutes } from './rest/explain.ts';
+
 import { fileRoutes } from './rest/files.ts';
 import { healthRoutes } from './rest/health.ts';
 import { HttpServer } from './rest/http.ts';
@@ -92,10 +98,11 @@ export async function startServer(
     isUp: () => orAfter(health.runOnce(), scrapeMs, false),
     queue: new QueueWatch(database, config.capacityTotal),
   });
+  const doctor = new Doctor({ database, transport, poolMax: config.poolMax });
   const bindings = [
     bind(JobsService, jobsImplementation(engine)),
     bind(LeasesService, { ...leasesMethods(engine), ...streamHeartbeats(engine) }),
-    bind(StatsService, statsImplementation(engine)),
+    bind(StatsService, statsImplementation(engine, doctor)),
     bind(FileLeasesService, filesImplementation(engine)),
   ];
   let stopping = false;
@@ -107,6 +114,8 @@ export async function startServer(
       ...queueRoutes(engine),
       ...queueLeaseRoutes(engine),
       ...statsRoutes(engine),
+      ...explainRoutes(engine),
+      ...doctorRoutes(doctor),
       ...systemRoutes(engine),
       ...workerRoutes(engine),
       ...streamRoutes(engine),

@@ -31,8 +31,33 @@ const commands: readonly Entry[] = [
   },
   {
     name: 'jobs',
-    about: 'Retry jobs that have failed.',
+    about: 'See, submit, cancel and retry jobs.',
     load: async () => (await import('./jobs.ts')).jobsCommand,
+  },
+  {
+    name: 'leases',
+    about: 'See who has which lease.',
+    load: async () => (await import('./leases.ts')).leasesCommand,
+  },
+  {
+    name: 'explain',
+    about: 'Say why a job or a lease stands where it stands.',
+    load: async () => (await import('./explain.ts')).explainCommand,
+  },
+  {
+    name: 'stats',
+    about: 'See how much there is of everything, once or every second.',
+    load: async () => (await import('./stats.ts')).statsCommand,
+  },
+  {
+    name: 'capacity',
+    about: 'See the capacity, and change it.',
+    load: async () => (await import('./capacity.ts')).capacityCommand,
+  },
+  {
+    name: 'doctor',
+    about: 'Say what is wrong with a server, its database and its Redis.',
+    load: async () => (await import('./doctor.ts')).doctorCommand,
   },
   {
     name: 'guard',

@@ -53,13 +53,26 @@ export class ServerClient {
     return this.#ask('POST', path, JSON.stringify(body));
   }
 
+  put<T>(path: string, body: object): Promise<T> {
+    return this.#ask('PUT', path, JSON.stringify(body));
+  }
+
+  /** Whatever is answered, also where it is a refusal. */
+  async look(path: string): Promise<{ status: number; said: string }> {
+    return this.#reach('GET', path);
+  }
+
   async #ask<T>(method: string, path: string, body?: string): Promise<T> {
-    const { status, said } = await this.#send(method, path, body).catch((cause: unknown) => {
-      throw new ServerError(`there is no server at ${this.url}: ${reasonOf(cause)}`, { cause });
-    });
+    const { status, said } = await this.#reach(method, path, body);
     if (status >= 200 && status < 300) return readAnswer<T>(said, this.url);
     const { code, detail } = refusalIn(said);
     throw new ServerError(detail ?? `the server answered ${status}`, { code });
+  }
+
+  #reach(method: string, path: string, body?: string): Promise<{ status: number; said: string }> {
+    return this.#send(method, path, body).catch((cause: unknown) => {
+      throw new ServerError(`there is no server at ${this.url}: ${reasonOf(cause)}`, { cause });
+    });
   }
 
   async #send(method: string, path: string, body?: string): Promise<{ status: number; said: string }> {
@@ -100,7 +113,10 @@ function reasonOf(error: unknown): string {
 /** What a server says of itself when it refuses; what stands before it may speak otherwise. */
 function refusalIn(text: string): { code?: string; detail?: string } {
   try {
-    const { code, detail } = JSON.parse(text) as Record<string, unknown>;
+    const { code, detail, message } = JSON.parse(text) as Record<string, unknown>;
+    // Connect has codes of its own, and ours at the beginning of its message.
+    const [, own, words] = (typeof message === 'string' && /^([a-z_]+): (.+)$/s.exec(message)) || [];
+    if (own !== undefined && words !== undefined) return { code: own, detail: words };
     return {
       ...(typeof code === 'string' ? { code } : {}),
       ...(typeof detail === 'string' ? { detail } : {}),

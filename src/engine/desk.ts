@@ -79,12 +79,12 @@ export class Desk {
   }
 
   async #flush(calls: readonly DeskCall[], signal: AbortSignal | undefined): Promise<(DeskAnswer | Error)[]> {
-    const { database, settings, pulse, transport } = this.#context;
+    const { database, settings, pulse, transport, leaseNews } = this.#context;
     await pulse.fresh();
     const back = calls.flatMap((call) => ('back' in call ? call.back : []));
     const out = firstKinds(calls.flatMap((call) => ('out' in call ? call.out : [])));
     const { taken, given } = await database.transaction(async (sql) => {
-      const taken = new TakenBack(back, { wait: false, keepUnits: true, transport, signal });
+      const taken = new TakenBack(back, { wait: false, keepUnits: true, transport, leaseNews, signal });
       const given = new Given(out, { settings, signal });
       await given.replay(sql);
       await taken.run(sql);

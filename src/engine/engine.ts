@@ -9,6 +9,7 @@ import { Changer } from './change.ts';
 import { Claimer } from './claim.ts';
 import type { EngineContext, EngineSettings } from './context.ts';
 import { Desk } from './desk.ts';
+import { Explainer } from './explainer.ts';
 import { FileGate } from './file-gate.ts';
 import { FileInstructor } from './file-instructor.ts';
 import { FileOwnerChanger } from './file-owner-changer.ts';
@@ -57,6 +58,7 @@ export class Engine {
   readonly reader: Reader;
   readonly leaseReader: LeaseReader;
   readonly leaseNews: LeaseNews;
+  readonly explainer: Explainer;
   readonly fileGate: FileGate;
   readonly fileInstructor: FileInstructor;
   readonly fileOwners: FileOwnerChanger;
@@ -89,6 +91,7 @@ export class Engine {
       pulse: this.pulse,
       prospects,
       transport,
+      leaseNews: this.leaseNews,
       maxClaims: settings.maxClaims,
       metrics,
       log,
@@ -130,6 +133,7 @@ export class Engine {
     this.capacity = new CapacityKeeper(context, log);
     this.reader = new Reader(context);
     this.leaseReader = new LeaseReader(context);
+    this.explainer = new Explainer(context);
     this.fileGate = new FileGate(context);
     this.fileInstructor = new FileInstructor(context);
     this.fileOwners = new FileOwnerChanger(context);

@@ -1,3 +1,4 @@
+import { closedAtMs } from '../domain/explain-leases.ts';
 import type { FinalStatus, Json, JsonObject } from '../domain/job.ts';
 import { decideExpiry, type LeaseEnd } from '../domain/leases.ts';
 import { limits } from '../domain/limits.ts';
@@ -16,6 +17,7 @@ import { type EndedLease, endLeases, type LeaseEnding } from '../store/statement
 import type { LockedJob } from '../store/statements/lock-jobs.ts';
 import { addMessages, settleMessages } from '../store/statements/stream-messages.ts';
 import type { Transport } from '../transport/transport.ts';
+import type { Closing } from './lease-news.ts';
 
 /** What is handed in with a lease that ends, or said of one that expired. */
 export interface Handed {
@@ -75,7 +77,14 @@ export class LeaseEnds {
     return delays.length === 0 ? undefined : Math.min(...delays);
   }
 
-  add(job: LockedJob, { verb }: LeaseEnd, cause: Cause, handed: Handed, actor: string): void {
+  add(
+    job: LockedJob,
+    { verb }: LeaseEnd,
+    cause: Cause,
+    handed: Handed,
+    actor: string,
+    closing?: Closing,
+  ): void {
     const { jobId, leaseId, costUnits } = job;
     const { event: type, to } = transition(verb);
     const deadLettered = job.stream !== null && isGivenUp(to);
@@ -102,7 +111,7 @@ export class LeaseEnds {
     tell(
       cause.kind === 'RELEASED'
         ? { type: 'LEASE_RELEASED', from, to: from, data: { status: cause.status, worker_id: job.claimedBy } }
-        : { type: 'LEASE_EXPIRED', from, to: from, data: expiryOf(job) },
+        : { type: 'LEASE_EXPIRED', from, to: from, data: expiryOf(job, closing) },
     );
     if (isTerminal(to)) {
       this.#endings.push({ jobId, state: to, ...handed, deadStream: deadLettered ? job.stream : null });
@@ -118,14 +127,17 @@ export class LeaseEnds {
     tell({ type, from, to, data: { ...reasonOf(handed), attempts: job.attempts, retry_in_ms: delayMs } });
   }
 
-  /** A lease that ran out: its worker was silent for too long, or it has lasted as long as it may. */
-  addExpired(job: LockedJob, actor: string): void {
+  /**
+   * A lease that ran out: its worker was silent for too long, or it has lasted as long as it may. `closing` tells of the
+   * stream that kept it last, where that has closed.
+   */
+  addExpired(job: LockedJob, actor: string, closing?: Closing): void {
     const heard = iso(job.lastHeartbeatAtMs) ?? 'its grant';
     const error = isAtItsEnd(job)
       ? `the lease expired: it had lasted as long as max_runtime_s allows; worker ${job.claimedBy} was last heard of at ${heard}`
       : `the lease expired: nothing was heard of worker ${job.claimedBy} since ${heard}`;
     const handed = { result: null, error, errorDetail: null, metrics: null };
-    this.add(job, decideExpiry(job), { kind: 'EXPIRED' }, handed, actor);
+    this.add(job, decideExpiry(job), { kind: 'EXPIRED' }, handed, actor, closing);
   }
 
   /**
@@ -163,9 +175,16 @@ const reasonOf = ({ error, errorDetail }: Handed): JsonObject => ({
 const isAtItsEnd = ({ expiresAtMs, leaseEndsAtMs }: LockedJob): boolean =>
   leaseEndsAtMs !== null && expiresAtMs === leaseEndsAtMs;
 
-const expiryOf = (job: LockedJob): JsonObject => ({
+const expiryOf = (job: LockedJob, closing: Closing | undefined): JsonObject => ({
   worker_id: job.claimedBy,
   last_heartbeat_at: iso(job.lastHeartbeatAtMs),
   expires_at: iso(job.expiresAtMs),
   attempt: job.attempts,
+  ...(closing && streamClosing(closing, job.nowMs, job.lastHeartbeatAtMs)),
 });
+
+/** Told only where the lease was not kept in another way after that. */
+function streamClosing({ how, agoMs }: Closing, nowMs: number, heardAtMs: number | null): JsonObject {
+  const atMs = closedAtMs(agoMs, nowMs, heardAtMs);
+  return atMs === undefined ? {} : { stream_closed_at: iso(atMs), stream_end: how };
+}

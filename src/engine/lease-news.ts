@@ -3,8 +3,9 @@
  * a cancellation, an expiry, that the server is about to stop.
  *
  * Promises: news of a lease goes to the follower that kept it last, and to nobody else; one that has closed hears
- * nothing more. A lease is forgotten when it is lost, when its follower closes, and a while after it would have
- * expired, so that leases which were released are not remembered for ever. Nothing here is durable, and nothing
+ * nothing more. A lease is forgotten when it is lost, and a while after it would have expired, so that leases which were
+ * released are not remembered for ever. That its follower has closed, when and how, is remembered for as long: it may
+ * be why the lease expired, and `closingOf` says so. Nothing here is durable, and nothing
  * is promised of leases that were last kept elsewhere: what is missed is told with the next heartbeat.
  *
  * One server carries a million leases, so they are kept as numbers in flat tables, at 24 bytes a slot and 50 MB for a
@@ -16,10 +17,13 @@
  * every follower all its leases as news, a table at a time so that others get their turn, and then tells it that there
  * is no more to come. A follower that comes later is told so at once.
  */
+import type { StreamEnd } from '../domain/explain-facts.ts';
 import type { Verdict } from '../domain/lease.ts';
 
 /** How long an entry outlives its lease, so that there is somebody to be told of the expiry. */
 const afterlifeS = 60;
+/** Closed followers that are remembered; of those who reconnect in a storm the last closed matter most. */
+const closedMax = 20_000;
 const tableCount = 256;
 const slotsFirst = 16;
 /** Four words of id, the follower's number, and the second after which nobody needs to know. */
@@ -42,7 +46,13 @@ export interface Follower {
   heard(leases: readonly { leaseId: string }[], verdicts: readonly Verdict[]): void;
   /** These leases are lost; there will be no news of them. */
   forget(leaseIds: readonly string[]): void;
-  close(): void;
+  close(how: StreamEnd): void;
+}
+
+/** How a follower closed, and how long ago. */
+export interface Closing {
+  how: StreamEnd;
+  agoMs: number;
 }
 
 export interface LeaseNewsOptions {
@@ -56,6 +66,8 @@ export class LeaseNews {
   readonly #nowMs: () => number;
   readonly #onFollow: () => void;
   readonly #listeners = new Map<number, LeaseListener>();
+  /** How followers have closed and when, in the order in which they did. */
+  readonly #closed = new Map<number, { how: StreamEnd; atMs: number }>();
   readonly #tables: LeaseTable[];
   #lastFollower = 0;
   #drained: Promise<void> | undefined;
@@ -65,7 +77,7 @@ export class LeaseNews {
     this.#nowMs = nowMs;
     this.#onFollow = onFollow;
     const lives = (follower: number, untilS: number) =>
-      this.#listeners.has(follower) && untilS * 1000 > this.#nowMs();
+      (this.#listeners.has(follower) || this.#closed.has(follower)) && untilS * 1000 > this.#nowMs();
     this.#tables = Array.from({ length: tableCount }, () => new LeaseTable(lives));
   }
 
@@ -105,8 +117,23 @@ export class LeaseNews {
           this.#tableOf(id).put(id, follower, untilS);
         }
       },
-      close: () => void this.#listeners.delete(follower),
+      close: (how) => this.#close(follower, how),
     };
+  }
+
+  /** Whether the follower that kept a lease last has closed; undefined where it lives, or was not here. */
+  closingOf(leaseId: string | null): Closing | undefined {
+    if (leaseId === null) return undefined;
+    const id = readId(leaseId);
+    const closed = this.#closed.get(this.#tableOf(id).find(id));
+    return closed && { how: closed.how, agoMs: this.#nowMs() - closed.atMs };
+  }
+
+  #close(follower: number, how: StreamEnd): void {
+    if (!this.#listeners.delete(follower)) return;
+    this.#closed.set(follower, { how, atMs: this.#nowMs() });
+    const [oldest] = this.#closed.keys();
+    if (this.#closed.size > closedMax) this.#closed.delete(oldest as number);
   }
 
   /** Somebody changed these leases other than by a heartbeat: a cancellation was asked for, or they expired. */
@@ -151,7 +178,7 @@ export class LeaseNews {
   /** Numbers fit into a word of the table; 0 is for slots that are free. */
   #newNumber(): number {
     do this.#lastFollower = (this.#lastFollower % 0xffff_fffe) + 1;
-    while (this.#listeners.has(this.#lastFollower));
+    while (this.#listeners.has(this.#lastFollower) || this.#closed.has(this.#lastFollower));
     return this.#lastFollower;
   }
 }

@@ -31,6 +31,7 @@ import type { ReapMeter, RoundMeter } from '../telemetry/meters.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';
 import { LeaseEnds } from './lease-ends.ts';
+import type { LeaseNews } from './lease-news.ts';
 import type { Prospects } from './prospects.ts';
 import type { Pulse } from './pulse.ts';
 import type { Service } from './service.ts';
@@ -52,6 +53,7 @@ export interface ReaperOptions {
   pulse: Pulse;
   prospects: Prospects;
   transport: Transport;
+  leaseNews: LeaseNews;
   maxClaims: number;
   metrics: Metrics;
   log: Log;
@@ -180,7 +182,7 @@ export class Reaper implements Service {
     await endJobs(sql, endings);
     await writeEvents(sql, events);
     const ends = new LeaseEnds(this.#options.transport);
-    for (const job of over) ends.addExpired(job, actor);
+    for (const job of over) ends.addExpired(job, actor, this.#options.leaseNews.closingOf(job.leaseId));
     await ends.write(sql);
     return {
       looked: renewed + due.length,

@@ -56,11 +56,11 @@ export class Releaser {
     calls: readonly ReleaseCall[],
     signal: AbortSignal | undefined,
   ): Promise<(Ended | Error)[]> {
-    const { database, pulse, transport } = this.#context;
+    const { database, pulse, transport, leaseNews } = this.#context;
     // Who waits is told next that the lease is over; whether that may be said is asked of the database.
     await pulse.runOnce();
     const taken = await database.transaction(
-      (sql) => new TakenBack(calls, { wait: true, keepUnits: false, transport, signal }).run(sql),
+      (sql) => new TakenBack(calls, { wait: true, keepUnits: false, transport, leaseNews, signal }).run(sql),
       signal,
     );
     taken.publish(this.#context);

@@ -31,6 +31,8 @@ export interface TakingBack {
   /** Leaves the units to be returned by whoever locks the capacity later in the transaction. */
   keepUnits: boolean;
   transport: EngineContext['transport'];
+  /** Knows which streams have closed. */
+  leaseNews: EngineContext['leaseNews'];
   signal: AbortSignal | undefined;
 }
 
@@ -116,7 +118,7 @@ export class TakenBack {
       if (!job.awake && !this.#how.wait) return 'held';
       // A worker of a stream who is told that it is over may let its message go, so it has to be over.
       if (job.awake && !call.wantsJob && !this.#over.has(release.leaseId)) {
-        this.#ends.addExpired(job, actor);
+        this.#ends.addExpired(job, actor, this.#how.leaseNews.closingOf(job.leaseId));
         this.#over.add(release.leaseId);
       }
     }

@@ -1,6 +1,7 @@
 import Type from 'typebox';
+import { findingAreas, findingLevels } from '../domain/doctor-found.ts';
 import { answer, operations, text } from './about.ts';
-import { jsonObject, oneOf } from './word-types.ts';
+import { entity, jsonObject, list, oneOf, orNull, time, word } from './word-types.ts';
 
 const parts = {
   database: oneOf(['up', 'down'], 'Whether the database answers.'),
@@ -10,6 +11,23 @@ const Alive = Type.Object({ status: oneOf(['ok'], 'The process lives.'), ...part
 const Readiness = Type.Object({
   status: oneOf(['ready', 'unavailable', 'stopping'], 'Whether it can serve.'),
   ...parts,
+});
+
+const Diagnosis = Type.Object({
+  ts: time('When it was looked.'),
+  version: word("The server's."),
+  level: oneOf(findingLevels, 'The worst of all.'),
+  findings: list(
+    entity('Finding', 'One thing that was looked at.', {
+      area: oneOf(findingAreas, 'Where.'),
+      code: word('What was looked at, for programs.'),
+      level: oneOf(findingLevels, 'How it is.'),
+      text: word('What was found, in a sentence.'),
+      advice: orNull(word('What to do about it.')),
+      facts: jsonObject('The figures behind the sentence.'),
+    }),
+    'All that was looked at.',
+  ),
 });
 
 /** What the server's own routes say of themselves. */
@@ -31,6 +49,12 @@ export const serverAbout = operations('Server', {
     summary: 'Figures for Prometheus',
     answers: { 200: text('The figures, in the text format of Prometheus.', 'text/plain') },
     errors: 'nothing',
+  },
+  getDiagnosis: {
+    summary: 'What is wrong, and what to do about it',
+    details: 'Looks at the server, its database and its Redis, and answers in a few seconds whatever hangs.',
+    answers: { 200: answer('What was found.', Diagnosis) },
+    errors: [],
   },
   getOpenApi: {
     summary: 'This description',

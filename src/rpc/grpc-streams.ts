@@ -62,7 +62,8 @@ class FrameCall extends ServerInterceptingCall implements FrameStream {
     this.#call.start({
       onReceiveMetadata: (metadata) => this.#safely(() => this.#open(metadata)),
       onReceiveMessage: (frame: Buffer) => this.#safely((session) => this.#receive(session, frame)),
-      onReceiveHalfClose: () => this.#safely((session) => session?.onEnd()),
+      // A stream that is cut off looks ended for a moment, and is told apart by what comes right behind.
+      onReceiveHalfClose: () => setImmediate(() => this.#safely((session) => session?.onEnd())),
       onCancel: () => this.#cancelled(),
     });
   }

@@ -25,6 +25,7 @@
  */
 import type { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { DomainError } from '../domain/errors.ts';
+import type { StreamEnd } from '../domain/explain-facts.ts';
 import type { OwnerVerdict } from '../domain/file-lease.ts';
 import type { Verdict } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
@@ -165,7 +166,7 @@ class HeartbeatStream implements FrameSession, LeaseListener {
   }
 
   onGone(): void {
-    this.#close();
+    this.#close('gone');
   }
 
   onNews(leaseIds: readonly string[]): void {
@@ -203,7 +204,7 @@ class HeartbeatStream implements FrameSession, LeaseListener {
     try {
       work();
     } catch (error) {
-      this.#close();
+      this.#close('failed');
       this.#stream.end(error);
     }
   }
@@ -354,14 +355,14 @@ class HeartbeatStream implements FrameSession, LeaseListener {
     if (!this.#answers.isEmpty || !this.#ownerAnswers.isEmpty || this.#sending) return;
     const isTold = this.#drain === 'told' || (this.#drain === 'telling' && this.#unasked.isIdle);
     if (!this.#failure && !this.#clientEnded && !isTold) return;
-    this.#close();
+    this.#close(this.#failure ? 'failed' : this.#clientEnded ? 'ended' : 'drained');
     this.#stream.end(this.#failure?.error);
   }
 
-  #close(): void {
+  #close(how: StreamEnd): void {
     if (this.#closed) return;
     this.#closed = true;
-    this.#follower.close();
+    this.#follower.close(how);
     clearTimeout(this.#drainTimer);
     clearTimeout(this.#pauseTimer);
     this.#frame = undefined;

@@ -6,12 +6,19 @@ import {
 } from '../../gen/leasehold/v1/stats_pb.js';
 import type { Capacity } from '../domain/lease.ts';
 import { parse } from '../domain/parsers.ts';
+import type { Doctor } from '../engine/doctor.ts';
 import type { Engine } from '../engine/engine.ts';
+import { diagnoseMethods } from './diagnose.ts';
+import { explainMethods } from './explain.ts';
 import type { Implementation } from './implementation.ts';
 
 /** StatsService: proto in, one engine call, proto out. */
-export function statsImplementation({ capacity }: Engine): Implementation<typeof StatsService> {
+export function statsImplementation(engine: Engine, doctor: Doctor): Implementation<typeof StatsService> {
+  const { capacity } = engine;
   return {
+    ...explainMethods(engine),
+    ...diagnoseMethods(doctor),
+
     async getCapacity(_request, caller) {
       return { capacity: capacityMessage(await capacity.get(caller)) };
     },

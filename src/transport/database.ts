@@ -7,6 +7,7 @@ export const databaseTransport: Transport = {
   state: 'none',
   send: () => {},
   nameOf: async (envelope: Envelope) => enqueueIdOf(envelope),
+  inspect: async () => null,
   settle: () => {},
   start: () => {},
   runOnce: async () => {},

@@ -11,6 +11,7 @@
  * are not sent, named by Redis or settled; nothing waits for it, and all that was left undone is done after it is back.
  * `start` waits a moment for Redis and not for long; `stop` gives what is under way `finishMs` to finish.
  */
+import type { RedisFacts } from '../domain/doctor-facts.ts';
 import { type Envelope, enqueueIdOf, type SentMessage } from '../domain/stream.ts';
 import { newId } from '../engine/ids.ts';
 import { orAfter } from '../engine/patience.ts';
@@ -19,8 +20,9 @@ import type { Database } from '../store/database.ts';
 import { databaseName } from '../store/statements/carry-messages.ts';
 import { Metrics } from '../telemetry/metrics.ts';
 import { RedisChecker } from './redis-checker.ts';
+import { inspectRedis } from './redis-inspect.ts';
 import { ownerKey } from './redis-keys.ts';
-import { type RedisClient, RedisLink } from './redis-link.ts';
+import { RedisAwayError, type RedisClient, RedisLink } from './redis-link.ts';
 import { RedisReader } from './redis-reader.ts';
 import { RedisSender } from './redis-sender.ts';
 import { RedisSettler } from './redis-settler.ts';
@@ -58,6 +60,8 @@ export class RedisTransport implements Transport {
   readonly #reader: RedisReader;
   readonly #sweep: RedisSweep;
   #wasDown = false;
+  /** Why it is away. */
+  #away: Error | undefined;
   #stopping: Promise<void> | undefined;
 
   constructor({ url, database, log, silentMs, metrics = new Metrics() }: RedisTransportOptions) {
@@ -122,6 +126,14 @@ export class RedisTransport implements Transport {
     this.#settler.settle(messages);
   }
 
+  async inspect(): Promise<RedisFacts | { failed: string }> {
+    try {
+      return await this.#link.run(inspectRedis);
+    } catch (error) {
+      return { failed: error instanceof RedisAwayError && this.#away ? this.#away.message : String(error) };
+    }
+  }
+
   async start(): Promise<void> {
     this.#sweep.start();
     this.#reader.start();
@@ -170,6 +182,7 @@ export class RedisTransport implements Transport {
 
   #wentDown(reason: Error): void {
     this.#wasDown = true;
+    this.#away = reason;
     this.#log.warn('Redis is away; streams go on over the database alone', { error: reason });
   }
 }

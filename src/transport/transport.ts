@@ -1,3 +1,4 @@
+import type { RedisFacts } from '../domain/doctor-facts.ts';
 import type { Envelope, SentMessage } from '../domain/stream.ts';
 import type { Service } from '../engine/service.ts';
 
@@ -16,6 +17,8 @@ export interface Transport extends Service {
   send(envelopes: readonly Envelope[]): void;
   /** The name of a granted job's message. `known` is what its row says, and null where the row says nothing. */
   nameOf(envelope: Envelope, known: string | null): Promise<string>;
+  /** How that is which carries the messages, or why that is not known; null where there is nothing. */
+  inspect(): Promise<RedisFacts | { failed: string } | null>;
   /** The attempts of these messages have ended by a commit, which deleted their rows. */
   settle(messages: readonly SentMessage[]): void;
 }

@@ -4,7 +4,20 @@ import { expect } from 'chai';
 import { flagOf, settings } from '../../src/config.ts';
 import { type Exit, runCommand } from '../support/process.ts';
 
-const commands = ['serve', 'migrate', 'jobs', 'guard', 'hook', 'files', 'version'];
+const commands = [
+  'serve',
+  'migrate',
+  'jobs',
+  'leases',
+  'explain',
+  'stats',
+  'capacity',
+  'doctor',
+  'guard',
+  'hook',
+  'files',
+  'version',
+];
 
 /** Every line of a run is expected to be said on the stream that scripts look for it on. */
 function expectHelp({ code, stdout, stderr }: Exit, usage: string): void {

@@ -43,7 +43,7 @@ class Listener implements LeaseListener {
   }
 
   close(): void {
-    this.#follower.close();
+    this.#follower.close('gone');
   }
 }
 
@@ -125,6 +125,35 @@ describe('news of leases', () => {
     });
   });
 
+  it('leave behind when and how the stream closed that kept a lease last', () => {
+    const [kept, moved, unknown] = ids(3) as [string, string, string];
+    const [stream, other] = [new Listener(news), new Listener(news)];
+    stream.keep([kept, moved]);
+    expect(news.closingOf(kept)).to.equal(undefined);
+    other.keep([moved]);
+    stream.close();
+    nowMs += 5_000;
+    expect(news.closingOf(kept)).to.deep.equal({ how: 'gone', agoMs: 5_000 });
+    expect([news.closingOf(moved), news.closingOf(unknown), news.closingOf(null)]).to.deep.equal([
+      undefined,
+      undefined,
+      undefined,
+    ]);
+    // Other leases come and go, and tables are rebuilt, before it expires.
+    other.keep(ids(50_000));
+    expect(news.closingOf(kept)?.how).to.equal('gone');
+  });
+
+  it('leave behind no more than the last closings', () => {
+    const [early, late] = ids(2) as [string, string];
+    for (const leaseId of [early, ...ids(20_000), late]) {
+      const stream = new Listener(news);
+      stream.keep([leaseId]);
+      stream.close();
+    }
+    expect([news.closingOf(early), news.closingOf(late)?.how]).to.deep.equal([undefined, 'gone']);
+  });
+
   it('need no more memory for leases that come and go', () => {
     const stream = new Listener(news);
     stream.keep(ids(10_000));
@@ -142,6 +171,9 @@ describe('news of leases', () => {
     const kept = ids(2_000);
     stays.keep(kept);
     for (let round = 0; round < 40; round++) {
+      // What a closed stream kept is remembered until its leases would have expired, and a minute longer.
+      nowMs += 121_000;
+      stays.keep(kept);
       const stream = new Listener(news);
       stream.keep(ids(5_000));
       stream.close();

@@ -14,6 +14,8 @@ import { connect, createPostgresStore, openSession } from './support.ts';
 const run = promisify(execFile);
 /** Two seconds of patience with the database, and room for a busy machine. */
 const readyzLimitMs = 4_000;
+/** Three seconds of it, and the same room. */
+const doctorLimitMs = 6_000;
 /** Five seconds for calls in flight, two for the database, and room for a busy machine. */
 const stopLimitMs = 10_000;
 
@@ -91,6 +93,13 @@ if (findPostgres()) {
           expect(metrics.value('leasehold_database_up')).to.equal(0);
           expect(metrics.value('leasehold_queue_ready_jobs')).to.equal(undefined);
           expect(metrics.value('process_resident_memory_bytes')).to.be.above(0);
+          const doctorAskedAt = performance.now();
+          const doctor = await two.rest('GET', '/api/system/doctor');
+          expect(performance.now() - doctorAskedAt, 'ms until the doctor answered').to.be.below(
+            doctorLimitMs,
+          );
+          expect(doctor.body).to.include({ level: 'PROBLEM' });
+          expect(JSON.stringify(doctor.body)).to.include('nothing came within 3 s');
           // Calls that are in flight must not hold up the end.
           const inFlight = Promise.allSettled([
             one.jobs.submitJob(job),

@@ -66,6 +66,11 @@ export class LeaseholdProcess {
     this.#child.kill(name);
   }
 
+  /** Reads nothing more of what it prints, as `head` does when it has seen enough. */
+  hangUp(): void {
+    this.#child.stdout.destroy();
+  }
+
   /** How it ended, once it has; a process that does not end is killed and is an error. */
   async exited(limitMs = exitLimitMs): Promise<Exit> {
     const tooLate = new AbortController();

@@ -11,7 +11,8 @@ export async function rowsTouched(
     const count = async () => {
       const [row] = await sql.query<{ n: number }>(
         `select coalesce(sum(coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0)), 0)::int as n
-        from pg_stat_xact_user_tables where relname = any ($1::text[])`,
+        from pg_stat_xact_user_tables, unnest($1::text[]) as name
+        where relname = name or relname like replace(name, '_', '\\_') || '\\_%'`,
         [tables],
       );
       return row?.n ?? 0;

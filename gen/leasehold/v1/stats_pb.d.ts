@@ -4,6 +4,8 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { ExplainRequestSchema, ExplainResponseSchema } from "./explain_pb.js";
+import type { DiagnoseRequestSchema, DiagnoseResponseSchema } from "./diagnose_pb.js";
 
 /**
  * Describes the file leasehold/v1/stats.proto.
@@ -175,6 +177,26 @@ export declare const StatsService: GenService<{
     methodKind: "unary";
     input: typeof SetCapacityRequestSchema;
     output: typeof SetCapacityResponseSchema;
+  },
+  /**
+   * Says why a job or a lease stands where it stands: what happened to it, why it ended, or what would let it go on.
+   *
+   * @generated from rpc leasehold.v1.StatsService.Explain
+   */
+  explain: {
+    methodKind: "unary";
+    input: typeof ExplainRequestSchema;
+    output: typeof ExplainResponseSchema;
+  },
+  /**
+   * Says what is wrong with the server, its database and its Redis, and what to do about it. Changes nothing.
+   *
+   * @generated from rpc leasehold.v1.StatsService.Diagnose
+   */
+  diagnose: {
+    methodKind: "unary";
+    input: typeof DiagnoseRequestSchema;
+    output: typeof DiagnoseResponseSchema;
   },
 }>;
 

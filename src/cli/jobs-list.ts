@@ -1,0 +1,193 @@
+import { readFlags, UsageError } from './args.ts';
+import {
+  commonFlags,
+  onlyWord,
+  type Page,
+  pageFlags,
+  pagingOf,
+  queryOf,
+  readPages,
+  tellMore,
+  withServer,
+} from './operator.ts';
+import { age, cell, listing, print, printJson, stamp, table, when } from './output.ts';
+import type { ServerClient } from './server-client.ts';
+import type { Verb } from './verbs.ts';
+
+/** A job in the words of the API, as far as it is shown. */
+export interface JobBody {
+  job_id: string;
+  addon_id: string;
+  job_type: string;
+  priority: string;
+  cost_units: number;
+  state: string;
+  created_at: string;
+  updated_at: string;
+  claimed_by: string | null;
+  lease_id: string | null;
+  attempts: number;
+  max_attempts: number;
+  next_retry_at: string | null;
+  stream: string | null;
+  cancel_requested: boolean;
+  dead_lettered: boolean;
+  progress: number | null;
+  note: string | null;
+}
+
+interface EventBody {
+  event_id: string;
+  ts: string;
+  type: string;
+  lease_id: string | null;
+  data: Record<string, unknown>;
+}
+
+const listFlags = {
+  state: 'string',
+  'addon-id': 'string',
+  'job-type': 'string',
+  stream: 'string',
+  'dead-letters': 'boolean',
+  'created-after': 'string',
+  'created-before': 'string',
+  ...pageFlags,
+  ...commonFlags,
+} as const;
+
+export const listVerb: Verb = {
+  name: 'list',
+  async run(args) {
+    const { values, words } = readFlags(args, listFlags);
+    if (words.length > 0) throw new UsageError(`lists jobs, and takes no ${JSON.stringify(words[0])}`);
+    const paging = pagingOf(values);
+    const filter = {
+      state: values.state?.toUpperCase(),
+      addon_id: values['addon-id'],
+      job_type: values['job-type'],
+      stream: values.stream,
+      dead_lettered: values['dead-letters'] ? 'true' : undefined,
+      created_after: values['created-after'],
+      created_before: values['created-before'],
+    };
+    return withServer(values.url, async (server) => {
+      const { rows, next_cursor } = await readPages(paging, async (limit, cursor): Promise<Page<JobBody>> => {
+        const query = queryOf({ ...filter, limit, cursor });
+        const page = await server.get<{ jobs: JobBody[]; next_cursor: string | null }>(
+          `/api/scheduler/jobs${query}`,
+        );
+        return { rows: page.jobs, next_cursor: page.next_cursor };
+      });
+      if (values.json) printJson({ jobs: rows, next_cursor });
+      else {
+        print(rows.length === 0 ? 'No jobs.' : jobsTable(rows));
+        tellMore(next_cursor);
+      }
+      return 0;
+    });
+  },
+};
+
+const jobsTable = (jobs: readonly JobBody[]): string =>
+  table(
+    [
+      'JOB',
+      'STATE',
+      'PRIORITY',
+      'UNITS',
+      'TYPE',
+      'ADDON',
+      'STREAM',
+      'ATTEMPTS',
+      'WORKER',
+      'SUBMITTED',
+      'CHANGED',
+    ],
+    jobs.map((job) => [
+      job.job_id,
+      stateWords(job),
+      job.priority,
+      job.cost_units,
+      job.job_type,
+      job.addon_id,
+      job.stream,
+      `${job.attempts}/${job.max_attempts}`,
+      job.claimed_by,
+      stamp(job.created_at),
+      age(job.updated_at),
+    ]),
+  );
+
+const stateWords = ({ state, dead_lettered, cancel_requested }: JobBody): string =>
+  `${state}${dead_lettered ? ' dead' : ''}${cancel_requested && state !== 'CANCELED' ? ' canceling' : ''}`;
+
+export const getVerb: Verb = {
+  name: 'get',
+  async run(args) {
+    const { values, words } = readFlags(args, commonFlags);
+    const jobId = onlyWord(words, 'job');
+    return withServer(values.url, async (server) => {
+      const found = await server.get<{ job: JobBody; result: object | null }>(jobPath(jobId));
+      if (values.json) printJson(found);
+      else {
+        const entries = [...Object.entries(found.job), ...Object.entries(found.result ?? {})];
+        print(listing(entries.map(([name, value]) => [name, valueWords(value)])));
+      }
+      return 0;
+    });
+  },
+};
+
+const isTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d/;
+
+/** As it came, and beside a time how long ago that is. */
+export const valueWords = (value: unknown): string =>
+  typeof value === 'string' && isTime.test(value) ? when(value) : cell(value);
+
+export const eventsVerb: Verb = {
+  name: 'events',
+  async run(args) {
+    const { values, words } = readFlags(args, { ...pageFlags, ...commonFlags });
+    const jobId = onlyWord(words, 'job');
+    const paging = pagingOf(values);
+    return withServer(values.url, async (server) => {
+      const read = (limit: number, cursor: string | undefined) => readEvents(server, jobId, limit, cursor);
+      const { rows, next_cursor } = await readPages(paging, read);
+      if (values.json) printJson({ events: rows, next_cursor });
+      else {
+        print(eventsTable(rows));
+        tellMore(next_cursor);
+      }
+      return 0;
+    });
+  },
+};
+
+async function readEvents(
+  server: ServerClient,
+  jobId: string,
+  limit: number,
+  cursor: string | undefined,
+): Promise<Page<EventBody>> {
+  const path = `${jobPath(jobId)}/events${queryOf({ limit, cursor })}`;
+  const page = await server.get<{ events: EventBody[]; next_cursor: string | null }>(path);
+  return { rows: page.events, next_cursor: page.next_cursor };
+}
+
+const eventsTable = (events: readonly EventBody[]): string =>
+  table(
+    ['TIME', 'TYPE', 'BY', 'TO', 'LEASE', 'MORE'],
+    events.map(({ ts, type, lease_id, data: { by, from: _, to, ...more } }) => [
+      when(ts),
+      type,
+      by,
+      to,
+      lease_id,
+      Object.entries(more)
+        .map(([name, value]) => `${name}=${cell(value)}`)
+        .join(' '),
+    ]),
+  );
+
+const jobPath = (jobId: string): string => `/api/scheduler/jobs/${encodeURIComponent(jobId)}`;

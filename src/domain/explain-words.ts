@@ -1,0 +1,23 @@
+import type { Cause, CauseCode } from './explain-facts.ts';
+import type { JsonObject } from './job.ts';
+
+/** A reason, of which no more is known than is said. */
+export const cause = (
+  code: CauseCode,
+  text: string,
+  more: { sinceMs?: number | null; untilMs?: number | null; facts?: JsonObject } = {},
+): Cause => ({
+  code,
+  text,
+  sinceMs: more.sinceMs ?? null,
+  untilMs: more.untilMs ?? null,
+  facts: more.facts ?? {},
+});
+
+/** `1 job`, `2 jobs`. */
+export const counted = (count: number, thing: string): string =>
+  count === 1 ? `1 ${thing}` : `${count.toLocaleString('en')} ${thing}s`;
+
+/** A count that stops at a bound says so. */
+export const countedTo = (count: number, most: number, thing: string): string =>
+  count > most ? `more than ${counted(most, thing)}` : counted(count, thing);

@@ -1,0 +1,103 @@
+import { capacityOf } from '../domain/capacity.ts';
+import { jobNotFound, leaseNotFound } from '../domain/errors.ts';
+import { type Explanation, explain } from '../domain/explain.ts';
+import type { ExplainFacts, StreamClosing } from '../domain/explain-facts.ts';
+import { closedAtMs } from '../domain/explain-leases.ts';
+import type { JobWithResult } from '../domain/job.ts';
+import type { Lease } from '../domain/lease.ts';
+import type { Database } from '../store/database.ts';
+import type { Sql } from '../store/sql.ts';
+import { readCapacity } from '../store/statements/capacity.ts';
+import {
+  eventWindow,
+  leasesEndingNext,
+  outagesSince,
+  placeInLine,
+  seeOneMoment,
+} from '../store/statements/explain-jobs.ts';
+import { readJobs } from '../store/statements/read-jobs.ts';
+import { listLeases, readLeases } from '../store/statements/read-leases.ts';
+import type { Caller, EngineContext } from './context.ts';
+import { isUuid } from './ids.ts';
+
+/** What one explanation holds at the most. The rest of a long history is in the job's events and attempts. */
+const window = { first: 20, last: 180 };
+const attemptsMax = 50;
+const outagesMax = 50;
+const endingMax = 5;
+
+/**
+ * Says why a job or a lease stands where it stands. Everything is read by key or from the beginning of an index, as one
+ * snapshot sees it, so that the story and the state it leads to agree.
+ */
+export class Explainer {
+  readonly #context: EngineContext;
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+  }
+
+  async explainJob(jobId: string, { signal }: Caller): Promise<Explanation> {
+    if (!isUuid(jobId)) throw jobNotFound(jobId);
+    return this.#read(async (sql) => {
+      const nowMs = await seeOneMoment(sql);
+      const found = (await readJobs(sql, [jobId], signal)).get(jobId.toLowerCase());
+      if (!found) throw jobNotFound(jobId);
+      return this.#explain(sql, nowMs, found, null);
+    }, signal);
+  }
+
+  async explainLease(leaseId: string, { signal }: Caller): Promise<Explanation> {
+    if (!isUuid(leaseId)) throw leaseNotFound(leaseId);
+    return this.#read(async (sql) => {
+      const nowMs = await seeOneMoment(sql);
+      const known = (await readLeases(sql, [leaseId], signal)).get(leaseId.toLowerCase());
+      if (!known) throw leaseNotFound(leaseId);
+      const { lease } = known;
+      const found = (await readJobs(sql, [lease.jobId], signal)).get(lease.jobId);
+      if (!found) throw jobNotFound(lease.jobId);
+      return this.#explain(sql, nowMs, found, lease);
+    }, signal);
+  }
+
+  #read<T>(work: (sql: Sql) => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+    const database: Database = this.#context.database;
+    return database.transaction(work, signal);
+  }
+
+  async #explain(
+    sql: Sql,
+    nowMs: number,
+    { job, result }: JobWithResult,
+    lease: Lease | null,
+  ): Promise<Explanation> {
+    const { settings } = this.#context;
+    const attempts = lease ? [lease] : await this.#attemptsOf(sql, job.jobId);
+    const facts: Omit<ExplainFacts, 'streamClosed'> = {
+      nowMs,
+      job,
+      result,
+      lease,
+      events: await eventWindow(sql, job.jobId, lease?.leaseId ?? null, window),
+      attempts,
+      outages: await outagesSince(sql, lease?.grantedAtMs ?? job.createdAtMs, outagesMax),
+      // What is claimed takes nothing from what is free, and would have to be summed up.
+      capacity: capacityOf({ ...(await readCapacity(sql, settings.capacityTotal)), reserved: 0 }),
+      place: job.state === 'QUEUED' ? await placeInLine(sql, job.jobId) : null,
+      endingSoon: await leasesEndingNext(sql, endingMax),
+    };
+    return explain({ ...facts, streamClosed: this.#closingOf(attempts.at(-1), nowMs) });
+  }
+
+  #closingOf(lease: Lease | undefined, nowMs: number): StreamClosing | null {
+    if (lease?.state !== 'ACTIVE') return null;
+    const closing = this.#context.leaseNews.closingOf(lease.leaseId);
+    const atMs = closing && closedAtMs(closing.agoMs, nowMs, lease.lastHeartbeatAtMs);
+    return closing && atMs !== undefined ? { atMs, how: closing.how } : null;
+  }
+
+  async #attemptsOf(sql: Sql, jobId: string): Promise<Lease[]> {
+    const filter = { states: null, workerId: null, jobId, cursor: null, limit: attemptsMax };
+    return (await listLeases(sql, filter)).reverse();
+  }
+}

@@ -1,0 +1,94 @@
+/** Explanations in the queue contract's words. */
+import Type, { type Static } from 'typebox';
+import type { Explanation } from '../domain/explain.ts';
+import { type Cause, causeCodes } from '../domain/explain-facts.ts';
+import { type Step, stepKinds } from '../domain/explain-steps.ts';
+import { eventTypes } from '../domain/machine.ts';
+import { iso } from '../domain/times.ts';
+import { JobIntent, jobIntent, LeaseRecord, leaseRecord } from './queue-words.ts';
+import { count, entity, jsonObject, list, oneOf, orNull, time, uuid, whole, word } from './word-types.ts';
+
+const ExplainedCause = entity('Cause', 'One reason why something is as it is.', {
+  code: oneOf(causeCodes, 'What it is, for programs.'),
+  text: word('The same in a sentence, for people.'),
+  since: orNull(time('Since when it holds, or when it happened, where that is known.')),
+  until: orNull(time('When it will be over at the latest, where that is known.')),
+  facts: jsonObject('The figures behind the sentence.'),
+});
+
+const StoryStep = entity('Step', 'A piece of the story.', {
+  kind: oneOf(stepKinds, 'An event, a time without a heartbeat, or one in which no server lived.'),
+  ts: time('When it was, or began.'),
+  until: orNull(time('When it was over; of what was repeated, the last time.')),
+  type: orNull(oneOf(eventTypes, 'What kind of event it was.')),
+  event_id: orNull(word('The event.')),
+  by: orNull(word('Who did it.')),
+  lease_id: orNull(uuid('The lease that it has to do with.')),
+  text: word('What happened, in words.'),
+  times: whole('How often in a row.'),
+});
+
+const { payload: _payload, ...jobWithoutPayload } = JobIntent.properties;
+const ExplainedJob = entity('ExplainedJob', 'A job without its payload, which explains nothing.', {
+  ...jobWithoutPayload,
+});
+const ExplainedAttempt = entity('ExplainedAttempt', 'An attempt at a job, and what became of it.', {
+  attempt_id: uuid('Its lease.'),
+  ...LeaseRecord.properties,
+  causes: list(ExplainedCause, 'How it is, or how it ended and why: the main reason first.'),
+});
+
+export const ExplanationBody = Type.Object({
+  ts: time('The moment of which all this is told.'),
+  job: ExplainedJob,
+  lease: orNull(LeaseRecord),
+  since: time('When the job came into its state.'),
+  summary: word('All of it in one sentence.'),
+  causes: list(ExplainedCause, 'Why it is so, the main reason first.'),
+  steps: list(StoryStep, 'What happened, in order.'),
+  steps_left_out: count('Steps in the middle of a long story that are not told.'),
+  left_out_after: count('After how many of those that are told they would stand.'),
+  attempts: list(ExplainedAttempt, 'The attempts, the oldest first.'),
+  attempts_left_out: count('Older attempts that are not told.'),
+});
+
+export function explanationBody(explanation: Explanation): Static<typeof ExplanationBody> {
+  const { payload: _, ...job } = jobIntent(explanation.job);
+  return {
+    ts: iso(explanation.nowMs),
+    job,
+    lease: explanation.lease && leaseRecord(explanation.lease),
+    since: iso(explanation.sinceMs),
+    summary: explanation.summary,
+    causes: explanation.causes.map(causeBody),
+    steps: explanation.steps.map(stepBody),
+    steps_left_out: explanation.stepsLeftOut,
+    left_out_after: explanation.leftOutAfter,
+    attempts: explanation.attempts.map(({ lease, causes }) => ({
+      attempt_id: lease.leaseId,
+      ...leaseRecord(lease),
+      causes: causes.map(causeBody),
+    })),
+    attempts_left_out: explanation.attemptsLeftOut,
+  };
+}
+
+const causeBody = ({ code, text, sinceMs, untilMs, facts }: Cause): Static<typeof ExplainedCause> => ({
+  code,
+  text,
+  since: iso(sinceMs),
+  until: iso(untilMs),
+  facts,
+});
+
+const stepBody = (step: Step): Static<typeof StoryStep> => ({
+  kind: step.kind,
+  ts: iso(step.tsMs),
+  until: iso(step.untilMs),
+  type: step.type,
+  event_id: step.eventId,
+  by: step.by,
+  lease_id: step.leaseId,
+  text: step.text,
+  times: step.times,
+});

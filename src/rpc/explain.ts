@@ -1,0 +1,78 @@
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
+import {
+  type Explanation_CauseSchema,
+  Explanation_StepKind,
+  type Explanation_StepSchema,
+  ExplanationSchema,
+} from '../../gen/leasehold/v1/explain_pb.js';
+import type { StatsService } from '../../gen/leasehold/v1/stats_pb.js';
+import { invalid } from '../domain/errors.ts';
+import type { Explanation } from '../domain/explain.ts';
+import type { Cause } from '../domain/explain-facts.ts';
+import type { Step } from '../domain/explain-steps.ts';
+import type { Engine } from '../engine/engine.ts';
+import type { Implementation } from './implementation.ts';
+import { leaseMessage } from './lease-words.ts';
+import { jobMessage, timestamp } from './words.ts';
+
+/** StatsService.Explain, to be spread into the rest of the service. */
+export function explainMethods({ explainer }: Engine): Pick<Implementation<typeof StatsService>, 'explain'> {
+  return {
+    async explain({ subject }, caller) {
+      if (subject.case === 'jobId')
+        return { explanation: explanationMessage(await explainer.explainJob(subject.value, caller)) };
+      if (subject.case === 'leaseId')
+        return { explanation: explanationMessage(await explainer.explainLease(subject.value, caller)) };
+      throw invalid('job_id', 'is required, or lease_id');
+    },
+  };
+}
+
+const optional = (ms: number | null) => (ms === null ? undefined : timestamp(ms));
+
+const explanationMessage = (explanation: Explanation): MessageInitShape<typeof ExplanationSchema> => {
+  // A payload may be a megabyte, and explains nothing.
+  const { payload: _, ...job } = jobMessage(explanation.job);
+  return create(ExplanationSchema, {
+    ts: timestamp(explanation.nowMs),
+    job,
+    lease: explanation.lease === null ? undefined : leaseMessage(explanation.lease),
+    since: timestamp(explanation.sinceMs),
+    summary: explanation.summary,
+    causes: explanation.causes.map(causeMessage),
+    steps: explanation.steps.map(stepMessage),
+    stepsLeftOut: explanation.stepsLeftOut,
+    leftOutAfter: explanation.leftOutAfter,
+    attempts: explanation.attempts.map(({ lease, causes }) => ({
+      lease: leaseMessage(lease),
+      causes: causes.map(causeMessage),
+    })),
+    attemptsLeftOut: explanation.attemptsLeftOut,
+  });
+};
+
+const causeMessage = ({
+  code,
+  text,
+  sinceMs,
+  untilMs,
+  facts,
+}: Cause): MessageInitShape<typeof Explanation_CauseSchema> => ({
+  code,
+  text,
+  since: optional(sinceMs),
+  until: optional(untilMs),
+  facts,
+});
+
+const stepMessage = (step: Step): MessageInitShape<typeof Explanation_StepSchema> => ({
+  kind: Explanation_StepKind[step.kind],
+  ts: timestamp(step.tsMs),
+  until: optional(step.untilMs),
+  type: step.type ?? undefined,
+  eventId: step.eventId === null ? undefined : BigInt(step.eventId),
+  by: step.by ?? undefined,
+  leaseId: step.leaseId ?? undefined,
+  text: step.text,
+  times: step.times,
+});

@@ -1,0 +1,175 @@
+import { type Away, aheadMax, type EndingLease, type Place } from '../../domain/explain-facts.ts';
+import type { JobEvent } from '../../domain/job.ts';
+import { leasedStates, stateNumber } from '../../domain/machine.ts';
+import { type Sql, timeMs } from '../sql.ts';
+import { type EventRecord, toEvent } from './job-record.ts';
+
+/** Events that are looked at to find those of one lease. */
+const scanMax = 20_000;
+/** Lanes whose heads are looked at to find a job's place in line. */
+const lanesMax = 1_000;
+/** Rows that are due next and are looked at to find leases that end soon. */
+const dueMax = 200;
+
+/** Everything that is read for one explanation sees the same moment. Stands at the beginning of its transaction. */
+export const seeOneMoment = async (sql: Sql): Promise<number> => {
+  await sql.query('set transaction isolation level repeatable read, read only', []);
+  const [row] = await sql.query<{ now: number }>(
+    'select extract(epoch from clock_timestamp())::float8 * 1000 as now',
+    [],
+  );
+  if (!row) throw new Error('the database did not tell the time');
+  return row.now;
+};
+
+const columns = 'job_id, event_id::text as event_id, at, lease_id, type, from_state, to_state, actor, data';
+
+// With a lease, only so many events of its job are looked at, the newest first: a job may have a history without end.
+const ofLease = `(
+  select * from (select * from job_events where job_id = $1 order by event_id desc limit ${scanMax}) recent
+  where lease_id = $2
+) found`;
+const ofJob = '(select * from job_events where job_id = $1 and $2::uuid is null) found';
+
+export interface EventWindow {
+  first: JobEvent[];
+  last: JobEvent[];
+  /** How many lie between them; no more than `scanMax` are counted. */
+  leftOut: number;
+}
+
+/** The first and the last events of a job, or of one of its leases, each in their order. */
+export async function eventWindow(
+  sql: Sql,
+  jobId: string,
+  leaseId: string | null,
+  { first, last }: { first: number; last: number },
+): Promise<EventWindow> {
+  const from = leaseId === null ? ofJob : ofLease;
+  const read = (order: 'asc' | 'desc', limit: number) =>
+    sql.query<EventRecord>(`select ${columns} from ${from} order by found.event_id ${order} limit $3`, [
+      jobId,
+      leaseId,
+      limit,
+    ]);
+  const oldest = await read('asc', first + last + 1);
+  if (oldest.length <= first + last) return { first: [], last: oldest.map(toEvent), leftOut: 0 };
+  const newest = (await read('desc', last)).reverse();
+  const [count] = await sql.query<{ events: number }>(
+    `select count(*)::int as events from (select from ${from} limit ${scanMax}) counted`,
+    [jobId, leaseId],
+  );
+  return {
+    first: oldest.slice(0, first).map(toEvent),
+    last: newest.map(toEvent),
+    leftOut: Math.max(0, (count?.events ?? 0) - first - last),
+  };
+}
+
+const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
+
+/**
+ * Lanes that have something in them are found by leaping through the queue's index, and of each no more rows are read
+ * than are counted: a place among a million costs what a place among ten thousand does.
+ */
+const line = `
+with recursive mine as materialized (
+  select live.job_id, live.lane_id, live.priority, live.seq, live.check_at, lanes.requires, lanes.heavy, lanes.stream
+  from live_jobs live join lanes on lanes.lane_id = live.lane_id
+  where live.job_id = $1
+), present (lane_id, n) as (
+  (select lane_id, 1 from live_jobs where ${isReady} order by lane_id limit 1)
+  union all
+  select (select live_jobs.lane_id from live_jobs where ${isReady} and live_jobs.lane_id > present.lane_id
+    order by live_jobs.lane_id limit 1), n + 1
+  from present where present.lane_id is not null and n < ${lanesMax}
+), lane as materialized (
+  select lanes.lane_id from present join lanes on lanes.lane_id = present.lane_id
+  where lanes.stream = (select stream from mine)
+), head as materialized (
+  select lane.lane_id, first.job_id, first.cost_units, first.priority, first.seq
+  from lane cross join lateral (
+    select job_id, cost_units, priority, seq from live_jobs
+    where live_jobs.lane_id = lane.lane_id and ${isReady} order by priority, seq limit 1
+  ) first
+)
+select mine.check_at = 'infinity' as is_parked, mine.requires, mine.heavy,
+  (select count(*)::int from (
+    select from live_jobs where live_jobs.lane_id = mine.lane_id and ${isReady}
+      and (live_jobs.priority, live_jobs.seq) < (mine.priority, mine.seq) limit ${aheadMax + 1}
+  ) counted) as ahead_in_lane,
+  (select count(*)::int from (
+    select from lane cross join lateral (
+      select from live_jobs where live_jobs.lane_id = lane.lane_id and ${isReady}
+        and (live_jobs.priority, live_jobs.seq) < (mine.priority, mine.seq) limit ${aheadMax + 1}
+    ) before limit ${aheadMax + 1}
+  ) counted) as ahead,
+  lane_head.job_id as lane_head_id, lane_head.cost_units as lane_head_units,
+  first.job_id as head_id, first.cost_units as head_units
+from mine
+left join head lane_head on lane_head.lane_id = mine.lane_id
+left join (select * from head order by priority, seq limit 1) first on true`;
+
+interface LineRow {
+  is_parked: boolean | null;
+  requires: string[];
+  heavy: string[];
+  ahead_in_lane: number;
+  ahead: number;
+  lane_head_id: string | null;
+  lane_head_units: number | null;
+  head_id: string | null;
+  head_units: number | null;
+}
+
+/** Where a queued job stands; nothing where it is not live. */
+export async function placeInLine(sql: Sql, jobId: string): Promise<Place | null> {
+  const [row] = await sql.query<LineRow>(line, [jobId]);
+  if (!row) return null;
+  const head = (id: string | null, units: number | null) =>
+    id === null ? null : { jobId: id, costUnits: units ?? 0 };
+  return {
+    isParked: row.is_parked ?? false,
+    requires: row.requires,
+    heavy: row.heavy,
+    aheadInLane: row.ahead_in_lane,
+    ahead: row.ahead,
+    laneHead: head(row.lane_head_id, row.lane_head_units),
+    head: head(row.head_id, row.head_units),
+  };
+}
+
+// A lease is looked at no later than it ends. Where many that were renewed are due for a look, one that ends before them may
+// be missed; finding it would mean to look at all.
+const endingNext = `
+select lease_id, claimed_by, cost_units, expires_at from (
+  select * from live_jobs where check_at < 'infinity' order by check_at limit ${dueMax}
+) due
+where state in (${leasedStates.map(stateNumber).join(', ')})
+order by expires_at limit $1`;
+
+/** The leases that end next unless they are kept. */
+export async function leasesEndingNext(sql: Sql, limit: number): Promise<EndingLease[]> {
+  type Row = { lease_id: string; claimed_by: string; cost_units: number; expires_at: string };
+  const rows = await sql.query<Row>(endingNext, [limit]);
+  return rows.map(({ lease_id, claimed_by, cost_units, expires_at }) => ({
+    leaseId: lease_id,
+    workerId: claimed_by,
+    costUnits: cost_units,
+    expiresAtMs: timeMs(expires_at),
+  }));
+}
+
+// Outages are few, and are numbered in the order of time; the newest are looked at.
+const away = `
+select began_at, ended_at from (select * from outages order by outage_id desc limit 1000) recent
+where ended_at >= to_timestamp($1::float8 / 1000.0) order by outage_id limit $2`;
+
+/** Times without a server since then. */
+export async function outagesSince(sql: Sql, sinceMs: number, limit: number): Promise<Away[]> {
+  const rows = await sql.query<{ began_at: string; ended_at: string }>(away, [sinceMs, limit]);
+  return rows.map(({ began_at, ended_at }) => ({
+    beganAtMs: timeMs(began_at),
+    endedAtMs: timeMs(ended_at),
+  }));
+}
