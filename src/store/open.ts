@@ -5,6 +5,7 @@ import { Database, type DatabaseOptions } from './database.ts';
 import { openEmbedded } from './embedded/client.ts';
 import { entities } from './entities.ts';
 import { migrations } from './migrations/index.ts';
+import { contractViewNames } from './migrations/views.ts';
 import { PreparingClient } from './prepared.ts';
 import { sessionOptions, sessionStatements } from './session.ts';
 
@@ -83,6 +84,8 @@ async function initOrm({ log }: DatabaseOptions, place: object) {
       silent: true,
     },
     ensureDatabase: false,
+    // Views are for people; nothing here is read through them.
+    schemaGenerator: { skipViews: [...contractViewNames] },
     timezone: 'Z',
     logger: (message: string) => log.debug(message),
     ...place,

@@ -2,8 +2,17 @@ import type { FinalStatus, JsonObject } from '../../domain/job.ts';
 import type { LeaseState } from '../../domain/lease.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
-import { type Ending, endingRows, endParts, eventRows, type NewEvent, tellAll } from './change-jobs.ts';
+import {
+  type Ending,
+  endCounts,
+  endingRows,
+  endParts,
+  eventRows,
+  type NewEvent,
+  tellAll,
+} from './change-jobs.ts';
 import { endedLeaseColumns, type LeaseRecord, leaseStateNumber, statusNumber } from './lease-record.ts';
+import { slotOf, tally } from './stat-tallies.ts';
 
 /** How the lease in a locked row ends. */
 export interface LeaseEnding {
@@ -22,19 +31,38 @@ export type EndedLease = LeaseRecord & { lease_token: string };
 // One statement, because each is a journey to the database and back, and all who deal wait for the capacity meanwhile.
 // All rows but the capacity's are locked already, so that it does not matter which part comes first.
 const end = hot(`
-with lease as (
-  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
-    last_heartbeat_at, expires_at, ended_at, release_status, requeued, dead_lettered, error_text, error_detail)
-  select live.lease_id, live.job_id, live.attempts, live.claimed_by, live.cost_units, live.lease_ttl_s, live.fence,
-    live.lease_token, ending.state, live.started_at, live.last_heartbeat_at, live.expires_at, clock_timestamp(),
-    ending.status, ending.requeued, ending.dead_lettered, ending.error, nullif(ending.error_detail, 'null')
+with over as materialized (
+  select live.*, ending.state as end_state, ending.status, ending.requeued, ending.dead_lettered, ending.error,
+    nullif(ending.error_detail, 'null') as error_detail, clock_timestamp() as ended_at
   from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, status smallint, requeued boolean,
     dead_lettered boolean, error text, error_detail jsonb)
   join live_jobs live on live.job_id = ending.job_id
+), lease as (
+  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
+    last_heartbeat_at, expires_at, ended_at, release_status, requeued, dead_lettered, error_text, error_detail)
+  select lease_id, job_id, attempts, claimed_by, cost_units, lease_ttl_s, fence, lease_token, end_state, started_at,
+    last_heartbeat_at, expires_at, ended_at, status, requeued, dead_lettered, error, error_detail
+  from over
   returning *
 ), ${endParts('$2')}, told as (${tellAll('$3')}
 ), freed as (
   update capacity set used = used - $4::bigint where capacity_id = 1 and $4::bigint <> 0
+), tallied as (${tally(
+  `(
+    select ended_at, lane_id, cost_units, end_state, ${slotOf('ended_at - started_at')} as run, null as final_state
+    from over
+    union all
+    select null, lane_id, 0, null, null, final_state from gone
+  ) ended`,
+  'ended_at',
+  {
+    running: '-count(end_state)',
+    used: '-sum(cost_units)',
+    expired: `count(*) filter (where end_state = ${leaseStateNumber('EXPIRED')})`,
+    runs: 'array_agg(run) filter (where run is not null)',
+    ...endCounts,
+  },
+)}
 )
 select ${endedLeaseColumns('lease')}, lease.lease_token from lease join jobs job on job.job_id = lease.job_id`);
 
