@@ -23,6 +23,8 @@ import { Pulse } from './pulse.ts';
 import { Reader } from './reads.ts';
 import { Reaper } from './reaper.ts';
 import { Releaser } from './release.ts';
+import { StatsFolder } from './stats-folder.ts';
+import { StatsReader } from './stats-reader.ts';
 import { Submitter } from './submit.ts';
 import { Waker } from './waker.ts';
 
@@ -59,6 +61,8 @@ export class Engine {
   readonly ownerHeartbeats: OwnerHeartbeats;
   readonly reaper: Reaper;
   readonly fileReaper: FileReaper;
+  readonly statsFolder: StatsFolder;
+  readonly statsReader: StatsReader;
   readonly pulse: Pulse;
   readonly waker: Waker;
   readonly settings: EngineSettings;
@@ -113,6 +117,8 @@ export class Engine {
     this.fileOwners = new FileOwnerChanger(context);
     this.fileReader = new FileReader(context);
     this.ownerHeartbeats = new OwnerHeartbeats(context);
+    this.statsReader = new StatsReader(context);
+    this.statsFolder = new StatsFolder({ database, waker, capacityTotal: settings.capacityTotal, log });
   }
 
   /** Finds out what happened while no server was alive, before anybody is served. */
@@ -127,6 +133,7 @@ export class Engine {
     this.reaper.start();
     this.fileReaper.start();
     this.capacity.start();
+    this.statsFolder.start();
   }
 
   /** Lets everybody go who waits or follows, so that a server that stops need not wait for them. */
@@ -134,6 +141,7 @@ export class Engine {
     this.heartbeats.draining = true;
     this.reader.stop();
     this.fileReader.stop();
+    this.statsReader.stop();
     this.acquirer.stopWaiting();
     await this.leaseNews.drain();
   }
@@ -146,6 +154,7 @@ export class Engine {
     await this.desk.close();
     await this.releaser.close();
     await this.capacity.stop();
+    await this.statsFolder.stop();
     await this.reaper.stop();
     await this.fileReaper.stop();
     await this.pulse.stop();
