@@ -16,6 +16,7 @@ import { idle } from './scenarios/idle.ts';
 import { heartbeatMillion, millionByTurns } from './scenarios/million.ts';
 import { reconnect } from './scenarios/reconnect.ts';
 import { start } from './scenarios/start.ts';
+import { stats } from './scenarios/stats.ts';
 import { submitBatches, submitRest, submitSingly } from './scenarios/submit.ts';
 import { workerRest, workerWaiting } from './scenarios/worker.ts';
 import type { ServerProcess } from './server-process.ts';
@@ -40,6 +41,7 @@ const scenarios: readonly Scenario[] = [
   workerRest,
   workerWaiting,
   files,
+  stats,
   start,
 ];
 

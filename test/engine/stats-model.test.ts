@@ -7,6 +7,7 @@ import fc from 'fast-check';
 import type { Grant } from '../../src/domain/lease.ts';
 import { eventNumber } from '../../src/domain/machine.ts';
 import {
+  emptyHistogram,
   type MetricName,
   metricNames,
   percentile,
@@ -193,10 +194,10 @@ const told = ({ jobs, leases, capacity }: Snapshot) => ({
 
 /** The exact percentile of the durations as they are counted. */
 function exactly(values: readonly number[], share: number): number | null {
-  const slots = new Map<number, number>();
+  const slots = emptyHistogram();
   for (const ms of values) {
     const slot = Math.ceil(Math.log(Math.max(ms, 1)) / Math.log(slotGrowth));
-    slots.set(slot, (slots.get(slot) ?? 0) + 1);
+    slots[slot] = (slots[slot] ?? 0) + 1;
   }
   return percentile(slots, share);
 }

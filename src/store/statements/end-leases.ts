@@ -32,7 +32,9 @@ export type EndedLease = LeaseRecord & { lease_token: string };
 // All rows but the capacity's are locked already, so that it does not matter which part comes first.
 const end = hot(`
 with over as materialized (
-  select live.*, ending.state as end_state, ending.status, ending.requeued, ending.dead_lettered, ending.error,
+  select live.lease_id, live.job_id, live.lane_id, live.attempts, live.claimed_by, live.cost_units, live.lease_ttl_s,
+    live.fence, live.lease_token, live.started_at, live.last_heartbeat_at, live.expires_at,
+    ending.state as end_state, ending.status, ending.requeued, ending.dead_lettered, ending.error,
     nullif(ending.error_detail, 'null') as error_detail, clock_timestamp() as ended_at
   from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, status smallint, requeued boolean,
     dead_lettered boolean, error text, error_detail jsonb)

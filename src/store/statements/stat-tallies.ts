@@ -13,6 +13,6 @@ export const tally = (from: string, at: string, sums: Sums): string => `
   select pg_current_xact_id()::text::bigint, min(${at}), lane_id, ${Object.values(sums).join(', ')}
   from ${from} group by lane_id`;
 
-/** The slot of a duration; see `domain/stats.ts`. */
+/** The slot of a duration; see `domain/stats.ts`. Not with `extract`, which reckons in decimals. */
 export const slotOf = (interval: string): string =>
-  `least(ceil(ln(greatest(extract(epoch from ${interval})::float8 * 1000, 1)) / ${Math.log(slotGrowth)}), ${slotMax})::smallint`;
+  `least(ceil(ln(greatest(date_part('epoch', ${interval}) * 1000, 1)) / ${Math.log(slotGrowth)}), ${slotMax})::smallint`;

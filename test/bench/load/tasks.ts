@@ -6,6 +6,7 @@ import { closeHeartbeatFloor, closeStreams, heartbeatTasks } from './heartbeat-t
 import { post } from './lean-http.ts';
 import * as messages from './messages.ts';
 import { type Reconnect, reconnect } from './reconnect-task.ts';
+import { statsTasks } from './stats-tasks.ts';
 import { closeConnections, type GrpcTarget, httpTo, linksTo, nth } from './targets.ts';
 import { forgetJobs, workerTasks } from './worker-tasks.ts';
 
@@ -104,6 +105,7 @@ export const tasks = {
   ...heartbeatTasks,
   ...workerTasks,
   ...fileTasks,
+  ...statsTasks,
   reconnect: (on: Reconnect) => reconnect(on),
 
   async openFloor(on: FloorPlace) {
