@@ -30,29 +30,26 @@ export type EndedLease = LeaseRecord & { lease_token: string };
 
 // One statement, because each is a journey to the database and back, and all who deal wait for the capacity meanwhile.
 // All rows but the capacity's are locked already, so that it does not matter which part comes first.
+// Rows that go are still there for the part that counts: all parts see what there was before.
 const end = hot(`
-with over as materialized (
-  select live.lease_id, live.job_id, live.lane_id, live.attempts, live.claimed_by, live.cost_units, live.lease_ttl_s,
-    live.fence, live.lease_token, live.started_at, live.last_heartbeat_at, live.expires_at,
-    ending.state as end_state, ending.status, ending.requeued, ending.dead_lettered, ending.error,
-    nullif(ending.error_detail, 'null') as error_detail, clock_timestamp() as ended_at
+with lease as (
+  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
+    last_heartbeat_at, expires_at, ended_at, release_status, requeued, dead_lettered, error_text, error_detail)
+  select live.lease_id, live.job_id, live.attempts, live.claimed_by, live.cost_units, live.lease_ttl_s, live.fence,
+    live.lease_token, ending.state, live.started_at, live.last_heartbeat_at, live.expires_at, clock_timestamp(),
+    ending.status, ending.requeued, ending.dead_lettered, ending.error, nullif(ending.error_detail, 'null')
   from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, status smallint, requeued boolean,
     dead_lettered boolean, error text, error_detail jsonb)
   join live_jobs live on live.job_id = ending.job_id
-), lease as (
-  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
-    last_heartbeat_at, expires_at, ended_at, release_status, requeued, dead_lettered, error_text, error_detail)
-  select lease_id, job_id, attempts, claimed_by, cost_units, lease_ttl_s, fence, lease_token, end_state, started_at,
-    last_heartbeat_at, expires_at, ended_at, status, requeued, dead_lettered, error, error_detail
-  from over
   returning *
 ), ${endParts('$2')}, told as (${tellAll('$3')}
 ), freed as (
   update capacity set used = used - $4::bigint where capacity_id = 1 and $4::bigint <> 0
 ), tallied as (${tally(
   `(
-    select ended_at, lane_id, cost_units, end_state, ${slotOf('ended_at - started_at')} as run, null as final_state
-    from over
+    select lease.ended_at, live.lane_id, lease.cost_units, lease.state as end_state,
+      ${slotOf('lease.ended_at - lease.granted_at')} as run, null as final_state
+    from lease join live_jobs live on live.job_id = lease.job_id
     union all
     select null, lane_id, 0, null, null, final_state from gone
   ) ended`,
