@@ -63,7 +63,7 @@ describe('the plans of what is read of the figures', () => {
       await store.database.query(
         `insert into stat_rollups (addon_id, level, bucket, submitted, wait_slots, wait_counts)
         select case when n = 0 then '' else 'addon' || n end, level,
-          date_bin(level * interval '1 minute', clock_timestamp(), 'epoch') - m * level * interval '1 minute', 1,
+          date_bin(level * interval '1 minute', now(), 'epoch') - m * level * interval '1 minute', 1,
           array[1, 2, 3], array[1, 1, 1]
         from generate_series(0, $1::int) as n, unnest(array[1, 5, 60]) as level, generate_series(1, $2::int) as m`,
         [addons, minutes],
