@@ -25,6 +25,7 @@ import {
   WatchFiles,
 } from './file-commands.ts';
 import { parser } from './parse.ts';
+import { GetSnapshot, GetTimeseries, WatchSnapshots } from './stats-commands.ts';
 import { CompleteLease, FailLease, SystemJob } from './system-commands.ts';
 import { WorkerClaim, WorkerComplete, WorkerFail, WorkerHeartbeat } from './worker-commands.ts';
 
@@ -45,6 +46,9 @@ export const parse = {
   releaseLease: parser(ReleaseLease),
   listLeases: parser(ListLeases),
   setCapacity: parser(SetCapacity),
+  getSnapshot: parser(GetSnapshot),
+  getTimeseries: parser(GetTimeseries),
+  watchSnapshots: parser(WatchSnapshots),
   systemJob: parser(SystemJob),
   completeLease: parser(CompleteLease),
   failLease: parser(FailLease),

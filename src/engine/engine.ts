@@ -27,6 +27,8 @@ import { Pulse } from './pulse.ts';
 import { Reader } from './reads.ts';
 import { Reaper } from './reaper.ts';
 import { Releaser } from './release.ts';
+import { StatsFolder } from './stats-folder.ts';
+import { StatsReader } from './stats-reader.ts';
 import { Submitter } from './submit.ts';
 import { Waker } from './waker.ts';
 
@@ -68,6 +70,8 @@ export class Engine {
   readonly fileReaper: FileReaper;
   readonly pruner: Pruner;
   readonly historyKeeper: HistoryKeeper;
+  readonly statsFolder: StatsFolder;
+  readonly statsReader: StatsReader;
   readonly pulse: Pulse;
   readonly waker: Waker;
   readonly settings: EngineSettings;
@@ -139,6 +143,8 @@ export class Engine {
     this.fileOwners = new FileOwnerChanger(context);
     this.fileReader = new FileReader(context);
     this.ownerHeartbeats = new OwnerHeartbeats(context);
+    this.statsReader = new StatsReader(context);
+    this.statsFolder = new StatsFolder({ database, waker, capacityTotal: settings.capacityTotal, log });
   }
 
   /** Sees that what happens can be written, and finds out what happened while no server was alive, before anybody is served. */
@@ -156,6 +162,7 @@ export class Engine {
     this.pruner.start();
     this.historyKeeper.start();
     this.capacity.start();
+    this.statsFolder.start();
   }
 
   /** Lets everybody go who waits or follows, so that a server that stops need not wait for them. */
@@ -163,6 +170,7 @@ export class Engine {
     this.heartbeats.draining = true;
     this.reader.stop();
     this.fileReader.stop();
+    this.statsReader.stop();
     this.acquirer.stopWaiting();
     await this.leaseNews.drain();
   }
@@ -175,6 +183,7 @@ export class Engine {
     await this.desk.close();
     await this.releaser.close();
     await this.capacity.stop();
+    await this.statsFolder.stop();
     await this.reaper.stop();
     await this.fileReaper.stop();
     await this.pruner.stop();

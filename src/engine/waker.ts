@@ -39,6 +39,7 @@ export class Waker implements Service {
   readonly #onWork: ((work: Work) => void)[] = [];
   readonly #onLeases: ((leaseIds: readonly string[]) => void)[] = [];
   readonly #onFiles: (() => void)[] = [];
+  readonly #onCommit: (() => void)[] = [];
   readonly #counters: (() => number)[] = [];
   #sweep: NodeJS.Timeout | undefined;
   #announcedAt = Number.NEGATIVE_INFINITY;
@@ -82,6 +83,7 @@ export class Waker implements Service {
 
   /** These jobs were changed by a commit of this server. */
   publishJobs(jobIds: readonly string[]): void {
+    if (jobIds.length > 0) this.#tellCommit();
     if (this.#waiters.size > 0) for (const jobId of jobIds) this.#wake(jobId);
     if (!this.#othersListen()) return;
     for (let i = 0; i < jobIds.length; i += idsPerMessage) {
@@ -104,6 +106,11 @@ export class Waker implements Service {
     this.#onFiles.push(listener);
   }
 
+  /** `listener` hears of every commit of this server that changed jobs or the capacity, and now and then for nothing. */
+  onCommit(listener: () => void): void {
+    this.#onCommit.push(listener);
+  }
+
   /** Others that wait here for messages are counted by `count`. */
   countWaiters(count: () => number): void {
     this.#counters.push(count);
@@ -112,6 +119,7 @@ export class Waker implements Service {
   /** A commit of this server made jobs ready, or room for some. */
   publishWork(work: Work): void {
     if (work.jobs.size === 0 && work.room === 0) return;
+    this.#tellCommit();
     for (const listener of this.#onWork) listener(work);
     if (!this.#othersListen()) return;
     for (const [i, jobs] of messagesOf(work).entries()) {
@@ -136,6 +144,10 @@ export class Waker implements Service {
   publishFiles(): void {
     this.#wakeFiles();
     if (this.#othersListen()) this.#send({ from: this.#server, files: true });
+  }
+
+  #tellCommit(): void {
+    for (const listener of this.#onCommit) listener();
   }
 
   #wakeFiles(): void {

@@ -1,7 +1,9 @@
 /** Figures in the queue contract's words. */
-import type { Static } from 'typebox';
+import Type, { type Static } from 'typebox';
 import type { Capacity } from '../domain/lease.ts';
-import { count, entity, whole } from './word-types.ts';
+import { bucketWords, metricNames, type Snapshot, type Timeseries } from '../domain/stats.ts';
+import { iso } from '../domain/times.ts';
+import { count, entity, list, oneOf, orNull, time, whole, word } from './word-types.ts';
 
 export const Units = entity('Capacity', 'Units of capacity, and what of them is taken.', {
   total: count('All units there are.'),
@@ -19,4 +21,84 @@ export const units = (capacity: Capacity): Static<typeof Units> => ({
   used: capacity.used,
   available: capacity.available,
   reserved: capacity.reserved,
+});
+
+const addonId = orNull(word('Whose figures these are; null for those of all submitters.'));
+
+export const SnapshotBody = Type.Object({
+  ts: time('The moment of which all this is told.'),
+  addon_id: addonId,
+  capacity: Units,
+  jobs: Type.Object({
+    queued: count('Jobs that wait.'),
+    claimed: count('Jobs that are claimed and not leased yet.'),
+    running: count('Jobs that are leased.'),
+    submitted_last_24h: count('Submitted in the last 24 hours, to the minute.'),
+    done_last_24h: count('Done in that time.'),
+    failed_last_24h: count('Failed in that time.'),
+    canceled_last_24h: count('Canceled in that time.'),
+    timeout_last_24h: count('Timed out in that time.'),
+  }),
+  leases: Type.Object({
+    active: count('Leases that hold.'),
+    granted_last_24h: count('Granted in that time.'),
+    expired_last_24h: count('Expired in that time.'),
+  }),
+});
+
+export const snapshotBody = ({
+  tsMs,
+  capacity,
+  jobs,
+  leases,
+  last24h,
+  ...of
+}: Snapshot): Static<typeof SnapshotBody> => ({
+  ts: iso(tsMs),
+  addon_id: of.addonId,
+  capacity: units(capacity),
+  jobs: {
+    queued: jobs.queued,
+    claimed: jobs.claimed,
+    running: jobs.running,
+    submitted_last_24h: last24h.submitted,
+    done_last_24h: last24h.done,
+    failed_last_24h: last24h.failed,
+    canceled_last_24h: last24h.canceled,
+    timeout_last_24h: last24h.timeouts,
+  },
+  leases: {
+    active: leases.active,
+    granted_last_24h: last24h.granted,
+    expired_last_24h: last24h.expired,
+  },
+});
+
+export const TimeseriesBody = Type.Object({
+  metric: oneOf(metricNames, 'What is told.'),
+  bucket: oneOf([...bucketWords], 'How wide each point is.'),
+  addon_id: addonId,
+  points: list(
+    entity('Point', 'A figure and its time.', {
+      ts: time('Where its bucket begins.'),
+      value: orNull(
+        Type.Number({
+          description: 'A sum, the last value, or a percentile of the bucket; null where nothing is known.',
+        }),
+      ),
+    }),
+    'Evenly spaced, the last one being the present bucket as it stands so far.',
+  ),
+});
+
+export const timeseriesBody = ({
+  metric,
+  bucket,
+  addonId: of,
+  points,
+}: Timeseries): Static<typeof TimeseriesBody> => ({
+  metric,
+  bucket,
+  addon_id: of,
+  points: points.map(({ tsMs, value }) => ({ ts: iso(tsMs), value })),
 });

@@ -1,12 +1,18 @@
 /** The queue contract's Stats API, `/api/scheduler/stats`. */
 import { parse } from '../domain/parsers.ts';
+import { GetSnapshot, GetTimeseries } from '../domain/stats-commands.ts';
 import type { Engine } from '../engine/engine.ts';
+import { fromQuery } from './query.ts';
 import type { Route } from './router.ts';
 import { statsAbout } from './stats-about.ts';
-import { units } from './stats-words.ts';
+import { snapshotBody, timeseriesBody, units } from './stats-words.ts';
 
-export function statsRoutes({ capacity }: Engine): Route[] {
-  const path = '/api/scheduler/stats/capacity';
+const base = '/api/scheduler/stats';
+
+export const statsRoutes = (engine: Engine): Route[] => [...capacityRoutes(engine), ...figureRoutes(engine)];
+
+function capacityRoutes({ capacity }: Engine): Route[] {
+  const path = `${base}/capacity`;
   return [
     {
       method: 'GET',
@@ -26,3 +32,24 @@ export function statsRoutes({ capacity }: Engine): Route[] {
     },
   ];
 }
+
+const figureRoutes = ({ statsReader }: Engine): Route[] => [
+  {
+    method: 'GET',
+    path: `${base}/snapshot`,
+    about: statsAbout.getSnapshot,
+    async handle({ query, caller }) {
+      const command = fromQuery(GetSnapshot, parse.getSnapshot, query);
+      return { status: 200, body: snapshotBody(await statsReader.snapshot(command, caller)) };
+    },
+  },
+  {
+    method: 'GET',
+    path: `${base}/timeseries`,
+    about: statsAbout.getTimeseries,
+    async handle({ query, caller }) {
+      const command = fromQuery(GetTimeseries, parse.getTimeseries, query);
+      return { status: 200, body: timeseriesBody(await statsReader.timeseries(command, caller)) };
+    },
+  },
+];

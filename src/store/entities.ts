@@ -4,6 +4,7 @@ import { fileLeaseStates } from '../domain/file-lease.ts';
 import type { JsonObject } from '../domain/job.ts';
 import { leaseStates } from '../domain/lease.ts';
 import { stateNumber } from '../domain/machine.ts';
+import { statEntities } from './stat-entities.ts';
 
 /**
  * The tables. Properties are named exactly as their columns, so a row that a hot statement returns and an entity
@@ -101,6 +102,8 @@ export const LiveJob = defineEntity({
     progress: p.double().$type<number>().nullable(),
     note: p.text().nullable(),
     updated_at: p.datetime(),
+    /** When it could first be leased for its present or next attempt. Null in rows that are older than the column. */
+    ready_at: p.datetime().nullable(),
   },
 });
 export type LiveJobRow = InferEntity<typeof LiveJob>;
@@ -462,4 +465,5 @@ export const entities = [
   FileLoss,
   FileEventRow,
   PruneWalk,
+  ...statEntities,
 ];

@@ -5,6 +5,7 @@ import { Database, type DatabaseOptions } from './database.ts';
 import { openEmbedded } from './embedded/client.ts';
 import { entities } from './entities.ts';
 import { migrations } from './migrations/index.ts';
+import { contractViewNames } from './migrations/views.ts';
 import { PreparingClient } from './prepared.ts';
 import { sessionOptions, sessionStatements } from './session.ts';
 
@@ -83,8 +84,9 @@ async function initOrm({ log }: DatabaseOptions, place: object) {
       silent: true,
     },
     // Its parts come and go, which an entity cannot say; see `statements/event-days.ts`.
-    schemaGenerator: { skipTables: ['job_events'] },
     ensureDatabase: false,
+    // Views are for people; nothing here is read through them. A table in parts is not what the entity says.
+    schemaGenerator: { skipTables: ['job_events'], skipViews: [...contractViewNames] },
     timezone: 'Z',
     logger: (message: string) => log.debug(message),
     ...place,

@@ -9,7 +9,8 @@ const names = new Map<string, string>();
  * binds and runs it; planning a statement of five parts costs more than running it for a few rows.
  */
 export function hot(text: string): string {
-  names.set(text, `leasehold_${names.size}`);
+  // The same text twice is the same statement, and keeps its name.
+  if (!names.has(text)) names.set(text, `leasehold_${names.size}`);
   return text;
 }
 

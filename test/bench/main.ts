@@ -17,6 +17,7 @@ import { heartbeatMillion, millionByTurns } from './scenarios/million.ts';
 import { prune } from './scenarios/prune.ts';
 import { reconnect } from './scenarios/reconnect.ts';
 import { start } from './scenarios/start.ts';
+import { stats } from './scenarios/stats.ts';
 import { submitBatches, submitRest, submitSingly } from './scenarios/submit.ts';
 import { workerRest, workerWaiting } from './scenarios/worker.ts';
 import type { ServerProcess } from './server-process.ts';
@@ -42,6 +43,7 @@ const scenarios: readonly Scenario[] = [
   workerWaiting,
   files,
   prune,
+  stats,
   start,
 ];
 

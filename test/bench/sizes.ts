@@ -40,6 +40,10 @@ export interface Sizes {
   expiringBeside: number;
   besideFirstS: FirstS;
   expiringForMs: number;
+  /** What there is beside the figures that are read, and how often each is. */
+  statsQueued: number;
+  statsFinished: number;
+  statsReads: number;
 }
 
 type FirstS = LeaseSet['firstS'];
@@ -72,6 +76,9 @@ const whole = {
   expiringBeside: 100_000,
   besideFirstS: { from: 60, to: 90 },
   expiringForMs: 90_000,
+  statsQueued: 1_000_000,
+  statsFinished: 2_000_000,
+  statsReads: 200,
 };
 
 /** Scenarios that share a store come to their leases whenever the others are done. */
@@ -104,6 +111,9 @@ const tiny = {
   expiringBeside: 1_000,
   besideFirstS: anHour,
   expiringForMs: 600,
+  statsQueued: 2_000,
+  statsFinished: 2_000,
+  statsReads: 5,
 };
 
 const longKeepMs = 600_000;

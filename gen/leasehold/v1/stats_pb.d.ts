@@ -4,6 +4,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { Timestamp } from "@bufbuild/protobuf/wkt";
 import type { ExplainRequestSchema, ExplainResponseSchema } from "./explain_pb.js";
 import type { DiagnoseRequestSchema, DiagnoseResponseSchema } from "./diagnose_pb.js";
 
@@ -149,7 +150,359 @@ export declare type SetCapacityResponse = Message<"leasehold.v1.SetCapacityRespo
 export declare const SetCapacityResponseSchema: GenMessage<SetCapacityResponse>;
 
 /**
- * How much there is of everything.
+ * The system as it stands, or what one submitter has of it.
+ *
+ * @generated from message leasehold.v1.Snapshot
+ */
+export declare type Snapshot = Message<"leasehold.v1.Snapshot"> & {
+  /**
+   * When it was read, by the database's clock.
+   *
+   * @generated from field: google.protobuf.Timestamp ts = 1;
+   */
+  ts?: Timestamp | undefined;
+
+  /**
+   * Whose jobs and leases are counted; absent for all together.
+   *
+   * @generated from field: optional string addon_id = 2;
+   */
+  addonId?: string | undefined;
+
+  /**
+   * The capacity. With `addon_id`, `used` and `reserved` are that submitter's; the rest is everybody's.
+   *
+   * @generated from field: leasehold.v1.Capacity capacity = 3;
+   */
+  capacity?: Capacity | undefined;
+
+  /**
+   * Jobs by their states.
+   *
+   * @generated from field: leasehold.v1.Snapshot.Jobs jobs = 4;
+   */
+  jobs?: Snapshot_Jobs | undefined;
+
+  /**
+   * Leases.
+   *
+   * @generated from field: leasehold.v1.Snapshot.Leases leases = 5;
+   */
+  leases?: Snapshot_Leases | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.Snapshot.
+ * Use `create(SnapshotSchema)` to create a new message.
+ */
+export declare const SnapshotSchema: GenMessage<Snapshot>;
+
+/**
+ * Jobs by their states.
+ *
+ * @generated from message leasehold.v1.Snapshot.Jobs
+ */
+export declare type Snapshot_Jobs = Message<"leasehold.v1.Snapshot.Jobs"> & {
+  /**
+   * QUEUED, also those that wait for a time or for more capacity.
+   *
+   * @generated from field: int64 queued = 1;
+   */
+  queued: bigint;
+
+  /**
+   * CLAIMED, PREPARING or LEASE_PENDING.
+   *
+   * @generated from field: int64 claimed = 2;
+   */
+  claimed: bigint;
+
+  /**
+   * LEASED or RUNNING.
+   *
+   * @generated from field: int64 running = 3;
+   */
+  running: bigint;
+
+  /**
+   * Submitted in the last 24 hours. What is counted over 24 hours begins with a whole minute.
+   *
+   * @generated from field: int64 submitted_last_24h = 4;
+   */
+  submittedLast24h: bigint;
+
+  /**
+   * Ended DONE in the last 24 hours.
+   *
+   * @generated from field: int64 done_last_24h = 5;
+   */
+  doneLast24h: bigint;
+
+  /**
+   * Ended FAILED in the last 24 hours.
+   *
+   * @generated from field: int64 failed_last_24h = 6;
+   */
+  failedLast24h: bigint;
+
+  /**
+   * Ended CANCELED in the last 24 hours.
+   *
+   * @generated from field: int64 canceled_last_24h = 7;
+   */
+  canceledLast24h: bigint;
+
+  /**
+   * Ended TIMEOUT in the last 24 hours.
+   *
+   * @generated from field: int64 timeout_last_24h = 8;
+   */
+  timeoutLast24h: bigint;
+};
+
+/**
+ * Describes the message leasehold.v1.Snapshot.Jobs.
+ * Use `create(Snapshot_JobsSchema)` to create a new message.
+ */
+export declare const Snapshot_JobsSchema: GenMessage<Snapshot_Jobs>;
+
+/**
+ * Leases.
+ *
+ * @generated from message leasehold.v1.Snapshot.Leases
+ */
+export declare type Snapshot_Leases = Message<"leasehold.v1.Snapshot.Leases"> & {
+  /**
+   * Those that are active.
+   *
+   * @generated from field: int64 active = 1;
+   */
+  active: bigint;
+
+  /**
+   * Granted in the last 24 hours.
+   *
+   * @generated from field: int64 granted_last_24h = 2;
+   */
+  grantedLast24h: bigint;
+
+  /**
+   * Expired in the last 24 hours.
+   *
+   * @generated from field: int64 expired_last_24h = 3;
+   */
+  expiredLast24h: bigint;
+};
+
+/**
+ * Describes the message leasehold.v1.Snapshot.Leases.
+ * Use `create(Snapshot_LeasesSchema)` to create a new message.
+ */
+export declare const Snapshot_LeasesSchema: GenMessage<Snapshot_Leases>;
+
+/**
+ * Asks for the system as it stands.
+ *
+ * @generated from message leasehold.v1.GetSnapshotRequest
+ */
+export declare type GetSnapshotRequest = Message<"leasehold.v1.GetSnapshotRequest"> & {
+  /**
+   * Only what is of this submitter; one that never was has nothing.
+   *
+   * @generated from field: optional string addon_id = 1;
+   */
+  addonId?: string | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.GetSnapshotRequest.
+ * Use `create(GetSnapshotRequestSchema)` to create a new message.
+ */
+export declare const GetSnapshotRequestSchema: GenMessage<GetSnapshotRequest>;
+
+/**
+ * The system as it stands.
+ *
+ * @generated from message leasehold.v1.GetSnapshotResponse
+ */
+export declare type GetSnapshotResponse = Message<"leasehold.v1.GetSnapshotResponse"> & {
+  /**
+   * As it was read.
+   *
+   * @generated from field: leasehold.v1.Snapshot snapshot = 1;
+   */
+  snapshot?: Snapshot | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.GetSnapshotResponse.
+ * Use `create(GetSnapshotResponseSchema)` to create a new message.
+ */
+export declare const GetSnapshotResponseSchema: GenMessage<GetSnapshotResponse>;
+
+/**
+ * Asks how one figure went.
+ *
+ * @generated from message leasehold.v1.GetTimeseriesRequest
+ */
+export declare type GetTimeseriesRequest = Message<"leasehold.v1.GetTimeseriesRequest"> & {
+  /**
+   * `jobs_queued`, `jobs_claimed`, `jobs_running`, `leases_active`, `capacity_used` and `capacity_usable` are the last
+   * value in each bucket. `jobs_submitted`, `jobs_done`, `jobs_failed`, `jobs_canceled`, `jobs_timeout`,
+   * `leases_granted` and `leases_expired` are counted in it. `wait_ms_p50` and `wait_ms_p95` say how long jobs waited
+   * that were leased in it, from when they could be; `run_ms_p50` and `run_ms_p95` how long leases lasted that ended in
+   * it; all four within 2.5 %.
+   *
+   * @generated from field: string metric = 1;
+   */
+  metric: string;
+
+  /**
+   * How wide each point is: `1m`, `5m`, `15m`, `1h` or `1d`; `5m` where left out.
+   *
+   * @generated from field: optional string bucket = 2;
+   */
+  bucket?: string | undefined;
+
+  /**
+   * How far back it goes: a whole number of `m`, `h` or `d`, from `1h` to `30d`; `24h` where left out. At most 2,000
+   * points are told.
+   *
+   * @generated from field: optional string range = 3;
+   */
+  range?: string | undefined;
+
+  /**
+   * Only what is of this submitter. Not for `capacity_usable`, which is everybody's.
+   *
+   * @generated from field: optional string addon_id = 4;
+   */
+  addonId?: string | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.GetTimeseriesRequest.
+ * Use `create(GetTimeseriesRequestSchema)` to create a new message.
+ */
+export declare const GetTimeseriesRequestSchema: GenMessage<GetTimeseriesRequest>;
+
+/**
+ * How one figure went.
+ *
+ * @generated from message leasehold.v1.GetTimeseriesResponse
+ */
+export declare type GetTimeseriesResponse = Message<"leasehold.v1.GetTimeseriesResponse"> & {
+  /**
+   * As it was asked for.
+   *
+   * @generated from field: string metric = 1;
+   */
+  metric: string;
+
+  /**
+   * As it was asked for.
+   *
+   * @generated from field: string bucket = 2;
+   */
+  bucket: string;
+
+  /**
+   * As it was asked for.
+   *
+   * @generated from field: optional string addon_id = 3;
+   */
+  addonId?: string | undefined;
+
+  /**
+   * The oldest first.
+   *
+   * @generated from field: repeated leasehold.v1.GetTimeseriesResponse.Point points = 4;
+   */
+  points: GetTimeseriesResponse_Point[];
+};
+
+/**
+ * Describes the message leasehold.v1.GetTimeseriesResponse.
+ * Use `create(GetTimeseriesResponseSchema)` to create a new message.
+ */
+export declare const GetTimeseriesResponseSchema: GenMessage<GetTimeseriesResponse>;
+
+/**
+ * One bucket.
+ *
+ * @generated from message leasehold.v1.GetTimeseriesResponse.Point
+ */
+export declare type GetTimeseriesResponse_Point = Message<"leasehold.v1.GetTimeseriesResponse.Point"> & {
+  /**
+   * When it begins.
+   *
+   * @generated from field: google.protobuf.Timestamp ts = 1;
+   */
+  ts?: Timestamp | undefined;
+
+  /**
+   * Absent where no server lived, and of percentiles where there was nothing to measure.
+   *
+   * @generated from field: optional double value = 2;
+   */
+  value?: number | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.GetTimeseriesResponse.Point.
+ * Use `create(GetTimeseriesResponse_PointSchema)` to create a new message.
+ */
+export declare const GetTimeseriesResponse_PointSchema: GenMessage<GetTimeseriesResponse_Point>;
+
+/**
+ * Asks to follow the system.
+ *
+ * @generated from message leasehold.v1.WatchSnapshotsRequest
+ */
+export declare type WatchSnapshotsRequest = Message<"leasehold.v1.WatchSnapshotsRequest"> & {
+  /**
+   * Only what is of this submitter.
+   *
+   * @generated from field: optional string addon_id = 1;
+   */
+  addonId?: string | undefined;
+
+  /**
+   * How long from one snapshot to the next, from 200 to 60,000; 1,000 where left out.
+   *
+   * @generated from field: optional int32 interval_ms = 2;
+   */
+  intervalMs?: number | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.WatchSnapshotsRequest.
+ * Use `create(WatchSnapshotsRequestSchema)` to create a new message.
+ */
+export declare const WatchSnapshotsRequestSchema: GenMessage<WatchSnapshotsRequest>;
+
+/**
+ * The system as it stands by now.
+ *
+ * @generated from message leasehold.v1.WatchSnapshotsResponse
+ */
+export declare type WatchSnapshotsResponse = Message<"leasehold.v1.WatchSnapshotsResponse"> & {
+  /**
+   * As it was read.
+   *
+   * @generated from field: leasehold.v1.Snapshot snapshot = 1;
+   */
+  snapshot?: Snapshot | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.WatchSnapshotsResponse.
+ * Use `create(WatchSnapshotsResponseSchema)` to create a new message.
+ */
+export declare const WatchSnapshotsResponseSchema: GenMessage<WatchSnapshotsResponse>;
+
+/**
+ * How much there is of everything, and how that came to be.
  *
  * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST faces use; the
  * message starts with the same code.
@@ -197,6 +550,38 @@ export declare const StatsService: GenService<{
     methodKind: "unary";
     input: typeof DiagnoseRequestSchema;
     output: typeof DiagnoseResponseSchema;
+  },
+  /**
+   * Reads the system as it stands. Everything that was committed before is in it.
+   *
+   * @generated from rpc leasehold.v1.StatsService.GetSnapshot
+   */
+  getSnapshot: {
+    methodKind: "unary";
+    input: typeof GetSnapshotRequestSchema;
+    output: typeof GetSnapshotResponseSchema;
+  },
+  /**
+   * Reads how one figure went: points that are evenly spaced on the bucket, in UTC. The last is the present bucket as
+   * it stands so far.
+   *
+   * @generated from rpc leasehold.v1.StatsService.GetTimeseries
+   */
+  getTimeseries: {
+    methodKind: "unary";
+    input: typeof GetTimeseriesRequestSchema;
+    output: typeof GetTimeseriesResponseSchema;
+  },
+  /**
+   * Follows the system: a snapshot at once, and then one every `interval_ms`. Whoever is slow to read misses some, and
+   * is told what there is when they come for it.
+   *
+   * @generated from rpc leasehold.v1.StatsService.WatchSnapshots
+   */
+  watchSnapshots: {
+    methodKind: "server_streaming";
+    input: typeof WatchSnapshotsRequestSchema;
+    output: typeof WatchSnapshotsResponseSchema;
   },
 }>;
 

@@ -3,6 +3,7 @@
 /* eslint-disable */
 
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 import { file_leasehold_v1_diagnose } from "./diagnose_pb.js";
 import { file_leasehold_v1_explain } from "./explain_pb.js";
 
@@ -10,7 +11,7 @@ import { file_leasehold_v1_explain } from "./explain_pb.js";
  * Describes the file leasehold/v1/stats.proto.
  */
 export const file_leasehold_v1_stats = /*@__PURE__*/
-  fileDesc("ChhsZWFzZWhvbGQvdjEvc3RhdHMucHJvdG8SDGxlYXNlaG9sZC52MSJxCghDYXBhY2l0eRINCgV0b3RhbBgBIAEoBRITCgtidXN5X3JhdGluZxgCIAEoBRIOCgZ1c2FibGUYAyABKAUSDAoEdXNlZBgEIAEoAxIRCglhdmFpbGFibGUYBSABKAMSEAoIcmVzZXJ2ZWQYBiABKAMiFAoSR2V0Q2FwYWNpdHlSZXF1ZXN0Ij8KE0dldENhcGFjaXR5UmVzcG9uc2USKAoIY2FwYWNpdHkYASABKAsyFi5sZWFzZWhvbGQudjEuQ2FwYWNpdHkiXAoSU2V0Q2FwYWNpdHlSZXF1ZXN0EhIKBXRvdGFsGAEgASgFSACIAQESGAoLYnVzeV9yYXRpbmcYAiABKAVIAYgBAUIICgZfdG90YWxCDgoMX2J1c3lfcmF0aW5nIj8KE1NldENhcGFjaXR5UmVzcG9uc2USKAoIY2FwYWNpdHkYASABKAsyFi5sZWFzZWhvbGQudjEuQ2FwYWNpdHkyyQIKDFN0YXRzU2VydmljZRJSCgtHZXRDYXBhY2l0eRIgLmxlYXNlaG9sZC52MS5HZXRDYXBhY2l0eVJlcXVlc3QaIS5sZWFzZWhvbGQudjEuR2V0Q2FwYWNpdHlSZXNwb25zZRJSCgtTZXRDYXBhY2l0eRIgLmxlYXNlaG9sZC52MS5TZXRDYXBhY2l0eVJlcXVlc3QaIS5sZWFzZWhvbGQudjEuU2V0Q2FwYWNpdHlSZXNwb25zZRJGCgdFeHBsYWluEhwubGVhc2Vob2xkLnYxLkV4cGxhaW5SZXF1ZXN0Gh0ubGVhc2Vob2xkLnYxLkV4cGxhaW5SZXNwb25zZRJJCghEaWFnbm9zZRIdLmxlYXNlaG9sZC52MS5EaWFnbm9zZVJlcXVlc3QaHi5sZWFzZWhvbGQudjEuRGlhZ25vc2VSZXNwb25zZWIGcHJvdG8z", [file_leasehold_v1_diagnose, file_leasehold_v1_explain]);
+  fileDesc("ChhsZWFzZWhvbGQvdjEvc3RhdHMucHJvdG8SDGxlYXNlaG9sZC52MSJxCghDYXBhY2l0eRINCgV0b3RhbBgBIAEoBRITCgtidXN5X3JhdGluZxgCIAEoBRIOCgZ1c2FibGUYAyABKAUSDAoEdXNlZBgEIAEoAxIRCglhdmFpbGFibGUYBSABKAMSEAoIcmVzZXJ2ZWQYBiABKAMiFAoSR2V0Q2FwYWNpdHlSZXF1ZXN0Ij8KE0dldENhcGFjaXR5UmVzcG9uc2USKAoIY2FwYWNpdHkYASABKAsyFi5sZWFzZWhvbGQudjEuQ2FwYWNpdHkiXAoSU2V0Q2FwYWNpdHlSZXF1ZXN0EhIKBXRvdGFsGAEgASgFSACIAQESGAoLYnVzeV9yYXRpbmcYAiABKAVIAYgBAUIICgZfdG90YWxCDgoMX2J1c3lfcmF0aW5nIj8KE1NldENhcGFjaXR5UmVzcG9uc2USKAoIY2FwYWNpdHkYASABKAsyFi5sZWFzZWhvbGQudjEuQ2FwYWNpdHki5AMKCFNuYXBzaG90EiYKAnRzGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCghhZGRvbl9pZBgCIAEoCUgAiAEBEigKCGNhcGFjaXR5GAMgASgLMhYubGVhc2Vob2xkLnYxLkNhcGFjaXR5EikKBGpvYnMYBCABKAsyGy5sZWFzZWhvbGQudjEuU25hcHNob3QuSm9icxItCgZsZWFzZXMYBSABKAsyHS5sZWFzZWhvbGQudjEuU25hcHNob3QuTGVhc2VzGrkBCgRKb2JzEg4KBnF1ZXVlZBgBIAEoAxIPCgdjbGFpbWVkGAIgASgDEg8KB3J1bm5pbmcYAyABKAMSGgoSc3VibWl0dGVkX2xhc3RfMjRoGAQgASgDEhUKDWRvbmVfbGFzdF8yNGgYBSABKAMSFwoPZmFpbGVkX2xhc3RfMjRoGAYgASgDEhkKEWNhbmNlbGVkX2xhc3RfMjRoGAcgASgDEhgKEHRpbWVvdXRfbGFzdF8yNGgYCCABKAMaTAoGTGVhc2VzEg4KBmFjdGl2ZRgBIAEoAxIYChBncmFudGVkX2xhc3RfMjRoGAIgASgDEhgKEGV4cGlyZWRfbGFzdF8yNGgYAyABKANCCwoJX2FkZG9uX2lkIjgKEkdldFNuYXBzaG90UmVxdWVzdBIVCghhZGRvbl9pZBgBIAEoCUgAiAEBQgsKCV9hZGRvbl9pZCI/ChNHZXRTbmFwc2hvdFJlc3BvbnNlEigKCHNuYXBzaG90GAEgASgLMhYubGVhc2Vob2xkLnYxLlNuYXBzaG90IogBChRHZXRUaW1lc2VyaWVzUmVxdWVzdBIOCgZtZXRyaWMYASABKAkSEwoGYnVja2V0GAIgASgJSACIAQESEgoFcmFuZ2UYAyABKAlIAYgBARIVCghhZGRvbl9pZBgEIAEoCUgCiAEBQgkKB19idWNrZXRCCAoGX3JhbmdlQgsKCV9hZGRvbl9pZCLlAQoVR2V0VGltZXNlcmllc1Jlc3BvbnNlEg4KBm1ldHJpYxgBIAEoCRIOCgZidWNrZXQYAiABKAkSFQoIYWRkb25faWQYAyABKAlIAIgBARI5CgZwb2ludHMYBCADKAsyKS5sZWFzZWhvbGQudjEuR2V0VGltZXNlcmllc1Jlc3BvbnNlLlBvaW50Gk0KBVBvaW50EiYKAnRzGAEgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBISCgV2YWx1ZRgCIAEoAUgAiAEBQggKBl92YWx1ZUILCglfYWRkb25faWQiZQoVV2F0Y2hTbmFwc2hvdHNSZXF1ZXN0EhUKCGFkZG9uX2lkGAEgASgJSACIAQESGAoLaW50ZXJ2YWxfbXMYAiABKAVIAYgBAUILCglfYWRkb25faWRCDgoMX2ludGVydmFsX21zIkIKFldhdGNoU25hcHNob3RzUmVzcG9uc2USKAoIc25hcHNob3QYASABKAsyFi5sZWFzZWhvbGQudjEuU25hcHNob3Qy1gQKDFN0YXRzU2VydmljZRJSCgtHZXRDYXBhY2l0eRIgLmxlYXNlaG9sZC52MS5HZXRDYXBhY2l0eVJlcXVlc3QaIS5sZWFzZWhvbGQudjEuR2V0Q2FwYWNpdHlSZXNwb25zZRJSCgtTZXRDYXBhY2l0eRIgLmxlYXNlaG9sZC52MS5TZXRDYXBhY2l0eVJlcXVlc3QaIS5sZWFzZWhvbGQudjEuU2V0Q2FwYWNpdHlSZXNwb25zZRJGCgdFeHBsYWluEhwubGVhc2Vob2xkLnYxLkV4cGxhaW5SZXF1ZXN0Gh0ubGVhc2Vob2xkLnYxLkV4cGxhaW5SZXNwb25zZRJJCghEaWFnbm9zZRIdLmxlYXNlaG9sZC52MS5EaWFnbm9zZVJlcXVlc3QaHi5sZWFzZWhvbGQudjEuRGlhZ25vc2VSZXNwb25zZRJSCgtHZXRTbmFwc2hvdBIgLmxlYXNlaG9sZC52MS5HZXRTbmFwc2hvdFJlcXVlc3QaIS5sZWFzZWhvbGQudjEuR2V0U25hcHNob3RSZXNwb25zZRJYCg1HZXRUaW1lc2VyaWVzEiIubGVhc2Vob2xkLnYxLkdldFRpbWVzZXJpZXNSZXF1ZXN0GiMubGVhc2Vob2xkLnYxLkdldFRpbWVzZXJpZXNSZXNwb25zZRJdCg5XYXRjaFNuYXBzaG90cxIjLmxlYXNlaG9sZC52MS5XYXRjaFNuYXBzaG90c1JlcXVlc3QaJC5sZWFzZWhvbGQudjEuV2F0Y2hTbmFwc2hvdHNSZXNwb25zZTABYgZwcm90bzM", [file_google_protobuf_timestamp, file_leasehold_v1_diagnose, file_leasehold_v1_explain]);
 
 /**
  * Describes the message leasehold.v1.Capacity.
@@ -48,7 +49,77 @@ export const SetCapacityResponseSchema = /*@__PURE__*/
   messageDesc(file_leasehold_v1_stats, 4);
 
 /**
- * How much there is of everything.
+ * Describes the message leasehold.v1.Snapshot.
+ * Use `create(SnapshotSchema)` to create a new message.
+ */
+export const SnapshotSchema = /*@__PURE__*/
+  messageDesc(file_leasehold_v1_stats, 5);
+
+/**
+ * Describes the message leasehold.v1.Snapshot.Jobs.
+ * Use `create(Snapshot_JobsSchema)` to create a new message.
+ */
+export const Snapshot_JobsSchema = /*@__PURE__*/
+  messageDesc(file_leasehold_v1_stats, 5, 0);
+
+/**
+ * Describes the message leasehold.v1.Snapshot.Leases.
+ * Use `create(Snapshot_LeasesSchema)` to create a new message.
+ */
+export const Snapshot_LeasesSchema = /*@__PURE__*/
+  messageDesc(file_leasehold_v1_stats, 5, 1);
+
+/**
+ * Describes the message leasehold.v1.GetSnapshotRequest.
+ * Use `create(GetSnapshotRequestSchema)` to create a new message.
+ */
+export const GetSnapshotRequestSchema = /*@__PURE__*/
+  messageDesc(file_leasehold_v1_stats, 6);
+
+/**
+ * Describes the message leasehold.v1.GetSnapshotResponse.
+ * Use `create(GetSnapshotResponseSchema)` to create a new message.
+ */
+export const GetSnapshotResponseSchema = /*@__PURE__*/
+  messageDesc(file_leasehold_v1_stats, 7);
+
+/**
+ * Describes the message leasehold.v1.GetTimeseriesRequest.
+ * Use `create(GetTimeseriesRequestSchema)` to create a new message.
+ */
+export const GetTimeseriesRequestSchema = /*@__PURE__*/
+  messageDesc(file_leasehold_v1_stats, 8);
+
+/**
+ * Describes the message leasehold.v1.GetTimeseriesResponse.
+ * Use `create(GetTimeseriesResponseSchema)` to create a new message.
+ */
+export const GetTimeseriesResponseSchema = /*@__PURE__*/
+  messageDesc(file_leasehold_v1_stats, 9);
+
+/**
+ * Describes the message leasehold.v1.GetTimeseriesResponse.Point.
+ * Use `create(GetTimeseriesResponse_PointSchema)` to create a new message.
+ */
+export const GetTimeseriesResponse_PointSchema = /*@__PURE__*/
+  messageDesc(file_leasehold_v1_stats, 9, 0);
+
+/**
+ * Describes the message leasehold.v1.WatchSnapshotsRequest.
+ * Use `create(WatchSnapshotsRequestSchema)` to create a new message.
+ */
+export const WatchSnapshotsRequestSchema = /*@__PURE__*/
+  messageDesc(file_leasehold_v1_stats, 10);
+
+/**
+ * Describes the message leasehold.v1.WatchSnapshotsResponse.
+ * Use `create(WatchSnapshotsResponseSchema)` to create a new message.
+ */
+export const WatchSnapshotsResponseSchema = /*@__PURE__*/
+  messageDesc(file_leasehold_v1_stats, 11);
+
+/**
+ * How much there is of everything, and how that came to be.
  *
  * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST faces use; the
  * message starts with the same code.

@@ -2,6 +2,7 @@ import { Jobs } from './0001-jobs.ts';
 import { Leases } from './0002-leases.ts';
 import { Streams } from './0003-streams.ts';
 import { Files } from './0004-files.ts';
+import { Stats } from './0005-stats.ts';
 import { History } from './0006-history.ts';
 
 /** In the order in which they run. Names are recorded in the database and never change. */
@@ -10,5 +11,6 @@ export const migrations = [
   { name: '0002-leases', class: Leases },
   { name: '0003-streams', class: Streams },
   { name: '0004-files', class: Files },
+  { name: '0005-stats', class: Stats },
   { name: '0006-history', class: History },
 ];

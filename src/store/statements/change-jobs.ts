@@ -1,8 +1,17 @@
 import type { Json, JsonObject } from '../../domain/job.ts';
-import { type EventType, eventNumber, type State, stateNamed, stateNumber } from '../../domain/machine.ts';
+import {
+  claimedStates,
+  type EventType,
+  eventNumber,
+  leasedStates,
+  type State,
+  stateNamed,
+  stateNumber,
+} from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
 import { numberArray, uuidArray } from './arrays.ts';
+import { tally } from './stat-tallies.ts';
 
 /** What becomes of a locked row. Fields that are left out stay as they are. */
 export interface LiveChange {
@@ -20,28 +29,52 @@ export interface LiveChange {
   note?: string | null;
 }
 
+const queued = stateNumber('QUEUED');
+const claimed = claimedStates.map(stateNumber).join(', ');
+const leased = leasedStates.map(stateNumber).join(', ');
+
+/** How many rows of a part of a statement are in some states after it, less those that were before. */
+const moved = (was: string, is: string, states: string): string =>
+  `count(*) filter (where ${is} in (${states})) - count(*) filter (where ${was} in (${states}))`;
+
+const unitsIn = (states: string, state: string): string =>
+  `coalesce(sum(cost_units) filter (where ${state} in (${states})), 0)`;
+
+// An attempt that is over makes room for the next one; a claim that is given back was no attempt, and its job has been
+// waiting all the while. Leases are taken out of the count where they end.
 const change = hot(`
-update live_jobs live set
-  state = change.state,
-  claimed_by = case when change.unclaim then null else live.claimed_by end,
-  claim_expires_at = case when change.unclaim then null else coalesce(change.claim_until, live.claim_expires_at) end,
-  request_id = case when change.unclaim then null else live.request_id end,
-  check_at = case when change.unclaim then change.ready_at else coalesce(change.claim_until, live.check_at) end,
-  lease_token = case when change.unclaim then null else live.lease_token end,
-  expires_at = case when change.unclaim then null else live.expires_at end,
-  claims_lost = coalesce(change.claims_lost, live.claims_lost),
-  cancel_requested = coalesce(change.cancel_requested, live.cancel_requested),
-  progress = case when change.unclaim then null else coalesce(change.progress, live.progress) end,
-  note = case when change.unclaim and change.note is null then null else coalesce(change.note, live.note) end,
-  updated_at = change.now
-from (
-  select given.*, now, now + given.delay_ms * interval '1 ms' as ready_at,
-    now + given.claim_ttl_ms * interval '1 ms' as claim_until
-  from (select clock_timestamp() as now) clock, jsonb_to_recordset($1::jsonb) as given (job_id uuid, state smallint,
-    unclaim boolean, delay_ms float8, claim_ttl_ms float8, claims_lost smallint, cancel_requested boolean,
-    progress float8, note text)
-) change
-where live.job_id = change.job_id`);
+with changed as (
+  update live_jobs live set
+    state = change.state,
+    claimed_by = case when change.unclaim then null else live.claimed_by end,
+    claim_expires_at = case when change.unclaim then null else coalesce(change.claim_until, live.claim_expires_at) end,
+    request_id = case when change.unclaim then null else live.request_id end,
+    check_at = case when change.unclaim then change.delayed_until else coalesce(change.claim_until, live.check_at) end,
+    lease_token = case when change.unclaim then null else live.lease_token end,
+    expires_at = case when change.unclaim then null else live.expires_at end,
+    claims_lost = coalesce(change.claims_lost, live.claims_lost),
+    cancel_requested = coalesce(change.cancel_requested, live.cancel_requested),
+    progress = case when change.unclaim then null else coalesce(change.progress, live.progress) end,
+    note = case when change.unclaim and change.note is null then null else coalesce(change.note, live.note) end,
+    ready_at = case when change.unclaim and change.was in (${leased}) then coalesce(change.delayed_until, change.now)
+      else live.ready_at end,
+    updated_at = change.now
+  from (
+    select given.*, now, now + given.delay_ms * interval '1 ms' as delayed_until,
+      now + given.claim_ttl_ms * interval '1 ms' as claim_until, before.state as was
+    from (select clock_timestamp() as now) clock, jsonb_to_recordset($1::jsonb) as given (job_id uuid, state smallint,
+      unclaim boolean, delay_ms float8, claim_ttl_ms float8, claims_lost smallint, cancel_requested boolean,
+      progress float8, note text)
+    join live_jobs before on before.job_id = given.job_id
+  ) change
+  where live.job_id = change.job_id
+  returning live.lane_id, live.cost_units, live.updated_at, live.state, change.was
+)
+${tally(`(select * from changed where state <> was and ${queued} in (state, was)) moved`, 'updated_at', {
+  queued: moved('was', 'state', `${queued}`),
+  claimed: moved('was', 'state', claimed),
+  reserved: `${unitsIn(claimed, 'state')} - ${unitsIn(claimed, 'was')}`,
+})}`);
 
 export async function changeLiveJobs(sql: Sql, changes: readonly LiveChange[]): Promise<void> {
   if (changes.length === 0) return;
@@ -71,6 +104,8 @@ export interface Ending {
   deadStream?: string | null;
 }
 
+const countEnded = (state: State): string => `count(*) filter (where final_state = ${stateNumber(state)})`;
+
 /** The parts of a statement that ends locked jobs, from a parameter that holds the `endingRows`. */
 export const endParts = (param: string): string => `ending as materialized (
   select * from jsonb_to_recordset(${param}::jsonb) as ending (job_id uuid, state smallint, error text, error_detail jsonb,
@@ -87,7 +122,22 @@ export const endParts = (param: string): string => `ending as materialized (
   from gone
 )`;
 
-const end = hot(`with ${endParts('$1')} select`);
+/** What there is to count of the jobs in `gone` by how they have ended. */
+export const endCounts = {
+  done: countEnded('DONE'),
+  failed: countEnded('FAILED'),
+  canceled: countEnded('CANCELED'),
+  timeouts: countEnded('TIMEOUT'),
+};
+
+// Nobody had a lease on these.
+const end = hot(`with ${endParts('$1')}
+${tally('gone', 'clock_timestamp()', {
+  queued: `-count(*) filter (where state = ${queued})`,
+  claimed: `-count(*) filter (where state in (${claimed}))`,
+  reserved: `-${unitsIn(claimed, 'state')}`,
+  ...endCounts,
+})}`);
 
 export const endingRows = (endings: readonly Ending[]): string =>
   JSON.stringify(
@@ -112,11 +162,13 @@ with outcome as (
   delete from job_outcomes where job_id = any ($1::uuid[]) and state = any ($2::smallint[]) returning *
 ), live as (
   insert into live_jobs (job_id, lane_id, seq, priority, cost_units, state, attempts, attempts_limit, claims_lost,
-    lease_id, cancel_requested, updated_at, check_at, bytes)
-  select job.job_id, job.lane_id, job.seq, job.priority, job.cost_units, ${stateNumber('QUEUED')}, outcome.attempts,
+    lease_id, cancel_requested, updated_at, check_at, bytes, ready_at)
+  select job.job_id, job.lane_id, job.seq, job.priority, job.cost_units, ${queued}, outcome.attempts,
     outcome.attempts + job.max_attempts, 0, outcome.lease_id, false, clock_timestamp(),
-    case when job.run_at > clock_timestamp() then job.run_at end, job.bytes
+    case when job.run_at > clock_timestamp() then job.run_at end, job.bytes, greatest(job.run_at, clock_timestamp())
   from outcome join jobs job on job.job_id = outcome.job_id
+  returning lane_id, updated_at
+), tallied as (${tally('live', 'updated_at', { queued: 'count(*)' })}
 )
 select job_id, state, jsonb_build_object('status', state, 'error', error_text, 'error_detail', error_detail,
   'result_data', result, 'metrics', metrics, 'started_at', started_at, 'finished_at', finished_at,

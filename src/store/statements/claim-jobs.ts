@@ -14,6 +14,7 @@ import {
 } from './heads.ts';
 import { type JobRecord, jobColumns, liveColumns } from './job-record.ts';
 import { lockRequests } from './lock-requests.ts';
+import { tally } from './stat-tallies.ts';
 
 /** Room for one job: who gets it, and under which request. */
 export interface ClaimSlot {
@@ -46,6 +47,11 @@ with ${lockedHeads}, fitting as (
     claimed_by, jsonb_build_object('worker_id', claimed_by, 'claim_expires_at',
       to_char(claim_expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
   from claimed
+), tallied as (${tally('claimed', 'updated_at', {
+    queued: '-count(*)',
+    claimed: 'count(*)',
+    reserved: 'sum(cost_units)',
+  })}
 )
 select counts.*, claimed.slot::int, ${jobColumns('job')}, ${liveColumns('claimed')}
 from ${headCounts}

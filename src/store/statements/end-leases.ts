@@ -2,8 +2,17 @@ import type { FinalStatus, JsonObject } from '../../domain/job.ts';
 import type { LeaseState } from '../../domain/lease.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
-import { type Ending, endingRows, endParts, eventRows, type NewEvent, tellAll } from './change-jobs.ts';
+import {
+  type Ending,
+  endCounts,
+  endingRows,
+  endParts,
+  eventRows,
+  type NewEvent,
+  tellAll,
+} from './change-jobs.ts';
 import { endedLeaseColumns, type LeaseRecord, leaseStateNumber, statusNumber } from './lease-record.ts';
+import { slotOf, tally } from './stat-tallies.ts';
 
 /** How the lease in a locked row ends. */
 export interface LeaseEnding {
@@ -21,6 +30,7 @@ export type EndedLease = LeaseRecord & { lease_token: string };
 
 // One statement, because each is a journey to the database and back, and all who deal wait for the capacity meanwhile.
 // All rows but the capacity's are locked already, so that it does not matter which part comes first.
+// Rows that go are still there for the part that counts: all parts see what there was before.
 const end = hot(`
 with lease as (
   insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
@@ -35,6 +45,23 @@ with lease as (
 ), ${endParts('$2')}, told as (${tellAll('$3')}
 ), freed as (
   update capacity set used = used - $4::bigint where capacity_id = 1 and $4::bigint <> 0
+), tallied as (${tally(
+  `(
+    select lease.ended_at, live.lane_id, lease.cost_units, lease.state as end_state,
+      ${slotOf('lease.ended_at - lease.granted_at')} as run, null as final_state
+    from lease join live_jobs live on live.job_id = lease.job_id
+    union all
+    select null, lane_id, 0, null, null, final_state from gone
+  ) ended`,
+  'ended_at',
+  {
+    running: '-count(end_state)',
+    used: '-sum(cost_units)',
+    expired: `count(*) filter (where end_state = ${leaseStateNumber('EXPIRED')})`,
+    runs: 'array_agg(run) filter (where run is not null)',
+    ...endCounts,
+  },
+)}
 )
 select ${endedLeaseColumns('lease')}, lease.lease_token from lease join jobs job on job.job_id = lease.job_id`);
 

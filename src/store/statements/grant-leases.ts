@@ -15,6 +15,7 @@ import {
 import { type JobRecord, jobColumns, liveColumns } from './job-record.ts';
 import { activeLeaseColumns, type LeaseRecord } from './lease-record.ts';
 import { lockRequests } from './lock-requests.ts';
+import { slotOf, tally } from './stat-tallies.ts';
 
 const lockHeads = onHeads((lockedHeads) =>
   hot(`
@@ -130,6 +131,15 @@ with clock as materialized (
 ), taken as (
   update capacity set used = used + (select sum(cost_units) from granted)
   where capacity_id = 1 and exists (select from granted)
+), tallied as (${tally('granted', 'updated_at', {
+  queued: `case when $9::smallint = ${stateNumber('QUEUED')} then -count(*) else 0 end`,
+  claimed: `case when $9::smallint = ${stateNumber('QUEUED')} then 0 else -count(*) end`,
+  reserved: `case when $9::smallint = ${stateNumber('QUEUED')} then 0 else -sum(cost_units) end`,
+  running: 'count(*)',
+  used: 'sum(cost_units)',
+  granted: 'count(*)',
+  waits: `array_agg(${slotOf('started_at - ready_at')}) filter (where ready_at is not null)`,
+})}
 )
 select ${grantColumns} from granted live join jobs job on job.job_id = live.job_id
 left join stream_messages message on message.job_id = live.job_id and message.attempt = live.attempts`);

@@ -3,6 +3,7 @@ import { eventNumber, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { type Sql, timeMs } from '../sql.ts';
 import { booleanArray, jsonArray, numberArray, textArray, uuidArray } from './arrays.ts';
+import { tally } from './stat-tallies.ts';
 
 /** A job that is about to be written. JSON comes as text: it is parsed once, by the database. */
 export interface NewJob {
@@ -31,7 +32,8 @@ export interface SubmittedJobs {
   written: ReadonlySet<string> | 'all';
 }
 
-// One statement writes a whole batch: the jobs, their places in line and their first events. Everything after the
+// One statement writes a whole batch: the jobs, their places in line, their first events and what there is to
+// count. Everything after the
 // first insert feeds on its `returning`; joining the parameters again would compare every job with every other.
 const submit = (order: string, onConflict: string, answer: string) =>
   hot(`
@@ -57,9 +59,10 @@ with clock as materialized (
   returning job_id, seq, lane_id, addon_id, stream, priority, cost_units, max_attempts, run_at, bytes, created_at
 ), live as (
   insert into live_jobs (job_id, seq, lane_id, priority, cost_units, bytes, state, check_at, attempts,
-    attempts_limit, claims_lost, cancel_requested, updated_at)
+    attempts_limit, claims_lost, cancel_requested, updated_at, ready_at)
   select job_id, seq, lane_id, priority, cost_units, bytes, ${stateNumber('QUEUED')},
-    case when run_at > created_at then run_at end, 0, max_attempts, 0, false, created_at
+    case when run_at > created_at then run_at end, 0, max_attempts, 0, false, created_at,
+    greatest(run_at, created_at)
   from job
 ), told as (
   insert into job_events (at, job_id, type, to_state, actor, data)
@@ -69,6 +72,7 @@ with clock as materialized (
 ), enqueued as (
   insert into stream_messages (job_id, stream, attempt, written_at)
   select job_id, stream, 1, created_at from job where $19::boolean and stream is not null
+), tallied as (${tally('job', 'created_at', { queued: 'count(*)', submitted: 'count(*)' })}
 )
 ${answer}`);
 

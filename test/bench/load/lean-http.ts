@@ -89,3 +89,6 @@ export function post(path: string, body: unknown): Buffer {
   const head = `POST ${path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(text)}`;
   return Buffer.from(`${head}\r\n\r\n${text}`);
 }
+
+/** A GET, to be sent as it is. */
+export const get = (path: string): Buffer => Buffer.from(`GET ${path} HTTP/1.1\r\nhost: bench\r\n\r\n`);

@@ -7,6 +7,7 @@ import { post } from './lean-http.ts';
 import * as messages from './messages.ts';
 import { closePruning, pruneTasks } from './prune-tasks.ts';
 import { type Reconnect, reconnect } from './reconnect-task.ts';
+import { statsTasks } from './stats-tasks.ts';
 import { closeConnections, type GrpcTarget, httpTo, linksTo, nth } from './targets.ts';
 import { forgetJobs, workerTasks } from './worker-tasks.ts';
 
@@ -106,6 +107,7 @@ export const tasks = {
   ...workerTasks,
   ...fileTasks,
   ...pruneTasks,
+  ...statsTasks,
   reconnect: (on: Reconnect) => reconnect(on),
 
   async openFloor(on: FloorPlace) {

@@ -1,0 +1,84 @@
+import { contractWord } from '../../domain/claims.ts';
+import { finalStatuses, priorities } from '../../domain/job.ts';
+import { leaseStates } from '../../domain/lease.ts';
+import {
+  type EventType,
+  eventNumber,
+  eventTypes,
+  leasedStates,
+  stateNumber,
+  states,
+} from '../../domain/machine.ts';
+
+/**
+ * The views that the queue contract recommends, in its words. They are for people and their tools, which have a session
+ * with settings of its own; whoever asks for one job or one lease is served through primary keys.
+ *
+ * A view holds on to the tables that it was made of, not to their names: a migration that replaces one of them drops the
+ * views first and makes them again afterwards.
+ */
+
+const quoted = (words: readonly string[]): string => `array[${words.map((word) => `'${word}'`).join(', ')}]`;
+const word = (words: readonly string[], number: string): string => `(${quoted(words)})[${number} + 1]`;
+const stateWord = (number: string): string => word(states.map(contractWord), number);
+const isLeased = (live: string): string =>
+  `${live}.lease_id is not null and ${live}.state in (${leasedStates.map(stateNumber).join(', ')})`;
+
+const finals = states.map((state) =>
+  state === 'DONE' ? 'SUCCEEDED' : finalStatuses.some((status) => status === state) ? state : '',
+);
+
+const jobRuns = `create view scheduler_job_runs as
+select job.job_id, job.addon_id, job.job_type, ${word(priorities, 'job.priority')} as priority, job.cost_units,
+  ${stateWord('live.state')} as state, live.attempts, job.created_at, live.started_at,
+  null::timestamptz as finished_at, live.claimed_by, live.lease_id, null::text as final_status,
+  null::text as error_text, null::jsonb as result_json, null::jsonb as metrics_json
+from live_jobs live join jobs job on job.job_id = live.job_id
+union all
+select job.job_id, job.addon_id, job.job_type, ${word(priorities, 'job.priority')}, job.cost_units,
+  ${stateWord('outcome.state')}, outcome.attempts, job.created_at, outcome.started_at, outcome.finished_at,
+  outcome.claimed_by, outcome.lease_id, ${word(finals, 'outcome.state')}, outcome.error_text, outcome.result,
+  outcome.metrics
+from job_outcomes outcome join jobs job on job.job_id = outcome.job_id`;
+
+const leaseRuns = `create view scheduler_lease_runs as
+select live.lease_id, live.job_id, job.addon_id, live.cost_units, live.lease_ttl_s as ttl_sec,
+  live.started_at as granted_at, live.last_heartbeat_at, null::timestamptz as released_at, live.expires_at,
+  '${leaseStates[0]}' as state, null::text as release_status
+from live_jobs live join jobs job on job.job_id = live.job_id
+where ${isLeased('live')}
+union all
+select lease.lease_id, lease.job_id, job.addon_id, lease.cost_units, lease.ttl_s, lease.granted_at,
+  lease.last_heartbeat_at, case when lease.state = ${leaseStates.indexOf('RELEASED')} then lease.ended_at end,
+  lease.expires_at, ${word(leaseStates, 'lease.state')}, ${word(finalStatuses, 'lease.release_status')}
+from leases lease join jobs job on job.job_id = lease.job_id`;
+
+const leaseEvents: readonly EventType[] = ['LEASE_GRANTED', 'LEASE_RELEASED', 'LEASE_EXPIRED'];
+const ofLeases = leaseEvents.map(eventNumber).join(', ');
+
+const event = (
+  beside: string,
+) => `event.event_id as id, event.at as ts, ${word(eventTypes, 'event.type')} as event_type,
+  jsonb_build_object(${beside}, 'by', event.actor, 'from', ${stateWord('event.from_state')},
+    'to', ${stateWord('event.to_state')}) || coalesce(event.data, '{}') as data_json`;
+
+// The events of a lease are found through its job, because the history is kept by jobs.
+const events = `create view scheduler_events as
+select id, ts, entity_type, entity_id, event_type, data_json from (
+  select 'JOB' as entity_type, event.job_id as entity_id, ${event("'lease_id', event.lease_id")}
+  from job_events event where event.type not in (${ofLeases})
+  union all
+  select 'LEASE', lease.lease_id, ${event("'job_id', event.job_id")}
+  from (
+    select leases.lease_id, leases.job_id from leases
+    union all
+    select live.lease_id, live.job_id from live_jobs live where ${isLeased('live')}
+  ) lease
+  join job_events event on event.job_id = lease.job_id and event.lease_id = lease.lease_id
+  where event.type in (${ofLeases})
+) told`;
+
+/** In the order in which they are made. */
+export const contractViews: readonly string[] = [jobRuns, leaseRuns, events];
+export const contractViewNames = ['scheduler_job_runs', 'scheduler_lease_runs', 'scheduler_events'] as const;
+export const dropContractViews = `drop view ${contractViewNames.join(', ')}`;
