@@ -105,7 +105,6 @@ export class Engine {
       database,
       retention: {
         jobs: settings.retentionJobsDays,
-        samples: settings.retentionSamplesDays,
         files: settings.retentionFilesDays,
       },
       log,
@@ -144,7 +143,13 @@ export class Engine {
     this.fileReader = new FileReader(context);
     this.ownerHeartbeats = new OwnerHeartbeats(context);
     this.statsReader = new StatsReader(context);
-    this.statsFolder = new StatsFolder({ database, waker, capacityTotal: settings.capacityTotal, log });
+    this.statsFolder = new StatsFolder({
+      database,
+      waker,
+      capacityTotal: settings.capacityTotal,
+      retentionDays: settings.retentionSamplesDays,
+      log,
+    });
   }
 
   /** Sees that what happens can be written, and finds out what happened while no server was alive, before anybody is served. */

@@ -1,5 +1,5 @@
 /**
- * Deletes what is older than it has to be kept: jobs that have ended, with their outcomes and leases; outages; samples;
+ * Deletes what is older than it has to be kept: jobs that have ended, with their outcomes and leases; outages;
  * and of files the contentions that are closed, the owners that are long over, what nobody holds, and the history.
  *
  * Promises: a job is there as a whole or not at all, and stays its whole time, counted from its end. Nobody waits for it:

@@ -14,6 +14,7 @@
  * nothing is left. One that fails is logged and tried again after `foldMs`. `stop` lets a round finish.
  */
 import { usableUnits } from '../domain/capacity.ts';
+import type { RollupLevel } from '../domain/stats.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
 import { readCapacity } from '../store/statements/capacity.ts';
@@ -32,10 +33,11 @@ const batchMax = 5_000;
 /** Roll-ups that are removed in one round. */
 const forgetMax = 2_000;
 const dayMs = 24 * 60 * minuteMs;
-/** Fine roll-ups are kept for as long as 2,000 points of them reach back, and a little longer. */
-const keptMs: readonly (readonly [level: number, ms: number])[] = [
-  [1, 2 * dayMs],
-  [5, 22 * dayMs],
+/** Fine roll-ups are kept for as long as 2,000 points of them reach back, and a little longer; the others as it is set. */
+const keptDays: readonly (readonly [level: RollupLevel, days: number])[] = [
+  [1, 2],
+  [5, 22],
+  [60, Number.POSITIVE_INFINITY],
 ];
 
 export interface StatsFolderOptions {
@@ -43,6 +45,8 @@ export interface StatsFolderOptions {
   waker: Waker;
   /** Units of capacity until they are set. */
   capacityTotal: number;
+  /** For how long roll-ups are kept at the most; for ever where it is 0. */
+  retentionDays: number;
   log: Log;
 }
 
@@ -129,7 +133,7 @@ export class StatsFolder implements Service {
   async #work(): Promise<Folded | undefined> {
     const folded = await this.runOnce();
     if (!folded) return undefined;
-    const { database } = this.#options;
+    const { database, retentionDays } = this.#options;
     const now = performance.now();
     if (now >= this.#auditAt) {
       this.#auditAt = now + auditMs;
@@ -137,8 +141,10 @@ export class StatsFolder implements Service {
     }
     if (now >= this.#forgetAt) {
       let isMore = false;
-      for (const [level, ms] of keptMs) {
-        if ((await forgetRollups(database, level, ms, forgetMax)) === forgetMax) isMore = true;
+      for (const [level, ownDays] of keptDays) {
+        const days = Math.min(ownDays, retentionDays || Number.POSITIVE_INFINITY);
+        if (days === Number.POSITIVE_INFINITY) continue;
+        if ((await forgetRollups(database, level, days * dayMs, forgetMax)) === forgetMax) isMore = true;
       }
       this.#forgetAt = isMore ? now : now + minuteMs;
     }

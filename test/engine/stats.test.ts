@@ -213,6 +213,7 @@ describe('the figures', () => {
         database: store.database,
         waker: engine.waker,
         capacityTotal: 100,
+        retentionDays: 30,
         log,
       });
       await submitted(engine, { addon_id: 'ann', cost_units: 4 }, { addon_id: 'bob' });

@@ -19,7 +19,7 @@ import { held } from './file-rows.ts';
 export const sliceRows = 500;
 
 /** Whose age decides about what. */
-export type Retained = 'jobs' | 'samples' | 'files';
+export type Retained = 'jobs' | 'files';
 
 export interface Walk {
   name: string;
@@ -198,9 +198,6 @@ const outages = headText({
   due: 'outages.ended_at < time.cutoff and outages.next_lease_id is null',
 });
 
-/** Tables of samples, whose oldest rows go from the head of an index. */
-const samples: readonly (Aged & { name: string })[] = [];
-
 export const walks: readonly Walk[] = [
   { name: 'jobs', retained: 'jobs', restMs: jobsRestMs, text: jobs },
   { name: 'outages', retained: 'jobs', restMs, text: outages },
@@ -208,7 +205,6 @@ export const walks: readonly Walk[] = [
   { name: 'owners', retained: 'files', restMs, text: owners },
   { name: 'files', retained: 'files', restMs, text: files },
   { name: 'file events', retained: 'files', restMs, text: fileEvents },
-  ...samples.map((aged) => ({ name: aged.name, retained: 'samples' as const, restMs, text: headText(aged) })),
 ];
 
 const waiting = `

@@ -37,7 +37,7 @@ async function open(place: FloorPlace): Promise<Pruning> {
   const { openStore } = await import('./seed.ts');
   const database = await openStore(place);
   const log = createLog({ level: 'warn', human: true });
-  const pruner = new Pruner({ database, retention: { jobs: 30, samples: 30, files: 30 }, log });
+  const pruner = new Pruner({ database, retention: { jobs: 30, files: 30 }, log });
   pruning = { database, pruner };
   return pruning;
 }
