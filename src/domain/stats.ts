@@ -138,6 +138,10 @@ export const slotGrowth = 1.05;
 /** Longer than any lease and most waits: some 95 days. */
 export const slotMax = 468;
 
+/** The slot of a duration. */
+export const slotOf = (ms: number): number =>
+  Math.min(Math.ceil(Math.log(Math.max(ms, 1)) / Math.log(slotGrowth)), slotMax);
+
 /** The duration that a slot stands for: the middle of it, where both ends are as far away. */
 export function slotMs(slot: number): number {
   if (slot <= 0) return 1;

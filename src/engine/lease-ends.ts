@@ -4,6 +4,7 @@ import { decideExpiry, type LeaseEnd } from '../domain/leases.ts';
 import { limits } from '../domain/limits.ts';
 import { isTerminal, type State, transition } from '../domain/machine.ts';
 import { backoffMs } from '../domain/retry.ts';
+import { type CounterColumn, slotOf } from '../domain/stats.ts';
 import type { Envelope, SentMessage } from '../domain/stream.ts';
 import { iso } from '../domain/times.ts';
 import type { Sql } from '../store/sql.ts';
@@ -15,6 +16,7 @@ import {
 } from '../store/statements/change-jobs.ts';
 import { type EndedLease, endLeases, type LeaseEnding } from '../store/statements/end-leases.ts';
 import type { LockedJob } from '../store/statements/lock-jobs.ts';
+import type { LaneTally } from '../store/statements/stat-tallies.ts';
 import { addMessages, settleMessages } from '../store/statements/stream-messages.ts';
 import type { Transport } from '../transport/transport.ts';
 import type { Closing } from './lease-news.ts';
@@ -41,7 +43,9 @@ export class LeaseEnds {
   readonly #events: NewEvent[] = [];
   readonly #streams = new Map<string, string>();
   readonly #keepsMessages: boolean;
+  readonly #tallies = new Map<number, LaneTally>();
   #units = 0;
+  #nowMs = 0;
   /** Messages of attempts that are over, to be settled once this is committed. */
   settled: readonly SentMessage[] = [];
   /** Messages of further attempts, to be sent then. */
@@ -90,6 +94,8 @@ export class LeaseEnds {
     const deadLettered = job.stream !== null && isGivenUp(to);
     if (job.stream !== null) this.#streams.set(jobId, job.stream);
     this.#units += costUnits;
+    this.#nowMs = job.nowMs;
+    this.#count(job, cause, to);
     this.#leases.push({
       jobId,
       state: cause.kind,
@@ -127,6 +133,17 @@ export class LeaseEnds {
     tell({ type, from, to, data: { ...reasonOf(handed), attempts: job.attempts, retry_in_ms: delayMs } });
   }
 
+  #count({ laneId, costUnits, startedAtMs, nowMs }: LockedJob, cause: Cause, to: State): void {
+    const tally = this.#tallies.get(laneId) ?? { laneId, runs: [] };
+    this.#tallies.set(laneId, tally);
+    tally.running = (tally.running ?? 0) - 1;
+    tally.used = (tally.used ?? 0) - costUnits;
+    if (startedAtMs !== null) tally.runs.push(slotOf(nowMs - startedAtMs));
+    if (cause.kind === 'EXPIRED') tally.expired = (tally.expired ?? 0) + 1;
+    const end = countedEnds[to];
+    if (end) tally[end] = (tally[end] ?? 0) + 1;
+  }
+
   /**
    * A lease that ran out: its worker was silent for too long, or it has lasted as long as it may. `closing` tells of the
    * stream that kept it last, where that has closed.
@@ -156,11 +173,21 @@ export class LeaseEnds {
       jobs: this.#endings,
       events: this.#events,
       units: later ? 0 : this.#units,
+      tallies: this.#tallies.values(),
+      nowMs: this.#nowMs,
     });
     await changeLiveJobs(sql, this.#changes);
     return ended;
   }
 }
+
+/** What is counted of jobs that end like this. */
+const countedEnds: Partial<Record<State, CounterColumn>> = {
+  DONE: 'done',
+  FAILED: 'failed',
+  CANCELED: 'canceled',
+  TIMEOUT: 'timeouts',
+};
 
 /** A job of a stream that ends like this is a dead letter. */
 const isGivenUp = (state: State): boolean => state === 'FAILED' || state === 'TIMEOUT';

@@ -168,6 +168,8 @@ describe('the plans of lease statements', () => {
             jobs: jobIds.map((jobId) => ({ jobId, state: 'TIMEOUT', error: null })),
             events: [],
             units: 1,
+            tallies: [{ laneId: 1, runs: [7], running: -1 }],
+            nowMs: Date.now(),
           }),
         endJobs: (sql) =>
           endJobs(

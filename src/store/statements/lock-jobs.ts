@@ -15,6 +15,7 @@ export interface JobPolicy {
 /** A live row, locked, and the database's time at which it was. */
 export interface LockedJob extends JobPolicy {
   jobId: string;
+  laneId: number;
   state: State;
   costUnits: number;
   attempts: number;
@@ -26,6 +27,8 @@ export interface LockedJob extends JobPolicy {
   checkAtMs: number | null;
   leaseId: string | null;
   leaseToken: string | null;
+  /** When the present or last lease was granted. */
+  startedAtMs: number | null;
   expiresAtMs: number | null;
   lastHeartbeatAtMs: number | null;
   leaseEndsAtMs: number | null;
@@ -37,6 +40,7 @@ export interface LockedJob extends JobPolicy {
 
 interface LockedRow {
   job_id: string;
+  lane_id: number;
   state: number;
   cost_units: number;
   attempts: number;
@@ -48,6 +52,7 @@ interface LockedRow {
   check_at: string | null;
   lease_id: string | null;
   lease_token: string | null;
+  started_at: string | null;
   expires_at: string | null;
   last_heartbeat_at: string | null;
   lease_ends_at: string | null;
@@ -61,7 +66,7 @@ interface LockedRow {
 }
 
 /** What is told of the rows that are `locked`, once they are. */
-const lockedRows = `select locked.job_id, locked.state, locked.cost_units, locked.attempts, locked.attempts_limit, locked.claims_lost,
+const lockedRows = `select locked.job_id, locked.lane_id, locked.started_at, locked.state, locked.cost_units, locked.attempts, locked.attempts_limit, locked.claims_lost,
   locked.claimed_by, locked.claim_expires_at, locked.request_id, locked.check_at, locked.lease_id, locked.lease_token,
   locked.expires_at, locked.last_heartbeat_at, locked.lease_ends_at, locked.cancel_requested, clock.now,
   ${isAwake('now')} as awake, job.addon_id, job.stream, job.retry_backoff_s, job.is_unique
@@ -184,6 +189,7 @@ export async function nextDueInMs(sql: Sql): Promise<number | null> {
 function toLocked(row: LockedRow): LockedJob {
   return {
     jobId: row.job_id,
+    laneId: row.lane_id,
     state: stateNamed(row.state),
     costUnits: row.cost_units,
     attempts: row.attempts,
@@ -195,6 +201,7 @@ function toLocked(row: LockedRow): LockedJob {
     checkAtMs: timeMs(row.check_at),
     leaseId: row.lease_id,
     leaseToken: row.lease_token,
+    startedAtMs: timeMs(row.started_at),
     expiresAtMs: timeMs(row.expires_at),
     lastHeartbeatAtMs: timeMs(row.last_heartbeat_at),
     leaseEndsAtMs: timeMs(row.lease_ends_at),

@@ -13,6 +13,30 @@ export const tally = (from: string, at: string, sums: Sums): string => `
   select pg_current_xact_id()::text::bigint, min(${at}), lane_id, ${Object.values(sums).join(', ')}
   from ${from} group by lane_id`;
 
+/** What has changed in one lane, where that is known without asking the database. What is left out is 0. */
+export type LaneTally = Partial<Record<GaugeColumn | CounterColumn, number>> & {
+  laneId: number;
+  runs: number[];
+};
+
+const endColumns = ['running', 'used', 'expired', 'done', 'failed', 'canceled', 'timeouts'] as const;
+
+/** The part of a statement that writes the tallies of leases that end, from a parameter that holds the `tallyRows`. */
+export const tallyAll = (param: string): string => `
+  insert into stat_tallies (txid, at, lane_id, runs, ${endColumns.join(', ')})
+  select pg_current_xact_id()::text::bigint, clock_timestamp(), lane_id, runs, ${endColumns.join(', ')}
+  from jsonb_to_recordset(${param}::jsonb) as tally (lane_id int, runs smallint[],
+    ${endColumns.map((column) => `${column} bigint`).join(', ')})`;
+
+export const tallyRows = (tallies: Iterable<LaneTally>): string =>
+  JSON.stringify(
+    Array.from(tallies, ({ laneId, runs, ...sums }) => ({
+      lane_id: laneId,
+      runs,
+      ...Object.fromEntries(endColumns.map((column) => [column, sums[column] ?? 0])),
+    })),
+  );
+
 /** The slot of a duration; see `domain/stats.ts`. Not with `extract`, which reckons in decimals. */
 export const slotOf = (interval: string): string =>
   `least(ceil(ln(greatest(date_part('epoch', ${interval}) * 1000, 1)) / ${Math.log(slotGrowth)}), ${slotMax})::smallint`;
