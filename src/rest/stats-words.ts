@@ -29,7 +29,7 @@ export const SnapshotBody = Type.Object({
   ts: time('The moment of which all this is told.'),
   addon_id: addonId,
   capacity: Units,
-  jobs: Type.Object({
+  jobs: entity('SnapshotJobs', 'How many jobs there are, and how many there were of late.', {
     queued: count('Jobs that wait.'),
     claimed: count('Jobs that are claimed and not leased yet.'),
     running: count('Jobs that are leased.'),
@@ -39,7 +39,7 @@ export const SnapshotBody = Type.Object({
     canceled_last_24h: count('Canceled in that time.'),
     timeout_last_24h: count('Timed out in that time.'),
   }),
-  leases: Type.Object({
+  leases: entity('SnapshotLeases', 'How many leases there are, and how many there were of late.', {
     active: count('Leases that hold.'),
     granted_last_24h: count('Granted in that time.'),
     expired_last_24h: count('Expired in that time.'),

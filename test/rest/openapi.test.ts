@@ -168,14 +168,15 @@ onEveryEngine((engine) => {
         for (const one of operation.told.parameters ?? []) {
           if (one.in !== 'query') continue;
           const field = { path: one.name, schema: one.schema, isRequired: false };
-          const queryOf = (value: unknown) => `?${new URLSearchParams({ [one.name]: String(value) })}`;
+          const queryOf = (value: unknown) =>
+            `?${new URLSearchParams({ ...requiredOf(operation), [one.name]: String(value) })}`;
           for (const value of beyond(field)) {
             const answer = await send(operation, { query: queryOf(value) });
             expectRefused(answer, operation, field, value);
             tried++;
           }
-          // A cursor is of the length that is allowed, and still has to be one of ours.
-          if (one.name === 'cursor') continue;
+          // These are of the length that is allowed, and still have to be what they are called.
+          if (one.name === 'cursor' || one.name === 'range') continue;
           for (const value of within(field)) {
             const answer = await send(operation, { query: queryOf(value) });
             expect(answer.status, `${answer.text} to ${one.name}=${value}`).to.be.oneOf([200, 404]);
@@ -193,6 +194,14 @@ onEveryEngine((engine) => {
     }
   });
 });
+
+/** What a query has to have, with a word that will do. */
+const requiredOf = ({ told }: Operation): Record<string, string> =>
+  Object.fromEntries(
+    (told.parameters ?? [])
+      .filter((one: Json) => one.in === 'query' && one.required)
+      .map((one: Json) => [one.name, String(one.schema.enum?.[0] ?? 'word')]),
+  );
 
 /** The fields by which a caller says how long it will wait, at no time at all. */
 const unwaiting = (body: Json): Json =>

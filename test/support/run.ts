@@ -1,10 +1,11 @@
 /**
- * `npm test`: the whole suite as two runs of mocha at the same time, because most tests wait for something, and what they
- * wait for has two cores at the least. What is named on the command line is run by one mocha, as it would be without this.
+ * `npm test`: the whole suite as three runs of mocha at the same time, because most tests wait for something, and what
+ * they wait for has two cores at the least; and then, with nothing beside them, those that hold the server to a time or
+ * to a share of a core. What is named on the command line is run by one mocha, as it would be without this.
  *
- * Each half has processes, ports, folders and a PostgreSQL of its own, and knows nothing of the other. The first is
- * shown as it goes, the second when the first is over, and what failed in the first once more after that; the last
- * line counts both.
+ * Each run has processes, ports, folders and a PostgreSQL of its own, and knows nothing of the others. The first is
+ * shown as it goes, the others when they are over, and what failed in any of them once more after that; the last line
+ * counts all.
  */
 import { spawn } from 'node:child_process';
 import { globSync } from 'node:fs';
@@ -13,15 +14,16 @@ import { countIn, countsLine, failuresIn } from './report-lines.ts';
 
 const mocha = fileURLToPath(import.meta.resolve('mocha/bin/mocha.js'));
 
-/** The folders of the first half; all others are in the second. */
-const firstHalf = new Set(['cli', 'contracts', 'engine', 'rest', 'support']);
+/** The folders of the first and of the second run; all others are in the third. */
+const folders = [new Set(['cli', 'contracts', 'gate']), new Set(['server', 'store', 'transport'])];
+const isAlone = (file: string) => file.endsWith('.alone.test.ts');
 
-interface Half {
+interface Run {
   output: Promise<string>;
   code: Promise<number>;
 }
 
-function start(args: readonly string[], isShown: boolean): Half {
+function start(args: readonly string[], isShown: boolean): Run {
   const child = spawn(process.execPath, [mocha, ...args], { stdio: ['inherit', 'pipe', 'inherit'] });
   for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => child.kill(signal));
   const chunks: Buffer[] = [];
@@ -36,18 +38,32 @@ function start(args: readonly string[], isShown: boolean): Half {
   return { code, output: code.then(() => Buffer.concat(chunks).toString()) };
 }
 
-async function both(): Promise<number> {
+/** Which run a file is in, by its folder. */
+function runOf(file: string): number {
+  const folder = file.split(/[\\/]/)[1] ?? '';
+  const named = folders.findIndex((names) => names.has(folder));
+  return named < 0 ? folders.length : named;
+}
+
+async function everything(): Promise<number> {
   const files = globSync('test/**/*.test.ts').sort();
-  const isFirst = (file: string) => firstHalf.has(file.split(/[\\/]/)[1] ?? '');
-  const first = start(files.filter(isFirst), true);
-  const second = start(
-    files.filter((file) => !isFirst(file)),
-    false,
+  const together = files.filter((file) => !isAlone(file));
+  const runs = Array.from({ length: folders.length + 1 }, (_, n) =>
+    start(
+      together.filter((file) => runOf(file) === n),
+      n === 0,
+    ),
   );
-  const codes = [await first.code, await second.code];
-  process.stdout.write(`\n${await second.output}`);
-  process.stdout.write(failuresIn(await first.output));
-  const counts = [countIn(await first.output), countIn(await second.output)];
+  for (const [n, { output }] of runs.entries()) {
+    const text = await output;
+    if (n > 0) process.stdout.write(`\n${text}`);
+  }
+  process.stdout.write('\n');
+  runs.push(start(files.filter(isAlone), true));
+  const outputs = await Promise.all(runs.map(({ output }) => output));
+  const codes = await Promise.all(runs.map(({ code }) => code));
+  for (const output of outputs) process.stdout.write(failuresIn(output));
+  const counts = outputs.map(countIn);
   const sum = (of: 'passed' | 'failed') => counts.reduce((total, count) => total + count[of], 0);
   const failed = Math.max(sum('failed'), codes.filter((code) => code !== 0).length);
   process.stdout.write(`\n${countsLine(sum('passed'), failed)}\n`);
@@ -55,4 +71,4 @@ async function both(): Promise<number> {
 }
 
 const args = process.argv.slice(2);
-process.exitCode = args.length > 0 ? await start(args, true).code : await both();
+process.exitCode = args.length > 0 ? await start(args, true).code : await everything();
