@@ -39,8 +39,8 @@ import type { Waker } from './waker.ts';
 /** Owners of one transaction at the most, and files that they give up; one owner with more goes alone. */
 const batchMax = 100;
 const filesMax = 10_000;
-/** Whatever is due is due half a minute after it became known, mostly, so that a look now and then misses nothing. */
-const sleepMaxMs = 2_000;
+/** Whoever dies is taken from within a second, whatever clock was set meanwhile. */
+const sleepMaxMs = 700;
 /** Rounds are at least so far apart: what is due still is held by somebody else, who will be done soon. */
 const pauseMinMs = 25;
 
