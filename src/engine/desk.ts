@@ -2,8 +2,9 @@
  * Where leases are given out and taken back.
  *
  * Everything that does either has to lock the one row of the capacity until the disk has its commit, so two transactions
- * beside each other would only wait for one another. Releases and claims that arrive while a transaction is under way
- * therefore leave together in the next one: what is given back first, and from that what is given out.
+ * beside each other would mostly wait for one another. Releases and claims that arrive while a transaction is under way
+ * therefore leave together in the next one: what is given back first, and from that what is given out. Only many leave
+ * beside it, who get as far as the capacity while the other waits for the disk.
  *
  * Promises: a release is never held up by a row that somebody else has, and never by the number of claims; where claims
  * are of more kinds than one transaction serves, or want more than it may hold, what is left over asks again behind those
@@ -25,6 +26,9 @@ type DeskAnswer = Exclude<Judged, Error> | Answer | 'again';
 /** What one transaction may weigh: so many claims and releases of some 16 KiB, which keeps it below some 4 MB. */
 const weightMax = 500;
 const bytesPerWeight = 16_384;
+/** While one transaction waits for the disk, what comes back is written by another; so many calls are worth one. */
+const flightsMax = 2;
+const companionWeight = 24;
 /** Each kind is a look at the queue while nobody else can have the capacity. */
 const kindsMax = 8;
 /** Kinds that are remembered to have got something, while there is always somebody at the desk. */
@@ -46,6 +50,8 @@ export class Desk {
       sizeMax: weightMax,
       weigh: (call) => ('back' in call ? 1 + call.back.release.bytes / bytesPerWeight : 1),
       weightMax,
+      flightsMax,
+      companionWeight,
       waitingMax,
       onIdle: () => this.#fruitful.clear(),
     });
