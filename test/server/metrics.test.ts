@@ -237,7 +237,7 @@ onEveryEngine((engine) => {
       const methods = text.labelled('leasehold_rpc_requests_total', 'method');
       expect([...known]).to.include.members(methods);
       for (const route of text.labelled('leasehold_http_requests_total', 'route')) {
-        expect(route).to.match(/^(other|(\/([a-z_]+|\{\w+\}))+)$/);
+        expect(route).to.match(/^(other|(\/([a-z_.]+|\{\w+\}))+\/?)$/);
       }
     });
   });

@@ -15,7 +15,7 @@ import { countIn, countsLine, failuresIn } from './report-lines.ts';
 const mocha = fileURLToPath(import.meta.resolve('mocha/bin/mocha.js'));
 
 /** The folders of the first and of the second run; all others are in the third. */
-const folders = [new Set(['cli', 'contracts', 'gate']), new Set(['server', 'store', 'transport'])];
+const folders = [new Set(['cli', 'contracts', 'gate', 'transport']), new Set(['server', 'store'])];
 const isAlone = (file: string) => file.endsWith('.alone.test.ts');
 
 interface Run {

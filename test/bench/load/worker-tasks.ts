@@ -109,6 +109,7 @@ export const workerTasks = {
     let sent = 0;
     const everyMs = 1000 / on.perSecond;
     const lanes = submitters.length;
+    const underWay = new Map<number, Promise<unknown>>();
     const { windows: _, ...paced } = await pace({
       count: lanes,
       durationMs: on.durationMs,
@@ -125,7 +126,12 @@ export const workerTasks = {
           stream: on.stream,
           payload: { sent_at: number },
         };
-        const submitted = nth(submitters, lane).send(post('/api/scheduler/jobs/submit', job));
+        // A connection takes one request at a time; where the last one is late, the time of this one runs already.
+        const before = underWay.get(lane) ?? Promise.resolve();
+        const submitted = before.then(() =>
+          nth(submitters, lane).send(post('/api/scheduler/jobs/submit', job)),
+        );
+        underWay.set(lane, submitted);
         const arrived = arrival.then(() => performance.now());
         return submitted.then(async (status) => {
           if (status !== 201) throw new Error(`REST submit answered ${status}`);
