@@ -124,15 +124,23 @@ export class Reaper implements Service {
     this.#wakeAt = Number.POSITIVE_INFINITY;
     let pauseMs = sleepMaxMs;
     try {
-      this.#round = this.#rounds.time(() => this.runOnce());
-      await this.#round;
-      pauseMs = Math.max((await nextDueInMs(this.#options.database)) ?? sleepMaxMs, pauseMinMs);
+      this.#round = this.#lookAndHandle();
+      pauseMs = Math.max(await this.#round, pauseMinMs);
     } catch (error) {
       if (this.#running) this.#options.log.warn('the reaper could not finish its round', { error });
     } finally {
       this.#round = undefined;
     }
     if (this.#running) this.#sleep(pauseMs);
+  }
+
+  /** Most of the time nothing is due, and one look tells so. Says how long there will be nothing. */
+  async #lookAndHandle(): Promise<number> {
+    const look = async () => (await nextDueInMs(this.#options.database)) ?? sleepMaxMs;
+    const dueInMs = await look();
+    if (dueInMs > 0) return dueInMs;
+    await this.#rounds.time(() => this.runOnce());
+    return look();
   }
 
   #sleep(ms: number): void {
