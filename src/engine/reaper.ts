@@ -124,7 +124,7 @@ export class Reaper implements Service {
     this.#wakeAt = Number.POSITIVE_INFINITY;
     let pauseMs = sleepMaxMs;
     try {
-      this.#round = this.#lookAndHandle();
+      this.#round = this.#rounds.time(() => this.#lookAndHandle());
       pauseMs = Math.max(await this.#round, pauseMinMs);
     } catch (error) {
       if (this.#running) this.#options.log.warn('the reaper could not finish its round', { error });
@@ -139,7 +139,7 @@ export class Reaper implements Service {
     const look = async () => (await nextDueInMs(this.#options.database)) ?? sleepMaxMs;
     const dueInMs = await look();
     if (dueInMs > 0) return dueInMs;
-    await this.#rounds.time(() => this.runOnce());
+    await this.runOnce();
     return look();
   }
 
