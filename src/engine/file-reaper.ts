@@ -31,6 +31,7 @@ import type { ReapMeter, RoundMeter } from '../telemetry/meters.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { Batcher } from './batcher.ts';
 import { waitingMax } from './context.ts';
+import { handleDue } from './due.ts';
 import { FileLedger, type OwnersEnd } from './file-ledger.ts';
 import type { Pulse } from './pulse.ts';
 import type { Service } from './service.ts';
@@ -158,13 +159,10 @@ export class FileReaper implements Service {
     if (this.#running) this.#sleep(pauseMs);
   }
 
-  /** Most of the time nothing is due, and one look tells so. Says how long there will be nothing. */
-  async #lookAndHandle(): Promise<number> {
+  /** Says how long there will be nothing to do. */
+  #lookAndHandle(): Promise<number> {
     const look = async () => (await nextFileDueInMs(this.#options.database)) ?? sleepMaxMs;
-    const dueInMs = await look();
-    if (dueInMs > 0) return dueInMs;
-    await this.runOnce();
-    return look();
+    return handleDue(look, () => this.runOnce());
   }
 
   #sleep(ms: number): void {

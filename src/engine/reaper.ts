@@ -30,6 +30,7 @@ import { type LockedJob, lockDueJobs, nextDueInMs } from '../store/statements/lo
 import type { ReapMeter, RoundMeter } from '../telemetry/meters.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';
+import { handleDue } from './due.ts';
 import { LeaseEnds } from './lease-ends.ts';
 import type { LeaseNews } from './lease-news.ts';
 import type { Prospects } from './prospects.ts';
@@ -134,13 +135,10 @@ export class Reaper implements Service {
     if (this.#running) this.#sleep(pauseMs);
   }
 
-  /** Most of the time nothing is due, and one look tells so. Says how long there will be nothing. */
-  async #lookAndHandle(): Promise<number> {
+  /** Says how long there will be nothing to do. */
+  #lookAndHandle(): Promise<number> {
     const look = async () => (await nextDueInMs(this.#options.database)) ?? sleepMaxMs;
-    const dueInMs = await look();
-    if (dueInMs > 0) return dueInMs;
-    await this.runOnce();
-    return look();
+    return handleDue(look, () => this.runOnce());
   }
 
   #sleep(ms: number): void {

@@ -17,7 +17,7 @@ const looksAtOnce = 3;
  * that whoever has submitted a job finds it.
  */
 export class Scout {
-  readonly #context: Pick<EngineContext, 'database' | 'settings' | 'pulse'>;
+  readonly #context: Pick<EngineContext, 'database' | 'settings'>;
   readonly #batcher: Batcher<AcquireCall, Denied | 'promising'>;
 
   constructor(context: EngineContext) {
