@@ -50,10 +50,10 @@ export class Waker implements Service {
 
   start(): void {
     if (this.#sweep) return;
-    this.#channel.start((text) => this.#receive(text));
-    this.#sweep = setInterval(() => void this.runOnce(), sweepMs);
     // Who waits elsewhere has said so before this server could hear it.
-    this.#send({ from: this.#server, asking: true });
+    const ask = () => this.#send({ from: this.#server, asking: true });
+    this.#channel.start((text) => this.#receive(text), ask);
+    this.#sweep = setInterval(() => void this.runOnce(), sweepMs);
   }
 
   async stop(): Promise<void> {

@@ -1,16 +1,19 @@
 /**
  * Messages between the servers on one database, over LISTEN and NOTIFY on a connection of its own.
  *
- * Promises nothing about delivery: a message that is sent while the connection is away is lost, so whoever listens
- * must also look for itself now and then. What is sent while an earlier message is on its way goes out together with
- * everything that has gathered. `start` connects and goes on trying; `stop` hangs up.
+ * Promises nothing about delivery: what others say while the connection is away is not heard, so whoever listens must
+ * also look for itself now and then. What is sent while an earlier message is on its way, or while there is no
+ * connection, goes out together with everything that has gathered. `start` connects and goes on trying, and says each
+ * time when others can be heard; `stop` hangs up.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import type { Log } from '../log.ts';
 
+type OnMessage = (message: string) => void;
+
 export interface Channel {
-  start(onMessage: (message: string) => void): void;
+  start(onMessage: OnMessage, onListening?: () => void): void;
   send(message: string): void;
   stop(): Promise<void>;
 }
@@ -38,8 +41,8 @@ export class PostgresChannel implements Channel {
     this.#log = log;
   }
 
-  start(onMessage: (message: string) => void): void {
-    this.#connecting ??= this.#stayConnected(onMessage);
+  start(onMessage: OnMessage, onListening = () => {}): void {
+    this.#connecting ??= this.#stayConnected(onMessage, onListening);
   }
 
   send(message: string): void {
@@ -55,11 +58,11 @@ export class PostgresChannel implements Channel {
     await this.#connecting;
   }
 
-  async #stayConnected(onMessage: (message: string) => void): Promise<void> {
+  async #stayConnected(onMessage: OnMessage, onListening: () => void): Promise<void> {
     const { signal } = this.#stopping;
     while (!signal.aborted) {
       try {
-        await this.#listen(onMessage);
+        await this.#listen(onMessage, onListening);
       } catch (error) {
         if (!signal.aborted) this.#log.warn('lost the connection that listens for other servers', { error });
       }
@@ -68,7 +71,7 @@ export class PostgresChannel implements Channel {
   }
 
   /** Settles when the connection is over. */
-  async #listen(onMessage: (message: string) => void): Promise<void> {
+  async #listen(onMessage: OnMessage, onListening: () => void): Promise<void> {
     const client = new pg.Client({
       connectionString: this.#url,
       application_name: 'leasehold listener',
@@ -88,6 +91,8 @@ export class PostgresChannel implements Channel {
       // Whoever stops while the connection is made has nothing to hang up yet.
       if (this.#stopping.signal.aborted) return;
       this.#client = client;
+      onListening();
+      if (!this.#sending) void this.#drain();
       await over;
     } finally {
       this.#client = undefined;

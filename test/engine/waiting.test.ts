@@ -2,7 +2,7 @@
 import { expect } from 'chai';
 import type { LeaseOutcome } from '../../src/domain/lease.ts';
 import type { Engine } from '../../src/engine/engine.ts';
-import { PostgresChannel } from '../../src/store/channel.ts';
+import { type Channel, PostgresChannel } from '../../src/store/channel.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import type { Sql } from '../../src/store/sql.ts';
@@ -44,6 +44,20 @@ function watched(database: Database) {
     },
   });
   return { watch, database: counting };
+}
+
+/** A channel of a server's own, whose messages a test hears after the server. */
+function overheard(url: string, onMessage: (text: string) => void): Channel {
+  const channel = new PostgresChannel(url, silentLog);
+  return {
+    start: (onServersMessage, onListening) =>
+      channel.start((text) => {
+        onServersMessage(text);
+        onMessage(text);
+      }, onListening),
+    send: (text) => channel.send(text),
+    stop: () => channel.stop(),
+  };
 }
 
 describe('acquiring that waits', () => {
@@ -227,9 +241,13 @@ describe('acquiring that waits', () => {
       it('is woken by a job and by units of another server', async () => {
         const url = store.options.url ?? '';
         const servers: { engine: Engine; close(): Promise<void> }[] = [];
-        for (let i = 0; i < 2; i++) {
+        let announcements = 0;
+        const heard = (text: string) => {
+          if (text.includes('"waiting"')) announcements++;
+        };
+        for (const onMessage of [() => {}, heard]) {
           const database = await openDatabase(store.options);
-          const one = engineOn(database, engineSettings, new PostgresChannel(url, silentLog));
+          const one = engineOn(database, engineSettings, overheard(url, onMessage));
           one.start();
           const close = async () => {
             await one.stop();
@@ -239,16 +257,19 @@ describe('acquiring that waits', () => {
         }
         const [here, there] = servers.map((server) => server.engine);
         if (!here || !there) throw new Error('two servers were started');
+        const standsInLine = () =>
+          eventually('it waits', async () => (here.acquirer.waiting > 0 ? true : undefined));
         try {
           // Whoever waits says so; how long that takes to get around is not what is measured.
           const first = acquire(here, 'w', { wait_ms: waitMs });
+          await eventually('the other has heard', async () => (announcements > 0 ? true : undefined));
           await submitted(there, { cost_units: 100 });
           let held = expectGranted(await first);
           const times: number[] = [];
           for (let round = 0; round < 3; round++) {
             await submitted(there, { cost_units: 100 });
             const next = acquire(here, 'w', { wait_ms: waitMs });
-            await new Promise((resolve) => setTimeout(resolve, 200));
+            await standsInLine();
             const since = performance.now();
             await there.releaser.release(releaseFor(held), caller);
             held = expectGranted(await next);
@@ -257,7 +278,7 @@ describe('acquiring that waits', () => {
           await there.releaser.release(releaseFor(held), caller);
           for (let round = 0; round < 3; round++) {
             const next = acquire(here, 'w', { wait_ms: waitMs });
-            await new Promise((resolve) => setTimeout(resolve, 200));
+            await standsInLine();
             const since = performance.now();
             await submitted(there, {});
             expectGranted(await next);

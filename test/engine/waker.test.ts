@@ -7,7 +7,10 @@ function network() {
   const listeners: ((message: string) => void)[] = [];
   const sent: string[] = [];
   const channel = (): Channel => ({
-    start: (onMessage) => listeners.push(onMessage),
+    start: (onMessage, onListening) => {
+      listeners.push(onMessage);
+      onListening?.();
+    },
     send: (message) => {
       sent.push(message);
       for (const listener of listeners) listener(message);

@@ -41,6 +41,14 @@ describe('the channel between servers', () => {
       clearInterval(again);
     };
 
+    const hangUp = async () => {
+      const ended = await store.database.query(
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'leasehold listener' and datname = current_database()",
+        [],
+      );
+      expect(ended).to.have.length(1);
+    };
+
     it('carries messages to everybody who listens, in order', async () => {
       const url = store.options.url ?? '';
       const [a, b] = [new PostgresChannel(url, silentLog), new PostgresChannel(url, silentLog)];
@@ -57,16 +65,30 @@ describe('the channel between servers', () => {
       }
     });
 
+    it('sends what was said before it could be heard, and tells its owner whenever others can be', async () => {
+      const channel = new PostgresChannel(store.options.url ?? '', silentLog);
+      const box = inbox();
+      const openings = inbox();
+      try {
+        channel.send('before it was started');
+        channel.start(box.put, () => openings.put(`opening ${openings.messages.length}`));
+        channel.send('before it was connected');
+        await box.take('before it was started');
+        await box.take('before it was connected');
+        expect(openings.messages).to.deep.equal(['opening 0']);
+        await hangUp();
+        await openings.take('opening 1');
+      } finally {
+        await channel.stop();
+      }
+    });
+
     it('connects again when its connection is ended, and stops also while it has none', async () => {
       const channel = new PostgresChannel(store.options.url ?? '', silentLog);
       const box = inbox();
       try {
         await connected(channel, box);
-        const ended = await store.database.query(
-          "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'leasehold listener' and datname = current_database()",
-          [],
-        );
-        expect(ended).to.have.length(1);
+        await hangUp();
         const again = setInterval(() => channel.send('back'), 20);
         await box.take('back');
         clearInterval(again);
