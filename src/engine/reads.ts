@@ -83,6 +83,13 @@ export class Reader {
     return { items, nextCursor: events.length > limit ? (items.at(-1)?.eventId ?? null) : null };
   }
 
+  /** The job is read first: once it has ended, its history is complete when it is read after that. */
+  async #look(jobId: string, cursor: string, caller: Caller): Promise<Look> {
+    const found = await this.get(jobId, caller);
+    const { database } = this.#context;
+    return { found, events: await listEvents(database, found, cursor, limits.pageRows, caller.signal) };
+  }
+
   /**
    * Follows a job until it has ended: first what stands there, then every change. Looks again whenever the waker
    * says so, so that a change of another server is told as well.
@@ -108,9 +115,9 @@ export class Reader {
     try {
       for (let first = true; !until.aborted; first = false) {
         woken = false;
-        // The job is read first: once it has ended, its history is complete when it is read after that.
-        const found = await this.get(jobId, caller);
-        const events = await listEvents(this.#context.database, found, cursor, limits.pageRows, until);
+        let { found, events } = await this.#look(jobId, cursor, caller);
+        // What happened between the two reads is told with what became of the job by it.
+        if (!agree(found, events)) ({ found, events } = await this.#look(jobId, cursor, caller));
         cursor = events.at(-1)?.eventId ?? cursor;
         const more = events.length === limits.pageRows;
         const over = isTerminal(found.job.state) && !more;
@@ -132,6 +139,15 @@ export class Reader {
     }
   }
 }
+
+interface Look {
+  found: JobWithResult;
+  events: JobEvent[];
+}
+
+/** Whether the last that happened is what made the job what it is. */
+const agree = ({ job }: JobWithResult, events: readonly JobEvent[]): boolean =>
+  events.length === 0 || events.length === limits.pageRows || events.at(-1)?.data.to === job.state;
 
 /** The contracts know no LEASED: whoever asks for RUNNING means both. */
 function withLeased(states: readonly State[]): readonly State[] | null {

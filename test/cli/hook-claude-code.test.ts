@@ -162,7 +162,7 @@ onEveryEngine((engine) => {
       await using going = await startTestServer(engine, { shared: server.store });
       await take(server, 'another', repository.top, 'm');
       await take(server, agent.session, repository.top, 'm');
-      await letWaitingPass(server, agent.session, 177_000);
+      await letWaitingPass(server, agent.session, 174_000);
       const answer = agent.hook('PreToolUse', writing('m'), `--url ${going.http} --on-unreachable allow`);
       await until('the heartbeater', () => isKept(agent.notes, agent.session));
       await going.stop();

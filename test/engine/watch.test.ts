@@ -2,6 +2,7 @@ import { expect } from 'chai';
 import type { Caller } from '../../src/engine/context.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import type { JobNews } from '../../src/engine/reads.ts';
+import type { Database } from '../../src/store/database.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, submitted } from '../support/jobs.ts';
 
@@ -79,6 +80,39 @@ describe('following a job', () => {
       await engine.waker.runOnce();
       expect((await news).job.progress).to.equal(0.5);
       await stream.return(undefined);
+    });
+
+    it('never tells of a change beside the job as it was before it', async () => {
+      const [job] = await submitted(engine, {});
+      const jobId = job?.jobId ?? '';
+      let looks = 0;
+      // Between the second look's reading of the job and of its history somebody cancels it.
+      const betweenReads: Database['query'] = async (text, params, signal) => {
+        if (text.includes('from job_events') && ++looks === 2) await engine.changer.cancel(jobId, {}, caller);
+        return store.database.query<never>(text, params, signal);
+      };
+      const database = new Proxy(store.database, {
+        get: (target, name) => {
+          if (name === 'query') return betweenReads;
+          const value = Reflect.get(target, name);
+          return typeof value === 'function' ? value.bind(target) : value;
+        },
+      });
+      const other = engineOn(database);
+      const told: [string, string[]][] = [];
+      const sweep = setInterval(() => void other.waker.runOnce(), 10);
+      try {
+        const patient: Caller = { ...caller, signal: AbortSignal.timeout(5_000) };
+        for await (const news of other.reader.watch(jobId, null, patient))
+          told.push([news.job.state, news.events.map(({ type }) => type)]);
+      } finally {
+        clearInterval(sweep);
+        await other.stop();
+      }
+      expect(told).to.deep.equal([
+        ['QUEUED', ['JOB_SUBMITTED']],
+        ['CANCELED', ['JOB_CANCELED']],
+      ]);
     });
 
     it('says nothing where nothing has changed', async () => {
