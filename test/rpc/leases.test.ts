@@ -164,7 +164,6 @@ onEveryEngine((engine) => {
         };
         for (const bad of [
           { maxUnits: 2 },
-          { maxUnits: 0 },
           { acceptJobTypes: ['y'] },
           { constraintsCapabilities: {} },
           { addonId: 'another' },
@@ -394,6 +393,7 @@ onEveryEngine((engine) => {
           [() => leases.requestLease({ jobId: nowhere, requestId: '' }), 'request_id'],
           [() => leases.acquireLease({}), 'worker_id'],
           [() => leases.acquireLease({ workerId: 'w', maxUnits: -1 }), 'max_units'],
+          [() => leases.acquireLease({ workerId: 'w', maxUnits: 0 }), 'max_units'],
           [() => leases.acquireLease({ workerId: 'w', waitMs: 60_001 }), 'wait_ms'],
           [() => leases.acquireLease({ workerId: 'w', acceptJobTypes: [''] }), 'accept_job_types[0]'],
           [() => leases.heartbeat({ leaseId: lease.leaseId }), 'worker_id'],
