@@ -364,14 +364,16 @@ onEveryEngine((engine) => {
           calls.push([() => leases.heartbeat(request), Code.NotFound, 'lease_not_found']);
           calls.push([() => leases.releaseLease(request), Code.NotFound, 'lease_not_found']);
         }
-        const wrong: [object, Code, string][] = [
-          [{ workerId: 'worker-2' }, Code.PermissionDenied, 'worker_mismatch'],
-          [{ leaseToken: nowhere }, Code.PermissionDenied, 'token_mismatch'],
-          [{ jobId: nowhere }, Code.FailedPrecondition, 'job_mismatch'],
+        const wrong: [object, Code, string, string][] = [
+          [{ workerId: 'worker-2' }, Code.PermissionDenied, 'worker_mismatch', 'worker_id'],
+          [{ leaseToken: nowhere }, Code.PermissionDenied, 'token_mismatch', 'lease_token'],
+          [{ jobId: nowhere }, Code.FailedPrecondition, 'job_mismatch', 'job_id'],
         ];
-        for (const [fields, code, reason] of wrong) {
-          calls.push([() => leases.heartbeat({ ...theirs, ...fields }), code, reason]);
-          calls.push([() => leases.releaseLease({ ...theirs, status, ...fields }), code, reason]);
+        for (const [fields, code, reason, field] of wrong) {
+          const lost = { ...theirs, status, ...fields };
+          for (const call of [() => leases.heartbeat(lost), () => leases.releaseLease(lost)]) {
+            expect(expectRpcError(await failure(call()), code, reason).field).to.equal(field);
+          }
         }
         for (const [call, code, reason] of calls) expectRpcError(await failure(call()), code, reason);
         await leases.releaseLease({ ...theirs, status });
