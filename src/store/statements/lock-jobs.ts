@@ -78,19 +78,24 @@ const clock = `clock as materialized (
 )`;
 
 // Rows are locked in the order of their ids, as everywhere, so that two transactions that want the same rows never wait for each other in a circle.
-const lock = hot(`
+const lockById = (how: string) =>
+  hot(`
 with locked as materialized (
-  select * from live_jobs where job_id = any ($1::uuid[]) order by job_id for update
+  select * from live_jobs where job_id = any ($1::uuid[]) order by job_id ${how}
 ), ${clock}
 ${lockedRows}`);
 
-/** Locks the live rows of these jobs. A job that has ended has none. */
+const lockFree = lockById('for update skip locked');
+const lockAll = lockById('for update');
+
+/** Locks the live rows of these jobs. A job that has ended has none. With `wait`, those that others have too. */
 export async function lockLiveJobs(
   sql: Sql,
   jobIds: readonly string[],
+  wait: boolean,
   signal?: AbortSignal,
 ): Promise<Map<string, LockedJob>> {
-  const rows = await sql.query<LockedRow>(lock, [textArray(jobIds)], signal);
+  const rows = await sql.query<LockedRow>(wait ? lockAll : lockFree, [textArray(jobIds)], signal);
   return new Map(rows.map((row) => [row.job_id, toLocked(row)]));
 }
 
