@@ -151,7 +151,7 @@ export type RequestLease = Static<typeof RequestLease>;
 
 export const AcquireLease = Type.Object({
   worker_id: name('Who asks for work.'),
-  max_units: optional(whole(0, limits.costUnits, 'Only jobs of at most this weight.')),
+  max_units: optional(whole(1, limits.costUnits, 'Only jobs of at most this weight.')),
   constraints_capabilities: optional(capabilities()),
   addon_id: optional(name('Only jobs of this submitter.')),
   accept_job_types: optional(jobTypes()),

@@ -68,7 +68,17 @@ export const released = (leaseId: string, atMs: number): Lost =>
 export const wrongJob = (jobId: string): Lost => lost('job_mismatch', `the lease is for job ${jobId}`);
 
 /** The same answer as an error, for those who asked about one lease. */
-export const lostError = ({ code, detail }: Lost): DomainError => new DomainError(code, detail);
+export const lostError = ({ code, detail }: Lost): DomainError => {
+  const field = provedBy[code];
+  return new DomainError(code, detail, field === undefined ? {} : { field });
+};
+
+/** What was sent, and is not the lease's. */
+const provedBy: Partial<Record<Lost['code'], string>> = {
+  worker_mismatch: 'worker_id',
+  token_mismatch: 'lease_token',
+  job_mismatch: 'job_id',
+};
 
 /** A claimed job's worker asks for its lease. */
 export type RequestDecision =

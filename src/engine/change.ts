@@ -10,7 +10,7 @@ import type { OperatorRequest, RetryJobs, UpdateJobStatus } from '../domain/comm
 import { jobNotFound } from '../domain/errors.ts';
 import type { Job } from '../domain/job.ts';
 import { limits } from '../domain/limits.ts';
-import { isClaimed, type State, transition } from '../domain/machine.ts';
+import { isClaimed, isTerminal, type State, transition } from '../domain/machine.ts';
 import type { Envelope, SentMessage } from '../domain/stream.ts';
 import type { Sql } from '../store/sql.ts';
 import {
@@ -27,7 +27,7 @@ import { findDeadLetters, readJobs } from '../store/statements/read-jobs.ts';
 import { addMessages, settleMessages } from '../store/statements/stream-messages.ts';
 import { streamsOf } from '../store/statements/streams.ts';
 import { Batcher } from './batcher.ts';
-import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { type Caller, type EngineContext, heldBatches, waitingMax } from './context.ts';
 import { isUuid } from './ids.ts';
 import { workOf } from './work.ts';
 
@@ -36,35 +36,45 @@ type ChangeCall = { jobId: string } & (
   | { kind: 'cancel'; command: OperatorRequest; peer: string }
 );
 
+/** What a batch says to one call; of a row that somebody else has it cannot say anything yet. */
+type Judged = Job | 'held';
+
 /** Changes of one transaction at the most. */
 const changesMax = 500;
 
 /**
  * Changes single jobs: a worker's word on its state, a cancellation, a retry. A batch locks all its rows first, in
- * one order, then judges one call after the other against what it has locked, and writes everything together.
+ * one order, then judges one call after the other against what it has locked, and writes everything together. A row that
+ * somebody else has locked holds up nobody: its calls leave the batch and wait by themselves.
  */
 export class Changer {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<ChangeCall, Job>;
+  readonly #batcher: Batcher<ChangeCall, Judged>;
+  readonly #held: Batcher<ChangeCall, Job>;
 
   constructor(context: EngineContext) {
     this.#context = context;
-    this.#batcher = new Batcher({
+    this.#batcher = new Batcher<ChangeCall, Judged>({
       meter: context.metrics.batch('change'),
-      flush: (calls, signal) => this.#flush(calls, signal),
+      flush: (calls, signal) => this.#flush(calls, false, signal),
       sizeMax: changesMax,
       waitingMax,
+    });
+    this.#held = new Batcher<ChangeCall, Job>({
+      meter: context.metrics.batch('change_held'),
+      flush: async (calls, signal) => (await this.#flush(calls, true, signal)) as (Job | Error)[],
+      ...heldBatches,
     });
   }
 
   async updateStatus(jobId: string, command: UpdateJobStatus, { peer, signal }: Caller): Promise<Job> {
     if (!isUuid(jobId)) throw jobNotFound(jobId);
-    return this.#batcher.run({ kind: 'status', jobId: jobId.toLowerCase(), command, peer }, signal);
+    return this.#run({ kind: 'status', jobId: jobId.toLowerCase(), command, peer }, signal);
   }
 
   async cancel(jobId: string, command: OperatorRequest, { peer, signal }: Caller): Promise<Job> {
     if (!isUuid(jobId)) throw jobNotFound(jobId);
-    return this.#batcher.run({ kind: 'cancel', jobId: jobId.toLowerCase(), command, peer }, signal);
+    return this.#run({ kind: 'cancel', jobId: jobId.toLowerCase(), command, peer }, signal);
   }
 
   async retry(jobId: string, command: OperatorRequest, { peer, signal }: Caller): Promise<Job> {
@@ -125,11 +135,22 @@ export class Changer {
     transport.send(queued);
   }
 
-  close(): Promise<void> {
-    return this.#batcher.close();
+  async close(): Promise<void> {
+    await this.#batcher.close();
+    await this.#held.close();
   }
 
-  async #flush(calls: readonly ChangeCall[], signal: AbortSignal | undefined): Promise<(Job | Error)[]> {
+  async #run(call: ChangeCall, signal: AbortSignal | undefined): Promise<Job> {
+    const judged = await this.#batcher.run(call, signal);
+    return judged === 'held' ? this.#held.run(call, signal) : judged;
+  }
+
+  /** With `wait`, also for rows that others have locked. */
+  async #flush(
+    calls: readonly ChangeCall[],
+    wait: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<(Judged | Error)[]> {
     const { database, waker, transport } = this.#context;
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
     let asked: readonly string[] = [];
@@ -137,7 +158,7 @@ export class Changer {
     let givenBack = 0;
     let settled: readonly SentMessage[] = [];
     const answers = await database.transaction(async (sql) => {
-      const changes = new Changes(await lockLiveJobs(sql, jobIds, signal));
+      const changes = new Changes(await lockLiveJobs(sql, jobIds, wait, signal));
       const errors = calls.map((call) => changes.judge(call));
       await changes.write(sql);
       asked = changes.asked;
@@ -145,9 +166,12 @@ export class Changer {
       givenBack = changes.givenBack;
       if (transport.keepsMessages) settled = await settleMessages(sql, changes.endedJobs);
       const jobs = await readJobs(sql, jobIds, signal);
-      return calls.map(
-        (call, i) => errors[i] ?? answerOf(call, jobs.get(call.jobId)?.job, changes.touched(call.jobId)),
-      );
+      return calls.map((call, i) => {
+        const job = jobs.get(call.jobId)?.job;
+        const judged = changes.touched(call.jobId);
+        if (job && !judged && !wait && !isTerminal(job.state)) return 'held';
+        return errors[i] ?? answerOf(call, job, judged);
+      });
     }, signal);
     waker.publishJobs(jobIds);
     // A job that stood in the way may be gone. Only jobs without a stream can be claimed, and so be given back.

@@ -9,6 +9,7 @@ import { Changer } from './change.ts';
 import { Claimer } from './claim.ts';
 import type { EngineContext, EngineSettings } from './context.ts';
 import { Desk } from './desk.ts';
+import { DueMark } from './due-mark.ts';
 import { Explainer } from './explainer.ts';
 import { FileGate } from './file-gate.ts';
 import { FileInstructor } from './file-instructor.ts';
@@ -87,13 +88,15 @@ export class Engine {
     this.settings = settings;
     this.waker = new Waker(channel);
     this.leaseNews = new LeaseNews({ onFollow: () => this.waker.announce() });
-    const prospects = new Prospects(database);
+    const dueMark = new DueMark();
+    const prospects = new Prospects(database, dueMark);
     this.pulse = new Pulse({ database, metrics, log });
     this.reaper = new Reaper({
       database,
       waker: this.waker,
       pulse: this.pulse,
       prospects,
+      dueMark,
       transport,
       leaseNews: this.leaseNews,
       maxClaims: settings.maxClaims,

@@ -121,7 +121,7 @@ export class LeaseEnds {
     );
     if (isTerminal(to)) {
       this.#endings.push({ jobId, state: to, ...handed, deadStream: deadLettered ? job.stream : null });
-      tell({ type, from, to, data: reasonOf(handed) });
+      tell({ type, from, to, data: reasonOf(job.cancelRequested ? wanted(handed) : handed) });
       if (deadLettered) {
         const data = { stream: job.stream, attempts: job.attempts, ...reasonOf(handed) };
         tell({ type: 'JOB_DEAD_LETTERED', from: to, to, data });
@@ -196,6 +196,12 @@ const isGivenUp = (state: State): boolean => state === 'FAILED' || state === 'TI
 const reasonOf = ({ error, errorDetail }: Handed): JsonObject => ({
   ...(error === null ? {} : { reason: error.slice(0, limits.noteChars).toWellFormed() }),
   ...(typeof errorDetail?.code === 'string' ? { code: errorDetail.code } : {}),
+});
+
+/** A job that somebody wanted canceled ends so for that reason first, whatever its worker said, or did not say. */
+const wanted = (handed: Handed): Handed => ({
+  ...handed,
+  error: ['somebody asked for it', ...(handed.error === null ? [] : [handed.error])].join('; '),
 });
 
 /** A lease that no heartbeat could have kept any longer. */

@@ -4,7 +4,7 @@ import type { RequestLease } from '../domain/commands.ts';
 import { DomainError, jobNotFound } from '../domain/errors.ts';
 import type { Capacity, Grant, LeaseOutcome } from '../domain/lease.ts';
 import { decideRequest } from '../domain/leases.ts';
-import { transition } from '../domain/machine.ts';
+import { isTerminal, transition } from '../domain/machine.ts';
 import type { Sql } from '../store/sql.ts';
 import { lockCapacity } from '../store/statements/capacity.ts';
 import {
@@ -22,7 +22,7 @@ import {
 import { type LockedJob, lockLiveJobs } from '../store/statements/lock-jobs.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
 import { Batcher } from './batcher.ts';
-import { type Caller, type EngineContext, waitingMax } from './context.ts';
+import { type Caller, type EngineContext, heldBatches, waitingMax } from './context.ts';
 import { grantOf } from './grant.ts';
 import { isUuid, newId } from './ids.ts';
 
@@ -32,47 +32,64 @@ interface RequestCall {
 }
 
 type Answer = Grant | { kind: 'denied'; reason: string; missing: number };
+/** What a batch says to one request; of a row that somebody else has it cannot say anything yet. */
+type Judged = Answer | 'held';
 
 /** Requests of one transaction at the most. */
 const requestsMax = 250;
 
 /**
  * Asks for the leases of claimed jobs. A batch locks all its jobs in one order, then the capacity, judges one request
- * after the other against both, and writes everything together.
+ * after the other against both, and writes everything together. A row that somebody else has locked holds up nobody: its
+ * requests leave the batch and wait by themselves.
  */
 export class LeaseRequester {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<RequestCall, Answer>;
+  readonly #batcher: Batcher<RequestCall, Judged>;
+  readonly #held: Batcher<RequestCall, Answer>;
 
   constructor(context: EngineContext) {
     this.#context = context;
-    this.#batcher = new Batcher({
+    this.#batcher = new Batcher<RequestCall, Judged>({
       meter: context.metrics.batch('request_lease'),
-      flush: (calls, signal) => this.#flush(calls, signal),
+      flush: (calls, signal) => this.#flush(calls, false, signal),
       sizeMax: requestsMax,
       waitingMax,
+    });
+    this.#held = new Batcher<RequestCall, Answer>({
+      meter: context.metrics.batch('request_lease_held'),
+      flush: async (calls, signal) => (await this.#flush(calls, true, signal)) as (Answer | Error)[],
+      ...heldBatches,
     });
   }
 
   async request(command: RequestLease, { signal }: Caller): Promise<LeaseOutcome> {
     if (!isUuid(command.job_id)) throw jobNotFound(command.job_id);
-    const answer = await this.#batcher.run({ jobId: command.job_id.toLowerCase(), command }, signal);
+    const call = { jobId: command.job_id.toLowerCase(), command };
+    const judged = await this.#batcher.run(call, signal);
+    const answer = judged === 'held' ? await this.#held.run(call, signal) : judged;
     if (answer.kind === 'granted') return answer;
     const { reason, missing } = answer;
     const retryAfterMs = await this.#context.prospects.retryAfterMs({ units: missing });
     return { kind: 'denied', reason, retryAfterMs };
   }
 
-  close(): Promise<void> {
-    return this.#batcher.close();
+  async close(): Promise<void> {
+    await this.#batcher.close();
+    await this.#held.close();
   }
 
-  async #flush(calls: readonly RequestCall[], signal: AbortSignal | undefined): Promise<(Answer | Error)[]> {
+  /** With `wait`, also for rows that others have locked. */
+  async #flush(
+    calls: readonly RequestCall[],
+    wait: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<(Judged | Error)[]> {
     const { database, settings, reaper, waker, pulse } = this.#context;
     await pulse.fresh();
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
-    const answers = await database.transaction(async (sql) => {
-      const locked = await lockLiveJobs(sql, jobIds, signal);
+    const answers = await database.transaction(async (sql): Promise<(Judged | Error)[]> => {
+      const locked = await lockLiveJobs(sql, jobIds, wait, signal);
       const facts = await lockCapacity(sql, settings.capacityTotal, signal);
       const uniqueAsked = [...locked.values()].filter(({ isUnique }) => isUnique);
       const holders = await holdersAmong(
@@ -96,11 +113,12 @@ export class LeaseRequester {
         const record = granted.get(jobId);
         if (record) return grantOf(record);
         const job = ended.get(jobId)?.job;
+        if (job && !wait && !isTerminal(job.state)) return 'held';
         return job ? new DomainError('job_not_claimed', `the job is ${job.state}`) : jobNotFound(jobId);
       });
     }, signal);
     for (const answer of answers) {
-      if (!(answer instanceof Error) && answer.kind === 'granted') {
+      if (answer !== 'held' && !(answer instanceof Error) && answer.kind === 'granted') {
         reaper.expectIn(answer.lease.expiresAtMs - answer.lease.grantedAtMs);
       }
     }

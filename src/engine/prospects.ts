@@ -1,6 +1,7 @@
 import { retryAfterMs } from '../domain/retry.ts';
 import type { Database } from '../store/database.ts';
 import { type Soon, soonestInMs } from '../store/statements/lock-jobs.ts';
+import type { DueMark } from './due-mark.ts';
 import { Pace } from './pace.ts';
 
 /** How old the time of the next deadline may be: many are sent away at once, and one look serves them all. */
@@ -12,6 +13,7 @@ const lookMs = 250;
  */
 export class Prospects {
   readonly #database: Database;
+  readonly #mark: DueMark;
   readonly #jobs = new Pace();
   readonly #units = new Pace();
   readonly #askers = new Pace();
@@ -19,8 +21,9 @@ export class Prospects {
   #lookedAt = Number.NEGATIVE_INFINITY;
   #looking: Promise<void> | undefined;
 
-  constructor(database: Database) {
+  constructor(database: Database, mark: DueMark) {
     this.#database = database;
+    this.#mark = mark;
   }
 
   /** So many jobs have come into the queue. */
@@ -60,7 +63,7 @@ export class Prospects {
   }
 
   async #ask(): Promise<void> {
-    this.#soon = await soonestInMs(this.#database);
+    this.#soon = await soonestInMs(this.#database, this.#mark.fromMs);
     this.#lookedAt = performance.now();
   }
 }

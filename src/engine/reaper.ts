@@ -26,11 +26,12 @@ import {
   type NewEvent,
   writeEvents,
 } from '../store/statements/change-jobs.ts';
-import { type LockedJob, lockDueJobs, nextDueInMs } from '../store/statements/lock-jobs.ts';
+import { type LockedJob, lockDueJobs, readNextDue } from '../store/statements/lock-jobs.ts';
 import type { ReapMeter, RoundMeter } from '../telemetry/meters.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';
 import { handleDue } from './due.ts';
+import type { DueMark } from './due-mark.ts';
 import { LeaseEnds } from './lease-ends.ts';
 import type { LeaseNews } from './lease-news.ts';
 import type { Prospects } from './prospects.ts';
@@ -53,6 +54,7 @@ export interface ReaperOptions {
   waker: Waker;
   pulse: Pulse;
   prospects: Prospects;
+  dueMark: DueMark;
   transport: Transport;
   leaseNews: LeaseNews;
   maxClaims: number;
@@ -100,13 +102,13 @@ export class Reaper implements Service {
     if (this.#running && this.#round === undefined) this.#sleep(ms);
   }
 
-  /** Handles what is due now and says how many rows that were. */
-  async runOnce(): Promise<number> {
+  /** Handles what is due now, but for what was due before `fromMs`, and says how many rows that were. */
+  async runOnce(fromMs?: number): Promise<number> {
     const { database, waker, pulse, prospects, transport } = this.#options;
     await pulse.fresh();
     for (let handled = 0; ; ) {
       const { looked, jobIds, ready, lost, units, asleep, settled, queued, late } =
-        await database.transaction((sql) => this.#handleBatch(sql));
+        await database.transaction((sql) => this.#handleBatch(sql, fromMs));
       for (const { kind, ms } of late) this.#meters[kind].handled(ms);
       if (asleep) await pulse.runOnce();
       handled += jobIds.length;
@@ -137,8 +139,9 @@ export class Reaper implements Service {
 
   /** Says how long there will be nothing to do. */
   #lookAndHandle(): Promise<number> {
-    const look = async () => (await nextDueInMs(this.#options.database)) ?? sleepMaxMs;
-    return handleDue(look, () => this.runOnce());
+    const { database, dueMark } = this.#options;
+    const look = async () => (await dueMark.look((fromMs) => readNextDue(database, fromMs))) ?? sleepMaxMs;
+    return handleDue(look, () => this.runOnce(dueMark.fromMs));
   }
 
   #sleep(ms: number): void {
@@ -150,8 +153,8 @@ export class Reaper implements Service {
     this.#timer = setTimeout(() => void this.#wake(), pauseMs);
   }
 
-  async #handleBatch(sql: Sql): Promise<Handled> {
-    const { renewed, due } = await lockDueJobs(sql, batchMax);
+  async #handleBatch(sql: Sql, fromMs: number | undefined): Promise<Handled> {
+    const { renewed, due } = await lockDueJobs(sql, batchMax, fromMs);
     const changes: LiveChange[] = [];
     const endings: Ending[] = [];
     const events: NewEvent[] = [];

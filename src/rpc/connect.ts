@@ -20,6 +20,7 @@ import type { Log } from '../log.ts';
 import { type CallMeter, type Carrier, headersOf } from '../telemetry/calls.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { endCall } from './call-ends.ts';
+import { refusalIn, tellingLast } from './connect-refusals.ts';
 import { bareJson, readChecked, refuse, wireOf } from './connect-requests.ts';
 import { toConnectError } from './errors.ts';
 import type { Binding } from './implementation.ts';
@@ -27,6 +28,8 @@ import { EncodedMessage } from './job-bytes.ts';
 
 type AnyMethod = (request: unknown, caller: Caller) => unknown;
 
+/** Whether a call has reached its implementation. Connect refuses some before that, by itself. */
+const arrivalKey = createContextKey({ reached: false });
 const peerKey = createContextKey('unknown', { description: "the caller's address" });
 
 /** Takes the requests that are RPCs, and says whether it did. */
@@ -111,7 +114,10 @@ async function handle(
     endCall(meter.begin(headersOf(request)), toConnectError(error).code);
     return;
   }
-  const values = createContextValues().set(peerKey, request.socket.remoteAddress ?? 'unknown');
+  const arrival = { reached: false };
+  const values = createContextValues()
+    .set(peerKey, request.socket.remoteAddress ?? 'unknown')
+    .set(arrivalKey, arrival);
   const universal = universalRequestFromNodeRequest(
     request,
     response,
@@ -119,7 +125,12 @@ async function handle(
     values,
   );
   const answer = await handler(body ? { ...universal, body: once(body) } : universal);
-  await universalResponseToNodeResponse(answer, response);
+  if (arrival.reached) return universalResponseToNodeResponse(answer, response);
+  // A stream reaches its implementation while its answer is read.
+  const told = tellingLast(answer.body, (last) => {
+    if (!arrival.reached) endCall(meter.begin(headersOf(request)), refusalIn(last));
+  });
+  await universalResponseToNodeResponse({ ...answer, body: told }, response);
 }
 
 /** Bytes that were read already, as the stream that Connect reads. */
@@ -157,6 +168,7 @@ interface Handled {
 const unary =
   (method: DescMethod, { name, work, meter, log }: Handled) =>
   async (request: unknown, context: HandlerContext) => {
+    context.values.get(arrivalKey).reached = true;
     const running = meter.begin(carrierIn(context));
     const caller = callerOf(context);
     try {
@@ -174,6 +186,7 @@ const unary =
 
 const streaming = ({ name, work, meter, log }: Handled) =>
   async function* (request: unknown, context: HandlerContext) {
+    context.values.get(arrivalKey).reached = true;
     const running = meter.begin(carrierIn(context));
     const caller = callerOf(context);
     try {

@@ -8,10 +8,13 @@ import { statusBytes } from './errors.ts';
 
 type GrpcStatus = (typeof grpcStatus)[keyof typeof grpcStatus];
 
-/** An error as gRPC tells it, with the details in the trailer that all its clients read them from. */
+/** The trailer that all clients read the details of an error from. */
+export const detailsKey = 'grpc-status-details-bin';
+
+/** An error as gRPC tells it, with its details. */
 export function statusOf(error: ConnectError): StatusObject {
   const metadata = new Metadata();
-  metadata.set('grpc-status-details-bin', statusBytes(error));
+  metadata.set(detailsKey, statusBytes(error));
   // Connect's codes are gRPC's, number by number.
   return { code: error.code as number as GrpcStatus, details: error.rawMessage, metadata };
 }

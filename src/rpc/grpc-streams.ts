@@ -9,7 +9,6 @@ import {
   Metadata,
   ServerInterceptingCall,
   type ServerInterceptingCallInterface,
-  type ServerInterceptor,
   type StatusObject,
 } from '@grpc/grpc-js';
 import type { Caller } from '../engine/context.ts';
@@ -17,6 +16,7 @@ import type { Log } from '../log.ts';
 import type { CallMeter, RunningCall } from '../telemetry/calls.ts';
 import { endCall, endGone } from './call-ends.ts';
 import { toConnectError } from './errors.ts';
+import { onRefusal } from './grpc-refusals.ts';
 import { carrierOf, endTold, goneBecause, statusOf, tellError } from './grpc-status.ts';
 import type { FrameSession, FrameStream, OpenStream } from './implementation.ts';
 import type { OpenCalls } from './open-calls.ts';
@@ -27,17 +27,8 @@ export interface FrameMethod {
   meter: CallMeter;
 }
 
-/** Takes the calls of these methods, by their path, and leaves all others as they are. */
-export const frameInterceptor =
-  (methods: ReadonlyMap<string, FrameMethod>, calls: OpenCalls, log: Log): ServerInterceptor =>
-  ({ path }, call) => {
-    const method = methods.get(path);
-    // Wrapping a call that needs nothing done would cost it time; grpc-js asks for no more than the interface.
-    return method ? new FrameCall(call, method, calls, log) : (call as ServerInterceptingCall);
-  };
-
 /** One stream. It is over when the session has ended it or the client has gone, whichever comes first. */
-class FrameCall extends ServerInterceptingCall implements FrameStream {
+export class FrameCall extends ServerInterceptingCall implements FrameStream {
   readonly #call: ServerInterceptingCallInterface;
   readonly #method: FrameMethod;
   readonly #calls: OpenCalls;
@@ -45,6 +36,7 @@ class FrameCall extends ServerInterceptingCall implements FrameStream {
   readonly #gone = new AbortController();
   #session: FrameSession | undefined;
   #running: RunningCall | undefined;
+  #refused: number | undefined;
   #over = false;
   #reading = false;
   #readAgain = false;
@@ -56,6 +48,9 @@ class FrameCall extends ServerInterceptingCall implements FrameStream {
     this.#calls = calls;
     calls.begin();
     this.#log = log;
+    onRefusal(call, (code) => {
+      this.#refused = code;
+    });
   }
 
   override start(): void {
@@ -121,7 +116,8 @@ class FrameCall extends ServerInterceptingCall implements FrameStream {
     this.#over = true;
     this.#calls.end();
     this.#gone.abort(goneBecause(this.#call.getDeadline()));
-    if (this.#running) endGone(this.#running, this.#gone.signal);
+    if (this.#running && this.#refused !== undefined) endCall(this.#running, this.#refused);
+    else if (this.#running) endGone(this.#running, this.#gone.signal);
     this.#session?.onGone();
   }
 

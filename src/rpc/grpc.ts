@@ -12,6 +12,8 @@ import {
   type MethodDefinition,
   Server,
   ServerCredentials,
+  type ServerInterceptingCall,
+  type ServerInterceptor,
   type ServerUnaryCall,
   type ServerWritableStream,
   type ServiceDefinition,
@@ -33,8 +35,9 @@ import type { CallMeter } from '../telemetry/calls.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { endGone } from './call-ends.ts';
 import { toConnectError, unreadable } from './errors.ts';
+import { countRefusals } from './grpc-refusals.ts';
 import { carrierOf, endTold, goneBecause, statusOf, tellError } from './grpc-status.ts';
-import { type FrameMethod, frameInterceptor } from './grpc-streams.ts';
+import { FrameCall, type FrameMethod } from './grpc-streams.ts';
 import type { Binding, OpenStream } from './implementation.ts';
 import { EncodedMessage } from './job-bytes.ts';
 import { OpenCalls } from './open-calls.ts';
@@ -64,9 +67,11 @@ export function createGrpcServer({ bindings, health, metrics, log }: GrpcOptions
   const told = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
   setLogger({ error: told, info: told, debug: told });
   const frameMethods = new Map<string, FrameMethod>();
+  const meters = new Map<string, CallMeter>();
   const calls = new OpenCalls();
+  const wiring: Wiring = { frameMethods, meters, calls, metrics, log };
   const server = new Server({
-    interceptors: [frameInterceptor(frameMethods, calls, log)],
+    interceptors: [interceptor(wiring)],
     'grpc.max_receive_message_length': limits.frameBytes,
     'grpc.max_send_message_length': 2 * limits.frameBytes,
     'grpc.max_concurrent_streams': 1_000,
@@ -74,7 +79,7 @@ export function createGrpcServer({ bindings, health, metrics, log }: GrpcOptions
     'grpc.keepalive_timeout_ms': 10_000,
     'grpc.keepalive_permit_without_calls': 1,
   });
-  for (const binding of bindings) addService(server, binding, { frameMethods, calls, metrics, log });
+  for (const binding of bindings) addService(server, binding, wiring);
   const status = new HealthImplementation();
   const names = ['', ...bindings.map(({ service }) => service.typeName)];
   health.onChange((up) => {
@@ -119,16 +124,30 @@ function stop(server: Server, calls: OpenCalls, patienceMs: number): Promise<voi
 }
 
 interface Wiring {
+  /** By the paths of their methods. */
   frameMethods: Map<string, FrameMethod>;
+  meters: Map<string, CallMeter>;
   calls: OpenCalls;
   metrics: Metrics;
   log: Log;
 }
 
+/** Takes the calls of streams of frames. The others are left as they are, because wrapping a call costs it time. */
+const interceptor =
+  ({ frameMethods, meters, calls, log }: Wiring): ServerInterceptor =>
+  ({ path }, call) => {
+    const method = frameMethods.get(path);
+    if (method) return new FrameCall(call, method, calls, log);
+    const meter = meters.get(path);
+    if (meter) countRefusals(call, meter);
+    // grpc-js asks for no more than the interface.
+    return call as ServerInterceptingCall;
+  };
+
 function addService(
   server: Server,
   { service, implementation }: Binding,
-  { frameMethods, calls, metrics, log }: Wiring,
+  { frameMethods, meters, calls, metrics, log }: Wiring,
 ): void {
   const definition: Record<string, MethodDefinition<unknown, unknown>> = {};
   const handlers: UntypedServiceImplementation = {};
@@ -149,6 +168,7 @@ function addService(
       handlers[method.localName] = () => {};
       continue;
     }
+    meters.set(`/${name}`, meter);
     definition[method.localName] = definitionOf(method);
     handlers[method.localName] =
       method.methodKind === 'server_streaming'

@@ -24,7 +24,7 @@ export const Lane = defineEntity({
   tableName: 'lanes',
   indexes: [
     { name: 'lanes_addon', properties: ['addon_id', 'job_type'] },
-    { name: 'lanes_stream', properties: ['stream'] },
+    { name: 'lanes_stream_lane', properties: ['stream', 'lane_id'] },
   ],
   properties: {
     lane_id: p.integer().primary(),

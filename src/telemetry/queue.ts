@@ -13,7 +13,8 @@ import { type QueueFigures, queueFigures } from '../store/statements/queue-figur
 const freshMs = 1_000;
 const patienceMs = 900;
 
-export interface QueueState extends Pick<QueueFigures, 'ready' | 'oldestMs' | 'leases' | 'claims'> {
+export interface QueueState
+  extends Pick<QueueFigures, 'queued' | 'ready' | 'oldestMs' | 'leases' | 'claims'> {
   capacity: Capacity;
 }
 
@@ -44,11 +45,11 @@ export class QueueWatch {
   async #read(): Promise<QueueState | undefined> {
     const atMs = this.#nowMs();
     try {
-      const { ready, oldestMs, leases, claims, ...facts } = await queueFigures(
+      const { queued, ready, oldestMs, leases, claims, ...facts } = await queueFigures(
         this.#database,
         this.#totalUnlessSet,
       );
-      const state = { ready, oldestMs, leases, claims, capacity: capacityOf(facts) };
+      const state = { queued, ready, oldestMs, leases, claims, capacity: capacityOf(facts) };
       this.#last = { state, atMs };
       return state;
     } catch {

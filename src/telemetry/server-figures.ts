@@ -47,6 +47,11 @@ export class ServerFigures {
       'Streams of heartbeats that are open on this server.',
       () => engine.leaseNews.followers,
     );
+    registry.gauge(
+      'leasehold_history_days_ahead',
+      'For how many days to come the history has room, when this server last looked; below 3 somebody should look.',
+      () => engine.historyKeeper.daysAhead,
+    );
   }
 
   /** The text of everything that is counted, once what has to be asked for is there. */
@@ -85,8 +90,13 @@ export class ServerFigures {
   #declareQueue(registry: Registry): void {
     const queue = (of: (queue: QueueState) => Reading) => () => this.#found?.queue && of(this.#found.queue);
     registry.gauge(
+      'leasehold_queue_jobs',
+      'Jobs that are queued, those included that wait for their time.',
+      queue(({ queued }) => queued),
+    );
+    registry.gauge(
       'leasehold_queue_ready_jobs',
-      'Jobs that may be taken now, counted up to 10,000.',
+      'Jobs that may be taken now, counted up to 1,000.',
       queue(({ ready }) => ready),
     );
     registry.gauge(
@@ -96,12 +106,12 @@ export class ServerFigures {
     );
     registry.gauge(
       'leasehold_active_leases',
-      'Leases that are held, counted up to 10,000.',
+      'Leases that are held.',
       queue(({ leases }) => leases),
     );
     registry.gauge(
       'leasehold_active_claims',
-      'Jobs that are claimed and not leased, counted up to 10,000.',
+      'Jobs that are claimed and not leased.',
       queue(({ claims }) => claims),
     );
     registry.gauge(

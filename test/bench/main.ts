@@ -13,6 +13,7 @@ import { expiry } from './scenarios/expiry.ts';
 import { files } from './scenarios/files.ts';
 import { heartbeatFrames, heartbeatLone, heartbeatSingly, heartbeatUnary } from './scenarios/heartbeat.ts';
 import { idle } from './scenarios/idle.ts';
+import { metricsCost } from './scenarios/metrics-cost.ts';
 import { heartbeatMillion, millionByTurns } from './scenarios/million.ts';
 import { prune } from './scenarios/prune.ts';
 import { reconnect } from './scenarios/reconnect.ts';
@@ -44,6 +45,7 @@ const scenarios: readonly Scenario[] = [
   files,
   prune,
   stats,
+  metricsCost,
   start,
 ];
 
@@ -72,8 +74,8 @@ async function runScenario(scenario: Scenario, setting: Setting): Promise<void> 
   const load = setting.load ?? (await LoadProcess.start());
   setting.load = undefined;
   const own: ServerProcess[] = [];
-  const serve: Bench['serve'] = async (store, name = scenario.name) => {
-    const server = await startServer(store, options.profile ? `${stage.engine}-${name}` : undefined);
+  const serve: Bench['serve'] = async (store, name = scenario.name, how = { unmetered: false }) => {
+    const server = await startServer(store, options.profile ? `${stage.engine}-${name}` : undefined, how);
     own.push(server);
     return server;
   };

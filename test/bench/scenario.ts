@@ -41,7 +41,7 @@ export interface Bench {
   stage: Stage;
   load: LoadProcess;
   /** Starts a server on a store, for as long as the scenario; `name` is what its profile is called. */
-  serve(store: Store, name?: string): Promise<ServerProcess>;
+  serve(store: Store, name?: string, how?: { unmetered: boolean }): Promise<ServerProcess>;
   /**
    * A server on a store that is empty but for the scenario's leases. In a smoke run it is the one that all scenarios share, and then not empty:
    * starting servers would take most of the time.

@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { atEnd, forgetProcess, watchProcess } from '../support/cleanup.ts';
 
 const mainFile = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
+const unmeteredFile = new URL('./unmetered.ts', import.meta.url).href;
 /** As `npm start` and the published command start it. */
 const nodeFlags = ['--max-semi-space-size=64'];
 const readyLimitMs = 60_000;
@@ -14,6 +15,8 @@ export interface ServerOptions {
   env: Record<string, string>;
   /** Where its CPU profile goes when it ends, if one is wanted. */
   profile?: { folder: string; name: string } | undefined;
+  /** Counts nothing; see `unmetered.ts`. */
+  unmetered?: boolean | undefined;
 }
 
 /** A real server in a process of its own: running from the moment `start` resolves until `stop`. */
@@ -31,10 +34,11 @@ export class ServerProcess {
     this.readyMs = readyMs;
   }
 
-  static async start({ env, profile }: ServerOptions): Promise<ServerProcess> {
+  static async start({ env, profile, unmetered }: ServerOptions): Promise<ServerProcess> {
     const flags = profile
       ? ['--cpu-prof', `--cpu-prof-dir=${profile.folder}`, `--cpu-prof-name=${profile.name}.cpuprofile`]
       : [];
+    if (unmetered) flags.push('--import', unmeteredFile);
     const began = performance.now();
     const child = spawn(process.execPath, [...nodeFlags, ...flags, mainFile, 'serve'], {
       env: { ...ownEnvironment(), ...fixedSettings, ...env },

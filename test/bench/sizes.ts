@@ -44,6 +44,9 @@ export interface Sizes {
   statsQueued: number;
   statsFinished: number;
   statsReads: number;
+  /** Turns of each of two servers that are compared with each other, and how long those are. */
+  turns: number;
+  turnMs: number;
 }
 
 type FirstS = LeaseSet['firstS'];
@@ -79,6 +82,8 @@ const whole = {
   statsQueued: 1_000_000,
   statsFinished: 2_000_000,
   statsReads: 200,
+  turns: 20,
+  turnMs: 1_500,
 };
 
 /** Scenarios that share a store come to their leases whenever the others are done. */
@@ -114,6 +119,8 @@ const tiny = {
   statsQueued: 2_000,
   statsFinished: 2_000,
   statsReads: 5,
+  turns: 2,
+  turnMs: 100,
 };
 
 const longKeepMs = 600_000;
@@ -121,5 +128,5 @@ const longKeepMs = 600_000;
 export function sizesFor({ smoke, long, client, repeats }: Options): Sizes {
   const sizes = { ...(smoke ? tiny : whole), client, judged: !smoke };
   if (long && !smoke) sizes.keepMs = longKeepMs;
-  return repeats === undefined ? sizes : { ...sizes, repeats, starts: repeats };
+  return repeats === undefined ? sizes : { ...sizes, repeats, starts: repeats, turns: 4 * repeats };
 }

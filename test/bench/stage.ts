@@ -87,8 +87,12 @@ export function profileFolder(): Promise<string> {
   return profiles;
 }
 
-export async function startServer(store: Store, profileName: string | undefined): Promise<ServerProcess> {
+export async function startServer(
+  store: Store,
+  profileName: string | undefined,
+  { unmetered = false } = {},
+): Promise<ServerProcess> {
   const profile =
     profileName === undefined ? undefined : { folder: await profileFolder(), name: profileName };
-  return ServerProcess.start({ env: store.env, profile });
+  return ServerProcess.start({ env: store.env, profile, unmetered });
 }

@@ -55,7 +55,7 @@ const wrong: Record<string, Record<string, string[]>> = {
   },
   'system request': {
     worker_id: [...name, ...nul, 'null'],
-    max_units: whole(1_000_000_000),
+    max_units: [...whole(1_000_000_000), '0'],
     constraints_capabilities: capabilities,
     addon_id: name,
     accept_job_types: types,

@@ -176,7 +176,14 @@ onEveryEngine((engine) => {
       expect(body.lease.state).to.equal('RELEASED');
       expect(body.result.status).to.equal('CANCELED');
       expect(body.result.result_data).to.deep.equal({ half: 'done' });
-      expect(await typesOf(server, job.job_id)).to.include.members(['JOB_CANCEL_REQUESTED', 'JOB_CANCELED']);
+      const events = await eventsOf(server, job.job_id);
+      const reasons = events
+        .filter(({ data }) => 'reason' in data)
+        .map(({ type, data }) => [type, data.reason]);
+      expect(reasons).to.deep.equal([
+        ['JOB_CANCEL_REQUESTED', 'user aborted'],
+        ['JOB_CANCELED', 'somebody asked for it'],
+      ]);
     });
 
     it('may be sent again with the token after a lost answer, and is answered the same', async () => {

@@ -187,7 +187,7 @@ const acquire = fc
   .tuple(
     worker,
     fc.option(fc.constantFrom('a1', 'a2'), { freq: 2 }),
-    fc.option(fc.integer({ min: 0, max: 20 }), { freq: 2 }),
+    fc.option(fc.integer({ min: 1, max: 20 }), { freq: 2 }),
     fc.constantFrom<string[]>([], [], ['s'], ['t', 's'], ['s', 't'], ['u']),
   )
   .map(([who, request_id, max_units, streams]) =>

@@ -164,7 +164,6 @@ onEveryEngine((engine) => {
         };
         for (const bad of [
           { maxUnits: 2 },
-          { maxUnits: 0 },
           { acceptJobTypes: ['y'] },
           { constraintsCapabilities: {} },
           { addonId: 'another' },
@@ -365,14 +364,16 @@ onEveryEngine((engine) => {
           calls.push([() => leases.heartbeat(request), Code.NotFound, 'lease_not_found']);
           calls.push([() => leases.releaseLease(request), Code.NotFound, 'lease_not_found']);
         }
-        const wrong: [object, Code, string][] = [
-          [{ workerId: 'worker-2' }, Code.PermissionDenied, 'worker_mismatch'],
-          [{ leaseToken: nowhere }, Code.PermissionDenied, 'token_mismatch'],
-          [{ jobId: nowhere }, Code.FailedPrecondition, 'job_mismatch'],
+        const wrong: [object, Code, string, string][] = [
+          [{ workerId: 'worker-2' }, Code.PermissionDenied, 'worker_mismatch', 'worker_id'],
+          [{ leaseToken: nowhere }, Code.PermissionDenied, 'token_mismatch', 'lease_token'],
+          [{ jobId: nowhere }, Code.FailedPrecondition, 'job_mismatch', 'job_id'],
         ];
-        for (const [fields, code, reason] of wrong) {
-          calls.push([() => leases.heartbeat({ ...theirs, ...fields }), code, reason]);
-          calls.push([() => leases.releaseLease({ ...theirs, status, ...fields }), code, reason]);
+        for (const [fields, code, reason, field] of wrong) {
+          const lost = { ...theirs, status, ...fields };
+          for (const call of [() => leases.heartbeat(lost), () => leases.releaseLease(lost)]) {
+            expect(expectRpcError(await failure(call()), code, reason).field).to.equal(field);
+          }
         }
         for (const [call, code, reason] of calls) expectRpcError(await failure(call()), code, reason);
         await leases.releaseLease({ ...theirs, status });
@@ -394,6 +395,7 @@ onEveryEngine((engine) => {
           [() => leases.requestLease({ jobId: nowhere, requestId: '' }), 'request_id'],
           [() => leases.acquireLease({}), 'worker_id'],
           [() => leases.acquireLease({ workerId: 'w', maxUnits: -1 }), 'max_units'],
+          [() => leases.acquireLease({ workerId: 'w', maxUnits: 0 }), 'max_units'],
           [() => leases.acquireLease({ workerId: 'w', waitMs: 60_001 }), 'wait_ms'],
           [() => leases.acquireLease({ workerId: 'w', acceptJobTypes: [''] }), 'accept_job_types[0]'],
           [() => leases.heartbeat({ leaseId: lease.leaseId }), 'worker_id'],

@@ -221,6 +221,7 @@ onEveryEngine((engine) => {
       expect(text.value('leasehold_database_up')).to.equal(1);
       expect(text.value('leasehold_database_pool_max_connections')).to.be.above(0);
       expect(text.value('leasehold_database_pool_connections', { state: 'idle' })).to.be.at.least(0);
+      expect(text.value('leasehold_history_days_ahead')).to.be.within(6, 8);
       expect(text.value('process_cpu_seconds_total', { mode: 'user' })).to.be.above(0);
       expect(text.value('process_resident_memory_bytes')).to.be.above(1e6);
       expect(text.value('process_start_time_seconds')).to.be.within(1e9, Date.now() / 1000);
@@ -256,6 +257,7 @@ onEveryEngine((engine) => {
       await leasedJob(server, { cost_units: 7 });
       await claimedJob(server, { cost_units: 5 });
       for (let i = 0; i < 3; i++) await submit(server, { priority: i === 0 ? 'LOW' : 'HIGH' });
+      await submit(server, { run_at: new Date(Date.now() + 3_600_000).toISOString() });
       // The one at the end of its line counts, too.
       await server.database.query(
         "update live_jobs set updated_at = updated_at - interval '90 seconds' where state = 0 and priority = (select max(priority) from live_jobs where state = 0)",
@@ -265,6 +267,7 @@ onEveryEngine((engine) => {
         const found = await readMetrics(server.http);
         return found.value('leasehold_queue_ready_jobs') === 3 ? found : undefined;
       });
+      expect(text.value('leasehold_queue_jobs')).to.equal(4);
       expect(text.value('leasehold_queue_oldest_age_seconds')).to.be.within(90, 150);
       expect(text.value('leasehold_active_leases')).to.equal(1);
       expect(text.value('leasehold_active_claims')).to.equal(1);

@@ -7,7 +7,7 @@ import { DomainError } from '../../src/domain/errors.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import { draft, type Submitted } from '../../src/engine/submit.ts';
 import { openDatabase } from '../../src/store/open.ts';
-import { lockDueJobs, nextDueInMs } from '../../src/store/statements/lock-jobs.ts';
+import { lockDueJobs, readNextDue } from '../../src/store/statements/lock-jobs.ts';
 import { cancel, expectError, get, jobsPath, submit } from '../contracts/queue.ts';
 import { wires } from '../rpc/wires.ts';
 import { onEveryEngine, type TestDatabase, type TestEngine } from '../support/engines.ts';
@@ -200,7 +200,7 @@ onEveryEngine((kind) => {
       const looks = async (when: string) => {
         const locked = await rowsTouched(store.database, (sql) => lockDueJobs(sql, 500));
         expect(locked, `rows touched for what is due, ${when}`).to.be.below(50);
-        const next = await rowsTouched(store.database, (sql) => nextDueInMs(sql));
+        const next = await rowsTouched(store.database, (sql) => readNextDue(sql));
         expect(next, `rows touched for the next that is due, ${when}`).to.be.below(50);
       };
       await looks('without statistics');

@@ -3,6 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { Grant } from '../../src/domain/lease.ts';
 import type { Engine } from '../../src/engine/engine.ts';
+import { newId } from '../../src/engine/ids.ts';
 import { draft } from '../../src/engine/submit.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import {
@@ -167,6 +168,62 @@ onEveryEngine((kind) => {
       await holder.letGo();
       expect(await Promise.all([moved, leased])).to.deep.equal(['job_not_claimed', 'job_not_claimed']);
       expect((await engine.reader.get(jobId ?? '', caller)).job.state).to.equal('CLAIMED');
+    });
+
+    it('does not hold up requests for the leases of other jobs, nor words on their state, of the same batch', async () => {
+      await using servers = await Servers.start(kind, 1);
+      const [engine] = servers.engines as [Engine];
+      const jobIds = await servers.submit(Array.from({ length: 6 }, () => ({})));
+      const [locked = '', ended = '', ...free] = jobIds;
+      await engine.claimer.claim({ worker_id: 'w', limit: jobIds.length }, caller);
+      await engine.changer.cancel(ended, {}, caller);
+      const holder = await Holder.holdJobs(servers.store, [locked]);
+      const prepare = (jobId: string) => engine.changer.updateStatus(jobId, { state: 'PREPARING' }, caller);
+      const cancel = (jobId: string) => engine.changer.cancel(jobId, {}, caller);
+      const request = async (jobId: string) =>
+        (await engine.leaseRequester.request({ job_id: jobId }, caller)).kind;
+      const waiting = [prepare(locked), request(locked)];
+      // Those that come with it, and those that come while it waits.
+      for (let round = 0; round < 2; round++) {
+        const [one = '', two = ''] = free.slice(2 * round);
+        const codes = [prepare(ended), request(ended), prepare(newId()), request(newId())].map(codeOf);
+        expect((await Promise.all([prepare(one), cancel(two)])).map(({ state }) => state)).to.deep.equal([
+          'PREPARING',
+          'CANCELED',
+        ]);
+        expect(await request(one)).to.equal('granted');
+        expect(await Promise.all(codes)).to.deep.equal([
+          'illegal_transition',
+          'job_not_claimed',
+          'job_not_found',
+          'job_not_found',
+        ]);
+        await holder.untilWaiting(2);
+      }
+      await holder.letGo();
+      const [prepared, requested] = await Promise.all(waiting.map((each) => each.catch(({ code }) => code)));
+      expect(requested).to.equal('granted');
+      // Whichever of the two got the row first: a job that is leased cannot get ready any more.
+      if (prepared !== 'illegal_transition') expect(prepared).to.include({ state: 'PREPARING' });
+      expect((await engine.reader.get(locked, caller)).job.state).to.equal('RUNNING');
+    });
+
+    it('does not keep a cancellation from being what it is for, once it is free', async () => {
+      await using servers = await Servers.start(kind, 1);
+      const [engine] = servers.engines as [Engine];
+      const [jobId = ''] = await servers.submit([{}]);
+      const holder = await Holder.holdJobs(servers.store, [jobId]);
+      const gone = new AbortController();
+      const impatient = codeOf(engine.changer.cancel(jobId, {}, { ...caller, signal: gone.signal }));
+      await holder.untilWaiting(1);
+      gone.abort();
+      expect(await impatient).to.equal('canceled');
+      const patient = engine.changer.cancel(jobId, {}, caller);
+      await holder.untilWaiting(1);
+      const stopped = engine.changer.close();
+      await holder.letGo();
+      expect(await patient).to.include({ state: 'CANCELED' });
+      await stopped;
     });
 
     it('is not expired by a reaper that finds it due, once it has been kept', async () => {

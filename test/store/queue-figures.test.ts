@@ -1,8 +1,10 @@
 import { expect } from 'chai';
 import type { Engine } from '../../src/engine/engine.ts';
-import { queueFigures } from '../../src/store/statements/queue-figures.ts';
+import { draft } from '../../src/engine/submit.ts';
+import { queueFigures, readyMax } from '../../src/store/statements/queue-figures.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, submitted } from '../support/jobs.ts';
+import { rowsTouched } from '../support/rows-touched.ts';
 
 describe('the figures of the queue', () => {
   onEveryEngine((kind) => {
@@ -25,6 +27,7 @@ describe('the figures of the queue', () => {
 
     it('are nothing where there is nothing', async () => {
       expect(await queueFigures(store.database, 70)).to.deep.equal({
+        queued: 0,
         ready: 0,
         oldestMs: null,
         leases: 0,
@@ -53,14 +56,33 @@ describe('the figures of the queue', () => {
       ] as const) {
         await older(job?.jobId ?? '', seconds);
       }
-      const { ready, oldestMs } = await queueFigures(store.database, 100);
-      expect(ready).to.equal(3);
+      const { queued, ready, oldestMs } = await queueFigures(store.database, 100);
+      expect([queued, ready]).to.deep.equal([4, 3]);
       expect(oldestMs).to.be.within(500_000, 600_000);
       // Whatever is claimed waits no more.
       await engine.claimer.claim({ worker_id: 'w', addon_id: 'b', limit: 2 }, caller);
       const left = await queueFigures(store.database, 100);
-      expect(left).to.include({ ready: 1, claims: 2, reserved: 2 });
+      expect(left).to.include({ queued: 2, ready: 1, claims: 2, reserved: 2 });
       expect(left.oldestMs).to.be.within(10_000, 110_000);
+    });
+
+    it('count all that there are, whether that has been added up or not, and touch few of them', async () => {
+      const { settings } = engine;
+      const submit = (jobs: number) => {
+        const one = () => draft({ addon_id: 'a', job_type: 't', cost_units: 3 }, false, settings);
+        return engine.submitter.submitMany(Array.from({ length: jobs }, one), caller);
+      };
+      await submit(12_000);
+      await store.database.query(`update live_jobs set state = 1, claimed_by = 'w' where seq % 12 = 0`, []);
+      await engine.statsFolder.audit();
+      const truth = { queued: 11_000, claims: 1_000, reserved: 3_000, ready: readyMax };
+      expect(await queueFigures(store.database, 100)).to.include(truth);
+      await engine.statsFolder.runOnce();
+      expect(await queueFigures(store.database, 100)).to.include(truth);
+      await submit(7);
+      expect(await queueFigures(store.database, 100)).to.include({ ...truth, queued: 11_007 });
+      const touched = await rowsTouched(store.database, (sql) => queueFigures(sql, 100));
+      expect(touched, 'rows of jobs').to.be.below(readyMax + 10);
     });
   });
 });

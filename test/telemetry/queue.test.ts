@@ -3,14 +3,15 @@ import type { Database } from '../../src/store/database.ts';
 import { QueueWatch } from '../../src/telemetry/queue.ts';
 
 const row = {
+  queued: 4,
   ready: 1,
   oldestMs: 5,
   leases: 2,
   claims: 3,
   total: 100,
   busyRating: 5,
-  used: '40',
-  reserved: '7',
+  used: 40,
+  reserved: 7,
 };
 
 /** A database that answers when it is told to. */
@@ -42,7 +43,7 @@ describe('what is told of the queue', () => {
     const asked = Promise.all([queue.read(), queue.read(), queue.read()]);
     database.answer();
     const [one, two] = await asked;
-    expect(one).to.deep.include({ ready: 1, oldestMs: 5, leases: 2, claims: 3 });
+    expect(one).to.deep.include({ queued: 4, ready: 1, oldestMs: 5, leases: 2, claims: 3 });
     expect(one?.capacity).to.include({ usable: 50, used: 40, available: 10, reserved: 7 });
     expect(two).to.equal(one);
     nowMs = 999;

@@ -258,7 +258,7 @@ export declare type AcquireLeaseRequest = Message<"leasehold.v1.AcquireLeaseRequ
   workerId: string;
 
   /**
-   * Only jobs of at most this many units.
+   * Only jobs of at most this many units; at least 1.
    *
    * @generated from field: optional int32 max_units = 2;
    */

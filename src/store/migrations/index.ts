@@ -4,6 +4,7 @@ import { Streams } from './0003-streams.ts';
 import { Files } from './0004-files.ts';
 import { Stats } from './0005-stats.ts';
 import { History } from './0006-history.ts';
+import { Lanes } from './0007-lanes.ts';
 
 /** In the order in which they run. Names are recorded in the database and never change. */
 export const migrations = [
@@ -13,4 +14,5 @@ export const migrations = [
   { name: '0004-files', class: Files },
   { name: '0005-stats', class: Stats },
   { name: '0006-history', class: History },
+  { name: '0007-lanes', class: Lanes },
 ];

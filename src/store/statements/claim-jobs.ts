@@ -93,7 +93,7 @@ export async function claimJobs(
     // Where nothing was claimed the statement still answers with one row, for the sake of its counts.
     const taken = rows.flatMap((row) => (row.slot === null ? [] : { ...row, slot: row.slot }));
     records.push(...taken.sort((a, b) => a.slot - b.slot));
-    const counts = rows[0] ?? { heads: 0, locked: 0, free: 0 };
+    const counts = rows[0] ?? { lanes: 0, heads: 0, locked: 0, free: 0 };
     if (taken.length < counts.free) return { records, full: true };
     spare = nextSpare(counts, open.length, spare);
   }

@@ -9,6 +9,7 @@ import {
   headCounts,
   headParams,
   nextSpare,
+  noteLanes,
   onHeads,
   spareHeads,
 } from './heads.ts';
@@ -52,18 +53,27 @@ export async function lockCandidates(
     const candidates = rows.flatMap(({ job_id, cost_units, is_unique, bytes }) =>
       job_id === null ? [] : { jobId: job_id, costUnits: cost_units, isUnique: is_unique, bytes },
     );
-    spare = nextSpare(rows[0] ?? { heads: 0, locked: 0, free: 0 }, wanted, spare);
+    const counts = rows[0] ?? { lanes: 0, heads: 0, locked: 0, free: 0 };
+    noteLanes(filter, counts.lanes);
+    spare = nextSpare(counts, wanted, spare);
     // Whoever looks again locks the same rows again, which costs nothing, and others beside them.
     if (candidates.length === wanted || spare === undefined) return candidates;
   }
 }
 
-const peek = onHeads((lockedHeads) => hot(`with ${lockedHeads} select exists (select from head) as found`));
+const peek = onHeads((lockedHeads) =>
+  hot(
+    `with ${lockedHeads} select exists (select from head) as found, (select count(*)::int from lane) as lanes`,
+  ),
+);
 
 /** Whether there is any job that suits. Locks nothing: what is not referred to is not run. */
 export async function anyCandidate(sql: Sql, filter: ClaimFilter, signal?: AbortSignal): Promise<boolean> {
-  const [row] = await sql.query<{ found: boolean }>(peek(filter), headParams(filter, 1, 1), signal);
-  return row?.found ?? false;
+  type Row = { found: boolean; lanes: number };
+  const [row] = await sql.query<Row>(peek(filter), headParams(filter, 1, 1), signal);
+  if (!row) throw new Error('the database did not say whether there is any');
+  noteLanes(filter, row.lanes);
+  return row.found;
 }
 
 // Each worker is looked for by name: joined, the planner may begin with all that is leased.

@@ -66,12 +66,65 @@ const present = `present (lane_id) as (
   select lanes.* from present join lanes on lanes.lane_id = present.lane_id
 )`;
 
+/** From so many lanes on that would have to be looked into it is worth leaping, up to so many times. */
+const lanesMany = 500;
+const leapsMax = 50;
+
+/** The stream's first lane that is not before the next one after `lane_id` that has something in it. */
+const nextOf = (lane_id: string): string => `(
+  select lanes.lane_id from lanes where lanes.stream = ($9::text[])[1] and lanes.lane_id >= (
+    select live_jobs.lane_id from live_jobs
+    where state = ${stateNumber('QUEUED')} and check_at is null and live_jobs.lane_id > ${lane_id}
+    order by live_jobs.lane_id limit 1
+  ) order by lanes.lane_id limit 1
+)`;
+
+/**
+ * One stream may have thousands of lanes, one for each submitter, and most of them empty; or thousands of lanes may have
+ * something in them, and few of those be this stream's. Leaping from a lane with something in it to the stream's next,
+ * and on to the next with something in it, takes no more leaps than there are of either. Where that is too many after
+ * all, the stream's lanes are found by name. What was leapt to is looked up by key (`offset 0`): left to itself, the planner
+ * may read all lanes of the stream and compare.
+ */
+const leaping = `leap (lane_id, n) as (
+  select ${nextOf('0')}, 1
+  union all
+  select ${nextOf('leap.lane_id')}, n + 1 from leap where lane_id is not null and n < ${leapsMax}
+), whole as materialized (
+  select exists (select from leap where lane_id is null) as known
+), candidate as (
+  select found.* from leap cross join lateral (
+    select * from lanes where lanes.lane_id = leap.lane_id offset 0
+  ) found where (select known from whole)
+  union all
+  select * from lanes where not (select known from whole)
+)`;
+
+/**
+ * Streams that were seen to have many lanes. Lanes stay for ever, so these do as well; and for any other stream leaping
+ * would be right, only not quicker.
+ */
+const wide = new Set<string>();
+const wideMax = 10_000;
+
+/** Remembers how many lanes had to be looked into, where they were found by name. */
+export function noteLanes({ streams }: ClaimFilter, lanes: number): void {
+  const [stream] = streams ?? [];
+  if (stream === undefined || streams?.length !== 1 || lanes < lanesMany) return;
+  if (wide.size >= wideMax) wide.clear();
+  wide.add(stream);
+}
+
 /** A statement that begins by locking heads of the queue as `locked`; which way they are found depends on the filter. */
 export function onHeads(make: (lockedHeads: string) => string): (filter: ClaimFilter) => string {
   const byName = make(lockedHeads(named));
   const byPresence = make(lockedHeads(present));
-  return ({ addonId, jobTypes, streams }) =>
-    addonId !== null || jobTypes !== null || streams !== null ? byName : byPresence;
+  const byLeaping = make(lockedHeads(leaping));
+  return ({ addonId, jobTypes, streams }) => {
+    if (addonId !== null || jobTypes !== null) return byName;
+    if (streams === null) return byPresence;
+    return streams.length === 1 && wide.has(streams[0] as string) ? byLeaping : byName;
+  };
 }
 
 /** The parameters of `onHeads` statements. */
@@ -97,6 +150,8 @@ export const spareHeads = 32;
 
 /** What a look at the heads has found. */
 export interface HeadCounts {
+  /** Lanes that were looked into. */
+  lanes: number;
   /** Heads that were read. */
   heads: number;
   locked: number;
@@ -105,7 +160,7 @@ export interface HeadCounts {
 }
 
 export const headCounts = `(
-  select (select count(*)::int from head) as heads, count(*)::int as locked, count(*) filter (where free)::int as free
+  select (select count(*)::int from lane) as lanes, (select count(*)::int from head) as heads, count(*)::int as locked, count(*) filter (where free)::int as free
   from locked
 ) counts`;
 
@@ -117,7 +172,7 @@ export const headCounts = `(
  * longer the reading takes, the staler its head has become by the time its rows are locked.
  */
 export function nextSpare(
-  { heads, locked, free }: HeadCounts,
+  { heads, locked, free }: Omit<HeadCounts, 'lanes'>,
   wanted: number,
   spare: number,
 ): number | undefined {

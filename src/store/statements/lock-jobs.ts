@@ -78,19 +78,24 @@ const clock = `clock as materialized (
 )`;
 
 // Rows are locked in the order of their ids, as everywhere, so that two transactions that want the same rows never wait for each other in a circle.
-const lock = hot(`
+const lockById = (how: string) =>
+  hot(`
 with locked as materialized (
-  select * from live_jobs where job_id = any ($1::uuid[]) order by job_id for update
+  select * from live_jobs where job_id = any ($1::uuid[]) order by job_id ${how}
 ), ${clock}
 ${lockedRows}`);
 
-/** Locks the live rows of these jobs. A job that has ended has none. */
+const lockFree = lockById('for update skip locked');
+const lockAll = lockById('for update');
+
+/** Locks the live rows of these jobs. A job that has ended has none. With `wait`, those that others have too. */
 export async function lockLiveJobs(
   sql: Sql,
   jobIds: readonly string[],
+  wait: boolean,
   signal?: AbortSignal,
 ): Promise<Map<string, LockedJob>> {
-  const rows = await sql.query<LockedRow>(lock, [textArray(jobIds)], signal);
+  const rows = await sql.query<LockedRow>(wait ? lockAll : lockFree, [textArray(jobIds)], signal);
   return new Map(rows.map((row) => [row.job_id, toLocked(row)]));
 }
 
@@ -119,10 +124,15 @@ export async function lockLeasedJobs(
   return new Map(rows.map((row) => [row.lease_id ?? '', toLocked(row)]));
 }
 
+/** Deadlines before this are not looked at; see `engine/due-mark.ts`. */
+const since = (param: string): string => `to_timestamp(${param}::float8 / 1000)`;
+const front = Number.NEGATIVE_INFINITY;
+
 // A lease that was renewed since its row was put down for a look is put down for a later one, and needs no look.
 const lockDue = hot(`
 with locked as materialized (
-  select * from live_jobs where check_at <= (select clock_timestamp()) order by check_at limit $1
+  select * from live_jobs where check_at >= ${since('$2')} and check_at <= (select clock_timestamp())
+  order by check_at limit $1
   for update skip locked
 ), ${clock}, renewed as (
   update live_jobs live set check_at = locked.expires_at
@@ -148,20 +158,21 @@ export interface DueJobs {
  * Looks at up to `limit` live rows whose time has come, passing over those that somebody else has. Renewed leases are
  * re-armed, the others are locked.
  */
-export async function lockDueJobs(sql: Sql, limit: number): Promise<DueJobs> {
+export async function lockDueJobs(sql: Sql, limit: number, fromMs = front): Promise<DueJobs> {
   type Row = Partial<LockedRow> & { renewed: number };
-  const rows = await sql.query<Row>(lockDue, [limit]);
+  const rows = await sql.query<Row>(lockDue, [limit, fromMs]);
   const due = rows.filter((row): row is Row & LockedRow => row.job_id !== null);
   return { renewed: rows[0]?.renewed ?? 0, due: due.map(toLocked) };
 }
 
 const nextDue = hot(`
-select extract(epoch from min(check_at) - clock_timestamp())::float8 * 1000 as wait
-from live_jobs where check_at < 'infinity'`);
+select extract(epoch from clock_timestamp())::float8 * 1000 as "nowMs",
+  extract(epoch from min(check_at))::float8 * 1000 as "firstMs"
+from live_jobs where check_at >= ${since('$1')} and check_at < 'infinity'`);
 
 const soonest = hot(`
 select state, extract(epoch from greatest(check_at, expires_at) - clock_timestamp())::float8 * 1000 as wait
-from live_jobs where check_at < 'infinity' order by check_at limit 20`);
+from live_jobs where check_at >= ${since('$1')} and check_at < 'infinity' order by check_at limit 20`);
 
 export interface Soon {
   /** How long until a job may come into the queue; null where none of the next rows says so. */
@@ -171,8 +182,8 @@ export interface Soon {
 }
 
 /** What the next rows to be looked at say of the near future. */
-export async function soonestInMs(sql: Sql): Promise<Soon> {
-  const rows = await sql.query<{ state: number; wait: number }>(soonest, []);
+export async function soonestInMs(sql: Sql, fromMs = front): Promise<Soon> {
+  const rows = await sql.query<{ state: number; wait: number }>(soonest, [fromMs]);
   const first = (isWanted: (state: State) => boolean) => {
     const waits = rows.filter(({ state }) => isWanted(stateNamed(state))).map(({ wait }) => wait);
     return waits.length === 0 ? null : Math.max(Math.min(...waits), 0);
@@ -180,10 +191,18 @@ export async function soonestInMs(sql: Sql): Promise<Soon> {
   return { jobMs: first((state) => !isLeased(state)), leaseMs: first(isLeased) };
 }
 
-/** How long until the next live row is due: negative where one is overdue, null where none is waiting. */
-export async function nextDueInMs(sql: Sql): Promise<number | null> {
-  const [row] = await sql.query<{ wait: number | null }>(nextDue, []);
-  return row?.wait ?? null;
+/** When the next live row is due, and what time it is by the same clock. */
+export async function readNextDue(sql: Sql, fromMs = front): Promise<NextDue> {
+  const [row] = await sql.query<NextDue>(nextDue, [fromMs]);
+  if (!row) throw new Error('the database did not tell the time');
+  return row;
+}
+
+/** In milliseconds since 1970. */
+export interface NextDue {
+  nowMs: number;
+  /** Null where no row waits for its time. */
+  firstMs: number | null;
 }
 
 function toLocked(row: LockedRow): LockedJob {

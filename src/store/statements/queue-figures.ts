@@ -1,36 +1,38 @@
-import { claimedStates, leasedStates, stateNumber } from '../../domain/machine.ts';
+import { stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
+import { foldMark } from './stat-fold.ts';
 
-/** What can be told of the queue without counting it to its end. */
+/** How the queue stands, told without counting what is in it. */
 export interface QueueFigures {
-  /** Jobs that may be taken now, up to `countMax`. */
+  /** All that are queued, those included that wait for their time. */
+  queued: number;
+  /** Those that may be taken now, up to `readyMax`. */
   ready: number;
   /** How long the one has been waiting that has waited longest at the head of its lane and priority; null without any. */
   oldestMs: number | null;
-  /** Active leases and claims, each up to `countMax`. */
   leases: number;
   claims: number;
   total: number;
   busyRating: number;
   used: number;
-  /** What the claimed jobs that were counted would take. */
+  /** What the claimed jobs would take. */
   reserved: number;
 }
 
-/** Counting further would cost more than is worth knowing. */
-export const countMax = 10_000;
+/** Ready jobs are in no total, because time makes them ready and not a transaction; so few are counted quickly. */
+export const readyMax = 1_000;
 /** Lanes and priorities whose heads are looked at. */
 const headsMax = 1_000;
 
 const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
-const among = (states: readonly (typeof leasedStates)[number][]) =>
-  `state in (${states.map(stateNumber).join(', ')}) and state <> ${stateNumber('QUEUED')}`;
 
-// Each part reads the front of an index that holds nothing but what it counts, or little else. The heads are found by
+const gauges = ['queued', 'running', 'claimed', 'reserved'] as const;
+
+// Totals are what has been added up and the tallies that have not been, as one moment saw them. The heads are found by
 // leaping through the queue's index from one lane and priority to the next, and no further than is asked for.
 const figures = hot(`
-with recursive head (lane_id, priority, updated_at) as (
+with recursive ${foldMark}, head (lane_id, priority, updated_at) as (
   (select lane_id, priority, updated_at from live_jobs where ${isReady} order by lane_id, priority, seq limit 1)
   union all
   select next.lane_id, next.priority, next.updated_at from head cross join lateral (
@@ -40,22 +42,22 @@ with recursive head (lane_id, priority, updated_at) as (
   ) next
 ), oldest as (
   select min(updated_at) as since from (select updated_at from head limit ${headsMax}) heads
-), claims as (
-  select count(*)::int as claims, coalesce(sum(cost_units), 0) as reserved from (
-    select cost_units from live_jobs where ${among(claimedStates)} limit ${countMax}
-  ) claimed
+), counted as materialized (
+  select ${gauges.map((name) => `coalesce(sum(${name}), 0) as ${name}`).join(', ')} from (
+    select ${gauges.join(', ')} from stat_totals where addon_id = ''
+    union all
+    select ${gauges.join(', ')} from stat_tallies where txid >= (select txid from mark)
+  ) part
 )
 select
-  (select count(*)::int from (select 1 from live_jobs where ${isReady} limit ${countMax}) ready) as ready,
+  (select count(*)::int from (select 1 from live_jobs where ${isReady} limit ${readyMax}) ready) as ready,
   (select extract(epoch from clock_timestamp() - since)::float8 * 1000 from oldest) as "oldestMs",
-  (select count(*)::int from (select 1 from live_jobs where ${among(leasedStates)} limit ${countMax}) leased) as leases,
-  claims.claims, claims.reserved,
-  coalesce(capacity.total, $1::int) as total, capacity.busy_rating as "busyRating", capacity.used
-from claims cross join capacity where capacity.capacity_id = 1`);
+  queued::float8, running::float8 as leases, claimed::float8 as claims, reserved::float8,
+  coalesce(capacity.total, $1::int) as total, capacity.busy_rating as "busyRating", capacity.used::float8
+from counted cross join capacity where capacity.capacity_id = 1`);
 
 export async function queueFigures(sql: Sql, totalUnlessSet: number): Promise<QueueFigures> {
-  type Row = Omit<QueueFigures, 'used' | 'reserved'> & { used: string; reserved: string };
-  const [row] = await sql.query<Row>(figures, [totalUnlessSet]);
+  const [row] = await sql.query<QueueFigures>(figures, [totalUnlessSet]);
   if (!row) throw new Error('the row of the capacity is gone');
-  return { ...row, used: Number(row.used), reserved: Number(row.reserved) };
+  return row;
 }

@@ -18,6 +18,7 @@ export const sets = {
   singly: ({ liveLeases }: Sizes): LeaseSet => ({ set: 2, leases: liveLeases, perWorker: 1, ttlS }),
   lone: (): LeaseSet => ({ set: 3, leases: 1, perWorker: 1, ttlS }),
   unary: ({ liveLeases }: Sizes): LeaseSet => ({ set: 4, leases: liveLeases, perWorker: 1, ttlS }),
+  metered: ({ liveLeases }: Sizes): LeaseSet => ({ set: 20, leases: liveLeases, perWorker: 50, ttlS }),
   million: (sizes: Sizes): LeaseSet => ({ ...kept(sizes), set: 5, inARow: true }),
   millionByTurns: (sizes: Sizes): LeaseSet => ({ ...kept(sizes), set: 10 }),
   workers: ({ workers, workersFirstS: firstS }: Sizes): LeaseSet => ({

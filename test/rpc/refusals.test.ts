@@ -1,0 +1,166 @@
+/** What the libraries below refuse by themselves is counted like everything else. */
+
+import { type ClientHttp2Session, connect as connectHttp2, type IncomingHttpHeaders } from 'node:http2';
+import { gzipSync } from 'node:zlib';
+import { expect } from 'chai';
+import { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
+import { limits } from '../../src/domain/limits.ts';
+import { onEveryEngine } from '../support/engines.ts';
+import type { TestServer } from '../support/server.ts';
+import { eventually } from '../support/server.ts';
+import { type ServerShare, shareServer } from '../support/shared-server.ts';
+import { readMetrics } from '../telemetry/text.ts';
+import { pathOf } from './wires.ts';
+
+/** A message in an envelope; `flags` is 1 where it is said to be compressed. */
+function envelope(message: Uint8Array, flags = 0, length = message.length): Buffer {
+  const head = Buffer.alloc(5);
+  head[0] = flags;
+  head.writeUInt32BE(length, 1);
+  return Buffer.concat([head, message]);
+}
+
+/** Sends a request as no client would, and says which status it was told. */
+function sendGrpc(
+  session: ClientHttp2Session,
+  path: string,
+  body: Uint8Array,
+  headers: Record<string, string> = {},
+): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const stream = session.request({
+      ':method': 'POST',
+      ':path': path,
+      'content-type': 'application/grpc',
+      te: 'trailers',
+      ...headers,
+    });
+    const tell = ({ 'grpc-status': status }: IncomingHttpHeaders) => {
+      if (status !== undefined) resolve(Number(status));
+    };
+    stream.on('response', tell);
+    stream.on('trailers', tell);
+    stream.on('error', reject);
+    stream.resume();
+    stream.end(body);
+  });
+}
+
+onEveryEngine((engine) => {
+  describe('a call that a library refuses', () => {
+    const share: ServerShare = shareServer(engine, {});
+    let server: TestServer;
+    let session: ClientHttp2Session;
+    before(async () => {
+      server = await share.start();
+      session = connectHttp2(`http://${server.grpc}`);
+    });
+    after(async () => {
+      session.close();
+      await share.leave();
+    });
+
+    const streamPath = `/${LeasesService.typeName}/StreamHeartbeats`;
+    const count = async (transport: string, path: string, code: string) =>
+      (await readMetrics(server.http)).value('leasehold_rpc_requests_total', {
+        transport,
+        method: path.slice(1),
+        code,
+      }) ?? 0;
+
+    /** Counts one more, once that call is over, and nothing as open. */
+    const counted = async (transport: string, path: string, code: string, send: () => Promise<unknown>) => {
+      const before = await count(transport, path, code);
+      await send();
+      await eventually(`${path} is counted with ${code}`, async () =>
+        (await count(transport, path, code)) > before ? true : undefined,
+      );
+      expect(await count(transport, path, code)).to.equal(before + 1);
+      const open = (await readMetrics(server.http)).value('leasehold_rpc_open_requests', {
+        transport,
+        method: path.slice(1),
+      });
+      expect(open).to.equal(undefined);
+    };
+
+    const large = limits.frameBytes + 1;
+    for (const [kind, path] of [
+      ['a unary method', pathOf('GetJob')],
+      ['a stream of answers', pathOf('WatchJob')],
+      ['a stream in both directions', streamPath],
+    ] as const) {
+      it(`is counted with its code over gRPC, of ${kind}`, async () => {
+        const send = (body: Uint8Array, headers = {}) => sendGrpc(session, path, body, headers);
+        await counted('grpc', path, 'RESOURCE_EXHAUSTED', async () =>
+          expect(await send(envelope(Buffer.alloc(0), 0, large))).to.equal(8),
+        );
+        await counted('grpc', path, 'UNIMPLEMENTED', async () =>
+          expect(await send(envelope(Buffer.from('x'), 1), { 'grpc-encoding': 'rot13' })).to.equal(12),
+        );
+        await counted('grpc', path, 'INTERNAL', async () =>
+          expect(await send(envelope(Buffer.from('not gzip'), 1), { 'grpc-encoding': 'gzip' })).to.equal(13),
+        );
+      });
+    }
+
+    it('is counted once over gRPC where it is refused by us', async () => {
+      const path = pathOf('GetJob');
+      await counted('grpc', path, 'NOT_FOUND', async () =>
+        expect(await sendGrpc(session, path, envelope(Buffer.alloc(0)))).to.equal(5),
+      );
+      await counted('grpc', path, 'INVALID_ARGUMENT', async () =>
+        expect(await sendGrpc(session, path, envelope(Buffer.from('ffff', 'hex')))).to.equal(3),
+      );
+    });
+
+    const post = (path: string, type: string, body: Uint8Array | string, headers = {}) =>
+      fetch(`${server.http}${path}`, {
+        method: 'POST',
+        headers: { 'content-type': type, ...headers },
+        body: typeof body === 'string' ? body : new Uint8Array(body),
+      }).then((response) => response.arrayBuffer());
+
+    it('is counted with its code over Connect and gRPC-Web', async () => {
+      const unary = pathOf('GetJob');
+      const stream = pathOf('WatchJob');
+      const gzip = { 'content-encoding': 'gzip' };
+      const refusals: [path: string, code: string, send: () => Promise<unknown>][] = [
+        [unary, 'UNIMPLEMENTED', () => post(unary, 'application/json', gzipSync('{}'), gzip)],
+        [
+          unary,
+          'UNIMPLEMENTED',
+          () =>
+            post(unary, 'application/grpc-web+json', envelope(gzipSync('{}'), 1), {
+              'grpc-encoding': 'gzip',
+              'x-grpc-web': '1',
+            }),
+        ],
+        [
+          stream,
+          'UNIMPLEMENTED',
+          () =>
+            post(stream, 'application/connect+json', envelope(gzipSync('{}'), 1), {
+              'connect-content-encoding': 'gzip',
+            }),
+        ],
+        [
+          unary,
+          'INVALID_ARGUMENT',
+          () => post(unary, 'application/json', '{}', { 'connect-timeout-ms': 'soon' }),
+        ],
+        [unary, 'UNKNOWN', () => post(unary, 'text/plain', '{}')],
+      ];
+      for (const [path, code, send] of refusals) await counted('http', path, code, send);
+    });
+
+    it('is counted once over Connect where it is refused by us, or is none', async () => {
+      const unary = pathOf('GetJob');
+      const body = '{"jobId":"0190a000-0000-7000-8000-000000000000"}';
+      await counted('http', unary, 'NOT_FOUND', () => post(unary, 'application/json', body));
+      const stream = pathOf('WatchJob');
+      await counted('http', stream, 'NOT_FOUND', () =>
+        post(stream, 'application/connect+json', envelope(Buffer.from(body))),
+      );
+    });
+  });
+});
