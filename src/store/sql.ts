@@ -73,6 +73,40 @@ export function timeMs(value: string | Date | null): number | null;
 export function timeMs(value: string | Date | null): number | null {
   if (value === null) return null;
   if (typeof value !== 'string') return value.getTime();
-  // PostgreSQL writes a blank and +00 where ISO-8601 has a T and a Z; read as it is, the year 49 would be 2049.
-  return Date.parse(`${value.slice(0, 10)}T${value.slice(11, -3)}Z`);
+  return textMs(value);
 }
+
+const dash = 45;
+const blank = 32;
+const point = 46;
+const secondsEnd = 19;
+/** The last day that was read, because nearly all times of an answer are of one. */
+let day = '';
+let dayMs = 0;
+
+/**
+ * A time as PostgreSQL writes it: `2026-01-31 23:59:59.123456+00`, with as many digits behind the point as are not zero. Read
+ * digit by digit it takes a tenth of what `Date.parse` takes, and a grant has seven of them. What goes beyond milliseconds is cut off.
+ */
+function textMs(text: string): number {
+  if (text.charCodeAt(4) !== dash || text.charCodeAt(10) !== blank) return otherTextMs(text);
+  if (!text.startsWith(day) || day === '') {
+    day = text.slice(0, 10);
+    dayMs = Date.parse(day);
+  }
+  let ms = (twoDigits(text, 11) * 3600 + twoDigits(text, 14) * 60 + twoDigits(text, 17)) * 1000;
+  if (text.charCodeAt(secondsEnd) === point) {
+    for (let at = secondsEnd + 1, unit = 100; unit >= 1; at++, unit /= 10) {
+      const digit = text.charCodeAt(at) - 48;
+      if (digit < 0 || digit > 9) break;
+      ms += digit * unit;
+    }
+  }
+  return dayMs + ms;
+}
+
+const twoDigits = (text: string, at: number): number =>
+  (text.charCodeAt(at) - 48) * 10 + text.charCodeAt(at + 1) - 48;
+
+// PostgreSQL writes a blank and +00 where ISO-8601 has a T and a Z; read as it is, the year 49 would be 2049.
+const otherTextMs = (text: string): number => Date.parse(`${text.slice(0, 10)}T${text.slice(11, -3)}Z`);
