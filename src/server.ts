@@ -37,6 +37,7 @@ import type { Binding, Implementation } from './rpc/implementation.ts';
 import { jobsImplementation } from './rpc/jobs.ts';
 import { leasesMethods } from './rpc/leases.ts';
 import { statsImplementation } from './rpc/stats.ts';
+import { streamWork } from './rpc/work-stream.ts';
 import { PostgresChannel, silentChannel } from './store/channel.ts';
 import type { Database } from './store/database.ts';
 import { migrate } from './store/migrate.ts';
@@ -101,7 +102,7 @@ export async function startServer(
   const doctor = new Doctor({ database, transport, poolMax: config.poolMax });
   const bindings = [
     bind(JobsService, jobsImplementation(engine)),
-    bind(LeasesService, { ...leasesMethods(engine), ...streamHeartbeats(engine) }),
+    bind(LeasesService, { ...leasesMethods(engine), ...streamHeartbeats(engine), ...streamWork(engine) }),
     bind(StatsService, statsImplementation(engine, doctor)),
     bind(FileLeasesService, filesImplementation(engine)),
   ];

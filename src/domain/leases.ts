@@ -19,6 +19,8 @@ export interface LeasedJob {
   attemptsLimit: number;
   cancelRequested: boolean;
   requestId: string | null;
+  /** How often in a row it was given out, and nobody took it up. */
+  claimsLost: number;
   nowMs: number;
 }
 
@@ -146,12 +148,18 @@ export function dealJobs(
   capacity: Capacity,
 ): Dealt[] {
   const holding = new Set(holders);
-  const left = [...candidates];
+  // Those that are gone are gone from the front, nearly always: what is taken out elsewhere leaves a gap.
+  const left: (Candidate | undefined)[] = [...candidates];
+  let first = 0;
   let { available } = capacity;
+  const suits = (job: Candidate | undefined, workerId: string) =>
+    job !== undefined && (!job.isUnique || !holding.has(workerId));
   return workers.map((workerId) => {
     if (available <= 0)
       return deny(noCapacity({ ...capacity, used: capacity.usable - available }), 1 - available);
-    const next = left.findIndex(({ isUnique }) => !isUnique || !holding.has(workerId));
+    while (first < left.length && left[first] === undefined) first++;
+    let next = first;
+    while (next < left.length && !suits(left[next], workerId)) next++;
     const job = left[next];
     if (!job) return undefined;
     if (job.costUnits > available) {
@@ -161,7 +169,7 @@ export function dealJobs(
         job.costUnits - available,
       );
     }
-    left.splice(next, 1);
+    left[next] = undefined;
     available -= job.costUnits;
     holding.add(workerId);
     return { kind: 'grant', jobId: job.jobId };
@@ -173,6 +181,8 @@ const deny = (reason: string, missing: number): Dealt => ({ kind: 'deny', reason
 /** How a job goes on when its lease ends: to an end, or back into the queue. */
 export interface LeaseEnd {
   verb: Extract<Verb, 'complete' | 'fail' | 'stop' | 'time out' | 'requeue'>;
+  /** It was no attempt: its worker has never had the job. */
+  isUndone?: boolean;
 }
 
 const verbOf: Record<FinalStatus, LeaseEnd['verb']> = {
@@ -189,8 +199,16 @@ export function decideRelease(job: LeasedJob, status: FinalStatus, retryable: bo
   return { verb: verbOf[status] };
 }
 
-/** Nobody has been heard of. */
-export function decideExpiry(job: LeasedJob): LeaseEnd {
+/** A leased job is marked like a claimed one from its grant on a stream until its worker is first heard. */
+export const isOnItsWay = ({ claimExpiresAtMs }: Pick<LeasedJob, 'claimExpiresAtMs'>): boolean =>
+  claimExpiresAtMs !== null;
+
+/**
+ * Nobody has been heard of. A grant that did not reach its worker was no attempt; but a job that kills its workers before
+ * they are heard must not go round for ever.
+ */
+export function decideExpiry(job: LeasedJob, maxClaims: number): LeaseEnd {
   if (job.cancelRequested) return { verb: 'stop' };
+  if (isOnItsWay(job) && job.claimsLost + 1 < maxClaims) return { verb: 'requeue', isUndone: true };
   return { verb: job.attempts < job.attemptsLimit ? 'requeue' : 'time out' };
 }

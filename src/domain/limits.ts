@@ -24,6 +24,12 @@ export const limits = {
   maxRuntimeS: 30 * 24 * 3600,
   retryBackoffS: 600,
   retryBackoffSDefault: 2,
+  /** Jobs that one credit of a stream of work may ask for. */
+  creditJobs: 10_000,
+  /** Kinds of jobs that one stream of work may have credit for at the same time. */
+  creditKinds: 100,
+  /** How long a grant on a stream may be on its way: until its worker is heard, or hands the job in. */
+  deliveryS: 10,
   /** Heartbeats of usual length that one stream may have between being read and being answered. */
   streamHeartbeats: 20_000,
   /** Files in one request, and bytes of one path. */

@@ -2,7 +2,7 @@ import type { AcquireLease } from '../domain/commands.ts';
 import { offerOf } from '../domain/constraints.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { JsonObject } from '../domain/job.ts';
-import type { LeaseOutcome } from '../domain/lease.ts';
+import type { Grant, LeaseOutcome } from '../domain/lease.ts';
 import type { ClaimFilter } from '../store/statements/heads.ts';
 import { readyStreams } from '../store/statements/streams.ts';
 import { abandoned } from './batcher.ts';
@@ -12,6 +12,30 @@ import type { AcquireCall, Answer, Missing } from './give.ts';
 import type { Prospects } from './prospects.ts';
 import { Scout } from './scout.ts';
 import { WaitingLine, type Want } from './waiting-line.ts';
+
+/** A timer can be set no further. */
+const longestWaitMs = 2 ** 31 - 1;
+
+/** What a stream wants of one kind. */
+export interface Fetching {
+  workerId: string;
+  filter: ClaimFilter;
+  kind: string;
+  /** How many jobs; asked for anew whenever there may be some. */
+  count(): number;
+  /** Nobody is there any more to take them. */
+  signal: AbortSignal | undefined;
+  /** Ends the waiting, and nothing else. */
+  idle: AbortSignal;
+}
+
+interface Asking {
+  call: Omit<AcquireCall, 'count'>;
+  count(): number;
+  until: number;
+  signal: AbortSignal | undefined;
+  idle?: AbortSignal | undefined;
+}
 
 /**
  * Takes the next job with its lease, at the desk. A call that may wait goes into the line of its kind when there is nothing
@@ -26,7 +50,7 @@ export class Acquirer {
   /** Whoever waits is let go. */
   #hurried = false;
   #closed = false;
-  readonly #underWay = new Set<Promise<LeaseOutcome>>();
+  readonly #underWay = new Set<Promise<Answer>>();
 
   constructor(context: EngineContext, desk: Desk) {
     this.#context = context;
@@ -46,15 +70,29 @@ export class Acquirer {
     return this.#line.length;
   }
 
-  async acquire(command: AcquireLease, caller: Caller): Promise<LeaseOutcome> {
-    if (this.#closed) throw new DomainError('unavailable', 'the server is shutting down');
-    const work = this.#acquire(command, caller);
-    this.#underWay.add(work);
-    try {
-      return await work;
-    } finally {
-      this.#underWay.delete(work);
-    }
+  /** The next job that suits with its lease, or why there is none. */
+  async acquire(command: AcquireLease, { signal }: Caller): Promise<LeaseOutcome> {
+    const filter = filterOf(command);
+    const call = {
+      workerId: command.worker_id,
+      requestId: command.request_id ?? null,
+      kind: kindOf(filter),
+      filter,
+      isStreamed: false,
+    };
+    const until = performance.now() + (command.wait_ms ?? 0);
+    const answer = await this.#attend({ call, count: () => 1, until, signal });
+    if (answer.kind === 'granted') return answer.grants[0] as Grant;
+    const { reason, missing } = answer;
+    return { kind: 'denied', reason, retryAfterMs: await this.#prospects.retryAfterMs(missing) };
+  }
+
+  /** Jobs for a stream, waiting for as long as it takes. Nothing where it wants none any more, or the server is about to stop. */
+  async fetch({ workerId, filter, kind, count, signal, idle }: Fetching): Promise<readonly Grant[]> {
+    const call = { workerId, requestId: null, kind, filter, isStreamed: true };
+    const until = Number.POSITIVE_INFINITY;
+    const answer = await this.#attend({ call, count, until, signal, idle });
+    return answer.kind === 'granted' ? answer.grants : [];
   }
 
   /** Lets those go who wait, with the answer they have got without waiting. */
@@ -71,33 +109,37 @@ export class Acquirer {
     await this.#scout.close();
   }
 
-  async #acquire(command: AcquireLease, { signal }: Caller): Promise<LeaseOutcome> {
-    const filter = filterOf(command);
-    const kind = JSON.stringify(filter);
-    const until = performance.now() + (command.wait_ms ?? 0);
-    const call = { workerId: command.worker_id, requestId: command.request_id ?? null, kind, filter };
+  async #attend(asking: Asking): Promise<Answer> {
+    if (this.#closed) throw new DomainError('unavailable', 'the server is shutting down');
+    const work = this.#askAndWait(asking);
+    this.#underWay.add(work);
+    try {
+      return await work;
+    } finally {
+      this.#underWay.delete(work);
+    }
+  }
+
+  async #askAndWait({ call, count, until, signal, idle }: Asking): Promise<Answer> {
     if (this.#line.length >= waitingMax) {
       throw new DomainError('overloaded', 'too many calls are waiting for work; try again later');
     }
-    const place = this.#line.join({ name: kind, streams: filter.streams ?? [''] });
+    const place = this.#line.join({ name: call.kind, streams: call.filter.streams ?? [''] });
     let served = false;
     try {
       for (;;) {
         if (signal?.aborted) throw abandoned(signal);
         const isCalled = place.called !== undefined;
-        const answer = await this.#ask(call, isCalled, signal);
+        const answer = await this.#ask({ ...call, count: count() }, isCalled, signal);
         served = answer.kind === 'granted';
         if (answer.kind === 'granted') return answer;
-        const left = until - performance.now();
+        const left = Math.min(until - performance.now(), longestWaitMs);
         if (left > 0 && !this.#hurried) {
-          const waiting = this.#line.wait(place, left, wantOf(answer.missing), signal);
+          const waiting = this.#line.wait(place, left, wantOf(answer.missing), idle ?? signal);
           this.#context.waker.announce();
           await waiting;
         }
-        if (left <= 0 || this.#hurried) {
-          const { reason, missing } = answer;
-          return { kind: 'denied', reason, retryAfterMs: await this.#prospects.retryAfterMs(missing) };
-        }
+        if (left <= 0 || this.#hurried || idle?.aborted) return answer;
       }
     } finally {
       this.#line.leave(place, served);
@@ -113,9 +155,12 @@ export class Acquirer {
   }
 }
 
+export const kindOf = (filter: ClaimFilter): string => JSON.stringify(filter);
+
 const wantOf = (missing: Missing): Want => ('units' in missing ? 'room' : missing.barred ? 'barred' : 'jobs');
 
-function filterOf(command: AcquireLease): ClaimFilter {
+/** Which jobs suit who asks with this command. */
+export function filterOf(command: AcquireLease): ClaimFilter {
   const types = command.accept_job_types ?? [];
   const streams = command.streams ?? [];
   return {

@@ -12,20 +12,26 @@
  * `close` lets what is under way finish.
  */
 import type { Grant } from '../domain/lease.ts';
+import { limits } from '../domain/limits.ts';
 import { shareCapacity } from '../store/statements/capacity.ts';
 import { lockCandidates, parkJobs } from '../store/statements/grant-leases.ts';
 import { Batcher } from './batcher.ts';
 import { type EngineContext, waitingMax } from './context.ts';
 import { type AcquireCall, type Answer, Given, type Parking } from './give.ts';
 import { tooLarge } from './judge.ts';
-import { type Ended, type Judged, type ReleaseCall, TakenBack } from './take-back.ts';
+import { type Judged, type ReleaseCall, TakenBack } from './take-back.ts';
 
-type DeskCall = { back: ReleaseCall } | { out: AcquireCall };
-type DeskAnswer = Exclude<Judged, Error> | Answer | 'again';
+type DeskCall = { back: readonly ReleaseCall[] } | { out: AcquireCall };
+type DeskAnswer = readonly Judged[] | Answer | 'again';
 
 /** What one transaction may weigh: so many claims and releases of some 16 KiB, which keeps it below some 4 MB. */
 const weightMax = 500;
 const bytesPerWeight = 16_384;
+/**
+ * However many jobs a claim asks for, it weighs no more than this: claims of many share what there is, and the fewer of
+ * them leave together the less do the others get.
+ */
+const countWeight = 25;
 /** While one transaction waits for the disk, what comes back is written by another; so many calls are worth one. */
 const flightsMax = 2;
 const companionWeight = 24;
@@ -48,7 +54,7 @@ export class Desk {
       meter: context.metrics.batch('desk'),
       flush: (calls, signal) => this.#flush(calls, signal),
       sizeMax: weightMax,
-      weigh: (call) => ('back' in call ? 1 + call.back.release.bytes / bytesPerWeight : 1),
+      weigh,
       weightMax,
       flightsMax,
       companionWeight,
@@ -57,12 +63,12 @@ export class Desk {
     });
   }
 
-  /** Ends a lease. One that is `held` has to be waited for elsewhere. */
-  async takeBack(back: ReleaseCall, signal: AbortSignal | undefined): Promise<Ended | 'held'> {
-    return (await this.#batcher.run({ back }, signal)) as Ended | 'held';
+  /** Ends leases. Those that are `held` have to be waited for elsewhere. */
+  async takeBack(back: readonly ReleaseCall[], signal: AbortSignal | undefined): Promise<readonly Judged[]> {
+    return (await this.#batcher.run({ back }, signal)) as readonly Judged[];
   }
 
-  /** Gives the next job that suits with its lease, or says why not. */
+  /** Gives the next jobs that suit with their leases, or says why there is none. */
   async giveOut(out: AcquireCall, signal: AbortSignal | undefined): Promise<Answer> {
     for (;;) {
       const answer = (await this.#batcher.run({ out }, signal)) as Answer | 'again';
@@ -84,13 +90,21 @@ export class Desk {
     return this.#batcher.close();
   }
 
-  async #flush(calls: readonly DeskCall[], signal: AbortSignal | undefined): Promise<(DeskAnswer | Error)[]> {
+  async #flush(calls: readonly DeskCall[], signal: AbortSignal | undefined): Promise<DeskAnswer[]> {
     const { database, settings, pulse, transport, leaseNews } = this.#context;
+    const { maxClaims } = settings;
     await pulse.fresh();
     const back = calls.flatMap((call) => ('back' in call ? call.back : []));
     const out = firstKinds(calls.flatMap((call) => ('out' in call ? call.out : [])));
     const { taken, given } = await database.transaction(async (sql) => {
-      const taken = new TakenBack(back, { wait: false, keepUnits: true, transport, leaseNews, signal });
+      const taken = new TakenBack(back, {
+        wait: false,
+        keepUnits: true,
+        transport,
+        maxClaims,
+        leaseNews,
+        signal,
+      });
       const given = new Given(out, { settings, signal });
       await given.replay(sql);
       await taken.run(sql);
@@ -100,11 +114,14 @@ export class Desk {
     taken.publish(this.#context);
     await this.#publish(out, given.answers);
     for (const parking of given.parkings) await this.#park(parking);
-    const judged = new Map<ReleaseCall | AcquireCall, DeskAnswer | Error | undefined>([
-      ...taken.answers.map((answer, i) => [back[i] as ReleaseCall, answer] as const),
-      ...given.answers.map((answer, i) => [out[i] as AcquireCall, answer] as const),
-    ]);
-    return calls.map((call) => judged.get('back' in call ? call.back : call.out) ?? 'again');
+    const { answers } = given;
+    const answered = new Map(out.map((call, i) => [call, answers[i]]));
+    let judged = 0;
+    return calls.map((call) => {
+      if ('out' in call) return answered.get(call.out) ?? 'again';
+      judged += call.back.length;
+      return taken.answers.slice(judged - call.back.length, judged);
+    });
   }
 
   /** Remembers which kinds got something, and tells everybody of the leases that were given. */
@@ -115,13 +132,15 @@ export class Desk {
     const granted: Grant[] = [];
     for (const [i, answer] of answers.entries()) {
       if (answer?.kind !== 'granted') continue;
-      granted.push(answer);
+      granted.push(...answer.grants);
       this.#fruitful.add((out[i] as AcquireCall).kind);
     }
     if (granted.length === 0) return;
-    reaper.expectIn((settings.leaseTtlS + settings.heartbeatGraceS) * 1000);
+    const deliveryS = out.some(({ isStreamed }) => isStreamed) ? limits.deliveryS : Number.POSITIVE_INFINITY;
+    reaper.expectIn(Math.min(settings.leaseTtlS + settings.heartbeatGraceS, deliveryS) * 1000);
     waker.publishJobs(granted.map(({ job }) => job.jobId));
-    await Promise.all(granted.map((grant) => this.#nameMessage(grant)));
+    const fromStreams = granted.filter(({ job }) => job.stream !== null);
+    if (fromStreams.length > 0) await Promise.all(fromStreams.map((grant) => this.#nameMessage(grant)));
   }
 
   /** A worker is told the name of its job's message, which may not have been known to the database yet. */
@@ -144,6 +163,11 @@ export class Desk {
       await parkJobs(sql, tooLarge(candidates, total), total);
     });
   }
+}
+
+function weigh(call: DeskCall): number {
+  if ('out' in call) return Math.min(call.out.count, countWeight);
+  return call.back.reduce((sum, { release }) => sum + 1 + release.bytes / bytesPerWeight, 0);
 }
 
 /** The calls of the first kinds, as many as one transaction serves. */

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { capacityOf, noJobs } from '../domain/capacity.ts';
 import type { Capacity, Grant } from '../domain/lease.ts';
+import { limits } from '../domain/limits.ts';
 import { transition } from '../domain/machine.ts';
 import type { Sql } from '../store/sql.ts';
 import { lockCapacityWith, takeUnits } from '../store/statements/capacity.ts';
@@ -22,12 +23,21 @@ export interface AcquireCall {
   /** Which jobs suit. Calls of the same kind have the same filter. */
   kind: string;
   filter: ClaimFilter;
+  /** How many jobs it takes, at the most. */
+  count: number;
+  /** They go out on a stream, and come back if they do not get there. */
+  isStreamed: boolean;
   /** A look has found that there is nothing; the call comes for what its request was granted before. */
   outlook?: Denied | undefined;
 }
 
 /** What a call came to. Why there is nothing is said in words; when to ask again is found out for those who are told. */
-export type Answer = Grant | Denied;
+export type Answer = Granted | Denied;
+/** At least one. */
+export interface Granted {
+  kind: 'granted';
+  grants: Grant[];
+}
 export interface Denied {
   kind: 'denied';
   reason: string;
@@ -41,6 +51,9 @@ export interface Giving {
   settings: EngineSettings;
   signal: AbortSignal | undefined;
 }
+
+/** Jobs of a kind that are dealt in one transaction; there are never more calls than that. */
+const handsMax = 500;
 
 /** A call, by what tells it from the others: the same request twice is one. */
 interface Asker {
@@ -83,8 +96,9 @@ export class Given {
     const requestIds = this.#calls.flatMap(({ requestId }) => requestId ?? []);
     if (requestIds.length === 0) return;
     for (const record of await findGrantsByRequest(sql, requestIds, this.#how.signal)) {
-      const { worker_id: workerId, request_id: requestId } = record;
-      this.#found.set(nameOf({ workerId, requestId }, 0), grantOf(record));
+      const { claimed_by: workerId, request_id: requestId } = record;
+      if (workerId === null) continue;
+      this.#found.set(nameOf({ workerId, requestId }, 0), { kind: 'granted', grants: [grantOf(record)] });
     }
   }
 
@@ -115,35 +129,53 @@ export class Given {
 
   async #dealTo(sql: Sql, askers: readonly Asker[], capacity: Capacity): Promise<void> {
     const { filter } = (askers[0] as Asker).call;
-    const workers = askers.map(({ call }) => call.workerId);
+    const hands = inTurns(askers, handsMax);
+    const workers = hands.map(({ call }) => call.workerId);
     const dealt = await judge(sql, { filter, workers, capacity }, this.#how.signal);
     if (dealt.kind === 'park') this.parkings.push({ filter, unique: dealt.unique });
-    else await this.#carryOut(sql, askers, dealt);
+    else await this.#carryOut(sql, hands, dealt);
   }
 
-  async #carryOut(sql: Sql, askers: readonly Asker[], { dealt, isCut, hasUnique }: Deal): Promise<void> {
+  async #carryOut(sql: Sql, hands: readonly Asker[], { dealt, isCut, hasUnique }: Deal): Promise<void> {
     const { settings } = this.#how;
     const leases = dealt.flatMap((one, i) =>
-      one?.kind === 'grant' ? newLease(one.jobId, (askers[i] as Asker).call, settings.leaseTtlS) : [],
+      one?.kind === 'grant' ? newLease(one.jobId, (hands[i] as Asker).call, settings.leaseTtlS) : [],
     );
     const granted = await grantLeases(sql, leases, 'QUEUED', settings.heartbeatGraceS);
-    for (const [i, { name }] of askers.entries()) {
+    for (const [i, { name }] of hands.entries()) {
       const one = dealt[i];
-      if (one?.kind === 'grant') this.#found.set(name, this.#take(one.jobId, granted));
+      const found = this.#found.get(name);
+      if (one?.kind === 'grant') {
+        const grant = this.#take(one.jobId, granted);
+        if (found?.kind === 'granted') found.grants.push(grant);
+        else this.#found.set(name, { kind: 'granted', grants: [grant] });
+      }
+      // Who got anything does not have to know why it was not more.
+      else if (found) continue;
       else if (one) this.#found.set(name, denied(one.reason, { units: one.missing }));
       else if (!isCut) this.#found.set(name, denied(noJobs, { jobs: 1, barred: hasUnique }));
     }
   }
 
   /** A lease that was given, whose units the next kind cannot have. */
-  #take(jobId: string, granted: ReadonlyMap<string, GrantRecord>): Answer {
+  #take(jobId: string, granted: ReadonlyMap<string, GrantRecord>): Grant {
     const record = granted.get(jobId);
     if (!record || !this.#capacity) throw new Error(`job ${jobId} was locked and could not be leased`);
     const { used, available } = this.#capacity;
-    const units = record.lease_cost_units;
+    const units = record.cost_units;
     this.#capacity = { ...this.#capacity, used: used + units, available: available - units };
     return grantOf(record);
   }
+}
+
+/** Everybody gets a first job before anybody gets a second one, up to so many in all. */
+function inTurns(askers: readonly Asker[], max: number): readonly Asker[] {
+  const hands: Asker[] = [];
+  for (let turn = 0, left = askers; left.length > 0 && hands.length < max; turn++) {
+    left = left.filter(({ call }) => call.count > turn);
+    for (const asker of left) hands.push(asker);
+  }
+  return hands.length > max ? hands.slice(0, max) : hands;
 }
 
 /** What tells a call of a batch from the others; a call without a request is like no other. */
@@ -152,12 +184,16 @@ const nameOf = ({ workerId, requestId }: Pick<AcquireCall, 'workerId' | 'request
 
 export const denied = (reason: string, missing: Missing): Denied => ({ kind: 'denied', reason, missing });
 
-const newLease = (jobId: string, { workerId, requestId, filter }: AcquireCall, ttlS: number): NewLease => ({
-  jobId,
-  leaseId: newId(),
-  token: randomUUID(),
-  workerId,
-  requestId,
-  state: transition(filter.streams === null ? 'acquire' : 'acquire from stream').to,
-  ttlS,
-});
+function newLease(jobId: string, call: AcquireCall, ttlS: number): NewLease {
+  const { workerId, requestId, filter, isStreamed } = call;
+  return {
+    jobId,
+    leaseId: newId(),
+    token: randomUUID(),
+    workerId,
+    requestId,
+    state: transition(filter.streams === null && !isStreamed ? 'acquire' : 'acquire from stream').to,
+    ttlS,
+    deliveryS: isStreamed ? limits.deliveryS : null,
+  };
+}

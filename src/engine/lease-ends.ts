@@ -1,6 +1,7 @@
 import { closedAtMs } from '../domain/explain-leases.ts';
 import type { FinalStatus, Json, JsonObject } from '../domain/job.ts';
-import { decideExpiry, type LeaseEnd } from '../domain/leases.ts';
+import type { Lease } from '../domain/lease.ts';
+import { decideExpiry, isOnItsWay, type LeaseEnd } from '../domain/leases.ts';
 import { limits } from '../domain/limits.ts';
 import { isTerminal, type State, transition } from '../domain/machine.ts';
 import { backoffMs } from '../domain/retry.ts';
@@ -29,6 +30,15 @@ export interface Handed {
   metrics: JsonObject | null;
 }
 
+export interface EndingRules {
+  transport: Pick<Transport, 'keepsMessages'>;
+  /** How often in a row a job may be given out in vain. */
+  maxClaims: number;
+}
+
+/** What became of a job when its lease ended. */
+export type EndOutcome = Pick<Lease, 'requeued' | 'deadLettered'>;
+
 /** How a lease ended: released by its worker with a status, or expired. */
 export type Cause = { kind: 'RELEASED'; status: FinalStatus } | { kind: 'EXPIRED' };
 
@@ -42,8 +52,12 @@ export class LeaseEnds {
   readonly #endings: Ending[] = [];
   readonly #events: NewEvent[] = [];
   readonly #streams = new Map<string, string>();
+  /** Jobs whose attempt was none: what tells of it in the stream stays true. */
+  readonly #undone = new Set<string>();
   readonly #keepsMessages: boolean;
+  readonly #maxClaims: number;
   readonly #tallies = new Map<number, LaneTally>();
+  readonly #outcomes = new Map<string, EndOutcome>();
   #units = 0;
   #nowMs = 0;
   /** Messages of attempts that are over, to be settled once this is committed. */
@@ -51,8 +65,9 @@ export class LeaseEnds {
   /** Messages of further attempts, to be sent then. */
   queued: readonly Envelope[] = [];
 
-  constructor({ keepsMessages }: Pick<Transport, 'keepsMessages'>) {
-    this.#keepsMessages = keepsMessages;
+  constructor({ transport, maxClaims }: EndingRules) {
+    this.#keepsMessages = transport.keepsMessages;
+    this.#maxClaims = maxClaims;
   }
 
   /** Units that come free. */
@@ -62,6 +77,11 @@ export class LeaseEnds {
 
   get count(): number {
     return this.#leases.length;
+  }
+
+  /** What became of a job whose lease ends here. */
+  outcomeOf(jobId: string): EndOutcome | undefined {
+    return this.#outcomes.get(jobId);
   }
 
   get jobIds(): string[] {
@@ -83,7 +103,7 @@ export class LeaseEnds {
 
   add(
     job: LockedJob,
-    { verb }: LeaseEnd,
+    { verb, isUndone = false }: LeaseEnd,
     cause: Cause,
     handed: Handed,
     actor: string,
@@ -96,12 +116,13 @@ export class LeaseEnds {
     this.#units += costUnits;
     this.#nowMs = job.nowMs;
     this.#count(job, cause, to);
+    const outcome = { requeued: !isTerminal(to), deadLettered };
+    this.#outcomes.set(jobId, outcome);
     this.#leases.push({
       jobId,
       state: cause.kind,
       status: cause.kind === 'RELEASED' ? cause.status : null,
-      requeued: !isTerminal(to),
-      deadLettered,
+      ...outcome,
       error: handed.error,
       errorDetail: handed.errorDetail,
     });
@@ -128,8 +149,15 @@ export class LeaseEnds {
       }
       return;
     }
+    const back = { jobId, state: to, unclaim: true, cancelRequested: false };
+    if (isUndone) {
+      this.#undone.add(jobId);
+      this.#changes.push({ ...back, delayMs: 0, undoesAttempt: true, claimsLost: job.claimsLost + 1 });
+      tell({ type, from, to, data: { reason: undelivered, attempts: job.attempts - 1, retry_in_ms: 0 } });
+      return;
+    }
     const delayMs = backoffMs(job.retryBackoffS, job.attempts, Math.random());
-    this.#changes.push({ jobId, state: to, unclaim: true, delayMs, cancelRequested: false });
+    this.#changes.push({ ...back, delayMs, claimsLost: 0 });
     tell({ type, from, to, data: { ...reasonOf(handed), attempts: job.attempts, retry_in_ms: delayMs } });
   }
 
@@ -150,36 +178,44 @@ export class LeaseEnds {
    */
   addExpired(job: LockedJob, actor: string, closing?: Closing): void {
     const heard = iso(job.lastHeartbeatAtMs) ?? 'its grant';
-    const error = isAtItsEnd(job)
-      ? `the lease expired: it had lasted as long as max_runtime_s allows; worker ${job.claimedBy} was last heard of at ${heard}`
-      : `the lease expired: nothing was heard of worker ${job.claimedBy} since ${heard}`;
+    const error = isOnItsWay(job)
+      ? `the lease expired: worker ${job.claimedBy} was not heard within ${limits.deliveryS} s of its grant`
+      : isAtItsEnd(job)
+        ? `the lease expired: it had lasted as long as max_runtime_s allows; worker ${job.claimedBy} was last heard of at ${heard}`
+        : `the lease expired: nothing was heard of worker ${job.claimedBy} since ${heard}`;
     const handed = { result: null, error, errorDetail: null, metrics: null };
-    this.add(job, decideExpiry(job), { kind: 'EXPIRED' }, handed, actor, closing);
+    this.add(job, decideExpiry(job, this.#maxClaims), { kind: 'EXPIRED' }, handed, actor, closing);
   }
 
   /**
-   * Answers with the leases as they ended. Returns their units as well, which locks the capacity, unless that is done
-   * `later` in the transaction.
+   * Answers with the leases as they ended, where they are `wanted`. Returns their units as well, which locks the capacity,
+   * unless that is done `later` in the transaction.
    */
-  async write(sql: Sql, later = false): Promise<EndedLease[]> {
+  async write(sql: Sql, { later = false, wanted = false } = {}): Promise<EndedLease[]> {
     if (this.#leases.length === 0) return [];
     if (this.#keepsMessages) {
-      this.settled = await settleMessages(sql, [...this.#streams.keys()]);
-      const again = this.#changes.flatMap(({ jobId }) => (this.#streams.has(jobId) ? jobId : []));
+      const over = [...this.#streams.keys()].filter((jobId) => !this.#undone.has(jobId));
+      this.settled = await settleMessages(sql, over);
+      const again = this.#changes.flatMap(({ jobId, undoesAttempt }) =>
+        this.#streams.has(jobId) && !undoesAttempt ? jobId : [],
+      );
       this.queued = await addMessages(sql, again);
     }
-    const ended = await endLeases(sql, {
+    const endings = {
       leases: this.#leases,
       jobs: this.#endings,
       events: this.#events,
       units: later ? 0 : this.#units,
       tallies: this.#tallies.values(),
       nowMs: this.#nowMs,
-    });
+    };
+    const ended = await endLeases(sql, endings, wanted);
     await changeLiveJobs(sql, this.#changes);
     return ended;
   }
 }
+
+const undelivered = 'its grant did not reach the worker; that was no attempt';
 
 /** What is counted of jobs that end like this. */
 const countedEnds: Partial<Record<State, CounterColumn>> = {
@@ -213,6 +249,7 @@ const expiryOf = (job: LockedJob, closing: Closing | undefined): JsonObject => (
   last_heartbeat_at: iso(job.lastHeartbeatAtMs),
   expires_at: iso(job.expiresAtMs),
   attempt: job.attempts,
+  ...(isOnItsWay(job) && { undelivered: true }),
   ...(closing && streamClosing(closing, job.nowMs, job.lastHeartbeatAtMs)),
 });
 

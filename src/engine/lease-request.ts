@@ -191,6 +191,7 @@ class Round {
       requestId: command.request_id ?? null,
       state: transition('grant').to,
       ttlS: command.ttl_sec ?? this.#settings.leaseTtlS,
+      deliveryS: null,
     };
     this.#leases.push(lease);
     this.#holders.add(lease.workerId);

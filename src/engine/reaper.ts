@@ -190,7 +190,7 @@ export class Reaper implements Service {
     await changeLiveJobs(sql, changes);
     await endJobs(sql, endings);
     await writeEvents(sql, events);
-    const ends = new LeaseEnds(this.#options.transport);
+    const ends = new LeaseEnds(this.#options);
     for (const job of over) ends.addExpired(job, actor, this.#options.leaseNews.closingOf(job.leaseId));
     await ends.write(sql);
     return {

@@ -1,9 +1,10 @@
 import { jobNotFound, leaseNotFound } from '../domain/errors.ts';
-import type { Lease, Release, Released } from '../domain/lease.ts';
+import type { Release, Released } from '../domain/lease.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, heldBatches } from './context.ts';
 import type { Desk } from './desk.ts';
 import { isUuid } from './ids.ts';
+import type { EndOutcome } from './lease-ends.ts';
 import { type Ended, type ReleaseCall, TakenBack } from './take-back.ts';
 
 /**
@@ -27,8 +28,9 @@ export class Releaser {
 
   /** Ends a lease, and answers with all that became of it. */
   async release(release: Release, { signal }: Caller): Promise<Released> {
-    const { lease, found } = await this.#run({ release, wantsJob: true }, signal);
-    if (!found) throw jobNotFound(lease.jobId);
+    const { told } = await this.#run({ release, wantsJob: true }, signal);
+    if (!told?.found) throw jobNotFound(told?.lease.jobId ?? '');
+    const { lease, found } = told;
     return { lease, job: found.job, result: lease.requeued ? null : found.result };
   }
 
@@ -36,8 +38,24 @@ export class Releaser {
    * The same for workers of streams, who need not be told of the job: reading it, and its payload, is half of the work.
    * Where it refuses because the lease is over, the job has gone on already, or does so with the refusal.
    */
-  async end(release: Release, { signal }: Caller): Promise<Lease> {
-    return (await this.#run({ release, wantsJob: false }, signal)).lease;
+  async end(release: Release, { signal }: Caller): Promise<EndOutcome> {
+    return (await this.#run({ release, wantsJob: false }, signal)).outcome;
+  }
+
+  /**
+   * Ends many leases, named by their ids in lower case: an answer for each, in the order given. Where somebody else has a row,
+   * its answer comes later than the others, and holds them up no longer than it has to.
+   */
+  async endEach(
+    releases: readonly Release[],
+  ): Promise<readonly (EndOutcome | Error | Promise<EndOutcome>)[]> {
+    const calls = releases.map((release) => ({ release, wantsJob: false }));
+    const judged = await this.#desk.takeBack(calls, undefined);
+    return judged.map((one, i) => {
+      if (one instanceof Error) return one;
+      if (one !== 'held') return one.outcome;
+      return this.#held.run(calls[i] as ReleaseCall).then(({ outcome }) => outcome);
+    });
   }
 
   /** To be called once the desk has closed, which may still send somebody here. */
@@ -48,19 +66,29 @@ export class Releaser {
   async #run({ release, wantsJob }: ReleaseCall, signal: AbortSignal | undefined): Promise<Ended> {
     if (!isUuid(release.leaseId)) throw leaseNotFound(release.leaseId);
     const call = { release: { ...release, leaseId: release.leaseId.toLowerCase() }, wantsJob };
-    const ended = await this.#desk.takeBack(call, signal);
-    return ended === 'held' ? this.#held.run(call, signal) : ended;
+    const [judged] = await this.#desk.takeBack([call], signal);
+    if (judged instanceof Error) throw judged;
+    return judged === undefined || judged === 'held' ? this.#held.run(call, signal) : judged;
   }
 
   async #takeHeld(
     calls: readonly ReleaseCall[],
     signal: AbortSignal | undefined,
   ): Promise<(Ended | Error)[]> {
-    const { database, pulse, transport, leaseNews } = this.#context;
+    const { database, pulse, transport, leaseNews, settings } = this.#context;
+    const { maxClaims } = settings;
     // Who waits is told next that the lease is over; whether that may be said is asked of the database.
     await pulse.runOnce();
     const taken = await database.transaction(
-      (sql) => new TakenBack(calls, { wait: true, keepUnits: false, transport, leaseNews, signal }).run(sql),
+      (sql) =>
+        new TakenBack(calls, {
+          wait: true,
+          keepUnits: false,
+          transport,
+          maxClaims,
+          leaseNews,
+          signal,
+        }).run(sql),
       signal,
     );
     taken.publish(this.#context);

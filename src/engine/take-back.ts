@@ -8,7 +8,7 @@ import { type LockedJob, lockLeasedJobs } from '../store/statements/lock-jobs.ts
 import { readJobs } from '../store/statements/read-jobs.ts';
 import { type KnownLease, knownLease, readLeases } from '../store/statements/read-leases.ts';
 import type { EngineContext } from './context.ts';
-import { LeaseEnds } from './lease-ends.ts';
+import { type EndOutcome, LeaseEnds } from './lease-ends.ts';
 import { workOf } from './work.ts';
 
 export interface ReleaseCall {
@@ -16,10 +16,10 @@ export interface ReleaseCall {
   wantsJob: boolean;
 }
 
-/** A lease that has ended, with its job where that was wanted. */
+/** What became of a job whose lease has ended; with the job and the lease themselves where they were wanted. */
 export interface Ended {
-  lease: Lease;
-  found: JobWithResult | undefined;
+  outcome: EndOutcome;
+  told: { lease: Lease; found: JobWithResult | undefined } | undefined;
 }
 
 /** A row that somebody else has, or that may not be judged yet, is `held`: it is looked at once more, by itself. */
@@ -31,6 +31,7 @@ export interface TakingBack {
   /** Leaves the units to be returned by whoever locks the capacity later in the transaction. */
   keepUnits: boolean;
   transport: EngineContext['transport'];
+  maxClaims: number;
   /** Knows which streams have closed. */
   leaseNews: EngineContext['leaseNews'];
   signal: AbortSignal | undefined;
@@ -48,7 +49,8 @@ export class TakenBack {
   readonly #calls: readonly ReleaseCall[];
   readonly #how: TakingBack;
   readonly #ends: LeaseEnds;
-  readonly #taken = new Map<string, ReleaseCall>();
+  /** The first release of each lease, and its job. */
+  readonly #taken = new Map<string, { call: ReleaseCall; jobId: string }>();
   readonly #over = new Set<string>();
   /** In the order of the calls. */
   answers: readonly Judged[] = [];
@@ -56,7 +58,7 @@ export class TakenBack {
   constructor(calls: readonly ReleaseCall[], how: TakingBack) {
     this.#calls = calls;
     this.#how = how;
-    this.#ends = new LeaseEnds(how.transport);
+    this.#ends = new LeaseEnds(how);
   }
 
   /** Units that came free. */
@@ -71,25 +73,27 @@ export class TakenBack {
     const leaseIds = [...new Set(this.#calls.map(({ release }) => release.leaseId))];
     const locked = await lockLeasedJobs(sql, leaseIds, wait, signal);
     const problems = this.#calls.map((call) => this.#judge(call, locked.get(call.release.leaseId)));
-    const leases = new Map(
-      (await this.#ends.write(sql, this.#how.keepUnits)).map((record) => [
-        record.lease_id,
-        knownLease(record),
-      ]),
-    );
-    const others = leaseIds.filter((leaseId) => !leases.has(leaseId));
-    for (const [leaseId, known] of await readLeases(sql, others, signal)) leases.set(leaseId, known);
+    const isWanted = this.#calls.some(({ wantsJob }) => wantsJob);
+    const written = await this.#ends.write(sql, { later: this.#how.keepUnits, wanted: isWanted });
+    const leases = new Map(written.map((record) => [record.lease_id, knownLease(record)]));
+    const others = this.#calls.filter((call) => !this.#isSettled(call) && !leases.has(call.release.leaseId));
+    const otherIds = [...new Set(others.map(({ release }) => release.leaseId))];
+    for (const [leaseId, known] of await readLeases(sql, otherIds, signal)) leases.set(leaseId, known);
     const jobs = await readJobs(sql, wantedJobs(this.#calls, leases), signal);
     this.answers = this.#calls.map((call, i): Judged => {
       const problem = problems[i];
       if (problem) return problem;
-      const known = leases.get(call.release.leaseId);
-      if (!known) return leaseNotFound(call.release.leaseId);
+      const { leaseId } = call.release;
+      const taken = this.#taken.get(leaseId);
+      const isFirst = taken?.call === call;
+      const outcome = isFirst ? this.#ends.outcomeOf(taken.jobId) : undefined;
+      if (outcome && !call.wantsJob) return { outcome, told: undefined };
+      const known = leases.get(leaseId);
+      if (!known) return leaseNotFound(leaseId);
       const { lease } = known;
       if (lease.state === 'ACTIVE' && !wait) return 'held';
-      const isFirst = this.#taken.get(lease.leaseId) === call;
       const refused = isFirst ? undefined : afterTheEnd(known, call.release);
-      return refused ?? { lease, found: jobs.get(lease.jobId) };
+      return refused ?? { outcome: outcome ?? lease, told: { lease, found: jobs.get(lease.jobId) } };
     });
     return this;
   }
@@ -106,6 +110,11 @@ export class TakenBack {
     waker.publishJobs(ends.jobIds);
     waker.publishLeases([...this.#over]);
     if (ends.firstDelayMs !== undefined) reaper.expectIn(ends.firstDelayMs);
+  }
+
+  /** All that is to be told of it is known without looking. */
+  #isSettled(call: ReleaseCall): boolean {
+    return !call.wantsJob && this.#taken.get(call.release.leaseId)?.call === call;
   }
 
   /** Why it is not taken back, or nothing where it is, or where its lease is over already. */
@@ -126,7 +135,7 @@ export class TakenBack {
     const cause = { kind: 'RELEASED', status: release.status } as const;
     const end = decideRelease(job, release.status, release.retryable);
     this.#ends.add(job, end, cause, handedIn(release), release.workerId);
-    this.#taken.set(release.leaseId, call);
+    this.#taken.set(release.leaseId, { call, jobId: job.jobId });
     return undefined;
   }
 }

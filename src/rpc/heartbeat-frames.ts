@@ -56,7 +56,7 @@ const uuidChars = 36;
 
 /** What may stand at a place of a UUID. */
 const lowerHex = 1;
-const upperHex = 2;
+export const upperHex = 2;
 const dash = 3;
 const charKinds = new Uint8Array(256);
 for (const char of '0123456789abcdef') charKinds[char.charCodeAt(0)] = lowerHex;
@@ -95,12 +95,15 @@ export class WorkerName {
 export class HeartbeatFrame {
   readonly #reader: WireReader;
   readonly #worker: WorkerName;
+  readonly #workerId: string | undefined;
   #read = 0;
   #readOwners = 0;
 
-  constructor(bytes: Buffer, worker: WorkerName) {
+  /** `workerId` speaks where a heartbeat does not say who does. */
+  constructor(bytes: Buffer, worker: WorkerName, workerId?: string) {
     this.#reader = new WireReader(bytes);
     this.#worker = worker;
+    this.#workerId = workerId;
   }
 
   /** Nothing is left of it. */
@@ -191,7 +194,10 @@ export class HeartbeatFrame {
     const kind = uuidKind(reader.bytes, leaseAt, leaseEnd);
     const named =
       kind === 0 ? cut(reader.text(leaseAt, leaseEnd)) : reader.bytes.toString('latin1', leaseAt, leaseEnd);
-    const workerId = this.#worker.read(reader, workerAt, workerEnd);
+    const workerId =
+      workerAt === workerEnd && this.#workerId !== undefined
+        ? this.#workerId
+        : this.#worker.read(reader, workerAt, workerEnd);
     const token = tokenEnd < 0 ? undefined : reader.text(tokenAt, tokenEnd);
     const message = messageEnd < 0 ? undefined : reader.text(messageAt, messageEnd);
     const problem =
@@ -237,7 +243,7 @@ export class HeartbeatFrame {
 }
 
 /** 0 where it is no UUID, `upperHex` where it has capital letters, or else `lowerHex`. */
-function uuidKind(bytes: Uint8Array, start: number, end: number): number {
+export function uuidKind(bytes: Uint8Array, start: number, end: number): number {
   if (end - start !== uuidChars) return 0;
   let kinds = 0;
   for (let i = 0; i < uuidChars; i++) {
@@ -250,10 +256,10 @@ function uuidKind(bytes: Uint8Array, start: number, end: number): number {
 }
 
 /** What is not an id is not repeated at any length; half a character could not be. */
-const cut = (text: string): string =>
+export const cut = (text: string): string =>
   text.length > limits.nameChars ? text.slice(0, limits.nameChars).toWellFormed() : text;
 
-function checkName(name: string, field: string): void {
+export function checkName(name: string, field: string): void {
   if (!/\S/.test(name)) throw invalid(field, 'must not be blank');
   if (name.length > limits.nameChars)
     throw invalid(field, `must not be longer than ${limits.nameChars} characters`);
@@ -282,7 +288,7 @@ function problemOf(
   });
 }
 
-function attempt(check: () => void): DomainError | undefined {
+export function attempt(check: () => void): DomainError | undefined {
   try {
     check();
     return undefined;

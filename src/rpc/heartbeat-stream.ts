@@ -73,7 +73,7 @@ export function streamHeartbeats(
   };
 }
 
-interface SessionOptions {
+export interface HeartbeatOptions {
   stream: FrameStream;
   signal: AbortSignal | undefined;
   heartbeats: HeartbeatEngine['heartbeats'];
@@ -82,7 +82,7 @@ interface SessionOptions {
   looks: Looks;
 }
 
-class HeartbeatStream implements FrameSession, LeaseListener {
+export class HeartbeatStream implements FrameSession, LeaseListener {
   readonly #stream: FrameStream;
   readonly #heartbeats: HeartbeatEngine['heartbeats'];
   readonly #follower: Follower;
@@ -113,7 +113,7 @@ class HeartbeatStream implements FrameSession, LeaseListener {
   #pauseTimer: NodeJS.Timeout | undefined;
   #overloadedAtMs: number | undefined;
 
-  constructor({ stream, signal, heartbeats, ownerHeartbeats, leaseNews, looks }: SessionOptions) {
+  constructor({ stream, signal, heartbeats, ownerHeartbeats, leaseNews, looks }: HeartbeatOptions) {
     this.#stream = stream;
     this.#heartbeats = heartbeats;
     const onDone = () => this.#advance();
@@ -153,11 +153,22 @@ class HeartbeatStream implements FrameSession, LeaseListener {
     this.#follower = leaseNews.follow(this);
   }
 
-  onFrame(frame: Buffer): void {
+  /** `workerId` speaks where a heartbeat of the frame does not say who does. */
+  onFrame(frame: Buffer, workerId?: string): void {
     this.#asking = false;
     if (this.#failure) return;
-    this.#frame = new HeartbeatFrame(frame, this.#worker);
+    this.#frame = new HeartbeatFrame(frame, this.#worker, workerId);
     this.#advance();
+  }
+
+  /** Leases that were given out on this stream: there may be news of them before their first heartbeat. */
+  follow(leases: readonly { leaseId: string }[], verdicts: readonly Verdict[]): void {
+    this.#follower.heard(leases, verdicts);
+  }
+
+  /** Leases that are over: nobody wants to hear of them. */
+  forget(leaseIds: readonly string[]): void {
+    this.#follower.forget(leaseIds);
   }
 
   onEnd(): void {

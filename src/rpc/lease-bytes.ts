@@ -5,19 +5,14 @@
 import { FinalStatus } from '../../gen/leasehold/v1/jobs_pb.js';
 import { LeaseState } from '../../gen/leasehold/v1/leases_pb.js';
 import type { JobResult } from '../domain/job.ts';
-import type { Extended, Lease, LeaseOutcome, Released } from '../domain/lease.ts';
+import type { Extended, Grant, Lease, LeaseOutcome, Released } from '../domain/lease.ts';
 import { type EncodedMessage, encoded, writeJob, writer } from './job-bytes.ts';
 
 /** A RequestLeaseResponse, and just as well an AcquireLeaseResponse: they are written alike. */
 export const leaseOutcomeResponse = (outcome: LeaseOutcome): EncodedMessage =>
   encoded(() => {
     if (outcome.kind === 'granted') {
-      writer.message(1, () => {
-        const { lease, token, job, messageId } = outcome;
-        writeLease(1, lease, token);
-        writeJob(2, job);
-        if (job.stream !== null && messageId !== null) writeMessage(3, job.stream, messageId);
-      });
+      writeGrant(1, outcome);
     } else {
       writer.message(2, () => {
         writer.text(1, outcome.reason);
@@ -25,6 +20,15 @@ export const leaseOutcomeResponse = (outcome: LeaseOutcome): EncodedMessage =>
       });
     }
   });
+
+/** A LeaseGrant. */
+export function writeGrant(field: number, { lease, token, job, messageId }: Grant): void {
+  writer.message(field, () => {
+    writeLease(1, lease, token);
+    writeJob(2, job);
+    if (job.stream !== null && messageId !== null) writeMessage(3, job.stream, messageId);
+  });
+}
 
 /** A HeartbeatResponse. */
 export const heartbeatResponse = (extended: Extended, drain: boolean): EncodedMessage =>

@@ -1,15 +1,15 @@
 import type { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { beatOf } from '../domain/beat.ts';
 import { parse } from '../domain/parsers.ts';
-import { releaseOf } from '../domain/release.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { Implementation } from './implementation.ts';
 import { heartbeatResponse, leaseOutcomeResponse, releaseLeaseResponse } from './lease-bytes.ts';
-import { leaseMessage, toFinalStatus, toJson, toLeaseError, toLeaseState } from './lease-words.ts';
+import { leaseMessage, toLeaseState } from './lease-words.ts';
+import { releaseOfMessage } from './work-frames.ts';
 
-type UnaryMethods = Omit<Implementation<typeof LeasesService>, 'streamHeartbeats'>;
+type UnaryMethods = Omit<Implementation<typeof LeasesService>, 'streamHeartbeats' | 'streamWork'>;
 
-/** LeasesService, but for its stream: proto in, one engine call, proto out. */
+/** LeasesService, but for its streams in both directions: proto in, one engine call, proto out. */
 export function leasesMethods(engine: Engine): UnaryMethods {
   const { leaseRequester, acquirer, heartbeats, releaser, leaseReader } = engine;
 
@@ -52,16 +52,7 @@ export function leasesMethods(engine: Engine): UnaryMethods {
     },
 
     async releaseLease(request, caller) {
-      const command = parse.releaseLease({
-        worker_id: request.workerId,
-        lease_token: request.leaseToken,
-        job_id: request.jobId,
-        status: toFinalStatus(request.status, 'status'),
-        result_data: toJson(request.resultData, 'result_data'),
-        error: toLeaseError(request.error),
-        metrics: request.metrics,
-      });
-      const release = releaseOf(request.leaseId, command, true);
+      const release = releaseOfMessage(request);
       return releaseLeaseResponse(await releaser.release(release, caller));
     },
 

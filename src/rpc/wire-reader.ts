@@ -44,6 +44,19 @@ export class WireReader {
     return this.at + length;
   }
 
+  /** A varint as a number: exact up to 2 ** 53, and about right beyond, where negative numbers are as well. */
+  whole(end: number): number {
+    const { bytes } = this;
+    let value = 0;
+    for (let i = 0; i < varintBytes; i++) {
+      if (this.at >= end) throw cutOff(end);
+      const byte = bytes[this.at++] as number;
+      value += (byte & 0x7f) * 2 ** (7 * i);
+      if (byte < 0x80) return value;
+    }
+    throw new WireError(`has a number that is too long at byte ${this.at}`);
+  }
+
   double(end: number): number {
     const { at } = this;
     this.#advance(8, end);

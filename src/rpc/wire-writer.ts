@@ -31,6 +31,11 @@ export class WireWriter {
     return bytes;
   }
 
+  /** Bytes of the message that is being written. */
+  get length(): number {
+    return this.#at;
+  }
+
   /** A text field; nothing where it is empty and the field has no presence. */
   text(field: number, value: string): void {
     if (value !== '') this.presentText(field, value);

@@ -44,7 +44,7 @@ export class ServerFigures {
     );
     registry.gauge(
       'leasehold_heartbeat_streams',
-      'Streams of heartbeats that are open on this server.',
+      'Streams of heartbeats and of work that are open on this server.',
       () => engine.leaseNews.followers,
     );
     registry.gauge(

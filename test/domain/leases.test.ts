@@ -36,6 +36,7 @@ const job = (state: State, more: Partial<LeasedJob> = {}): LeasedJob => ({
   attemptsLimit: 1,
   cancelRequested: false,
   requestId: null,
+  claimsLost: 0,
   nowMs: 1_000,
   ...more,
 });
@@ -310,13 +311,26 @@ describe('how a job goes on when its lease is released', () => {
 
 describe('how a job goes on when its lease expires', () => {
   it('is back into the queue while there are attempts left, and a timeout after them', () => {
-    const verbs = [1, 2, 3].map((attempts) => decideExpiry(job('RUNNING', { attempts, attemptsLimit: 2 })));
+    const verbs = [1, 2, 3].map((attempts) =>
+      decideExpiry(job('RUNNING', { attempts, attemptsLimit: 2 }), 10),
+    );
     expect(verbs.map(({ verb }) => verb)).to.deep.equal(['requeue', 'time out', 'time out']);
   });
 
   it('is canceled where somebody wanted that', () => {
     const wanted = job('LEASED', { attempts: 1, attemptsLimit: 9, cancelRequested: true });
-    expect(decideExpiry(wanted).verb).to.equal('stop');
+    expect(decideExpiry(wanted, 10).verb).to.equal('stop');
+  });
+
+  it('is no attempt where its worker never had it, unless that has happened too often in a row', () => {
+    const lost = (claimsLost: number, more: Partial<LeasedJob> = {}) =>
+      decideExpiry(job('LEASED', { claimExpiresAtMs: 2_000, claimsLost, ...more }), 3);
+    expect(lost(0)).to.deep.equal({ verb: 'requeue', isUndone: true });
+    expect(lost(1)).to.deep.equal({ verb: 'requeue', isUndone: true });
+    expect(lost(2)).to.deep.equal({ verb: 'time out' });
+    expect(lost(2, { attemptsLimit: 2 })).to.deep.equal({ verb: 'requeue' });
+    expect(lost(0, { cancelRequested: true })).to.deep.equal({ verb: 'stop' });
+    expect(decideExpiry(job('RUNNING', { attemptsLimit: 2 }), 3)).to.deep.equal({ verb: 'requeue' });
   });
 
   it('is always something that the machine allows', () => {
@@ -324,13 +338,15 @@ describe('how a job goes on when its lease expires', () => {
       attempts: fc.integer({ min: 1, max: 5 }),
       attemptsLimit: fc.integer({ min: 1, max: 5 }),
       cancelRequested: fc.boolean(),
+      claimExpiresAtMs: fc.constantFrom(null, 2_000),
+      claimsLost: fc.integer({ min: 0, max: 5 }),
     });
     fc.assert(
       fc.property(anyJob, fc.constantFrom(...finalStatuses), fc.boolean(), (one, status, retryable) => {
         // A released lease passes through RUNNING; an expired one may end as it is.
         expect(allows(decideRelease(job('RUNNING', one), status, retryable).verb, 'RUNNING')).to.equal(true);
         for (const state of ['LEASED', 'RUNNING'] as const) {
-          expect(allows(decideExpiry(job(state, one)).verb, state)).to.equal(true);
+          expect(allows(decideExpiry(job(state, one), 3).verb, state)).to.equal(true);
         }
       }),
     );

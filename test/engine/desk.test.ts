@@ -27,9 +27,11 @@ function gated(database: Database) {
   return { database: proxy, gate };
 }
 
-const calling = (workerId: string, jobType?: string): AcquireCall => ({
+const calling = (workerId: string, jobType?: string, count = 1): AcquireCall => ({
   workerId,
   requestId: null,
+  count,
+  isStreamed: count > 1,
   kind: `of ${jobType}`,
   filter: {
     streams: null,
@@ -41,7 +43,10 @@ const calling = (workerId: string, jobType?: string): AcquireCall => ({
   },
 });
 
-const jobOf = (answer: Answer): string => (answer.kind === 'granted' ? answer.job.jobId : answer.reason);
+const jobsOf = (answer: Answer): string[] =>
+  answer.kind === 'granted' ? answer.grants.map(({ job }) => job.jobId) : [answer.reason];
+
+const jobOf = (answer: Answer): string => jobsOf(answer).join();
 
 describe('the desk', () => {
   onEveryEngine((kind) => {
@@ -59,8 +64,8 @@ describe('the desk', () => {
       await store.close();
     });
 
-    const claim = (workerId: string, jobType?: string) =>
-      engine.desk.giveOut(calling(workerId, jobType), undefined);
+    const claim = (workerId: string, jobType?: string, count?: number) =>
+      engine.desk.giveOut(calling(workerId, jobType, count), undefined);
 
     /** Lets `first` begin a transaction, and the rest come while it is under way; answers when all have theirs. */
     async function together<T>(first: () => Promise<unknown>, rest: readonly (() => Promise<T>)[]) {
@@ -135,6 +140,20 @@ describe('the desk', () => {
       );
       expect(new Set(answers).size).to.equal(41);
       expect(order.indexOf('release'), 'claims that were answered before the release').to.be.at.most(8);
+    });
+
+    it('gives everybody a first job before anybody gets a second one, and many as many as there are', async () => {
+      const jobs = await submitted(engine, ...Array.from({ length: 8 }, () => ({})));
+      const ids = jobs.map(({ jobId }) => jobId);
+      const { answers } = await together(
+        () => claim('none', 'nothing of this type'),
+        [() => claim('a', undefined, 4), () => claim('b'), () => claim('c', undefined, 100)],
+      );
+      const [a, b, c] = answers.map(jobsOf);
+      expect(a).to.deep.equal([ids[0], ids[3], ids[5], ids[7]].slice(0, 4));
+      expect(b).to.deep.equal([ids[1]]);
+      expect(c).to.deep.equal([ids[2], ids[4], ids[6]]);
+      expect(jobOf(await claim('d', undefined, 2))).to.equal('No jobs available');
     });
 
     it('refuses whoever comes after it has closed, and has answered all before', async () => {

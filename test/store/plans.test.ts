@@ -149,6 +149,7 @@ describe('the plans of lease statements', () => {
         requestId: null,
         state: 'RUNNING' as const,
         ttlS: 60,
+        deliveryS: 10,
       }));
       const statements: Record<string, (sql: Sql) => Promise<unknown>> = {
         extendLeases: (sql) => extendLeases(sql, beats, { wait: false }),

@@ -660,6 +660,255 @@ export declare type StreamHeartbeatsResponse = Message<"leasehold.v1.StreamHeart
 export declare const StreamHeartbeatsResponseSchema: GenMessage<StreamHeartbeatsResponse>;
 
 /**
+ * What a worker wants, and what it has to say.
+ *
+ * @generated from message leasehold.v1.StreamWorkRequest
+ */
+export declare type StreamWorkRequest = Message<"leasehold.v1.StreamWorkRequest"> & {
+  /**
+   * One for each lease that is to be kept. Without a `worker_id` it is the stream's.
+   *
+   * @generated from field: repeated leasehold.v1.StreamHeartbeatsRequest.Heartbeat heartbeats = 1;
+   */
+  heartbeats: StreamHeartbeatsRequest_Heartbeat[];
+
+  /**
+   * One for each owner of file leases that is alive.
+   *
+   * @generated from field: repeated leasehold.v1.StreamHeartbeatsRequest.Owner owners = 2;
+   */
+  owners: StreamHeartbeatsRequest_Owner[];
+
+  /**
+   * Up to 100 kinds may have credit at the same time.
+   *
+   * @generated from field: repeated leasehold.v1.StreamWorkRequest.Credit credits = 3;
+   */
+  credits: StreamWorkRequest_Credit[];
+
+  /**
+   * Jobs that are handed in. Without a `worker_id` it is the stream's.
+   *
+   * @generated from field: repeated leasehold.v1.ReleaseLeaseRequest releases = 4;
+   */
+  releases: ReleaseLeaseRequest[];
+
+  /**
+   * Who works. Required in the first frame; the same, or left out, in every other.
+   *
+   * @generated from field: string worker_id = 5;
+   */
+  workerId: string;
+};
+
+/**
+ * Describes the message leasehold.v1.StreamWorkRequest.
+ * Use `create(StreamWorkRequestSchema)` to create a new message.
+ */
+export declare const StreamWorkRequestSchema: GenMessage<StreamWorkRequest>;
+
+/**
+ * Jobs of one kind that the worker would take. What tells one kind from another is everything but `jobs`.
+ *
+ * @generated from message leasehold.v1.StreamWorkRequest.Credit
+ */
+export declare type StreamWorkRequest_Credit = Message<"leasehold.v1.StreamWorkRequest.Credit"> & {
+  /**
+   * How many more, beside those it has credit for already: up to 10,000 in all. 0 takes back the credit that is left;
+   * what has been granted by then is on its way all the same.
+   *
+   * @generated from field: int32 jobs = 1;
+   */
+  jobs: number;
+
+  /**
+   * Only jobs of at most this many units.
+   *
+   * @generated from field: optional int32 max_units = 2;
+   */
+  maxUnits?: number | undefined;
+
+  /**
+   * What the worker has and what it will not take, as in `AcquireLeaseRequest`.
+   *
+   * @generated from field: map<string, bool> constraints_capabilities = 3;
+   */
+  constraintsCapabilities: { [key: string]: boolean };
+
+  /**
+   * Only jobs of this submitter, where given.
+   *
+   * @generated from field: optional string addon_id = 4;
+   */
+  addonId?: string | undefined;
+
+  /**
+   * Only these kinds of work, where any are given; at most 500.
+   *
+   * @generated from field: repeated string accept_job_types = 5;
+   */
+  acceptJobTypes: string[];
+
+  /**
+   * Jobs of these streams and no others, as in `AcquireLeaseRequest`; where none is given, jobs without a stream.
+   *
+   * @generated from field: repeated string streams = 6;
+   */
+  streams: string[];
+};
+
+/**
+ * Describes the message leasehold.v1.StreamWorkRequest.Credit.
+ * Use `create(StreamWorkRequest_CreditSchema)` to create a new message.
+ */
+export declare const StreamWorkRequest_CreditSchema: GenMessage<StreamWorkRequest_Credit>;
+
+/**
+ * What a worker gets, and what became of what it said.
+ *
+ * @generated from message leasehold.v1.StreamWorkResponse
+ */
+export declare type StreamWorkResponse = Message<"leasehold.v1.StreamWorkResponse"> & {
+  /**
+   * One for each lease that was heard of, or that there is something to tell of.
+   *
+   * @generated from field: repeated leasehold.v1.LeaseVerdict verdicts = 1;
+   */
+  verdicts: LeaseVerdict[];
+
+  /**
+   * One for each owner that was heard of.
+   *
+   * @generated from field: repeated leasehold.v1.OwnerVerdict owners = 2;
+   */
+  owners: OwnerVerdict[];
+
+  /**
+   * Jobs with their leases.
+   *
+   * @generated from field: repeated leasehold.v1.LeaseGrant grants = 3;
+   */
+  grants: LeaseGrant[];
+
+  /**
+   * One for each job that was handed in.
+   *
+   * @generated from field: repeated leasehold.v1.ReleaseVerdict releases = 4;
+   */
+  releases: ReleaseVerdict[];
+
+  /**
+   * The server is about to stop: open a stream to another.
+   *
+   * @generated from field: bool drain = 5;
+   */
+  drain: boolean;
+};
+
+/**
+ * Describes the message leasehold.v1.StreamWorkResponse.
+ * Use `create(StreamWorkResponseSchema)` to create a new message.
+ */
+export declare const StreamWorkResponseSchema: GenMessage<StreamWorkResponse>;
+
+/**
+ * What became of a job that was handed in.
+ *
+ * @generated from message leasehold.v1.ReleaseVerdict
+ */
+export declare type ReleaseVerdict = Message<"leasehold.v1.ReleaseVerdict"> & {
+  /**
+   * The lease, as it was named.
+   *
+   * @generated from field: string lease_id = 1;
+   */
+  leaseId: string;
+
+  /**
+   * One of the two.
+   *
+   * @generated from oneof leasehold.v1.ReleaseVerdict.outcome
+   */
+  outcome: {
+    /**
+     * It was taken.
+     *
+     * @generated from field: leasehold.v1.ReleaseVerdict.Ended ended = 2;
+     */
+    value: ReleaseVerdict_Ended;
+    case: "ended";
+  } | {
+    /**
+     * It was not.
+     *
+     * @generated from field: leasehold.v1.ReleaseVerdict.Refused refused = 3;
+     */
+    value: ReleaseVerdict_Refused;
+    case: "refused";
+  } | { case: undefined; value?: undefined };
+};
+
+/**
+ * Describes the message leasehold.v1.ReleaseVerdict.
+ * Use `create(ReleaseVerdictSchema)` to create a new message.
+ */
+export declare const ReleaseVerdictSchema: GenMessage<ReleaseVerdict>;
+
+/**
+ * It was taken: now, or when it was handed in before.
+ *
+ * @generated from message leasehold.v1.ReleaseVerdict.Ended
+ */
+export declare type ReleaseVerdict_Ended = Message<"leasehold.v1.ReleaseVerdict.Ended"> & {
+  /**
+   * Its job went back into the queue.
+   *
+   * @generated from field: bool requeued = 1;
+   */
+  requeued: boolean;
+
+  /**
+   * Its job became a dead letter.
+   *
+   * @generated from field: bool dead_lettered = 2;
+   */
+  deadLettered: boolean;
+};
+
+/**
+ * Describes the message leasehold.v1.ReleaseVerdict.Ended.
+ * Use `create(ReleaseVerdict_EndedSchema)` to create a new message.
+ */
+export declare const ReleaseVerdict_EndedSchema: GenMessage<ReleaseVerdict_Ended>;
+
+/**
+ * It was not taken, and nothing of it was written.
+ *
+ * @generated from message leasehold.v1.ReleaseVerdict.Refused
+ */
+export declare type ReleaseVerdict_Refused = Message<"leasehold.v1.ReleaseVerdict.Refused"> & {
+  /**
+   * As for `ReleaseLease`.
+   *
+   * @generated from field: string code = 1;
+   */
+  code: string;
+
+  /**
+   * The same in words.
+   *
+   * @generated from field: string detail = 2;
+   */
+  detail: string;
+};
+
+/**
+ * Describes the message leasehold.v1.ReleaseVerdict.Refused.
+ * Use `create(ReleaseVerdict_RefusedSchema)` to create a new message.
+ */
+export declare const ReleaseVerdict_RefusedSchema: GenMessage<ReleaseVerdict_Refused>;
+
+/**
  * What became of the sign of life of an owner of file leases.
  *
  * @generated from message leasehold.v1.OwnerVerdict
@@ -1261,6 +1510,30 @@ export declare const LeasesService: GenService<{
     methodKind: "bidi_streaming";
     input: typeof StreamHeartbeatsRequestSchema;
     output: typeof StreamHeartbeatsResponseSchema;
+  },
+  /**
+   * Works: takes jobs, keeps their leases and hands them in, all on one stream, for a worker process that does many.
+   *
+   * The worker says how many jobs it would take, of which kinds, and is granted that many as soon as there are some,
+   * and never more. What it hands in is answered, once it is committed, by what became of it; heartbeats are answered as
+   * those of `StreamHeartbeats`, and verdicts come unasked as they do there. Answers may come in any order.
+   *
+   * A grant on this stream is on its way until its worker is heard of it, by a heartbeat or by what it hands in: at first
+   * the lease lasts for 10 seconds at the most, as its `expires_at` says, and from the first heartbeat on as long as any
+   * other. One that nothing was heard of goes back into the queue and was no attempt, because the stream may have broken
+   * under it. A job that happens to too often in a row, as often as claims may be lost, loses an attempt all the same.
+   *
+   * What is wrong with a heartbeat or with what is handed in is an answer, and never ends the stream; what is wrong with
+   * a credit or with `worker_id` does, as `invalid_request`. Ending the stream releases nothing and takes back what credit is left. Before
+   * the server stops it grants nothing more, says `drain` with every lease it knows of and once by itself, and then ends the stream:
+   * open one to another, and send again what was not answered; handed in with its token, a job is handed in once.
+   *
+   * @generated from rpc leasehold.v1.LeasesService.StreamWork
+   */
+  streamWork: {
+    methodKind: "bidi_streaming";
+    input: typeof StreamWorkRequestSchema;
+    output: typeof StreamWorkResponseSchema;
   },
   /**
    * Ends a lease and says how the job went; that ends the job, too, unless it failed in a way that may be retried.

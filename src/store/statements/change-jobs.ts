@@ -24,6 +24,8 @@ export interface LiveChange {
   /** Renews its claim for so long from now. */
   claimTtlMs?: number;
   claimsLost?: number;
+  /** The attempt that is counted last was none. */
+  undoesAttempt?: boolean;
   cancelRequested?: boolean;
   progress?: number | null;
   note?: string | null;
@@ -53,6 +55,7 @@ with changed as (
     lease_token = case when change.unclaim then null else live.lease_token end,
     expires_at = case when change.unclaim then null else live.expires_at end,
     claims_lost = coalesce(change.claims_lost, live.claims_lost),
+    attempts = live.attempts - coalesce(change.undoes_attempt, false)::int,
     cancel_requested = coalesce(change.cancel_requested, live.cancel_requested),
     progress = case when change.unclaim then null else coalesce(change.progress, live.progress) end,
     note = case when change.unclaim and change.note is null then null else coalesce(change.note, live.note) end,
@@ -63,8 +66,8 @@ with changed as (
     select given.*, now, now + given.delay_ms * interval '1 ms' as delayed_until,
       now + given.claim_ttl_ms * interval '1 ms' as claim_until, before.state as was
     from (select clock_timestamp() as now) clock, jsonb_to_recordset($1::jsonb) as given (job_id uuid, state smallint,
-      unclaim boolean, delay_ms float8, claim_ttl_ms float8, claims_lost smallint, cancel_requested boolean,
-      progress float8, note text)
+      unclaim boolean, delay_ms float8, claim_ttl_ms float8, claims_lost smallint, undoes_attempt boolean,
+      cancel_requested boolean, progress float8, note text)
     join live_jobs before on before.job_id = given.job_id
   ) change
   where live.job_id = change.job_id
@@ -85,6 +88,7 @@ export async function changeLiveJobs(sql: Sql, changes: readonly LiveChange[]): 
     delay_ms: each.delayMs === 0 ? undefined : each.delayMs,
     claim_ttl_ms: each.claimTtlMs,
     claims_lost: each.claimsLost,
+    undoes_attempt: each.undoesAttempt,
     cancel_requested: each.cancelRequested,
     progress: each.progress,
     note: each.note,

@@ -22,7 +22,8 @@ export type EndedLease = LeaseRecord & { lease_token: string };
 
 // One statement, because each is a journey to the database and back, and all who deal wait for the capacity meanwhile.
 // All rows but the capacity's are locked already, so that it does not matter which part comes first.
-const end = hot(`
+const ending = (answer: string) =>
+  hot(`
 with lease as (
   insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
     last_heartbeat_at, expires_at, ended_at, release_status, requeued, dead_lettered, error_text, error_detail)
@@ -38,7 +39,13 @@ with lease as (
   update capacity set used = used - $4::bigint where capacity_id = 1 and $4::bigint <> 0
 ), tallied as (${tallyAll('$5')}
 )
-select ${endedLeaseColumns('lease')}, lease.lease_token from lease join jobs job on job.job_id = lease.job_id`);
+${answer}`);
+
+const end = ending(
+  `select ${endedLeaseColumns('lease')}, lease.lease_token from lease join jobs job on job.job_id = lease.job_id`,
+);
+/** Where nobody wants to be told of them, they need not be read and sent again. */
+const endUntold = ending('select 1 where false');
 
 /** Leases that end, with the jobs that end with them, what there is to tell, and the units that come free. */
 export interface LeaseEndings {
@@ -53,11 +60,12 @@ export interface LeaseEndings {
 
 /**
  * Writes leases that end into the history, from their rows as they still are, and answers with them. Jobs that go on
- * have yet to be changed. Locks the capacity, unless no units are named.
+ * have yet to be changed. Locks the capacity, unless no units are named. Answers with nothing where that is not `wanted`.
  */
 export async function endLeases(
   sql: Sql,
   { leases, jobs, events, units, tallies, nowMs }: LeaseEndings,
+  wanted = true,
 ): Promise<EndedLease[]> {
   if (leases.length === 0) return [];
   const rows = leases.map(({ jobId, state, status, requeued, deadLettered, error, errorDetail }) => ({
@@ -69,7 +77,7 @@ export async function endLeases(
     error,
     error_detail: errorDetail,
   }));
-  return sql.query<EndedLease>(end, [
+  return sql.query<EndedLease>(wanted ? end : endUntold, [
     JSON.stringify(rows),
     endingRows(jobs),
     eventRows(events),

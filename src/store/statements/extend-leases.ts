@@ -83,7 +83,7 @@ with beat as (
     end as left_ms
   from locked, clock
 ), extended as (
-  update live_jobs live set state = ${stateNumber('RUNNING')}, last_heartbeat_at = judged.now,
+  update live_jobs live set state = ${stateNumber('RUNNING')}, claim_expires_at = null, last_heartbeat_at = judged.now,
     expires_at = judged.now + left_ms * interval '1 ms', progress = coalesce(judged.progress, live.progress),
     note = coalesce(judged.message, live.note),
     updated_at = case

@@ -14,7 +14,7 @@ import {
   spareHeads,
 } from './heads.ts';
 import { type JobRecord, jobColumns, liveColumns } from './job-record.ts';
-import { activeLeaseColumns, type LeaseRecord } from './lease-record.ts';
+import { type GrantedLeaseRecord, grantedLeaseColumns } from './lease-record.ts';
 import { lockRequests } from './lock-requests.ts';
 import { slotOf, tally } from './stat-tallies.ts';
 
@@ -103,30 +103,30 @@ export interface NewLease {
   /** LEASED until the first heartbeat, or RUNNING at once. */
   state: State;
   ttlS: number;
+  /** It is on its way, and comes back if its worker is not heard in so many seconds. */
+  deliveryS: number | null;
 }
 
 /** A job with the lease it has just been given. `message_id` is null where the job has no stream, or where its message has no name yet. */
-export type GrantRecord = Omit<JobRecord, 'lease_id'> &
-  LeaseRecord & { lease_token: string; message_id: string | null };
+export type GrantRecord = JobRecord & GrantedLeaseRecord & { message_id: string | null };
 
-const grantColumns = `${jobColumns('job')}, ${liveColumns('live')}, ${activeLeaseColumns('live')}, live.lease_token,
-  message.message_id`;
+const grantColumns = `${jobColumns('job')}, ${liveColumns('live')}, ${grantedLeaseColumns('live')}, message.message_id`;
 
 // The fence comes from one sequence, after the row is locked, so that of two leases of a job the later has the higher.
 const grant = hot(`
 with clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now
 ), wanted as (
-  select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::int[])
-    as wanted (job_id, lease_id, lease_token, worker_id, request_id, state, ttl_s)
+  select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::int[],
+    $10::int[]) as wanted (job_id, lease_id, lease_token, worker_id, request_id, state, ttl_s, delivery_s)
 ), timed as materialized (
   select wanted.*, now, now + job.max_runtime_s * interval '1 s' as ends_at,
-    least(now + (wanted.ttl_s + $8::int) * interval '1 s',
-      now + job.max_runtime_s * interval '1 s') as expires_at
+    now + least(wanted.ttl_s + $8::int, wanted.delivery_s, job.max_runtime_s) * interval '1 s' as expires_at
   from clock, wanted join jobs job on job.job_id = wanted.job_id
 ), granted as (
   update live_jobs live set state = timed.state, claimed_by = timed.worker_id, request_id = timed.request_id,
-    claim_expires_at = null, claims_lost = 0, lease_id = timed.lease_id, lease_token = timed.lease_token,
+    claim_expires_at = case when timed.delivery_s is not null then timed.expires_at end,
+    claims_lost = case when timed.delivery_s is null then 0 else live.claims_lost end, lease_id = timed.lease_id, lease_token = timed.lease_token,
     fence = nextval('lease_fence'), lease_ttl_s = timed.ttl_s, lease_grace_s = $8::int, started_at = now, last_heartbeat_at = now,
     expires_at = timed.expires_at, lease_ends_at = timed.ends_at, check_at = timed.expires_at,
     attempts = live.attempts + 1, progress = null, updated_at = now
@@ -172,6 +172,7 @@ export async function grantLeases(
     numberArray(leases.map(({ ttlS }) => ttlS)),
     graceS,
     stateNumber(from),
+    numberArray(leases.map(({ deliveryS }) => deliveryS)),
   ]);
   return new Map(rows.map((row) => [row.job_id, row]));
 }

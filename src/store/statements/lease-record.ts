@@ -1,4 +1,4 @@
-import { type FinalStatus, finalStatuses, type JsonObject } from '../../domain/job.ts';
+import { type FinalStatus, finalStatuses, type Job, type JsonObject } from '../../domain/job.ts';
 import { type Lease, type LeaseState, leaseStates } from '../../domain/lease.ts';
 import { timeMs } from '../sql.ts';
 
@@ -31,6 +31,44 @@ export const activeLeaseColumns = (live: string) => `${live}.lease_id, ${live}.j
   ${live}.last_heartbeat_at, ${live}.expires_at, ${live}.fence, ${live}.attempts as attempt,
   null::timestamptz as ended_at, null::smallint as release_status, null::text as lease_error,
   null::jsonb as lease_error_detail, false as requeued, false as lease_dead_lettered`;
+
+/** The part of a live row that `activeLeaseOf` needs beside what is told of its job. */
+export const grantedLeaseColumns = (
+  live: string,
+) => `${live}.lease_ttl_s as ttl_s, ${live}.started_at as granted_at,
+  ${live}.last_heartbeat_at, ${live}.expires_at, ${live}.fence, ${live}.lease_token`;
+
+/** What is known of an active lease beside its job. */
+export interface GrantedLeaseRecord {
+  ttl_s: number;
+  granted_at: string;
+  last_heartbeat_at: string;
+  expires_at: string;
+  fence: string;
+  lease_token: string;
+}
+
+/** The active lease of a job. */
+export const activeLeaseOf = (record: GrantedLeaseRecord, job: Job): Lease => ({
+  leaseId: job.leaseId as string,
+  jobId: job.jobId,
+  addonId: job.addonId,
+  workerId: job.claimedBy as string,
+  costUnits: job.costUnits,
+  ttlS: record.ttl_s,
+  state: 'ACTIVE',
+  grantedAtMs: timeMs(record.granted_at),
+  lastHeartbeatAtMs: timeMs(record.last_heartbeat_at),
+  expiresAtMs: timeMs(record.expires_at),
+  fence: record.fence,
+  attempt: job.attempts,
+  endedAtMs: null,
+  releaseStatus: null,
+  error: null,
+  errorDetail: null,
+  requeued: false,
+  deadLettered: false,
+});
 
 /** Of a row of the history, beside its job as `job`. */
 export const endedLeaseColumns = (lease: string) => `${lease}.lease_id, ${lease}.job_id as lease_job_id,
