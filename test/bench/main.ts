@@ -9,6 +9,7 @@ import { help, type Options, readOptions, UsageError } from './options.ts';
 import { figureRecord, figureText } from './report.ts';
 import type { Bench, Figure, Scenario, Served } from './scenario.ts';
 import { claim } from './scenarios/claim.ts';
+import { drain } from './scenarios/drain.ts';
 import { expiry } from './scenarios/expiry.ts';
 import { files } from './scenarios/files.ts';
 import { heartbeatFrames, heartbeatLone, heartbeatSingly, heartbeatUnary } from './scenarios/heartbeat.ts';
@@ -40,6 +41,7 @@ const scenarios: readonly Scenario[] = [
   millionByTurns,
   reconnect,
   expiry,
+  drain,
   workerRest,
   workerWaiting,
   files,

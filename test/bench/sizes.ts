@@ -15,6 +15,7 @@ export interface Sizes {
   deepQueue: number;
   /** Jobs that a round of workers completes. */
   workerJobs: number;
+  drainJobs: number;
   settleMs: number;
   idleMs: number;
   starts: number;
@@ -58,6 +59,7 @@ const whole = {
   claims: 20_000,
   deepQueue: 1_000_000,
   workerJobs: 20_000,
+  drainJobs: 100_000,
   settleMs: 3_000,
   idleMs: 15_000,
   starts: 3,
@@ -96,6 +98,7 @@ const tiny = {
   claims: 1_000,
   deepQueue: 5_000,
   workerJobs: 500,
+  drainJobs: 2_000,
   settleMs: 100,
   idleMs: 500,
   starts: 1,

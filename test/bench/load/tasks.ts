@@ -9,6 +9,7 @@ import { closePruning, pruneTasks } from './prune-tasks.ts';
 import { type Reconnect, reconnect } from './reconnect-task.ts';
 import { statsTasks } from './stats-tasks.ts';
 import { closeConnections, type GrpcTarget, httpTo, linksTo, nth } from './targets.ts';
+import { type Drain, drainStreams, type WorkRound } from './work-stream.ts';
 import { forgetJobs, workerTasks } from './worker-tasks.ts';
 
 export interface ClaimRound extends Round {
@@ -108,6 +109,14 @@ export const tasks = {
   ...fileTasks,
   ...pruneTasks,
   ...statsTasks,
+  async drain({ target, ...on }: { target: GrpcTarget } & Drain): Promise<WorkRound> {
+    try {
+      return await drainStreams(linksTo(target), on);
+    } finally {
+      // Streams that are left open have credit, and would take the jobs of the next round.
+      closeConnections();
+    }
+  },
   reconnect: (on: Reconnect) => reconnect(on),
 
   async openFloor(on: FloorPlace) {
