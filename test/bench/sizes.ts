@@ -44,6 +44,17 @@ export interface Sizes {
   statsQueued: number;
   statsFinished: number;
   statsReads: number;
+  /** Jobs that a round of the fastest drains carries out; slower ones are given a part of them. */
+  drainJobs: number;
+  /** Grants that a worker waits for. */
+  loneGrants: number;
+  /** What an old store has in it, how long a snapshot is kept open there, and the jobs of a round beside it. */
+  oldQueued: number;
+  oldFinished: number;
+  oldMs: number;
+  /** How long one works at half load, and how often it is looked how that goes. */
+  halfLoadMs: number;
+  halfLoadWindowMs: number;
 }
 
 type FirstS = LeaseSet['firstS'];
@@ -79,6 +90,24 @@ const whole = {
   statsQueued: 1_000_000,
   statsFinished: 2_000_000,
   statsReads: 200,
+  drainJobs: 60_000,
+  loneGrants: 300,
+  oldQueued: 200_000,
+  oldFinished: 500_000,
+  oldMs: 30_000,
+  halfLoadMs: 30_000,
+  halfLoadWindowMs: 5_000,
+};
+
+/** A minute has room for no more. */
+const short = {
+  ...whole,
+  warmUpMs: 500,
+  repeats: 1,
+  roundMs: 700,
+  liveLeases: 10_000,
+  drainJobs: 12_000,
+  loneGrants: 50,
 };
 
 /** Scenarios that share a store come to their leases whenever the others are done. */
@@ -114,12 +143,27 @@ const tiny = {
   statsQueued: 2_000,
   statsFinished: 2_000,
   statsReads: 5,
+  drainJobs: 500,
+  loneGrants: 10,
+  oldQueued: 1_000,
+  oldFinished: 1_000,
+  oldMs: 100,
+  halfLoadMs: 500,
+  halfLoadWindowMs: 250,
 };
 
-const longKeepMs = 600_000;
+const full = {
+  keepMs: 600_000,
+  statsFinished: 10_000_000,
+  oldQueued: 1_000_000,
+  oldFinished: 10_000_000,
+  oldMs: 600_000,
+  halfLoadMs: 3_600_000,
+  halfLoadWindowMs: 60_000,
+};
 
-export function sizesFor({ smoke, long, client, repeats }: Options): Sizes {
-  const sizes = { ...(smoke ? tiny : whole), client, judged: !smoke };
-  if (long && !smoke) sizes.keepMs = longKeepMs;
+export function sizesFor({ smoke, quick, long, client, repeats }: Options): Sizes {
+  const chosen = smoke ? tiny : quick ? short : long ? { ...whole, ...full } : whole;
+  const sizes = { ...chosen, client, judged: !smoke };
   return repeats === undefined ? sizes : { ...sizes, repeats, starts: repeats };
 }

@@ -1,11 +1,14 @@
 /** What the load process can be asked to do. */
+import { drainTasks, forgetDrained } from './drain-tasks.ts';
 import { drive, forCount, forDuration, type Round } from './drive.ts';
 import { fileTasks } from './file-tasks.ts';
-import type { Floor, FloorPlace } from './floor.ts';
+import type { Floor, FloorOrder } from './floor.ts';
 import { closeHeartbeatFloor, closeStreams, heartbeatTasks } from './heartbeat-tasks.ts';
 import { post } from './lean-http.ts';
 import * as messages from './messages.ts';
+import { closePeer, peerTasks } from './peer-tasks.ts';
 import { closePruning, pruneTasks } from './prune-tasks.ts';
+import type { RawDrain } from './raw-drain.ts';
 import { type Reconnect, reconnect } from './reconnect-task.ts';
 import { statsTasks } from './stats-tasks.ts';
 import { closeConnections, type GrpcTarget, httpTo, linksTo, nth } from './targets.ts';
@@ -20,6 +23,7 @@ export interface ClaimRound extends Round {
 
 const claimed = new Set<string>();
 let floor: Floor | undefined;
+let rawDrain: RawDrain | undefined;
 
 /** The first answer is read in full: a load that is refused would be the fastest of all. */
 function batchSubmitter(
@@ -108,9 +112,11 @@ export const tasks = {
   ...fileTasks,
   ...pruneTasks,
   ...statsTasks,
+  ...drainTasks,
+  ...peerTasks,
   reconnect: (on: Reconnect) => reconnect(on),
 
-  async openFloor(on: FloorPlace) {
+  async openFloor(on: FloorOrder) {
     // Few scenarios want the store, and loading it takes as long as they do in a smoke run.
     const { Floor } = await import('./floor.ts');
     floor = await Floor.open(on);
@@ -119,12 +125,25 @@ export const tasks = {
   floorFill: (on: { jobs: number }) => openFloor().fill(on.jobs),
   floorClaim: (on: { jobs: number }) => openFloor().claim(on.jobs),
 
+  async openRawDrain(on: { url: string; stream: string }) {
+    const { RawDrain } = await import('./raw-drain.ts');
+    rawDrain = await RawDrain.open(on.url, on.stream);
+  },
+  async rawDrain({ jobs }: { jobs: number }) {
+    if (!rawDrain) throw new Error('the floor of drains is not open');
+    return rawDrain.drain(jobs);
+  },
+
   /** Lets go of everything. What comes next begins anew. */
   async close() {
     closeStreams();
     closeConnections();
     claimed.clear();
     forgetJobs();
+    forgetDrained();
+    await closePeer();
+    await rawDrain?.close();
+    rawDrain = undefined;
     await floor?.close();
     floor = undefined;
     await closeHeartbeatFloor();

@@ -28,6 +28,7 @@ export const heartbeatFrames: Scenario = {
   name: 'heartbeat-frames',
   about: `StreamHeartbeats, 50 leases a frame, ${frameStreams} streams with ${framesPerStream} frames in flight each`,
   engines: both,
+  quick: true,
   leases: (sizes) => holdings.map(({ setFor }) => setFor(sizes)),
   async run(bench) {
     const { load, sizes } = bench;
