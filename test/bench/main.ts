@@ -10,9 +10,11 @@ import { help, type Options, readOptions, UsageError } from './options.ts';
 import { type FigureRecord, figureRecord, figureText } from './report.ts';
 import type { Bench, Figure, Scenario, Served } from './scenario.ts';
 import { claim } from './scenarios/claim.ts';
+import { drainOld } from './scenarios/drain-old.ts';
 import { expiry } from './scenarios/expiry.ts';
 import { files } from './scenarios/files.ts';
 import { commits, drainRaw } from './scenarios/floors.ts';
+import { halfLoad } from './scenarios/half-load.ts';
 import { heartbeatFrames, heartbeatLone, heartbeatSingly, heartbeatUnary } from './scenarios/heartbeat.ts';
 import { idle } from './scenarios/idle.ts';
 import { heartbeatMillion, millionByTurns } from './scenarios/million.ts';
@@ -56,6 +58,8 @@ const scenarios: readonly Scenario[] = [
   prune,
   stats,
   start,
+  drainOld,
+  halfLoad,
 ];
 
 let interrupted = false;

@@ -6,6 +6,7 @@ import type { Floor, FloorOrder } from './floor.ts';
 import { closeHeartbeatFloor, closeStreams, heartbeatTasks } from './heartbeat-tasks.ts';
 import { post } from './lean-http.ts';
 import * as messages from './messages.ts';
+import { closeSnapshot, oldTasks } from './old-tasks.ts';
 import { closePeer, peerTasks } from './peer-tasks.ts';
 import { closePruning, pruneTasks } from './prune-tasks.ts';
 import type { RawDrain } from './raw-drain.ts';
@@ -114,6 +115,7 @@ export const tasks = {
   ...statsTasks,
   ...drainTasks,
   ...peerTasks,
+  ...oldTasks,
   reconnect: (on: Reconnect) => reconnect(on),
 
   async openFloor(on: FloorOrder) {
@@ -142,6 +144,7 @@ export const tasks = {
     forgetJobs();
     forgetDrained();
     await closePeer();
+    await closeSnapshot();
     await rawDrain?.close();
     rawDrain = undefined;
     await floor?.close();
