@@ -11,6 +11,7 @@ import { type FigureRecord, figureRecord, figureText } from './report.ts';
 import type { Bench, Figure, Scenario, Served } from './scenario.ts';
 import { claim } from './scenarios/claim.ts';
 import { drainOld } from './scenarios/drain-old.ts';
+import { etcd } from './scenarios/etcd.ts';
 import { expiry } from './scenarios/expiry.ts';
 import { files } from './scenarios/files.ts';
 import { commits, drainRaw } from './scenarios/floors.ts';
@@ -45,6 +46,7 @@ const scenarios: readonly Scenario[] = [
   submitRest,
   claim,
   heartbeatFrames,
+  etcd,
   heartbeatSingly,
   heartbeatLone,
   heartbeatUnary,

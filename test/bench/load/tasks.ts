@@ -1,6 +1,7 @@
 /** What the load process can be asked to do. */
 import { drainTasks, forgetDrained } from './drain-tasks.ts';
 import { drive, forCount, forDuration, type Round } from './drive.ts';
+import { etcdTasks, forgetEtcd } from './etcd-tasks.ts';
 import { fileTasks } from './file-tasks.ts';
 import type { Floor, FloorOrder } from './floor.ts';
 import { closeHeartbeatFloor, closeStreams, heartbeatTasks } from './heartbeat-tasks.ts';
@@ -116,6 +117,7 @@ export const tasks = {
   ...drainTasks,
   ...peerTasks,
   ...oldTasks,
+  ...etcdTasks,
   reconnect: (on: Reconnect) => reconnect(on),
 
   async openFloor(on: FloorOrder) {
@@ -143,6 +145,7 @@ export const tasks = {
     claimed.clear();
     forgetJobs();
     forgetDrained();
+    forgetEtcd();
     await closePeer();
     await closeSnapshot();
     await rawDrain?.close();
