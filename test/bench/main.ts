@@ -7,6 +7,7 @@ import type { Contest } from './contest.ts';
 import type { LeaseSet } from './load/lease-set.ts';
 import { LoadProcess } from './load-process.ts';
 import { help, type Options, readOptions, UsageError } from './options.ts';
+import { peerVersions } from './peers/list.ts';
 import { type FigureRecord, figureRecord, figureText } from './report.ts';
 import type { Bench, Figure, Scenario, Served } from './scenario.ts';
 import { claim } from './scenarios/claim.ts';
@@ -188,8 +189,9 @@ async function runEngine(engine: EngineName, options: Options, outcome: Outcome)
   await stage.close();
 }
 
-const recordOf = ({ records, contests, notes }: Outcome) => ({
+const recordOf = async ({ records, contests, notes }: Outcome) => ({
   machine: { cores: availableParallelism(), processor: cpus()[0]?.model, node: process.version },
+  peers: await peerVersions(),
   figures: records,
   ratios: ratioRecords(contests),
   notes,
@@ -209,7 +211,7 @@ async function main(): Promise<number> {
   print(`\n${summaryText(outcome)}`);
   for (const note of outcome.notes) print(`\n${note}`);
   if (options.json !== undefined) {
-    await writeFile(options.json, JSON.stringify(recordOf(outcome), null, 2));
+    await writeFile(options.json, JSON.stringify(await recordOf(outcome), null, 2));
     print(`\nfigures: ${options.json}`);
   }
   if (options.profile) print(`\nprofiles: ${await profileFolder()}`);

@@ -72,6 +72,12 @@ const pacedBatch = 50;
 const pacedLanes = 4;
 const pacedWaitMs = 250;
 
+/** Where jobs come at a pace, and for how long. */
+export interface SteadyOrder extends Omit<DrainOrder, 'jobs'> {
+  perSecond: number;
+  durationMs: number;
+}
+
 export interface Steady extends DrainRound {
   /** How much has been submitted meanwhile. */
   submitted: number;
@@ -86,7 +92,7 @@ export const drainTasks = {
   },
 
   /** Jobs come at a pace, and workers that wait for them take what comes. */
-  async workSteadily(on: Hiring & { perSecond: number; durationMs: number }): Promise<Steady> {
+  async workSteadily(on: SteadyOrder & { workers: number }): Promise<Steady> {
     const hands = handsAt(on, new Set(), pacedWaitMs);
     const links = linksTo({ ...on.target, connections: 1 });
     const request = messages.submitJobs(pacedBatch, on.stream);

@@ -1,6 +1,7 @@
 /** What the load process can be asked to do with somebody else's queue, of which it holds one. */
 import type { Peer, PeerMode, PeerModule } from '../peers/peer.ts';
 import { drive, forCount, forDuration, type Round, type Untimed } from './drive.ts';
+import { inTime } from './in-time.ts';
 
 /** Only the one that is measured is loaded, and none where none is. */
 const modules = {
@@ -13,6 +14,8 @@ export type PeerName = keyof typeof modules;
 
 const fillBatch = 1_000;
 const fillInFlight = 2;
+/** A round takes seconds; who has lost a job would wait for it for ever. */
+const patienceMs = 120_000;
 
 let peer: Peer | undefined;
 
@@ -33,7 +36,8 @@ export const peerTasks = {
     await drive(fillInFlight, forCount(Math.ceil(jobs / batch), batches(batch)));
   },
 
-  peerDrain: (on: { mode: PeerMode; jobs: number }): Promise<Untimed> => open().drain(on.mode, on.jobs),
+  peerDrain: (on: { mode: PeerMode; jobs: number }): Promise<Untimed> =>
+    inTime(patienceMs, open().drain(on.mode, on.jobs), `${on.jobs} jobs were not carried out`),
 
   peerSubmitBatches: (on: { batch: number; inFlight: number; durationMs: number }): Promise<Round> =>
     drive(on.inFlight, forDuration(on.durationMs, batches(on.batch))),

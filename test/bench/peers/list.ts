@@ -1,4 +1,5 @@
 /** The peers, what they are measured in, and how each is brought up in a process of its own. */
+import { readFile } from 'node:fs/promises';
 import { findRedis, type RedisSettings, startRedis } from '../../support/redis.ts';
 import type { PeerName } from '../load/peer-tasks.ts';
 import { LoadProcess } from '../load-process.ts';
@@ -44,6 +45,17 @@ export const peerKinds: readonly PeerKind[] = [
     redis: everyCommand,
   },
 ];
+
+/** Which versions of them are measured. */
+export async function peerVersions(): Promise<Record<string, string>> {
+  const names = [...new Set(peerKinds.map(({ module }) => module))];
+  const versions = names.map(async (name) => {
+    const file = new URL(`../../../node_modules/${name}/package.json`, import.meta.url);
+    const { version } = JSON.parse(await readFile(file, 'utf8')) as { version: string };
+    return [name, version] as const;
+  });
+  return Object.fromEntries(await Promise.all(versions));
+}
 
 /** A peer that runs, until `close`. */
 export interface OpenPeer extends Pick<PeerKind, 'name' | 'modes'> {

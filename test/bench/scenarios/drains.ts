@@ -1,5 +1,5 @@
 /** The ways in which workers take work from our server and give it back done. */
-import type { DrainOrder, DrainRound } from '../load/drain-tasks.ts';
+import type { DrainOrder, DrainRound, Steady, SteadyOrder } from '../load/drain-tasks.ts';
 import type { LoadProcess } from '../load-process.ts';
 import type { Bench } from '../scenario.ts';
 
@@ -18,6 +18,8 @@ export interface DrainWay {
   /** How much of a whole round's jobs it gets, so that its rounds last no longer than others'. */
   share: number;
   drain(load: LoadProcess, order: DrainOrder): Promise<DrainRound>;
+  /** The same where jobs come at a pace. */
+  steady(load: LoadProcess, order: SteadyOrder): Promise<Steady>;
 }
 
 const workers = 64;
@@ -27,6 +29,7 @@ const unary: DrainWay = {
   goals: { ofDefaults: 2 },
   share: 0.2,
   drain: (load, order) => load.run('drainUnary', { ...order, workers }),
+  steady: (load, order) => load.run('workSteadily', { ...order, workers }),
 };
 
 /** The fastest first, which is the one that is measured for long; a stream that carries both has its place at the head. */

@@ -6,7 +6,6 @@ import { drainWays, jobsOf } from './drains.ts';
 
 const stream = 'steady';
 const connections = 4;
-const workers = 64;
 /** Least and most of what there was at the beginning. */
 const flat = { throughput: 0.9, memory: 1.25, deadRows: 2 };
 
@@ -34,11 +33,11 @@ export const halfLoad: Scenario = {
     const jobs = jobsOf(bench, way.share);
     await load.run('fill', { target, stream, jobs });
     const most = perSecond(await way.drain(load, { target, stream, jobs }));
-    const perWindow = { target, stream, workers, perSecond: most / 2, durationMs: sizes.halfLoadWindowMs };
-    await load.run('workSteadily', perWindow);
+    const perWindow = { target, stream, perSecond: most / 2, durationMs: sizes.halfLoadWindowMs };
+    await way.steady(load, perWindow);
     const looks: Look[] = [];
     for (let window = 0; window < sizes.halfLoadMs / sizes.halfLoadWindowMs; window++) {
-      const round = await sample(bench, served.server, () => load.run('workSteadily', perWindow));
+      const round = await sample(bench, served.server, () => way.steady(load, perWindow));
       looks.push({ round, ...(await lookAt(served)) });
     }
     report(bench, looks);
