@@ -84,7 +84,7 @@ others do with the same jobs on the same machine.
 
 Usage: npm run bench -- [options]
 
-  --smoke             everything once and tiny, within half a minute: whether it works, not how fast it is
+  --smoke             everything once and tiny, within a minute: whether it works, not how fast it is
   --quick             within a minute: one short round of all that is compared with others, and of heartbeats, on PostgreSQL
   --long              everything at its full length and size, which takes hours: a million leases are kept for ten minutes, a
                       store with ten million jobs that are over is drained for ten, and one works at half its load for an hour

@@ -1,5 +1,4 @@
 /** What is under draining: the store's statements with no server before them, and what a commit costs the database. */
-
 import { PgBench } from '../pgbench.ts';
 import type { Bench, Scenario } from '../scenario.ts';
 import { type Entrant, playByTurns } from '../turns.ts';
