@@ -20,6 +20,8 @@ export interface Sizes {
   starts: number;
   /** Leases that are kept as fast as can be. */
   liveLeases: number;
+  /** Whether what is under heartbeats is told of as well. */
+  beatsFloor: boolean;
   loneBeats: number;
   /** Leases that are kept at their time, and for how long. */
   keptLeases: number;
@@ -70,6 +72,7 @@ const whole = {
   idleMs: 15_000,
   starts: 3,
   liveLeases: 40_000,
+  beatsFloor: true,
   loneBeats: 300,
   keptLeases: 1_000_000,
   keepEveryMs: 30_000,
@@ -102,12 +105,13 @@ const whole = {
 /** A minute has room for no more. */
 const short = {
   ...whole,
-  warmUpMs: 500,
+  warmUpMs: 1_500,
   repeats: 1,
-  roundMs: 700,
-  liveLeases: 10_000,
-  drainJobs: 12_000,
-  loneGrants: 50,
+  roundMs: 600,
+  liveLeases: 20_000,
+  beatsFloor: false,
+  drainJobs: 10_000,
+  loneGrants: 40,
 };
 
 /** Scenarios that share a store come to their leases whenever the others are done. */
@@ -124,6 +128,7 @@ const tiny = {
   idleMs: 500,
   starts: 1,
   liveLeases: 6_400,
+  beatsFloor: true,
   loneBeats: 20,
   keptLeases: 10_000,
   keepEveryMs: 400,
