@@ -1,39 +1,54 @@
 /** `npm run bench`: see `--help`. */
 import { writeFile } from 'node:fs/promises';
-import { availableParallelism } from 'node:os';
+import { availableParallelism, cpus } from 'node:os';
 import { cleanUp } from '../support/cleanup.ts';
 import type { EngineName } from '../support/engines.ts';
+import type { Contest } from './contest.ts';
 import type { LeaseSet } from './load/lease-set.ts';
 import { LoadProcess } from './load-process.ts';
 import { help, type Options, readOptions, UsageError } from './options.ts';
-import { figureRecord, figureText } from './report.ts';
+import { peerVersions } from './peers/list.ts';
+import { type FigureRecord, figureRecord, figureText } from './report.ts';
 import type { Bench, Figure, Scenario, Served } from './scenario.ts';
 import { claim } from './scenarios/claim.ts';
-import { drain } from './scenarios/drain.ts';
+import { drainOld } from './scenarios/drain-old.ts';
+import { etcd } from './scenarios/etcd.ts';
 import { expiry } from './scenarios/expiry.ts';
 import { files } from './scenarios/files.ts';
+import { commits, drainRaw } from './scenarios/floors.ts';
+import { halfLoad } from './scenarios/half-load.ts';
 import { heartbeatFrames, heartbeatLone, heartbeatSingly, heartbeatUnary } from './scenarios/heartbeat.ts';
 import { idle } from './scenarios/idle.ts';
 import { metricsCost } from './scenarios/metrics-cost.ts';
 import { heartbeatMillion, millionByTurns } from './scenarios/million.ts';
+import { peersDrain } from './scenarios/peers-drain.ts';
+import { peersSubmit } from './scenarios/peers-submit.ts';
 import { prune } from './scenarios/prune.ts';
 import { reconnect } from './scenarios/reconnect.ts';
 import { start } from './scenarios/start.ts';
 import { stats } from './scenarios/stats.ts';
 import { submitBatches, submitRest, submitSingly } from './scenarios/submit.ts';
+import { submitToGrant } from './scenarios/submit-to-grant.ts';
 import { workerRest, workerWaiting } from './scenarios/worker.ts';
 import type { ServerProcess } from './server-process.ts';
 import { sizesFor } from './sizes.ts';
 import { profileFolder, Stage, type Store, startServer } from './stage.ts';
+import { ratioRecords, summaryText } from './summary.ts';
 
 // The idle one goes first: a smoke run shares its server, and later it would not be fresh any more.
 const scenarios: readonly Scenario[] = [
   idle,
+  peersDrain,
+  peersSubmit,
+  submitToGrant,
+  drainRaw,
+  commits,
   submitBatches,
   submitSingly,
   submitRest,
   claim,
   heartbeatFrames,
+  etcd,
   heartbeatSingly,
   heartbeatLone,
   heartbeatUnary,
@@ -41,7 +56,6 @@ const scenarios: readonly Scenario[] = [
   millionByTurns,
   reconnect,
   expiry,
-  drain,
   workerRest,
   workerWaiting,
   files,
@@ -49,6 +63,8 @@ const scenarios: readonly Scenario[] = [
   stats,
   metricsCost,
   start,
+  drainOld,
+  halfLoad,
 ];
 
 let interrupted = false;
@@ -56,7 +72,9 @@ let interrupted = false;
 const print = (text: string) => process.stdout.write(`${text}\n`);
 
 interface Outcome {
-  records: ReturnType<typeof figureRecord>[];
+  records: FigureRecord[];
+  contests: Contest[];
+  notes: string[];
   failures: number;
 }
 
@@ -101,6 +119,11 @@ async function runScenario(scenario: Scenario, setting: Setting): Promise<void> 
       outcome.records.push(figureRecord(scenario.name, stage.engine, figure));
       if (figure.failure !== undefined) outcome.failures++;
     },
+    compare: (contest) => void outcome.contests.push(contest),
+    note(line) {
+      print(`  ${line}`);
+      if (!outcome.notes.includes(line)) outcome.notes.push(line);
+    },
   };
   try {
     await scenario.run(bench);
@@ -137,9 +160,11 @@ function sharedServer(setting: Setting, load: LoadProcess): Promise<Served> {
   return setting.shared;
 }
 
-function isWanted({ name, engines, smokeEngines }: Scenario, engine: EngineName, options: Options): boolean {
+function isWanted(scenario: Scenario, engine: EngineName, options: Options): boolean {
+  const { name, engines, smokeEngines, quick } = scenario;
   const able = options.smoke ? (smokeEngines ?? engines) : engines;
-  return able.includes(engine) && options.only?.includes(name) !== false;
+  if (!able.includes(engine)) return false;
+  return options.only?.includes(name) ?? (!options.quick || quick === true);
 }
 
 async function runEngine(engine: EngineName, options: Options, outcome: Outcome): Promise<void> {
@@ -166,6 +191,14 @@ async function runEngine(engine: EngineName, options: Options, outcome: Outcome)
   await stage.close();
 }
 
+const recordOf = async ({ records, contests, notes }: Outcome) => ({
+  machine: { cores: availableParallelism(), processor: cpus()[0]?.model, node: process.version },
+  peers: await peerVersions(),
+  figures: records,
+  ratios: ratioRecords(contests),
+  notes,
+});
+
 async function main(): Promise<number> {
   const options = readOptions(
     process.argv.slice(2),
@@ -175,9 +208,14 @@ async function main(): Promise<number> {
     process.stdout.write(help(scenarios));
     return 0;
   }
-  const outcome: Outcome = { records: [], failures: 0 };
+  const outcome: Outcome = { records: [], contests: [], notes: [], failures: 0 };
   for (const engine of options.engines) await runEngine(engine, options, outcome);
-  if (options.json !== undefined) await writeFile(options.json, JSON.stringify(outcome.records, null, 2));
+  print(`\n${summaryText(outcome)}`);
+  for (const note of outcome.notes) print(`\n${note}`);
+  if (options.json !== undefined) {
+    await writeFile(options.json, JSON.stringify(await recordOf(outcome), null, 2));
+    print(`\nfigures: ${options.json}`);
+  }
   if (options.profile) print(`\nprofiles: ${await profileFolder()}`);
   print(`\n${outcome.records.length} figures, ${outcome.failures} failures`);
   return outcome.failures === 0 ? 0 : 1;

@@ -1,22 +1,24 @@
-import type { Round } from './load/drive.ts';
+import type { Round, Untimed } from './load/drive.ts';
 import { cpuMs, machineCpuMs } from './proc.ts';
 import type { Bench, CpuShare, Figure } from './scenario.ts';
-import type { ServerProcess } from './server-process.ts';
-import { median } from './stats.ts';
+import { type Latency, median } from './stats.ts';
 
-/** A round, and what it cost the others. */
-export interface Sample extends Round {
+/** What a round cost the others. */
+interface Costs {
   serverCpuMs: number | undefined;
   databaseCpuMs: number | undefined;
   machineCpuMs: number | undefined;
 }
 
-/** Plays one round and watches who works for it. */
-export async function sample<R extends Round>(
-  { stage }: Bench,
-  server: ServerProcess | undefined,
+/** A round, and what it cost the others. */
+export type Sample<R extends Untimed = Round> = R & Costs;
+
+/** Plays one round and watches who works for it; the server is ours, or what somebody else's jobs are kept in. */
+export async function sample<R extends Untimed>(
+  { stage }: Pick<Bench, 'stage'>,
+  server: { pid: number } | undefined,
   play: () => Promise<R>,
-): Promise<R & Sample> {
+): Promise<Sample<R>> {
   const look = () => ({
     server: server && cpuMs(server.pid),
     database: stage.databaseCpuMs(),
@@ -39,7 +41,7 @@ const difference = (before: number | undefined, after: number | undefined): numb
 /** A warm-up, then as many rounds as are wanted. */
 export async function samples<R extends Round>(
   bench: Bench,
-  server: ServerProcess | undefined,
+  server: { pid: number } | undefined,
   play: (durationMs: number) => Promise<R>,
 ): Promise<(R & Sample)[]> {
   const { warmUpMs, repeats, roundMs } = bench.sizes;
@@ -56,29 +58,30 @@ export const perSecond = ({ done, elapsedMs }: Pick<Round, 'done' | 'elapsedMs'>
 export function throughput(
   name: string,
   unit: string,
-  taken: readonly Sample[],
+  taken: readonly Sample<Untimed>[],
   goal?: Figure['goal'],
 ): Figure {
-  const middle = (of: (sample: Sample) => number) => median(taken.map(of));
+  const latencies = taken.flatMap(({ latency }) => latency ?? []);
+  const middle = (of: keyof Latency) => median(latencies.map((latency) => latency[of]));
   return {
     name,
     unit,
     values: taken.map(perSecond),
     goal,
-    latency: { p50Ms: middle(({ latency }) => latency.p50Ms), p99Ms: middle(({ latency }) => latency.p99Ms) },
+    latency: latencies.length > 0 ? { p50Ms: middle('p50Ms'), p99Ms: middle('p99Ms') } : undefined,
     cpu: cpuShare(taken),
   };
 }
 
-function cpuShare(taken: readonly Sample[]): CpuShare {
-  const each = (ms: (sample: Sample) => number | undefined) => {
+function cpuShare(taken: readonly Sample<Untimed>[]): CpuShare {
+  const each = (ms: (sample: Sample<Untimed>) => number | undefined) => {
     const known = taken.flatMap((one) => {
       const spent = ms(one);
       return spent === undefined ? [] : (spent * 1000) / one.done;
     });
     return known.length === 0 ? undefined : median(known);
   };
-  const all = (one: Sample) => one.loadCpuMs + (one.serverCpuMs ?? 0) + (one.databaseCpuMs ?? 0);
+  const all = (one: Sample<Untimed>) => one.loadCpuMs + (one.serverCpuMs ?? 0) + (one.databaseCpuMs ?? 0);
   return {
     server: each(({ serverCpuMs }) => serverCpuMs),
     database: each(({ databaseCpuMs }) => databaseCpuMs),

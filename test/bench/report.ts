@@ -2,10 +2,14 @@ import type { Figure } from './scenario.ts';
 import { median } from './stats.ts';
 
 /** Numbers as people read them: no digits that mean nothing. */
-function number(value: number): string {
+export function number(value: number): string {
   const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
   return value.toLocaleString('en', { minimumFractionDigits: digits, maximumFractionDigits: digits });
 }
+
+/** The least and the greatest, where there is more than one. */
+export const spread = (values: readonly number[]): string =>
+  values.length > 1 ? `${number(Math.min(...values))}–${number(Math.max(...values))}` : '';
 
 export function isMet({ values, goal }: Figure): boolean | undefined {
   if (!goal) return undefined;
@@ -22,9 +26,9 @@ function goalWords(figure: Figure): string {
 /** A figure as one line, and what lies behind it as a second. */
 export function figureText(figure: Figure): string {
   const { name, unit, values, latency, cpu, failure } = figure;
-  const spread = values.length > 1 ? ` (${number(Math.min(...values))}–${number(Math.max(...values))})` : '';
+  const range = values.length > 1 ? ` (${spread(values)})` : '';
   const lines = [
-    `  ${name.padEnd(44)}${number(median(values)).padStart(9)} ${unit}${spread}${goalWords(figure)}`,
+    `  ${name.padEnd(44)}${number(median(values)).padStart(9)} ${unit}${range}${goalWords(figure)}`,
   ];
   const details: string[] = [];
   if (latency) details.push(`p50 ${number(latency.p50Ms)} ms, p99 ${number(latency.p99Ms)} ms`);
@@ -50,3 +54,5 @@ export const figureRecord = (scenario: string, engine: string, figure: Figure) =
   median: median(figure.values),
   met: isMet(figure),
 });
+
+export type FigureRecord = ReturnType<typeof figureRecord>;

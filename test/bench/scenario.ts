@@ -1,4 +1,5 @@
 import type { EngineName } from '../support/engines.ts';
+import type { Contest } from './contest.ts';
 import type { LeaseSet } from './load/lease-set.ts';
 import type { LoadProcess } from './load-process.ts';
 import type { ServerProcess } from './server-process.ts';
@@ -50,6 +51,10 @@ export interface Bench {
   /** Stops what `serve` and `someServer` started for this scenario, so that it is not in the way of what follows. */
   stopServers(): Promise<void>;
   report(figure: Figure): void;
+  /** Has a contest told of at the end of the run. */
+  compare(contest: Contest): void;
+  /** Says what this machine keeps from being measured. */
+  note(line: string): void;
 }
 
 export interface Scenario {
@@ -58,6 +63,8 @@ export interface Scenario {
   engines: readonly EngineName[];
   /** Those of a smoke run, where it is not all of them. */
   smokeEngines?: readonly EngineName[];
+  /** Whether it is part of a quick run. */
+  quick?: true;
   /** What lives in the store of `someServer`. No two scenarios have a set of the same number. */
   leases?(sizes: Sizes): readonly LeaseSet[];
   run(bench: Bench): Promise<void>;

@@ -73,6 +73,8 @@ const fixedSettings = {
   LEASEHOLD_HTTP_ADDR: '127.0.0.1:0',
   LEASEHOLD_GRPC_ADDR: '127.0.0.1:0',
   LEASEHOLD_CLAIM_TTL_S: '3600',
+  // How much may run at the same time is not what is measured.
+  LEASEHOLD_CAPACITY_TOTAL: '1000000',
 };
 
 /** The settings of whoever runs the benchmark are for another server. */

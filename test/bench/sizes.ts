@@ -15,12 +15,13 @@ export interface Sizes {
   deepQueue: number;
   /** Jobs that a round of workers completes. */
   workerJobs: number;
-  drainJobs: number;
   settleMs: number;
   idleMs: number;
   starts: number;
   /** Leases that are kept as fast as can be. */
   liveLeases: number;
+  /** Whether what is under heartbeats is told of as well. */
+  beatsFloor: boolean;
   loneBeats: number;
   /** Leases that are kept at their time, and for how long. */
   keptLeases: number;
@@ -48,6 +49,17 @@ export interface Sizes {
   /** Turns of each of two servers that are compared with each other, and how long those are. */
   turns: number;
   turnMs: number;
+  /** Jobs that a round of the fastest drains carries out; slower ones are given a part of them. */
+  drainJobs: number;
+  /** Grants that a worker waits for. */
+  loneGrants: number;
+  /** What an old store has in it, how long a snapshot is kept open there, and the jobs of a round beside it. */
+  oldQueued: number;
+  oldFinished: number;
+  oldMs: number;
+  /** How long one works at half load, and how often it is looked how that goes. */
+  halfLoadMs: number;
+  halfLoadWindowMs: number;
 }
 
 type FirstS = LeaseSet['firstS'];
@@ -59,11 +71,11 @@ const whole = {
   claims: 20_000,
   deepQueue: 1_000_000,
   workerJobs: 20_000,
-  drainJobs: 100_000,
   settleMs: 3_000,
   idleMs: 15_000,
   starts: 3,
   liveLeases: 40_000,
+  beatsFloor: true,
   loneBeats: 300,
   keptLeases: 1_000_000,
   keepEveryMs: 30_000,
@@ -86,6 +98,25 @@ const whole = {
   statsReads: 200,
   turns: 20,
   turnMs: 1_500,
+  drainJobs: 60_000,
+  loneGrants: 300,
+  oldQueued: 200_000,
+  oldFinished: 500_000,
+  oldMs: 30_000,
+  halfLoadMs: 30_000,
+  halfLoadWindowMs: 5_000,
+};
+
+/** A minute has room for no more. */
+const short = {
+  ...whole,
+  warmUpMs: 1_500,
+  repeats: 1,
+  roundMs: 600,
+  liveLeases: 20_000,
+  beatsFloor: false,
+  drainJobs: 10_000,
+  loneGrants: 40,
 };
 
 /** Scenarios that share a store come to their leases whenever the others are done. */
@@ -98,11 +129,11 @@ const tiny = {
   claims: 1_000,
   deepQueue: 5_000,
   workerJobs: 500,
-  drainJobs: 2_000,
   settleMs: 100,
   idleMs: 500,
   starts: 1,
   liveLeases: 6_400,
+  beatsFloor: true,
   loneBeats: 20,
   keptLeases: 10_000,
   keepEveryMs: 400,
@@ -124,12 +155,27 @@ const tiny = {
   statsReads: 5,
   turns: 2,
   turnMs: 100,
+  drainJobs: 500,
+  loneGrants: 10,
+  oldQueued: 1_000,
+  oldFinished: 1_000,
+  oldMs: 100,
+  halfLoadMs: 500,
+  halfLoadWindowMs: 250,
 };
 
-const longKeepMs = 600_000;
+const full = {
+  keepMs: 600_000,
+  statsFinished: 10_000_000,
+  oldQueued: 1_000_000,
+  oldFinished: 10_000_000,
+  oldMs: 600_000,
+  halfLoadMs: 3_600_000,
+  halfLoadWindowMs: 60_000,
+};
 
-export function sizesFor({ smoke, long, client, repeats }: Options): Sizes {
-  const sizes = { ...(smoke ? tiny : whole), client, judged: !smoke };
-  if (long && !smoke) sizes.keepMs = longKeepMs;
+export function sizesFor({ smoke, quick, long, client, repeats }: Options): Sizes {
+  const chosen = smoke ? tiny : quick ? short : long ? { ...whole, ...full } : whole;
+  const sizes = { ...chosen, client, judged: !smoke };
   return repeats === undefined ? sizes : { ...sizes, repeats, starts: repeats, turns: 4 * repeats };
 }

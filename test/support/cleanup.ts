@@ -65,8 +65,9 @@ function currentRun(): Promise<Run> {
 
 /** A new, empty folder that is gone when the run is over, however the run ends. */
 export async function temporaryFolder(name: string): Promise<string> {
-  folders += 1;
-  const folder = join((await currentRun()).folder, `${name}-${folders}`);
+  // Counted before the wait, in which others may ask for theirs.
+  const number = ++folders;
+  const folder = join((await currentRun()).folder, `${name}-${number}`);
   await mkdir(folder);
   return folder;
 }

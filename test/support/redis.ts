@@ -1,5 +1,6 @@
 /**
- * A real Redis for tests, in a temporary folder, that keeps nothing on the disk and is gone without a trace.
+ * A real Redis for tests and benchmarks, in a temporary folder, that keeps nothing on the disk unless it is told to, and is
+ * gone without a trace.
  *
  * A server is running from the moment `startRedis()` resolves. `kill()` ends it outright, and `restart()` brings it back,
  * empty, on the same address; `pause()` lets it hang and `resume()` lets it go on. `stop()` is for good, and may be
@@ -18,22 +19,34 @@ import { freePort } from './free-port.ts';
 const startLimitMs = 10_000;
 const pollMs = 10;
 
+/** Settings of the server by their names, such as `{ appendonly: 'yes' }`. */
+export type RedisSettings = Record<string, string>;
+
+const nothingKept: RedisSettings = { save: '', appendonly: 'no' };
+
 export class TestRedis {
   readonly #program: string;
   readonly #folder: string;
+  readonly #settings: RedisSettings;
   readonly #clients: RedisClientType[] = [];
   #port = 0;
   #server: ChildProcess | undefined;
   #stopped = false;
 
   /** Use `startRedis()`. */
-  constructor(program: string, folder: string) {
+  constructor(program: string, folder: string, settings: RedisSettings = nothingKept) {
     this.#program = program;
     this.#folder = folder;
+    this.#settings = settings;
   }
 
   get url(): string {
     return `redis://127.0.0.1:${this.#port}`;
+  }
+
+  /** The process id of the server while it runs. */
+  get pid(): number | undefined {
+    return this.#server?.pid;
   }
 
   /** A connection for the test itself, closed by `stop()`. It comes back by itself after a restart. */
@@ -93,7 +106,7 @@ export class TestRedis {
   }
 
   async #tryToStart(deadline: number): Promise<boolean> {
-    const settings = { port: this.#port, bind: '127.0.0.1', save: '', appendonly: 'no', dir: this.#folder };
+    const settings = { port: this.#port, bind: '127.0.0.1', ...this.#settings, dir: this.#folder };
     const args = Object.entries(settings).flatMap(([name, value]) => [`--${name}`, String(value)]);
     const server = spawn(this.#program, args, { cwd: this.#folder, detached: true, stdio: 'ignore' });
     this.#server = server;
@@ -131,10 +144,10 @@ async function answers(url: string): Promise<boolean> {
 
 export const findRedis = (): string | undefined => findOnPath('redis-server');
 
-export async function startRedis(): Promise<TestRedis> {
+export async function startRedis(settings?: RedisSettings): Promise<TestRedis> {
   const program = findRedis();
   if (program === undefined) throw new Error('no redis-server found on the PATH');
-  const redis = new TestRedis(program, await temporaryFolder('redis'));
+  const redis = new TestRedis(program, await temporaryFolder('redis'), settings);
   atEnd(() => redis.stop());
   await redis.start();
   return redis;

@@ -10,6 +10,9 @@ export interface Round {
   latency: Latency;
 }
 
+/** A round of which nobody has seen how long a single call took. */
+export type Untimed = Omit<Round, 'latency'> & { latency?: Latency | undefined };
+
 /**
  * Keeps so many calls in flight, each sent when the one before it was answered. `next` starts a call and says what it
  * did; undefined where there is nothing more to do.

@@ -24,18 +24,23 @@ export interface FloorPlace {
   dataDir: string;
 }
 
+/** Where, and which stream the jobs are for, if any. */
+export interface FloorOrder extends FloorPlace {
+  stream?: string;
+}
+
 export class Floor {
   readonly #database: Database;
   readonly #template: Omit<NewJob, 'jobId'>;
   readonly #laneId: number;
 
-  private constructor(database: Database, laneId: number) {
+  private constructor(database: Database, laneId: number, stream: string | null) {
     this.#database = database;
     this.#laneId = laneId;
     this.#template = {
       addonId: job.addonId,
       jobType: job.jobType,
-      stream: null,
+      stream,
       priority: 2,
       costUnits: job.costUnits,
       constraints: '{}',
@@ -51,11 +56,12 @@ export class Floor {
     };
   }
 
-  static async open(place: FloorPlace): Promise<Floor> {
+  static async open({ stream: named, ...place }: FloorOrder): Promise<Floor> {
+    const stream = named ?? null;
     const database = await openStore(place);
     await migrate(database);
     const lane: Lane = {
-      stream: null,
+      stream,
       addonId: job.addonId,
       jobType: job.jobType,
       requires: [],
@@ -65,7 +71,7 @@ export class Floor {
     const key = laneKey(lane);
     const laneId = (await ensureLanes(database, new Map([[key, lane]]))).get(key);
     if (laneId === undefined) throw new Error('the store made no lane');
-    return new Floor(database, laneId);
+    return new Floor(database, laneId, stream);
   }
 
   submit(durationMs: number): Promise<Round> {

@@ -5,6 +5,7 @@ import { drive, forDuration, type Round, takeTurns } from './drive.ts';
 import type { HeartbeatFloor } from './heartbeat-floor.ts';
 import * as messages from './heartbeat-messages.ts';
 import { HeartbeatStream, Losses } from './heartbeat-stream.ts';
+import { inTime } from './in-time.ts';
 import { type LeaseSet, workersOf } from './lease-set.ts';
 import { type Paced, pace } from './pace.ts';
 import { type GrpcTarget, httpTo, linksTo, nth } from './targets.ts';
@@ -63,22 +64,11 @@ async function openAnew(target: StreamTarget, set: LeaseSet): Promise<Open> {
   );
   const frames = messages.framesOf(set);
   const checks = streams.map((stream, i) => stream.beatChecked(nth(frames, i), set));
-  await inTime(patienceMs, Promise.all(checks));
+  await inTime(patienceMs, Promise.all(checks), unanswered);
   return { frames, streams };
 }
 
-async function inTime<T>(limitMs: number, work: Promise<T>): Promise<T> {
-  const over = new AbortController();
-  const late = delay(limitMs, undefined, { signal: over.signal }).then(() => {
-    throw new Error(`heartbeats were not answered within ${limitMs} ms`);
-  });
-  late.catch(() => {});
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    over.abort();
-  }
-}
+const unanswered = 'heartbeats were not answered';
 
 export const heartbeatTasks = {
   async seedLeases(on: Parameters<typeof import('./seed.ts').seedLeases>) {
@@ -114,7 +104,7 @@ export const heartbeatTasks = {
     const next = takeTurns(frames, lanes);
     const beat = (lane: number) => nth(streams, lane).beat(next(lane));
     const round = drive(lanes, forDuration(on.durationMs, beat));
-    return { ...(await inTime(on.durationMs + patienceMs, round)), ...losses.take() };
+    return { ...(await inTime(on.durationMs + patienceMs, round, unanswered)), ...losses.take() };
   },
 
   /** Keeps one lease, with a pause after each answer. */
@@ -132,7 +122,7 @@ export const heartbeatTasks = {
     for (let i = 0; i < on.beats; i++) {
       await delay(on.pauseMs);
       const sent = performance.now();
-      done += await inTime(patienceMs, nth(streams, 0).beat(nth(frames, 0)));
+      done += await inTime(patienceMs, nth(streams, 0).beat(nth(frames, 0)), unanswered);
       latenciesMs.push(performance.now() - sent);
     }
     const cpu = process.cpuUsage(cpuBefore);

@@ -31,7 +31,8 @@ export const job = {
 const encode = <Desc extends DescMessage>(schema: Desc, message: MessageInitShape<Desc>): Buffer =>
   Buffer.from(toBinary(schema, create(schema, message)));
 
-export const submitJob = (): Buffer => encode(SubmitJobRequestSchema, job);
+export const submitJob = (stream?: string): Buffer =>
+  encode(SubmitJobRequestSchema, stream === undefined ? job : { ...job, stream });
 
 export const submitJobs = (jobs: number, stream?: string): Buffer =>
   encode(SubmitJobsRequestSchema, {

@@ -1,15 +1,19 @@
 /** What the load process can be asked to do. */
+import { drainTasks, forgetDrained } from './drain-tasks.ts';
 import { drive, forCount, forDuration, type Round } from './drive.ts';
+import { etcdTasks, forgetEtcd } from './etcd-tasks.ts';
 import { fileTasks } from './file-tasks.ts';
-import type { Floor, FloorPlace } from './floor.ts';
+import type { Floor, FloorOrder } from './floor.ts';
 import { closeHeartbeatFloor, closeStreams, heartbeatTasks } from './heartbeat-tasks.ts';
 import { post } from './lean-http.ts';
 import * as messages from './messages.ts';
+import { closeSnapshot, oldTasks } from './old-tasks.ts';
+import { closePeer, peerTasks } from './peer-tasks.ts';
 import { closePruning, pruneTasks } from './prune-tasks.ts';
+import type { RawDrain } from './raw-drain.ts';
 import { type Reconnect, reconnect } from './reconnect-task.ts';
 import { statsTasks } from './stats-tasks.ts';
 import { closeConnections, type GrpcTarget, httpTo, linksTo, nth } from './targets.ts';
-import { type Drain, drainStreams, type WorkRound } from './work-stream.ts';
 import { forgetJobs, workerTasks } from './worker-tasks.ts';
 
 export interface ClaimRound extends Round {
@@ -21,6 +25,7 @@ export interface ClaimRound extends Round {
 
 const claimed = new Set<string>();
 let floor: Floor | undefined;
+let rawDrain: RawDrain | undefined;
 
 /** The first answer is read in full: a load that is refused would be the fastest of all. */
 function batchSubmitter(
@@ -109,17 +114,13 @@ export const tasks = {
   ...fileTasks,
   ...pruneTasks,
   ...statsTasks,
-  async drain({ target, ...on }: { target: GrpcTarget } & Drain): Promise<WorkRound> {
-    try {
-      return await drainStreams(linksTo(target), on);
-    } finally {
-      // Streams that are left open have credit, and would take the jobs of the next round.
-      closeConnections();
-    }
-  },
+  ...drainTasks,
+  ...peerTasks,
+  ...oldTasks,
+  ...etcdTasks,
   reconnect: (on: Reconnect) => reconnect(on),
 
-  async openFloor(on: FloorPlace) {
+  async openFloor(on: FloorOrder) {
     // Few scenarios want the store, and loading it takes as long as they do in a smoke run.
     const { Floor } = await import('./floor.ts');
     floor = await Floor.open(on);
@@ -128,12 +129,27 @@ export const tasks = {
   floorFill: (on: { jobs: number }) => openFloor().fill(on.jobs),
   floorClaim: (on: { jobs: number }) => openFloor().claim(on.jobs),
 
+  async openRawDrain(on: { url: string; stream: string }) {
+    const { RawDrain } = await import('./raw-drain.ts');
+    rawDrain = await RawDrain.open(on.url, on.stream);
+  },
+  async rawDrain({ jobs }: { jobs: number }) {
+    if (!rawDrain) throw new Error('the floor of drains is not open');
+    return rawDrain.drain(jobs);
+  },
+
   /** Lets go of everything. What comes next begins anew. */
   async close() {
     closeStreams();
     closeConnections();
     claimed.clear();
     forgetJobs();
+    forgetDrained();
+    forgetEtcd();
+    await closePeer();
+    await closeSnapshot();
+    await rawDrain?.close();
+    rawDrain = undefined;
     await floor?.close();
     floor = undefined;
     await closeHeartbeatFloor();

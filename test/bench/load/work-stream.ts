@@ -7,16 +7,9 @@ import {
   StreamWorkResponseSchema,
 } from '../../../gen/leasehold/v1/leases_pb.js';
 import { WireReader } from '../../../src/rpc/wire-reader.ts';
-import { latencyOf } from '../stats.ts';
-import type { Round } from './drive.ts';
 import { headroomBytes, type Link, type MessageStream, withHeadroom } from './link.ts';
 
 const path = '/leasehold.v1.LeasesService/StreamWork';
-
-export interface WorkRound extends Round {
-  /** Jobs that were granted more than once. */
-  duplicates: number;
-}
 
 const delimited = (number: number) => number * 8 + 2;
 const grantsTag = delimited(3);
@@ -49,63 +42,79 @@ interface Granted {
   tokenAt: number;
 }
 
-export interface Drain {
+export interface Hiring {
+  /** The queue of this name; the empty one stands for jobs without one. */
+  stream: string;
   streams: number;
   /** Of each stream. */
   credit: number;
-  jobs: number;
 }
 
-/** Streams that drain the queue together, each with so much credit, until so many jobs are done. */
-export async function drainStreams(
-  links: readonly Link[],
-  { streams, credit, jobs }: Drain,
-): Promise<WorkRound> {
-  const seen = new Set<string>();
-  const sentAt: number[][] = Array.from({ length: streams }, () => []);
-  const latenciesMs: number[] = [];
-  const cpuBefore = process.cpuUsage();
-  const began = performance.now();
-  let [duplicates, done] = [0, 0];
-  await new Promise<void>((resolve, reject) => {
-    const open = (number: number) => {
-      const stream: MessageStream = (links[number % links.length] as Link).open(path, {
-        message: (bytes) => {
-          try {
-            const { grants, ended } = readFrame(bytes, (jobId) => {
-              if (seen.has(jobId)) duplicates++;
-              seen.add(jobId);
-            });
-            if (grants.length > 0) {
-              stream.send(handIn(bytes, grants));
-              sentAt[number]?.push(performance.now());
-            }
-            if (ended > 0) latenciesMs.push(performance.now() - (sentAt[number]?.shift() ?? began));
-            done += ended;
-            if (done >= jobs) resolve();
-          } catch (error) {
-            reject(error as Error);
-          }
-        },
-        ended: reject,
+/** Workers on streams, from their construction on: whatever they are granted they hand in at once, and have credit again. */
+export class Hands {
+  done = 0;
+  /** Jobs that were granted more than once. */
+  duplicates = 0;
+  /** From handing in to the answer. */
+  readonly latenciesMs: number[] = [];
+  /** Rejects when a stream ends, or something was not taken. */
+  readonly failed: Promise<never>;
+  readonly #seen: Set<string>;
+  #fail: (error: Error) => void = () => {};
+  #wake = () => {};
+
+  constructor(links: readonly Link[], { stream, streams, credit }: Hiring, seen: Set<string>) {
+    this.#seen = seen;
+    this.failed = new Promise((_, reject) => {
+      this.#fail = reject;
+    });
+    // Whoever hires them waits for that later.
+    this.failed.catch(() => {});
+    const kind = stream === '' ? {} : { streams: [stream] };
+    for (let number = 0; number < streams; number++) this.#open(links, number, credit, kind);
+  }
+
+  /** Settles when so many jobs are done. */
+  async until(jobs: number): Promise<void> {
+    while (this.done < jobs) {
+      const more = new Promise<void>((resolve) => {
+        this.#wake = resolve;
       });
-      const first = create(StreamWorkRequestSchema, {
-        workerId: `worker-${number}`,
-        credits: [{ jobs: credit }],
-      });
-      stream.send(withHeadroom(toBinary(StreamWorkRequestSchema, first)));
+      await Promise.race([more, this.failed]);
+    }
+  }
+
+  #open(links: readonly Link[], number: number, credit: number, kind: { streams?: string[] }): void {
+    const sentAt: number[] = [];
+    const onJob = (jobId: string) => {
+      if (this.#seen.has(jobId)) this.duplicates++;
+      this.#seen.add(jobId);
     };
-    for (let number = 0; number < streams; number++) open(number);
-  });
-  const elapsedMs = performance.now() - began;
-  const cpu = process.cpuUsage(cpuBefore);
-  return {
-    done,
-    elapsedMs,
-    loadCpuMs: (cpu.user + cpu.system) / 1000,
-    latency: latencyOf(latenciesMs),
-    duplicates,
-  };
+    const stream: MessageStream = (links[number % links.length] as Link).open(path, {
+      message: (bytes) => {
+        try {
+          const { grants, ended } = readFrame(bytes, onJob);
+          if (grants.length > 0) {
+            stream.send(handIn(bytes, grants, kind));
+            sentAt.push(performance.now());
+          }
+          if (ended === 0) return;
+          const since = sentAt.shift();
+          if (since !== undefined) this.latenciesMs.push(performance.now() - since);
+          this.done += ended;
+          this.#wake();
+        } catch (error) {
+          this.#fail(error as Error);
+        }
+      },
+      ended: this.#fail,
+    });
+    const first = create(StreamWorkRequestSchema, {
+      workerId: `worker-${number}`,
+      credits: [{ jobs: credit, ...kind }],
+    });
+    stream.send(withHeadroom(toBinary(StreamWorkRequestSchema, first)));
+  }
 }
 
 /** What a frame grants, and how many jobs it says were taken back. Throws where one was not. */
@@ -165,11 +174,11 @@ const refusal = (bytes: Buffer): string => {
 };
 
 /** Hands in what was granted, and asks for as many again. */
-function handIn(bytes: Buffer, grants: readonly Granted[]): Buffer {
+function handIn(bytes: Buffer, grants: readonly Granted[], kind: { streams?: string[] }): Buffer {
   const credits = Buffer.from(
     toBinary(
       StreamWorkRequestSchema,
-      create(StreamWorkRequestSchema, { credits: [{ jobs: grants.length }] }),
+      create(StreamWorkRequestSchema, { credits: [{ jobs: grants.length, ...kind }] }),
     ),
   );
   const message = withHeadroom(Buffer.allocUnsafe(grants.length * releaseBytes + credits.length));

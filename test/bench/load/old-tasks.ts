@@ -1,0 +1,79 @@
+/** What the load process can be asked to do to make a store old: jobs that are over, and somebody who has looked away. */
+import { Client } from 'pg';
+import { eventNumber, stateNumber } from '../../../src/domain/machine.ts';
+import { leaseStateNumber, statusNumber } from '../../../src/store/statements/lease-record.ts';
+import type { FloorPlace } from './floor.ts';
+import { job } from './messages.ts';
+
+const jobsPerStatement = 50_000;
+const submitted = `jsonb_build_object('priority', 'NORMAL')`;
+
+/** Jobs of yesterday with their outcome, their lease and their history, as a worker of a stream leaves them. */
+const insertOver = `
+with over as materialized (
+  select ('0' || to_hex(ms + n) || '70008000000000000000')::uuid as job_id,
+    ('0' || to_hex(ms + n) || '70018000000000000000')::uuid as lease_id, at
+  from (select now() - interval '1 day' as at) day,
+    (select (extract(epoch from now() - interval '1 day') * 1000)::bigint as ms) clock,
+    generate_series($1::int, $2::int) as n
+), job as (
+  insert into jobs (job_id, seq, lane_id, addon_id, job_type, stream, priority, cost_units, constraints, payload, is_unique,
+    tags, max_attempts, retry_backoff_s, bytes, created_at)
+  select job_id, nextval('job_seq'), 0, $3::text, $4::text, $5::text, 2, 1, '{}', $6::jsonb, false, '{bench}', 3, 2,
+    length($6::text), at
+  from over
+), lease as (
+  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
+    last_heartbeat_at, expires_at, ended_at, release_status, requeued)
+  select lease_id, job_id, 1, 'worker-0', 1, 60, nextval('lease_fence'), lease_id, ${leaseStateNumber('RELEASED')}, at, at,
+    at + interval '60 s', at, ${statusNumber('SUCCEEDED')}, false
+  from over
+), outcome as (
+  insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, started_at, finished_at)
+  select job_id, ${stateNumber('DONE')}, 1, 'worker-0', lease_id, false, at, at from over
+)
+insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, data)
+select at, job_id, lease_id, step.type, step.was, step.now, 'worker-0', ${submitted}
+from over, (values
+  (${eventNumber('JOB_SUBMITTED')}, null, ${stateNumber('QUEUED')}),
+  (${eventNumber('LEASE_GRANTED')}, ${stateNumber('QUEUED')}, ${stateNumber('RUNNING')}),
+  (${eventNumber('LEASE_RELEASED')}, ${stateNumber('RUNNING')}, ${stateNumber('RUNNING')}),
+  (${eventNumber('JOB_DONE')}, ${stateNumber('RUNNING')}, ${stateNumber('DONE')})
+) as step (type, was, now)`;
+
+let looker: Client | undefined;
+
+export const oldTasks = {
+  async seedOver(on: { place: FloorPlace; stream: string; jobs: number }): Promise<void> {
+    const [{ openStore }, { migrate }] = await Promise.all([
+      import('./seed.ts'),
+      import('../../../src/store/migrate.ts'),
+    ]);
+    const database = await openStore(on.place);
+    try {
+      await migrate(database);
+      for (let from = 0; from < on.jobs; from += jobsPerStatement) {
+        const to = Math.min(from + jobsPerStatement, on.jobs) - 1;
+        const words = [job.addonId, job.jobType, on.stream, JSON.stringify(job.payload)];
+        await database.query(insertOver, [from, to, ...words]);
+      }
+    } finally {
+      await database.close();
+    }
+  },
+
+  /** Opens a snapshot, which keeps every row that it might still see, until it is dropped. */
+  async holdSnapshot({ url }: { url: string }): Promise<void> {
+    looker = new Client({ connectionString: url, application_name: 'bench snapshot' });
+    await looker.connect();
+    await looker.query('begin isolation level repeatable read');
+    await looker.query('select count(*) from capacity');
+  },
+
+  dropSnapshot: () => closeSnapshot(),
+};
+
+export async function closeSnapshot(): Promise<void> {
+  await looker?.end();
+  looker = undefined;
+}
