@@ -85,7 +85,7 @@ export interface Steady extends DrainRound {
 }
 
 /** Jobs come at a pace, a batch at a time, for as long as is said. */
-function submitAtAPace({ target, stream, perSecond, durationMs }: SteadyOrder): Promise<Round> {
+function submitAtAPace({ target, stream, perSecond, durationMs }: SteadyOrder): ReturnType<typeof pace> {
   const links = linksTo({ ...target, connections: 1 });
   const request = messages.submitJobs(pacedBatch, stream);
   const everyMs = (1_000 * pacedBatch) / perSecond;
