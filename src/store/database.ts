@@ -1,10 +1,10 @@
 import type { EntityManager, MikroORM } from '@mikro-orm/postgresql';
-import { CompiledQuery, type Kysely } from 'kysely';
 import type { Log } from '../log.ts';
 import type { DatabaseMeter, DatabaseWork } from '../telemetry/meters.ts';
 import { stoppable } from './prepared.ts';
 import { isRetryable, lacksPartition, type Sql, sqlState } from './sql.ts';
 import { makeEventDays } from './statements/event-days.ts';
+import { type Connection, Transaction } from './transaction.ts';
 
 export interface DatabaseOptions {
   /** A `postgres://` address. Without one the database is embedded, in `dataDir`. */
@@ -22,8 +22,11 @@ export interface DatabaseParts {
   lost: Promise<Error>;
 }
 
-/** The part of the driver's pool that says how it is. */
+/** The driver's pool, of which we borrow connections and are told how it is. */
 interface Pool {
+  connect(): Promise<Connection>;
+  ending: boolean;
+  end(): Promise<void>;
   totalCount: number;
   idleCount: number;
   waitingCount: number;
@@ -75,41 +78,48 @@ export class Database implements Sql {
   }
 
   query<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]> {
-    return this.#metered('statement', () =>
-      this.#again(() => run<Row>(this.#kysely(), text, params, signal)),
-    );
+    return this.#metered('statement', () => this.#again(() => this.#statement<Row>(text, params, signal)));
   }
 
   transaction<T>(work: (sql: Sql) => Promise<T>, signal?: AbortSignal): Promise<T> {
     return this.#metered('transaction', () => this.#again(() => this.#attempt(work, signal)));
   }
 
-  async #attempt<T>(work: (sql: Sql) => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
-    let failure: { error: unknown } | undefined;
+  async #statement<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]> {
+    const connection = await this.#connect();
     try {
-      return await this.#kysely()
-        .transaction()
-        .execute(async (trx) => {
-          try {
-            return await work({ query: (text, params, own) => run(trx, text, params, own ?? signal) });
-          } catch (error) {
-            failure = { error };
-            throw error;
-          }
-        });
+      return await connection.run<Row>(text, params, signal);
+    } finally {
+      connection.release();
+    }
+  }
+
+  async #attempt<T>(work: (sql: Sql) => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+    const connection = await this.#connect();
+    const transaction = new Transaction(connection, signal);
+    let broken: Error | undefined;
+    try {
+      const answer = await work(transaction);
+      await transaction.commit();
+      return answer;
     } catch (error) {
       // Where the connection has died the rollback fails as well, and says less about why.
-      throw failure ? failure.error : error;
+      broken = await transaction.rollBack();
+      throw error;
+    } finally {
+      connection.release(broken);
     }
   }
 
   /** Answers once the database has answered. */
   async ping(signal?: AbortSignal): Promise<void> {
-    await run(this.#kysely(), 'select 1', [], signal);
+    await this.#statement('select 1', [], signal);
   }
 
   async close(): Promise<void> {
     await this.#orm.close(true);
+    // Whoever built the statements of entities ends the pool as well, but only where there were any.
+    if (this.#pool && !this.#pool.ending) await this.#pool.end();
     await this.#closeEngine();
   }
 
@@ -120,7 +130,7 @@ export class Database implements Sql {
 
   /** How many connections there are and may be, and how many wait for one; counted when asked. */
   async connections(): Promise<Connections> {
-    this.#pool ??= (await this.#orm.em.getConnection().getNativeClient()) as Pool;
+    this.#pool ??= (await this.#orm.em.getConnection().getNativeClient()) as unknown as Pool;
     const { totalCount: open, idleCount: idle, waitingCount: waiting, options } = this.#pool;
     return { open, idle, waiting, max: options.max };
   }
@@ -150,19 +160,8 @@ export class Database implements Sql {
     return this.meter ? this.meter.time(kind, work) : work();
   }
 
-  #kysely(): Kysely<unknown> {
-    return this.#orm.em.getKysely() as Kysely<unknown>;
+  async #connect(): Promise<Connection> {
+    this.#pool ??= (await this.#orm.em.getConnection().getNativeClient()) as unknown as Pool;
+    return this.#pool.connect();
   }
-}
-
-async function run<Row>(
-  kysely: Kysely<unknown>,
-  text: string,
-  params: readonly unknown[],
-  signal?: AbortSignal,
-): Promise<Row[]> {
-  const result = await stoppable(signal, () =>
-    kysely.executeQuery<Row>(CompiledQuery.raw(text, [...params])),
-  );
-  return result.rows;
 }

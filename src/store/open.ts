@@ -38,6 +38,8 @@ async function openPostgres(url: string, options: DatabaseOptions): Promise<Data
       // A little more than the server's own limit: for a server that hangs and cannot keep it.
       query_timeout: 35_000,
       keepAlive: true,
+      // Statements are sent without waiting for the answers to those before them.
+      pipeline: true,
     },
   });
   return new Database({
@@ -58,7 +60,8 @@ async function openEmbeddedDatabase(options: DatabaseOptions): Promise<Database>
     const { driverOptions, ...place } = embedded.ormOptions;
     const orm = await initOrm(options, {
       ...place,
-      driverOptions: { ...driverOptions, Client: PreparingClient },
+      // Statements are handed over without waiting for the answers to those before them.
+      driverOptions: { ...driverOptions, Client: PreparingClient, pipeline: true },
     });
     return new Database({
       engine: 'embedded',

@@ -49,19 +49,29 @@ export class PreparingClient extends pg.Client {
     this.#config = config;
   }
 
+  /** Runs a statement, behind those that were sent before. `signal` ends it. */
+  async run<Row>(text: string, values: readonly unknown[], signal: AbortSignal | undefined): Promise<Row[]> {
+    const start = () => super.query({ ...this.#named(text), values: values as unknown[] });
+    const { rows } = await (signal ? this.#runUntil(signal, start) : start());
+    return rows as Row[];
+  }
+
+  #named(text: string): { text: string; name?: string } {
+    const name = names.get(text);
+    return name === undefined ? { text } : { name: `${name}_${this.#number}`, text };
+  }
+
   // The driver has many forms of `query`; only the one that Kysely uses is changed.
   override query(...args: unknown[]): never {
     const [text, values] = args;
     const original = (...all: unknown[]) => (super.query as (...args: unknown[]) => never).apply(this, all);
     if (typeof text !== 'string' || !Array.isArray(values)) return original(...args);
-    const name = names.get(text);
-    const run = () =>
-      original(name === undefined ? { text, values } : { name: `${name}_${this.#number}`, text, values });
+    const run = () => original({ ...this.#named(text), values });
     const signal = signals.getStore();
     return (signal ? this.#runUntil(signal, run) : run()) as never;
   }
 
-  async #runUntil(signal: AbortSignal, run: () => Promise<unknown>): Promise<unknown> {
+  async #runUntil<T>(signal: AbortSignal, run: () => Promise<T>): Promise<T> {
     if (signal.aborted) throw new AbandonedError('nobody waits for this statement', { cause: signal.reason });
     if (this.#config.stream !== undefined) return run();
     let stopping: Promise<void> | undefined;

@@ -1,8 +1,10 @@
 import { expect } from 'chai';
 import type { Database } from '../../src/store/database.ts';
+import { openDatabase } from '../../src/store/open.ts';
 import { isCancelled, isRetryable, isUnavailable, type Sql, sqlState } from '../../src/store/sql.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { failure } from '../support/failure.ts';
+import { sessionsOver } from '../support/sessions.ts';
 
 describe('a database', () => {
   onEveryEngine((engine) => {
@@ -23,6 +25,43 @@ describe('a database', () => {
       );
       expect(error).to.have.property('message', 'changed my mind');
       expect(await database.query('select n from marks where n = 1', [])).to.deep.equal([]);
+    });
+
+    it('runs statements in the order in which they were asked for, though nobody waited for the ones before', async () => {
+      const found = await database.transaction(async (sql) => {
+        const asked = [
+          sql.query('insert into marks values (10)', []),
+          sql.query('update marks set n = 11 where n = 10', []),
+          sql.query<{ n: number }>('select n from marks where n between 10 and 19', []),
+        ];
+        return (await Promise.all(asked))[2];
+      });
+      expect(found).to.deep.equal([{ n: 11 }]);
+      expect(await database.query('select n from marks where n = 11', [])).to.have.length(1);
+    });
+
+    it('undoes what was asked for before and behind a statement that fails, and goes on', async () => {
+      for (let round = 0; round < 5; round++) {
+        const error = await failure(
+          database.transaction((sql) =>
+            Promise.all([
+              sql.query('insert into marks values (20)', []),
+              sql.query('select 1 / 0', []),
+              sql.query('insert into marks values (21)', []),
+            ]),
+          ),
+        );
+        expect(sqlState(error)).to.equal('22012');
+      }
+      expect(await database.query('select n from marks where n between 20 and 29', [])).to.deep.equal([]);
+    });
+
+    it('passes on what is wrong with the first statement of a transaction', async () => {
+      const error = await failure(database.transaction((sql) => sql.query('select nonsense', [])));
+      expect(sqlState(error)).to.equal('42703');
+      expect(await database.transaction((sql) => sql.query('select 1 as one', []))).to.deep.equal([
+        { one: 1 },
+      ]);
     });
 
     it('runs a transaction again that lost to another, and gives up in the end', async () => {
@@ -51,6 +90,20 @@ describe('a database', () => {
         ),
       );
       for (const rows of settings) expect(rows).to.deep.equal([{ setting: 'offoffUTC' }]);
+    });
+
+    it('leaves no session behind when it is closed', async () => {
+      // The embedded one has no sessions that could be seen.
+      if (engine.name !== 'postgresql') return;
+      await using own = await engine.open();
+      const began = performance.now();
+      await sessionsOver(own.database, async () => {
+        const another = await openDatabase(own.options);
+        await another.transaction((sql) => sql.query('select 1', []));
+        await another.close();
+      });
+      // The pool would let them go by itself after ten seconds.
+      expect(performance.now() - began).to.be.below(5_000);
     });
 
     it('passes on what is wrong with a statement, and does not take it for an outage', async () => {

@@ -5,6 +5,7 @@ import { acquired, beatFor } from '../engine/leasing.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { caller, engineOn, engineSettings } from '../support/jobs.ts';
 import { eventually } from '../support/server.ts';
+import { sessionsOver } from '../support/sessions.ts';
 
 onEveryEngine((kind) => {
   // What is counted is told by connections as they end, and the embedded database has but one.
@@ -31,16 +32,19 @@ onEveryEngine((kind) => {
           return row && row.all >= atLeast ? row : undefined;
         });
       /** A server that has its say and goes, so that its figures are told. */
-      const during = async <T>(work: (engine: ReturnType<typeof engineOn>) => Promise<T>): Promise<T> => {
-        const database = await openDatabase(store.options);
-        const engine = engineOn(database, settings);
-        try {
-          return await work(engine);
-        } finally {
-          await engine.stop();
-          await database.close();
-        }
-      };
+      const during = <T>(work: (engine: ReturnType<typeof engineOn>) => Promise<T>): Promise<T> =>
+        sessionsOver(store.database, async () => {
+          // A server was alive all the while: nothing has to be made up for.
+          await store.database.query('update pulse set alive_at = clock_timestamp()', []);
+          const database = await openDatabase(store.options);
+          const engine = engineOn(database, settings);
+          try {
+            return await work(engine);
+          } finally {
+            await engine.stop();
+            await database.close();
+          }
+        });
 
       const grants = await during(async (engine) => {
         const drafts = Array.from({ length: leases }, () =>
