@@ -107,8 +107,11 @@ export class Desk {
       });
       const given = new Given(out, { settings, signal });
       await given.replay(sql);
-      await taken.run(sql);
-      await given.deal(sql, taken.units);
+      await taken.lock(sql);
+      const written = taken.write(sql);
+      // Otherwise it is sent, and what follows is sent behind it.
+      if (!taken.isPlain) await written;
+      await Promise.all([written, given.deal(sql, taken.units)]);
       return { taken, given };
     }, signal);
     taken.publish(this.#context);

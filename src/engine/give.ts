@@ -9,6 +9,8 @@ import {
   findGrantsByRequest,
   type GrantRecord,
   grantLeases,
+  type LockedCandidate,
+  lockCandidates,
   type NewLease,
 } from '../store/statements/grant-leases.ts';
 import type { ClaimFilter } from '../store/statements/heads.ts';
@@ -105,11 +107,16 @@ export class Given {
   /** Deals what the queue and the capacity allow, with the units that come free, and carries it out. */
   async deal(sql: Sql, unitsFreed: number): Promise<void> {
     const kinds = this.#kinds();
-    if (kinds.length === 0) return takeUnits(sql, -unitsFreed);
+    const [first] = kinds;
+    if (!first) return takeUnits(sql, -unitsFreed);
     const { settings, signal } = this.#how;
-    const locked = await lockCapacityWith(sql, settings.capacityTotal, unitsFreed, signal);
+    // Sent right behind one another: the jobs are locked once the capacity is, and neither has to be waited for here.
+    const locking = lockCapacityWith(sql, settings.capacityTotal, unitsFreed, signal);
+    const looking = lockCandidates(sql, (first[0] as Asker).call.filter, handsOf(first).length, true, signal);
+    const [locked, found] = await Promise.all([locking, looking]);
     this.#capacity = capacityOf({ ...locked, reserved: 0 });
-    for (const askers of kinds) await this.#dealTo(sql, askers, this.#capacity);
+    for (const [i, askers] of kinds.entries())
+      await this.#dealTo(sql, askers, this.#capacity, i === 0 ? found : undefined);
   }
 
   #kinds(): (readonly Asker[])[] {
@@ -127,11 +134,16 @@ export class Given {
     return [...kinds.values()].map((askers) => [...askers.values()]);
   }
 
-  async #dealTo(sql: Sql, askers: readonly Asker[], capacity: Capacity): Promise<void> {
+  async #dealTo(
+    sql: Sql,
+    askers: readonly Asker[],
+    capacity: Capacity,
+    found: readonly LockedCandidate[] | undefined,
+  ): Promise<void> {
     const { filter } = (askers[0] as Asker).call;
-    const hands = inTurns(askers, handsMax);
+    const hands = handsOf(askers);
     const workers = hands.map(({ call }) => call.workerId);
-    const dealt = await judge(sql, { filter, workers, capacity }, this.#how.signal);
+    const dealt = await judge(sql, { filter, workers, capacity, found }, this.#how.signal);
     if (dealt.kind === 'park') this.parkings.push({ filter, unique: dealt.unique });
     else await this.#carryOut(sql, hands, dealt);
   }
@@ -168,14 +180,14 @@ export class Given {
   }
 }
 
-/** Everybody gets a first job before anybody gets a second one, up to so many in all. */
-function inTurns(askers: readonly Asker[], max: number): readonly Asker[] {
+/** Who gets which job: everybody a first one before anybody gets a second one. */
+function handsOf(askers: readonly Asker[]): readonly Asker[] {
   const hands: Asker[] = [];
-  for (let turn = 0, left = askers; left.length > 0 && hands.length < max; turn++) {
+  for (let turn = 0, left = askers; left.length > 0 && hands.length < handsMax; turn++) {
     left = left.filter(({ call }) => call.count > turn);
     for (const asker of left) hands.push(asker);
   }
-  return hands.length > max ? hands.slice(0, max) : hands;
+  return hands.length > handsMax ? hands.slice(0, handsMax) : hands;
 }
 
 /** What tells a call of a batch from the others; a call without a request is like no other. */

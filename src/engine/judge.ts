@@ -10,6 +10,8 @@ export interface Round {
   filter: ClaimFilter;
   workers: readonly string[];
   capacity: Capacity;
+  /** The next jobs, where they are locked already: as many as there are workers. */
+  found?: readonly LockedCandidate[] | undefined;
 }
 
 /**
@@ -36,10 +38,10 @@ export interface Park {
  */
 export async function judge(
   sql: Sql,
-  { filter, workers, capacity }: Round,
+  { filter, workers, capacity, found: locked }: Round,
   signal: AbortSignal | undefined,
 ): Promise<Deal | Park> {
-  const found = await lockCandidates(sql, filter, workers.length, true, signal);
+  const found = locked ?? (await lockCandidates(sql, filter, workers.length, true, signal));
   if (tooLarge(found, capacity.total).length > 0) return { kind: 'park', unique: true };
   const candidates = upToAFrame(found);
   const hasUnique = candidates.some(({ isUnique }) => isUnique);

@@ -79,6 +79,11 @@ export class LeaseEnds {
     return this.#leases.length;
   }
 
+  /** Jobs end, and nothing else happens: none goes back into the queue, and no message has to go. */
+  get isPlain(): boolean {
+    return this.#changes.length === 0 && !(this.#keepsMessages && this.#streams.size > 0);
+  }
+
   /** What became of a job whose lease ends here. */
   outcomeOf(jobId: string): EndOutcome | undefined {
     return this.#outcomes.get(jobId);

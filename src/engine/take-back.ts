@@ -52,6 +52,7 @@ export class TakenBack {
   /** The first release of each lease, and its job. */
   readonly #taken = new Map<string, { call: ReleaseCall; jobId: string }>();
   readonly #over = new Set<string>();
+  #problems: readonly (Error | 'held' | undefined)[] = [];
   /** In the order of the calls. */
   answers: readonly Judged[] = [];
 
@@ -66,13 +67,30 @@ export class TakenBack {
     return this.#ends.units;
   }
 
-  /** Locks, judges and writes; with `keepUnits` nothing but the rows of its jobs. */
+  /** Everything in one go. */
   async run(sql: Sql): Promise<this> {
-    if (this.#calls.length === 0) return this;
-    const { wait, signal } = this.#how;
+    await this.lock(sql);
+    await this.write(sql);
+    return this;
+  }
+
+  /** Locks the rows and judges. */
+  async lock(sql: Sql): Promise<void> {
+    if (this.#calls.length === 0) return;
     const leaseIds = [...new Set(this.#calls.map(({ release }) => release.leaseId))];
-    const locked = await lockLeasedJobs(sql, leaseIds, wait, signal);
-    const problems = this.#calls.map((call) => this.#judge(call, locked.get(call.release.leaseId)));
+    const locked = await lockLeasedJobs(sql, leaseIds, this.#how.wait, this.#how.signal);
+    this.#problems = this.#calls.map((call) => this.#judge(call, locked.get(call.release.leaseId)));
+  }
+
+  /** Whether what is written waits for no other row and puts no job back into the queue, so that nobody has to wait for it. */
+  get isPlain(): boolean {
+    return this.#ends.isPlain;
+  }
+
+  /** Writes what was judged; with `keepUnits` nothing but the rows of its jobs. */
+  async write(sql: Sql): Promise<void> {
+    if (this.#calls.length === 0) return;
+    const { wait, signal } = this.#how;
     const isWanted = this.#calls.some(({ wantsJob }) => wantsJob);
     const written = await this.#ends.write(sql, { later: this.#how.keepUnits, wanted: isWanted });
     const leases = new Map(written.map((record) => [record.lease_id, knownLease(record)]));
@@ -81,7 +99,7 @@ export class TakenBack {
     for (const [leaseId, known] of await readLeases(sql, otherIds, signal)) leases.set(leaseId, known);
     const jobs = await readJobs(sql, wantedJobs(this.#calls, leases), signal);
     this.answers = this.#calls.map((call, i): Judged => {
-      const problem = problems[i];
+      const problem = this.#problems[i];
       if (problem) return problem;
       const { leaseId } = call.release;
       const taken = this.#taken.get(leaseId);
@@ -95,7 +113,6 @@ export class TakenBack {
       const refused = isFirst ? undefined : afterTheEnd(known, call.release);
       return refused ?? { outcome: outcome ?? lease, told: { lease, found: jobs.get(lease.jobId) } };
     });
-    return this;
   }
 
   /** Tells everybody, once it is committed, whom it concerns. */
