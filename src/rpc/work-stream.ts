@@ -208,6 +208,8 @@ class WorkStream implements FrameSession {
   }
 
   #order(credit: CreditSaid): void {
+    // A frame may be taken apart only after the client has ended its side, or the server has begun to stop.
+    if (this.#clientEnded || this.#failure || this.#beatsEnded) return;
     const order = this.#ordersSaid.get(credit.bytes) ?? this.#open(credit);
     if (credit.jobs === 0) order.takeBack();
     else order.add(credit.jobs);

@@ -105,7 +105,7 @@ export class Database implements Sql {
     } catch (error) {
       // Where the connection has died the rollback fails as well, and says less about why.
       broken = await transaction.rollBack();
-      throw error;
+      throw transaction.causeOf(error);
     } finally {
       connection.release(broken);
     }

@@ -1,5 +1,8 @@
 import type { PreparingClient } from './prepared.ts';
-import type { Sql } from './sql.ts';
+import { type Sql, sqlState } from './sql.ts';
+
+/** What every statement is told that comes behind one that failed. */
+const abortedState = '25P02';
 
 /** A connection that is borrowed from the pool. One that is given back with an error is closed. */
 export type Connection = Pick<PreparingClient, 'run'> & { release(error?: Error): void };
@@ -14,7 +17,10 @@ export type Connection = Pick<PreparingClient, 'run'> & { release(error?: Error)
 export class Transaction implements Sql {
   readonly #connection: Connection;
   readonly #signal: AbortSignal | undefined;
+  readonly #sent: Promise<unknown>[] = [];
   #begun: Promise<unknown> | undefined;
+  #over = false;
+  #failure: { error: unknown } | undefined;
 
   constructor(connection: Connection, signal: AbortSignal | undefined) {
     this.#connection = connection;
@@ -22,18 +28,34 @@ export class Transaction implements Sql {
   }
 
   query<Row>(text: string, params: readonly unknown[], signal = this.#signal): Promise<Row[]> {
-    if (this.#begun) return this.#connection.run<Row>(text, params, signal);
-    this.#begun = this.#connection.run('begin', [], undefined);
-    return this.#first(this.#begun, this.#connection.run<Row>(text, params, signal));
+    // Whoever asks on beside something that has failed must not do so on somebody else's behalf.
+    if (this.#over) return Promise.reject(new Error('the transaction is over'));
+    const begun = this.#begun;
+    this.#begun ??= this.#connection.run('begin', [], undefined);
+    const rows = this.#connection.run<Row>(text, params, signal);
+    rows.catch((error: unknown) => {
+      this.#failure ??= { error };
+    });
+    this.#sent.push(rows);
+    return begun ? rows : this.#first(this.#begun, rows);
+  }
+
+  /** Why it failed: those behind the statement that did are told no more than that there was one. */
+  causeOf(error: unknown): unknown {
+    return sqlState(error) === abortedState && this.#failure ? this.#failure.error : error;
   }
 
   async commit(): Promise<void> {
+    this.#over = true;
     if (this.#begun) await this.#connection.run('commit', [], undefined);
   }
 
   /** Answers with what is wrong with the connection, if anything. */
   async rollBack(): Promise<Error | undefined> {
+    this.#over = true;
     if (!this.#begun) return undefined;
+    // A request to stop one of them that is still on its way would hit what comes next.
+    await Promise.allSettled(this.#sent);
     try {
       await this.#connection.run('rollback', [], undefined);
       return undefined;

@@ -17,6 +17,8 @@ export type RedisClient = RedisClientType;
 
 /** How long Redis may take to answer, and to let a connection in. */
 const answerMs = 1_500;
+/** How long an answer that has come may take to be read. */
+const turnMs = 25;
 const pauseMinMs = 50;
 const pauseMaxMs = 1_000;
 
@@ -88,6 +90,9 @@ export class RedisLink {
     });
     const answer = await orAfter<T | typeof tooLate>(asked, limitMs, tooLate);
     if (answer !== tooLate) return answer;
+    // It may have been this process that stood still, and then the answer is there and has only to be read.
+    const read = await orAfter<T | typeof tooLate>(asked, turnMs, tooLate);
+    if (read !== tooLate) return read;
     const reason = new RedisAwayError(`Redis did not answer within ${limitMs} ms`);
     connection.end(reason);
     throw reason;

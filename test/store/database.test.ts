@@ -56,6 +56,37 @@ describe('a database', () => {
       expect(await database.query('select n from marks where n between 20 and 29', [])).to.deep.equal([]);
     });
 
+    it('says why a transaction failed, whoever of those who asked is told first', async () => {
+      const error = await failure(
+        database.transaction((sql) =>
+          Promise.all([
+            // Whoever waits in more steps hears of it later.
+            (async () => await (async () => await sql.query('select 1 / 0', []))())(),
+            sql.query('select 1', []),
+          ]),
+        ),
+      );
+      expect(sqlState(error)).to.equal('22012');
+    });
+
+    it('lets nobody ask on in a transaction that is over', async () => {
+      let over = () => {};
+      const isOver = new Promise<void>((resolve) => {
+        over = resolve;
+      });
+      let late: Promise<unknown> = Promise.resolve();
+      const error = await failure(
+        database.transaction((sql) => {
+          late = isOver.then(() => sql.query('insert into marks values (30)', []));
+          return Promise.all([late, sql.query('select 1 / 0', [])]);
+        }),
+      );
+      expect(sqlState(error)).to.equal('22012');
+      over();
+      expect(await failure(late)).to.have.property('message', 'the transaction is over');
+      expect(await database.query('select n from marks where n = 30', [])).to.deep.equal([]);
+    });
+
     it('passes on what is wrong with the first statement of a transaction', async () => {
       const error = await failure(database.transaction((sql) => sql.query('select nonsense', [])));
       expect(sqlState(error)).to.equal('42703');
