@@ -89,6 +89,7 @@ export class Acquirer {
 
   /** Jobs for a stream, waiting for as long as it takes. Nothing where it wants none any more, or the server is about to stop. */
   async fetch({ workerId, filter, kind, count, signal, idle }: Fetching): Promise<readonly Grant[]> {
+    if (this.#hurried) return [];
     const call = { workerId, requestId: null, kind, filter, isStreamed: true };
     const until = Number.POSITIVE_INFINITY;
     const answer = await this.#attend({ call, count, until, signal, idle });

@@ -181,10 +181,12 @@ export class LeaseEnds {
    * A lease that ran out: its worker was silent for too long, or it has lasted as long as it may. `closing` tells of the
    * stream that kept it last, where that has closed.
    */
-  addExpired(job: LockedJob, actor: string, closing?: Closing): void {
+  addExpired(expired: LockedJob, actor: string, closing?: Closing): void {
+    // What has lasted as long as it may has had its time, on its way or not.
+    const job = isAtItsEnd(expired) ? { ...expired, claimExpiresAtMs: null } : expired;
     const heard = iso(job.lastHeartbeatAtMs) ?? 'its grant';
     const error = isOnItsWay(job)
-      ? `the lease expired: worker ${job.claimedBy} was not heard within ${limits.deliveryS} s of its grant`
+      ? `the lease expired: worker ${job.claimedBy} was not heard after its grant, and the grant was on its way for as long as it may`
       : isAtItsEnd(job)
         ? `the lease expired: it had lasted as long as max_runtime_s allows; worker ${job.claimedBy} was last heard of at ${heard}`
         : `the lease expired: nothing was heard of worker ${job.claimedBy} since ${heard}`;
@@ -198,7 +200,7 @@ export class LeaseEnds {
    */
   async write(sql: Sql, { later = false, wanted = false } = {}): Promise<EndedLease[]> {
     if (this.#leases.length === 0) return [];
-    if (this.#keepsMessages) {
+    if (this.#keepsMessages && this.#streams.size > 0) {
       const over = [...this.#streams.keys()].filter((jobId) => !this.#undone.has(jobId));
       this.settled = await settleMessages(sql, over);
       const again = this.#changes.flatMap(({ jobId, undoesAttempt }) =>

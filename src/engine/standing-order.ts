@@ -83,7 +83,8 @@ export class StandingOrder {
       const count = () => Math.min(this.#credit, askMax);
       const idle = this.#idle.signal;
       const grants = await acquirer.fetch({ workerId, filter, kind: this.#kind, count, signal, idle });
-      this.#credit = Math.max(this.#credit - grants.length, 0);
+      // What was on its way when credit was taken back is not paid for by what was given since.
+      if (!idle.aborted) this.#credit = Math.max(this.#credit - grants.length, 0);
       if (grants.length > 0) onGrants(grants);
       // Nothing comes only where nothing is wanted any more, or the server is about to stop.
       else if (!idle.aborted) this.close();

@@ -144,7 +144,9 @@ export class TakenBack {
       if (!job.awake && !this.#how.wait) return 'held';
       // A worker of a stream who is told that it is over may let its message go, so it has to be over.
       if (job.awake && !call.wantsJob && !this.#over.has(release.leaseId)) {
-        this.#ends.addExpired(job, actor, this.#how.leaseNews.closingOf(job.leaseId));
+        // Its worker has had it, as it says just now.
+        const heard = { ...job, claimExpiresAtMs: null };
+        this.#ends.addExpired(heard, actor, this.#how.leaseNews.closingOf(job.leaseId));
         this.#over.add(release.leaseId);
       }
     }

@@ -17,9 +17,9 @@ import type { Work } from './work.ts';
 
 const sweepMs = 2_000;
 const announceMs = 5_000;
-/** A NOTIFY takes 8,000 bytes: so many ids, or so many characters of streams' names, escaped as they may have to be. */
+/** A NOTIFY takes 8,000 bytes: so many ids, or so many of streams' names. */
 const idsPerMessage = 150;
-const charsPerMessage = 7_000;
+const namesPerMessage = 7_000;
 
 type Message = { from: string } & (
   | { jobs: string[] }
@@ -199,14 +199,14 @@ export class Waker implements Service {
 /** The streams of some work, as many in each message as it may hold. */
 function messagesOf({ jobs }: Work): [string, number][][] {
   const messages: [string, number][][] = [[]];
-  let chars = 0;
+  let bytes = 0;
   for (const entry of jobs) {
-    const more = JSON.stringify(entry).length;
-    if (chars + more > charsPerMessage) {
+    const more = Buffer.byteLength(JSON.stringify(entry));
+    if (bytes + more > namesPerMessage) {
       messages.push([]);
-      chars = 0;
+      bytes = 0;
     }
-    chars += more;
+    bytes += more;
     messages.at(-1)?.push(entry);
   }
   return messages;

@@ -81,6 +81,8 @@ class WorkStream implements FrameSession {
   #grants: Grant[] = [];
   #flushing = false;
   #sending = false;
+  /** What is being sent has grants in it. */
+  #grantsLeave = false;
 
   /** The heartbeats are ready for another frame. */
   #beatsAsk = true;
@@ -210,15 +212,26 @@ class WorkStream implements FrameSession {
   #order(credit: CreditSaid): void {
     // A frame may be taken apart only after the client has ended its side, or the server has begun to stop.
     if (this.#clientEnded || this.#failure || this.#beatsEnded) return;
-    const order = this.#ordersSaid.get(credit.bytes) ?? this.#open(credit);
-    if (credit.jobs === 0) order.takeBack();
-    else order.add(credit.jobs);
+    const order = this.#ordersSaid.get(credit.bytes) ?? this.#find(credit);
+    if (credit.jobs === 0) order?.takeBack();
+    else if (order) this.#add(order, credit.jobs);
   }
 
-  #open({ bytes, filter: read }: CreditSaid): StandingOrder {
+  #add(order: StandingOrder, jobs: number): void {
+    if (order.credit === 0) {
+      const wanted = [...this.#orders.values()].filter(({ credit }) => credit > 0).length;
+      if (wanted >= limits.creditKinds) throw tooManyKinds;
+    }
+    order.add(jobs);
+  }
+
+  /** The order for a kind; none where credit is taken back that nobody gave. */
+  #find({ bytes, filter: read, jobs }: CreditSaid): StandingOrder | undefined {
     const filter = read();
     const kind = kindOf(filter);
-    const order = this.#orders.get(kind) ?? this.#newOrder(kind, filter);
+    const known = this.#orders.get(kind);
+    if (!known && jobs === 0) return undefined;
+    const order = known ?? this.#newOrder(kind, filter);
     // One kind can be told of in many ways, of which the latest are worth knowing.
     if (this.#ordersSaid.size >= 2 * limits.creditKinds) this.#ordersSaid.clear();
     this.#ordersSaid.set(bytes, order);
@@ -227,15 +240,13 @@ class WorkStream implements FrameSession {
 
   #newOrder(kind: string, filter: ConstructorParameters<typeof StandingOrder>[0]['filter']): StandingOrder {
     for (const [other, { isIdle }] of this.#orders) if (isIdle) this.#forgetOrder(other);
-    const wanted = [...this.#orders.values()].filter(({ credit }) => credit > 0).length;
     // What is not wanted any more has its last question answered soon.
-    if (wanted >= limits.creditKinds || this.#orders.size >= 2 * limits.creditKinds)
-      throw invalid('credits', `there may be credit for ${limits.creditKinds} kinds at the same time`);
+    if (this.#orders.size >= 2 * limits.creditKinds) throw tooManyKinds;
     const order = new StandingOrder({
       acquirer: this.#engine.acquirer,
       workerId: this.#workerId as string,
       filter,
-      mayAsk: () => this.#grants.length === 0,
+      mayAsk: () => this.#grants.length === 0 && !this.#grantsLeave,
       onGrants: (grants) => this.#onGrants(grants),
       onFailed: (error) => {
         this.#fail(error);
@@ -308,7 +319,7 @@ class WorkStream implements FrameSession {
       void outcome
         .then(
           (ended) => this.#settle(release, ended),
-          (error: Error) => this.#settle(release, error),
+          (error: Error) => this.#settle(release, error instanceof DomainError ? error : held),
         )
         .finally(() => {
           this.#underWay--;
@@ -318,7 +329,7 @@ class WorkStream implements FrameSession {
     }
     const { named, weight } = release;
     if (!(outcome instanceof Error)) this.#beats.forget([release.release.leaseId]);
-    else if (!(outcome instanceof DomainError) || outcome.code === 'unavailable') {
+    else if (!(outcome instanceof DomainError)) {
       this.#fail(outcome);
       return;
     }
@@ -341,12 +352,14 @@ class WorkStream implements FrameSession {
     const weight = this.#answers.splice(0, answers).reduce((sum, one) => sum + one.weight, 0);
     this.#grants.splice(0, grants);
     this.#sending = true;
+    this.#grantsLeave = grants > 0;
     this.#stream.send(frame, () => {
       this.#sending = false;
+      this.#grantsLeave = false;
       this.#weight -= weight;
       this.#advance();
+      if (this.#grants.length === 0) for (const order of this.#orders.values()) order.advance();
     });
-    if (this.#grants.length === 0) for (const order of this.#orders.values()) order.advance();
   }
 
   /** Nothing more is read or granted; what has been read is answered, as far as that goes. */
@@ -394,6 +407,14 @@ class WorkStream implements FrameSession {
     this.#grants = [];
   }
 }
+
+const tooManyKinds = invalid(
+  'credits',
+  `there may be credit for ${limits.creditKinds} kinds at the same time`,
+);
+
+/** Somebody has its row, for longer than may be waited for; that is nobody else's fault on the stream. */
+const held = new DomainError('unavailable', 'somebody else has the job just now; hand it in again');
 
 const isOverload = (error: unknown): boolean => error instanceof DomainError && error.code === 'overloaded';
 

@@ -107,6 +107,22 @@ onEveryEngine((kind) => {
       await engine.releaser.release(releaseFor(again), caller);
     });
 
+    it('was an attempt where its worker says so itself, though too late', async () => {
+      await submitted(engine, {});
+      const grant = await fetchOne(engine);
+      await letTimePass(store.database, deliveryMs + 1);
+      expect(await codeOf(engine.releaser.end(releaseFor(grant), caller))).to.equal('lease_not_active');
+      expect(await jobOf(grant)).to.include({ state: 'TIMEOUT', attempts: 1 });
+    });
+
+    it('was an attempt where it has lasted as long as its job may run', async () => {
+      await submitted(engine, { max_runtime_s: 5 });
+      const grant = await fetchOne(engine);
+      await letTimePass(store.database, 5_001);
+      expect(await engine.reaper.runOnce()).to.equal(1);
+      expect(await jobOf(grant)).to.include({ state: 'TIMEOUT', attempts: 1 });
+    });
+
     it('that is lost as often in a row as claims may be costs an attempt', async () => {
       await submitted(engine, {});
       const grants: Grant[] = [];

@@ -120,6 +120,20 @@ describe('the waker', () => {
     return Promise.all([here.stop(), there.stop()]);
   });
 
+  it('cuts work of many streams into messages that fit a NOTIFY, whatever letters their names have', () => {
+    const { sent, channel } = network();
+    const [here, there] = [new Waker(channel()), new Waker(channel())];
+    here.start();
+    there.start();
+    there.waitForJob('a', () => {});
+    sent.splice(0);
+    const streams = Array.from({ length: 200 }, (_, i) => [`${'流'.repeat(60)}${i}`, 1] as const);
+    here.publishWork({ jobs: new Map(streams), room: 0 });
+    expect(sent.length).to.be.above(3);
+    for (const message of sent) expect(Buffer.byteLength(message)).to.be.below(8_000);
+    return Promise.all([here.stop(), there.stop()]);
+  });
+
   it('wakes everybody for the last time when it stops, and may be started and stopped twice', async () => {
     const waker = new Waker(network().channel());
     const a = bell();

@@ -888,7 +888,7 @@ export declare const ReleaseVerdict_EndedSchema: GenMessage<ReleaseVerdict_Ended
  */
 export declare type ReleaseVerdict_Refused = Message<"leasehold.v1.ReleaseVerdict.Refused"> & {
   /**
-   * As for `ReleaseLease`.
+   * As for `ReleaseLease`; `unavailable` where it has to be handed in again.
    *
    * @generated from field: string code = 1;
    */
