@@ -59,7 +59,7 @@ const fixed = (path: string, about: About, contentType: string, body: () => stri
 });
 
 const fileText = (name: string): (() => string) =>
-  once(() => readFileSync(new URL(`../../web/${name}`, import.meta.url), 'utf8'));
+  once(() => readFileSync(new URL(`../../src/web/${name}`, import.meta.url), 'utf8'));
 
 function once(make: () => string): () => string {
   let made: string | undefined;
