@@ -106,17 +106,17 @@ export class Given {
 
   /** Deals what the queue and the capacity allow, with the units that come free, and carries it out. */
   async deal(sql: Sql, unitsFreed: number): Promise<void> {
-    const kinds = this.#kinds();
-    const [first] = kinds;
+    const rounds = this.#kinds().map(handsOf);
+    const [first] = rounds;
     if (!first) return takeUnits(sql, -unitsFreed);
     const { settings, signal } = this.#how;
     // Sent right behind one another: the jobs are locked once the capacity is, and neither has to be waited for here.
     const locking = lockCapacityWith(sql, settings.capacityTotal, unitsFreed, signal);
-    const looking = lockCandidates(sql, (first[0] as Asker).call.filter, handsOf(first).length, true, signal);
+    const looking = lockCandidates(sql, (first[0] as Asker).call.filter, first.length, true, signal);
     const [locked, found] = await Promise.all([locking, looking]);
     this.#capacity = capacityOf({ ...locked, reserved: 0 });
-    for (const [i, askers] of kinds.entries())
-      await this.#dealTo(sql, askers, this.#capacity, i === 0 ? found : undefined);
+    for (const [i, hands] of rounds.entries())
+      await this.#dealTo(sql, hands, this.#capacity, i === 0 ? found : undefined);
   }
 
   #kinds(): (readonly Asker[])[] {
@@ -136,12 +136,11 @@ export class Given {
 
   async #dealTo(
     sql: Sql,
-    askers: readonly Asker[],
+    hands: readonly Asker[],
     capacity: Capacity,
     found: readonly LockedCandidate[] | undefined,
   ): Promise<void> {
-    const { filter } = (askers[0] as Asker).call;
-    const hands = handsOf(askers);
+    const { filter } = (hands[0] as Asker).call;
     const workers = hands.map(({ call }) => call.workerId);
     const dealt = await judge(sql, { filter, workers, capacity, found }, this.#how.signal);
     if (dealt.kind === 'park') this.parkings.push({ filter, unique: dealt.unique });

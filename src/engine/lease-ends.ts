@@ -47,7 +47,8 @@ export type Cause = { kind: 'RELEASED'; status: FinalStatus } | { kind: 'EXPIRED
  * Everything is written together.
  */
 export class LeaseEnds {
-  readonly #leases: LeaseEnding[] = [];
+  /** By their jobs. */
+  readonly #leases = new Map<string, LeaseEnding>();
   readonly #changes: LiveChange[] = [];
   readonly #endings: Ending[] = [];
   readonly #events: NewEvent[] = [];
@@ -57,7 +58,6 @@ export class LeaseEnds {
   readonly #keepsMessages: boolean;
   readonly #maxClaims: number;
   readonly #tallies = new Map<number, LaneTally>();
-  readonly #outcomes = new Map<string, EndOutcome>();
   #units = 0;
   #nowMs = 0;
   /** Messages of attempts that are over, to be settled once this is committed. */
@@ -76,7 +76,7 @@ export class LeaseEnds {
   }
 
   get count(): number {
-    return this.#leases.length;
+    return this.#leases.size;
   }
 
   /** Jobs end, and nothing else happens: none goes back into the queue, and no message has to go. */
@@ -86,11 +86,11 @@ export class LeaseEnds {
 
   /** What became of a job whose lease ends here. */
   outcomeOf(jobId: string): EndOutcome | undefined {
-    return this.#outcomes.get(jobId);
+    return this.#leases.get(jobId);
   }
 
   get jobIds(): string[] {
-    return this.#leases.map(({ jobId }) => jobId);
+    return [...this.#leases.keys()];
   }
 
   /** The streams of the jobs that are in the queue again at once, with nothing for a job without one. */
@@ -121,13 +121,12 @@ export class LeaseEnds {
     this.#units += costUnits;
     this.#nowMs = job.nowMs;
     this.#count(job, cause, to);
-    const outcome = { requeued: !isTerminal(to), deadLettered };
-    this.#outcomes.set(jobId, outcome);
-    this.#leases.push({
+    this.#leases.set(jobId, {
       jobId,
       state: cause.kind,
       status: cause.kind === 'RELEASED' ? cause.status : null,
-      ...outcome,
+      requeued: !isTerminal(to),
+      deadLettered,
       error: handed.error,
       errorDetail: handed.errorDetail,
     });
@@ -199,7 +198,7 @@ export class LeaseEnds {
    * unless that is done `later` in the transaction.
    */
   async write(sql: Sql, { later = false, wanted = false } = {}): Promise<EndedLease[]> {
-    if (this.#leases.length === 0) return [];
+    if (this.#leases.size === 0) return [];
     if (this.#keepsMessages && this.#streams.size > 0) {
       const over = [...this.#streams.keys()].filter((jobId) => !this.#undone.has(jobId));
       this.settled = await settleMessages(sql, over);
@@ -209,7 +208,7 @@ export class LeaseEnds {
       this.queued = await addMessages(sql, again);
     }
     const endings = {
-      leases: this.#leases,
+      leases: [...this.#leases.values()],
       jobs: this.#endings,
       events: this.#events,
       units: later ? 0 : this.#units,

@@ -9,16 +9,14 @@
  *
  * Ends with `close`, or when a question fails, which `onFailed` is told.
  */
-import { DomainError } from '../domain/errors.ts';
 import type { Grant } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
 import type { ClaimFilter } from '../store/statements/heads.ts';
 import { type Acquirer, kindOf } from './acquire.ts';
+import { isOverload, overloadPauseMs } from './overload.ts';
 
 /** Jobs in one question: half of what one transaction at the desk holds, so that there is room for what comes back. */
 const askMax = 250;
-/** How long an overloaded engine is left alone. */
-const pauseMs = 100;
 
 export interface OrderOptions {
   acquirer: Pick<Acquirer, 'fetch'>;
@@ -99,14 +97,9 @@ export class StandingOrder {
   }
 
   #pauseAWhile(): void {
-    this.#pause = setTimeout(
-      () => {
-        this.#pause = undefined;
-        this.advance();
-      },
-      (pauseMs * (1 + Math.random())) / 2,
-    );
+    this.#pause = setTimeout(() => {
+      this.#pause = undefined;
+      this.advance();
+    }, overloadPauseMs());
   }
 }
-
-const isOverload = (error: unknown): boolean => error instanceof DomainError && error.code === 'overloaded';

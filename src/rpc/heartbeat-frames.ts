@@ -10,6 +10,7 @@ import { DomainError, invalid, leaseNotFound } from '../domain/errors.ts';
 import { checkText } from '../domain/json.ts';
 import type { Beat, Lost, Verdict } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
+import { checkName, checkToken, cut, leaseIdOf, nameOf, uuidKind, weightOf } from './named.ts';
 import { WireError, WireReader, wireType } from './wire-reader.ts';
 import { WireWriter } from './wire-writer.ts';
 
@@ -49,19 +50,6 @@ const workerIdTag = delimitedField(2);
 const tokenTag = delimitedField(3);
 const progressTag = 4 * 8 + wireType.fixed64;
 const messageTag = delimitedField(5);
-
-/** A heartbeat of usual length, in bytes. */
-const usualBytes = 200;
-const uuidChars = 36;
-
-/** What may stand at a place of a UUID. */
-const lowerHex = 1;
-export const upperHex = 2;
-const dash = 3;
-const charKinds = new Uint8Array(256);
-for (const char of '0123456789abcdef') charKinds[char.charCodeAt(0)] = lowerHex;
-for (const char of 'ABCDEF') charKinds[char.charCodeAt(0)] = upperHex;
-charKinds['-'.charCodeAt(0)] = dash;
 
 /** Remembers the worker that was read last, because most streams have only one and name it in every heartbeat. */
 export class WorkerName {
@@ -190,10 +178,9 @@ export class HeartbeatFrame {
         reader.skip(tag, end);
       }
     }
-    const weight = 1 + Math.floor((end - start) / usualBytes);
+    const weight = weightOf(end - start);
     const kind = uuidKind(reader.bytes, leaseAt, leaseEnd);
-    const named =
-      kind === 0 ? cut(reader.text(leaseAt, leaseEnd)) : reader.bytes.toString('latin1', leaseAt, leaseEnd);
+    const named = nameOf(kind, reader, leaseAt, leaseEnd);
     const workerId =
       workerAt === workerEnd && this.#workerId !== undefined
         ? this.#workerId
@@ -212,7 +199,7 @@ export class HeartbeatFrame {
       piece.refusals.push(lost(problem as DomainError));
       return;
     }
-    const leaseId = kind === upperHex ? named.toLowerCase() : named;
+    const leaseId = leaseIdOf(kind, named);
     piece.beats.push({ leaseId, workerId, token, jobId: undefined, progress, message, named, weight });
   }
 
@@ -231,7 +218,7 @@ export class HeartbeatFrame {
       nameAt = reader.at;
       reader.at = nameEnd;
     }
-    const weight = 1 + Math.floor((end - start) / usualBytes);
+    const weight = weightOf(end - start);
     const ownerId = reader.text(nameAt, nameEnd);
     const problem = attempt(() => checkName(ownerId, 'owner_id'));
     piece.weight += weight;
@@ -242,30 +229,6 @@ export class HeartbeatFrame {
   }
 }
 
-/** 0 where it is no UUID, `upperHex` where it has capital letters, or else `lowerHex`. */
-export function uuidKind(bytes: Uint8Array, start: number, end: number): number {
-  if (end - start !== uuidChars) return 0;
-  let kinds = 0;
-  for (let i = 0; i < uuidChars; i++) {
-    const kind = charKinds[bytes[start + i] as number] as number;
-    const isDash = i === 8 || i === 13 || i === 18 || i === 23;
-    if (kind === 0 || (kind === dash) !== isDash) return 0;
-    if (kind === upperHex) kinds = upperHex;
-  }
-  return kinds === 0 ? lowerHex : upperHex;
-}
-
-/** What is not an id is not repeated at any length; half a character could not be. */
-export const cut = (text: string): string =>
-  text.length > limits.nameChars ? text.slice(0, limits.nameChars).toWellFormed() : text;
-
-export function checkName(name: string, field: string): void {
-  if (!/\S/.test(name)) throw invalid(field, 'must not be blank');
-  if (name.length > limits.nameChars)
-    throw invalid(field, `must not be longer than ${limits.nameChars} characters`);
-  checkText(name, field);
-}
-
 function problemOf(
   token: string | undefined,
   progress: number | undefined,
@@ -273,11 +236,7 @@ function problemOf(
 ): DomainError | undefined {
   if (token === undefined && progress === undefined && message === undefined) return undefined;
   return attempt(() => {
-    if (token !== undefined) {
-      if (token.length > limits.nameChars)
-        throw invalid('lease_token', `must not be longer than ${limits.nameChars} characters`);
-      checkText(token, 'lease_token');
-    }
+    if (token !== undefined) checkToken(token);
     if (progress !== undefined && !(progress >= 0 && progress <= 1))
       throw invalid('progress', `must be from 0 to 1, not ${progress}`);
     if (message !== undefined) {
@@ -288,7 +247,7 @@ function problemOf(
   });
 }
 
-export function attempt(check: () => void): DomainError | undefined {
+function attempt(check: () => void): DomainError | undefined {
   try {
     check();
     return undefined;

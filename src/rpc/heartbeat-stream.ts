@@ -24,13 +24,13 @@
  * no end releases anything.
  */
 import type { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
-import { DomainError } from '../domain/errors.ts';
 import type { StreamEnd } from '../domain/explain-facts.ts';
 import type { OwnerVerdict } from '../domain/file-lease.ts';
 import type { Verdict } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
 import type { Heartbeats } from '../engine/heartbeat.ts';
 import type { Follower, LeaseListener, LeaseNews } from '../engine/lease-news.ts';
+import { isOverload, overloadPauseMs } from '../engine/overload.ts';
 import type { OwnerHeartbeats } from '../engine/owner-heartbeats.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { BeatCalls, callBeats } from './beat-calls.ts';
@@ -47,9 +47,8 @@ import type { FrameSession, FrameStream, Implementation } from './implementation
 import { encodeOwnerVerdicts, OwnerAnswers } from './owner-answers.ts';
 import { createLooks, type Looks, UnaskedVerdicts } from './unasked-verdicts.ts';
 
-/** How long an overloaded engine is asked again, and how long a pause is at the most. */
+/** How long an overloaded engine is asked again. */
 const overloadedMs = 10_000;
-const pauseMs = 100;
 /** How long a stream may go on telling its leases that the server is about to stop. */
 const drainMs = 1_500;
 
@@ -290,20 +289,17 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
   }
 
   #mayAskAgain(error: unknown): boolean {
-    if (!(error instanceof DomainError) || error.code !== 'overloaded') return false;
+    if (!isOverload(error)) return false;
     if (this.#failure && !this.#failure.answersRest) return false;
     this.#overloadedAtMs ??= performance.now();
     return performance.now() - this.#overloadedAtMs < overloadedMs;
   }
 
   #pause(): void {
-    this.#pauseTimer ??= setTimeout(
-      () => {
-        this.#pauseTimer = undefined;
-        this.#advance();
-      },
-      (pauseMs * (1 + Math.random())) / 2,
-    );
+    this.#pauseTimer ??= setTimeout(() => {
+      this.#pauseTimer = undefined;
+      this.#advance();
+    }, overloadPauseMs());
   }
 
   /** What becomes ready in this turn goes out together: calls of one batch are answered one after the other. */

@@ -2,7 +2,7 @@
  * Reads protobuf's wire format where it lies, and makes nothing that the message has no use for.
  *
  * protobuf-es takes 0.37 µs to read a heartbeat and this takes 0.2, with everything checked; but above all it can stop in
- * the middle of a message, so that a large one need not be in memory as objects. Only heartbeats are read with it; the
+ * the middle of a message, so that a large one need not be in memory as objects. Only what comes up on streams is read with it; the
  * tests hold it against the generated code. Tags and lengths of more than 32 bits, content that ends beyond its
  * message, and text that is not UTF-8 are a `WireError`. A known field of another wire type is skipped like an unknown
  * one. All this is as the specification has it.

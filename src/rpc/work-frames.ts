@@ -13,7 +13,6 @@ import {
   StreamWorkRequest_CreditSchema,
 } from '../../gen/leasehold/v1/leases_pb.js';
 import { DomainError, invalid, leaseNotFound } from '../domain/errors.ts';
-import { checkText } from '../domain/json.ts';
 import type { Grant, Release } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
 import { parse } from '../domain/parsers.ts';
@@ -22,10 +21,10 @@ import { filterOf } from '../engine/acquire.ts';
 import type { EndOutcome } from '../engine/lease-ends.ts';
 import type { ClaimFilter } from '../store/statements/heads.ts';
 import { unreadable } from './errors.ts';
-import { attempt, checkName, cut, upperHex, uuidKind } from './heartbeat-frames.ts';
 import { writer } from './job-bytes.ts';
 import { writeGrant } from './lease-bytes.ts';
 import { toFinalStatus, toJson, toLeaseError } from './lease-words.ts';
+import { checkName, checkToken, leaseIdOf, nameOf, uuidKind, weightOf } from './named.ts';
 import { WireError, WireReader, wireType } from './wire-reader.ts';
 
 /** What a worker hands in, and what it takes of the stream's memory until it is answered. */
@@ -69,9 +68,6 @@ const leaseIdTag = delimitedField(1);
 const workerIdTag = delimitedField(2);
 const tokenTag = delimitedField(3);
 const statusTag = varintField(5);
-
-/** What is handed in takes so much of a stream's memory as so many bytes of it. */
-const usualBytes = 200;
 
 /** One StreamWorkRequest. It is looked over as a whole before anything is done about any of it. */
 export class WorkFrame {
@@ -190,11 +186,10 @@ export class WorkFrame {
         reader.skip(tag, end);
       }
     }
-    const weight = 1 + Math.floor((end - start) / usualBytes);
+    const weight = weightOf(end - start);
     piece.weight += weight;
     const kind = uuidKind(reader.bytes, leaseAt, leaseEnd);
-    const named =
-      kind === 0 ? cut(reader.text(leaseAt, leaseEnd)) : reader.bytes.toString('latin1', leaseAt, leaseEnd);
+    const named = nameOf(kind, reader, leaseAt, leaseEnd);
     try {
       const name = workerEnd === workerAt ? workerId : reader.text(workerAt, workerEnd);
       const token = tokenEnd < 0 ? null : reader.text(tokenAt, tokenEnd);
@@ -202,8 +197,7 @@ export class WorkFrame {
         ? plainRelease(named, name, token, status)
         : releaseSaid(reader.bytes.subarray(start, end), name);
       if (kind === 0) throw leaseNotFound(named);
-      const leaseId = kind === upperHex ? named.toLowerCase() : named;
-      piece.releases.push({ named, release: { ...release, leaseId }, weight });
+      piece.releases.push({ named, release: { ...release, leaseId: leaseIdOf(kind, named) }, weight });
     } catch (error) {
       if (!(error instanceof DomainError)) throw error;
       piece.refused.push({ named, weight, problem: error });
@@ -213,14 +207,8 @@ export class WorkFrame {
 
 /** The same as `releaseSaid`, of what says no more than this. */
 function plainRelease(leaseId: string, workerId: string, token: string | null, status: number): Release {
-  const problem = attempt(() => {
-    checkName(workerId, 'worker_id');
-    if (token === null) return;
-    if (token.length > limits.nameChars)
-      throw invalid('lease_token', `must not be longer than ${limits.nameChars} characters`);
-    checkText(token, 'lease_token');
-  });
-  if (problem) throw problem;
+  checkName(workerId, 'worker_id');
+  if (token !== null) checkToken(token);
   return {
     leaseId,
     workerId,

@@ -18,14 +18,15 @@ import type { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { DomainError, invalid } from '../domain/errors.ts';
 import type { Grant, Lease, Release, Verdict } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
-import type { Acquirer } from '../engine/acquire.ts';
-import { kindOf } from '../engine/acquire.ts';
+import { type Acquirer, kindOf } from '../engine/acquire.ts';
 import type { EndOutcome } from '../engine/lease-ends.ts';
+import { isOverload, overloadPauseMs } from '../engine/overload.ts';
 import type { Releaser } from '../engine/release.ts';
 import { StandingOrder } from '../engine/standing-order.ts';
-import { attempt, checkName } from './heartbeat-frames.ts';
+import type { ClaimFilter } from '../store/statements/heads.ts';
 import { type HeartbeatEngine, HeartbeatStream } from './heartbeat-stream.ts';
 import type { FrameSession, FrameStream, Implementation } from './implementation.ts';
+import { checkName } from './named.ts';
 import { createLooks, type Looks } from './unasked-verdicts.ts';
 import {
   type CreditSaid,
@@ -44,9 +45,8 @@ export interface WorkEngine extends HeartbeatEngine {
 
 /** Of what is handed in, so much goes to the desk in one call: half of what one transaction there holds. */
 const callReleases = 250;
-/** How long an overloaded engine is asked again, and how long a pause is at the most. */
+/** How long an overloaded engine is asked again. */
 const overloadedMs = 10_000;
-const pauseMs = 100;
 
 /** LeasesService.StreamWork, to be spread into the rest of the service. */
 export function streamWork(engine: WorkEngine): Pick<Implementation<typeof LeasesService>, 'streamWork'> {
@@ -153,8 +153,7 @@ class WorkStream implements FrameSession {
     if (workerId === this.#workerId) return workerId;
     if (this.#workerId !== undefined)
       throw invalid('worker_id', 'is another than the one of the first frame');
-    const problem = attempt(() => checkName(workerId, 'worker_id'));
-    if (problem) throw problem;
+    checkName(workerId, 'worker_id');
     return workerId;
   }
 
@@ -238,7 +237,7 @@ class WorkStream implements FrameSession {
     return order;
   }
 
-  #newOrder(kind: string, filter: ConstructorParameters<typeof StandingOrder>[0]['filter']): StandingOrder {
+  #newOrder(kind: string, filter: ClaimFilter): StandingOrder {
     for (const [other, { isIdle }] of this.#orders) if (isIdle) this.#forgetOrder(other);
     // What is not wanted any more has its last question answered soon.
     if (this.#orders.size >= 2 * limits.creditKinds) throw tooManyKinds;
@@ -308,7 +307,7 @@ class WorkStream implements FrameSession {
         return await this.#engine.releaser.endEach(releases);
       } catch (error) {
         if (!isOverload(error) || performance.now() - sinceMs > overloadedMs) throw error;
-        await delay((pauseMs * (1 + Math.random())) / 2);
+        await delay(overloadPauseMs());
       }
     }
   }
@@ -415,8 +414,6 @@ const tooManyKinds = invalid(
 
 /** Somebody has its row, for longer than may be waited for; that is nobody else's fault on the stream. */
 const held = new DomainError('unavailable', 'somebody else has the job just now; hand it in again');
-
-const isOverload = (error: unknown): boolean => error instanceof DomainError && error.code === 'overloaded';
 
 /** A lease that is followed from its grant on. */
 const newlyGranted = ({ expiresAtMs }: Lease): Verdict => ({

@@ -12,7 +12,8 @@ export type Connection = Pick<PreparingClient, 'run'> & { release(error?: Error)
  * never been.
  *
  * Statements are sent when they are asked for, and run in that order: who does not wait for an answer before asking on
- * saves the way there and back, which at a few hundred microseconds is what small transactions mostly consist of.
+ * saves the way there and back, which at a few hundred microseconds is what small transactions mostly consist of. That is why
+ * they go to the driver: a query builder lets no statement of a connection begin before the last has been answered.
  */
 export class Transaction implements Sql {
   readonly #connection: Connection;
