@@ -11,6 +11,7 @@ import type { SetCapacity } from '../domain/commands.ts';
 import { invalid } from '../domain/errors.ts';
 import type { Capacity } from '../domain/lease.ts';
 import type { Log } from '../log.ts';
+import { unparkJobs } from '../store/statements/candidates.ts';
 import {
   auditCapacity,
   lockCapacity,
@@ -19,7 +20,6 @@ import {
   setCapacity,
   takeUnits,
 } from '../store/statements/capacity.ts';
-import { unparkJobs } from '../store/statements/grant-leases.ts';
 import { streamsOf } from '../store/statements/streams.ts';
 import type { RoundMeter } from '../telemetry/meters.ts';
 import type { Caller, EngineContext } from './context.ts';

@@ -18,14 +18,13 @@ import {
   type Ending,
   endJobs,
   type LiveChange,
-  type NewEvent,
   reviveJobs,
-  writeEvents,
 } from '../store/statements/change-jobs.ts';
 import { type LockedJob, lockLiveJobs } from '../store/statements/lock-jobs.ts';
 import { findDeadLetters, readJobs } from '../store/statements/read-jobs.ts';
 import { addMessages, settleMessages } from '../store/statements/stream-messages.ts';
 import { streamsOf } from '../store/statements/streams.ts';
+import { type NewEvent, writeEvents } from '../store/statements/write-events.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, heldBatches, waitingMax } from './context.ts';
 import { isUuid } from './ids.ts';

@@ -13,8 +13,8 @@
  */
 import type { Grant } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
+import { lockCandidates, parkJobs } from '../store/statements/candidates.ts';
 import { shareCapacity } from '../store/statements/capacity.ts';
-import { lockCandidates, parkJobs } from '../store/statements/grant-leases.ts';
 import { Batcher } from './batcher.ts';
 import { type EngineContext, waitingMax } from './context.ts';
 import { type AcquireCall, type Answer, Given, type Parking } from './give.ts';
@@ -105,7 +105,7 @@ export class Desk {
         leaseNews,
         signal,
       });
-      const given = new Given(out, { settings, signal });
+      const given = new Given(out, { settings, keepsMessages: transport.keepsMessages, signal });
       await given.replay(sql);
       await taken.lock(sql);
       const written = taken.write(sql);

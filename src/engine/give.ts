@@ -4,18 +4,11 @@ import type { Capacity, Grant } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
 import { transition } from '../domain/machine.ts';
 import type { Sql } from '../store/sql.ts';
+import { type LockedCandidate, lockCandidates } from '../store/statements/candidates.ts';
 import { lockCapacityWith, takeUnits } from '../store/statements/capacity.ts';
-import {
-  findGrantsByRequest,
-  type GrantRecord,
-  grantLeases,
-  type LockedCandidate,
-  lockCandidates,
-  type NewLease,
-} from '../store/statements/grant-leases.ts';
+import { findGrantsByRequest, grantLeases, type NewLease } from '../store/statements/grant-leases.ts';
 import type { ClaimFilter } from '../store/statements/heads.ts';
 import type { EngineSettings } from './context.ts';
-import { grantOf } from './grant.ts';
 import { newId } from './ids.ts';
 import { type Deal, judge } from './judge.ts';
 
@@ -51,6 +44,8 @@ export type Missing = { jobs: number; barred: boolean } | { units: number };
 
 export interface Giving {
   settings: EngineSettings;
+  /** Jobs of streams have messages. */
+  keepsMessages: boolean;
   signal: AbortSignal | undefined;
 }
 
@@ -97,10 +92,9 @@ export class Given {
   async replay(sql: Sql): Promise<void> {
     const requestIds = this.#calls.flatMap(({ requestId }) => requestId ?? []);
     if (requestIds.length === 0) return;
-    for (const record of await findGrantsByRequest(sql, requestIds, this.#how.signal)) {
-      const { claimed_by: workerId, request_id: requestId } = record;
-      if (workerId === null) continue;
-      this.#found.set(nameOf({ workerId, requestId }, 0), { kind: 'granted', grants: [grantOf(record)] });
+    for (const { requestId, grant } of await findGrantsByRequest(sql, requestIds, this.#how.signal)) {
+      const { workerId } = grant.lease;
+      this.#found.set(nameOf({ workerId, requestId }, 0), { kind: 'granted', grants: [grant] });
     }
   }
 
@@ -148,11 +142,15 @@ export class Given {
   }
 
   async #carryOut(sql: Sql, hands: readonly Asker[], { dealt, isCut, hasUnique }: Deal): Promise<void> {
-    const { settings } = this.#how;
+    const { settings, keepsMessages } = this.#how;
     const leases = dealt.flatMap((one, i) =>
       one?.kind === 'grant' ? newLease(one.jobId, (hands[i] as Asker).call, settings.leaseTtlS) : [],
     );
-    const granted = await grantLeases(sql, leases, 'QUEUED', settings.heartbeatGraceS);
+    const granted = await grantLeases(sql, leases, {
+      from: 'QUEUED',
+      graceS: settings.heartbeatGraceS,
+      keepsMessages,
+    });
     for (const [i, { name }] of hands.entries()) {
       const one = dealt[i];
       const found = this.#found.get(name);
@@ -169,13 +167,13 @@ export class Given {
   }
 
   /** A lease that was given, whose units the next kind cannot have. */
-  #take(jobId: string, granted: ReadonlyMap<string, GrantRecord>): Grant {
-    const record = granted.get(jobId);
-    if (!record || !this.#capacity) throw new Error(`job ${jobId} was locked and could not be leased`);
+  #take(jobId: string, granted: ReadonlyMap<string, Grant>): Grant {
+    const grant = granted.get(jobId);
+    if (!grant || !this.#capacity) throw new Error(`job ${jobId} was locked and could not be leased`);
     const { used, available } = this.#capacity;
-    const units = record.cost_units;
+    const units = grant.job.costUnits;
     this.#capacity = { ...this.#capacity, used: used + units, available: available - units };
-    return grantOf(record);
+    return grant;
   }
 }
 

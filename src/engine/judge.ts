@@ -2,7 +2,7 @@ import type { Capacity } from '../domain/lease.ts';
 import { type Candidate, type Dealt, dealJobs } from '../domain/leases.ts';
 import { limits } from '../domain/limits.ts';
 import type { Sql } from '../store/sql.ts';
-import { holdersAmong, type LockedCandidate, lockCandidates } from '../store/statements/grant-leases.ts';
+import { holdersAmong, type LockedCandidate, lockCandidates } from '../store/statements/candidates.ts';
 import type { ClaimFilter } from '../store/statements/heads.ts';
 
 /** Workers that want jobs of one kind, and what may be given out, which is locked. */

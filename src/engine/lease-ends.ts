@@ -9,16 +9,18 @@ import { type CounterColumn, slotOf } from '../domain/stats.ts';
 import type { Envelope, SentMessage } from '../domain/stream.ts';
 import { iso } from '../domain/times.ts';
 import type { Sql } from '../store/sql.ts';
+import { changeLiveJobs, type LiveChange } from '../store/statements/change-jobs.ts';
 import {
-  changeLiveJobs,
-  type Ending,
-  type LiveChange,
-  type NewEvent,
-} from '../store/statements/change-jobs.ts';
-import { type EndedLease, endLeases, type LeaseEnding } from '../store/statements/end-leases.ts';
+  closeLeases,
+  type EndedLease,
+  finishJobs,
+  type JobEnding,
+  type LeaseEnding,
+} from '../store/statements/end-leases.ts';
 import type { LockedJob } from '../store/statements/lock-jobs.ts';
 import type { LaneTally } from '../store/statements/stat-tallies.ts';
 import { addMessages, settleMessages } from '../store/statements/stream-messages.ts';
+import { type NewEvent, writeEvents } from '../store/statements/write-events.ts';
 import type { Transport } from '../transport/transport.ts';
 import type { Closing } from './lease-news.ts';
 
@@ -48,9 +50,11 @@ export type Cause = { kind: 'RELEASED'; status: FinalStatus } | { kind: 'EXPIRED
  */
 export class LeaseEnds {
   /** By their jobs. */
-  readonly #leases = new Map<string, LeaseEnding>();
+  readonly #outcomes = new Map<string, EndOutcome>();
+  /** Leases after which the job goes on, and those with which it ends. */
+  readonly #leases: LeaseEnding[] = [];
+  readonly #endings: JobEnding[] = [];
   readonly #changes: LiveChange[] = [];
-  readonly #endings: Ending[] = [];
   readonly #events: NewEvent[] = [];
   readonly #streams = new Map<string, string>();
   /** Jobs whose attempt was none: what tells of it in the stream stays true. */
@@ -76,7 +80,7 @@ export class LeaseEnds {
   }
 
   get count(): number {
-    return this.#leases.size;
+    return this.#outcomes.size;
   }
 
   /** Jobs end, and nothing else happens: none goes back into the queue, and no message has to go. */
@@ -86,11 +90,11 @@ export class LeaseEnds {
 
   /** What became of a job whose lease ends here. */
   outcomeOf(jobId: string): EndOutcome | undefined {
-    return this.#leases.get(jobId);
+    return this.#outcomes.get(jobId);
   }
 
   get jobIds(): string[] {
-    return [...this.#leases.keys()];
+    return [...this.#outcomes.keys()];
   }
 
   /** The streams of the jobs that are in the queue again at once, with nothing for a job without one. */
@@ -121,48 +125,46 @@ export class LeaseEnds {
     this.#units += costUnits;
     this.#nowMs = job.nowMs;
     this.#count(job, cause, to);
-    this.#leases.set(jobId, {
+    this.#outcomes.set(jobId, { requeued: !isTerminal(to), deadLettered });
+    const status = cause.kind === 'RELEASED' ? cause.status : null;
+    const lease: LeaseEnding = {
       jobId,
       state: cause.kind,
-      status: cause.kind === 'RELEASED' ? cause.status : null,
-      requeued: !isTerminal(to),
-      deadLettered,
+      status,
       error: handed.error,
       errorDetail: handed.errorDetail,
-    });
-    const tell = (event: Pick<NewEvent, 'type' | 'from' | 'to' | 'data'>) =>
+    };
+    const tell = (event: Pick<NewEvent, 'type' | 'from' | 'to' | 'data' | 'released'>) =>
       this.#events.push({ jobId, leaseId, actor, ...event });
-    let from = job.state;
-    if (cause.kind === 'RELEASED' && from === 'LEASED') {
-      // Whoever hands in a result has been running, though nobody was told.
-      const first = transition('first heartbeat');
-      tell({ type: first.event, from, to: first.to });
-      from = first.to;
-    }
-    tell(
-      cause.kind === 'RELEASED'
-        ? { type: 'LEASE_RELEASED', from, to: from, data: { status: cause.status, worker_id: job.claimedBy } }
-        : { type: 'LEASE_EXPIRED', from, to: from, data: expiryOf(job, closing) },
-    );
+    const from = job.state;
+    const released = status === null ? {} : { released: status };
+    if (status === null) tell({ type: 'LEASE_EXPIRED', from, to: from, data: expiryOf(job, closing) });
     if (isTerminal(to)) {
-      this.#endings.push({ jobId, state: to, ...handed, deadStream: deadLettered ? job.stream : null });
-      tell({ type, from, to, data: reasonOf(job.cancelRequested ? wanted(handed) : handed) });
+      const reason = reasonOf(job.cancelRequested ? wanted(handed) : handed);
+      const isPlain = status !== null && verb === 'complete' && Object.keys(reason).length === 0;
+      const { result, metrics } = handed;
+      const deadStream = deadLettered ? job.stream : null;
+      this.#endings.push({ ...lease, to, result, metrics, deadStream, isPlain });
+      if (!isPlain) tell({ type, from, to, data: reason, ...released });
       if (deadLettered) {
         const data = { stream: job.stream, attempts: job.attempts, ...reasonOf(handed) };
         tell({ type: 'JOB_DEAD_LETTERED', from: to, to, data });
       }
       return;
     }
+    this.#leases.push(lease);
     const back = { jobId, state: to, unclaim: true, cancelRequested: false };
     if (isUndone) {
       this.#undone.add(jobId);
       this.#changes.push({ ...back, delayMs: 0, undoesAttempt: true, claimsLost: job.claimsLost + 1 });
-      tell({ type, from, to, data: { reason: undelivered, attempts: job.attempts - 1, retry_in_ms: 0 } });
+      const data = { reason: undelivered, attempts: job.attempts - 1, retry_in_ms: 0 };
+      tell({ type, from, to, data, ...released });
       return;
     }
     const delayMs = backoffMs(job.retryBackoffS, job.attempts, Math.random());
     this.#changes.push({ ...back, delayMs, claimsLost: 0 });
-    tell({ type, from, to, data: { ...reasonOf(handed), attempts: job.attempts, retry_in_ms: delayMs } });
+    const data = { ...reasonOf(handed), attempts: job.attempts, retry_in_ms: delayMs };
+    tell({ type, from, to, data, ...released });
   }
 
   #count({ laneId, costUnits, startedAtMs, nowMs }: LockedJob, cause: Cause, to: State): void {
@@ -198,7 +200,7 @@ export class LeaseEnds {
    * unless that is done `later` in the transaction.
    */
   async write(sql: Sql, { later = false, wanted = false } = {}): Promise<EndedLease[]> {
-    if (this.#leases.size === 0) return [];
+    if (this.#outcomes.size === 0) return [];
     if (this.#keepsMessages && this.#streams.size > 0) {
       const over = [...this.#streams.keys()].filter((jobId) => !this.#undone.has(jobId));
       this.settled = await settleMessages(sql, over);
@@ -207,17 +209,17 @@ export class LeaseEnds {
       );
       this.queued = await addMessages(sql, again);
     }
-    const endings = {
-      leases: [...this.#leases.values()],
-      jobs: this.#endings,
-      events: this.#events,
-      units: later ? 0 : this.#units,
-      tallies: this.#tallies.values(),
-      nowMs: this.#nowMs,
-    };
-    const ended = await endLeases(sql, endings, wanted);
-    await changeLiveJobs(sql, this.#changes);
-    return ended;
+    // Sent behind one another. What all of them bring about is brought about by the first.
+    const all = { units: later ? 0 : this.#units, tallies: this.#tallies.values() };
+    const nothing = { units: 0, tallies: [] };
+    const written: Promise<EndedLease[]>[] = [];
+    if (this.#endings.length > 0)
+      written.push(finishJobs(sql, this.#endings, all, { nowMs: this.#nowMs, wanted }));
+    if (this.#leases.length > 0)
+      written.push(closeLeases(sql, this.#leases, written.length === 0 ? all : nothing, this.#nowMs));
+    const ended = Promise.all(written);
+    await Promise.all([ended, writeEvents(sql, this.#events), changeLiveJobs(sql, this.#changes)]);
+    return (await ended).flat();
   }
 }
 

@@ -6,24 +6,15 @@ import type { Capacity, Grant, LeaseOutcome } from '../domain/lease.ts';
 import { decideRequest } from '../domain/leases.ts';
 import { isTerminal, transition } from '../domain/machine.ts';
 import type { Sql } from '../store/sql.ts';
+import { holdersAmong } from '../store/statements/candidates.ts';
 import { lockCapacity } from '../store/statements/capacity.ts';
-import {
-  changeLiveJobs,
-  type LiveChange,
-  type NewEvent,
-  writeEvents,
-} from '../store/statements/change-jobs.ts';
-import {
-  findGrantsByJob,
-  grantLeases,
-  holdersAmong,
-  type NewLease,
-} from '../store/statements/grant-leases.ts';
+import { changeLiveJobs, type LiveChange } from '../store/statements/change-jobs.ts';
+import { findGrantsByJob, grantLeases, type NewLease } from '../store/statements/grant-leases.ts';
 import { type LockedJob, lockLiveJobs } from '../store/statements/lock-jobs.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
+import { type NewEvent, writeEvents } from '../store/statements/write-events.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, heldBatches, waitingMax } from './context.ts';
-import { grantOf } from './grant.ts';
 import { isUuid, newId } from './ids.ts';
 
 interface RequestCall {
@@ -110,8 +101,8 @@ export class LeaseRequester {
       return calls.map(({ jobId }, i) => {
         const verdict = judged[i];
         if (verdict !== undefined && verdict !== 'granted') return verdict;
-        const record = granted.get(jobId);
-        if (record) return grantOf(record);
+        const grant = granted.get(jobId);
+        if (grant) return grant;
         const job = ended.get(jobId)?.job;
         if (job && !wait && !isTerminal(job.state)) return 'held';
         return job ? new DomainError('job_not_claimed', `the job is ${job.state}`) : jobNotFound(jobId);
@@ -175,7 +166,12 @@ class Round {
   async write(sql: Sql) {
     await changeLiveJobs(sql, [...this.#changes.values()]);
     await writeEvents(sql, this.#events);
-    const granted = await grantLeases(sql, this.#leases, 'LEASE_PENDING', this.#settings.heartbeatGraceS);
+    const granted = await grantLeases(sql, this.#leases, {
+      from: 'LEASE_PENDING',
+      graceS: this.#settings.heartbeatGraceS,
+      // A job of a stream is delivered to those alone who ask for the stream, and asked for by none who has claimed it.
+      keepsMessages: false,
+    });
     if (this.#replays.length === 0) return granted;
     return new Map([...(await findGrantsByJob(sql, this.#replays)), ...granted]);
   }

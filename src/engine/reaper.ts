@@ -18,15 +18,9 @@ import { iso } from '../domain/times.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
 import type { Sql } from '../store/sql.ts';
-import {
-  changeLiveJobs,
-  type Ending,
-  endJobs,
-  type LiveChange,
-  type NewEvent,
-  writeEvents,
-} from '../store/statements/change-jobs.ts';
+import { changeLiveJobs, type Ending, endJobs, type LiveChange } from '../store/statements/change-jobs.ts';
 import { type LockedJob, lockDueJobs, readNextDue } from '../store/statements/lock-jobs.ts';
+import { type NewEvent, writeEvents } from '../store/statements/write-events.ts';
 import type { ReapMeter, RoundMeter } from '../telemetry/meters.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';

@@ -1,7 +1,7 @@
 import { capacityOf, noJobs } from '../domain/capacity.ts';
 import { dealJobs } from '../domain/leases.ts';
+import { anyCandidate } from '../store/statements/candidates.ts';
 import { readCapacity } from '../store/statements/capacity.ts';
-import { anyCandidate } from '../store/statements/grant-leases.ts';
 import { Batcher } from './batcher.ts';
 import { type EngineContext, waitingMax } from './context.ts';
 import { type AcquireCall, type Denied, denied } from './give.ts';

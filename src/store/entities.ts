@@ -122,7 +122,18 @@ export const Outcome = defineEntity({
       properties: ['dead_stream', 'job_id'],
       where: { dead_stream: { $ne: null } },
     },
+    {
+      name: 'job_outcomes_worker',
+      properties: ['claimed_by', 'lease_id'],
+      where: { fence: { $ne: null } },
+    },
+    {
+      name: 'job_outcomes_unreleased',
+      properties: ['lease_state', 'lease_id'],
+      where: { lease_state: { $ne: leaseStates.indexOf('RELEASED') } },
+    },
   ],
+  uniques: [{ name: 'job_outcomes_lease', properties: ['lease_id'], where: { fence: { $ne: null } } }],
   properties: {
     job_id: p.uuid().primary(),
     state: p.smallint(),
@@ -140,6 +151,15 @@ export const Outcome = defineEntity({
     metrics: p.json<JsonObject>().nullable(),
     /** The stream that gave it up, because it failed for good or too often. */
     dead_stream: p.text().nullable(),
+    /** From here on: the lease that the job ended with; null where it ended without one. Earlier leases are in `leases`. */
+    fence: p.bigint('string').nullable(),
+    /** Kept so that a release that is sent again can be told from a stranger's. Never shown. */
+    lease_token: p.uuid().nullable(),
+    ttl_s: p.integer().nullable(),
+    lease_state: p.smallint().nullable(),
+    last_heartbeat_at: p.datetime().nullable(),
+    expires_at: p.datetime().nullable(),
+    release_status: p.smallint().nullable(),
   },
 });
 export type OutcomeRow = InferEntity<typeof Outcome>;
@@ -198,11 +218,21 @@ export const Event = defineEntity({
     /** Who did it: a worker, a submitter, an operator, or a service of the server. */
     actor: p.text(),
     data: p.json<JsonObject>().nullable(),
+    /** What a grant says of its lease. */
+    attempt: p.integer().nullable(),
+    fence: p.bigint('string').nullable(),
+    ttl_s: p.integer().nullable(),
+    expires_at: p.datetime().nullable(),
+    /** Tells that a lease was released so, and that the rest happened by it; see `statements/event-record.ts`. */
+    release_status: p.smallint().nullable(),
   },
 });
 export type EventRow = InferEntity<typeof Event>;
 
-/** A lease that is over, which is an attempt that is over. Written once; what is active is in `live_jobs`. */
+/**
+ * A lease, which is an attempt, that is over and after which its job went on. Written once; what is active is in
+ * `live_jobs`, and what a job ended with in its outcome.
+ */
 export const EndedLease = defineEntity({
   name: 'EndedLease',
   tableName: 'leases',

@@ -21,6 +21,7 @@ import {
 import { backoffMs } from '../../src/domain/retry.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import { onEveryEngine } from '../support/engines.ts';
+import { allEvents, endedLeases } from '../support/history.ts';
 import { caller, engineOn, engineSettings, letTimePass, submitted } from '../support/jobs.ts';
 import {
   type Asked,
@@ -338,7 +339,7 @@ const look = `select
     union all
     select job_id, false, state, attempts, claimed_by, lease_id, cancel_requested, dead_stream is not null, null, null
     from job_outcomes) j) as jobs,
-  (select json_object_agg(lease_id, state) from leases) as ended,
+  (select json_object_agg(lease_id, state) from ${endedLeases}) as ended,
   (select json_agg(lease_id) from live_jobs where lease_token is not null) as active,
   (select used::int from capacity) as used`;
 
@@ -415,7 +416,7 @@ async function checkHistory(machine: Machine, engine: Engine): Promise<void> {
     type: number;
     from_state: number | null;
     to_state: number;
-  }>('select job_id, type, from_state, to_state from job_events order by job_id, event_id', []);
+  }>(`select job_id, type, from_state, to_state from ${allEvents} order by job_id, event_id`, []);
   for (const job of machine.jobs) {
     let at: State | null = null;
     let grants = 0;

@@ -5,6 +5,7 @@ import { pruneSlice, rouseWalks, waitingWalks, walks } from '../../src/store/sta
 import { letEndsAge, letJobsAge, multiplyEnded, older } from '../support/age.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { letFilesAge } from '../support/files.ts';
+import { endedLeases } from '../support/history.ts';
 import { caller, engineOn, engineSettings, submitted } from '../support/jobs.ts';
 import { acquireFiles, contended, granted, halted, releaseFiles, wipeFiles } from './filing.ts';
 import { acquired, codeOf, releaseFor, wipe } from './leasing.ts';
@@ -41,7 +42,7 @@ onEveryEngine((kind) => {
       const [row] = await store.database.query<Record<string, number>>(
         `select (select count(*)::int from jobs where job_id = $1) as jobs,
           (select count(*)::int from job_outcomes where job_id = $1) as outcomes,
-          (select count(*)::int from leases where job_id = $1) as leases`,
+          (select count(*)::int from ${endedLeases} where job_id = $1) as leases`,
         [jobId],
       );
       return row;

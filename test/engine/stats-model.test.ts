@@ -18,6 +18,7 @@ import type { Engine } from '../../src/engine/engine.ts';
 import type { Sql } from '../../src/store/sql.ts';
 import { foldTallies } from '../../src/store/statements/stat-fold.ts';
 import { onEveryEngine } from '../support/engines.ts';
+import { allEvents, endedLeases } from '../support/history.ts';
 import { caller, engineOn, engineSettings, letTimePass, submitted } from '../support/jobs.ts';
 import { acquire, codeOf, releaseFor } from './leasing.ts';
 
@@ -136,21 +137,25 @@ const gaugeNames = [
   'reserved',
 ];
 
-async function recount(sql: Sql, afterEvent: string, afterFence: string): Promise<Recount> {
+const endings = (['LEASE_RELEASED', 'LEASE_EXPIRED'] as const).map(eventNumber);
+
+async function recount(sql: Sql, afterEvent: string): Promise<Recount> {
   const live = await sql.query<{ addon: string; state: number; n: number; units: number }>(
     `select addon_id as addon, live.state, count(*)::int as n, sum(live.cost_units)::int as units
     from live_jobs live join jobs on jobs.job_id = live.job_id group by 1, 2`,
     [],
   );
   const events = await sql.query<{ addon: string; type: number; n: number }>(
-    `select addon_id as addon, type, count(*)::int as n from job_events event join jobs on jobs.job_id = event.job_id
+    `select addon_id as addon, type, count(*)::int as n from ${allEvents} join jobs on jobs.job_id = all_events.job_id
     where event_id > $1 group by 1, 2`,
     [afterEvent],
   );
   const leases = await sql.query<{ addon: string; ms: number }>(
     `select addon_id as addon, extract(epoch from ended_at - granted_at)::float8 * 1000 as ms
-    from leases join jobs on jobs.job_id = leases.job_id where leases.xmin::text::bigint >= $1`,
-    [afterFence],
+    from ${allEvents} join ${endedLeases} on ended_leases.lease_id = all_events.lease_id
+    join jobs on jobs.job_id = ended_leases.job_id
+    where event_id > $1 and type = any ('{${endings.join(',')}}'::smallint[])`,
+    [afterEvent],
   );
   const blank = (names: readonly string[]) => Object.fromEntries(names.map((name) => [name, 0]));
   const found: Recount = { gauges: {}, counters: {}, runs: {} };
@@ -202,17 +207,15 @@ function exactly(values: readonly number[], share: number): number | null {
   return percentile(slots, share);
 }
 
-/** What is there before a round: events, transactions and tallies that are older. */
+/** What is there before a round: events and tallies that are older. */
 interface Before {
   event: string;
-  txid: string;
   tally: string;
 }
 
 async function look(sql: Sql): Promise<Before> {
   const [row] = await sql.query<Before>(
-    `select coalesce((select max(event_id) from job_events), 0)::text as event,
-      (pg_current_xact_id()::text::bigint % 4294967296)::text as txid,
+    `select coalesce((select max(event_id) from ${allEvents}), 0)::text as event,
       (select coalesce(max(tally_id), -1) from stat_tallies)::text as tally`,
     [],
   );
@@ -241,7 +244,7 @@ describe('the figures after a random history', () => {
       for (const [i, ops] of history.entries()) {
         const before = await look(database);
         for (const one of ops) await step(world, one);
-        const truth = await recount(database, before.event, before.txid);
+        const truth = await recount(database, before.event);
         for (const addon of [null, ...addons]) {
           const snapshot = await engine.statsReader.snapshot({ addon_id: addon }, caller);
           expect(told(snapshot), `${addon ?? 'all'} in round ${i}`).to.deep.equal(truth.gauges[addon ?? '']);

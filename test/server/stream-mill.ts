@@ -5,6 +5,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { Database } from '../../src/store/database.ts';
+import { endedLeases } from '../support/history.ts';
 import { type Answer, connect } from './support.ts';
 
 const pauseMs = 20;
@@ -124,8 +125,8 @@ export async function checkEnds(database: Database, jobIds: readonly string[], m
   }>(
     `select job.job_id, outcome.result->>'by' as by,
       (select count(*)::int from job_events event where event.job_id = job.job_id and event.type = 11) as ends,
-      (select count(*)::int from leases where leases.job_id = job.job_id and leases.release_status = 0) as successes,
-      (select lease_id::text from leases where leases.job_id = job.job_id and leases.release_status = 0) as winner
+      (select count(*)::int from ${endedLeases} where ended_leases.job_id = job.job_id and release_status = 0) as successes,
+      (select lease_id::text from ${endedLeases} where ended_leases.job_id = job.job_id and release_status = 0) as winner
     from jobs job left join job_outcomes outcome on outcome.job_id = job.job_id
     where job.job_id = any ($1::uuid[])`,
     [`{${jobIds.join(',')}}`],

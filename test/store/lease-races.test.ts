@@ -18,6 +18,7 @@ import {
   releaseFor,
 } from '../engine/leasing.ts';
 import { onEveryEngine, type TestDatabase, type TestEngine } from '../support/engines.ts';
+import { allEvents, endedLeases } from '../support/history.ts';
 import { caller, engineOn, engineSettings, submitted } from '../support/jobs.ts';
 import { sharedPostgres } from '../support/postgres.ts';
 import { eventually } from '../support/server.ts';
@@ -284,11 +285,11 @@ onEveryEngine((kind) => {
       expect(won, 'both win now and then').to.be.within(leases / 20, leases - leases / 20);
       expect(reaped).to.equal(leases - won);
       expect(await servers.count('live_jobs')).to.equal(0);
-      expect(await servers.count('leases', 'state = 2')).to.equal(won);
-      expect(await servers.count('leases', 'state = 1')).to.equal(leases - won);
+      expect(await servers.count(endedLeases, 'state = 2')).to.equal(won);
+      expect(await servers.count(endedLeases, 'state = 1')).to.equal(leases - won);
       const told = await servers.store.database.query<{ types: string; state: number; n: number }>(
         `select types, state, count(*)::int as n from (
-          select job_id, string_agg(type::text, ' ' order by event_id) as types from job_events group by job_id
+          select job_id, string_agg(type::text, ' ' order by event_id) as types from ${allEvents} group by job_id
         ) history join job_outcomes using (job_id) group by types, state order by state`,
         [],
       );

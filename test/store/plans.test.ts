@@ -3,17 +3,16 @@ import type { Engine } from '../../src/engine/engine.ts';
 import { newId } from '../../src/engine/ids.ts';
 import { draft } from '../../src/engine/submit.ts';
 import type { Sql } from '../../src/store/sql.ts';
+import { holdersAmong, lockCandidates } from '../../src/store/statements/candidates.ts';
 import { auditCapacity, reservedNow } from '../../src/store/statements/capacity.ts';
 import { changeLiveJobs, endJobs } from '../../src/store/statements/change-jobs.ts';
 import { claimJobs, findClaimsByRequest } from '../../src/store/statements/claim-jobs.ts';
-import { endLeases } from '../../src/store/statements/end-leases.ts';
+import { closeLeases, finishJobs, type LeaseEnding } from '../../src/store/statements/end-leases.ts';
 import { extendLeases } from '../../src/store/statements/extend-leases.ts';
 import {
   findGrantsByJob,
   findGrantsByRequest,
   grantLeases,
-  holdersAmong,
-  lockCandidates,
 } from '../../src/store/statements/grant-leases.ts';
 import { lockDueJobs, lockLeasedJobs, lockLiveJobs } from '../../src/store/statements/lock-jobs.ts';
 import { makeUpForOutage } from '../../src/store/statements/pulse.ts';
@@ -151,30 +150,27 @@ describe('the plans of lease statements', () => {
         ttlS: 60,
         deliveryS: 10,
       }));
+      const granting = { from: 'QUEUED', graceS: 0, keepsMessages: true } as const;
+      const effects = { units: 1, tallies: [{ laneId: 1, runs: [7], running: -1 }] };
+      const endings = jobIds.map((jobId): LeaseEnding => {
+        return { jobId, state: 'EXPIRED', status: null, error: null, errorDetail: null };
+      });
+      const nothingLeft = { result: null, metrics: null, deadStream: null };
       const statements: Record<string, (sql: Sql) => Promise<unknown>> = {
         extendLeases: (sql) => extendLeases(sql, beats, { wait: false }),
         'extendLeases, waiting': (sql) => extendLeases(sql, beats, { wait: true }),
         lockLeasedJobs: (sql) => lockLeasedJobs(sql, leaseIds, false),
         lockLiveJobs: (sql) => lockLiveJobs(sql, jobIds, false),
         'lockLiveJobs, waiting': (sql) => lockLiveJobs(sql, jobIds, true),
-        grantLeases: (sql) => grantLeases(sql, leases, 'QUEUED', 0),
-        endLeases: (sql) =>
-          endLeases(sql, {
-            leases: jobIds.map((jobId) => ({
-              jobId,
-              state: 'EXPIRED',
-              status: null,
-              requeued: false,
-              deadLettered: false,
-              error: null,
-              errorDetail: null,
-            })),
-            jobs: jobIds.map((jobId) => ({ jobId, state: 'TIMEOUT', error: null })),
-            events: [],
-            units: 1,
-            tallies: [{ laneId: 1, runs: [7], running: -1 }],
-            nowMs: Date.now(),
-          }),
+        grantLeases: (sql) => grantLeases(sql, leases, granting),
+        finishJobs: (sql) =>
+          finishJobs(
+            sql,
+            endings.map((ending) => ({ ...ending, ...nothingLeft, to: 'TIMEOUT', isPlain: true })),
+            effects,
+            { nowMs: Date.now(), wanted: true },
+          ),
+        closeLeases: (sql) => closeLeases(sql, endings, effects, Date.now()),
         endJobs: (sql) =>
           endJobs(
             sql,

@@ -14,6 +14,7 @@ import { acquired, beatFor, Holder, moreServers, releaseFor } from '../engine/le
 import { letJobsAge, multiplyEnded } from '../support/age.ts';
 import { onEveryEngine, type TestDatabase, type TestStore } from '../support/engines.ts';
 import { letFilesAge } from '../support/files.ts';
+import { endedLeases } from '../support/history.ts';
 import { caller, engineOn, silentLog, submitted } from '../support/jobs.ts';
 import { killed, nextLine, startFixture } from './embedded/support.ts';
 
@@ -107,9 +108,9 @@ onEveryEngine((kind) => {
         const left = async () => {
           const [row] = await database.query<Record<string, number>>(
             `select (select count(*)::int from jobs) as jobs, (select count(*)::int from job_outcomes) as outcomes,
-              (select count(*)::int from leases) as leases, (select count(*)::int from jobs job
+              (select count(*)::int from ${endedLeases}) as leases, (select count(*)::int from jobs job
                 join job_outcomes outcome on outcome.job_id = job.job_id
-                join leases lease on lease.job_id = job.job_id) as whole`,
+                where outcome.fence is not null) as whole`,
             [],
           );
           return row ?? {};

@@ -2,7 +2,7 @@
 import { expect } from 'chai';
 import type { Database } from '../../src/store/database.ts';
 import type { Sql } from '../../src/store/sql.ts';
-import { anyCandidate, lockCandidates } from '../../src/store/statements/grant-leases.ts';
+import { anyCandidate, lockCandidates } from '../../src/store/statements/candidates.ts';
 import type { ClaimFilter } from '../../src/store/statements/heads.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { rowsTouched } from '../support/rows-touched.ts';

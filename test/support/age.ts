@@ -10,9 +10,9 @@ export const older = (id: string): string =>
 
 const columns: Record<string, readonly string[]> = {
   jobs: ['created_at'],
-  job_outcomes: ['finished_at', 'started_at'],
+  job_outcomes: ['finished_at', 'started_at', 'last_heartbeat_at', 'expires_at'],
   leases: ['granted_at', 'last_heartbeat_at', 'expires_at', 'ended_at'],
-  job_events: ['at'],
+  job_events: ['at', 'expires_at'],
   live_jobs: [],
 };
 
@@ -51,7 +51,7 @@ export async function multiplyEnded(database: Database, count: number): Promise<
   const id = older('original.job_id').replace('$1', 'n');
   const copies: Record<string, string> = {
     jobs: '',
-    job_outcomes: '',
+    job_outcomes: ", 'lease_id', gen_random_uuid()",
     leases: ", 'lease_id', gen_random_uuid()",
   };
   for (const [table, more] of Object.entries(copies))

@@ -1,6 +1,5 @@
 import { Migration } from '@mikro-orm/migrations';
 import { claimedStates, leasedStates, stateNumber } from '../../domain/machine.ts';
-import { contractViews, dropContractViews } from './views.ts';
 
 const queued = stateNumber('QUEUED');
 const claimed = claimedStates.map(stateNumber).join(', ');
@@ -11,7 +10,7 @@ const counters = ['submitted', 'done', 'failed', 'canceled', 'timeouts', 'grante
 const sums = (names: readonly string[]) =>
   names.map((name) => `${name} bigint not null default 0`).join(', ');
 
-/** Tallies of what happens, what they add up to, and the queue contract's views. */
+/** Tallies of what happens, and what they add up to. */
 export class Stats extends Migration {
   override up(): void {
     // When a job could first be leased for its next attempt. Null for jobs that are older than the column.
@@ -64,12 +63,9 @@ export class Stats extends Migration {
       from live_jobs group by lane_id
     ) counted join lanes on lanes.lane_id = counted.lane_id
     group by grouping sets ((lanes.addon_id), ())`);
-
-    for (const view of contractViews) this.addSql(view);
   }
 
   override down(): void {
-    this.addSql(dropContractViews);
     this.addSql('drop table stat_fold, stat_rollups, stat_totals, stat_tallies');
     this.addSql('alter table live_jobs drop column ready_at');
   }

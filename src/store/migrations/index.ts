@@ -5,6 +5,7 @@ import { Files } from './0004-files.ts';
 import { Stats } from './0005-stats.ts';
 import { History } from './0006-history.ts';
 import { Lanes } from './0007-lanes.ts';
+import { LeanHistory } from './0008-lean-history.ts';
 
 /** In the order in which they run. Names are recorded in the database and never change. */
 export const migrations = [
@@ -15,4 +16,5 @@ export const migrations = [
   { name: '0005-stats', class: Stats },
   { name: '0006-history', class: History },
   { name: '0007-lanes', class: Lanes },
+  { name: '0008-lean-history', class: LeanHistory },
 ];

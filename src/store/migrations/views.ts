@@ -19,7 +19,7 @@ import {
  */
 
 const quoted = (words: readonly string[]): string => `array[${words.map((word) => `'${word}'`).join(', ')}]`;
-const word = (words: readonly string[], number: string): string => `(${quoted(words)})[${number} + 1]`;
+export const word = (words: readonly string[], number: string): string => `(${quoted(words)})[${number} + 1]`;
 const stateWord = (number: string): string => word(states.map(contractWord), number);
 const isLeased = (live: string): string =>
   `${live}.lease_id is not null and ${live}.state in (${leasedStates.map(stateNumber).join(', ')})`;
@@ -51,34 +51,64 @@ union all
 select lease.lease_id, lease.job_id, job.addon_id, lease.cost_units, lease.ttl_s, lease.granted_at,
   lease.last_heartbeat_at, case when lease.state = ${leaseStates.indexOf('RELEASED')} then lease.ended_at end,
   lease.expires_at, ${word(leaseStates, 'lease.state')}, ${word(finalStatuses, 'lease.release_status')}
-from leases lease join jobs job on job.job_id = lease.job_id`;
+from leases lease join jobs job on job.job_id = lease.job_id
+union all
+select outcome.lease_id, outcome.job_id, job.addon_id, job.cost_units, outcome.ttl_s, outcome.started_at,
+  outcome.last_heartbeat_at, case when outcome.lease_state = ${leaseStates.indexOf('RELEASED')} then outcome.finished_at end,
+  outcome.expires_at, ${word(leaseStates, 'outcome.lease_state')}, ${word(finalStatuses, 'outcome.release_status')}
+from job_outcomes outcome join jobs job on job.job_id = outcome.job_id where outcome.fence is not null`;
 
 const leaseEvents: readonly EventType[] = ['LEASE_GRANTED', 'LEASE_RELEASED', 'LEASE_EXPIRED'];
 const ofLeases = leaseEvents.map(eventNumber).join(', ');
 
-const event = (
-  beside: string,
-) => `event.event_id as id, event.at as ts, ${word(eventTypes, 'event.type')} as event_type,
+const [leased, running] = [stateNumber('LEASED'), stateNumber('RUNNING')];
+
+// What one row of the history tells, a row for each; see `statements/event-record.ts`.
+const told = `(
+  select event.event_id + step.n as id, event.at, event.job_id, event.lease_id, event.actor,
+    step.type, step.from_state, step.to_state,
+    case when step.n = 1 and event.release_status is not null
+      then jsonb_build_object('worker_id', event.actor, 'status', ${word(finalStatuses, 'event.release_status')})
+      when step.type = event.type then coalesce(event.data, '{}') || case when event.fence is null then '{}'
+        else jsonb_build_object('worker_id', event.actor, 'attempt', event.attempt, 'fence', event.fence,
+          'ttl_sec', event.ttl_s,
+          'expires_at', to_char(event.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
+      else '{}' end as data
+  from job_events event cross join lateral (
+    select 0 as n, event.type, event.from_state, event.to_state where event.release_status is null
+    union all
+    select 0, ${eventNumber('JOB_RUNNING')}, ${leased}, ${running}
+    where event.release_status is not null and event.from_state = ${leased}
+    union all
+    select 1, ${eventNumber('LEASE_RELEASED')}, ${running}, ${running} where event.release_status is not null
+    union all
+    select 2, event.type, ${running}, event.to_state where event.release_status is not null
+  ) step
+)`;
+
+const event = (beside: string) => `event.id, event.at as ts, ${word(eventTypes, 'event.type')} as event_type,
   jsonb_build_object(${beside}, 'by', event.actor, 'from', ${stateWord('event.from_state')},
-    'to', ${stateWord('event.to_state')}) || coalesce(event.data, '{}') as data_json`;
+    'to', ${stateWord('event.to_state')}) || event.data as data_json`;
 
 // The events of a lease are found through its job, because the history is kept by jobs.
 const events = `create view scheduler_events as
 select id, ts, entity_type, entity_id, event_type, data_json from (
   select 'JOB' as entity_type, event.job_id as entity_id, ${event("'lease_id', event.lease_id")}
-  from job_events event where event.type not in (${ofLeases})
+  from ${told} event where event.type not in (${ofLeases})
   union all
   select 'LEASE', lease.lease_id, ${event("'job_id', event.job_id")}
   from (
     select leases.lease_id, leases.job_id from leases
     union all
+    select outcome.lease_id, outcome.job_id from job_outcomes outcome where outcome.fence is not null
+    union all
     select live.lease_id, live.job_id from live_jobs live where ${isLeased('live')}
   ) lease
-  join job_events event on event.job_id = lease.job_id and event.lease_id = lease.lease_id
+  join ${told} event on event.job_id = lease.job_id and event.lease_id = lease.lease_id
   where event.type in (${ofLeases})
 ) told`;
 
 /** In the order in which they are made. */
 export const contractViews: readonly string[] = [jobRuns, leaseRuns, events];
 export const contractViewNames = ['scheduler_job_runs', 'scheduler_lease_runs', 'scheduler_events'] as const;
-export const dropContractViews = `drop view ${contractViewNames.join(', ')}`;
+export const dropContractViews = `drop view if exists ${contractViewNames.join(', ')}`;

@@ -1,13 +1,5 @@
-import type { Json, JsonObject } from '../../domain/job.ts';
-import {
-  claimedStates,
-  type EventType,
-  eventNumber,
-  leasedStates,
-  type State,
-  stateNamed,
-  stateNumber,
-} from '../../domain/machine.ts';
+import type { JsonObject } from '../../domain/job.ts';
+import { claimedStates, leasedStates, type State, stateNamed, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
 import { numberArray, uuidArray } from './arrays.ts';
@@ -96,69 +88,47 @@ export async function changeLiveJobs(sql: Sql, changes: readonly LiveChange[]): 
   await sql.query(change, [JSON.stringify(rows)]);
 }
 
-/** How a locked job ends. */
+/** How a locked job ends that nobody has a lease on. */
 export interface Ending {
   jobId: string;
   state: State;
   error: string | null;
-  errorDetail?: JsonObject | null;
-  result?: Json;
-  metrics?: JsonObject | null;
-  /** The stream that gives it up. */
-  deadStream?: string | null;
 }
 
 const countEnded = (state: State): string => `count(*) filter (where final_state = ${stateNumber(state)})`;
 
-/** The parts of a statement that ends locked jobs, from a parameter that holds the `endingRows`. */
-export const endParts = (param: string): string => `ending as materialized (
-  select * from jsonb_to_recordset(${param}::jsonb) as ending (job_id uuid, state smallint, error text, error_detail jsonb,
-    result jsonb, metrics jsonb, dead_stream text)
-), gone as (
-  delete from live_jobs live using ending where live.job_id = ending.job_id
-  returning live.*, ending.state as final_state, ending.error, ending.error_detail, ending.result, ending.metrics, ending.dead_stream
+const end = hot(`
+with gone as (
+  delete from live_jobs live
+  using jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, error text)
+  where live.job_id = ending.job_id
+  returning live.*, ending.state as final_state, ending.error
 ), outcome as (
   insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-    finished_at, error_text, error_detail, result, metrics, dead_stream)
+    finished_at, error_text)
   select job_id, final_state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-    clock_timestamp(), error, nullif(error_detail, 'null'), nullif(result, 'null'), nullif(metrics, 'null'),
-    dead_stream
+    clock_timestamp(), error
   from gone
-)`;
-
-/** What there is to count of the jobs in `gone` by how they have ended. */
-export const endCounts = {
-  done: countEnded('DONE'),
-  failed: countEnded('FAILED'),
-  canceled: countEnded('CANCELED'),
-  timeouts: countEnded('TIMEOUT'),
-};
-
-// Nobody had a lease on these.
-const end = hot(`with ${endParts('$1')}
+)
 ${tally('gone', 'clock_timestamp()', {
   queued: `-count(*) filter (where state = ${queued})`,
   claimed: `-count(*) filter (where state in (${claimed}))`,
   reserved: `-${unitsIn(claimed, 'state')}`,
-  ...endCounts,
+  done: countEnded('DONE'),
+  failed: countEnded('FAILED'),
+  canceled: countEnded('CANCELED'),
+  timeouts: countEnded('TIMEOUT'),
 })}`);
-
-export const endingRows = (endings: readonly Ending[]): string =>
-  JSON.stringify(
-    endings.map(({ jobId, state, error, errorDetail, result, metrics, deadStream }) => ({
-      job_id: jobId,
-      state: stateNumber(state),
-      error,
-      error_detail: errorDetail,
-      result,
-      metrics,
-      dead_stream: deadStream,
-    })),
-  );
 
 /** Ends locked jobs: their live rows go, their outcomes stay. */
 export async function endJobs(sql: Sql, endings: readonly Ending[]): Promise<void> {
-  if (endings.length > 0) await sql.query(end, [endingRows(endings)]);
+  if (endings.length === 0) return;
+  const rows = endings.map(({ jobId, state, error }) => ({
+    job_id: jobId,
+    state: stateNumber(state),
+    error,
+  }));
+  await sql.query(end, [JSON.stringify(rows)]);
 }
 
 const revive = `
@@ -172,6 +142,14 @@ with outcome as (
     case when job.run_at > clock_timestamp() then job.run_at end, job.bytes, greatest(job.run_at, clock_timestamp())
   from outcome join jobs job on job.job_id = outcome.job_id
   returning lane_id, updated_at
+), lease as (
+  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
+    last_heartbeat_at, expires_at, ended_at, release_status, requeued, dead_lettered, error_text, error_detail)
+  select outcome.lease_id, outcome.job_id, outcome.attempts, outcome.claimed_by, job.cost_units, outcome.ttl_s,
+    outcome.fence, outcome.lease_token, outcome.lease_state, outcome.started_at, outcome.last_heartbeat_at,
+    outcome.expires_at, outcome.finished_at, outcome.release_status, false, outcome.dead_stream is not null,
+    outcome.error_text, outcome.error_detail
+  from outcome join jobs job on job.job_id = outcome.job_id where outcome.fence is not null
 ), tallied as (${tally('live', 'updated_at', { queued: 'count(*)' })}
 )
 select job_id, state, jsonb_build_object('status', state, 'error', error_text, 'error_detail', error_detail,
@@ -186,7 +164,7 @@ export interface Revived {
   previous: JsonObject;
 }
 
-/** Puts ended jobs back in line, each at its old place. Passes over those that have not ended in one of these states. */
+/** Puts ended jobs back in line, each at its old place; the leases they had ended with become earlier ones. Passes over those that have not ended in one of these states. */
 export async function reviveJobs(
   sql: Sql,
   jobIds: readonly string[],
@@ -199,43 +177,4 @@ export async function reviveJobs(
     const ended = stateNamed(state);
     return { jobId: job_id, state: ended, previous: { ...previous, status: ended } };
   });
-}
-
-export interface NewEvent {
-  jobId: string;
-  leaseId?: string | null;
-  type: EventType;
-  from: State | null;
-  to: State | null;
-  actor: string;
-  data?: JsonObject;
-}
-
-/** Writes the history, from a parameter that holds the `eventRows`, in the order in which they are there. */
-export const tellAll = (param: string): string => `
-insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, data)
-select clock_timestamp(), job_id, lease_id, type, from_state, to_state, actor, data
-from jsonb_to_recordset(${param}::jsonb) as event (job_id uuid, lease_id uuid, type smallint, from_state smallint,
-  to_state smallint, actor text, data jsonb)`;
-
-const tell = hot(tellAll('$1'));
-
-export function eventRows(events: readonly NewEvent[]): string {
-  const number = (state: State | null) => (state === null ? null : stateNumber(state));
-  return JSON.stringify(
-    events.map(({ jobId, leaseId, type, from, to, actor, data }) => ({
-      job_id: jobId,
-      lease_id: leaseId ?? null,
-      type: eventNumber(type),
-      from_state: number(from),
-      to_state: number(to),
-      actor,
-      data: data ?? null,
-    })),
-  );
-}
-
-/** Writes the history, in the order given. */
-export async function writeEvents(sql: Sql, events: readonly NewEvent[]): Promise<void> {
-  if (events.length > 0) await sql.query(tell, [eventRows(events)]);
 }

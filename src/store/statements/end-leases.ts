@@ -1,9 +1,16 @@
-import type { FinalStatus, JsonObject } from '../../domain/job.ts';
+import type { FinalStatus, Json, JsonObject } from '../../domain/job.ts';
 import type { LeaseState } from '../../domain/lease.ts';
+import { eventNumber, type State, stateNumber, transition } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
-import { type Ending, endingRows, endParts, eventRows, type NewEvent, tellAll } from './change-jobs.ts';
-import { endedLeaseColumns, type LeaseRecord, leaseStateNumber, statusNumber } from './lease-record.ts';
+import { numberArray, textArray, uuidArray } from './arrays.ts';
+import {
+  endedLeaseColumns,
+  type LeaseRecord,
+  leaseStateNumber,
+  outcomeLeaseColumns,
+  statusNumber,
+} from './lease-record.ts';
 import { type LaneTally, tallyAll, tallyRows } from './stat-tallies.ts';
 
 /** How the lease in a locked row ends. */
@@ -11,78 +18,138 @@ export interface LeaseEnding {
   jobId: string;
   state: Exclude<LeaseState, 'ACTIVE'>;
   status: FinalStatus | null;
-  requeued: boolean;
-  deadLettered: boolean;
   error: string | null;
   errorDetail: JsonObject | null;
+}
+
+/** How its job ends with it. */
+export interface JobEnding extends LeaseEnding {
+  to: State;
+  result: Json;
+  metrics: JsonObject | null;
+  /** The stream that gives it up. */
+  deadStream: string | null;
+  /** There is no more to tell of it than that its lease was released, and that it is over. */
+  isPlain: boolean;
+}
+
+/** What happens with the ends of leases, whoever they are. */
+export interface EndEffects {
+  /** Units that come free. */
+  units: number;
+  tallies: Iterable<LaneTally>;
 }
 
 /** A lease that has just ended, with its token. */
 export type EndedLease = LeaseRecord & { lease_token: string };
 
-// One statement, because each is a journey to the database and back, and all who deal wait for the capacity meanwhile.
-// All rows but the capacity's are locked already, so that it does not matter which part comes first.
-const ending = (answer: string) =>
+/** Locks the capacity where units come free. All other rows are locked already, so that it does not matter which part comes first. */
+const effects = (units: string, tallies: string) => `freed as (
+  update capacity set used = used - ${units}::bigint where capacity_id = 1 and ${units}::bigint <> 0
+), tallied as (${tallyAll(tallies)}
+)`;
+
+const completed = transition('complete');
+
+// One row keeps all that there is to keep of a job and its last lease, and a second one tells of it. What few jobs leave
+// behind comes as JSON arrays, which are not even there where no job of the batch has left any.
+const finishing = (returning: string, answer: string) =>
   hot(`
-with lease as (
-  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
-    last_heartbeat_at, expires_at, ended_at, release_status, requeued, dead_lettered, error_text, error_detail)
-  select live.lease_id, live.job_id, live.attempts, live.claimed_by, live.cost_units, live.lease_ttl_s, live.fence,
-    live.lease_token, ending.state, live.started_at, live.last_heartbeat_at, live.expires_at, to_timestamp($6::float8 / 1000),
-    ending.status, ending.requeued, ending.dead_lettered, ending.error, nullif(ending.error_detail, 'null')
-  from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, status smallint, requeued boolean,
-    dead_lettered boolean, error text, error_detail jsonb)
-  join live_jobs live on live.job_id = ending.job_id
-  returning *
-), ${endParts('$2')}, told as (${tellAll('$3')}
-), freed as (
-  update capacity set used = used - $4::bigint where capacity_id = 1 and $4::bigint <> 0
-), tallied as (${tallyAll('$5')}
-)
+with ending as (
+  select * from rows from (
+    unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::smallint[], $5::boolean[], $6::text[], $7::text[]),
+    jsonb_array_elements($8::jsonb), jsonb_array_elements($9::jsonb), jsonb_array_elements($10::jsonb)
+  ) as ending (job_id, lease_state, status, final_state, is_plain, error, dead_stream, error_detail, result, metrics)
+), gone as (
+  delete from live_jobs live using ending where live.job_id = ending.job_id
+  returning live.job_id, live.attempts, live.claimed_by, live.lease_id, live.cancel_requested, live.progress, live.note,
+    live.started_at, live.state, live.fence, live.lease_token, live.lease_ttl_s, live.last_heartbeat_at, live.expires_at,
+    ending.lease_state, ending.status, ending.final_state, ending.is_plain, ending.error, ending.dead_stream,
+    ending.error_detail, ending.result, ending.metrics
+), outcome as (
+  insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
+    finished_at, error_text, error_detail, result, metrics, dead_stream, fence, lease_token, ttl_s, lease_state,
+    last_heartbeat_at, expires_at, release_status)
+  select job_id, final_state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
+    to_timestamp($11::float8 / 1000), error, nullif(error_detail, 'null'), nullif(result, 'null'),
+    nullif(metrics, 'null'), dead_stream, fence, lease_token, lease_ttl_s, lease_state, last_heartbeat_at, expires_at,
+    status
+  from gone
+  ${returning}
+), told as (
+  insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, release_status)
+  select clock_timestamp(), job_id, lease_id, ${eventNumber(completed.event)}, state, final_state, claimed_by, status
+  from gone where is_plain
+), ${effects('$12', '$13')}
 ${answer}`);
 
-const end = ending(
-  `select ${endedLeaseColumns('lease')}, lease.lease_token from lease join jobs job on job.job_id = lease.job_id`,
+const finishTold = finishing(
+  'returning *',
+  `select ${outcomeLeaseColumns('outcome')}, outcome.lease_token from outcome join jobs job on job.job_id = outcome.job_id`,
 );
 /** Where nobody wants to be told of them, they need not be read and sent again. */
-const endUntold = ending('select 1 where false');
-
-/** Leases that end, with the jobs that end with them, what there is to tell, and the units that come free. */
-export interface LeaseEndings {
-  leases: readonly LeaseEnding[];
-  jobs: readonly Ending[];
-  events: readonly NewEvent[];
-  units: number;
-  tallies: Iterable<LaneTally>;
-  /** When they end, by the database's clock. */
-  nowMs: number;
-}
+const finishUntold = finishing('', 'select 1 where false');
 
 /**
- * Writes leases that end into the history, from their rows as they still are, and answers with them. Jobs that go on
- * have yet to be changed. Locks the capacity, unless no units are named. Answers with nothing where that is not `wanted`.
+ * Ends locked jobs with their leases: their live rows go, their outcomes stay. Answers with the leases where they are
+ * `wanted`, and with nothing where they are not.
  */
-export async function endLeases(
+export async function finishJobs(
   sql: Sql,
-  { leases, jobs, events, units, tallies, nowMs }: LeaseEndings,
-  wanted = true,
+  endings: readonly JobEnding[],
+  { units, tallies }: EndEffects,
+  { nowMs, wanted }: { nowMs: number; wanted: boolean },
 ): Promise<EndedLease[]> {
-  if (leases.length === 0) return [];
-  const rows = leases.map(({ jobId, state, status, requeued, deadLettered, error, errorDetail }) => ({
+  return sql.query<EndedLease>(wanted ? finishTold : finishUntold, [
+    uuidArray(endings.map(({ jobId }) => jobId)),
+    numberArray(endings.map(({ state }) => leaseStateNumber(state))),
+    numberArray(endings.map(({ status }) => (status === null ? null : statusNumber(status)))),
+    numberArray(endings.map(({ to }) => stateNumber(to))),
+    `{${endings.map(({ isPlain }) => isPlain).join(',')}}`,
+    textArray(endings.map(({ error }) => error)),
+    textArray(endings.map(({ deadStream }) => deadStream)),
+    jsonsOrNull(endings.map(({ errorDetail }) => errorDetail)),
+    jsonsOrNull(endings.map(({ result }) => result)),
+    jsonsOrNull(endings.map(({ metrics }) => metrics)),
+    nowMs,
+    units,
+    tallyRows(tallies),
+  ]);
+}
+
+const jsonsOrNull = (values: readonly Json[]): string | null =>
+  values.every((value) => value === null) ? null : JSON.stringify(values);
+
+const close = hot(`
+with lease as (
+  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
+    last_heartbeat_at, expires_at, ended_at, release_status, requeued, error_text, error_detail)
+  select live.lease_id, live.job_id, live.attempts, live.claimed_by, live.cost_units, live.lease_ttl_s, live.fence,
+    live.lease_token, ending.state, live.started_at, live.last_heartbeat_at, live.expires_at,
+    to_timestamp($2::float8 / 1000), ending.status, true, ending.error, nullif(ending.error_detail, 'null')
+  from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, status smallint, error text,
+    error_detail jsonb)
+  join live_jobs live on live.job_id = ending.job_id
+  returning *
+), ${effects('$3', '$4')}
+select ${endedLeaseColumns('lease')}, lease.lease_token from lease join jobs job on job.job_id = lease.job_id`);
+
+/**
+ * Writes leases of jobs that go on into the history, from their rows as they still are, and answers with them. The jobs
+ * have yet to be changed.
+ */
+export async function closeLeases(
+  sql: Sql,
+  endings: readonly LeaseEnding[],
+  { units, tallies }: EndEffects,
+  nowMs: number,
+): Promise<EndedLease[]> {
+  const rows = endings.map(({ jobId, state, status, error, errorDetail }) => ({
     job_id: jobId,
     state: leaseStateNumber(state),
     status: status === null ? null : statusNumber(status),
-    requeued,
-    dead_lettered: deadLettered,
     error,
     error_detail: errorDetail,
   }));
-  return sql.query<EndedLease>(wanted ? end : endUntold, [
-    JSON.stringify(rows),
-    endingRows(jobs),
-    eventRows(events),
-    units,
-    tallyRows(tallies),
-    nowMs,
-  ]);
+  return sql.query<EndedLease>(close, [JSON.stringify(rows), nowMs, units, tallyRows(tallies)]);
 }

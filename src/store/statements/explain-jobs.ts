@@ -2,7 +2,7 @@ import { type Away, aheadMax, type EndingLease, type Place } from '../../domain/
 import type { JobEvent } from '../../domain/job.ts';
 import { leasedStates, stateNumber } from '../../domain/machine.ts';
 import { type Sql, timeMs } from '../sql.ts';
-import { type EventRecord, toEvent } from './job-record.ts';
+import { type EventRecord, eventColumns, toEvents } from './event-record.ts';
 
 /** Events that are looked at to find those of one lease. */
 const scanMax = 20_000;
@@ -21,8 +21,6 @@ export const seeOneMoment = async (sql: Sql): Promise<number> => {
   if (!row) throw new Error('the database did not tell the time');
   return row.now;
 };
-
-const columns = 'job_id, event_id::text as event_id, at, lease_id, type, from_state, to_state, actor, data';
 
 // With a lease, only so many events of its job are looked at, the newest first: a job may have a history without end.
 const ofLease = `(
@@ -47,24 +45,35 @@ export async function eventWindow(
 ): Promise<EventWindow> {
   const from = leaseId === null ? ofJob : ofLease;
   const read = (order: 'asc' | 'desc', limit: number) =>
-    sql.query<EventRecord>(`select ${columns} from ${from} order by found.event_id ${order} limit $3`, [
+    sql.query<EventRecord>(`select ${eventColumns} from ${from} order by found.event_id ${order} limit $3`, [
       jobId,
       leaseId,
       limit,
     ]);
   const oldest = await read('asc', first + last + 1);
-  if (oldest.length <= first + last) return { first: [], last: oldest.map(toEvent), leftOut: 0 };
+  const events = oldest.flatMap(toEvents);
+  if (oldest.length <= first + last) {
+    if (events.length <= first + last) return { first: [], last: events, leftOut: 0 };
+    return {
+      first: events.slice(0, first),
+      last: events.slice(-last),
+      leftOut: events.length - first - last,
+    };
+  }
   const newest = (await read('desc', last)).reverse();
   const [count] = await sql.query<{ events: number }>(
-    `select count(*)::int as events from (select from ${from} limit ${scanMax}) counted`,
+    `select coalesce(sum(${told}), 0)::int as events from (select * from ${from} limit ${scanMax}) counted`,
     [jobId, leaseId],
   );
   return {
-    first: oldest.slice(0, first).map(toEvent),
-    last: newest.map(toEvent),
+    first: events.slice(0, first),
+    last: newest.flatMap(toEvents).slice(-last),
     leftOut: Math.max(0, (count?.events ?? 0) - first - last),
   };
 }
+
+/** How many events a row tells of; see `event-record.ts`. */
+const told = `case when release_status is null then 1 when from_state = ${stateNumber('LEASED')} then 3 else 2 end`;
 
 const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
 

@@ -1,15 +1,6 @@
-import type {
-  FinalStatus,
-  Job,
-  JobEvent,
-  JobResult,
-  JobWithResult,
-  Json,
-  JsonObject,
-} from '../../domain/job.ts';
+import type { FinalStatus, Job, JobResult, JobWithResult, Json, JsonObject } from '../../domain/job.ts';
 import { priorities } from '../../domain/job.ts';
-import { eventNamed, isClaimed, isTerminal, type State, stateNamed } from '../../domain/machine.ts';
-import type { EventRow } from '../entities.ts';
+import { isClaimed, isTerminal, type State, stateNamed } from '../../domain/machine.ts';
 import { timeMs } from '../sql.ts';
 
 /** What is known of a job, as the statements return it: its own row beside its live row or its outcome. */
@@ -158,25 +149,3 @@ function priorityNamed(number: number) {
   if (!priority) throw new Error(`the database holds a priority this version does not know: ${number}`);
   return priority;
 }
-
-/** An event as a statement returns it. */
-export type EventRecord = Omit<EventRow, 'at'> & { at: string };
-
-export function toEvent(row: EventRecord): JobEvent {
-  return {
-    eventId: row.event_id,
-    tsMs: timeMs(row.at),
-    type: eventNamed(row.type),
-    jobId: row.job_id,
-    leaseId: row.lease_id ?? null,
-    data: {
-      by: row.actor,
-      from: named(row.from_state),
-      to: named(row.to_state),
-      ...row.data,
-    },
-  };
-}
-
-const named = (state: number | null | undefined): string | null =>
-  state === null || state === undefined ? null : stateNamed(state);

@@ -70,12 +70,22 @@ export const activeLeaseOf = (record: GrantedLeaseRecord, job: Job): Lease => ({
   deadLettered: false,
 });
 
-/** Of a row of the history, beside its job as `job`. */
+/** Of a lease after which its job went on, beside the job as `job`. */
 export const endedLeaseColumns = (lease: string) => `${lease}.lease_id, ${lease}.job_id as lease_job_id,
   job.addon_id as lease_addon_id, ${lease}.worker_id, ${lease}.cost_units as lease_cost_units, ${lease}.ttl_s,
   ${lease}.state as lease_state, ${lease}.granted_at, ${lease}.last_heartbeat_at, ${lease}.expires_at, ${lease}.fence,
   ${lease}.attempt, ${lease}.ended_at, ${lease}.release_status, ${lease}.error_text as lease_error,
   ${lease}.error_detail as lease_error_detail, ${lease}.requeued, ${lease}.dead_lettered as lease_dead_lettered`;
+
+/** Of the outcome of a job that ended with its lease, beside the job as `job`. */
+export const outcomeLeaseColumns = (
+  outcome: string,
+) => `${outcome}.lease_id, ${outcome}.job_id as lease_job_id,
+  job.addon_id as lease_addon_id, ${outcome}.claimed_by as worker_id, job.cost_units as lease_cost_units, ${outcome}.ttl_s,
+  ${outcome}.lease_state, ${outcome}.started_at as granted_at, ${outcome}.last_heartbeat_at, ${outcome}.expires_at,
+  ${outcome}.fence, ${outcome}.attempts as attempt, ${outcome}.finished_at as ended_at, ${outcome}.release_status,
+  ${outcome}.error_text as lease_error, ${outcome}.error_detail as lease_error_detail, false as requeued,
+  ${outcome}.dead_stream is not null as lease_dead_lettered`;
 
 export const leaseStateNumber = (state: LeaseState): number => leaseStates.indexOf(state);
 export const statusNumber = (status: FinalStatus): number => finalStatuses.indexOf(status);

@@ -1,12 +1,13 @@
 import type { JobEvent, JobWithResult } from '../../domain/job.ts';
 import type { Sql } from '../sql.ts';
-import { type EventRecord, toEvent } from './job-record.ts';
+import { type EventRecord, eventColumns, numbersAhead, toEvents } from './event-record.ts';
 
+// A row tells of numbers beyond its own as well.
 const list = `
-select event_id, at, job_id, lease_id, type, from_state, to_state, actor, data from job_events
-where job_id = $1::uuid and event_id > $2::bigint and at >= to_timestamp($3::float8 / 1000.0)
+select ${eventColumns} from job_events
+where job_id = $1::uuid and event_id > $2::bigint - ${numbersAhead} and at >= to_timestamp($3::float8 / 1000.0)
   and at < coalesce(to_timestamp($4::float8 / 1000.0), 'infinity')
-order by event_id limit $5`;
+order by job_events.event_id limit $5`;
 
 /** Clocks may have been set back while the job lived, and a day more costs a look. */
 const marginMs = 86_400_000;
@@ -24,6 +25,9 @@ export async function listEvents(
 ): Promise<JobEvent[]> {
   const from = job.createdAtMs - marginMs;
   const until = result === null ? null : result.finishedAtMs + marginMs;
-  const rows = await sql.query<EventRecord>(list, [job.jobId, afterEventId, from, until, limit], signal);
-  return rows.map(toEvent);
+  const params = [job.jobId, afterEventId, from, until, limit + numbersAhead];
+  const rows = await sql.query<EventRecord>(list, params, signal);
+  const after = BigInt(afterEventId);
+  const events = rows.flatMap(toEvents).filter(({ eventId }) => BigInt(eventId) > after);
+  return events.slice(0, limit);
 }

@@ -8,6 +8,7 @@ import {
   endedLeaseColumns,
   type LeaseRecord,
   leaseStateNumber,
+  outcomeLeaseColumns,
   toLease,
 } from './lease-record.ts';
 
@@ -25,7 +26,7 @@ const leased = `live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'
 const remaining = `(extract(epoch from expires_at - clock_timestamp()) * 1000)::float8 as ttl_remaining_ms`;
 
 /**
- * Both halves in one statement: a lease that ends in between would otherwise be in neither. Rows are found by key first
+ * All parts in one statement: a lease that ends in between would otherwise be in none. Rows are found by key first
  * (`offset 0`), and only then is their state looked at: asked for both at once, the planner may walk all that is leased.
  */
 const read = hot(`
@@ -38,6 +39,10 @@ select found.*, ${remaining} from (
   select ${endedLeaseColumns('lease')}, lease.lease_token, false
   from leases lease join jobs job on job.job_id = lease.job_id
   where lease.lease_id = any ($1::uuid[])
+  union all
+  select ${outcomeLeaseColumns('outcome')}, outcome.lease_token, false
+  from job_outcomes outcome join jobs job on job.job_id = outcome.job_id
+  where outcome.lease_id = any ($1::uuid[]) and outcome.fence is not null
 ) found`);
 
 /** The leases with these ids that exist, active or over, in no order. */
@@ -75,6 +80,8 @@ export const knownLease = (record: LeaseRecord & { lease_token: string }): Known
 const findByToken = hot(`
 select wanted.n::int, coalesce(
   (select lease_id from live_jobs live where live.job_id = wanted.job_id and live.lease_token = wanted.token),
+  (select lease_id from job_outcomes outcome
+    where outcome.job_id = wanted.job_id and outcome.lease_token = wanted.token),
   (select lease_id from leases where leases.job_id = wanted.job_id and leases.lease_token = wanted.token)) as lease_id,
   exists (select from jobs where jobs.job_id = wanted.job_id) as has_job
 from unnest($1::uuid[], $2::uuid[]) with ordinality as wanted (job_id, token, n)`);
@@ -111,7 +118,7 @@ export async function listLeases(sql: Sql, filter: LeaseFilter, signal?: AbortSi
   const ended = wanted.filter((state) => state !== 'ACTIVE');
   const pages = [
     ...(wanted.includes('ACTIVE') ? [activePage] : []),
-    ...(ended.length > 0 ? [endedPage] : []),
+    ...(ended.length > 0 ? [endedPage, outcomePage] : []),
   ].map((page) => `(${page})`);
   const rows = await sql.query<LeaseRecord>(
     `select * from (${pages.join(' union all ')}) page where $5::smallint[] is not null order by lease_id desc limit $4`,
@@ -132,3 +139,10 @@ const endedPage = `select ${endedLeaseColumns('lease')}
   where lease.state = any ($5::smallint[]) and ($1::uuid is null or lease.lease_id < $1)
     and ($2::text is null or lease.worker_id = $2) and ($3::uuid is null or lease.job_id = $3)
   order by lease.lease_id desc limit $4`;
+
+const outcomePage = `select ${outcomeLeaseColumns('outcome')}
+  from job_outcomes outcome join jobs job on job.job_id = outcome.job_id
+  where outcome.fence is not null and outcome.lease_state = any ($5::smallint[])
+    and ($1::uuid is null or outcome.lease_id < $1)
+    and ($2::text is null or outcome.claimed_by = $2) and ($3::uuid is null or outcome.job_id = $3)
+  order by outcome.lease_id desc limit $4`;

@@ -22,24 +22,23 @@ with over as materialized (
   select job_id, nextval('job_seq'), 0, $3::text, $4::text, $5::text, 2, 1, '{}', $6::jsonb, false, '{bench}', 3, 2,
     length($6::text), at
   from over
-), lease as (
-  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
-    last_heartbeat_at, expires_at, ended_at, release_status, requeued)
-  select lease_id, job_id, 1, 'worker-0', 1, 60, nextval('lease_fence'), lease_id, ${leaseStateNumber('RELEASED')}, at, at,
-    at + interval '60 s', at, ${statusNumber('SUCCEEDED')}, false
-  from over
 ), outcome as (
-  insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, started_at, finished_at)
-  select job_id, ${stateNumber('DONE')}, 1, 'worker-0', lease_id, false, at, at from over
+  insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, started_at, finished_at, fence,
+    lease_token, ttl_s, lease_state, last_heartbeat_at, expires_at, release_status)
+  select job_id, ${stateNumber('DONE')}, 1, 'worker-0', lease_id, false, at, at, nextval('lease_fence'), lease_id, 60,
+    ${leaseStateNumber('RELEASED')}, at, at + interval '60 s', ${statusNumber('SUCCEEDED')}
+  from over
 )
-insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, data)
-select at, job_id, lease_id, step.type, step.was, step.now, 'worker-0', ${submitted}
+insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, data, fence, attempt, ttl_s, expires_at,
+  release_status)
+select at, job_id, lease_id, step.type, step.was, step.now, 'worker-0', case when step.was is null then ${submitted} end,
+  case when granted then 1 end, case when granted then 1 end, case when granted then 60 end,
+  case when granted then at end, case when step.now = ${stateNumber('DONE')} then ${statusNumber('SUCCEEDED')} end
 from over, (values
-  (${eventNumber('JOB_SUBMITTED')}, null, ${stateNumber('QUEUED')}),
-  (${eventNumber('LEASE_GRANTED')}, ${stateNumber('QUEUED')}, ${stateNumber('RUNNING')}),
-  (${eventNumber('LEASE_RELEASED')}, ${stateNumber('RUNNING')}, ${stateNumber('RUNNING')}),
-  (${eventNumber('JOB_DONE')}, ${stateNumber('RUNNING')}, ${stateNumber('DONE')})
-) as step (type, was, now)`;
+  (${eventNumber('JOB_SUBMITTED')}, null, ${stateNumber('QUEUED')}, false),
+  (${eventNumber('LEASE_GRANTED')}, ${stateNumber('QUEUED')}, ${stateNumber('RUNNING')}, true),
+  (${eventNumber('JOB_DONE')}, ${stateNumber('RUNNING')}, ${stateNumber('DONE')}, false)
+) as step (type, was, now, granted)`;
 
 let looker: Client | undefined;
 

@@ -13,13 +13,10 @@ with ended as (
   insert into jobs (job_id, seq, lane_id, addon_id, job_type, priority, cost_units, constraints, payload, is_unique,
     tags, max_attempts, retry_backoff_s, bytes, created_at)
   select id::uuid, 0, 0, 'bench', 'bench', 1, 1, '{}', '{"prompt": "a cat on a mat"}', false, '{}', 1, 2, 30, at from ended
-), lease as (
-  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
-    last_heartbeat_at, expires_at, ended_at, requeued)
-  select gen_random_uuid(), id::uuid, 1, 'w', 1, 60, 0, gen_random_uuid(), 2, at, at, at, at, false from ended
 )
-insert into job_outcomes (job_id, state, attempts, claimed_by, cancel_requested, finished_at)
-select id::uuid, 6, 1, 'w', false, at from ended`;
+insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, started_at, finished_at, fence,
+  lease_token, ttl_s, lease_state, last_heartbeat_at, expires_at, release_status)
+select id::uuid, 6, 1, 'w', gen_random_uuid(), false, at, at, 0, gen_random_uuid(), 60, 2, at, at, 0 from ended`;
 
 /** Jobs of one statement. */
 const seedMax = 50_000;

@@ -12,8 +12,9 @@ import { newId } from '../../../src/engine/ids.ts';
 import { LeaseEnds } from '../../../src/engine/lease-ends.ts';
 import { sessionOptions } from '../../../src/store/session.ts';
 import type { Sql } from '../../../src/store/sql.ts';
+import { lockCandidates } from '../../../src/store/statements/candidates.ts';
 import { lockCapacityWith } from '../../../src/store/statements/capacity.ts';
-import { grantLeases, lockCandidates } from '../../../src/store/statements/grant-leases.ts';
+import { grantLeases } from '../../../src/store/statements/grant-leases.ts';
 import { lockLeasedJobs } from '../../../src/store/statements/lock-jobs.ts';
 import { drive, type Round } from './drive.ts';
 
@@ -126,7 +127,7 @@ export class RawDrain {
       ttlS: leaseTtlS,
       deliveryS: limits.deliveryS,
     }));
-    await grantLeases(this.#sql, leases, 'QUEUED', 0);
+    await grantLeases(this.#sql, leases, { from: 'QUEUED', graceS: 0, keepsMessages: false });
     return leases.map(({ leaseId }) => leaseId);
   }
 }

@@ -9,6 +9,7 @@ import { createLog } from '../../../src/log.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { migrate } from '../../../src/store/migrate.ts';
 import { openDatabase } from '../../../src/store/open.ts';
+import { endedLeases } from '../../support/history.ts';
 import type { FloorPlace } from './floor.ts';
 import { idPrefix, type LeaseSet, workerPrefix, workersOf } from './lease-set.ts';
 import { job } from './messages.ts';
@@ -125,5 +126,5 @@ select count(lateness)::int as "handled", min(lateness) as "minMs", max(lateness
 from (
   select extract(epoch from ended_at - expires_at)::float8 * 1000 as lateness
   from generate_series(0, $2::int - 1) as n
-  join leases on lease_id = ($1::text || lpad(to_hex(n), 12, '0'))::uuid
+  join ${endedLeases} on lease_id = ($1::text || lpad(to_hex(n), 12, '0'))::uuid
 ) ended`;

@@ -1,0 +1,121 @@
+import type { Candidate } from '../../domain/leases.ts';
+import { eventNumber, leasedStates, stateNumber } from '../../domain/machine.ts';
+import { hot } from '../prepared.ts';
+import type { Sql } from '../sql.ts';
+import { textArray, uuidArray } from './arrays.ts';
+import {
+  type ClaimFilter,
+  type HeadCounts,
+  headCounts,
+  headParams,
+  nextSpare,
+  noteLanes,
+  onHeads,
+  spareHeads,
+} from './heads.ts';
+
+const lockHeads = onHeads((lockedHeads) =>
+  hot(`
+with ${lockedHeads}
+select counts.*, locked.job_id, locked.cost_units, locked.is_unique, locked.bytes
+from ${headCounts} left join locked on locked.free
+order by locked.turn, locked.priority, locked.seq`),
+);
+
+interface HeadRow extends HeadCounts {
+  job_id: string | null;
+  cost_units: number;
+  is_unique: boolean;
+  bytes: number;
+}
+
+/** A job at the head of the queue, locked, and the size of what its worker is to be sent. */
+export interface LockedCandidate extends Candidate {
+  bytes: number;
+}
+
+/** Locks the next jobs that suit, in their order, as many as there are up to `wanted`. */
+export async function lockCandidates(
+  sql: Sql,
+  filter: ClaimFilter,
+  wanted: number,
+  unique: boolean,
+  signal?: AbortSignal,
+): Promise<LockedCandidate[]> {
+  let spare: number | undefined = spareHeads;
+  for (;;) {
+    const params = headParams(filter, wanted, wanted + spare, unique);
+    const rows: HeadRow[] = await sql.query<HeadRow>(lockHeads(filter), params, signal);
+    const candidates = rows.flatMap(({ job_id, cost_units, is_unique, bytes }) =>
+      job_id === null ? [] : { jobId: job_id, costUnits: cost_units, isUnique: is_unique, bytes },
+    );
+    const counts = rows[0] ?? { lanes: 0, heads: 0, locked: 0, free: 0 };
+    noteLanes(filter, counts.lanes);
+    spare = nextSpare(counts, wanted, spare);
+    // Whoever looks again locks the same rows again, which costs nothing, and others beside them.
+    if (candidates.length === wanted || spare === undefined) return candidates;
+  }
+}
+
+const peek = onHeads((lockedHeads) =>
+  hot(
+    `with ${lockedHeads} select exists (select from head) as found, (select count(*)::int from lane) as lanes`,
+  ),
+);
+
+/** Whether there is any job that suits. Locks nothing: what is not referred to is not run. */
+export async function anyCandidate(sql: Sql, filter: ClaimFilter, signal?: AbortSignal): Promise<boolean> {
+  type Row = { found: boolean; lanes: number };
+  const [row] = await sql.query<Row>(peek(filter), headParams(filter, 1, 1), signal);
+  if (!row) throw new Error('the database did not say whether there is any');
+  noteLanes(filter, row.lanes);
+  return row.found;
+}
+
+// Each worker is looked for by name: joined, the planner may begin with all that is leased.
+const findHolders = hot(`
+select worker_id from unnest($1::text[]) as worker_id
+cross join lateral (
+  select from live_jobs live
+  where live.claimed_by = worker_id
+    and live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
+    and live.state <> ${stateNumber('QUEUED')} and live.expires_at > clock_timestamp()
+  limit 1
+) held`);
+
+/** Which of these workers hold an active lease. */
+export async function holdersAmong(sql: Sql, workerIds: readonly string[]): Promise<Set<string>> {
+  const rows = await sql.query<{ worker_id: string }>(findHolders, [textArray([...new Set(workerIds)])]);
+  return new Set(rows.map(({ worker_id }) => worker_id));
+}
+
+const park = hot(`
+with parked as (
+  update live_jobs set check_at = 'infinity', updated_at = clock_timestamp()
+  where job_id = any ($1::uuid[]) returning job_id, cost_units
+)
+insert into job_events (at, job_id, type, from_state, to_state, actor, data)
+select clock_timestamp(), job_id, ${eventNumber('JOB_UNSCHEDULABLE')}, ${stateNumber('QUEUED')},
+  ${stateNumber('QUEUED')}, 'scheduler', jsonb_build_object('reason', 'the job costs more than all capacity there is',
+    'cost_units', cost_units, 'total', $2::int)
+from parked`);
+
+/** Puts queued, locked jobs aside that cost more than there is, and says so in their history. */
+export async function parkJobs(sql: Sql, jobIds: readonly string[], total: number): Promise<void> {
+  if (jobIds.length > 0) await sql.query(park, [uuidArray(jobIds), total]);
+}
+
+const unpark = `
+update live_jobs set check_at = null, updated_at = clock_timestamp()
+where job_id in (
+  select job_id from live_jobs
+  where check_at = 'infinity' and state = ${stateNumber('QUEUED')} and cost_units <= $1
+  order by job_id limit $2 for update
+)
+returning job_id`;
+
+/** Puts jobs back into line that were put aside and fit again; up to `limit` of them. */
+export async function unparkJobs(sql: Sql, total: number, limit: number): Promise<string[]> {
+  const rows = await sql.query<{ job_id: string }>(unpark, [total, limit]);
+  return rows.map(({ job_id }) => job_id);
+}
