@@ -27,6 +27,10 @@ export function releaseOf(leaseId: string, command: ReleaseLease, mayRetry: bool
   return { ...release, bytes: sizeOf(release) };
 }
 
+/** A job that went well, and no more to be said of it: there is nothing to decide but whether it is still theirs to end. */
+export const isCompletion = ({ status, error, errorDetail }: Release): boolean =>
+  status === 'SUCCEEDED' && error === null && errorDetail === null;
+
 /** An error has to be readable where only its text is shown: its message, or else its name. */
 const wordsOf = (detail: LeaseError | null): string | null => detail?.message || detail?.code || null;
 

@@ -13,16 +13,27 @@
  */
 import type { Grant } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
+import type { TransactionSql } from '../store/sql.ts';
 import { lockCandidates, parkJobs } from '../store/statements/candidates.ts';
 import { shareCapacity } from '../store/statements/capacity.ts';
 import { Batcher } from './batcher.ts';
+import { Completions } from './completions.ts';
 import { type EngineContext, waitingMax } from './context.ts';
 import { type AcquireCall, type Answer, Given, type Parking } from './give.ts';
 import { tooLarge } from './judge.ts';
 import { type Judged, type ReleaseCall, TakenBack } from './take-back.ts';
 
-type DeskCall = { back: readonly ReleaseCall[] } | { out: AcquireCall };
-type DeskAnswer = readonly Judged[] | Answer | 'again';
+type DeskCall = { back: readonly ReleaseCall[]; isJudged: boolean } | { out: AcquireCall };
+type DeskAnswer = readonly (Judged | undefined)[] | Answer | 'again';
+
+interface Dealing {
+  completions: Completions;
+  given: Given;
+  /** Units that came free before. */
+  unitsFreed: number;
+  /** Nothing has to be asked afterwards, so that the commit may be sent behind what is asked. */
+  isLast: boolean;
+}
 
 /** What one transaction may weigh: so many claims and releases of some 16 KiB, which keeps it below some 4 MB. */
 const weightMax = 500;
@@ -63,9 +74,24 @@ export class Desk {
     });
   }
 
-  /** Ends leases. Those that are `held` have to be waited for elsewhere. */
+  /**
+   * Ends leases. Those that are `held` have to be waited for elsewhere. Most end without being looked at by anybody but the
+   * database; those that do not are judged, a transaction later.
+   */
   async takeBack(back: readonly ReleaseCall[], signal: AbortSignal | undefined): Promise<readonly Judged[]> {
-    return (await this.#batcher.run({ back }, signal)) as readonly Judged[];
+    const { transport } = this.#context;
+    const easy = back.filter((call) => Completions.suits(call, transport));
+    const completed = easy.length > 0 ? await this.#ends(easy, false, signal) : [];
+    const answers = new Map(easy.map((call, i) => [call, completed[i]]));
+    const open = back.filter((call) => !answers.get(call));
+    if (open.length === 0) return completed as readonly Judged[];
+    const judged = await this.#ends(open, true, signal);
+    for (const [i, call] of open.entries()) answers.set(call, judged[i]);
+    return back.map((call) => answers.get(call) as Judged);
+  }
+
+  async #ends(back: readonly ReleaseCall[], isJudged: boolean, signal: AbortSignal | undefined) {
+    return (await this.#batcher.run({ back, isJudged }, signal)) as readonly (Judged | undefined)[];
   }
 
   /** Gives the next jobs that suit with their leases, or says why there is none. */
@@ -94,10 +120,11 @@ export class Desk {
     const { database, settings, pulse, transport, leaseNews } = this.#context;
     const { maxClaims } = settings;
     await pulse.fresh();
-    const back = calls.flatMap((call) => ('back' in call ? call.back : []));
+    const { easy, judged } = sorted(calls);
     const out = firstKinds(calls.flatMap((call) => ('out' in call ? call.out : [])));
-    const { taken, given } = await database.transaction(async (sql) => {
-      const taken = new TakenBack(back, {
+    const { completions, taken, given } = await database.transaction(async (sql) => {
+      const completions = new Completions(easy);
+      const taken = new TakenBack(judged, {
         wait: false,
         keepUnits: true,
         transport,
@@ -111,20 +138,36 @@ export class Desk {
       const written = taken.write(sql);
       // Otherwise it is sent, and what follows is sent behind it.
       if (!taken.isPlain) await written;
-      await Promise.all([written, given.deal(sql, taken.units)]);
-      return { taken, given };
+      const isLast = taken.count === 0 && !completions.isTold;
+      const dealing = { completions, given, unitsFreed: taken.units, isLast };
+      await Promise.all([written, this.#deal(sql, dealing, signal)]);
+      return { completions, taken, given };
     }, signal);
+    completions.publish(this.#context);
     taken.publish(this.#context);
     await this.#publish(out, given.answers);
     for (const parking of given.parkings) await this.#park(parking);
     const { answers } = given;
     const answered = new Map(out.map((call, i) => [call, answers[i]]));
-    let judged = 0;
-    return calls.map((call) => {
-      if ('out' in call) return answered.get(call.out) ?? 'again';
-      judged += call.back.length;
-      return taken.answers.slice(judged - call.back.length, judged);
-    });
+    const ended = new Map<ReleaseCall, Judged | undefined>();
+    for (const [i, answer] of completions.answers.entries()) ended.set(easy[i] as ReleaseCall, answer);
+    for (const [i, answer] of taken.answers.entries()) ended.set(judged[i] as ReleaseCall, answer);
+    return calls.map((call) =>
+      'out' in call ? (answered.get(call.out) ?? 'again') : call.back.map((one) => ended.get(one)),
+    );
+  }
+
+  /** Locks the capacity, with all that comes free, and gives from it. */
+  async #deal(
+    sql: TransactionSql,
+    { completions, given, unitsFreed, isLast }: Dealing,
+    signal: AbortSignal | undefined,
+  ): Promise<void> {
+    if (completions.count === 0) return given.deal(sql, { unitsFreed }, isLast);
+    const capacity = { totalUnlessSet: this.#context.settings.capacityTotal, moreUnits: unitsFreed };
+    const locked = completions.run(sql, capacity, signal);
+    const told = locked.then(() => completions.read(sql, signal));
+    await Promise.all([told, given.deal(sql, { locked }, isLast)]);
   }
 
   /** Remembers which kinds got something, and tells everybody of the leases that were given. */
@@ -166,6 +209,21 @@ export class Desk {
       await parkJobs(sql, tooLarge(candidates, total), total);
     });
   }
+}
+
+/** Releases that the database can end by itself, and those that are judged: among them all of a lease of which one is. */
+function sorted(calls: readonly DeskCall[]): Record<'easy' | 'judged', ReleaseCall[]> {
+  const leaseIds = new Set<string>();
+  for (const call of calls) {
+    if ('back' in call && call.isJudged) for (const { release } of call.back) leaseIds.add(release.leaseId);
+  }
+  const ends: Record<'easy' | 'judged', ReleaseCall[]> = { easy: [], judged: [] };
+  for (const call of calls) {
+    if (!('back' in call)) continue;
+    for (const one of call.back)
+      ends[call.isJudged || leaseIds.has(one.release.leaseId) ? 'judged' : 'easy'].push(one);
+  }
+  return ends;
 }
 
 function weigh(call: DeskCall): number {

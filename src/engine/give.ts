@@ -3,9 +3,9 @@ import { capacityOf, noJobs } from '../domain/capacity.ts';
 import type { Capacity, Grant } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
 import { transition } from '../domain/machine.ts';
-import type { Sql } from '../store/sql.ts';
+import type { Sql, TransactionSql } from '../store/sql.ts';
 import { type LockedCandidate, lockCandidates } from '../store/statements/candidates.ts';
-import { lockCapacityWith, takeUnits } from '../store/statements/capacity.ts';
+import { type CapacityNow, lockCapacityWith, takeUnits } from '../store/statements/capacity.ts';
 import { findGrantsByRequest, grantLeases, type NewLease } from '../store/statements/grant-leases.ts';
 import type { ClaimFilter } from '../store/statements/heads.ts';
 import type { EngineSettings } from './context.ts';
@@ -47,6 +47,16 @@ export interface Giving {
   /** Jobs of streams have messages. */
   keepsMessages: boolean;
   signal: AbortSignal | undefined;
+}
+
+/** Where the capacity comes from that is dealt: it is being locked, or has yet to be, with units that came free. */
+export type CapacitySource = { locked: Promise<CapacityNow> } | { unitsFreed: number };
+
+interface Dealing {
+  capacity: Capacity;
+  found: readonly LockedCandidate[] | undefined;
+  /** Nothing is asked of the transaction after this. */
+  seals: boolean;
 }
 
 /** Jobs of a kind that are dealt in one transaction; there are never more calls than that. */
@@ -98,19 +108,30 @@ export class Given {
     }
   }
 
-  /** Deals what the queue and the capacity allow, with the units that come free, and carries it out. */
-  async deal(sql: Sql, unitsFreed: number): Promise<void> {
+  /**
+   * Deals what the queue and the capacity allow, and carries it out. The capacity is being `locked` already, or it is
+   * locked here, and gets the units that came free. Where it `isLast` to ask, the transaction is sealed with the last
+   * statement.
+   */
+  async deal(sql: TransactionSql, from: CapacitySource, isLast: boolean): Promise<void> {
     const rounds = this.#kinds().map(handsOf);
     const [first] = rounds;
-    if (!first) return takeUnits(sql, -unitsFreed);
+    if (!first) {
+      if ('unitsFreed' in from) await takeUnits(sql, -from.unitsFreed);
+      else if (isLast) sql.seal();
+      return;
+    }
     const { settings, signal } = this.#how;
     // Sent right behind one another: the jobs are locked once the capacity is, and neither has to be waited for here.
-    const locking = lockCapacityWith(sql, settings.capacityTotal, unitsFreed, signal);
+    const locking =
+      'locked' in from ? from.locked : lockCapacityWith(sql, settings.capacityTotal, from.unitsFreed, signal);
     const looking = lockCandidates(sql, (first[0] as Asker).call.filter, first.length, true, signal);
     const [locked, found] = await Promise.all([locking, looking]);
     this.#capacity = capacityOf({ ...locked, reserved: 0 });
-    for (const [i, hands] of rounds.entries())
-      await this.#dealTo(sql, hands, this.#capacity, i === 0 ? found : undefined);
+    for (const [i, hands] of rounds.entries()) {
+      const seals = isLast && i === rounds.length - 1;
+      await this.#dealTo(sql, hands, { capacity: this.#capacity, found: i === 0 ? found : undefined, seals });
+    }
   }
 
   #kinds(): (readonly Asker[])[] {
@@ -129,28 +150,34 @@ export class Given {
   }
 
   async #dealTo(
-    sql: Sql,
+    sql: TransactionSql,
     hands: readonly Asker[],
-    capacity: Capacity,
-    found: readonly LockedCandidate[] | undefined,
+    { capacity, found, seals }: Dealing,
   ): Promise<void> {
     const { filter } = (hands[0] as Asker).call;
     const workers = hands.map(({ call }) => call.workerId);
     const dealt = await judge(sql, { filter, workers, capacity, found }, this.#how.signal);
     if (dealt.kind === 'park') this.parkings.push({ filter, unique: dealt.unique });
-    else await this.#carryOut(sql, hands, dealt);
+    else await this.#carryOut(sql, hands, dealt, seals);
   }
 
-  async #carryOut(sql: Sql, hands: readonly Asker[], { dealt, isCut, hasUnique }: Deal): Promise<void> {
+  async #carryOut(
+    sql: TransactionSql,
+    hands: readonly Asker[],
+    { dealt, isCut, hasUnique }: Deal,
+    seals: boolean,
+  ): Promise<void> {
     const { settings, keepsMessages } = this.#how;
     const leases = dealt.flatMap((one, i) =>
       one?.kind === 'grant' ? newLease(one.jobId, (hands[i] as Asker).call, settings.leaseTtlS) : [],
     );
-    const granted = await grantLeases(sql, leases, {
+    const granting = grantLeases(sql, leases, {
       from: 'QUEUED',
       graceS: settings.heartbeatGraceS,
       keepsMessages,
     });
+    if (seals) sql.seal();
+    const granted = await granting;
     for (const [i, { name }] of hands.entries()) {
       const one = dealt[i];
       const found = this.#found.get(name);

@@ -62,6 +62,10 @@ export class TakenBack {
     this.#ends = new LeaseEnds(how);
   }
 
+  get count(): number {
+    return this.#calls.length;
+  }
+
   /** Units that came free. */
   get units(): number {
     return this.#ends.units;

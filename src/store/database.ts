@@ -2,7 +2,7 @@ import type { EntityManager, MikroORM } from '@mikro-orm/postgresql';
 import type { Log } from '../log.ts';
 import type { DatabaseMeter, DatabaseWork } from '../telemetry/meters.ts';
 import { stoppable } from './prepared.ts';
-import { isRetryable, lacksPartition, type Sql, sqlState } from './sql.ts';
+import { isRetryable, lacksPartition, type Sql, sqlState, type TransactionSql } from './sql.ts';
 import { makeEventDays } from './statements/event-days.ts';
 import { type Connection, Transaction } from './transaction.ts';
 
@@ -81,7 +81,7 @@ export class Database implements Sql {
     return this.#metered('statement', () => this.#again(() => this.#statement<Row>(text, params, signal)));
   }
 
-  transaction<T>(work: (sql: Sql) => Promise<T>, signal?: AbortSignal): Promise<T> {
+  transaction<T>(work: (sql: TransactionSql) => Promise<T>, signal?: AbortSignal): Promise<T> {
     return this.#metered('transaction', () => this.#again(() => this.#attempt(work, signal)));
   }
 
@@ -94,7 +94,7 @@ export class Database implements Sql {
     }
   }
 
-  async #attempt<T>(work: (sql: Sql) => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  async #attempt<T>(work: (sql: TransactionSql) => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
     const connection = await this.#connect();
     const transaction = new Transaction(connection, signal);
     let broken: Error | undefined;

@@ -6,6 +6,11 @@ export interface Sql {
   query<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]>;
 }
 
+/** One that is open until its work is done, or until somebody says that nothing more will be asked. */
+export interface TransactionSql extends Sql {
+  seal(): void;
+}
+
 /** SQLSTATEs after which the same transaction may simply be run again. */
 const retryable = new Set(['40001', '40P01']);
 

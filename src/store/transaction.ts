@@ -1,5 +1,5 @@
 import type { PreparingClient } from './prepared.ts';
-import { type Sql, sqlState } from './sql.ts';
+import { sqlState, type TransactionSql } from './sql.ts';
 
 /** What every statement is told that comes behind one that failed. */
 const abortedState = '25P02';
@@ -15,11 +15,12 @@ export type Connection = Pick<PreparingClient, 'run'> & { release(error?: Error)
  * saves the way there and back, which at a few hundred microseconds is what small transactions mostly consist of. That is why
  * they go to the driver: a query builder lets no statement of a connection begin before the last has been answered.
  */
-export class Transaction implements Sql {
+export class Transaction implements TransactionSql {
   readonly #connection: Connection;
   readonly #signal: AbortSignal | undefined;
   readonly #sent: Promise<unknown>[] = [];
   #begun: Promise<unknown> | undefined;
+  #committed: Promise<unknown> | undefined;
   #over = false;
   #failure: { error: unknown } | undefined;
 
@@ -46,22 +47,41 @@ export class Transaction implements Sql {
     return sqlState(error) === abortedState && this.#failure ? this.#failure.error : error;
   }
 
-  async commit(): Promise<void> {
+  /**
+   * Nothing more is asked: the commit is sent behind what was, and is under way while the answers are read. Where a statement
+   * before it has failed, the database rolls back instead; what goes wrong here after it changes nothing any more.
+   */
+  seal(): void {
     this.#over = true;
-    if (this.#begun) await this.#connection.run('commit', [], undefined);
+    if (!this.#begun || this.#committed) return;
+    this.#committed = this.#connection.run('commit', [], undefined);
+    // Whoever waits for it is told.
+    this.#committed.catch(() => {});
+  }
+
+  async commit(): Promise<void> {
+    this.seal();
+    await this.#committed;
+    // The database has rolled back, and said so in nothing but the name of what it did.
+    if (this.#failure) throw this.#failure.error;
   }
 
   /** Answers with what is wrong with the connection, if anything. */
   async rollBack(): Promise<Error | undefined> {
     this.#over = true;
     if (!this.#begun) return undefined;
+    // After a commit there is nothing to roll back, and the connection is as good as what the commit came to.
+    if (this.#committed) {
+      await Promise.allSettled(this.#sent);
+      return this.#committed.then(() => undefined, asError);
+    }
     // A request to stop one of them that is still on its way would hit what comes next.
     await Promise.allSettled(this.#sent);
     try {
       await this.#connection.run('rollback', [], undefined);
       return undefined;
     } catch (error) {
-      return error instanceof Error ? error : new Error(String(error));
+      return asError(error);
     }
   }
 
@@ -70,3 +90,5 @@ export class Transaction implements Sql {
     return first;
   }
 }
+
+const asError = (error: unknown): Error => (error instanceof Error ? error : new Error(String(error)));

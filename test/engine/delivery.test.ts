@@ -172,9 +172,11 @@ onEveryEngine((kind) => {
             return handled;
           })(),
         ]);
+        // On a slow machine the deadline may pass only just before the worker comes.
+        const all = expired + (await engine.reaper.runOnce());
         const { state, attempts } = await jobOf(grant);
-        if (ended === 'ok') expect([state, attempts, expired]).to.deep.equal(['DONE', 1, 0]);
-        else expect([ended, state, attempts, expired]).to.deep.equal(['lease_not_active', 'QUEUED', 0, 1]);
+        if (ended === 'ok') expect([state, attempts, all]).to.deep.equal(['DONE', 1, 0]);
+        else expect([ended, state, attempts, all]).to.deep.equal(['lease_not_active', 'QUEUED', 0, 1]);
         await wipe(store.database);
       }
     });

@@ -5,7 +5,7 @@ import type { Engine } from '../../src/engine/engine.ts';
 import { type Channel, PostgresChannel } from '../../src/store/channel.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
-import type { Sql } from '../../src/store/sql.ts';
+import type { Sql, TransactionSql } from '../../src/store/sql.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, engineSettings, letTimePass, silentLog, submitted } from '../support/jobs.ts';
 import { eventually } from '../support/server.ts';
@@ -30,8 +30,14 @@ function watched(database: Database) {
     if (text.includes('recursive')) await watch.afterCommit();
     return rows;
   };
-  const transaction = async <T>(work: (sql: Sql) => Promise<T>, signal?: AbortSignal): Promise<T> => {
-    const answer = await database.transaction((sql) => work(count(sql)), signal);
+  const transaction = async <T>(
+    work: (sql: TransactionSql) => Promise<T>,
+    signal?: AbortSignal,
+  ): Promise<T> => {
+    const answer = await database.transaction(
+      (sql) => work({ ...count(sql), seal: () => sql.seal() }),
+      signal,
+    );
     await watch.afterCommit();
     return answer;
   };

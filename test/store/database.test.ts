@@ -4,6 +4,7 @@ import { openDatabase } from '../../src/store/open.ts';
 import { isCancelled, isRetryable, isUnavailable, type Sql, sqlState } from '../../src/store/sql.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { failure } from '../support/failure.ts';
+import { eventually } from '../support/server.ts';
 import { sessionsOver } from '../support/sessions.ts';
 
 describe('a database', () => {
@@ -85,6 +86,38 @@ describe('a database', () => {
       over();
       expect(await failure(late)).to.have.property('message', 'the transaction is over');
       expect(await database.query('select n from marks where n = 30', [])).to.deep.equal([]);
+    });
+
+    it('commits behind the last statement of a transaction that says that it was the last', async () => {
+      const late = await database.transaction(async (sql) => {
+        const written = sql.query('insert into marks values (40)', []);
+        sql.seal();
+        await written;
+        // It is on its way, though this work is not done.
+        await eventually('it is committed', async () =>
+          (await database.query('select n from marks where n = 40', [])).length === 1 ? true : undefined,
+        );
+        return failure(sql.query('insert into marks values (41)', []));
+      });
+      expect(late).to.have.property('message', 'the transaction is over');
+      expect(await database.query('select n from marks where n > 40', [])).to.deep.equal([]);
+    });
+
+    it('has not committed where a statement before the last one failed, and says so', async () => {
+      for (const isAwaited of [true, false]) {
+        const error = await failure(
+          database.transaction(async (sql) => {
+            const written = sql.query('insert into marks values (50)', []);
+            const failed = sql.query('select 1 / 0', []);
+            failed.catch(() => {});
+            sql.seal();
+            await written;
+            if (isAwaited) await failed;
+          }),
+        );
+        expect(sqlState(error)).to.equal('22012');
+        expect(await database.query('select n from marks where n = 50', [])).to.deep.equal([]);
+      }
     });
 
     it('passes on what is wrong with the first statement of a transaction', async () => {

@@ -85,7 +85,7 @@ describe('an explanation beside a long queue', () => {
             if (++statements === 3) await engine.changer.cancel(jobId, {}, caller);
             return rows;
           };
-          return work({ query });
+          return work({ query, seal: () => sql.seal() });
         }, signal);
       const asked = engineOn(interrupted);
       const told = await asked.explainer.explainJob(jobId, caller);

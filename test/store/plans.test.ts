@@ -7,6 +7,7 @@ import { holdersAmong, lockCandidates } from '../../src/store/statements/candida
 import { auditCapacity, reservedNow } from '../../src/store/statements/capacity.ts';
 import { changeLiveJobs, endJobs } from '../../src/store/statements/change-jobs.ts';
 import { claimJobs, findClaimsByRequest } from '../../src/store/statements/claim-jobs.ts';
+import { completeLeases } from '../../src/store/statements/complete-leases.ts';
 import { closeLeases, finishJobs, type LeaseEnding } from '../../src/store/statements/end-leases.ts';
 import { extendLeases } from '../../src/store/statements/extend-leases.ts';
 import {
@@ -163,6 +164,11 @@ describe('the plans of lease statements', () => {
         lockLiveJobs: (sql) => lockLiveJobs(sql, jobIds, false),
         'lockLiveJobs, waiting': (sql) => lockLiveJobs(sql, jobIds, true),
         grantLeases: (sql) => grantLeases(sql, leases, granting),
+        completeLeases: async (sql) => {
+          const handedIn = beats.map((beat) => ({ ...beat, result: { ok: true }, metrics: null }));
+          const { jobIds } = await completeLeases(sql, handedIn, { totalUnlessSet: jobs, moreUnits: 1 });
+          expect([...jobIds.values()]).to.have.members(running.map((row) => row.job_id));
+        },
         finishJobs: (sql) =>
           finishJobs(
             sql,

@@ -1,3 +1,5 @@
+import type { Json } from '../../domain/job.ts';
+
 /**
  * PostgreSQL's text form of an array. The drivers have one of their own, which asks two regular expressions about
  * every element; a batch of jobs has thousands, and nearly none needs escaping.
@@ -21,6 +23,10 @@ export const numberArray = (values: readonly (number | null)[]): string =>
   `{${values.map((value) => value ?? 'NULL').join(',')}}`;
 
 export const booleanArray = (values: readonly boolean[]): string => `{${values.join(',')}}`;
+
+/** Any JSON as one JSON array; null, which is no array, where there is nothing but nulls. */
+export const jsonsOrNull = (values: readonly Json[]): string | null =>
+  values.every((value) => value === null) ? null : JSON.stringify(values);
 
 /** JSON texts as one JSON array, which needs no escaping at all. */
 export const jsonArray = (texts: readonly string[]): string => `[${texts.join(',')}]`;

@@ -9,20 +9,23 @@ export interface CapacityNow {
   used: number;
 }
 
-interface Row {
+export interface CapacityRow {
   total: number;
   busy_rating: number;
   used: string;
 }
 
-const columns = 'coalesce(total, $1::int) as total, busy_rating, used';
+/** What there is to know of it; a parameter says how much there is unless it was set. */
+export const capacityColumns = (totalUnlessSet: string): string =>
+  `coalesce(total, ${totalUnlessSet}::int) as total, busy_rating, used`;
+const columns = capacityColumns('$1');
 const lock = hot(`select ${columns} from capacity where capacity_id = 1 for update`);
 const share = hot(`select ${columns} from capacity where capacity_id = 1 for share`);
 const read = hot(`select ${columns} from capacity where capacity_id = 1`);
 
 /** Locks the capacity until the transaction ends. Whoever has it must not wait for any other row. */
 export const lockCapacity = (sql: Sql, totalUnlessSet: number, signal?: AbortSignal): Promise<CapacityNow> =>
-  one(sql.query<Row>(lock, [totalUnlessSet], signal));
+  one(sql.query<CapacityRow>(lock, [totalUnlessSet], signal));
 
 const lockAndReturn = hot(
   `update capacity set used = used - $2::bigint where capacity_id = 1 returning ${columns}`,
@@ -37,17 +40,18 @@ export const lockCapacityWith = (
 ): Promise<CapacityNow> =>
   units === 0
     ? lockCapacity(sql, totalUnlessSet, signal)
-    : one(sql.query<Row>(lockAndReturn, [totalUnlessSet, units], signal));
+    : one(sql.query<CapacityRow>(lockAndReturn, [totalUnlessSet, units], signal));
 
 /** Sees to it that nobody changes the capacity until the transaction ends. */
 export const shareCapacity = (sql: Sql, totalUnlessSet: number): Promise<CapacityNow> =>
-  one(sql.query<Row>(share, [totalUnlessSet]));
+  one(sql.query<CapacityRow>(share, [totalUnlessSet]));
 
 export const readCapacity = (sql: Sql, totalUnlessSet: number, signal?: AbortSignal): Promise<CapacityNow> =>
-  one(sql.query<Row>(read, [totalUnlessSet], signal));
+  one(sql.query<CapacityRow>(read, [totalUnlessSet], signal));
 
-async function one(rows: Promise<Row[]>): Promise<CapacityNow> {
-  const [row] = await rows;
+const one = async (rows: Promise<CapacityRow[]>): Promise<CapacityNow> => toCapacity(await rows);
+
+export function toCapacity([row]: readonly CapacityRow[]): CapacityNow {
   if (!row) throw new Error('the row of the capacity is gone');
   return { total: row.total, busyRating: row.busy_rating, used: Number(row.used) };
 }

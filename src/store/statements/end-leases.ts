@@ -3,7 +3,7 @@ import type { LeaseState } from '../../domain/lease.ts';
 import { eventNumber, type State, stateNumber, transition } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
-import { numberArray, textArray, uuidArray } from './arrays.ts';
+import { jsonsOrNull, numberArray, textArray, uuidArray } from './arrays.ts';
 import {
   endedLeaseColumns,
   type LeaseRecord,
@@ -51,6 +51,27 @@ const effects = (units: string, tallies: string) => `freed as (
 
 const completed = transition('complete');
 
+/** What an outcome says that its live row does not, as expressions on the rows that are gone. */
+interface OutcomeParts {
+  state: string;
+  leaseState: string;
+  status: string;
+  finishedAt: string;
+  error: string;
+  errorDetail: string;
+  deadStream: string;
+}
+
+/** The part of a statement that keeps the outcomes of jobs that end with their leases, from a part with their live rows. */
+export const insertOutcomes = (gone: string, of: OutcomeParts): string => `
+  insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
+    finished_at, error_text, error_detail, result, metrics, dead_stream, fence, lease_token, ttl_s, lease_state,
+    last_heartbeat_at, expires_at, release_status)
+  select job_id, ${of.state}, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
+    ${of.finishedAt}, ${of.error}, ${of.errorDetail}, nullif(result, 'null'), nullif(metrics, 'null'), ${of.deadStream},
+    fence, lease_token, lease_ttl_s, ${of.leaseState}, last_heartbeat_at, expires_at, ${of.status}
+  from ${gone}`;
+
 // One row keeps all that there is to keep of a job and its last lease, and a second one tells of it. What few jobs leave
 // behind comes as JSON arrays, which are not even there where no job of the batch has left any.
 const finishing = (returning: string, answer: string) =>
@@ -66,15 +87,15 @@ with ending as (
     live.started_at, live.state, live.fence, live.lease_token, live.lease_ttl_s, live.last_heartbeat_at, live.expires_at,
     ending.lease_state, ending.status, ending.final_state, ending.is_plain, ending.error, ending.dead_stream,
     ending.error_detail, ending.result, ending.metrics
-), outcome as (
-  insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-    finished_at, error_text, error_detail, result, metrics, dead_stream, fence, lease_token, ttl_s, lease_state,
-    last_heartbeat_at, expires_at, release_status)
-  select job_id, final_state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-    to_timestamp($11::float8 / 1000), error, nullif(error_detail, 'null'), nullif(result, 'null'),
-    nullif(metrics, 'null'), dead_stream, fence, lease_token, lease_ttl_s, lease_state, last_heartbeat_at, expires_at,
-    status
-  from gone
+), outcome as (${insertOutcomes('gone', {
+    state: 'final_state',
+    leaseState: 'lease_state',
+    status: 'status',
+    finishedAt: 'to_timestamp($11::float8 / 1000)',
+    error: 'error',
+    errorDetail: "nullif(error_detail, 'null')",
+    deadStream: 'dead_stream',
+  })}
   ${returning}
 ), told as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, release_status)
@@ -116,9 +137,6 @@ export async function finishJobs(
     tallyRows(tallies),
   ]);
 }
-
-const jsonsOrNull = (values: readonly Json[]): string | null =>
-  values.every((value) => value === null) ? null : JSON.stringify(values);
 
 const close = hot(`
 with lease as (

@@ -1,0 +1,131 @@
+import type { Json } from '../../domain/job.ts';
+import { eventNumber, leasedStates, stateNumber, transition } from '../../domain/machine.ts';
+import { hot } from '../prepared.ts';
+import type { Sql } from '../sql.ts';
+import { jsonsOrNull, textArray, uuidArray } from './arrays.ts';
+import { type CapacityNow, type CapacityRow, capacityColumns, toCapacity } from './capacity.ts';
+import { insertOutcomes } from './end-leases.ts';
+import { leaseStateNumber, statusNumber } from './lease-record.ts';
+import { slotOf, tally } from './stat-tallies.ts';
+
+/** A worker hands in its lease, with a job that went well. */
+export interface Completion {
+  leaseId: string;
+  workerId: string;
+  token: string | null;
+  jobId: string | null;
+  result: Json;
+  metrics: Json;
+}
+
+const complete = transition('complete');
+const leased = leasedStates.map(stateNumber).join(', ');
+
+// Everything at once, because each statement is a journey and all who deal wait for the capacity meanwhile. Rows are locked
+// first, then the clock is read, then they are looked at; what somebody else has is passed over. The capacity is locked
+// when all else is written: whoever has it waits for no row.
+const completeAll = hot(`
+with asked as materialized (
+  select * from rows from (
+    unnest($1::uuid[], $2::text[], $3::text[], $4::text[]),
+    jsonb_array_elements($5::jsonb), jsonb_array_elements($6::jsonb)
+  ) with ordinality as asked (lease_id, worker_id, token, job_id, result, metrics, n)
+), locked as materialized (
+  select asked.n, asked.result, asked.metrics, live.ctid as place, live.expires_at,
+    live.state in (${leased}) and not live.cancel_requested and live.claimed_by = asked.worker_id
+      and (asked.token is null or lower(asked.token) = live.lease_token::text)
+      and (asked.job_id is null or lower(asked.job_id) = live.job_id::text) as is_theirs
+  from asked join live_jobs live on live.lease_id = asked.lease_id
+  for update of live skip locked
+), clock as materialized (
+  select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
+), gone as (
+  delete from live_jobs live using locked, clock
+  where live.ctid = locked.place and locked.is_theirs and locked.expires_at > clock.now
+  returning live.job_id, live.lane_id, live.cost_units, live.attempts, live.claimed_by, live.lease_id,
+    live.cancel_requested, live.progress, live.note, live.started_at, live.state, live.fence, live.lease_token,
+    live.lease_ttl_s, live.last_heartbeat_at, live.expires_at, locked.n, locked.result, locked.metrics, clock.now
+), outcome as (${insertOutcomes('gone', {
+  state: `${stateNumber(complete.to)}`,
+  leaseState: `${leaseStateNumber('RELEASED')}`,
+  status: `${statusNumber('SUCCEEDED')}`,
+  finishedAt: 'now',
+  error: 'null',
+  errorDetail: 'null',
+  deadStream: 'null',
+})}
+  returning 1 as one
+), told as (
+  insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, release_status)
+  select now, job_id, lease_id, ${eventNumber(complete.event)}, state, ${stateNumber(complete.to)}, claimed_by,
+    ${statusNumber('SUCCEEDED')}
+  from gone
+  returning 1 as one
+), tallied as (${tally('gone', 'now', {
+  running: '-count(*)',
+  used: '-sum(cost_units)',
+  done: 'count(*)',
+  runs: `array_agg(${slotOf('now - started_at')})`,
+})}
+  returning 1 as one
+), units as (
+  select coalesce(sum(cost_units), 0) as free from gone
+  where (select count(*) from outcome) + (select count(*) from told) + (select count(*) from tallied) >= 0
+), freed as (
+  update capacity set used = used - $8::bigint - (select free from units)
+  where capacity_id = 1 and (select free from units) + $8::bigint <> 0
+  returning ${capacityColumns('$7')}
+), kept as (
+  select ${capacityColumns('$7')} from capacity where capacity_id = 1 and (select free from units) + $8::bigint = 0
+  for update
+)
+select found.*, (select array_agg(n)::text from gone) as numbers, (select array_agg(job_id)::text from gone) as job_ids,
+  (select free::float8 from units) as units
+from (select * from freed union all select * from kept) found`);
+
+export interface Completed {
+  /** By the place of the completion: the job that has ended by it. Those that are missing have to be looked at. */
+  jobIds: ReadonlyMap<number, string>;
+  /** Units that came free. */
+  units: number;
+  /** Locked, and with the units. */
+  capacity: CapacityNow;
+}
+
+/**
+ * Ends the jobs of those who are still theirs to end, and of nobody else: where anything is to be decided, nothing is
+ * done. Then locks the capacity, and returns its units with some more.
+ */
+export async function completeLeases(
+  sql: Sql,
+  completions: readonly Completion[],
+  { totalUnlessSet, moreUnits }: { totalUnlessSet: number; moreUnits: number },
+  signal?: AbortSignal,
+): Promise<Completed> {
+  type Row = CapacityRow & { numbers: string | null; job_ids: string | null; units: number };
+  const rows = await sql.query<Row>(
+    completeAll,
+    [
+      uuidArray(completions.map(({ leaseId }) => leaseId)),
+      textArray(completions.map(({ workerId }) => workerId)),
+      textArray(completions.map(({ token }) => token)),
+      textArray(completions.map(({ jobId }) => jobId)),
+      jsonsOrNull(completions.map(({ result }) => result)),
+      jsonsOrNull(completions.map(({ metrics }) => metrics)),
+      totalUnlessSet,
+      moreUnits,
+    ],
+    signal,
+  );
+  const capacity = toCapacity(rows);
+  const row = rows[0] as Row;
+  const jobIds = elements(row.job_ids);
+  return {
+    jobIds: new Map(elements(row.numbers).map((n, i) => [Number(n) - 1, jobIds[i] as string])),
+    units: row.units,
+    capacity,
+  };
+}
+
+/** `{a,b}` as a list. */
+const elements = (text: string | null): string[] => (text === null ? [] : text.slice(1, -1).split(','));
