@@ -62,6 +62,7 @@ export class Acquirer {
       findReady: () => sweeps.time(() => readyStreams(context.database)),
     });
     context.waker.onWork((work) => this.#line.wakeFor(work));
+    context.waker.onMissed(() => this.#line.lookAgain());
     context.waker.countWaiters(() => this.#line.length);
   }
 

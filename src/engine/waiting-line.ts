@@ -6,8 +6,10 @@
  * the call on, to the next of another kind, or of their own where it was they alone who could not. Room that comes wakes
  * those who lacked it. How many find a place in the room is known to nobody, so one of them that got something wakes two
  * more: what came free is found without waking a herd. Being woken means 'ask again'; who asks in vain comes back to
- * their old place. Every `sweepMs` it is asked once which streams have jobs at all, and the first who waits for each of
- * those is called, in case a message was lost: who waits for what is not there costs nothing.
+ * their old place. Every `sweepMs`, in case a message was lost, and whenever it is known that something may have come of
+ * which nobody told, it is asked once which streams have jobs at all, and the first who waits for each of those is called:
+ * who waits for what is not there costs nothing. How many jobs there are is not known then either, so one of them that
+ * got something calls two more.
  *
  * Nothing is lost on those who are asking while something comes, and may have looked just before it did: as many of
  * each kind as there was nobody else to call for do not wait, but ask again. Who was woken and leaves without having
@@ -39,8 +41,8 @@ export interface Place {
   called: Call | undefined;
 }
 
-/** What somebody was woken for: a job of a stream, or room. */
-type Call = { for: 'jobs'; stream: string } | { for: 'room' };
+/** What somebody was woken for: a job of a stream, of which there may be more, or room. */
+type Call = { for: 'jobs'; stream: string; mayBeMore: boolean } | { for: 'room' };
 
 /** What somebody asked in vain for: `barred` where there are jobs, though none for this one worker. */
 export type Want = 'jobs' | 'room' | 'barred';
@@ -73,6 +75,7 @@ export class WaitingLine {
   #lastNumber = 0;
   #sweep: NodeJS.Timeout | undefined;
   #sweeping = false;
+  #looksAgain = false;
   #stopped = false;
 
   constructor({ findReady }: WaitingLineOptions) {
@@ -98,10 +101,11 @@ export class WaitingLine {
     line.places--;
     this.#noteAsking(line);
     line.missed = Math.min(line.missed, askingIn(line));
-    if (!served && called?.for === 'jobs') this.#callForJobs(called.stream, 1, { after: place });
+    if (!served && called?.for === 'jobs') this.#callForJobs(called, 1, { after: place });
     else if (!served && called) this.#wakeLine(line, 1, called);
-    // Of jobs as many were called for as there are.
     else if (served && called?.for !== 'jobs') this.#wakeLine(line, wakesWhenServed, room);
+    // Otherwise as many were called as there are jobs.
+    else if (called?.for === 'jobs' && called.mayBeMore) this.#callForJobs(called, wakesWhenServed);
     if (line.places === 0) this.#close(line);
   }
 
@@ -112,7 +116,7 @@ export class WaitingLine {
     if (wants === 'jobs') this.#cramped.delete(line);
     else this.#cramped.add(line);
     if (called?.for === 'jobs' && wants !== 'room') {
-      this.#callForJobs(called.stream, 1, { after: place, except: wants === 'barred' ? undefined : line });
+      this.#callForJobs(called, 1, { after: place, except: wants === 'barred' ? undefined : line });
     }
     if (this.#stopped || signal?.aborted) return Promise.resolve();
     if (line.missed > 0) {
@@ -145,9 +149,18 @@ export class WaitingLine {
 
   /** Something has come that may concern those who wait. */
   wakeFor({ jobs, room: count }: Work): void {
-    for (const [stream, jobCount] of jobs) this.#callForJobs(stream, jobCount);
+    for (const [stream, jobCount] of jobs)
+      this.#callForJobs({ for: 'jobs', stream, mayBeMore: false }, jobCount);
     if (count === 0) return;
     for (const line of new Set([...this.#cramped, ...this.#asking])) this.#wakeLine(line, count, room);
+  }
+
+  /** Something may have come of which nobody told. */
+  lookAgain(): void {
+    if (this.#lines.size === 0) return;
+    // One who is about it may have looked too early, and then does so again.
+    this.#looksAgain = true;
+    void this.#sweepOnce();
   }
 
   stop(): void {
@@ -176,9 +189,8 @@ export class WaitingLine {
   }
 
   /** Calls the first who wait for a stream, of those after one who could do nothing with the call. */
-  #callForJobs(stream: string, count: number, { after, except }: PassedOn = {}): void {
-    const call: Call = { for: 'jobs', stream };
-    const lines = [...(this.#byStream.get(stream) ?? [])].filter((line) => line !== except);
+  #callForJobs(call: JobsCall, count: number, { after, except }: PassedOn = {}): void {
+    const lines = [...(this.#byStream.get(call.stream) ?? [])].filter((line) => line !== except);
     const first = firstWaiting(lines, count, after?.number ?? 0);
     for (const place of first) letGo(place, call);
     const left = count - first.length;
@@ -195,8 +207,10 @@ export class WaitingLine {
   }
 
   #miss(line: Line, missed: number, call: Call): void {
-    // Where both were missed, whoever asks for room finds the jobs as well.
-    if (missed > line.missed && !(line.missed > 0 && line.missedCall.for === 'room')) line.missedCall = call;
+    // Where both were missed, whoever asks for room, or for as much as there is, finds the jobs as well.
+    const { missedCall } = line;
+    const isKept = line.missed > 0 && (missedCall.for === 'room' || missedCall.mayBeMore);
+    if (missed > line.missed && !isKept) line.missedCall = call;
     line.missed = missed;
   }
 
@@ -209,9 +223,11 @@ export class WaitingLine {
     if (this.#sweeping) return;
     this.#sweeping = true;
     try {
-      for (const stream of await this.#findReady()) {
-        this.#callForJobs(stream, 1);
-      }
+      do {
+        this.#looksAgain = false;
+        for (const stream of await this.#findReady())
+          this.#callForJobs({ for: 'jobs', stream, mayBeMore: true }, 1);
+      } while (this.#looksAgain);
     } catch {
       // The database is away. Who waits would hear of that from asking, and it will be asked again.
     } finally {
@@ -225,6 +241,8 @@ export class WaitingLine {
     this.#sweep = undefined;
   }
 }
+
+type JobsCall = Extract<Call, { for: 'jobs' }>;
 
 /** Who passes a call on, and whose kind could do nothing with it either. */
 interface PassedOn {

@@ -8,7 +8,12 @@
  *
  * Servers tell each other over a `Channel`, and only while somebody listens: a server with waiters announces its
  * interest, and again every `announceMs`; the others remember that for three times as long and keep silent
- * otherwise. `start` begins to listen; `runOnce` wakes everybody; `stop` ends it, waking everybody for the last time.
+ * otherwise. What one of them committed before it heard of the interest went untold, so it answers that it has heard,
+ * and on that answer everybody looks again: they looked before they announced, and what is committed after the answer is
+ * told. A server that begins to hear others, or hears them again after it was cut off, has missed what they said and
+ * does not know what of its own words they missed: it forgets who listens, asks who does, and has its own look again.
+ *
+ * `start` begins to listen; `runOnce` wakes everybody; `stop` ends it, waking everybody for the last time.
  */
 import type { Channel } from '../store/channel.ts';
 import { newId } from './ids.ts';
@@ -21,12 +26,14 @@ const announceMs = 5_000;
 const idsPerMessage = 150;
 const namesPerMessage = 7_000;
 
-type Message = { from: string } & (
+/** PostgreSQL tells only once what a transaction says twice in the same words, so every message has a number. */
+type Message = { from: string; number?: number } & (
   | { jobs: string[] }
   | { leases: string[] }
   | { work: number; streams?: [stream: string, count: number][]; room?: number }
   | { files: true }
   | { waiting: number }
+  | { heard: string }
   | { asking: true }
 );
 
@@ -39,10 +46,12 @@ export class Waker implements Service {
   readonly #onWork: ((work: Work) => void)[] = [];
   readonly #onLeases: ((leaseIds: readonly string[]) => void)[] = [];
   readonly #onFiles: (() => void)[] = [];
+  readonly #onMissed: (() => void)[] = [];
   readonly #onCommit: (() => void)[] = [];
   readonly #counters: (() => number)[] = [];
   #sweep: NodeJS.Timeout | undefined;
   #announcedAt = Number.NEGATIVE_INFINITY;
+  #sent = 0;
 
   constructor(channel: Channel) {
     this.#channel = channel;
@@ -50,9 +59,10 @@ export class Waker implements Service {
 
   start(): void {
     if (this.#sweep) return;
-    // Who waits elsewhere has said so before this server could hear it.
-    const ask = () => this.#send({ from: this.#server, asking: true });
-    this.#channel.start((text) => this.#receive(text), ask);
+    this.#channel.start(
+      (text) => this.#receive(text),
+      () => this.#beginToHear(),
+    );
     this.#sweep = setInterval(() => void this.runOnce(), sweepMs);
   }
 
@@ -65,8 +75,7 @@ export class Waker implements Service {
 
   async runOnce(): Promise<void> {
     this.announce();
-    for (const jobId of this.#waiters.keys()) this.#wake(jobId);
-    this.#wakeFiles();
+    this.#wakeAll();
   }
 
   /** Calls `wake` whenever the job may have changed, until the returned function is called. */
@@ -94,6 +103,11 @@ export class Waker implements Service {
   /** `listener` hears of work that has come, and of room for it. */
   onWork(listener: (work: Work) => void): void {
     this.#onWork.push(listener);
+  }
+
+  /** `listener` hears that work may have come, or room for it, of which nobody can tell. */
+  onMissed(listener: () => void): void {
+    this.#onMissed.push(listener);
   }
 
   /** `listener` hears of leases that somebody else has changed. */
@@ -146,6 +160,25 @@ export class Waker implements Service {
     if (this.#othersListen()) this.#send({ from: this.#server, files: true });
   }
 
+  /** Who waits elsewhere has said so before this server could hear it, and who waits here may have been told something. */
+  #beginToHear(): void {
+    this.#interested.clear();
+    this.#send({ from: this.#server, asking: true });
+    this.#announcedAt = Number.NEGATIVE_INFINITY;
+    this.announce();
+    this.#lookAgain();
+  }
+
+  #lookAgain(): void {
+    for (const listener of this.#onMissed) listener();
+    this.#wakeAll();
+  }
+
+  #wakeAll(): void {
+    for (const jobId of this.#waiters.keys()) this.#wake(jobId);
+    this.#wakeFiles();
+  }
+
   #tellCommit(): void {
     for (const listener of this.#onCommit) listener();
   }
@@ -176,7 +209,7 @@ export class Waker implements Service {
   }
 
   #send(message: Message): void {
-    this.#channel.send(JSON.stringify(message));
+    this.#channel.send(JSON.stringify({ ...message, number: ++this.#sent }));
   }
 
   #receive(text: string): void {
@@ -192,7 +225,16 @@ export class Waker implements Service {
     } else if ('asking' in message) {
       this.#announcedAt = Number.NEGATIVE_INFINITY;
       this.announce();
-    } else this.#interested.set(message.from, performance.now() + 3 * announceMs);
+    } else if ('heard' in message) {
+      if (message.heard === this.#server) this.#lookAgain();
+    } else this.#noteInterest(message.from);
+  }
+
+  #noteInterest(server: string): void {
+    const now = performance.now();
+    const wasKnown = (this.#interested.get(server) ?? Number.NEGATIVE_INFINITY) >= now;
+    this.#interested.set(server, now + 3 * announceMs);
+    if (!wasKnown) this.#send({ from: this.#server, heard: server });
   }
 }
 
@@ -212,7 +254,17 @@ function messagesOf({ jobs }: Work): [string, number][][] {
   return messages;
 }
 
-type MessageField = 'from' | 'jobs' | 'leases' | 'files' | 'work' | 'streams' | 'room' | 'waiting' | 'asking';
+type MessageField =
+  | 'from'
+  | 'jobs'
+  | 'leases'
+  | 'files'
+  | 'work'
+  | 'streams'
+  | 'room'
+  | 'waiting'
+  | 'heard'
+  | 'asking';
 
 /** Anybody who may connect to the database may send a notification; what is not one of ours is left alone. */
 function readMessage(text: string): Message | undefined {
@@ -223,7 +275,7 @@ function readMessage(text: string): Message | undefined {
     return undefined;
   }
   if (typeof message?.from !== 'string') return undefined;
-  const { from, jobs, leases, files, work, streams, room, waiting, asking } = message;
+  const { from, jobs, leases, files, work, streams, room, waiting, heard, asking } = message;
   if (Array.isArray(jobs)) return { from, jobs: jobs.map(String) };
   if (Array.isArray(leases)) return { from, leases: leases.map(String) };
   if (typeof work === 'number') {
@@ -232,6 +284,7 @@ function readMessage(text: string): Message | undefined {
   }
   if (files === true) return { from, files };
   if (asking === true) return { from, asking };
+  if (typeof heard === 'string') return { from, heard };
   return typeof waiting === 'number' ? { from, waiting } : undefined;
 }
 

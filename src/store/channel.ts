@@ -3,8 +3,8 @@
  *
  * Promises nothing about delivery: what others say while the connection is away is not heard, so whoever listens must
  * also look for itself now and then. What is sent while an earlier message is on its way, or while there is no
- * connection, goes out together with everything that has gathered. `start` connects and goes on trying, and says each
- * time when others can be heard; `stop` hangs up.
+ * connection, goes out together with everything that has gathered; of that, what is said twice in the same words is heard
+ * once. `start` connects and goes on trying, and says each time when others can be heard; `stop` hangs up.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';

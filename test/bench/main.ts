@@ -105,8 +105,8 @@ async function runScenario(scenario: Scenario, setting: Setting): Promise<void> 
     stage,
     load,
     serve,
-    async someServer(name) {
-      if (options.smoke) return sharedServer(setting, load);
+    someServer: (name) => (options.smoke ? sharedServer(setting, load) : bench.ownServer(name)),
+    async ownServer(name) {
       const store = await stage.newStore();
       await seed(store, scenario.leases?.(bench.sizes) ?? [], load);
       return { store, server: await serve(store, name) };

@@ -48,7 +48,9 @@ export interface Bench {
    * starting servers would take most of the time.
    */
   someServer(name?: string): Promise<Served>;
-  /** Stops what `serve` and `someServer` started for this scenario, so that it is not in the way of what follows. */
+  /** The same on a store of its own in a smoke run as well, for what others would leave there to be counted. */
+  ownServer(name?: string): Promise<Served>;
+  /** Stops what these started for this scenario, so that it is not in the way of what follows. */
   stopServers(): Promise<void>;
   report(figure: Figure): void;
   /** Has a contest told of at the end of the run. */

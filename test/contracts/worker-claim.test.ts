@@ -6,6 +6,16 @@ import { expectTime, expectUuid, get, post, read, retry, submit } from './queue.
 import { request } from './system.ts';
 import { claimedFrom, claimFrom, complete, enqueue, fail, newStream, workerPath } from './worker.ts';
 
+/**
+ * Whatever else the machine does can only add to a wait, so the shorter ones of many tell how long it is by itself. None
+ * may have been left to the sweep after two seconds.
+ */
+function expectSoon(waits: number[]): void {
+  waits.sort((p, q) => p - q);
+  expect(waits[Math.floor(waits.length / 4)], `${waits}`).to.be.below(50);
+  expect(waits.at(-1), `${waits}`).to.be.below(1_500);
+}
+
 onEveryTransport(({ name, engine, start }) => {
   describe('a claim of the worker contract', () => {
     let server: TestServer;
@@ -113,7 +123,7 @@ onEveryTransport(({ name, engine, start }) => {
         waits.push(at - submittedAt);
         await complete(server, body);
       }
-      expect(waits.sort((p, q) => p - q)[5], `${waits}`).to.be.below(50);
+      expectSoon(waits);
     });
 
     if (engine.name === 'postgresql') {
@@ -129,7 +139,7 @@ onEveryTransport(({ name, engine, start }) => {
             const submittedAt = performance.now();
             waits.push((await claim) - submittedAt);
           }
-          expect(waits.sort((p, q) => p - q)[5], `${waits}`).to.be.below(50);
+          expectSoon(waits);
         } finally {
           await other.stop();
         }

@@ -6,6 +6,7 @@ import { createLog } from '../../src/log.ts';
 import type { Database } from '../../src/store/database.ts';
 import { daysAheadMax, readEventDays } from '../../src/store/statements/event-days.ts';
 import { listEvents } from '../../src/store/statements/list-events.ts';
+import { lockFold } from '../../src/store/statements/stat-fold.ts';
 import { letJobsAge } from '../support/age.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, silentLog, submitted } from '../support/jobs.ts';
@@ -86,6 +87,17 @@ onEveryEngine((kind) => {
       expect(items.map(({ type }) => type)).to.include('JOB_DONE');
       expect(await daysOf(store.database)).to.deep.equal([-31, ...ahead]);
     });
+
+    // On the embedded engine there is one transaction at a time anyway.
+    if (kind.name === 'postgresql')
+      it('is given room while figures are added up', async () => {
+        await setDays(store.database, [0]);
+        await store.database.transaction(async (sql) => {
+          expect(await lockFold(sql)).to.equal(true);
+          await engine.historyKeeper.runOnce();
+        });
+        expect(await daysOf(store.database)).to.deep.equal(ahead);
+      });
 
     it('goes a day at a time once the whole day is too old', async () => {
       const today = await setDays(store.database, [-32, -31, -30, -29, -1, 0]);

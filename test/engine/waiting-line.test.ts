@@ -105,6 +105,51 @@ describe('the line of those who wait for work', () => {
     await Promise.all(all);
   });
 
+  it('calls the first when something may have come of which nobody told, and two more for each who got something', async () => {
+    const { line, gone, wait } = namedLine(() => ['']);
+    const places = ['a', 'b', 'c', 'd', 'e', 'f'].map(() => line.join(k));
+    const all = places.map((place, i) => wait(`${i}`, place));
+    line.lookAgain();
+    await settled();
+    expect(gone).to.deep.equal(['0']);
+    line.leave(places[0] as Place, true);
+    await settled();
+    expect(gone).to.deep.equal(['0', '1', '2']);
+    line.leave(places[1] as Place, true);
+    await settled();
+    expect(gone).to.deep.equal(['0', '1', '2', '3', '4']);
+    const back = ['2', '3', '4'].map((name) => wait(`${name} again`, places[Number(name)] as Place));
+    await settled();
+    expect(gone, 'nothing was left').to.have.length(5);
+    line.stop();
+    await Promise.all([...all, ...back]);
+  });
+
+  it('has those ask again who were asking while something may have come, and looks again for what came meanwhile', async () => {
+    let looks = 0;
+    const answers: ((ready: string[]) => void)[] = [];
+    const line = new WaitingLine({
+      findReady: () => {
+        looks++;
+        return new Promise((resolve) => answers.push(resolve));
+      },
+    });
+    const place = line.join(k);
+    line.lookAgain();
+    line.lookAgain();
+    expect(looks).to.equal(1);
+    answers.shift()?.([]);
+    await settled();
+    expect(looks, 'the first look may have begun too early').to.equal(2);
+    answers.shift()?.(['']);
+    await settled();
+    await line.wait(place, long, 'jobs');
+    expect([looks, line.length]).to.deep.equal([2, 0]);
+    line.leave(place, false);
+    line.lookAgain();
+    expect(looks, 'nobody is there any more').to.equal(2);
+  });
+
   it('wakes two more for one who was served with room, because nobody knows how many it is enough for', async () => {
     const { line, gone, wait } = namedLine();
     const places = ['a', 'b', 'c', 'd'].map(() => line.join(k));

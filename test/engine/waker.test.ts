@@ -59,9 +59,11 @@ describe('the waker', () => {
       expect(sent).to.deep.equal([]);
       const a = bell();
       there.waitForJob('a', a.ring);
+      expect(sent.splice(0), 'the announcement, and that it was heard').to.have.length(2);
+      const rings = a.rings();
       here.publishJobs(['a']);
-      expect(a.rings()).to.equal(1);
-      expect(sent).to.have.length(2);
+      expect(a.rings()).to.equal(rings + 1);
+      expect(sent).to.have.length(1);
     } finally {
       await here.stop();
       await there.stop();
@@ -80,12 +82,14 @@ describe('the waker', () => {
     there.start();
     try {
       sent.splice(0);
+      const atStart = [near.rings(), far.rings()] as const;
       here.publishFiles();
-      expect([near.rings(), far.rings(), sent.length]).to.deep.equal([1, 0, 0]);
+      expect([near.rings(), far.rings(), sent.length]).to.deep.equal([atStart[0] + 1, atStart[1], 0]);
       followers = 1;
       there.announce();
+      const rings = far.rings();
       here.publishFiles();
-      expect([near.rings(), far.rings()]).to.deep.equal([2, 1]);
+      expect([near.rings(), far.rings()]).to.deep.equal([atStart[0] + 2, rings + 1]);
     } finally {
       await here.stop();
       await there.stop();
@@ -100,12 +104,101 @@ describe('the waker', () => {
     there.waitForJob('a', a.ring);
     here.start();
     try {
+      const rings = a.rings();
       here.publishJobs(['a']);
-      expect(a.rings()).to.equal(1);
+      expect(a.rings()).to.equal(rings + 1);
     } finally {
       await here.stop();
       await there.stop();
     }
+  });
+
+  it('has everybody look again once another has heard of them, who committed in silence until then', async () => {
+    const { channel } = network();
+    const [here, there] = [new Waker(channel()), new Waker(channel())];
+    const [job, work, files] = [bell(), bell(), bell()];
+    let waiting = 0;
+    there.countWaiters(() => waiting);
+    there.onMissed(work.ring);
+    there.onFiles(files.ring);
+    here.start();
+    there.start();
+    try {
+      const before = [work.rings(), files.rings()];
+      const [workBefore = 0, filesBefore = 0] = before;
+      // Somebody has looked there and found nothing, and has not said yet that they wait.
+      here.publishWork({ jobs: new Map([['', 1]]), room: 0 });
+      expect([work.rings(), files.rings()]).to.deep.equal(before);
+      waiting = 1;
+      there.waitForJob('a', job.ring);
+      expect([job.rings(), work.rings(), files.rings()]).to.deep.equal([1, workBefore + 1, filesBefore + 1]);
+      // From now on it is told what happens, and need not look for itself.
+      there.announce();
+      expect(work.rings()).to.equal(workBefore + 1);
+    } finally {
+      await here.stop();
+      await there.stop();
+    }
+  });
+
+  it('has only those look again who were heard', async () => {
+    const { channel } = network();
+    const wakers = [new Waker(channel()), new Waker(channel()), new Waker(channel())];
+    const [, there, third] = wakers;
+    for (const waker of wakers) waker.start();
+    const rung = bell();
+    third?.onMissed(rung.ring);
+    there?.waitForJob('a', () => {});
+    expect(rung.rings()).to.equal(0);
+    await Promise.all(wakers.map((waker) => waker.stop()));
+  });
+
+  it('looks again, and asks and tells who waits, whenever it begins to hear others', async () => {
+    const { channel, sent } = network();
+    const opened: (() => void)[] = [];
+    const cutOff = channel();
+    const here = new Waker({
+      ...cutOff,
+      start: (onMessage, onListening = () => {}) => {
+        opened.push(onListening);
+        cutOff.start(onMessage, onListening);
+      },
+    });
+    const there = new Waker(channel());
+    here.start();
+    there.start();
+    const [job, work] = [bell(), bell()];
+    here.onMissed(work.ring);
+    here.waitForJob('a', job.ring);
+    there.waitForJob('b', () => {});
+    try {
+      const [jobBefore, workBefore] = [job.rings(), work.rings()];
+      sent.splice(0);
+      // Its connection was away, and is back.
+      for (const open of opened) open();
+      expect([job.rings(), work.rings()]).to.deep.equal([jobBefore + 1, workBefore + 1]);
+      const said = sent.map((text) =>
+        Object.keys(JSON.parse(text))
+          .filter((key) => key !== 'number')
+          .at(-1),
+      );
+      expect(said).to.deep.equal(['asking', 'waiting', 'heard', 'waiting']);
+    } finally {
+      await here.stop();
+      await there.stop();
+    }
+  });
+
+  it('says nothing twice in the same words, of which PostgreSQL would tell only once', async () => {
+    const { sent, channel } = network();
+    const [here, there] = [new Waker(channel()), new Waker(channel())];
+    here.start();
+    there.start();
+    there.waitForJob('a', () => {});
+    sent.splice(0);
+    for (let n = 0; n < 3; n++) here.publishWork({ jobs: new Map([['', 1]]), room: 0 });
+    expect(new Set(sent).size).to.equal(3);
+    await Promise.all([here.stop(), there.stop()]);
   });
 
   it('cuts long lists of jobs into messages that fit a NOTIFY', () => {

@@ -267,7 +267,8 @@ describe('streams in both directions over gRPC', () => {
     const drained = engine.leaseNews.drain();
     await server.stop(5_000);
     await drained;
-    expect(performance.now() - since).to.be.below(1_000);
+    // What is open still when its time is over is cut off, after five seconds.
+    expect(performance.now() - since).to.be.below(4_000);
     for (const client of clients) {
       expect(await client.ended).to.include({ code: 0 });
       const drains = client.verdicts.map(({ outcome }) => outcome.case === 'extended' && outcome.value.drain);

@@ -200,7 +200,7 @@ if (findPostgres()) {
       await Promise.all(Array.from({ length: 8 }, () => submitAndClaim(client, 3)));
       await until('its connections', async () => (await connectionsOf(store)).includes('leasehold listener'));
       expect((await server.stop()).code).to.equal(0);
-      await until('its connections to be gone', async () => (await connectionsOf(store)) === '', 1_000);
+      await until('its connections to be gone', async () => (await connectionsOf(store)) === '', 5_000);
     });
 
     it('ends at once when it is asked a second time', async () => {

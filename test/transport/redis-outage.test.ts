@@ -5,6 +5,9 @@ import { until } from '../support/process.ts';
 import { describeWithRedis } from '../support/redis.ts';
 import { first, openStage, type Stage } from './stage.ts';
 
+/** Whoever waited for a Redis that does not answer would wait for a second and a half; the rest is room for a busy machine. */
+const promptMs = 1_450;
+
 /** How long something took. */
 async function timed(work: () => Promise<unknown>): Promise<number> {
   const begun = performance.now();
@@ -129,7 +132,7 @@ describeWithRedis('a Redis that fails', () => {
     it('may be away when the server starts, and is used once it is there', async () => {
       await stage.redis.kill();
       const transport = stage.makeTransport();
-      expect(await timed(() => transport.start())).to.be.below(1_000);
+      expect(await timed(() => transport.start())).to.be.below(promptMs);
       expect(transport.state).to.equal('down');
       const envelopes = await stage.queue(2);
       transport.send(envelopes);
@@ -157,11 +160,11 @@ describeWithRedis('a Redis that fails', () => {
         name = await transport.nameOf(one, null);
       });
       // Redis has half as long again before it is given up.
-      expect(took, 'ms to name a message').to.be.below(1_000);
+      expect(took, 'ms to name a message').to.be.below(promptMs);
       expect(name).to.equal(enqueueIdOf(one));
       await until('down', () => transport.state === 'down', 5_000);
-      expect(await timed(() => transport.nameOf(one, null))).to.be.below(500);
-      expect(await timed(() => transport.runOnce())).to.be.below(500);
+      expect(await timed(() => transport.nameOf(one, null))).to.be.below(promptMs);
+      expect(await timed(() => transport.runOnce())).to.be.below(promptMs);
       stage.redis.resume();
       await until('up', () => transport.state === 'up', 30_000);
       // What was on its way when it hung may have come through without an answer; the next look removes it.
@@ -180,7 +183,7 @@ describeWithRedis('a Redis that fails', () => {
       await stage.inLine();
       stage.redis.pause();
       transport.send(await stage.queue(50));
-      expect(await timed(() => transport.stop())).to.be.below(1_300);
+      expect(await timed(() => transport.stop())).to.be.below(promptMs);
       expect(transport.state).to.equal('down');
       await transport.stop();
     });
@@ -189,7 +192,7 @@ describeWithRedis('a Redis that fails', () => {
       const transport = await stage.transport();
       const envelopes = await stage.queue(1_000);
       transport.send(envelopes);
-      expect(await timed(() => transport.stop())).to.be.below(1_500);
+      expect(await timed(() => transport.stop())).to.be.below(promptMs);
       expect(await stage.isInLine()).to.equal(true);
       transport.send(await stage.queue(1));
       transport.settle([{ stream: 's', messageId: '1-1' }]);

@@ -12,7 +12,7 @@ import type { Sql } from '../sql.ts';
  */
 
 /**
- * Any numbers but that of the migrations, as long as every version of the server takes the same ones. There are two,
+ * Any numbers that nothing else here locks, as long as every version of the server takes the same ones. There are two,
  * because whoever detaches may have to wait for long, and whoever lacks a part to write to cannot.
  */
 const makersLock = 7_160_524;

@@ -3,7 +3,7 @@ import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
 
 /** Any number that nothing else here locks: whoever has it adds up tallies, or compares what they came to. */
-const advisoryLock = 7_160_524;
+const advisoryLock = 7_160_526;
 
 const tryLock = hot('select pg_try_advisory_xact_lock($1::bigint) as locked');
 

@@ -1,7 +1,7 @@
 /**
  * Live leases straight into a store: granting a million through a server would take minutes. What is written is what
- * a server would have written, but for the history. Beside servers that run, the capacity's row is locked last, as they
- * do it.
+ * a server would have written, but for the history: its figures are told of them as well, or it would find them wrong.
+ * Beside servers that run, the capacity's row is locked last, as they do it.
  */
 import { priorities } from '../../../src/domain/job.ts';
 import { stateNumber } from '../../../src/domain/machine.ts';
@@ -9,6 +9,7 @@ import { createLog } from '../../../src/log.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { migrate } from '../../../src/store/migrate.ts';
 import { openDatabase } from '../../../src/store/open.ts';
+import { tally } from '../../../src/store/statements/stat-tallies.ts';
 import { endedLeases } from '../../support/history.ts';
 import type { FloorPlace } from './floor.ts';
 import { idPrefix, type LeaseSet, workerPrefix, workersOf } from './lease-set.ts';
@@ -90,14 +91,17 @@ with granted as materialized (
   select job_id, seq, $5::int, $6::text, $7::text, ${normal}, ${job.costUnits}, '{}', $12::jsonb, false, '{}', 1, 0,
     length($12::text), now
   from granted
+), live as (
+  insert into live_jobs (job_id, lane_id, seq, priority, cost_units, bytes, state, check_at, attempts, attempts_limit,
+    claims_lost, claimed_by, lease_id, lease_token, fence, lease_ttl_s, started_at, last_heartbeat_at, expires_at,
+    cancel_requested, updated_at)
+  select job_id, $5::int, seq, ${normal}, ${job.costUnits}, length($12::text), ${stateNumber('RUNNING')}, expires_at, 1, 1,
+    0, '${workerPrefix}' || case when $13::boolean then n / $14::int else n % $8::int end, ($4::text || lpad(to_hex(n), 12, '0'))::uuid, gen_random_uuid(),
+    nextval('lease_fence'), $9::int, now, now, expires_at, false, now
+  from granted
+  returning lane_id, cost_units, updated_at
 )
-insert into live_jobs (job_id, lane_id, seq, priority, cost_units, bytes, state, check_at, attempts, attempts_limit,
-  claims_lost, claimed_by, lease_id, lease_token, fence, lease_ttl_s, started_at, last_heartbeat_at, expires_at,
-  cancel_requested, updated_at)
-select job_id, $5::int, seq, ${normal}, ${job.costUnits}, length($12::text), ${stateNumber('RUNNING')}, expires_at, 1, 1,
-  0, '${workerPrefix}' || case when $13::boolean then n / $14::int else n % $8::int end, ($4::text || lpad(to_hex(n), 12, '0'))::uuid, gen_random_uuid(),
-  nextval('lease_fence'), $9::int, now, now, expires_at, false, now
-from granted`;
+${tally('live', 'updated_at', { running: 'count(*)', used: 'sum(cost_units)' })}`;
 
 /** By how much the handling of expired leases came after their end, in ms; negative where it came before. */
 export interface Expiries {

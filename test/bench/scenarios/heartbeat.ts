@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import type { LeaseSet } from '../load/lease-set.ts';
 import { rateGoal, samples, throughput } from '../measure.ts';
 import type { Bench, Scenario } from '../scenario.ts';
 import type { Store, Updates } from '../stage.ts';
@@ -10,6 +11,12 @@ const both = ['postgresql', 'embedded'] as const;
 const connections = 4;
 const framesPerStream = 16;
 const frameStreams = 8;
+const leasesPerFrame = 50;
+/**
+ * The part of all leases that may be in flight. Where it is nearly all of them, as only few leases ever are, each row is
+ * written again before the statements beside it are over, and a page has no room for so many of its versions.
+ */
+const flyingShare = 1 / 3;
 const singlyPerStream = 32;
 const singlyStreams = 64;
 const unaryInFlight = 64;
@@ -26,20 +33,22 @@ const holdings = [
 
 export const heartbeatFrames: Scenario = {
   name: 'heartbeat-frames',
-  about: `StreamHeartbeats, 50 leases a frame, ${frameStreams} streams with ${framesPerStream} frames in flight each`,
+  about: `StreamHeartbeats, ${leasesPerFrame} leases a frame, ${frameStreams} streams with ${framesPerStream} frames in flight each`,
   engines: both,
   quick: true,
   leases: (sizes) => holdings.map(({ setFor }) => setFor(sizes)),
   async run(bench) {
     const { load, sizes } = bench;
-    const { server, store } = await bench.someServer();
+    // Sessions tell of what they did up to ten seconds later, where somebody else may take it for theirs.
+    const isCounted = bench.engine === 'postgresql';
+    const { server, store } = await (isCounted ? bench.ownServer() : bench.someServer());
     const target = { address: server.grpc, client: sizes.client, connections, streams: frameStreams };
     const goal = judged(bench, rateGoal(bench, 150_000));
     const before = await store.updates();
     for (const { held, setFor } of holdings) {
       const set = setFor(sizes);
       const taken = await samples(bench, server, (durationMs) =>
-        load.run('beatFrames', { target, set, inFlight: framesPerStream, durationMs }),
+        load.run('beatFrames', { target, set, inFlight: framesInFlight(set), durationMs }),
       );
       const name = `frames of 50, ${set.leases.toLocaleString('en')} leases ${held}`;
       bench.report({ ...throughput(name, 'leases/s', taken, goal), failure: lossesIn(taken) });
@@ -51,6 +60,10 @@ export const heartbeatFrames: Scenario = {
     if (sizes.beatsFloor && isCheap) await reportFloor(bench);
   },
 };
+
+/** Frames in flight on each stream. */
+const framesInFlight = ({ leases }: LeaseSet): number =>
+  Math.min(framesPerStream, Math.ceil((leases * flyingShare) / leasesPerFrame / frameStreams));
 
 async function reportFloor(bench: Bench): Promise<void> {
   const { load, sizes, stage } = bench;
