@@ -163,11 +163,24 @@ function attemptsTable({ attempts, attempts_left_out }: Explanation, nowMs: numb
     when(attempt.granted_at, nowMs),
     when(attempt.last_heartbeat_at, nowMs),
     when(attempt.ended_at ?? attempt.expires_at, nowMs),
-    attempt.release_status ?? attempt.state,
+    attempt.state,
+    attempt.release_status,
     attempt.causes.map(({ code }) => code).join(', '),
     attempt.attempt_id,
   ]);
-  const heading = ['  NO', 'WORKER', 'FENCE', 'TTL', 'GRANTED', 'HEARD', 'ENDS', 'STATE', 'WHY', 'LEASE'];
+  const heading = [
+    '  NO',
+    'WORKER',
+    'FENCE',
+    'TTL',
+    'GRANTED',
+    'HEARD',
+    'ENDS',
+    'STATE',
+    'STATUS',
+    'WHY',
+    'LEASE',
+  ];
   const left = attempts_left_out > 0 ? `\n  ${cell(attempts_left_out)} older attempts are not shown` : '';
   return `${table(heading, rows)}${left}`;
 }

@@ -13,6 +13,8 @@ import { locate, PathError, repositoryOf } from '../gate/paths.ts';
 import { duration, haltedWords, ownerName, shown, table } from '../gate/words.ts';
 import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
+import { refusal } from './operator.ts';
+import { print, printJson, tell } from './output.ts';
 import { ServerError, urlHelp } from './server-client.ts';
 
 const flags = {
@@ -80,7 +82,7 @@ Ends with 1 where the server refuses or does not answer, and with ${guardCodes.h
       }
     } catch (error) {
       if (!(error instanceof ServerError)) throw error;
-      process.stderr.write(`leasehold: ${error.message}\n`);
+      process.stderr.write(`leasehold: ${refusal(error)}\n`);
       return 1;
     }
   },
@@ -98,7 +100,8 @@ async function list(
   asJson: boolean,
 ): Promise<number> {
   const [leases, blockers] = await Promise.all([api.leases(filter), api.blockers(filter)]);
-  process.stdout.write(asJson ? `${JSON.stringify({ leases, blockers })}\n` : overview(leases, blockers));
+  if (asJson) printJson({ leases, blockers });
+  else print(overview(leases, blockers));
   return 0;
 }
 
@@ -125,19 +128,27 @@ function overview(leases: readonly FileLease[], blockers: readonly Blocked[]): s
   if (waiting.length > 0) {
     const rows = waiting.map(
       ({ paths, repository, owner_id, retry_at, retry_after_ms, blockers, contention_id }) => [
-        paths.join(', '),
+        some(paths),
         repository,
         owner_id,
         `${retry_at} (in ${duration(retry_after_ms)})`,
-        [...new Set(blockers.map((blocker) => blocker.owner_id))].join(', '),
+        some([...new Set(blockers.map((blocker) => blocker.owner_id))]),
         contention_id,
       ],
     );
     parts.push(table(['WAITS FOR', 'REPOSITORY', 'OWNER', 'UNTIL', 'HELD BY', 'CONTENTION'], rows));
   }
   parts.push(...halted.map(haltedWords));
-  return `${parts.join('\n\n')}\n`;
+  return parts.join('\n\n');
 }
+
+/** A request may be for thousands of files. `--json` tells all of them. */
+const someMax = 3;
+const some = (names: readonly string[]): string => {
+  const more = names.length - someMax;
+  const first = names.slice(0, someMax).join(', ');
+  return more > 0 ? `${first} and ${more.toLocaleString('en')} more` : first;
+};
 
 async function instruct(
   api: FilesApi,
@@ -151,7 +162,7 @@ async function instruct(
     throw new UsageError(`takes one instruction: ${instructions.join(', ')}`);
   }
   const answer = await api.instruct(contentionId, { instruction, ...by });
-  process.stdout.write(`${asJson ? JSON.stringify(answer) : instructedWords(answer, instruction)}\n`);
+  tell(asJson ? JSON.stringify(answer) : instructedWords(answer, instruction));
   return answer.outcome === 'halted' ? guardCodes.halted : 0;
 }
 
@@ -196,7 +207,7 @@ async function release(
     process.stderr.write(`leasehold: ${shown(path)} is not held by ${ownerId}\n`);
   for (const { path, detail } of not_released)
     process.stderr.write(`leasehold: ${shown(path)}: ${shown(detail)}\n`);
-  if (asJson) process.stdout.write(`${JSON.stringify({ released })}\n`);
-  else for (const { path } of released) process.stdout.write(`${shown(path)} is free\n`);
+  if (asJson) tell(JSON.stringify({ released }));
+  else for (const { path } of released) tell(`${shown(path)} is free`);
   return notHeld.length + not_released.length === 0 ? 0 : 1;
 }

@@ -7,6 +7,7 @@ import { releaseCommitted } from '../gate/post-commit.ts';
 import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { isFileError } from './file-error.ts';
+import { tell } from './output.ts';
 import { ownCommand } from './own-command.ts';
 import { say } from './say.ts';
 import { urlHelp } from './server-client.ts';
@@ -54,7 +55,7 @@ post-commit always ends with 0: the commit is made, and a server that is down do
 
 async function told(work: () => Promise<string>): Promise<number> {
   try {
-    process.stdout.write(`${await work()}\n`);
+    tell(await work());
     return 0;
   } catch (error) {
     if (!(error instanceof GitError || error instanceof GitHookError || isFileError(error))) throw error;

@@ -16,6 +16,7 @@ import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { isFileError } from './file-error.ts';
 import { readOnUnreachable } from './on-unreachable.ts';
+import { tell } from './output.ts';
 import { isOnPath, ownCommand } from './own-command.ts';
 
 const flags = {
@@ -86,14 +87,14 @@ async function change(
     const before = existsSync(file) ? readFileSync(file, 'utf8') : '';
     const after = edit(before, values['on-unreachable']);
     if (after === before) {
-      process.stdout.write(`${file} is as it should be; nothing to change\n`);
+      tell(`${file} is as it should be; nothing to change`);
       return 0;
     }
-    process.stdout.write(`${file}\n${lineDiff(before, after)}\n`);
+    tell(`${file}\n${lineDiff(before, after)}`);
     if (!values.user && !isOnPath() && after.includes(ownCommand())) {
-      process.stdout.write('leasehold is not on the PATH, so the hooks name where it is on this machine\n');
+      tell('leasehold is not on the PATH, so the hooks name where it is on this machine');
     }
-    if (values['dry-run']) process.stdout.write('nothing was changed\n');
+    if (values['dry-run']) tell('nothing was changed');
     else write(file, after);
     return 0;
   } catch (error) {

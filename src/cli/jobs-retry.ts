@@ -1,5 +1,6 @@
 import { readFlags, UsageError } from './args.ts';
 import { commonFlags, refusal, userName, wholeFlag, withServer } from './operator.ts';
+import { tell } from './output.ts';
 import { type ServerClient, ServerError } from './server-client.ts';
 import type { Verb } from './verbs.ts';
 
@@ -106,10 +107,10 @@ async function retryDeadLetters(server: ServerClient, filter: object, limit: num
 
 function report(done: string, { jobIds, failed }: Outcome, asJson: boolean): number {
   if (asJson) {
-    process.stdout.write(`${JSON.stringify({ [done]: jobIds.length, job_ids: jobIds, failed })}\n`);
+    tell(JSON.stringify({ [done]: jobIds.length, job_ids: jobIds, failed }));
   } else {
-    for (const jobId of jobIds) process.stdout.write(`${jobId}\n`);
-    process.stdout.write(`${jobIds.length === 1 ? '1 job' : `${jobIds.length} jobs`} ${done}\n`);
+    for (const jobId of jobIds) tell(jobId);
+    tell(`${jobIds.length === 1 ? '1 job' : `${jobIds.length} jobs`} ${done}`);
   }
   return failed.length === 0 ? 0 : 1;
 }

@@ -129,11 +129,12 @@ const listVerb: Verb = {
 
 const leasesTable = (leases: readonly LeaseBody[]): string =>
   table(
-    ['LEASE', 'JOB', 'STATE', 'WORKER', 'UNITS', 'ATTEMPT', 'FENCE', 'GRANTED', 'HEARD', 'ENDS'],
+    ['LEASE', 'JOB', 'STATE', 'STATUS', 'WORKER', 'UNITS', 'ATTEMPT', 'FENCE', 'GRANTED', 'HEARD', 'ENDS'],
     leases.map((lease) => [
       lease.lease_id,
       lease.job_id,
-      lease.release_status ?? lease.state,
+      lease.state,
+      lease.release_status,
       lease.worker_id,
       lease.cost_units,
       lease.attempt,

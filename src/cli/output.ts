@@ -6,20 +6,30 @@ import { span } from '../domain/times.ts';
  * commands that do nothing but tell.
  */
 export function print(text: string): void {
-  watchPipe();
-  process.stdout.write(text.endsWith('\n') ? text : `${text}\n`);
+  write(text, () => process.exit(process.exitCode ?? 0));
 }
 
 export const printJson = (value: unknown): void => print(JSON.stringify(value));
 
-let watched = false;
-function watchPipe(): void {
-  if (watched) return;
-  watched = true;
-  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
-    if (error.code !== 'EPIPE') throw error;
-    process.exit(process.exitCode ?? 0);
-  });
+/**
+ * Prints what a command does or has done. Where nobody reads any more, it is done all the same, and the command ends as it
+ * would have.
+ */
+export function tell(text: string): void {
+  write(text, () => {});
+}
+
+let whenUnread: (() => void) | undefined;
+
+function write(text: string, unread: () => void): void {
+  if (whenUnread === undefined) {
+    process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+      if (error.code !== 'EPIPE') throw error;
+      whenUnread?.();
+    });
+  }
+  whenUnread = unread;
+  process.stdout.write(text.endsWith('\n') ? text : `${text}\n`);
 }
 
 /** What others have written may hold characters that a terminal would obey. */

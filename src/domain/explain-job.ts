@@ -101,8 +101,8 @@ function units({ job, capacity, endingSoon, nowMs }: ExplainFacts): Cause[] {
     busy_rating: busyRating,
     missing: Math.max(0, missing),
   };
-  if (job.costUnits > usable) {
-    const text = `it costs ${counted(job.costUnits, 'unit')}, and there are ${usable} to be had at all (total ${total}, busy rating ${busyRating}); more capacity would let it start`;
+  if (job.costUnits > total) {
+    const text = `it costs ${counted(job.costUnits, 'unit')}, and there are ${total.toLocaleString('en')} in all; only a higher total would let it start`;
     return [cause('costs_more_than_total', text, { facts: figures })];
   }
   if (missing <= 0) return [];
@@ -116,7 +116,10 @@ function units({ job, capacity, endingSoon, nowMs }: ExplainFacts): Cause[] {
   const then = soonest
     ? `; the next lease to end, unless it is kept, is that of ${soonest.workerId} in ${span(soonest.expiresAtMs - nowMs)} with ${counted(soonest.costUnits, 'unit')}`
     : '';
-  const text = `it costs ${counted(job.costUnits, 'unit')} and ${available} of ${usable} are free (${used} used)${then}`;
+  const text =
+    job.costUnits > usable
+      ? `it costs ${counted(job.costUnits, 'unit')}, and there are ${usable.toLocaleString('en')} of ${total.toLocaleString('en')} to be had with a busy rating of ${busyRating}; a lower one would let it start`
+      : `it costs ${counted(job.costUnits, 'unit')} and ${available} of ${usable} are free (${used} used)${then}`;
   return [cause('waiting_for_units', text, { facts: { ...figures, ending_next: next } })];
 }
 
@@ -133,7 +136,9 @@ function queued(facts: ExplainFacts, place: Place): Cause[] {
   }
   const line = inLine(job, place);
   const cost = units(facts);
-  const stands = [...line, ...cost];
+  // The line moves on by itself, and what costs too much is put aside once it is at the head of it.
+  const isTooMuch = cost.some(({ code }) => code === 'costs_more_than_total');
+  const stands = isTooMuch ? [...cost, ...line] : [...line, ...cost];
   if (stands.length > 0) return [...stands, ...needs];
   const who = needs.length === 0 ? 'any worker that asks' : 'a worker that may take it and asks';
   return [cause('waiting_for_worker', `it is the next in line and there is room: ${who} gets it`), ...needs];

@@ -147,7 +147,11 @@ function serverAway({ lastHeartbeatAtMs, expiresAtMs }: Lease, { outages }: Fact
     .map(({ beganAtMs, endedAtMs }) =>
       cause(
         'server_away',
-        `no server was alive for ${span(endedAtMs - beganAtMs)} from ${iso(beganAtMs)}; the lease was given back what it lost by that`,
+        `no server was alive for ${span(endedAtMs - beganAtMs)} from ${iso(beganAtMs)}; ${
+          expiresAtMs > endedAtMs
+            ? 'the lease was given back what it lost by that'
+            : 'the lease could not outlast that'
+        }`,
         {
           sinceMs: beganAtMs,
           untilMs: endedAtMs,

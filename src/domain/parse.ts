@@ -36,7 +36,10 @@ function explain(problems: Problem[], value: unknown, at: string): DomainError {
     return invalid(join(at, `${missing.instancePath}/${field}`), 'is required');
   }
   const found = valueAt(value, first.instancePath);
-  return invalid(join(at, first.instancePath), `${wording(first, told)}, not ${printable(found)}`);
+  return invalid(
+    join(at, first.instancePath),
+    `${wording(first, told)}, not ${sizeOf(first, found) ?? printable(found)}`,
+  );
 }
 
 const asksForNull = ({ keyword, params }: Problem): boolean =>
@@ -61,10 +64,25 @@ function wording({ keyword, params, message, instancePath }: Problem, told: read
     return `must be ${alike.map(typeWord).join(' or ')}`;
   }
   if (keyword === 'pattern') return 'must not be blank';
-  if (keyword === 'maxItems') return `must have at most ${(params as { limit: number }).limit} items`;
-  if (keyword === 'minItems') return `must have at least ${(params as { limit: number }).limit} items`;
+  const bound = bounds[keyword];
+  if (bound !== undefined) {
+    const { limit } = params as { limit: number };
+    return `must have ${bound} ${limit} ${limit === 1 ? 'item' : 'items'}`;
+  }
   if (keyword === 'format') return 'must be a time such as 2025-12-28T20:15:00Z';
   return message;
+}
+
+const bounds: Record<string, string> = {
+  maxItems: 'at most',
+  minItems: 'at least',
+  maxProperties: 'at most',
+};
+
+/** Of what has too many items or too few it is told how many; that it is a list would be no help. */
+function sizeOf({ keyword }: Problem, found: unknown): number | undefined {
+  if (!Object.hasOwn(bounds, keyword) || typeof found !== 'object' || found === null) return undefined;
+  return Object.keys(found).length;
 }
 
 const typeWord = ({ params }: Problem): string =>

@@ -73,10 +73,14 @@ export function haltedWords(report: BlockerReport): string {
   return lines.join('\n');
 }
 
-/** Lines below a heading, each column as wide as its widest cell. */
+/** A path may have 4,096 characters; for one that has, not every other line is to be as long. */
+const columnMax = 100;
+
+/** Lines below a heading, each column as wide as its widest cell. What is far too wide for that stands out of its line. */
 export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = [heading, ...rows.map((row) => row.map(shown))];
-  const widths = heading.map((_, i) => Math.max(...all.map((row) => row[i]?.length ?? 0)));
+  const widest = (i: number) => all.reduce((most, row) => Math.max(most, row[i]?.length ?? 0), 0);
+  const widths = heading.map((_, i) => Math.min(widest(i), columnMax));
   const line = (row: readonly string[]) =>
     row
       .map((cell, i) => cell.padEnd(widths[i] ?? 0))

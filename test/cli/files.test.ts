@@ -2,7 +2,7 @@
 import { expect } from 'chai';
 import { apiOf, holders, letWaitingPass, Repository, take } from '../gate/support.ts';
 import { onEveryEngine } from '../support/engines.ts';
-import { runCommand } from '../support/process.ts';
+import { runCommand, startProcess } from '../support/process.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
 onEveryEngine((engine) => {
@@ -75,6 +75,38 @@ onEveryEngine((engine) => {
       await apiOf(server).end('many');
     });
 
+    it('stays readable where one path is very long, and where somebody waits for many files', async () => {
+      const long = `deep/${'x'.repeat(3_000)}`;
+      const paths = Array.from({ length: 500 }, (_, i) => `wide/${i}`);
+      await take(server, 'gus', repository.top, long, ...paths);
+      await take(server, 'hal', repository.top, ...paths);
+      const { stdout } = await run('--repository', '.');
+      const lines = stdout.split('\n');
+      expect(lines.filter((line) => line.length > 400)).to.have.length(1);
+      expect(lines.find((line) => line.startsWith(long))).to.match(/ gus \(test\) +20/);
+      expect(stdout).to.match(/^wide\/0, wide\/1, wide\/10 and 497 more +\S+ +hal /m);
+      await apiOf(server).end('hal');
+      await apiOf(server).end('gus');
+    });
+
+    it('ends well where nobody reads what it tells, and has done what it was told to', async () => {
+      await take(server, 'ida', repository.top, 'a');
+      const contention = await halt('jim', 'a');
+      const unread = async (...args: string[]) => {
+        const surroundings = { cwd: repository.top };
+        const started = await startProcess(['files', ...args], { LEASEHOLD_URL: server.http }, surroundings);
+        started.hangUp();
+        const { code, signal, stderr } = await started.exited();
+        return { code, signal, stderr };
+      };
+      const well = { code: 0, signal: null, stderr: '' };
+      expect(await unread()).to.deep.equal(well);
+      expect(await unread('--json')).to.deep.equal(well);
+      expect(await unread('instruct', contention, 'RETRY')).to.deep.equal({ ...well, code: 75 });
+      expect(await unread('instruct', contention, 'FORCE_RELEASE')).to.deep.equal(well);
+      expect(await holders(server, repository.top)).to.deep.equal({ a: 'jim' });
+    });
+
     it('instructs, and says what came of it', async () => {
       await take(server, 'ann', repository.top, 'a');
       const contention = await halt('dan', 'a');
@@ -97,7 +129,7 @@ onEveryEngine((engine) => {
       expect(JSON.parse(closed.stdout)).to.deep.equal({ outcome: 'abandoned', contention_id: second });
       const again = await run('instruct', second, 'RETRY');
       expect([again.code, again.stdout]).to.deep.equal([1, '']);
-      expect(again.stderr).to.match(/^leasehold: [^\n]+$/);
+      expect(again.stderr).to.match(/^leasehold: the contention is over: [^\n]+ \(illegal_transition\)$/);
     });
 
     it('releases files of an owner, and says which it does not have', async () => {

@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { expect } from 'chai';
 import { Repository } from '../gate/support.ts';
 import { temporaryFolder } from '../support/cleanup.ts';
-import { main, runCommand } from '../support/process.ts';
+import { main, runCommand, startProcess } from '../support/process.ts';
 
 describe('leasehold hook install', () => {
   let repository: Repository;
@@ -34,6 +34,14 @@ describe('leasehold hook install', () => {
     const second = await run(['install', '--agent', 'claude-code', '--project']);
     expect(second.stdout).to.equal(`${file} is as it should be; nothing to change`);
     expect(await readFile(file, 'utf8')).to.equal(written);
+  });
+
+  it('writes the hooks also where nobody reads what it shows', async () => {
+    const started = await startProcess(['hook', 'install'], {}, { cwd: repository.top });
+    started.hangUp();
+    const { code, signal, stderr } = await started.exited();
+    expect({ code, signal, stderr }).to.deep.equal({ code: 0, signal: null, stderr: '' });
+    expect((await settings()).hooks).to.include.keys('PreToolUse', 'SessionEnd');
   });
 
   it('calls the program by its name where that is on the PATH', async () => {

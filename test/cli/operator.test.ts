@@ -188,10 +188,10 @@ onEveryEngine((engine) => {
       expect((await run('leases', 'list', '--job-id', job.job_id)).stdout).to.equal('No leases.');
       const over = await run('leases', 'list', '--job-id', job.job_id, '--state', 'any');
       expect(over.stdout).to.match(
-        /^LEASE +JOB +STATE +WORKER +UNITS +ATTEMPT +FENCE +GRANTED +HEARD +ENDS\n/,
+        /^LEASE +JOB +STATE +STATUS +WORKER +UNITS +ATTEMPT +FENCE +GRANTED +HEARD +ENDS\n/,
       );
       expect(over.stdout).to.match(
-        new RegExp(`^${lease.lease_id} +${job.job_id} +SUCCEEDED +worker-1 +30 +1 `, 'm'),
+        new RegExp(`^${lease.lease_id} +${job.job_id} +RELEASED +SUCCEEDED +worker-1 +30 +1 `, 'm'),
       );
     });
 
@@ -238,7 +238,7 @@ onEveryEngine((engine) => {
       expect(ofLease.stdout)
         .to.match(/^Lease \S+ is ACTIVE/)
         .and.to.match(/^Attempts\n {2}NO +WORKER +FENCE/m);
-      expect(ofLease.stdout).to.match(/^ {2}1 +worker-1 +\d+ +60 s +20.* ACTIVE +running +\S{36}$/m);
+      expect(ofLease.stdout).to.match(/^ {2}1 +worker-1 +\d+ +60 s +20.* ACTIVE +- +running +\S{36}$/m);
       const told = await json('explain', job.job_id);
       expect(told.causes.map((cause: Body) => cause.code)).to.deep.equal(['running']);
       const unknown = await run('explain', 'no-such');

@@ -186,6 +186,18 @@ onEveryEngine((engine) => {
         expect(codesOf(told)).to.deep.equal(['costs_more_than_total', 'needs_stream_worker']);
         expect(causeOf(told, 'costs_more_than_total').facts).to.include({ cost_units: 2_000, total: 1_000 });
         await cancel(server, job.job_id);
+        // However many stand before it: they go, and it stays.
+        const inLine = newStream();
+        const before = await enqueue(server, inLine);
+        const behind = await enqueue(server, inLine, { cost_units: 2_000 });
+        const why = await explainJob(behind.job_id);
+        expect(codesOf(why)).to.deep.equal([
+          'costs_more_than_total',
+          'waiting_in_line',
+          'needs_stream_worker',
+        ]);
+        expect(why.summary).to.include('it costs 2,000 units, and there are 1,000 in all');
+        for (const { job_id } of [before, behind]) await cancel(server, job_id);
       });
 
       it('says until when it must not start, or is not tried again', async () => {
@@ -407,7 +419,17 @@ onEveryEngine((engine) => {
         const told = await explainLease(lease.lease_id);
         expect(codesOf(told)).to.deep.equal(['never_heard_of']);
         expect(causeOf(told, 'server_away').facts.away_ms).to.be.at.least(9_000);
+        expect(causeOf(told, 'server_away').text).to.match(
+          /; the lease was given back what it lost by that$/,
+        );
         expect(storyOf(await explainJob(job.job_id))).to.include('LEASE_EXPIRED');
+        // As one that max_runtime_s lets last no longer.
+        await server.database.query(
+          "update leases set expires_at = (select ended_at - interval '1 s' from outages) where lease_id = $1",
+          [lease.lease_id],
+        );
+        const short = causeOf(await explainLease(lease.lease_id), 'server_away');
+        expect(short.text).to.match(/; the lease could not outlast that$/);
         await server.database.query('delete from outages', []);
       });
     });
@@ -514,11 +536,10 @@ onEveryEngine((engine) => {
       const job = await submit(server, { cost_units: 950 });
       await setCapacity(server, { busy_rating: 1 });
       const told = await explainJob(job.job_id);
-      expect(causeOf(told, 'costs_more_than_total').facts).to.include({
-        usable: 900,
-        total: 1_000,
-        busy_rating: 1,
-      });
+      // It is not passed over: it waits in line until there is as much to be had again.
+      const missing = causeOf(told, 'waiting_for_units');
+      expect(missing.facts).to.include({ usable: 900, total: 1_000, busy_rating: 1 });
+      expect(missing.text).to.include('there are 900 of 1,000 to be had with a busy rating of 1');
       await setCapacity(server, { busy_rating: 0 });
       await cancel(server, job.job_id);
     });

@@ -1,11 +1,14 @@
 import { expect } from 'chai';
 import { ClaimJobs, ReleaseLease, SubmitJob } from '../../src/domain/commands.ts';
 import { DomainError } from '../../src/domain/errors.ts';
+import { AcquireFiles, ReleaseFiles } from '../../src/domain/file-commands.ts';
 import { instantMs, parser } from '../../src/domain/parse.ts';
 
 const parseSubmit = parser(SubmitJob);
 const parseClaim = parser(ClaimJobs);
 const parseRelease = parser(ReleaseLease);
+const parseAcquire = parser(AcquireFiles);
+const parseFiles = parser(ReleaseFiles);
 const good = { addon_id: 'visuals', job_type: 'load30', cost_units: 30 };
 
 const refusal = (work: () => unknown): DomainError => {
@@ -68,6 +71,18 @@ describe('parser', () => {
   it('refuses text that the database cannot hold, in every field', () => {
     expect(refusal(() => parseSubmit({ ...good, addon_id: 'a\0' })).field).to.equal('addon_id');
     expect(refusal(() => parseSubmit({ ...good, whatever: { x: '\ud800' } })).field).to.equal('whatever.x');
+  });
+
+  it('says how many items there were, and how many there may be', () => {
+    const told = (paths: string[], fences?: object) =>
+      refusal(() => parseFiles({ owner_id: 'o', repository: 'r', reason: 'ENDED', paths, fences })).detail;
+    const acquire = (paths: string[]) =>
+      refusal(() => parseAcquire({ owner_id: 'o', repository: 'r', paths })).detail;
+    const many = Array.from({ length: 10_001 }, (_, i) => `${i}`);
+    expect(acquire([])).to.equal('paths: must have at least 1 item, not 0');
+    expect(acquire(many)).to.equal('paths: must have at most 10000 items, not 10001');
+    const fences = Object.fromEntries(many.map((path) => [path, 1]));
+    expect(told(['a'], fences)).to.equal('fences: must have at most 10000 items, not 10001');
   });
 
   it('bounds what a claim may ask for', () => {
