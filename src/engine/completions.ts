@@ -2,8 +2,6 @@ import { isCompletion } from '../domain/release.ts';
 import type { Sql } from '../store/sql.ts';
 import type { CapacityNow } from '../store/statements/capacity.ts';
 import { type Completed, completeLeases } from '../store/statements/complete-leases.ts';
-import { readJobs } from '../store/statements/read-jobs.ts';
-import { type KnownLease, readLeases } from '../store/statements/read-leases.ts';
 import type { EngineContext } from './context.ts';
 import type { Ended, ReleaseCall } from './take-back.ts';
 import { workOf } from './work.ts';
@@ -16,7 +14,6 @@ import { workOf } from './work.ts';
 export class Completions {
   readonly #calls: readonly ReleaseCall[];
   #completed: Completed | undefined;
-  readonly #told = new Map<number, Ended['told']>();
 
   constructor(calls: readonly ReleaseCall[]) {
     this.#calls = calls;
@@ -31,17 +28,14 @@ export class Completions {
     return this.#calls.length;
   }
 
-  /** Whether somebody is to be told of jobs, which have to be read once they have ended. */
-  get isTold(): boolean {
-    return this.#calls.some(({ wantsJob }) => wantsJob);
-  }
-
   /** In the order of the calls. */
   get answers(): readonly (Ended | undefined)[] {
     return this.#calls.map((call, i) => {
       if (!this.#completed?.jobIds.has(i)) return undefined;
-      const told = this.#told.get(i);
-      return call.wantsJob && !told ? undefined : { outcome: done, told };
+      return {
+        outcome: done,
+        told: call.wantsJob ? this.#completed.told.get(call.release.leaseId) : undefined,
+      };
     });
   }
 
@@ -51,29 +45,12 @@ export class Completions {
     capacity: { totalUnlessSet: number; moreUnits: number },
     signal: AbortSignal | undefined,
   ): Promise<CapacityNow> {
-    const completions = this.#calls.map(({ release }) => ({ ...release, result: release.resultData }));
+    const completions = this.#calls.map(({ release, wantsJob }) => {
+      const { leaseId, workerId, token, jobId, resultData: result, metrics } = release;
+      return { leaseId, workerId, token, jobId, result, metrics, wantsJob };
+    });
     this.#completed = await completeLeases(sql, completions, capacity, signal);
     return this.#completed.capacity;
-  }
-
-  /** Reads what is to be told, in the same transaction. */
-  async read(sql: Sql, signal: AbortSignal | undefined): Promise<void> {
-    const { jobIds } = this.#completed ?? nothing;
-    const wanted = this.#calls.flatMap((call, i) => (call.wantsJob && jobIds.has(i) ? i : []));
-    if (wanted.length === 0) return;
-    const leaseOf = (i: number) => (this.#calls[i] as ReleaseCall).release.leaseId;
-    const [leases, jobs] = await Promise.all([
-      readLeases(sql, wanted.map(leaseOf), signal),
-      readJobs(
-        sql,
-        wanted.map((i) => jobIds.get(i) as string),
-        signal,
-      ),
-    ]);
-    for (const i of wanted) {
-      const { lease } = leases.get(leaseOf(i)) as KnownLease;
-      this.#told.set(i, { lease, found: jobs.get(lease.jobId) });
-    }
   }
 
   /** Tells everybody, once it is committed, whom it concerns. */

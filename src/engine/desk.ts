@@ -22,6 +22,7 @@ import { type EngineContext, waitingMax } from './context.ts';
 import { type AcquireCall, type Answer, Given, type Parking } from './give.ts';
 import { tooLarge } from './judge.ts';
 import { type Judged, type ReleaseCall, TakenBack } from './take-back.ts';
+import { UnplainKinds } from './unplain-kinds.ts';
 
 type DeskCall = { back: readonly ReleaseCall[]; isJudged: boolean } | { out: AcquireCall };
 type DeskAnswer = readonly (Judged | undefined)[] | Answer | 'again';
@@ -56,6 +57,7 @@ const parkMax = 200;
 export class Desk {
   readonly #context: EngineContext;
   readonly #batcher: Batcher<DeskCall, DeskAnswer>;
+  readonly #unplain = new UnplainKinds();
   /** Kinds that got something the last time: the next time they will, too, most likely. */
   readonly #fruitful = new Set<string>();
 
@@ -132,19 +134,24 @@ export class Desk {
         leaseNews,
         signal,
       });
-      const given = new Given(out, { settings, keepsMessages: transport.keepsMessages, signal });
+      const given = new Given(out, {
+        settings,
+        keepsMessages: transport.keepsMessages,
+        isPlain: (kind) => this.#unplain.isPlain(kind),
+        signal,
+      });
       await given.replay(sql);
       await taken.lock(sql);
       const written = taken.write(sql);
       // Otherwise it is sent, and what follows is sent behind it.
       if (!taken.isPlain) await written;
-      const isLast = taken.count === 0 && !completions.isTold;
-      const dealing = { completions, given, unitsFreed: taken.units, isLast };
+      const dealing = { completions, given, unitsFreed: taken.units, isLast: taken.count === 0 };
       await Promise.all([written, this.#deal(sql, dealing, signal)]);
       return { completions, taken, given };
     }, signal);
     completions.publish(this.#context);
     taken.publish(this.#context);
+    if (given.unplainKind !== undefined) this.#unplain.note(given.unplainKind);
     await this.#publish(out, given.answers);
     for (const parking of given.parkings) await this.#park(parking);
     const { answers } = given;
@@ -166,8 +173,7 @@ export class Desk {
     if (completions.count === 0) return given.deal(sql, { unitsFreed }, isLast);
     const capacity = { totalUnlessSet: this.#context.settings.capacityTotal, moreUnits: unitsFreed };
     const locked = completions.run(sql, capacity, signal);
-    const told = locked.then(() => completions.read(sql, signal));
-    await Promise.all([told, given.deal(sql, { locked }, isLast)]);
+    await Promise.all([locked, given.deal(sql, { locked }, isLast)]);
   }
 
   /** Remembers which kinds got something, and tells everybody of the leases that were given. */

@@ -6,7 +6,13 @@ import { transition } from '../domain/machine.ts';
 import type { Sql, TransactionSql } from '../store/sql.ts';
 import { type LockedCandidate, lockCandidates } from '../store/statements/candidates.ts';
 import { type CapacityNow, lockCapacityWith, takeUnits } from '../store/statements/capacity.ts';
-import { findGrantsByRequest, grantLeases, type NewLease } from '../store/statements/grant-leases.ts';
+import {
+  findGrantsByRequest,
+  grantLeases,
+  grantNext,
+  type Hand,
+  type NewLease,
+} from '../store/statements/grant-leases.ts';
 import type { ClaimFilter } from '../store/statements/heads.ts';
 import type { EngineSettings } from './context.ts';
 import { newId } from './ids.ts';
@@ -46,6 +52,8 @@ export interface Giving {
   settings: EngineSettings;
   /** Jobs of streams have messages. */
   keepsMessages: boolean;
+  /** Whether a kind is most likely given out without anything to decide. */
+  isPlain(kind: string): boolean;
   signal: AbortSignal | undefined;
 }
 
@@ -86,6 +94,8 @@ export class Given {
   /** What may be given out, once it is locked. */
   #capacity: Capacity | undefined;
   readonly parkings: Parking[] = [];
+  /** A kind that was to be dealt plainly, and could not be. */
+  unplainKind: string | undefined;
 
   constructor(calls: readonly AcquireCall[], how: Giving) {
     this.#calls = calls;
@@ -122,6 +132,8 @@ export class Given {
       return;
     }
     const { settings, signal } = this.#how;
+    const { kind } = (first[0] as Asker).call;
+    if (rounds.length === 1 && this.#how.isPlain(kind)) return this.#dealPlainly(sql, first, from, isLast);
     // Sent right behind one another: the jobs are locked once the capacity is, and neither has to be waited for here.
     const locking =
       'locked' in from ? from.locked : lockCapacityWith(sql, settings.capacityTotal, from.unitsFreed, signal);
@@ -147,6 +159,38 @@ export class Given {
       kinds.set(call.kind, askers.set(name, askers.get(name) ?? { name, call }));
     }
     return [...kinds.values()].map((askers) => [...askers.values()]);
+  }
+
+  /**
+   * Without looking at what is there, in one journey: the database gives out the next jobs where nothing is to be decided
+   * about them. Otherwise it gives out none, and whoever asked asks again.
+   */
+  async #dealPlainly(
+    sql: TransactionSql,
+    askers: readonly Asker[],
+    from: CapacitySource,
+    isLast: boolean,
+  ): Promise<void> {
+    const { settings, keepsMessages, signal } = this.#how;
+    const { capacityTotal: totalUnlessSet, leaseTtlS: ttlS, heartbeatGraceS: graceS } = settings;
+    const { filter, kind } = (askers[0] as Asker).call;
+    const locking =
+      'locked' in from ? from.locked : lockCapacityWith(sql, totalUnlessSet, from.unitsFreed, signal);
+    const hands = askers.map(({ call }) => handOf(call, ttlS));
+    const granting = grantNext(sql, hands, { filter, ttlS, graceS, keepsMessages, totalUnlessSet }, signal);
+    if (isLast) sql.seal();
+    const [, grants] = await Promise.all([locking, granting]);
+    if (grants === 'judge') {
+      this.unplainKind = kind;
+      return;
+    }
+    for (const [i, { name }] of askers.entries()) {
+      const grant = grants[i];
+      const found = this.#found.get(name);
+      if (grant && found?.kind === 'granted') found.grants.push(grant);
+      else if (grant) this.#found.set(name, { kind: 'granted', grants: [grant] });
+      else if (!found) this.#found.set(name, denied(noJobs, { jobs: 1, barred: false }));
+    }
   }
 
   async #dealTo(
@@ -220,10 +264,13 @@ const nameOf = ({ workerId, requestId }: Pick<AcquireCall, 'workerId' | 'request
 
 export const denied = (reason: string, missing: Missing): Denied => ({ kind: 'denied', reason, missing });
 
-function newLease(jobId: string, call: AcquireCall, ttlS: number): NewLease {
-  const { workerId, requestId, filter, isStreamed } = call;
+const newLease = (jobId: string, call: AcquireCall, ttlS: number): NewLease => ({
+  jobId,
+  ...handOf(call, ttlS),
+});
+
+function handOf({ workerId, requestId, filter, isStreamed }: AcquireCall, ttlS: number): Hand {
   return {
-    jobId,
     leaseId: newId(),
     token: randomUUID(),
     workerId,

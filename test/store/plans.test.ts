@@ -165,7 +165,12 @@ describe('the plans of lease statements', () => {
         'lockLiveJobs, waiting': (sql) => lockLiveJobs(sql, jobIds, true),
         grantLeases: (sql) => grantLeases(sql, leases, granting),
         completeLeases: async (sql) => {
-          const handedIn = beats.map((beat) => ({ ...beat, result: { ok: true }, metrics: null }));
+          const handedIn = beats.map((beat) => ({
+            ...beat,
+            result: { ok: true },
+            metrics: null,
+            wantsJob: true,
+          }));
           const { jobIds } = await completeLeases(sql, handedIn, { totalUnlessSet: jobs, moreUnits: 1 });
           expect([...jobIds.values()]).to.have.members(running.map((row) => row.job_id));
         },

@@ -1,11 +1,20 @@
-import type { Json } from '../../domain/job.ts';
+import type { JobWithResult, Json } from '../../domain/job.ts';
+import type { Lease } from '../../domain/lease.ts';
 import { eventNumber, leasedStates, stateNumber, transition } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
 import { jsonsOrNull, textArray, uuidArray } from './arrays.ts';
 import { type CapacityNow, type CapacityRow, capacityColumns, toCapacity } from './capacity.ts';
 import { insertOutcomes } from './end-leases.ts';
-import { leaseStateNumber, statusNumber } from './lease-record.ts';
+import { type EndedRecord, jobColumns, toJobWithResult } from './job-record.ts';
+import {
+  type LeaseRecord,
+  leaseStateNumber,
+  outcomeLeaseColumns,
+  statusNumber,
+  toLease,
+} from './lease-record.ts';
+import { outcomeColumns } from './read-jobs.ts';
 import { slotOf, tally } from './stat-tallies.ts';
 
 /** A worker hands in its lease, with a job that went well. */
@@ -16,15 +25,23 @@ export interface Completion {
   jobId: string | null;
   result: Json;
   metrics: Json;
+  /** Whoever hands it in is told of the job. */
+  wantsJob: boolean;
 }
 
 const complete = transition('complete');
 const leased = leasedStates.map(stateNumber).join(', ');
 
+/** All that is told of a job and of the lease that it ended with. */
+const toldOutcomes = (leaseIds: string): string => `
+  select ${outcomeLeaseColumns('outcome')}, ${jobColumns('job')}, ${outcomeColumns}
+  from outcome join jobs job on job.job_id = outcome.job_id where outcome.lease_id = any (${leaseIds}::uuid[])`;
+
 // Everything at once, because each statement is a journey and all who deal wait for the capacity meanwhile. Rows are locked
 // first, then the clock is read, then they are looked at; what somebody else has is passed over. The capacity is locked
 // when all else is written: whoever has it waits for no row.
-const completeAll = hot(`
+const completing = (isTold: boolean) =>
+  hot(`
 with asked as materialized (
   select * from rows from (
     unnest($1::uuid[], $2::text[], $3::text[], $4::text[]),
@@ -46,15 +63,15 @@ with asked as materialized (
     live.cancel_requested, live.progress, live.note, live.started_at, live.state, live.fence, live.lease_token,
     live.lease_ttl_s, live.last_heartbeat_at, live.expires_at, locked.n, locked.result, locked.metrics, clock.now
 ), outcome as (${insertOutcomes('gone', {
-  state: `${stateNumber(complete.to)}`,
-  leaseState: `${leaseStateNumber('RELEASED')}`,
-  status: `${statusNumber('SUCCEEDED')}`,
-  finishedAt: 'now',
-  error: 'null',
-  errorDetail: 'null',
-  deadStream: 'null',
-})}
-  returning 1 as one
+    state: `${stateNumber(complete.to)}`,
+    leaseState: `${leaseStateNumber('RELEASED')}`,
+    status: `${statusNumber('SUCCEEDED')}`,
+    finishedAt: 'now',
+    error: 'null',
+    errorDetail: 'null',
+    deadStream: 'null',
+  })}
+  returning ${isTold ? '*' : '1 as one'}
 ), told as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, release_status)
   select now, job_id, lease_id, ${eventNumber(complete.event)}, state, ${stateNumber(complete.to)}, claimed_by,
@@ -62,11 +79,11 @@ with asked as materialized (
   from gone
   returning 1 as one
 ), tallied as (${tally('gone', 'now', {
-  running: '-count(*)',
-  used: '-sum(cost_units)',
-  done: 'count(*)',
-  runs: `array_agg(${slotOf('now - started_at')})`,
-})}
+    running: '-count(*)',
+    used: '-sum(cost_units)',
+    done: 'count(*)',
+    runs: `array_agg(${slotOf('now - started_at')})`,
+  })}
   returning 1 as one
 ), units as (
   select coalesce(sum(cost_units), 0) as free from gone
@@ -81,7 +98,18 @@ with asked as materialized (
 )
 select found.*, (select array_agg(n)::text from gone) as numbers, (select array_agg(job_id)::text from gone) as job_ids,
   (select free::float8 from units) as units
-from (select * from freed union all select * from kept) found`);
+${isTold ? ', ended.*' : ''}
+from (select * from freed union all select * from kept) found
+${isTold ? `left join (${toldOutcomes('$9')}) ended on true` : ''}`);
+
+const completeTold = completing(true);
+const completeUntold = completing(false);
+
+/** A lease that has ended, and its job that has. */
+export interface Told {
+  lease: Lease;
+  found: JobWithResult;
+}
 
 export interface Completed {
   /** By the place of the completion: the job that has ended by it. Those that are missing have to be looked at. */
@@ -90,6 +118,8 @@ export interface Completed {
   units: number;
   /** Locked, and with the units. */
   capacity: CapacityNow;
+  /** By the ids of the leases, where that was wanted. */
+  told: ReadonlyMap<string, Told>;
 }
 
 /**
@@ -102,9 +132,11 @@ export async function completeLeases(
   { totalUnlessSet, moreUnits }: { totalUnlessSet: number; moreUnits: number },
   signal?: AbortSignal,
 ): Promise<Completed> {
-  type Row = CapacityRow & { numbers: string | null; job_ids: string | null; units: number };
+  type Own = CapacityRow & { numbers: string | null; job_ids: string | null; units: number };
+  type Row = Own & (({ lease_job_id: string } & LeaseRecord & EndedRecord) | { lease_job_id?: null });
+  const wanted = completions.flatMap(({ leaseId, wantsJob }) => (wantsJob ? leaseId : []));
   const rows = await sql.query<Row>(
-    completeAll,
+    wanted.length > 0 ? completeTold : completeUntold,
     [
       uuidArray(completions.map(({ leaseId }) => leaseId)),
       textArray(completions.map(({ workerId }) => workerId)),
@@ -114,16 +146,21 @@ export async function completeLeases(
       jsonsOrNull(completions.map(({ metrics }) => metrics)),
       totalUnlessSet,
       moreUnits,
+      ...(wanted.length > 0 ? [uuidArray(wanted)] : []),
     ],
     signal,
   );
   const capacity = toCapacity(rows);
   const row = rows[0] as Row;
   const jobIds = elements(row.job_ids);
+  const told = new Map<string, Told>();
+  for (const one of rows)
+    if (one.lease_job_id) told.set(one.lease_id, { lease: toLease(one), found: toJobWithResult(one) });
   return {
     jobIds: new Map(elements(row.numbers).map((n, i) => [Number(n) - 1, jobIds[i] as string])),
     units: row.units,
     capacity,
+    told,
   };
 }
 

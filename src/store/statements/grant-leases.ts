@@ -1,8 +1,10 @@
 import type { Grant } from '../../domain/lease.ts';
+import { limits } from '../../domain/limits.ts';
 import { eventNumber, leasedStates, type State, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
 import { numberArray, textArray, uuidArray } from './arrays.ts';
+import { type ClaimFilter, headParams, noteLanes, onHeads, spareHeads } from './heads.ts';
 import { type JobRecord, jobColumns, liveColumns, toJob } from './job-record.ts';
 import { activeLeaseOf, type GrantedLeaseRecord, grantedLeaseColumns } from './lease-record.ts';
 import { lockRequests } from './lock-requests.ts';
@@ -36,58 +38,71 @@ function toGrant(record: GrantRecord): Grant {
   };
 }
 
+/** The parameters of a grant, by what they are called in the statement that it is a part of. */
+interface GrantParams {
+  graceS: string;
+  /** The number of the state that all the jobs are in. */
+  from: string;
+}
+
 // The fence comes from one sequence, after the row is locked, so that of two leases of a job the later has the higher. What
 // whoever grants knows already is not sent back.
-const grant = (keepsMessages: boolean) =>
-  hot(`
-with wanted as (
-  select wanted.*, clock.now
-  from (select date_trunc('milliseconds', clock_timestamp()) as now offset 0) clock,
-    unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::int[], $10::int[])
-      as wanted (job_id, lease_id, lease_token, worker_id, request_id, state, ttl_s, delivery_s)
-), granted as (
+
+/** The parts of a statement that grants what is `wanted`, with `granted` among them. */
+const grantParts = ({ graceS, from }: GrantParams): string => `granted as (
   update live_jobs live set state = timed.state, claimed_by = timed.worker_id, request_id = timed.request_id,
     claim_expires_at = case when timed.delivery_s is not null then timed.until end,
     claims_lost = case when timed.delivery_s is null then 0 else live.claims_lost end, lease_id = timed.lease_id,
-    lease_token = timed.lease_token, fence = nextval('lease_fence'), lease_ttl_s = timed.ttl_s, lease_grace_s = $8::int,
-    started_at = now, last_heartbeat_at = now, expires_at = timed.until, lease_ends_at = timed.ends_at,
-    check_at = timed.until, attempts = live.attempts + 1, progress = null, updated_at = now
+    lease_token = timed.lease_token, fence = nextval('lease_fence'), lease_ttl_s = timed.ttl_s,
+    lease_grace_s = ${graceS}::int, started_at = now, last_heartbeat_at = now, expires_at = timed.until,
+    lease_ends_at = timed.ends_at, check_at = timed.until, attempts = live.attempts + 1, progress = null, updated_at = now
   from (
-    select wanted.state, wanted.worker_id, wanted.request_id, wanted.lease_id, wanted.lease_token, wanted.ttl_s,
-      wanted.delivery_s, wanted.now, now + job.max_runtime_s * interval '1 s' as ends_at,
-      now + least(wanted.ttl_s + $8::int, wanted.delivery_s, job.max_runtime_s) * interval '1 s' as until,
+    select wanted.n, wanted.state, wanted.worker_id, wanted.request_id, wanted.lease_id, wanted.lease_token, wanted.ttl_s,
+      wanted.delivery_s, now, now + job.max_runtime_s * interval '1 s' as ends_at,
+      now + least(wanted.ttl_s + ${graceS}::int, wanted.delivery_s, job.max_runtime_s) * interval '1 s' as until,
       ${jobColumns('job')}
-    from wanted join jobs job on job.job_id = wanted.job_id
+    from (select date_trunc('milliseconds', clock_timestamp()) as now offset 0) clock, wanted
+    join jobs job on job.job_id = wanted.job_id
   ) timed
   where live.job_id = timed.job_id
-  returning ${jobColumns('timed')}, live.lane_id, live.state, live.claimed_by, live.lease_id, live.lease_ttl_s,
+  returning timed.n, ${jobColumns('timed')}, live.lane_id, live.state, live.claimed_by, live.lease_id, live.lease_ttl_s,
     live.attempts, live.fence, live.started_at, live.expires_at, live.ready_at, live.cancel_requested, live.note
 ), told as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, attempt, fence, ttl_s, expires_at)
-  select started_at, job_id, lease_id, ${eventNumber('LEASE_GRANTED')}, $9::smallint, state, claimed_by, attempts,
+  select started_at, job_id, lease_id, ${eventNumber('LEASE_GRANTED')}, ${from}::smallint, state, claimed_by, attempts,
     fence, lease_ttl_s, expires_at
   from granted
 ), taken as (
   update capacity set used = used + (select sum(cost_units) from granted)
   where capacity_id = 1 and exists (select from granted)
 ), tallied as (${tally('granted', 'started_at', {
-    queued: `case when $9::smallint = ${stateNumber('QUEUED')} then -count(*) else 0 end`,
-    claimed: `case when $9::smallint = ${stateNumber('QUEUED')} then 0 else -count(*) end`,
-    reserved: `case when $9::smallint = ${stateNumber('QUEUED')} then 0 else -sum(cost_units) end`,
-    running: 'count(*)',
-    used: 'sum(cost_units)',
-    granted: 'count(*)',
-    waits: `array_agg(${slotOf('started_at - ready_at')}) filter (where ready_at is not null)`,
-  })}
-)
-select ${jobColumns('granted')}, attempts, fence, granted.started_at as granted_at, granted.expires_at,
-  cancel_requested, note, ${keepsMessages ? 'message.message_id' : 'null::text as message_id'}
-from granted
-${
+  queued: `case when ${from}::smallint = ${stateNumber('QUEUED')} then -count(*) else 0 end`,
+  claimed: `case when ${from}::smallint = ${stateNumber('QUEUED')} then 0 else -count(*) end`,
+  reserved: `case when ${from}::smallint = ${stateNumber('QUEUED')} then 0 else -sum(cost_units) end`,
+  running: 'count(*)',
+  used: 'sum(cost_units)',
+  granted: 'count(*)',
+  waits: `array_agg(${slotOf('started_at - ready_at')}) filter (where ready_at is not null)`,
+})}
+)`;
+
+const grantedColumns = (keepsMessages: boolean): string => `granted.n::int as n, ${jobColumns('granted')},
+  granted.attempts, granted.fence, granted.started_at as granted_at, granted.expires_at, granted.cancel_requested,
+  granted.note, ${keepsMessages ? 'message.message_id' : 'null::text as message_id'}`;
+
+const messageOf = (keepsMessages: boolean): string =>
   keepsMessages
     ? 'left join stream_messages message on message.job_id = granted.job_id and message.attempt = granted.attempts'
-    : ''
-}`);
+    : '';
+
+const grant = (keepsMessages: boolean) =>
+  hot(`
+with wanted as (
+  select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::int[],
+    $10::int[]) with ordinality
+    as wanted (job_id, lease_id, lease_token, worker_id, request_id, state, ttl_s, delivery_s, n)
+), ${grantParts({ graceS: '$8', from: '$9' })}
+select ${grantedColumns(keepsMessages)} from granted ${messageOf(keepsMessages)}`);
 
 const grantWithMessages = grant(true);
 const grantWithout = grant(false);
@@ -100,7 +115,7 @@ type KnownBefore =
   | 'lease_id'
   | 'progress'
   | 'updated_at';
-type NewGrantRecord = Omit<
+type NewGrantRecord = { n: number } & Omit<
   GrantRecord,
   KnownBefore | 'dead_lettered' | 'ttl_s' | 'lease_token' | 'last_heartbeat_at'
 >;
@@ -132,11 +147,10 @@ export async function grantLeases(
     stateNumber(from),
     numberArray(leases.map(({ deliveryS }) => deliveryS)),
   ]);
-  const byJob = new Map(leases.map((lease) => [lease.jobId, lease]));
-  return new Map(rows.map((row) => [row.job_id, newGrantOf(row, byJob.get(row.job_id) as NewLease)]));
+  return new Map(rows.map((row) => [row.job_id, newGrantOf(row, leases[row.n - 1] as NewLease)]));
 }
 
-const newGrantOf = (row: NewGrantRecord, lease: NewLease): Grant =>
+const newGrantOf = (row: NewGrantRecord, lease: Hand): Grant =>
   toGrant({
     ...row,
     state: stateNumber(lease.state),
@@ -151,6 +165,92 @@ const newGrantOf = (row: NewGrantRecord, lease: NewLease): Grant =>
     lease_token: lease.token,
     last_heartbeat_at: row.granted_at,
   });
+
+/** A lease for whichever job is next. */
+export type Hand = Omit<NewLease, 'jobId'>;
+
+// The next jobs go out to the hands in their order, if nothing is to be decided about any of them: they all fit into what is
+// left, none is unique, and nobody was quicker. Elements of arrays are taken by their place, which is quick where all of
+// them take the same room: the names of workers are in an array of their own, each once.
+const grantHeads = (keepsMessages: boolean) =>
+  onHeads((lockedHeads) =>
+    hot(`
+with ${lockedHeads}, sized as materialized (
+  select count(*)::int as locked, count(*) filter (where free)::int as free,
+    coalesce(sum(cost_units) filter (where free), 0) as units, coalesce(sum(bytes) filter (where free), 0) as bytes,
+    coalesce(bool_or(is_unique) filter (where free), false) as has_unique
+  from locked
+), room as materialized (
+  select not has_unique and bytes <= ${limits.frameBytes} and units <= available
+    and (free = $6::int or units < available and free = locked and (select count(*) from head) < $7::int) as is_plain
+  from sized, (
+    select coalesce(total, $10::int)::bigint * (10 - busy_rating) / 10 - used as available
+    from capacity where capacity_id = 1
+  ) capacity
+), wanted as (
+  select next.n, next.job_id, ($11::uuid[])[next.n] as lease_id, ($12::uuid[])[next.n] as lease_token,
+    ($13::text[])[($14::int[])[next.n]] as worker_id, ($15::text[])[next.n] as request_id,
+    ($16::smallint[])[next.n] as state, $17::int as ttl_s, ($18::int[])[next.n] as delivery_s
+  from (
+    select job_id, (row_number() over (order by turn, priority, seq))::int as n from locked where free
+  ) next
+  where (select is_plain from room)
+), ${grantParts({ graceS: '$19', from: `${stateNumber('QUEUED')}` })}
+select room.is_plain, (select count(*)::int from lane) as lanes, ${grantedColumns(keepsMessages)}
+from room left join granted on true ${messageOf(keepsMessages)}`),
+  );
+
+const grantHeadsWithMessages = grantHeads(true);
+const grantHeadsWithout = grantHeads(false);
+
+export interface Dealing {
+  filter: ClaimFilter;
+  ttlS: number;
+  graceS: number;
+  keepsMessages: boolean;
+  totalUnlessSet: number;
+}
+
+/**
+ * Gives the next jobs that suit to the hands, in the order of both, where that goes without saying; or nothing, because they have
+ * to be looked at and judged. The capacity is locked before.
+ */
+export async function grantNext(
+  sql: Sql,
+  hands: readonly Hand[],
+  { filter, ttlS, graceS, keepsMessages, totalUnlessSet }: Dealing,
+  signal?: AbortSignal,
+): Promise<(Grant | undefined)[] | 'judge'> {
+  const workers = [...new Set(hands.map(({ workerId }) => workerId))];
+  const places = new Map(workers.map((worker, i) => [worker, i + 1]));
+  type Row = { is_plain: boolean; lanes: number } & (NewGrantRecord | { n: null });
+  const rows = await sql.query<Row>(
+    (keepsMessages ? grantHeadsWithMessages : grantHeadsWithout)(filter),
+    [
+      ...headParams(filter, hands.length, hands.length + spareHeads),
+      totalUnlessSet,
+      uuidArray(hands.map(({ leaseId }) => leaseId)),
+      uuidArray(hands.map(({ token }) => token)),
+      textArray(workers),
+      numberArray(hands.map(({ workerId }) => places.get(workerId) as number)),
+      hands.every(({ requestId }) => requestId === null)
+        ? null
+        : textArray(hands.map(({ requestId }) => requestId)),
+      numberArray(hands.map(({ state }) => stateNumber(state))),
+      ttlS,
+      numberArray(hands.map(({ deliveryS }) => deliveryS)),
+      graceS,
+    ],
+    signal,
+  );
+  const [first] = rows;
+  if (!first) throw new Error('the row of the capacity is gone');
+  noteLanes(filter, first.lanes);
+  if (!first.is_plain) return 'judge';
+  const grants = new Array<Grant | undefined>(hands.length);
+  for (const row of rows) if (row.n !== null) grants[row.n - 1] = newGrantOf(row, hands[row.n - 1] as Hand);
+  return grants;
+}
 
 // Found by key first (`offset 0`), and only then is their state looked at, whatever the planner makes of it.
 const readGrants = (key: string) => `

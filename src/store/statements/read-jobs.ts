@@ -13,7 +13,8 @@ import {
   toJobWithResult,
 } from './job-record.ts';
 
-const outcomeColumns = `outcome.state, null::timestamptz as check_at, outcome.attempts, outcome.claimed_by,
+/** What is told of a job that has ended, beside its own row, from `outcome`. */
+export const outcomeColumns = `outcome.state, null::timestamptz as check_at, outcome.attempts, outcome.claimed_by,
   null::timestamptz as claim_expires_at, outcome.lease_id, outcome.cancel_requested, outcome.progress, outcome.note,
   outcome.finished_at as updated_at, outcome.dead_stream is not null as dead_lettered, outcome.started_at, outcome.error_text, outcome.error_detail, outcome.result,
   outcome.metrics`;
