@@ -82,7 +82,8 @@ export class Claimer {
     calls: readonly ClaimCall[],
     signal: AbortSignal | undefined,
   ): Promise<Job[][]> {
-    const { database, reaper, waker, settings } = this.#context;
+    const { database, pulse, reaper, waker, settings } = this.#context;
+    await pulse.fresh();
     const claimTtlMs = settings.claimTtlS * 1000;
     const answers = calls.some(({ requestId }) => requestId !== null)
       ? await database.transaction((sql) => claimOrReplay(sql, filter, calls, claimTtlMs, signal), signal)

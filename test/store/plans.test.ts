@@ -208,7 +208,7 @@ describe('the plans of lease statements', () => {
             values (now() - interval '1 hour', now(), '00000000-0000-0000-0000-000000000000', 0)`,
             [],
           );
-          await makeUpForOutage(sql, some);
+          await makeUpForOutage(sql, some, 60_000);
         },
         lockCandidates: (sql) => lockCandidates(sql, anything, some, true),
       };
