@@ -76,4 +76,8 @@ const claimIsOver = ({ claimExpiresAtMs, nowMs }: ClaimedJob): boolean =>
 const leaseIsOver = ({ expiresAtMs, nowMs }: ClaimedJob): boolean =>
   expiresAtMs !== null && expiresAtMs <= nowMs;
 
+/** What its worker has of it is over, if that may be judged yet. */
+export const isOverdue = (job: ClaimedJob): boolean =>
+  isLeased(job.state) ? leaseIsOver(job) : isClaimed(job.state) && claimIsOver(job);
+
 const isoTime = (ms: number | null): string => (ms === null ? 'an unknown time' : new Date(ms).toISOString());

@@ -67,6 +67,9 @@ export const expired = (leaseId: string, atMs: number | null): Lost =>
 export const released = (leaseId: string, atMs: number): Lost =>
   lost('lease_not_active', `lease ${leaseId} was released at ${new Date(atMs).toISOString()}`);
 
+/** Nobody holds it, whoever asked. */
+export const isOver = ({ code }: Lost): boolean => code === 'lease_not_active' || code === 'lease_not_found';
+
 export const wrongJob = (jobId: string): Lost => lost('job_mismatch', `the lease is for job ${jobId}`);
 
 /** The same answer as an error, for those who asked about one lease. */

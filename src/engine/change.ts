@@ -20,7 +20,7 @@ import {
   type LiveChange,
   reviveJobs,
 } from '../store/statements/change-jobs.ts';
-import { type LockedJob, lockLiveJobs } from '../store/statements/lock-jobs.ts';
+import type { LockedJob } from '../store/statements/lock-jobs.ts';
 import { findDeadLetters, readJobs } from '../store/statements/read-jobs.ts';
 import { addMessages, settleMessages } from '../store/statements/stream-messages.ts';
 import { streamsOf } from '../store/statements/streams.ts';
@@ -28,6 +28,7 @@ import { type NewEvent, writeEvents } from '../store/statements/write-events.ts'
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, heldBatches, waitingMax } from './context.ts';
 import { isUuid } from './ids.ts';
+import { lockToJudge } from './lock-to-judge.ts';
 import { workOf } from './work.ts';
 
 type ChangeCall = { jobId: string } & (
@@ -150,14 +151,14 @@ export class Changer {
     wait: boolean,
     signal: AbortSignal | undefined,
   ): Promise<(Judged | Error)[]> {
-    const { database, waker, transport } = this.#context;
+    const { database, waker, transport, pulse } = this.#context;
+    await (wait ? pulse.runOnce() : pulse.fresh());
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
     let asked: readonly string[] = [];
-    let ended = 0;
-    let givenBack = 0;
+    let [ended, givenBack] = [0, 0];
     let settled: readonly SentMessage[] = [];
     const answers = await database.transaction(async (sql) => {
-      const changes = new Changes(await lockLiveJobs(sql, jobIds, wait, signal));
+      const changes = new Changes(await lockToJudge(sql, jobIds, wait, signal));
       const errors = calls.map((call) => changes.judge(call));
       await changes.write(sql);
       asked = changes.asked;

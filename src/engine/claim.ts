@@ -3,12 +3,18 @@ import { offerOf } from '../domain/constraints.ts';
 import type { Job, JsonObject } from '../domain/job.ts';
 import { limits } from '../domain/limits.ts';
 import type { Sql } from '../store/sql.ts';
-import { type ClaimSlot, claimJobs, findClaimsByRequest } from '../store/statements/claim-jobs.ts';
+import {
+  type ClaimRules,
+  type ClaimSlot,
+  claimJobs,
+  findClaimsByRequest,
+} from '../store/statements/claim-jobs.ts';
 import type { ClaimFilter } from '../store/statements/heads.ts';
 import { toJob } from '../store/statements/job-record.ts';
 import { abandoned, Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
 import { deal } from './deal.ts';
+import { parkTooLarge } from './park.ts';
 
 interface ClaimCall {
   workerId: string;
@@ -18,7 +24,8 @@ interface ClaimCall {
 
 /**
  * Claims jobs. Calls that ask for the same kind of jobs share a batcher, and so one statement; calls that ask for
- * different kinds do not hold each other up. A batcher lives as long as somebody waits in it.
+ * different kinds do not hold each other up. A batcher lives as long as somebody waits in it. Jobs that cost more than all
+ * there is are put aside, as they are for those who acquire: whoever claimed one could only wait for its lease for ever.
  */
 export class Claimer {
   readonly #context: EngineContext;
@@ -82,11 +89,16 @@ export class Claimer {
     calls: readonly ClaimCall[],
     signal: AbortSignal | undefined,
   ): Promise<Job[][]> {
-    const { database, reaper, waker, settings } = this.#context;
+    const { database, pulse, reaper, waker, settings } = this.#context;
+    await pulse.fresh();
+    const { capacityTotal } = settings;
     const claimTtlMs = settings.claimTtlS * 1000;
+    const passOver = (sql: Sql) => parkTooLarge(sql, { filter, unique: true }, capacityTotal);
+    const rulesIn = (sql: Sql) => ({ claimTtlMs, capacityTotal, passOver: () => passOver(sql) });
+    const rules = { claimTtlMs, capacityTotal, passOver: () => database.transaction(passOver) };
     const answers = calls.some(({ requestId }) => requestId !== null)
-      ? await database.transaction((sql) => claimOrReplay(sql, filter, calls, claimTtlMs, signal), signal)
-      : await claimAll(database, filter, calls, claimTtlMs, signal);
+      ? await database.transaction((sql) => claimOrReplay(sql, filter, calls, rulesIn(sql), signal), signal)
+      : await claimAll(database, filter, calls, rules, signal);
     if (answers.some((jobs) => jobs.length > 0)) {
       reaper.expectIn(claimTtlMs);
       waker.publishJobs(answers.flat().map(({ jobId }) => jobId));
@@ -100,7 +112,7 @@ async function claimAll(
   sql: Sql,
   filter: ClaimFilter,
   calls: readonly ClaimCall[],
-  claimTtlMs: number,
+  rules: ClaimRules,
   signal: AbortSignal | undefined,
 ): Promise<Job[][]> {
   const answers: Job[][] = calls.map(() => []);
@@ -108,7 +120,7 @@ async function claimAll(
   while (open.length > 0) {
     const limitOf = (i: number) => calls[i]?.limit ?? 0;
     const slots = open.flatMap((i) => slotsOf(calls[i] as ClaimCall));
-    const { records, full } = await claimJobs(sql, filter, slots, claimTtlMs, signal);
+    const { records, full } = await claimJobs(sql, filter, slots, rules, signal);
     const hands = deal(records.map(toJob), open.map(limitOf));
     for (const [n, i] of open.entries()) answers[i] = hands[n] ?? [];
     // An answer that is large enough goes out as it is; whoever got nothing only for its sake is served next.
@@ -128,7 +140,7 @@ async function claimOrReplay(
   sql: Sql,
   filter: ClaimFilter,
   calls: readonly ClaimCall[],
-  claimTtlMs: number,
+  rules: ClaimRules,
   signal: AbortSignal | undefined,
 ): Promise<Job[][]> {
   const held = new Map<string, Job[]>();
@@ -143,7 +155,7 @@ async function claimOrReplay(
     if (!held.has(name) && !fresh.has(name)) fresh.set(name, call);
     return name;
   });
-  const claimed = fresh.size > 0 ? await claimAll(sql, filter, [...fresh.values()], claimTtlMs, signal) : [];
+  const claimed = fresh.size > 0 ? await claimAll(sql, filter, [...fresh.values()], rules, signal) : [];
   for (const [i, name] of [...fresh.keys()].entries()) held.set(name, claimed[i] ?? []);
   return names.map((name) => held.get(name) ?? []);
 }

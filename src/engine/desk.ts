@@ -14,13 +14,11 @@
 import type { Grant } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
 import type { TransactionSql } from '../store/sql.ts';
-import { lockCandidates, parkJobs } from '../store/statements/candidates.ts';
-import { shareCapacity } from '../store/statements/capacity.ts';
 import { Batcher } from './batcher.ts';
 import { Completions } from './completions.ts';
 import { type EngineContext, waitingMax } from './context.ts';
 import { type AcquireCall, type Answer, Given, type Parking } from './give.ts';
-import { tooLarge } from './judge.ts';
+import { parkTooLarge } from './park.ts';
 import { type Judged, type ReleaseCall, TakenBack } from './take-back.ts';
 import { UnplainKinds } from './unplain-kinds.ts';
 
@@ -51,8 +49,6 @@ const companionWeight = 24;
 const kindsMax = 8;
 /** Kinds that are remembered to have got something, while there is always somebody at the desk. */
 const fruitfulMax = 10_000;
-/** Jobs that are put aside in one transaction. */
-const parkMax = 200;
 
 export class Desk {
   readonly #context: EngineContext;
@@ -207,13 +203,9 @@ export class Desk {
    * Puts jobs aside that cost more than all there is, in transactions of their own: nobody waits for those, and what
    * they have done stays done where the asker goes away meanwhile.
    */
-  async #park({ filter, unique }: Parking): Promise<void> {
+  #park(parking: Parking): Promise<void> {
     const { database, settings } = this.#context;
-    await database.transaction(async (sql) => {
-      const candidates = await lockCandidates(sql, filter, parkMax, unique);
-      const { total } = await shareCapacity(sql, settings.capacityTotal);
-      await parkJobs(sql, tooLarge(candidates, total), total);
-    });
+    return database.transaction((sql) => parkTooLarge(sql, parking, settings.capacityTotal));
   }
 }
 

@@ -90,7 +90,7 @@ export class Engine {
     this.leaseNews = new LeaseNews({ onFollow: () => this.waker.announce() });
     const dueMark = new DueMark();
     const prospects = new Prospects(database, dueMark);
-    this.pulse = new Pulse({ database, metrics, log });
+    this.pulse = new Pulse({ database, claimTtlMs: settings.claimTtlS * 1000, metrics, log });
     this.reaper = new Reaper({
       database,
       waker: this.waker,

@@ -19,6 +19,7 @@
  */
 import type { StreamEnd } from '../domain/explain-facts.ts';
 import type { Verdict } from '../domain/lease.ts';
+import { isOver } from '../domain/leases.ts';
 
 /** How long an entry outlives its lease, so that there is somebody to be told of the expiry. */
 const afterlifeS = 60;
@@ -108,10 +109,9 @@ export class LeaseNews {
         for (let i = 0; i < leases.length; i++) {
           const verdict = verdicts[i] as Verdict;
           const { leaseId } = leases[i] as { leaseId: string };
-          if (verdict.kind === 'lost') {
-            forget(leaseId);
-            continue;
-          }
+          // One stream may serve many workers, and a stranger's word says nothing of the one that keeps the lease.
+          if (verdict.kind === 'lost' && isOver(verdict)) forget(leaseId);
+          if (verdict.kind === 'lost') continue;
           const id = readId(leaseId);
           const untilS = Math.ceil((nowMs + verdict.ttlRemainingMs) / 1000) + afterlifeS;
           this.#tableOf(id).put(id, follower, untilS);

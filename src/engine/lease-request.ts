@@ -10,12 +10,13 @@ import { holdersAmong } from '../store/statements/candidates.ts';
 import { lockCapacity } from '../store/statements/capacity.ts';
 import { changeLiveJobs, type LiveChange } from '../store/statements/change-jobs.ts';
 import { findGrantsByJob, grantLeases, type NewLease } from '../store/statements/grant-leases.ts';
-import { type LockedJob, lockLiveJobs } from '../store/statements/lock-jobs.ts';
+import type { LockedJob } from '../store/statements/lock-jobs.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
 import { type NewEvent, writeEvents } from '../store/statements/write-events.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, heldBatches, waitingMax } from './context.ts';
 import { isUuid, newId } from './ids.ts';
+import { lockToJudge } from './lock-to-judge.ts';
 
 interface RequestCall {
   jobId: string;
@@ -77,10 +78,10 @@ export class LeaseRequester {
     signal: AbortSignal | undefined,
   ): Promise<(Judged | Error)[]> {
     const { database, settings, reaper, waker, pulse } = this.#context;
-    await pulse.fresh();
+    await (wait ? pulse.runOnce() : pulse.fresh());
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
     const answers = await database.transaction(async (sql): Promise<(Judged | Error)[]> => {
-      const locked = await lockLiveJobs(sql, jobIds, wait, signal);
+      const locked = await lockToJudge(sql, jobIds, wait, signal);
       const facts = await lockCapacity(sql, settings.capacityTotal, signal);
       const uniqueAsked = [...locked.values()].filter(({ isUnique }) => isUnique);
       const holders = await holdersAmong(

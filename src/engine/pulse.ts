@@ -1,16 +1,17 @@
 /**
  * Knows that servers have been alive all the time, or makes up for it.
  *
- * Promises: after a time in which no server was alive, or none could reach the database, no lease is judged before all
- * leases have been given back what they lost by it: once, by the length of the outage, and never more than a heartbeat
- * at its end would have given, nor beyond `max_runtime_s`. Every such outage is a row of the table `outages`.
+ * Promises: after a time in which no server was alive, or none could reach the database, no claim and no lease is judged
+ * before all of them have been given back what they lost by it: once, by the length of the outage, and never more than a
+ * claim or a heartbeat at its end would have given, nor beyond `max_runtime_s`. Every such outage is a row of the table
+ * `outages`.
  *
  * Every server writes the time every `beatMs`. Whoever finds the last time older than `silenceMs` has found an outage, and
  * a server that starts has found one sooner.
  * Before anything is done that depends on what has expired, `fresh` is waited for: it costs nothing while this server's
  * own pulse is fresh, and is what holds things up after an outage. That is this server's view, which says nothing of a time
- * in which it or the database stood still; so whoever is about to call a lease expired asks the database as well (`isAwake`),
- * and beats once more if it says no. Leases are made up for in slices, each in its own
+ * in which it or the database stood still; so whoever is about to call one expired asks the database as well (`isAwake`),
+ * and beats once more if it says no. They are made up for in slices, each in its own
  * transaction, which another server may go on with if this one dies.
  */
 import type { Log } from '../log.ts';
@@ -24,11 +25,13 @@ const beatMs = 1_000;
 const staleMs = 2_000;
 /** What a server that starts allows: had another been alive, it would have written the time a moment ago. */
 const restartMs = 1_200;
-/** Leases of one transaction: their heartbeats wait as long as it takes. */
-const sliceLeases = 2_000;
+/** Claims or leases of one transaction: their workers wait as long as it takes. */
+const slice = 2_000;
 
 export interface PulseOptions {
   database: Database;
+  /** The longest that a claim holds without a word of its worker. */
+  claimTtlMs: number;
   metrics: Metrics;
   log: Log;
 }
@@ -81,7 +84,7 @@ export class Pulse implements Service {
   }
 
   async #beat(allowedMs?: number): Promise<void> {
-    const { database, log } = this.#options;
+    const { database, claimTtlMs, log } = this.#options;
     let begunAt = performance.now();
     const { outageMs, unfinished } = await beatPulse(database, allowedMs);
     if (outageMs !== null) log.info('no server was alive for a while', { outageMs: Math.round(outageMs) });
@@ -89,7 +92,7 @@ export class Pulse implements Service {
     while (left) {
       // Each slice is a beat, too.
       begunAt = performance.now();
-      const madeUp = await makeUpForOutage(database, sliceLeases);
+      const madeUp = await makeUpForOutage(database, slice, claimTtlMs);
       if (madeUp?.done)
         log.info('leases were given back what an outage took', { leases: madeUp.leasesExtended });
       left = madeUp !== undefined;

@@ -6,7 +6,7 @@
  * rows that another server has are passed over. It sleeps until the nearest deadline it knows of, and never longer
  * than `sleepMaxMs`: since no claim or lease is shorter than a second, that is soon enough to learn of every deadline
  * that other servers set. `expectIn` tells it of one that this server set. After an outage it expires nothing before
- * leases have been given back what they lost; see `pulse.ts`.
+ * claims and leases have been given back what they lost; see `pulse.ts`.
  *
  * Modes: asleep, or in a round. A round handles batches until nothing is due. One that fails is logged and tried
  * again after `sleepMaxMs`. `stop` lets a round finish its batch.
@@ -160,11 +160,13 @@ export class Reaper implements Service {
       const decision = decideDue(job, this.#options.maxClaims);
       const { jobId, state } = job;
       if (decision.kind === 'nothing') continue;
-      if (decision.kind !== 'expire' || job.awake) late.push({ kind: decision.kind, ms: lateMs(job) });
-      if (decision.kind === 'expire') {
-        if (job.awake) over.push(job);
-        else asleep = true;
-      } else if (decision.kind === 'make ready') {
+      if (!job.awake && decision.kind !== 'make ready') {
+        asleep = true;
+        continue;
+      }
+      late.push({ kind: decision.kind, ms: lateMs(job) });
+      if (decision.kind === 'expire') over.push(job);
+      else if (decision.kind === 'make ready') {
         changes.push({ jobId, state: 'QUEUED', unclaim: true });
         ready.push(job.stream);
       } else if (decision.kind === 'lose claim') {
@@ -211,7 +213,7 @@ interface Handled {
   /** Leases that have expired. */
   lost: string[];
   units: number;
-  /** There are leases that may not be judged before the pulse has been written again. */
+  /** There are claims or leases that may not be judged before the pulse has been written again. */
   asleep: boolean;
   /** What was due, and how late it was handled. */
   late: { kind: Due; ms: number }[];

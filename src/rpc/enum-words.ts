@@ -1,5 +1,5 @@
 import type { DescEnum, DescField, DescMessage, JsonValue } from '@bufbuild/protobuf';
-import { invalid, printable } from '../domain/errors.ts';
+import { type DomainError, invalid, printable } from '../domain/errors.ts';
 
 /**
  * Refuses enum words that do not exist, anywhere in a message's JSON. A reader that ignores unknown fields, as ours
@@ -29,8 +29,17 @@ function checkValue(field: DescField, value: JsonValue, at: string): void {
   }
 }
 
-function checkWord({ values, typeName }: DescEnum, value: JsonValue, at: string): void {
+/** A number that is no value of an enum, or that says nothing where something has to be said. */
+export const noSuchValue = (type: DescEnum, number: number, field: string): DomainError =>
+  invalid(field, `${oneOf(type)}, not ${number}`);
+
+/** The value that stands for nothing said is no word that anybody would look for. */
+const oneOf = ({ values }: DescEnum): string =>
+  `must be one of ${values.flatMap(({ name, number }) => (number === 0 ? [] : name)).join(', ')}`;
+
+function checkWord(type: DescEnum, value: JsonValue, at: string): void {
+  const { values, typeName } = type;
   if (typeName === 'google.protobuf.NullValue') return;
   if (values.some(({ name, number }) => value === name || value === number)) return;
-  throw invalid(at, `must be one of ${values.map(({ name }) => name).join(', ')}, not ${printable(value)}`);
+  throw invalid(at, `${oneOf(type)}, not ${printable(value)}`);
 }

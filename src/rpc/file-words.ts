@@ -5,8 +5,10 @@ import {
   type FileBlockerSchema,
   type FileContentionSchema,
   FileContentionState,
+  FileContentionStateSchema,
   type FileEventSchema,
   FileInstruction,
+  FileInstructionSchema,
   type FileLeaseGrantSchema,
   type FileLeaseSchema,
   FileLeaseState,
@@ -14,10 +16,10 @@ import {
   type FileOwnerSchema,
   FileOwnerState,
   FileReleaseReason,
+  FileReleaseReasonSchema,
   type LostFileSchema,
 } from '../../gen/leasehold/v1/files_pb.js';
 import { retryS } from '../domain/contentions.ts';
-import { invalid } from '../domain/errors.ts';
 import { type Instruction, instructions } from '../domain/file-commands.ts';
 import {
   type Blocked,
@@ -32,19 +34,20 @@ import {
   releaseReasons,
 } from '../domain/file-lease.ts';
 import type { Owner } from '../domain/file-owners.ts';
+import { noSuchValue } from './enum-words.ts';
 import { timestamp } from './words.ts';
 
 /** File leases in the words of the proto files, and back. */
 
 export function toReleaseReason(number: FileReleaseReason): ReleaseReason {
   const reason = releaseReasons.find((word) => FileReleaseReason[word] === number);
-  if (!reason) throw invalid('reason', `must be one of ${releaseReasons.join(', ')}, not ${number}`);
+  if (!reason) throw noSuchValue(FileReleaseReasonSchema, number, 'reason');
   return reason;
 }
 
 export function toInstruction(number: FileInstruction): Instruction {
   const instruction = instructions.find((word) => FileInstruction[word] === number);
-  if (!instruction) throw invalid('instruction', `must be one of ${instructions.join(', ')}, not ${number}`);
+  if (!instruction) throw noSuchValue(FileInstructionSchema, number, 'instruction');
   return instruction;
 }
 
@@ -52,7 +55,7 @@ export function toContentionState(number: FileContentionState): 'CONTENDED' | 'H
   if (number === FileContentionState.UNSPECIFIED) return undefined;
   if (number === FileContentionState.CONTENDED) return 'CONTENDED';
   if (number === FileContentionState.HALTED) return 'HALTED';
-  throw invalid('state', `must be one of CONTENDED, HALTED, not ${number}`);
+  throw noSuchValue(FileContentionStateSchema, number, 'state');
 }
 
 const profileMessage = ({ agent, host, pid, branch }: OwnerProfile) =>

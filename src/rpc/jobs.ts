@@ -1,10 +1,17 @@
-import { type JobsService, OnDuplicate, type SubmitJobRequest } from '../../gen/leasehold/v1/jobs_pb.js';
+import {
+  type JobsService,
+  OnDuplicate,
+  OnDuplicateSchema,
+  type SubmitJobRequest,
+} from '../../gen/leasehold/v1/jobs_pb.js';
+import { contractWord } from '../domain/claims.ts';
 import { DomainError, invalid } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
 import { within } from '../domain/parse.ts';
 import { parse } from '../domain/parsers.ts';
 import type { Engine } from '../engine/engine.ts';
 import { type Draft, draft, type Submitted } from '../engine/submit.ts';
+import { noSuchValue } from './enum-words.ts';
 import type { Implementation } from './implementation.ts';
 import { claimJobsResponse, submitJobResponse, submitJobsResponse } from './job-bytes.ts';
 import { eventMessage, jobMessage, resultMessage, toIso, toPriority, toState } from './words.ts';
@@ -89,7 +96,8 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
 
     async updateJobStatus({ jobId, state, note, progress, workerId }, caller) {
       const command = parse.updateJobStatus({
-        state: toState(state, 'state'),
+        // The contracts know no LEASED, and neither does what may be asked; here it is the state that such a job shows.
+        state: contractWord(toState(state, 'state')),
         note,
         progress,
         worker_id: workerId,
@@ -153,7 +161,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
 }
 
 function returnsExisting(onDuplicate: OnDuplicate, field: string): boolean {
-  if (OnDuplicate[onDuplicate] === undefined) throw invalid(field, `has no value ${onDuplicate}`);
+  if (OnDuplicate[onDuplicate] === undefined) throw noSuchValue(OnDuplicateSchema, onDuplicate, field);
   return onDuplicate === OnDuplicate.RETURN_EXISTING;
 }
 

@@ -1,17 +1,19 @@
 import { create } from '@bufbuild/protobuf';
 import type { Value } from '@bufbuild/protobuf/wkt';
-import { FinalStatus } from '../../gen/leasehold/v1/jobs_pb.js';
+import { FinalStatus, FinalStatusSchema } from '../../gen/leasehold/v1/jobs_pb.js';
 import {
   type LeaseError as LeaseErrorMessage,
   type Lease as LeaseMessage,
   LeaseSchema,
   LeaseState,
+  LeaseStateSchema,
 } from '../../gen/leasehold/v1/leases_pb.js';
 import type { LeaseError } from '../domain/commands.ts';
 import { invalid } from '../domain/errors.ts';
 import { type FinalStatus as FinalStatusName, finalStatuses, type Json } from '../domain/job.ts';
 import { maxJsonDepth } from '../domain/json.ts';
 import { type Lease, type LeaseState as LeaseStateName, leaseStates } from '../domain/lease.ts';
+import { noSuchValue } from './enum-words.ts';
 import { timestamp } from './words.ts';
 
 /** Leases in the words of the proto files, and back. */
@@ -21,13 +23,13 @@ const statusNames = new Map(finalStatuses.map((status) => [FinalStatus[status], 
 
 export function toLeaseState(number: LeaseState, field: string): LeaseStateName {
   const state = stateNames.get(number);
-  if (!state) throw invalid(field, `must be one of ${leaseStates.join(', ')}, not ${number}`);
+  if (!state) throw noSuchValue(LeaseStateSchema, number, field);
   return state;
 }
 
 export function toFinalStatus(number: FinalStatus, field: string): FinalStatusName {
   const status = statusNames.get(number);
-  if (!status) throw invalid(field, `must be one of ${finalStatuses.join(', ')}, not ${number}`);
+  if (!status) throw noSuchValue(FinalStatusSchema, number, field);
   return status;
 }
 

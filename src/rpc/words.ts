@@ -7,7 +7,9 @@ import {
   JobResultSchema,
   JobSchema,
   JobState,
+  JobStateSchema,
   Priority,
+  PrioritySchema,
 } from '../../gen/leasehold/v1/jobs_pb.js';
 import { invalid } from '../domain/errors.ts';
 import {
@@ -19,6 +21,7 @@ import {
   priorities,
 } from '../domain/job.ts';
 import { type State, states } from '../domain/machine.ts';
+import { noSuchValue } from './enum-words.ts';
 
 /** The domain in the words of the proto files, and back. */
 
@@ -30,14 +33,14 @@ const statusNumbers = new Map(finalStatuses.map((status) => [status, FinalStatus
 
 export function toState(number: JobState, field: string): State {
   const state = stateNames.get(number);
-  if (!state) throw invalid(field, `must be one of ${states.join(', ')}, not ${number}`);
+  if (!state) throw noSuchValue(JobStateSchema, number, field);
   return state;
 }
 
 export function toPriority(number: Priority, field: string): PriorityName | undefined {
   if (number === Priority.UNSPECIFIED) return undefined;
   const priority = priorityNames.get(number);
-  if (!priority) throw invalid(field, `must be one of ${priorities.join(', ')}, not ${number}`);
+  if (!priority) throw noSuchValue(PrioritySchema, number, field);
   return priority;
 }
 

@@ -159,7 +159,7 @@ onEveryEngine((engine) => {
       expect(event.type).to.equal('JOB_RETRIED');
       expect(event.data).to.include({ by: 'operator', from: 'CANCELED', to: 'QUEUED', reason: 'try again' });
       expect(event.data.previous).to.include({ status: 'CANCELED', attempts: 0 });
-      expect(Date.parse(event.data.previous.finished_at)).to.equal(Date.parse(result.finished_at));
+      expect(event.data.previous.finished_at).to.equal(result.finished_at);
       expect((await claim(server, addonId)).job_id).to.equal(first.job_id);
     });
 

@@ -99,8 +99,10 @@ onEveryEngine((engine) => {
       expect((await capacityOf(server)).used).to.equal(63);
     });
 
-    it('is denied, not refused, where the job costs more than all there is', async () => {
+    it('is denied, not refused, where the job costs more than all there is since it was claimed', async () => {
+      await setCapacity(server, { total: 71 });
       const { job_id } = await claimedJob(server, { cost_units: 71 });
+      await setCapacity(server, { total: 70 });
       const { status, body } = await requestLease(server, { job_id });
       expect(status).to.equal(200);
       expect(body).to.include({

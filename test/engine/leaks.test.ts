@@ -22,7 +22,8 @@ function held() {
   const database = { query, transaction: (work: (sql: object) => unknown) => work({ query }) };
   const context = {
     database,
-    settings: { claimTtlS: 60 },
+    settings: { claimTtlS: 60, capacityTotal: 100 },
+    pulse: { fresh: () => Promise.resolve() },
     reaper: { expectIn: () => {} },
     waker: { publishJobs: () => {} },
     metrics: new Metrics(),

@@ -124,7 +124,9 @@ export class Machine {
       .sort((a, b) => streams.indexOf(a.stream) - streams.indexOf(b.stream) || a.priority - b.priority);
   }
 
+  /** While there is no capacity at all, nothing is put aside. */
   claim(worker: string): JobModel | undefined {
+    if (this.total > 0 && (this.line()[0]?.cost ?? 0) > this.total) this.#park(this.line(), null, false);
     const [job] = this.line();
     if (job) Object.assign(job, { state: 'CLAIMED', worker, claimUntil: this.now + claimMs });
     return job;

@@ -10,6 +10,7 @@ const extended = (ttlRemainingMs = 60_000): Verdict => ({
   cancelRequested: false,
 });
 const lost: Verdict = { kind: 'lost', code: 'lease_not_active', detail: '' };
+const refused = (code: 'worker_mismatch' | 'token_mismatch'): Verdict => ({ kind: 'lost', code, detail: '' });
 
 const ids = (count: number): string[] => Array.from({ length: count }, () => newId());
 
@@ -113,6 +114,16 @@ describe('news of leases', () => {
     owner.keep([b]);
     news.publish([b]);
     expect(owner.heard).to.deep.equal([a, b]);
+  });
+
+  it('stay with a stream on which another worker, or a wrong token, was refused', () => {
+    const [a, b] = ids(2) as [string, string];
+    const shared = new Listener(news);
+    shared.keep([a, b]);
+    shared.keep([a], refused('worker_mismatch'));
+    shared.keep([b], refused('token_mismatch'));
+    news.publish([a, b]);
+    expect(shared.heard).to.deep.equal([a, b]);
   });
 
   it('find every lease among ten thousand, each with its own stream', () => {

@@ -8,7 +8,7 @@ import type { Engine } from '../../src/engine/engine.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import type { TestStore } from '../support/engines.ts';
-import { caller, engineOn, engineSettings } from '../support/jobs.ts';
+import { caller, engineOn, engineSettings, letTimePass } from '../support/jobs.ts';
 import { eventually } from '../support/server.ts';
 
 export function expectGranted(outcome: LeaseOutcome): Grant {
@@ -92,6 +92,12 @@ export async function wipe(database: Database): Promise<void> {
   }
   await database.query('update capacity set used = 0, total = null, busy_rating = 0', []);
   await database.query('update pulse set alive_at = clock_timestamp()', []);
+}
+
+/** Lets time pass in which no server is alive. */
+export async function noServerFor(database: Database, ms: number): Promise<void> {
+  await letTimePass(database, ms);
+  await database.query("update pulse set alive_at = clock_timestamp() - $1::float8 * interval '1 ms'", [ms]);
 }
 
 /** Further servers on the same database, each with connections of its own. */

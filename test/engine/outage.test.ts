@@ -8,7 +8,18 @@ import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, engineSettings, letTimePass, submitted } from '../support/jobs.ts';
 import { startPostgres } from '../support/postgres.ts';
 import { eventually } from '../support/server.ts';
-import { acquired, beatFor, claimedAndLeased, Holder, moreServers, releaseFor, wipe } from './leasing.ts';
+import {
+  acquired,
+  beatFor,
+  claimedAndLeased,
+  Holder,
+  moreServers,
+  noServerFor,
+  releaseFor,
+  wipe,
+} from './leasing.ts';
+
+const claimTtlMs = engineSettings.claimTtlS * 1000;
 
 interface Outage {
   ms: number;
@@ -42,14 +53,7 @@ describe('an outage', () => {
       return engine;
     };
 
-    /** No server is alive for so long. */
-    const silence = async (ms: number) => {
-      await letTimePass(store.database, ms);
-      await store.database.query(
-        "update pulse set alive_at = clock_timestamp() - $1::float8 * interval '1 ms'",
-        [ms],
-      );
-    };
+    const silence = (ms: number) => noServerFor(store.database, ms);
 
     const outages = () =>
       store.database.query<Outage>(
@@ -227,7 +231,10 @@ describe('an outage', () => {
       await silence(100_000);
       // A server finds it, makes up for a slice, and is killed.
       expect((await beatPulse(store.database)).unfinished).to.equal(true);
-      expect(await makeUpForOutage(store.database, 3)).to.deep.equal({ done: false, leasesExtended: 3 });
+      expect(await makeUpForOutage(store.database, 3, claimTtlMs)).to.deep.equal({
+        done: false,
+        leasesExtended: 3,
+      });
       expect((await left()).map((ms) => ms > 0)).to.deep.equal([true, true, true, ...Array(4).fill(false)]);
       const halfway = await left();
       expect(await newServer().reaper.runOnce()).to.equal(0);
@@ -284,7 +291,7 @@ describe('an outage', () => {
           await silence(100_000);
           await beatPulse(store.database);
           const work = async ({ database }: Engine) => {
-            while (await makeUpForOutage(database, 7)) {
+            while (await makeUpForOutage(database, 7, claimTtlMs)) {
               // Until there is nothing left to be made up for.
             }
           };

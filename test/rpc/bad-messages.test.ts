@@ -1,12 +1,15 @@
-import { create, toBinary } from '@bufbuild/protobuf';
+import { create, type DescEnum, toBinary } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { errorFromJsonBytes } from '@connectrpc/connect/protocol-connect';
 import { credentials, Client as GrpcClient, Metadata, type ServiceError } from '@grpc/grpc-js';
 import { expect } from 'chai';
 import {
   JobState,
+  JobStateSchema,
   type OnDuplicate,
+  OnDuplicateSchema,
   type Priority,
+  PrioritySchema,
   SubmitJobRequestSchema,
 } from '../../gen/leasehold/v1/jobs_pb.js';
 import { newAddon, submit } from '../contracts/queue.ts';
@@ -170,16 +173,21 @@ onEveryEngine((engine) => {
       it(`is refused by name over ${wire} where it has enum numbers that do not exist`, async () => {
         const connection = connect(server);
         try {
-          const bad: [Promise<unknown>, string][] = [
-            [connection.jobs.submitJob({ ...least, priority: 99 as Priority }), 'priority'],
-            [connection.jobs.submitJob({ ...least, onDuplicate: -1 as OnDuplicate }), 'on_duplicate'],
-            [connection.jobs.listJobs({ states: [JobState.QUEUED, 77 as JobState] }), 'states[1]'],
-            [connection.jobs.updateJobStatus({ jobId: 'x', state: 50 as JobState }), 'state'],
+          const { jobs } = connection;
+          const bad: [Promise<unknown>, string, DescEnum][] = [
+            [jobs.submitJob({ ...least, priority: 99 as Priority }), 'priority', PrioritySchema],
+            [jobs.submitJob({ ...least, onDuplicate: -1 as OnDuplicate }), 'on_duplicate', OnDuplicateSchema],
+            [jobs.listJobs({ states: [JobState.QUEUED, 77 as JobState] }), 'states[1]', JobStateSchema],
+            [jobs.updateJobStatus({ jobId: 'x', state: 50 as JobState }), 'state', JobStateSchema],
           ];
           const errors = await Promise.all(bad.map(([call]) => failure(call)));
           for (const [i, error] of errors.entries()) {
+            const [, field, { values }] = bad[i] as (typeof bad)[number];
             const metadata = expectRpcError(error, Code.InvalidArgument, 'invalid_request');
-            expect(metadata.field).to.equal(bad[i]?.[1]);
+            expect(metadata.field).to.equal(field);
+            // What is allowed is told in words that may be sent.
+            for (const { name, number } of values)
+              if (number !== 0) expect(error.rawMessage).to.include(name);
           }
         } finally {
           connection.close();

@@ -94,7 +94,13 @@ onEveryEngine((engine) => {
       expect(nobody.code).to.equal(Code.NotFound);
       expect(nobody.rawMessage).to.match(/^owner_not_found/);
       const release = files.releaseFileLeases({ ownerId: 'o', repository });
-      expect((await failure(release)).rawMessage).to.match(/^invalid_request: reason/);
+      expect((await failure(release)).rawMessage).to.match(
+        /^invalid_request: reason: must be one of FILE_RELEASE_REASON_COMMITTED, /,
+      );
+      const unclear = files.instructBlocker({ contentionId: 'x' });
+      expect((await failure(unclear)).rawMessage).to.match(
+        /^invalid_request: instruction: must be one of FILE_INSTRUCTION_RETRY, /,
+      );
       const instruct = files.instructBlocker({ contentionId: 'x', instruction: 1 });
       expect((await failure(instruct)).rawMessage).to.match(/^contention_not_found/);
     });

@@ -1,9 +1,9 @@
-import { fromJson, type JsonValue, toJson } from '@bufbuild/protobuf';
+import { type DescEnum, fromJson, type JsonValue, toJson } from '@bufbuild/protobuf';
 import { type Timestamp, ValueSchema } from '@bufbuild/protobuf/wkt';
 import { type Client, Code, createClient } from '@connectrpc/connect';
 import { expect } from 'chai';
-import { FinalStatus, JobState } from '../../gen/leasehold/v1/jobs_pb.js';
-import { LeaseState, LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
+import { FinalStatus, FinalStatusSchema, JobState } from '../../gen/leasehold/v1/jobs_pb.js';
+import { LeaseState, LeaseStateSchema, LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { StatsService } from '../../gen/leasehold/v1/stats_pb.js';
 import { nowhere, plenty } from '../contracts/leases.ts';
 import { expectUuid, newAddon } from '../contracts/queue.ts';
@@ -423,6 +423,32 @@ onEveryEngine((engine) => {
           const metadata = expectRpcError(error, Code.InvalidArgument, 'invalid_request');
           expect(metadata, error.rawMessage).to.deep.equal({ field });
         }
+      });
+
+      it('tells which enum words are allowed as they are sent', async () => {
+        const theirs = { leaseId: nowhere, workerId: 'w' };
+        const calls: [() => Promise<unknown>, string, DescEnum][] = [
+          [() => leases.releaseLease(theirs), 'status', FinalStatusSchema],
+          [() => leases.releaseLease({ ...theirs, status: 9 as FinalStatus }), 'status', FinalStatusSchema],
+          [() => leases.listLeases({ states: [77 as LeaseState] }), 'states[0]', LeaseStateSchema],
+        ];
+        for (const [call, field, { values }] of calls) {
+          const error = await failure(call());
+          expect(expectRpcError(error, Code.InvalidArgument, 'invalid_request')).to.deep.equal({ field });
+          const words = values.filter(({ number }) => number !== 0).map(({ name }) => name);
+          expect(error.rawMessage).to.include(`must be one of ${words.join(', ')}, not`);
+        }
+      });
+
+      it('takes the state that a leased job shows as its present one, and changes nothing but what was said', async () => {
+        const { lease, job } = await acquired();
+        const { jobId, state } = job;
+        expect(state).to.equal(JobState.LEASED);
+        const noted = await jobs.updateJobStatus({ jobId, state, note: 'warm', progress: 0.5 });
+        expect(noted.job).to.include({ state, note: 'warm', progress: 0.5 });
+        await leases.heartbeat(owner(lease));
+        const again = await jobs.updateJobStatus({ jobId, state, note: 'warmer' });
+        expect(again.job).to.include({ state: JobState.RUNNING, note: 'warmer' });
       });
 
       it('refuses a result of more than 1 MiB, or one that is nested too deeply', async () => {

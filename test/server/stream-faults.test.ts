@@ -221,8 +221,10 @@ async function slowDownEnds(database: Database): Promise<void> {
       insert into commit_times values (new.job_id, clock_timestamp());
       return new;
     end $$`,
-    `create constraint trigger be_slow after insert on leases deferrable initially deferred
-      for each row execute function be_slow()`,
+    ...['leases', 'job_outcomes'].map(
+      (table) => `create constraint trigger be_slow after insert on ${table} deferrable initially deferred
+        for each row execute function be_slow()`,
+    ),
   ]) {
     await database.query(statement, []);
   }

@@ -18,8 +18,10 @@ const anything: ClaimFilter = {
 };
 const ttlMs = 60_000;
 
+const rulesFor = (claimTtlMs: number) => ({ claimTtlMs, capacityTotal: 100, passOver: async () => {} });
+
 const claimJobs = async (database: Database, filter: ClaimFilter, slots: readonly ClaimSlot[], ttl: number) =>
-  (await claimWithCounts(database, filter, slots, ttl)).records;
+  (await claimWithCounts(database, filter, slots, rulesFor(ttl))).records;
 
 async function submit(database: Database, count: number, more: Partial<NewJob> = {}): Promise<string[]> {
   const lane = {
@@ -120,7 +122,7 @@ describe('claiming', () => {
                 },
                 anything,
                 slots(workerId, 7),
-                ttlMs,
+                rulesFor(ttlMs),
               );
               if (claimed.length === 0) return mine;
               mine.push(...idsOf(claimed));

@@ -48,7 +48,8 @@ describe('the plans of hot statements', () => {
     });
 
     const slots = Array.from({ length: 10 }, () => ({ workerId: 'w', requestId: null }));
-    const claimTen = (sql: Sql) => claimJobs(sql, anything, slots, 60_000);
+    const rules = { claimTtlMs: 60_000, capacityTotal: 100, passOver: async () => {} };
+    const claimTen = (sql: Sql) => claimJobs(sql, anything, slots, rules);
 
     const stays = async (when: string) => {
       expect(await rowsTouched(store.database, claimTen), `a claim ${when}`).to.be.below(400);
@@ -213,7 +214,7 @@ describe('the plans of lease statements', () => {
             values (now() - interval '1 hour', now(), '00000000-0000-0000-0000-000000000000', 0)`,
             [],
           );
-          await makeUpForOutage(sql, some);
+          await makeUpForOutage(sql, some, 60_000);
         },
         lockCandidates: (sql) => lockCandidates(sql, anything, some, true),
       };

@@ -1595,7 +1595,8 @@ export declare const JobsService: GenService<{
   },
   /**
    * Claims up to `limit` jobs for one worker: highest priority first, then the oldest. No job is ever claimed by
-   * two workers. An empty answer means that nothing fits now.
+   * two workers. An empty answer means that nothing fits now. Jobs that cost more than all capacity there is are passed
+   * over, and their history says so (JOB_UNSCHEDULABLE).
    *
    * A claim is not a lease: it reserves the job until `claim_expires_at`, then the job returns to the queue.
    *

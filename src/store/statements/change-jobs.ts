@@ -131,6 +131,10 @@ export async function endJobs(sql: Sql, endings: readonly Ending[]): Promise<voi
   await sql.query(end, [JSON.stringify(rows)]);
 }
 
+/** A time as everybody is told it, whatever zone the database is set to. */
+const told = (column: string): string =>
+  `to_char(${column} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
+
 const revive = `
 with outcome as (
   delete from job_outcomes where job_id = any ($1::uuid[]) and state = any ($2::smallint[]) returning *
@@ -153,7 +157,7 @@ with outcome as (
 ), tallied as (${tally('live', 'updated_at', { queued: 'count(*)' })}
 )
 select job_id, state, jsonb_build_object('status', state, 'error', error_text, 'error_detail', error_detail,
-  'result_data', result, 'metrics', metrics, 'started_at', started_at, 'finished_at', finished_at,
+  'result_data', result, 'metrics', metrics, 'started_at', ${told('started_at')}, 'finished_at', ${told('finished_at')},
   'attempts', attempts) as previous
 from outcome`;
 

@@ -22,11 +22,15 @@ export interface ClaimSlot {
   requestId: string | null;
 }
 
+// While there is no capacity at all, which is how an operator holds everything up, no job costs more than there will be.
 const claim = onHeads((lockedHeads) =>
   hot(`
-with ${lockedHeads}, fitting as (
+with ${lockedHeads}, all_there_is as (
+  select coalesce(nullif(coalesce(total, $13::int), 0), ${limits.costUnits}) as total
+  from capacity where capacity_id = 1
+), fitting as (
   select job_id, priority, seq, sum(bytes) over (order by priority, seq) - bytes as bytes_before
-  from locked where free
+  from locked, all_there_is where free and cost_units <= total
 ), slot as (
   select job_id, worker_id, request_id, slot, clock_timestamp() as now
   from unnest(
@@ -53,7 +57,8 @@ with ${lockedHeads}, fitting as (
     reserved: 'sum(cost_units)',
   })}
 )
-select counts.*, claimed.slot::int, ${jobColumns('job')}, ${liveColumns('claimed')}
+select counts.*, (select count(*)::int from locked, all_there_is where free and cost_units > total) as large,
+  claimed.slot::int, ${jobColumns('job')}, ${liveColumns('claimed')}
 from ${headCounts}
 left join (claimed join jobs job on job.job_id = claimed.job_id) on true`),
 );
@@ -66,18 +71,32 @@ export interface Claims {
 
 interface ClaimRow extends JobRecord, HeadCounts {
   slot: number | null;
+  /** Of the free ones, those that cost more than all there is. */
+  large: number;
 }
+
+export interface ClaimRules {
+  claimTtlMs: number;
+  /** All units there are, unless something else is stored. */
+  capacityTotal: number;
+  /** Puts some jobs at the head of the queue aside that cost more than all there is: nobody can ever lease them. */
+  passOver(): Promise<void>;
+}
+
+/** So often are jobs put aside for one claim; the next one goes on with the rest. */
+const passOversMax = 10;
 
 /** Claims jobs for the slots in their order, first in line first: the n-th record is for the n-th slot. */
 export async function claimJobs(
   sql: Sql,
   filter: ClaimFilter,
   slots: readonly ClaimSlot[],
-  claimTtlMs: number,
+  { claimTtlMs, capacityTotal, passOver }: ClaimRules,
   signal?: AbortSignal,
 ): Promise<Claims> {
   const records: JobRecord[] = [];
   let spare: number | undefined = spareHeads;
+  let passOvers = 0;
   while (records.length < slots.length && spare !== undefined) {
     const open = slots.slice(records.length);
     const rows: ClaimRow[] = await sql.query<ClaimRow>(
@@ -87,15 +106,19 @@ export async function claimJobs(
         textArray(open.map((slot) => slot.workerId)),
         textArray(open.map((slot) => slot.requestId)),
         claimTtlMs,
+        capacityTotal,
       ],
       signal,
     );
     // Where nothing was claimed the statement still answers with one row, for the sake of its counts.
     const taken = rows.flatMap((row) => (row.slot === null ? [] : { ...row, slot: row.slot }));
     records.push(...taken.sort((a, b) => a.slot - b.slot));
-    const counts = rows[0] ?? { lanes: 0, heads: 0, locked: 0, free: 0 };
-    if (taken.length < counts.free) return { records, full: true };
-    spare = nextSpare(counts, open.length, spare);
+    const counts = rows[0] ?? { lanes: 0, heads: 0, locked: 0, free: 0, large: 0 };
+    if (taken.length < counts.free - counts.large) return { records, full: true };
+    if (counts.large > 0) {
+      if (passOvers++ === passOversMax) break;
+      await passOver();
+    } else spare = nextSpare(counts, open.length, spare);
   }
   return { records, full: false };
 }

@@ -1,16 +1,17 @@
 import { idleMs, ownerTtlMs } from '../../domain/file-owners.ts';
-import { leasedStates, stateNumber } from '../../domain/machine.ts';
+import { claimedStates, leasedStates, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
 
 const leased = leasedStates.map(stateNumber).join(', ');
+const claimed = claimedStates.map(stateNumber).join(', ');
 /** A time without any pulse that is longer than this is an outage. */
 export const silenceMs = 3_000;
 
 const nowhere = '00000000-0000-0000-0000-000000000000';
 
 /**
- * Whether leases may be judged now, by what the database itself knows: some server has been alive without a break, and
+ * Whether claims and leases may be judged now, by what the database itself knows: some server has been alive without a break, and
  * no outage is left to be made up for. A server's own clock says nothing of a time in which it or the database stood
  * still.
  */
@@ -28,7 +29,7 @@ with pulse_now as materialized (
 ), silence as materialized (
   select alive_at as began_at, now as ended_at from pulse_now, clock
   where now - alive_at > $1::float8 * interval '1 ms' and (
-    exists (select from live_jobs where state in (${leased}) and state <> ${stateNumber('QUEUED')})
+    exists (select from live_jobs where state in (${claimed}, ${leased}) and state <> ${stateNumber('QUEUED')})
     or exists (select from file_owners where check_at is not null)
   )
 ), silenced as materialized (
@@ -59,9 +60,9 @@ select (select ms from outage) as outage_ms from beaten`);
 const open = hot('select exists (select from outages where next_lease_id is not null) as unfinished');
 
 export interface Beaten {
-  /** How long no server had been alive, where that was longer than allowed and leases were held meanwhile. */
+  /** How long no server had been alive, where that was longer than allowed and jobs were claimed or leased meanwhile. */
   outageMs: number | null;
-  /** There are outages whose leases have not all been looked at. */
+  /** There are outages whose claims and leases have not all been looked at. */
   unfinished: boolean;
 }
 
@@ -72,6 +73,31 @@ export async function beatPulse(sql: Sql, allowedMs: number = silenceMs): Promis
   const [outages] = await sql.query<{ unfinished: boolean }>(open, []);
   return { outageMs: beaten.outage_ms, unfinished: outages?.unfinished ?? false };
 }
+
+// Claims have no order of their own to go by: those that have been made up for are known by their `updated_at`, which is
+// then just after the outage. What another server has just made up for is looked at again once it is locked, and another
+// is taken instead; who waits for no row needs no order among them.
+const makeUpClaims = `
+with outage as materialized (
+  select * from outages where next_lease_id is not null order by outage_id limit 1 for update
+), locked as materialized (
+  select live.job_id, outage.ended_at, greatest(live.claim_expires_at, least(
+    live.claim_expires_at + (outage.ended_at - outage.began_at),
+    outage.ended_at + $2::float8 * interval '1 ms')) as until
+  from outage cross join live_jobs live
+  where live.state in (${claimed}) and live.state <> ${stateNumber('QUEUED')}
+    and live.updated_at <= outage.ended_at and live.claim_expires_at > outage.began_at
+  limit $1
+  for update of live skip locked
+), kept as (
+  update live_jobs live set claim_expires_at = locked.until, check_at = locked.until,
+    updated_at = locked.ended_at + interval '1 microsecond'
+  from locked where live.job_id = locked.job_id
+  returning live.job_id
+), alive as (
+  update pulse set alive_at = greatest(alive_at, clock_timestamp()) where pulse_id = 1
+)
+select count(*)::int as kept from kept`;
 
 const makeUp = `
 with outage as materialized (
@@ -103,17 +129,23 @@ with outage as materialized (
 select done, leases_extended from moved`;
 
 export interface MadeUp {
-  /** The outage's last leases have been looked at. */
+  /** The outage's last leases have been looked at, and its claims before them. */
   done: boolean;
   leasesExtended: number;
 }
 
 /**
- * Gives up to `limit` leases back what they lost by the oldest outage that is not finished: its length, but never
- * more than a heartbeat would have given them at its end. Answers nothing where there is none. Rows that somebody has
- * locked are passed over: whoever has them is about to change them.
+ * Gives up to `limit` claims, and once there are no more of them leases, back what they lost by the oldest outage that is
+ * not finished: its length, but never more than a claim, or a heartbeat, would have given them at its end. Answers
+ * nothing where there is none. Rows that somebody has locked are passed over: whoever has them is about to change them.
  */
-export async function makeUpForOutage(sql: Sql, limit: number): Promise<MadeUp | undefined> {
+export async function makeUpForOutage(
+  sql: Sql,
+  limit: number,
+  claimTtlMs: number,
+): Promise<MadeUp | undefined> {
+  const [claims] = await sql.query<{ kept: number }>(makeUpClaims, [limit, claimTtlMs]);
+  if (claims && claims.kept > 0) return { done: false, leasesExtended: 0 };
   const [row] = await sql.query<{ done: boolean; leases_extended: number }>(makeUp, [limit]);
   return row && { done: row.done, leasesExtended: row.leases_extended };
 }

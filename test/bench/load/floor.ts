@@ -101,11 +101,13 @@ export class Floor {
       workerId: `worker-${i}`,
       requestId: null,
     }));
+    // None of these costs more than all there is.
+    const rules = { claimTtlMs, capacityTotal: jobs, passOver: async () => {} };
     return drive(
       1,
       forCount(
         Math.ceil(jobs / slotsPerClaim),
-        async () => (await claimJobs(this.#database, filter, slots, claimTtlMs)).records.length,
+        async () => (await claimJobs(this.#database, filter, slots, rules)).records.length,
       ),
     );
   }
