@@ -89,13 +89,13 @@ export class Claimer {
     calls: readonly ClaimCall[],
     signal: AbortSignal | undefined,
   ): Promise<Job[][]> {
-    const { database, pulse, reaper, waker, settings } = this.#context;
+    const { database, pulse, reaper, waker, settings, headMarks: places } = this.#context;
     await pulse.fresh();
     const { capacityTotal } = settings;
     const claimTtlMs = settings.claimTtlS * 1000;
     const passOver = (sql: Sql) => parkTooLarge(sql, { filter, unique: true }, capacityTotal);
-    const rulesIn = (sql: Sql) => ({ claimTtlMs, capacityTotal, passOver: () => passOver(sql) });
-    const rules = { claimTtlMs, capacityTotal, passOver: () => database.transaction(passOver) };
+    const rulesIn = (sql: Sql) => ({ claimTtlMs, capacityTotal, places, passOver: () => passOver(sql) });
+    const rules = { claimTtlMs, capacityTotal, places, passOver: () => database.transaction(passOver) };
     const answers = calls.some(({ requestId }) => requestId !== null)
       ? await database.transaction((sql) => claimOrReplay(sql, filter, calls, rulesIn(sql), signal), signal)
       : await claimAll(database, filter, calls, rules, signal);

@@ -2,6 +2,7 @@ import type { Database } from '../store/database.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';
 import type { FileReaper } from './file-reaper.ts';
+import type { HeadMarks } from './head-marks.ts';
 import type { LeaseNews } from './lease-news.ts';
 import type { Prospects } from './prospects.ts';
 import type { Pulse } from './pulse.ts';
@@ -40,6 +41,7 @@ export interface EngineContext {
   fileReaper: FileReaper;
   pulse: Pulse;
   prospects: Prospects;
+  headMarks: HeadMarks;
   leaseNews: LeaseNews;
   transport: Transport;
   metrics: Metrics;

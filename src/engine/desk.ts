@@ -115,7 +115,7 @@ export class Desk {
   }
 
   async #flush(calls: readonly DeskCall[], signal: AbortSignal | undefined): Promise<DeskAnswer[]> {
-    const { database, settings, pulse, transport, leaseNews } = this.#context;
+    const { database, settings, pulse, transport, leaseNews, headMarks } = this.#context;
     const { maxClaims } = settings;
     await pulse.fresh();
     const { easy, judged } = sorted(calls);
@@ -134,6 +134,7 @@ export class Desk {
         settings,
         keepsMessages: transport.keepsMessages,
         isPlain: (kind) => this.#unplain.isPlain(kind),
+        places: headMarks,
         signal,
       });
       await given.replay(sql);

@@ -16,6 +16,7 @@ import { FileInstructor } from './file-instructor.ts';
 import { FileOwnerChanger } from './file-owner-changer.ts';
 import { FileReader } from './file-reads.ts';
 import { FileReaper } from './file-reaper.ts';
+import { HeadMarks } from './head-marks.ts';
 import { Heartbeats } from './heartbeat.ts';
 import { HistoryKeeper } from './history-keeper.ts';
 import { LeaseNews } from './lease-news.ts';
@@ -61,6 +62,7 @@ export class Engine {
   readonly reader: Reader;
   readonly leaseReader: LeaseReader;
   readonly leaseNews: LeaseNews;
+  readonly headMarks: HeadMarks;
   readonly explainer: Explainer;
   readonly fileGate: FileGate;
   readonly fileInstructor: FileInstructor;
@@ -89,6 +91,7 @@ export class Engine {
     this.waker = new Waker(channel);
     this.leaseNews = new LeaseNews({ onFollow: () => this.waker.announce() });
     const dueMark = new DueMark();
+    this.headMarks = new HeadMarks({ database, log });
     const prospects = new Prospects(database, dueMark);
     this.pulse = new Pulse({ database, claimTtlMs: settings.claimTtlS * 1000, metrics, log });
     this.reaper = new Reaper({
@@ -113,7 +116,7 @@ export class Engine {
       log,
     });
     this.historyKeeper = new HistoryKeeper({ database, days: settings.retentionEventsDays, log });
-    const { waker, reaper, fileReaper, pulse, leaseNews } = this;
+    const { waker, reaper, fileReaper, pulse, leaseNews, headMarks } = this;
     const context: EngineContext = {
       database,
       settings,
@@ -122,6 +125,7 @@ export class Engine {
       fileReaper,
       pulse,
       prospects,
+      headMarks,
       leaseNews,
       transport,
       metrics,
@@ -167,6 +171,7 @@ export class Engine {
     this.pulse.start();
     this.reaper.start();
     this.fileReaper.start();
+    this.headMarks.start();
     this.pruner.start();
     this.historyKeeper.start();
     this.capacity.start();
@@ -194,6 +199,7 @@ export class Engine {
     await this.statsFolder.stop();
     await this.reaper.stop();
     await this.fileReaper.stop();
+    await this.headMarks.stop();
     await this.pruner.stop();
     await this.historyKeeper.stop();
     await this.pulse.stop();

@@ -13,7 +13,7 @@ import {
   type Hand,
   type NewLease,
 } from '../store/statements/grant-leases.ts';
-import type { ClaimFilter } from '../store/statements/heads.ts';
+import type { ClaimFilter, HeadPlaces } from '../store/statements/heads.ts';
 import type { EngineSettings } from './context.ts';
 import { newId } from './ids.ts';
 import { type Deal, judge } from './judge.ts';
@@ -54,6 +54,7 @@ export interface Giving {
   keepsMessages: boolean;
   /** Whether a kind is most likely given out without anything to decide. */
   isPlain(kind: string): boolean;
+  places: HeadPlaces;
   signal: AbortSignal | undefined;
 }
 
@@ -171,25 +172,33 @@ export class Given {
     from: CapacitySource,
     isLast: boolean,
   ): Promise<void> {
-    const { settings, keepsMessages, signal } = this.#how;
+    const { settings, keepsMessages, places, signal } = this.#how;
     const { capacityTotal: totalUnlessSet, leaseTtlS: ttlS, heartbeatGraceS: graceS } = settings;
     const { filter, kind } = (askers[0] as Asker).call;
     const locking =
       'locked' in from ? from.locked : lockCapacityWith(sql, totalUnlessSet, from.unitsFreed, signal);
     const hands = askers.map(({ call }) => handOf(call, ttlS));
-    const granting = grantNext(sql, hands, { filter, ttlS, graceS, keepsMessages, totalUnlessSet }, signal);
+    const granting = grantNext(
+      sql,
+      hands,
+      { filter, ttlS, graceS, keepsMessages, totalUnlessSet, places },
+      signal,
+    );
     if (isLast) sql.seal();
-    const [, grants] = await Promise.all([locking, granting]);
-    if (grants === 'judge') {
+    const [, dealt] = await Promise.all([locking, granting]);
+    if (dealt === 'judge') {
       this.unplainKind = kind;
       return;
     }
+    const { grants, isAll } = dealt;
     for (const [i, { name }] of askers.entries()) {
       const grant = grants[i];
       const found = this.#found.get(name);
       if (grant && found?.kind === 'granted') found.grants.push(grant);
       else if (grant) this.#found.set(name, { kind: 'granted', grants: [grant] });
-      else if (!found) this.#found.set(name, denied(noJobs, { jobs: 1, barred: false }));
+      else if (!found && isAll) this.#found.set(name, denied(noJobs, { jobs: 1, barred: false }));
+      // Whoever gets nothing from the marks on is judged, from the front.
+      else if (!found) this.unplainKind = kind;
     }
   }
 

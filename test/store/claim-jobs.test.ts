@@ -3,7 +3,7 @@ import { newId } from '../../src/engine/ids.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import { type ClaimSlot, claimJobs as claimWithCounts } from '../../src/store/statements/claim-jobs.ts';
-import type { ClaimFilter } from '../../src/store/statements/heads.ts';
+import { type ClaimFilter, noPlaces } from '../../src/store/statements/heads.ts';
 import { ensureLanes, laneKey } from '../../src/store/statements/lanes.ts';
 import { type NewJob, submitJobs } from '../../src/store/statements/submit-jobs.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
@@ -18,7 +18,12 @@ const anything: ClaimFilter = {
 };
 const ttlMs = 60_000;
 
-const rulesFor = (claimTtlMs: number) => ({ claimTtlMs, capacityTotal: 100, passOver: async () => {} });
+const rulesFor = (claimTtlMs: number) => ({
+  claimTtlMs,
+  capacityTotal: 100,
+  places: noPlaces,
+  passOver: async () => {},
+});
 
 const claimJobs = async (database: Database, filter: ClaimFilter, slots: readonly ClaimSlot[], ttl: number) =>
   (await claimWithCounts(database, filter, slots, rulesFor(ttl))).records;

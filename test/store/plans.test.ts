@@ -14,7 +14,9 @@ import {
   findGrantsByJob,
   findGrantsByRequest,
   grantLeases,
+  grantNext,
 } from '../../src/store/statements/grant-leases.ts';
+import { noPlaces } from '../../src/store/statements/heads.ts';
 import { lockDueJobs, lockLeasedJobs, lockLiveJobs } from '../../src/store/statements/lock-jobs.ts';
 import { makeUpForOutage } from '../../src/store/statements/pulse.ts';
 import { queueFigures, readyMax } from '../../src/store/statements/queue-figures.ts';
@@ -48,7 +50,7 @@ describe('the plans of hot statements', () => {
     });
 
     const slots = Array.from({ length: 10 }, () => ({ workerId: 'w', requestId: null }));
-    const rules = { claimTtlMs: 60_000, capacityTotal: 100, passOver: async () => {} };
+    const rules = { claimTtlMs: 60_000, capacityTotal: 100, places: noPlaces, passOver: async () => {} };
     const claimTen = (sql: Sql) => claimJobs(sql, anything, slots, rules);
 
     const stays = async (when: string) => {
@@ -158,6 +160,14 @@ describe('the plans of lease statements', () => {
         return { jobId, state: 'EXPIRED', status: null, error: null, errorDetail: null };
       });
       const nothingLeft = { result: null, metrics: null, deadStream: null };
+      const dealing = {
+        filter: anything,
+        ttlS: 60,
+        graceS: 0,
+        keepsMessages: true,
+        totalUnlessSet: 10 * jobs,
+      };
+      const marked = { json: JSON.stringify([{ lane_id: 1, from_seq: [0, 0, 1, 0] }]), note() {} };
       const statements: Record<string, (sql: Sql) => Promise<unknown>> = {
         extendLeases: (sql) => extendLeases(sql, beats, { wait: false }),
         'extendLeases, waiting': (sql) => extendLeases(sql, beats, { wait: true }),
@@ -217,6 +227,8 @@ describe('the plans of lease statements', () => {
           await makeUpForOutage(sql, some, 60_000);
         },
         lockCandidates: (sql) => lockCandidates(sql, anything, some, true),
+        grantNext: (sql) => grantNext(sql, leases, { ...dealing, places: noPlaces }),
+        'grantNext, from marks': (sql) => grantNext(sql, leases, { ...dealing, places: marked }),
       };
       const rows: Record<string, number> = {};
       for (const [name, statement] of Object.entries(statements)) {
@@ -235,9 +247,11 @@ describe('the plans of lease statements', () => {
       for (const generic of [false, true]) {
         const rows = await touched(generic);
         // A few heads are read ahead of those that are wanted, of each lane.
-        const { lockCandidates: heads = 0, ...others } = rows;
-        expect(heads, `lockCandidates ${when}`).to.be.below(150);
-        for (const [name, count] of Object.entries(others)) {
+        for (const name of ['lockCandidates', 'grantNext', 'grantNext, from marks']) {
+          expect(rows[name], `${name} ${when}`).to.be.below(200);
+          delete rows[name];
+        }
+        for (const [name, count] of Object.entries(rows)) {
           expect(count, `${name} ${when}${generic ? ', with a generic plan' : ''}`).to.be.at.most(5 * some);
         }
       }

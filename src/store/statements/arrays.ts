@@ -22,6 +22,10 @@ export const uuidArray = (ids: readonly string[]): string => `{${ids.join(',')}}
 export const numberArray = (values: readonly (number | null)[]): string =>
   `{${values.map((value) => value ?? 'NULL').join(',')}}`;
 
+/** `{3,-1,0}` as numbers. */
+export const integers = (text: string | null): number[] =>
+  text === null ? [] : text.slice(1, -1).split(',').map(Number);
+
 export const booleanArray = (values: readonly boolean[]): string => `{${values.join(',')}}`;
 
 /** Any JSON as one JSON array; null, which is no array, where there is nothing but nulls. */

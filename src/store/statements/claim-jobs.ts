@@ -6,6 +6,7 @@ import { numberArray, textArray } from './arrays.ts';
 import {
   type ClaimFilter,
   type HeadCounts,
+  type HeadPlaces,
   headCounts,
   headParams,
   nextSpare,
@@ -23,8 +24,9 @@ export interface ClaimSlot {
 }
 
 // While there is no capacity at all, which is how an operator holds everything up, no job costs more than there will be.
-const claim = onHeads((lockedHeads) =>
-  hot(`
+const claim = onHeads(
+  (lockedHeads) =>
+    hot(`
 with ${lockedHeads}, all_there_is as (
   select coalesce(nullif(coalesce(total, $13::int), 0), ${limits.costUnits}) as total
   from capacity where capacity_id = 1
@@ -52,15 +54,16 @@ with ${lockedHeads}, all_there_is as (
       to_char(claim_expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
   from claimed
 ), tallied as (${tally('claimed', 'updated_at', {
-    queued: '-count(*)',
-    claimed: 'count(*)',
-    reserved: 'sum(cost_units)',
-  })}
+      queued: '-count(*)',
+      claimed: 'count(*)',
+      reserved: 'sum(cost_units)',
+    })}
 )
 select counts.*, (select count(*)::int from locked, all_there_is where free and cost_units > total) as large,
-  claimed.slot::int, ${jobColumns('job')}, ${liveColumns('claimed')}
+  claimed.slot::int, claimed.lane_id, ${jobColumns('job')}, ${liveColumns('claimed')}
 from ${headCounts}
 left join (claimed join jobs job on job.job_id = claimed.job_id) on true`),
+  '$14',
 );
 
 export interface Claims {
@@ -71,6 +74,7 @@ export interface Claims {
 
 interface ClaimRow extends JobRecord, HeadCounts {
   slot: number | null;
+  lane_id: number;
   /** Of the free ones, those that cost more than all there is. */
   large: number;
 }
@@ -81,6 +85,7 @@ export interface ClaimRules {
   capacityTotal: number;
   /** Puts some jobs at the head of the queue aside that cost more than all there is: nobody can ever lease them. */
   passOver(): Promise<void>;
+  places: HeadPlaces;
 }
 
 /** So often are jobs put aside for one claim; the next one goes on with the rest. */
@@ -91,34 +96,44 @@ export async function claimJobs(
   sql: Sql,
   filter: ClaimFilter,
   slots: readonly ClaimSlot[],
-  { claimTtlMs, capacityTotal, passOver }: ClaimRules,
+  { claimTtlMs, capacityTotal, passOver, places }: ClaimRules,
   signal?: AbortSignal,
 ): Promise<Claims> {
   const records: JobRecord[] = [];
   let spare: number | undefined = spareHeads;
   let passOvers = 0;
+  // Whoever finds too little behind the marks looks once more from the front.
+  let marks = places.json;
   while (records.length < slots.length && spare !== undefined) {
     const open = slots.slice(records.length);
     const rows: ClaimRow[] = await sql.query<ClaimRow>(
-      claim(filter),
+      claim(filter, marks !== null),
       [
         ...headParams(filter, open.length, open.length + spare),
         textArray(open.map((slot) => slot.workerId)),
         textArray(open.map((slot) => slot.requestId)),
         claimTtlMs,
         capacityTotal,
+        ...(marks === null ? [] : [marks]),
       ],
       signal,
     );
     // Where nothing was claimed the statement still answers with one row, for the sake of its counts.
     const taken = rows.flatMap((row) => (row.slot === null ? [] : { ...row, slot: row.slot }));
+    places.note(new Set(taken.map(({ lane_id }) => lane_id)));
     records.push(...taken.sort((a, b) => a.slot - b.slot));
     const counts = rows[0] ?? { lanes: 0, heads: 0, locked: 0, free: 0, large: 0 };
     if (taken.length < counts.free - counts.large) return { records, full: true };
     if (counts.large > 0) {
       if (passOvers++ === passOversMax) break;
       await passOver();
-    } else spare = nextSpare(counts, open.length, spare);
+    } else {
+      spare = nextSpare(counts, open.length, spare);
+      if (spare === undefined && marks !== null) {
+        marks = null;
+        spare = spareHeads;
+      }
+    }
   }
   return { records, full: false };
 }

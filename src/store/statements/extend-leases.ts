@@ -1,7 +1,7 @@
 import { eventNumber, leasedStates, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
-import { numberArray, textArray, uuidArray } from './arrays.ts';
+import { integers, numberArray, textArray, uuidArray } from './arrays.ts';
 
 /** One sign of life. What a worker says beside it is rare, and null where it says nothing. */
 export interface Extension {
@@ -162,7 +162,3 @@ const problems: Record<number, Extended> = {
 
 const resultOf = (code: number): Extended =>
   problems[code] ?? { kind: 'extended', ttlRemainingMs: code >> 1, cancelRequested: (code & 1) === 1 };
-
-/** `{3,-1,0}` as numbers. */
-const integers = (text: string | null): number[] =>
-  text === null ? [] : text.slice(1, -1).split(',').map(Number);

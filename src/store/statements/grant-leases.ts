@@ -3,8 +3,8 @@ import { limits } from '../../domain/limits.ts';
 import { eventNumber, leasedStates, type State, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
-import { numberArray, textArray, uuidArray } from './arrays.ts';
-import { type ClaimFilter, headParams, noteLanes, onHeads, spareHeads } from './heads.ts';
+import { integers, numberArray, textArray, uuidArray } from './arrays.ts';
+import { type ClaimFilter, type HeadPlaces, headParams, noteLanes, onHeads, spareHeads } from './heads.ts';
 import { type JobRecord, jobColumns, liveColumns, toJob } from './job-record.ts';
 import { activeLeaseOf, type GrantedLeaseRecord, grantedLeaseColumns } from './lease-record.ts';
 import { lockRequests } from './lock-requests.ts';
@@ -173,8 +173,9 @@ export type Hand = Omit<NewLease, 'jobId'>;
 // left, none is unique, and nobody was quicker. Elements of arrays are taken by their place, which is quick where all of
 // them take the same room: the names of workers are in an array of their own, each once.
 const grantHeads = (keepsMessages: boolean) =>
-  onHeads((lockedHeads) =>
-    hot(`
+  onHeads(
+    (lockedHeads) =>
+      hot(`
 with ${lockedHeads}, sized as materialized (
   select count(*)::int as locked, count(*) filter (where free)::int as free,
     coalesce(sum(cost_units) filter (where free), 0) as units, coalesce(sum(bytes) filter (where free), 0) as bytes,
@@ -196,8 +197,10 @@ with ${lockedHeads}, sized as materialized (
   ) next
   where (select is_plain from room)
 ), ${grantParts({ graceS: '$19', from: `${stateNumber('QUEUED')}` })}
-select room.is_plain, (select count(*)::int from lane) as lanes, ${grantedColumns(keepsMessages)}
+select room.is_plain, (select count(*)::int from lane) as lanes,
+  (select array_agg(distinct lane_id)::text from granted) as lane_ids, ${grantedColumns(keepsMessages)}
 from room left join granted on true ${messageOf(keepsMessages)}`),
+    '$20',
   );
 
 const grantHeadsWithMessages = grantHeads(true);
@@ -209,30 +212,33 @@ export interface Dealing {
   graceS: number;
   keepsMessages: boolean;
   totalUnlessSet: number;
+  places: HeadPlaces;
 }
 
 /**
  * Gives the next jobs that suit to the hands, in the order of both, where that goes without saying; or nothing, because they have
- * to be looked at and judged. The capacity is locked before.
+ * to be looked at and judged. The capacity is locked before. Where there are fewer than hands, there are no more, unless
+ * lanes were read from marks on.
  */
 export async function grantNext(
   sql: Sql,
   hands: readonly Hand[],
-  { filter, ttlS, graceS, keepsMessages, totalUnlessSet }: Dealing,
+  { filter, ttlS, graceS, keepsMessages, totalUnlessSet, places }: Dealing,
   signal?: AbortSignal,
-): Promise<(Grant | undefined)[] | 'judge'> {
+): Promise<{ grants: (Grant | undefined)[]; isAll: boolean } | 'judge'> {
   const workers = [...new Set(hands.map(({ workerId }) => workerId))];
-  const places = new Map(workers.map((worker, i) => [worker, i + 1]));
-  type Row = { is_plain: boolean; lanes: number } & (NewGrantRecord | { n: null });
+  const placeOf = new Map(workers.map((worker, i) => [worker, i + 1]));
+  type Row = { is_plain: boolean; lanes: number; lane_ids: string | null } & (NewGrantRecord | { n: null });
+  const marks = places.json;
   const rows = await sql.query<Row>(
-    (keepsMessages ? grantHeadsWithMessages : grantHeadsWithout)(filter),
+    (keepsMessages ? grantHeadsWithMessages : grantHeadsWithout)(filter, marks !== null),
     [
       ...headParams(filter, hands.length, hands.length + spareHeads),
       totalUnlessSet,
       uuidArray(hands.map(({ leaseId }) => leaseId)),
       uuidArray(hands.map(({ token }) => token)),
       textArray(workers),
-      numberArray(hands.map(({ workerId }) => places.get(workerId) as number)),
+      numberArray(hands.map(({ workerId }) => placeOf.get(workerId) as number)),
       hands.every(({ requestId }) => requestId === null)
         ? null
         : textArray(hands.map(({ requestId }) => requestId)),
@@ -240,16 +246,18 @@ export async function grantNext(
       ttlS,
       numberArray(hands.map(({ deliveryS }) => deliveryS)),
       graceS,
+      ...(marks === null ? [] : [marks]),
     ],
     signal,
   );
   const [first] = rows;
   if (!first) throw new Error('the row of the capacity is gone');
   noteLanes(filter, first.lanes);
+  places.note(integers(first.lane_ids));
   if (!first.is_plain) return 'judge';
   const grants = new Array<Grant | undefined>(hands.length);
   for (const row of rows) if (row.n !== null) grants[row.n - 1] = newGrantOf(row, hands[row.n - 1] as Hand);
-  return grants;
+  return { grants, isAll: marks === null };
 }
 
 // Found by key first (`offset 0`), and only then is their state looked at, whatever the planner makes of it.

@@ -1,3 +1,4 @@
+import { priorities } from '../../domain/job.ts';
 import { stateNumber } from '../../domain/machine.ts';
 import { textArray } from './arrays.ts';
 
@@ -12,6 +13,40 @@ export interface ClaimFilter {
   refused: readonly string[];
 }
 
+/** What is known of the places in their lanes before which nobody waits. */
+export interface HeadPlaces {
+  /** The lanes with their places by priority; null where all are read from the front. */
+  readonly json: string | null;
+  /** Something was taken from these lanes. */
+  note(laneIds: Iterable<number>): void;
+}
+
+/** All lanes are read from the front. */
+export const noPlaces: HeadPlaces = { json: null, note() {} };
+
+const waits = `live_jobs.lane_id = lane.lane_id and state = ${stateNumber('QUEUED')} and check_at is null
+      and ($5::int is null or cost_units <= $5)`;
+
+const fromTheFront = `cross join lateral (
+    select job_id, priority, seq from live_jobs where ${waits}
+    order by priority, seq
+    limit $7::int
+  ) head`;
+
+// Each priority has a mark of its own, and is read by itself: of one index, one part each.
+const fromMarks = (marks: string): string => `
+  left join jsonb_to_recordset(${marks}::jsonb) as mark (lane_id int, from_seq bigint[]) on mark.lane_id = lane.lane_id
+  cross join lateral (
+    select one.* from generate_series(0, ${priorities.length - 1}) as level cross join lateral (
+      select job_id, live_jobs.priority, seq from live_jobs
+      where ${waits} and live_jobs.priority = level::smallint and seq >= coalesce(mark.from_seq[level + 1], 0)
+      order by seq
+      limit $7::int
+    ) one
+    order by priority, seq
+    limit $7::int
+  ) head`;
+
 /**
  * The heads of the suitable lanes are read in order and merged, one stream after the other; of these the first are locked, and rows that another
  * server holds are passed over. More heads are read of each lane than are wanted, so that there are others where some
@@ -21,22 +56,17 @@ export interface ClaimFilter {
  * may take the index of queued rows for the shorter way to a key, and walk all of it for each.
  *
  * The parameters: $1 to $5 are the filter's, $6 is how many to lock, $7 how many heads to read, $8 whether lanes of
- * unique jobs are among them, $9 are the streams, of which the empty one stands for none.
+ * unique jobs are among them, $9 are the streams, of which the empty one stands for none. `marks` is one more where
+ * lanes are to be read from a mark on.
  */
-const lockedHeads = (lanes: string) => `
+const lockedHeads = (lanes: string, marks?: string) => `
 recursive ${lanes}, lane as materialized (
   select lane_id, is_unique, array_position($9::text[], stream) as turn from candidate
   where stream = any ($9) and ($1::text is null or addon_id = $1) and ($2::text[] is null or job_type = any ($2))
     and requires <@ $3::text[] and not heavy && $4::text[] and ($8::boolean or not is_unique)
 ), head as materialized (
   select head.job_id, lane.turn, head.priority, head.seq, lane.is_unique
-  from lane cross join lateral (
-    select job_id, priority, seq from live_jobs
-    where live_jobs.lane_id = lane.lane_id and state = ${stateNumber('QUEUED')} and check_at is null
-      and ($5::int is null or cost_units <= $5)
-    order by priority, seq
-    limit $7::int
-  ) head
+  from lane ${marks === undefined ? fromTheFront : fromMarks(marks)}
   order by turn, priority, seq
   limit $7::int
 ), locked as materialized (
@@ -115,12 +145,23 @@ export function noteLanes({ streams }: ClaimFilter, lanes: number): void {
   wide.add(stream);
 }
 
-/** A statement that begins by locking heads of the queue as `locked`; which way they are found depends on the filter. */
-export function onHeads(make: (lockedHeads: string) => string): (filter: ClaimFilter) => string {
-  const byName = make(lockedHeads(named));
-  const byPresence = make(lockedHeads(present));
-  const byLeaping = make(lockedHeads(leaping));
-  return ({ addonId, jobTypes, streams }) => {
+/**
+ * A statement that begins by locking heads of the queue as `locked`; which way they are found depends on the filter. With a
+ * parameter for `marks` there is another one that reads lanes from their marks on.
+ */
+export function onHeads(
+  make: (lockedHeads: string) => string,
+  marks?: string,
+): (filter: ClaimFilter, isMarked?: boolean) => string {
+  const texts = (param?: string) => ({
+    byName: make(lockedHeads(named, param)),
+    byPresence: make(lockedHeads(present, param)),
+    byLeaping: make(lockedHeads(leaping, param)),
+  });
+  const plain = texts();
+  const marked = marks === undefined ? plain : texts(marks);
+  return ({ addonId, jobTypes, streams }, isMarked = false) => {
+    const { byName, byPresence, byLeaping } = isMarked ? marked : plain;
     if (addonId !== null || jobTypes !== null) return byName;
     if (streams === null) return byPresence;
     return streams.length === 1 && wide.has(streams[0] as string) ? byLeaping : byName;

@@ -115,7 +115,7 @@ async function withStreams(
     await work(hands);
     const { user, system } = process.cpuUsage(cpuBefore);
     const { done, duplicates, latenciesMs } = hands;
-    return {
+    const round = {
       done,
       elapsedMs: performance.now() - began,
       loadCpuMs: (user + system) / 1000,
@@ -123,6 +123,8 @@ async function withStreams(
       duplicates,
       empty: 0,
     };
+    await hands.leave();
+    return { ...round, duplicates: hands.duplicates };
   } finally {
     closeConnections();
   }

@@ -6,6 +6,7 @@ import { newId } from '../../../src/engine/ids.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { migrate } from '../../../src/store/migrate.ts';
 import { claimJobs } from '../../../src/store/statements/claim-jobs.ts';
+import { noPlaces } from '../../../src/store/statements/heads.ts';
 import { ensureLanes, type Lane, laneKey } from '../../../src/store/statements/lanes.ts';
 import { type NewJob, submitJobs } from '../../../src/store/statements/submit-jobs.ts';
 import { drive, forCount, forDuration, type Round } from './drive.ts';
@@ -102,7 +103,7 @@ export class Floor {
       requestId: null,
     }));
     // None of these costs more than all there is.
-    const rules = { claimTtlMs, capacityTotal: jobs, passOver: async () => {} };
+    const rules = { claimTtlMs, capacityTotal: jobs, places: noPlaces, passOver: async () => {} };
     return drive(
       1,
       forCount(

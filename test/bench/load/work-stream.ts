@@ -1,4 +1,5 @@
 /** A worker process on a stream of work, which does nothing with its jobs but hand them in. */
+import { setTimeout as delay } from 'node:timers/promises';
 import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { FinalStatus } from '../../../gen/leasehold/v1/jobs_pb.js';
 import {
@@ -19,6 +20,10 @@ const leaseIdTag = delimited(1);
 const jobIdTag = delimited(2);
 const tokenTag = delimited(15);
 const endedTag = delimited(2);
+
+/** So long after its credit was taken back, nothing more comes. */
+const quietMs = 300;
+const leaveMaxMs = 10_000;
 
 /** What is the same in everything that is handed in: written once, and only ids and tokens are changed. */
 const sample = '00000000-0000-4000-8000-000000000000';
@@ -60,6 +65,11 @@ export class Hands {
   /** Rejects when a stream ends, or something was not taken. */
   readonly failed: Promise<never>;
   readonly #seen: Set<string>;
+  readonly #streams: MessageStream[] = [];
+  #kind: { streams?: string[] } = {};
+  #granted = 0;
+  #grantedAt = 0;
+  #leaving = false;
   #fail: (error: Error) => void = () => {};
   #wake = () => {};
 
@@ -71,6 +81,7 @@ export class Hands {
     // Whoever hires them waits for that later.
     this.failed.catch(() => {});
     const kind = stream === '' ? {} : { streams: [stream] };
+    this.#kind = kind;
     for (let number = 0; number < streams; number++) this.#open(links, number, credit, kind);
   }
 
@@ -84,6 +95,21 @@ export class Hands {
     }
   }
 
+  /**
+   * Takes its credit back and hands in what still comes. What a worker has in its hands when it goes away comes back and is
+   * granted again, and it would look as if the same job had been handed out twice.
+   */
+  async leave(): Promise<void> {
+    this.#leaving = true;
+    const back = create(StreamWorkRequestSchema, { credits: [{ jobs: 0, ...this.#kind }] });
+    const bytes = toBinary(StreamWorkRequestSchema, back);
+    for (const stream of this.#streams) stream.send(withHeadroom(bytes));
+    const since = performance.now();
+    const isQuiet = () =>
+      this.#granted === this.done && performance.now() - Math.max(this.#grantedAt, since) > quietMs;
+    while (!isQuiet() && performance.now() - since < leaveMaxMs) await delay(quietMs / 10);
+  }
+
   #open(links: readonly Link[], number: number, credit: number, kind: { streams?: string[] }): void {
     const sentAt: number[] = [];
     const onJob = (jobId: string) => {
@@ -95,7 +121,9 @@ export class Hands {
         try {
           const { grants, ended } = readFrame(bytes, onJob);
           if (grants.length > 0) {
-            stream.send(handIn(bytes, grants, kind));
+            this.#granted += grants.length;
+            this.#grantedAt = performance.now();
+            stream.send(handIn(bytes, grants, this.#leaving ? undefined : kind));
             sentAt.push(performance.now());
           }
           if (ended === 0) return;
@@ -114,6 +142,7 @@ export class Hands {
       credits: [{ jobs: credit, ...kind }],
     });
     stream.send(withHeadroom(toBinary(StreamWorkRequestSchema, first)));
+    this.#streams.push(stream);
   }
 }
 
@@ -173,12 +202,12 @@ const refusal = (bytes: Buffer): string => {
   return first?.outcome.case === 'refused' ? `${first.outcome.value.detail}` : 'not an answer';
 };
 
-/** Hands in what was granted, and asks for as many again. */
-function handIn(bytes: Buffer, grants: readonly Granted[], kind: { streams?: string[] }): Buffer {
+/** Hands in what was granted, and asks for as many again of a kind. */
+function handIn(bytes: Buffer, grants: readonly Granted[], kind: { streams?: string[] } | undefined): Buffer {
   const credits = Buffer.from(
     toBinary(
       StreamWorkRequestSchema,
-      create(StreamWorkRequestSchema, { credits: [{ jobs: grants.length, ...kind }] }),
+      create(StreamWorkRequestSchema, { credits: kind ? [{ jobs: grants.length, ...kind }] : [] }),
     ),
   );
   const message = withHeadroom(Buffer.allocUnsafe(grants.length * releaseBytes + credits.length));

@@ -1,0 +1,49 @@
+import { stateNumber } from '../../domain/machine.ts';
+import { hot } from '../prepared.ts';
+import type { Sql } from '../sql.ts';
+import { numberArray } from './arrays.ts';
+
+/** Where to look for the head of a lane's jobs of one priority. */
+export interface Probe {
+  laneId: number;
+  priority: number;
+  /** The first place in line to be looked at. */
+  fromSeq: number;
+}
+
+export interface ProbedHead {
+  /** The first place that somebody waits at; null where nobody does. */
+  seq: number | null;
+  /** How long looking took the database. */
+  tookMs: number;
+}
+
+// Asked of the index by key and order alone, as claims ask for it. The clock is read before each look and behind it.
+const probe = hot(`
+select (select last_value::float8 from job_seq) as last, probe.n::int as n, head.seq::float8 as seq,
+  extract(epoch from clock_timestamp() - probe.began)::float8 * 1000 as took
+from (
+  select asked.*, clock_timestamp() as began
+  from unnest($1::int[], $2::smallint[], $3::bigint[]) with ordinality as asked (lane_id, priority, from_seq, n) offset 0
+) probe left join lateral (
+  select seq from live_jobs
+  where live_jobs.lane_id = probe.lane_id and state = ${stateNumber('QUEUED')} and check_at is null
+    and live_jobs.priority = probe.priority and seq >= probe.from_seq
+  order by seq limit 1
+) head on true`);
+
+/** The heads that were asked for, in their order, and the last place that anybody has been given in any line. */
+export async function probeHeads(
+  sql: Sql,
+  probes: readonly Probe[],
+): Promise<{ last: number; heads: ProbedHead[] }> {
+  type Row = { last: number; n: number; seq: number | null; took: number };
+  const rows = await sql.query<Row>(probe, [
+    numberArray(probes.map(({ laneId }) => laneId)),
+    numberArray(probes.map(({ priority }) => priority)),
+    numberArray(probes.map(({ fromSeq }) => fromSeq)),
+  ]);
+  const heads = new Array<ProbedHead>(probes.length);
+  for (const { n, seq, took } of rows) heads[n - 1] = { seq, tookMs: took };
+  return { last: rows[0]?.last ?? 0, heads };
+}
