@@ -218,6 +218,15 @@ onEveryEngine((engine) => {
         );
         expect(codesOf(told.attempts[0])).to.deep.equal(['failed_retryably']);
       });
+
+      it('says of a job without a backoff that it is tried again at once', async () => {
+        const stream = newStream();
+        await enqueue(server, stream, { max_attempts: 2, retry_backoff_s: 0 });
+        const claim = await acquire(stream);
+        await fail(server, claim);
+        const { steps } = await explainJob(claim.job_id);
+        expect(steps.at(-1).text).to.equal('back into the queue, to be tried again at once: it broke');
+      });
     });
 
     describe('of a job that somebody has', () => {
