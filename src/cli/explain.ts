@@ -1,3 +1,4 @@
+import { counted } from '../domain/explain-words.ts';
 import { span } from '../domain/times.ts';
 import { readFlags } from './args.ts';
 import type { Command } from './commands.ts';
@@ -98,7 +99,7 @@ function explanationWords(explanation: Explanation): string {
     ...(lease ? ([['lease', `${lease.lease_id} ${lease.state}`]] as [string, unknown][]) : []),
     ['job', job.job_id],
     ['state', `${job.state} since ${when(since, nowMs)}`],
-    ['what', `${job.job_type} of ${job.addon_id}, ${job.priority}, ${job.cost_units} units`],
+    ['what', `${job.job_type} of ${job.addon_id}, ${job.priority}, ${counted(job.cost_units, 'unit')}`],
     ...(job.stream === null ? [] : ([['stream', job.stream]] as [string, unknown][])),
     ['attempts', `${job.attempts} of ${job.max_attempts}`],
     ['worker', job.claimed_by],

@@ -65,10 +65,24 @@ async function stopEarly(signal: string, started: Promise<RunningServer>, log: L
   return 0;
 }
 
-/** Settles with the first signal that asks to stop. A second one is not waited for: it ends the process at once. */
+const stopSignals = ['SIGTERM', 'SIGINT'] as const;
+
+/**
+ * What comes within this time of the first signal is the same wish: Ctrl-C reaches the server from the terminal, and a
+ * moment later once more from npm, which passes on what it is sent.
+ */
+const sameWishMs = 500;
+
+/** Settles with the first signal that asks to stop. A later one is not waited for: it ends the process at once. */
 function stopSignal(): Promise<NodeJS.Signals> {
   return new Promise((resolve) => {
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => resolve(signal));
+    const heard = (signal: NodeJS.Signals) => {
+      resolve(signal);
+      setTimeout(() => {
+        for (const each of stopSignals) process.off(each, heard);
+      }, sameWishMs).unref();
+    };
+    for (const each of stopSignals) process.on(each, heard);
   });
 }
 

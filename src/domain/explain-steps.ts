@@ -93,6 +93,11 @@ const reason = ({ data }: JobEvent): string => {
   return said === undefined ? '' : `: ${said}`;
 };
 
+function delayWords(delayMs: Json | undefined): string {
+  if (typeof delayMs !== 'number') return '';
+  return delayMs === 0 ? ', to be tried again at once' : `, to be tried again in ${span(delayMs)}`;
+}
+
 function wordsOf(event: JobEvent, attempt: Attempt | undefined): string {
   const { data } = event;
   const by = word(data.by) ?? 'nobody';
@@ -118,9 +123,7 @@ function wordsOf(event: JobEvent, attempt: Attempt | undefined): string {
     case 'CLAIM_EXPIRED':
       return `the claim of ${word(data.worker_id)} ran out, ${word(data.claims_lost)} in a row`;
     case 'JOB_REQUEUED': {
-      const delay =
-        typeof data.retry_in_ms === 'number' ? `, to be tried again in ${span(data.retry_in_ms)}` : '';
-      return `back into the queue${delay}${reason(event)}`;
+      return `back into the queue${delayWords(data.retry_in_ms)}${reason(event)}`;
     }
     case 'JOB_DONE':
       return 'it is done';

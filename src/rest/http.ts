@@ -58,7 +58,7 @@ export class HttpServer {
   listen({ host, port }: Address): Promise<Address> {
     return new Promise((resolve, reject) => {
       this.#server.once('error', (error) =>
-        reject(new Error(`HTTP cannot listen on ${host}:${port}: ${error.message}`)),
+        reject(new Error(`HTTP cannot listen on ${host}:${port} (LEASEHOLD_HTTP_ADDR): ${error.message}`)),
       );
       this.#server.listen({ host, port }, () => {
         resolve({ host, port: (this.#server.address() as AddressInfo).port });

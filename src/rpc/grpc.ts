@@ -92,7 +92,8 @@ export function createGrpcServer({ bindings, health, metrics, log }: GrpcOptions
       new Promise((resolve, reject) => {
         const target = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
         server.bindAsync(target, ServerCredentials.createInsecure(), (error, bound) => {
-          if (error) reject(new Error(`gRPC cannot listen on ${target}: ${error.message}`));
+          if (error)
+            reject(new Error(`gRPC cannot listen on ${target} (LEASEHOLD_GRPC_ADDR): ${error.message}`));
           else resolve({ host, port: bound });
         });
       }),

@@ -28,10 +28,13 @@ export async function migrate(database: Database): Promise<string[]> {
 
 /** What cannot hold every character would refuse some jobs, and with them the batches they came in. */
 async function checkEncoding(database: Database): Promise<void> {
-  const [row] = await database.query<{ encoding: string }>(
-    "select current_setting('server_encoding') as encoding",
-    [],
-  );
+  const [row] = await database
+    .query<{ encoding: string }>("select current_setting('server_encoding') as encoding", [])
+    .catch((cause: unknown) => {
+      // It is the first that a PostgreSQL is asked, and its own words do not tell which program could not be reached.
+      if (database.engine === 'embedded') throw cause;
+      throw new Error('the PostgreSQL that DATABASE_URL names cannot be used', { cause });
+    });
   if (row?.encoding !== 'UTF8')
     throw new Error(`the database's encoding is ${row?.encoding}; it must be UTF8`);
 }

@@ -234,6 +234,8 @@ onEveryEngine((engine) => {
         .and.to.match(/^ {2}needs_stream_worker +only/m);
       expect(stdout).to.match(/^What happened\n {2}20\S+ \S+Z +\S+ ago +addon-\d+ submitted it$/m);
       expect(stdout).not.to.include('\u001b');
+      const light = await submit(server, { cost_units: 1 });
+      expect((await run('explain', light.job_id)).stdout).to.match(/^what .*, 1 unit$/m);
       const ofLease = await run('explain', lease.lease_id);
       expect(ofLease.stdout)
         .to.match(/^Lease \S+ is ACTIVE/)

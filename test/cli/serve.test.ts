@@ -5,7 +5,7 @@ import { expect } from 'chai';
 import { createStore } from '../server/support.ts';
 import { temporaryFolder } from '../support/cleanup.ts';
 import { onEveryEngine } from '../support/engines.ts';
-import { type Exit, runCommand, startServer } from '../support/process.ts';
+import { type Exit, runCommand, startServer, until } from '../support/process.ts';
 
 /** The log of a run that has ended; a line that is not JSON is an error. */
 const logOf = ({ stderr }: Exit): Record<string, unknown>[] =>
@@ -36,6 +36,17 @@ describe('leasehold serve', () => {
       expect({ code, stderr }).to.deep.equal({ code: 0, stderr: '' });
       expect(stdout).to.match(/^leasehold ready: [^\n]+$/);
     });
+  });
+
+  it('stops once for signals that come together, as a Ctrl-C does below npm, and finishes what it has begun', async () => {
+    const folder = await temporaryFolder('serve');
+    await using server = await startServer({ LEASEHOLD_DATA_DIR: join(folder, 'data') });
+    server.signal('SIGINT');
+    await until('a server that stops', () => server.log().some(({ msg }) => msg === 'stopping'));
+    server.signal('SIGINT');
+    const { code, signal } = await server.exited();
+    expect({ code, signal }).to.deep.equal({ code: 0, signal: null });
+    expect(server.log().at(-1)).to.include({ msg: 'stopped' });
   });
 
   it('logs as much as it is asked to, and says why it cannot start even where it logs nothing', async () => {

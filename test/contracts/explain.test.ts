@@ -218,6 +218,15 @@ onEveryEngine((engine) => {
         );
         expect(codesOf(told.attempts[0])).to.deep.equal(['failed_retryably']);
       });
+
+      it('says of a job without a backoff that it is tried again at once', async () => {
+        const stream = newStream();
+        await enqueue(server, stream, { max_attempts: 2, retry_backoff_s: 0 });
+        const claim = await acquire(stream);
+        await fail(server, claim);
+        const { steps } = await explainJob(claim.job_id);
+        expect(steps.at(-1).text).to.equal('back into the queue, to be tried again at once: it broke');
+      });
     });
 
     describe('of a job that somebody has', () => {
@@ -423,11 +432,13 @@ onEveryEngine((engine) => {
           /; the lease was given back what it lost by that$/,
         );
         expect(storyOf(await explainJob(job.job_id))).to.include('LEASE_EXPIRED');
-        // As one that max_runtime_s lets last no longer.
-        await server.database.query(
-          "update leases set expires_at = (select ended_at - interval '1 s' from outages) where lease_id = $1",
+        // As one that max_runtime_s lets last no longer. The last lease of a job is in the job's outcome.
+        const shortened = await server.database.query(
+          `update job_outcomes set expires_at = (select ended_at - interval '1 s' from outages) where lease_id = $1
+            returning lease_id`,
           [lease.lease_id],
         );
+        expect(shortened).to.have.length(1);
         const short = causeOf(await explainLease(lease.lease_id), 'server_away');
         expect(short.text).to.match(/; the lease could not outlast that$/);
         await server.database.query('delete from outages', []);
