@@ -103,6 +103,21 @@ describe('a database', () => {
       expect(await database.query('select n from marks where n > 40', [])).to.deep.equal([]);
     });
 
+    it('has not committed where a statement was not even sent, because nobody waited for it any more', async () => {
+      const gone = new AbortController();
+      const error = await failure(
+        database.transaction(async (sql) => {
+          await sql.query('insert into marks values (60)', []);
+          gone.abort();
+          const last = sql.query('insert into marks values (61)', []);
+          sql.seal();
+          await last;
+        }, gone.signal),
+      );
+      expect(isCancelled(error)).to.equal(true);
+      expect(await database.query('select n from marks where n between 60 and 69', [])).to.deep.equal([]);
+    });
+
     it('has not committed where a statement before the last one failed, and says so', async () => {
       for (const isAwaited of [true, false]) {
         const error = await failure(
