@@ -14,6 +14,7 @@ import {
   findGrantsByJob,
   findGrantsByRequest,
   grantLeases,
+  grantNext,
 } from '../../src/store/statements/grant-leases.ts';
 import { lockDueJobs, lockLeasedJobs, lockLiveJobs } from '../../src/store/statements/lock-jobs.ts';
 import { makeUpForOutage } from '../../src/store/statements/pulse.ts';
@@ -217,6 +218,16 @@ describe('the plans of lease statements', () => {
           await makeUpForOutage(sql, some, 60_000);
         },
         lockCandidates: (sql) => lockCandidates(sql, anything, some, true),
+        grantNext: async (sql) => {
+          const dealing = {
+            filter: anything,
+            ttlS: 60,
+            graceS: 0,
+            keepsMessages: true,
+            totalUnlessSet: 10 * jobs,
+          };
+          expect(await grantNext(sql, leases, dealing)).to.have.length(some);
+        },
       };
       const rows: Record<string, number> = {};
       for (const [name, statement] of Object.entries(statements)) {
@@ -235,8 +246,9 @@ describe('the plans of lease statements', () => {
       for (const generic of [false, true]) {
         const rows = await touched(generic);
         // A few heads are read ahead of those that are wanted, of each lane.
-        const { lockCandidates: heads = 0, ...others } = rows;
+        const { lockCandidates: heads = 0, grantNext: dealt = 0, ...others } = rows;
         expect(heads, `lockCandidates ${when}`).to.be.below(150);
+        expect(dealt, `grantNext ${when}`).to.be.below(150 + 5 * some);
         for (const [name, count] of Object.entries(others)) {
           expect(count, `${name} ${when}${generic ? ', with a generic plan' : ''}`).to.be.at.most(5 * some);
         }
