@@ -3,6 +3,7 @@ import { expect } from 'chai';
 import type { JobEvent } from '../../src/domain/job.ts';
 import { eventNamed } from '../../src/domain/machine.ts';
 import { migrate } from '../../src/store/migrate.ts';
+import { contractViewNames } from '../../src/store/migrations/views.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import { acquired, releaseFor } from '../engine/leasing.ts';
 import { onEveryEngine } from '../support/engines.ts';
@@ -12,6 +13,36 @@ const before = '0007-lanes';
 
 describe('the migration to a lean history', () => {
   onEveryEngine((kind) => {
+    it('leaves the views where they are, and whatever others have made of them', async () => {
+      const store = await kind.create({ empty: true });
+      const database = await openDatabase(store.options);
+      try {
+        await migrate(database);
+        const columnsOf = async (view: string): Promise<string[]> => {
+          const rows = await database.query<{ name: string; type: string }>(
+            `select attname as name, format_type(atttypid, atttypmod) as type from pg_attribute
+            where attrelid = $1::regclass order by attnum`,
+            [view],
+          );
+          return rows.map(({ name, type }) => `null::${type} as ${name}`);
+        };
+        const columns = new Map<string, string[]>();
+        for (const view of contractViewNames) columns.set(view, await columnsOf(view));
+        await database.orm.migrator.down({ to: before });
+        // As the version before had them, who saw other things there and by the same names.
+        for (const [view, they] of columns) {
+          await database.query(`create view ${view} as select ${they.join(', ')}`, []);
+          await database.query(`create view our_${view} as select * from ${view}`, []);
+        }
+        expect(await migrate(database)).to.deep.equal(['0008-lean-history']);
+        for (const view of contractViewNames)
+          expect(await database.query(`select * from our_${view}`, [])).to.deep.equal([]);
+      } finally {
+        await database.close();
+        await store.remove();
+      }
+    });
+
     it('can be undone: every event and every lease is there still, and what follows has a number of its own', async () => {
       const store = await kind.create({ empty: true });
       const database = await openDatabase(store.options);

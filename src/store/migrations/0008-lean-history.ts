@@ -37,7 +37,6 @@ export class LeanHistory extends Migration {
     this.addSql(`create index job_outcomes_unreleased on job_outcomes (lease_state, lease_id)
       where lease_state <> ${released}`);
 
-    this.addSql(dropContractViews);
     for (const view of contractViews) this.addSql(view);
   }
 
