@@ -56,8 +56,9 @@ export class Transaction implements TransactionSql {
    * statement that was not even sent the database knows nothing, and then there is no commit.
    */
   seal(): void {
+    if (this.#over) return;
     this.#over = true;
-    if (!this.#begun || this.#committed || this.#isPartial) return;
+    if (!this.#begun || this.#isPartial) return;
     this.#committed = this.#connection.run('commit', [], undefined);
     // Whoever waits for it is told.
     this.#committed.catch(() => {});
@@ -65,6 +66,7 @@ export class Transaction implements TransactionSql {
 
   async commit(): Promise<void> {
     this.seal();
+    if (this.#isPartial) await Promise.allSettled(this.#sent);
     await this.#committed;
     // The database has rolled back, and said so in nothing but the name of what it did.
     if (this.#failure) throw this.#failure.error;
