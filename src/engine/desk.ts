@@ -77,8 +77,7 @@ export class Desk {
    * database; those that do not are judged, a transaction later.
    */
   async takeBack(back: readonly ReleaseCall[], signal: AbortSignal | undefined): Promise<readonly Judged[]> {
-    const { transport } = this.#context;
-    const easy = back.filter((call) => Completions.suits(call, transport));
+    const easy = this.#easyOf(back);
     const completed = easy.length > 0 ? await this.#ends(easy, false, signal) : [];
     const answers = new Map(easy.map((call, i) => [call, completed[i]]));
     const open = back.filter((call) => !answers.get(call));
@@ -86,6 +85,16 @@ export class Desk {
     const judged = await this.#ends(open, true, signal);
     for (const [i, call] of open.entries()) answers.set(call, judged[i]);
     return back.map((call) => answers.get(call) as Judged);
+  }
+
+  /** Where one release of a lease is judged, all of them are, because it is the first that counts. */
+  #easyOf(back: readonly ReleaseCall[]): readonly ReleaseCall[] {
+    const { transport } = this.#context;
+    const isEasy = (call: ReleaseCall) => Completions.suits(call, transport);
+    const easy = back.filter(isEasy);
+    if (easy.length === 0 || easy.length === back.length) return easy;
+    const judged = new Set(back.flatMap((call) => (isEasy(call) ? [] : call.release.leaseId)));
+    return easy.filter(({ release }) => !judged.has(release.leaseId));
   }
 
   async #ends(back: readonly ReleaseCall[], isJudged: boolean, signal: AbortSignal | undefined) {

@@ -22,6 +22,8 @@ export class Transaction implements TransactionSql {
   #begun: Promise<unknown> | undefined;
   #committed: Promise<unknown> | undefined;
   #over = false;
+  /** Something was asked that never went out, so that what did is not all of it. */
+  #isPartial = false;
   #failure: { error: unknown } | undefined;
 
   constructor(connection: Connection, signal: AbortSignal | undefined) {
@@ -34,6 +36,7 @@ export class Transaction implements TransactionSql {
     if (this.#over) return Promise.reject(new Error('the transaction is over'));
     const begun = this.#begun;
     this.#begun ??= this.#connection.run('begin', [], undefined);
+    this.#isPartial ||= signal?.aborted ?? false;
     const rows = this.#connection.run<Row>(text, params, signal);
     rows.catch((error: unknown) => {
       this.#failure ??= { error };
@@ -49,11 +52,13 @@ export class Transaction implements TransactionSql {
 
   /**
    * Nothing more is asked: the commit is sent behind what was, and is under way while the answers are read. Where a statement
-   * before it has failed, the database rolls back instead; what goes wrong here after it changes nothing any more.
+   * before it has failed, the database rolls back instead; what goes wrong here after it changes nothing any more. Of a
+   * statement that was not even sent the database knows nothing, and then there is no commit.
    */
   seal(): void {
+    if (this.#over) return;
     this.#over = true;
-    if (!this.#begun || this.#committed) return;
+    if (!this.#begun || this.#isPartial) return;
     this.#committed = this.#connection.run('commit', [], undefined);
     // Whoever waits for it is told.
     this.#committed.catch(() => {});
@@ -61,6 +66,7 @@ export class Transaction implements TransactionSql {
 
   async commit(): Promise<void> {
     this.seal();
+    if (this.#isPartial) await Promise.allSettled(this.#sent);
     await this.#committed;
     // The database has rolled back, and said so in nothing but the name of what it did.
     if (this.#failure) throw this.#failure.error;

@@ -84,6 +84,19 @@ describe('the desk', () => {
       return { answers: await Promise.all(answers), transactions: gate.transactions - before };
     }
 
+    it("lets the first of a frame's releases of a lease count, whatever the others say", async () => {
+      await submitted(engine, {}, {});
+      const [failed, done] = [await acquired(engine, 'v'), await acquired(engine, 'w')];
+      const failing = { status: 'FAILED', error: 'no' } as const;
+      const answers = await engine.releaser.endEach([
+        releaseFor(failed, failing),
+        releaseFor(failed),
+        releaseFor(done),
+        releaseFor(done, failing),
+      ]);
+      expect(answers.map((answer) => answer instanceof Error)).to.deep.equal([false, true, false, true]);
+    });
+
     it('gives out in one transaction what comes back in it, however full it is', async () => {
       await submitted(engine, ...Array.from({ length: 20 }, () => ({})));
       await engine.capacity.set({ total: 10 }, caller);

@@ -103,6 +103,36 @@ describe('a database', () => {
       expect(await database.query('select n from marks where n > 40', [])).to.deep.equal([]);
     });
 
+    it('has not committed where a statement was not even sent, because nobody waited for it any more', async () => {
+      for (const isAwaited of [true, false]) {
+        const gone = new AbortController();
+        const error = await failure(
+          database.transaction(async (sql) => {
+            await sql.query('insert into marks values (60)', []);
+            gone.abort();
+            const last = sql.query('insert into marks values (61)', []);
+            last.catch(() => {});
+            sql.seal();
+            if (isAwaited) await last;
+          }, gone.signal),
+        );
+        expect(isCancelled(error)).to.equal(true);
+        expect(await database.query('select n from marks where n between 60 and 69', [])).to.deep.equal([]);
+      }
+    });
+
+    it('commits nothing of what has been given up, whoever says afterwards that it was the last', async () => {
+      const error = await failure(
+        database.transaction(async (sql) => {
+          await sql.query('insert into marks values (70)', []);
+          void sql.query('insert into marks values (71)', []).then(() => sql.seal());
+          throw new Error('changed my mind');
+        }),
+      );
+      expect(error).to.have.property('message', 'changed my mind');
+      expect(await database.query('select n from marks where n between 70 and 79', [])).to.deep.equal([]);
+    });
+
     it('has not committed where a statement before the last one failed, and says so', async () => {
       for (const isAwaited of [true, false]) {
         const error = await failure(

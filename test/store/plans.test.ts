@@ -16,7 +16,7 @@ import {
   grantLeases,
   grantNext,
 } from '../../src/store/statements/grant-leases.ts';
-import { noPlaces } from '../../src/store/statements/heads.ts';
+import { type HeadPlaces, noPlaces } from '../../src/store/statements/heads.ts';
 import { lockDueJobs, lockLeasedJobs, lockLiveJobs } from '../../src/store/statements/lock-jobs.ts';
 import { makeUpForOutage } from '../../src/store/statements/pulse.ts';
 import { queueFigures, readyMax } from '../../src/store/statements/queue-figures.ts';
@@ -168,6 +168,10 @@ describe('the plans of lease statements', () => {
         totalUnlessSet: 10 * jobs,
       };
       const marked = { json: JSON.stringify([{ lane_id: 1, from_seq: [0, 0, 1, 0] }]), note() {} };
+      const dealt = async (sql: Sql, places: HeadPlaces) => {
+        const found = await grantNext(sql, leases, { ...dealing, places });
+        expect(found !== 'judge' && found.grants.filter((grant) => grant)).to.have.length(some);
+      };
       const statements: Record<string, (sql: Sql) => Promise<unknown>> = {
         extendLeases: (sql) => extendLeases(sql, beats, { wait: false }),
         'extendLeases, waiting': (sql) => extendLeases(sql, beats, { wait: true }),
@@ -227,8 +231,8 @@ describe('the plans of lease statements', () => {
           await makeUpForOutage(sql, some, 60_000);
         },
         lockCandidates: (sql) => lockCandidates(sql, anything, some, true),
-        grantNext: (sql) => grantNext(sql, leases, { ...dealing, places: noPlaces }),
-        'grantNext, from marks': (sql) => grantNext(sql, leases, { ...dealing, places: marked }),
+        grantNext: (sql) => dealt(sql, noPlaces),
+        'grantNext, from marks': (sql) => dealt(sql, marked),
       };
       const rows: Record<string, number> = {};
       for (const [name, statement] of Object.entries(statements)) {

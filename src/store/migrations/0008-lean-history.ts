@@ -37,7 +37,6 @@ export class LeanHistory extends Migration {
     this.addSql(`create index job_outcomes_unreleased on job_outcomes (lease_state, lease_id)
       where lease_state <> ${released}`);
 
-    this.addSql(dropContractViews);
     for (const view of contractViews) this.addSql(view);
   }
 
@@ -71,6 +70,8 @@ export class LeanHistory extends Migration {
       where fence is not null`);
     this.addSql(`alter table job_events drop column attempt, drop column fence, drop column ttl_s,
       drop column expires_at, drop column release_status`);
+    // The numbers that the last row left room for have been given out now, so they are passed over.
+    this.addSql("select nextval('job_events_event_id_seq')");
     this.addSql('alter sequence job_events_event_id_seq increment by 1');
   }
 }

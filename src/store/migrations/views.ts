@@ -15,7 +15,8 @@ import {
  * with settings of its own; whoever asks for one job or one lease is served through primary keys.
  *
  * A view holds on to the tables that it was made of, not to their names: a migration that replaces one of them drops the
- * views first and makes them again afterwards.
+ * views first and makes them again afterwards. Any other leaves them where they are and puts new ones in their place, because
+ * people have views on them, and have let others read them.
  */
 
 const quoted = (words: readonly string[]): string => `array[${words.map((word) => `'${word}'`).join(', ')}]`;
@@ -28,7 +29,7 @@ const finals = states.map((state) =>
   state === 'DONE' ? 'SUCCEEDED' : finalStatuses.some((status) => status === state) ? state : '',
 );
 
-const jobRuns = `create view scheduler_job_runs as
+const jobRuns = `create or replace view scheduler_job_runs as
 select job.job_id, job.addon_id, job.job_type, ${word(priorities, 'job.priority')} as priority, job.cost_units,
   ${stateWord('live.state')} as state, live.attempts, job.created_at, live.started_at,
   null::timestamptz as finished_at, live.claimed_by, live.lease_id, null::text as final_status,
@@ -41,7 +42,7 @@ select job.job_id, job.addon_id, job.job_type, ${word(priorities, 'job.priority'
   outcome.metrics
 from job_outcomes outcome join jobs job on job.job_id = outcome.job_id`;
 
-const leaseRuns = `create view scheduler_lease_runs as
+const leaseRuns = `create or replace view scheduler_lease_runs as
 select live.lease_id, live.job_id, job.addon_id, live.cost_units, live.lease_ttl_s as ttl_sec,
   live.started_at as granted_at, live.last_heartbeat_at, null::timestamptz as released_at, live.expires_at,
   '${leaseStates[0]}' as state, null::text as release_status
@@ -91,7 +92,7 @@ const event = (beside: string) => `event.id, event.at as ts, ${word(eventTypes, 
     'to', ${stateWord('event.to_state')}) || event.data as data_json`;
 
 // The events of a lease are found through its job, because the history is kept by jobs.
-const events = `create view scheduler_events as
+const events = `create or replace view scheduler_events as
 select id, ts, entity_type, entity_id, event_type, data_json from (
   select 'JOB' as entity_type, event.job_id as entity_id, ${event("'lease_id', event.lease_id")}
   from ${told} event where event.type not in (${ofLeases})
