@@ -11,6 +11,7 @@
  * who have come meanwhile. What was committed is told to everybody it concerns before its callers have their answers.
  * `close` lets what is under way finish.
  */
+import { DomainError } from '../domain/errors.ts';
 import type { Grant } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
 import type { TransactionSql } from '../store/sql.ts';
@@ -82,9 +83,25 @@ export class Desk {
     const answers = new Map(easy.map((call, i) => [call, completed[i]]));
     const open = back.filter((call) => !answers.get(call));
     if (open.length === 0) return completed as readonly Judged[];
-    const judged = await this.#ends(open, true, signal);
+    const judged = await this.#judge(open, open.length < back.length, signal);
     for (const [i, call] of open.entries()) answers.set(call, judged[i]);
     return back.map((call) => answers.get(call) as Judged);
+  }
+
+  /** Where others have been completed `beside` them, those have their answers, whatever becomes of these. */
+  async #judge(
+    open: readonly ReleaseCall[],
+    beside: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<readonly (Judged | undefined)[]> {
+    try {
+      return await this.#ends(open, true, signal);
+    } catch (error) {
+      if (!beside || !(error instanceof Error)) throw error;
+      const isRefused =
+        error instanceof DomainError && (error.code === 'overloaded' || error.code === 'unavailable');
+      return open.map(() => (isRefused ? 'held' : error));
+    }
   }
 
   /** Where one release of a lease is judged, all of them are, because it is the first that counts. */

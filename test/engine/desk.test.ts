@@ -84,6 +84,24 @@ describe('the desk', () => {
       return { answers: await Promise.all(answers), transactions: gate.transactions - before };
     }
 
+    it('answers those it has completed, also where it can judge nobody any more', async () => {
+      await submitted(engine, {}, {});
+      const [done, stolen] = [await acquired(engine, 'v'), await acquired(engine, 'w')];
+      let open = () => {};
+      gate.open = new Promise((resolve) => {
+        open = resolve;
+      });
+      const begun = gate.transactions;
+      const ending = engine.releaser.endEach([releaseFor(done), releaseFor(stolen, { workerId: 'x' })]);
+      await eventually('it is under way', async () => (gate.transactions > begun ? true : undefined));
+      const closed = engine.desk.close();
+      open();
+      const [first, second] = await ending;
+      expect(first).to.deep.equal({ requeued: false, deadLettered: false });
+      expect(await codeOf(second as Promise<unknown>)).to.equal('worker_mismatch');
+      await closed;
+    });
+
     it("lets the first of a frame's releases of a lease count, whatever the others say", async () => {
       await submitted(engine, {}, {});
       const [failed, done] = [await acquired(engine, 'v'), await acquired(engine, 'w')];
