@@ -3,6 +3,7 @@ import { Batcher } from '../../src/engine/batcher.ts';
 import { Claimer } from '../../src/engine/claim.ts';
 import type { EngineContext } from '../../src/engine/context.ts';
 import type { Engine } from '../../src/engine/engine.ts';
+import { noPlaces } from '../../src/store/statements/heads.ts';
 import { Metrics } from '../../src/telemetry/metrics.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, submitted } from '../support/jobs.ts';
@@ -24,6 +25,7 @@ function held() {
     database,
     settings: { claimTtlS: 60, capacityTotal: 100 },
     pulse: { fresh: () => Promise.resolve() },
+    headMarks: noPlaces,
     reaper: { expectIn: () => {} },
     waker: { publishJobs: () => {} },
     metrics: new Metrics(),

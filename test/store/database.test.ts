@@ -133,6 +133,25 @@ describe('a database', () => {
       expect(await database.query('select n from marks where n between 70 and 79', [])).to.deep.equal([]);
     });
 
+    it('answers each statement with its own answer, also behind one that failed and was sent whole', async () => {
+      // With a parameter it is parsed, bound and run in messages of its own.
+      const fails = (sql: Sql) => sql.query('select 1 / $1::int', [0]);
+      for (let round = 0; round < 3; round++) {
+        const error = await failure(
+          database.transaction(async (sql) => {
+            const failed = fails(sql);
+            sql.seal();
+            await failed;
+          }),
+        );
+        expect(sqlState(error)).to.equal('22012');
+        const answers = await Promise.all(
+          [1, 2, 3].map((n) => database.query<{ n: number }>('select $1::int as n', [n])),
+        );
+        expect(answers.map(([row]) => row?.n)).to.deep.equal([1, 2, 3]);
+      }
+    });
+
     it('has not committed where a statement before the last one failed, and says so', async () => {
       for (const isAwaited of [true, false]) {
         const error = await failure(

@@ -5,6 +5,7 @@ import {
   isTerminate,
   notificationsIn,
   queryMessage,
+  readyOnce,
   SYNC_MESSAGE,
   startupLength,
   stateAfter,
@@ -135,7 +136,7 @@ export class SessionQueue {
   }
 
   async #execute({ id, messages }: Batch): Promise<void> {
-    const answer = await this.#options.backend.run(messages);
+    const answer = readyOnce(await this.#options.backend.run(messages));
     this.#holder = stateAfterAll(messages, answer) === 'idle' ? undefined : id;
     for (const notification of notificationsIn(answer)) {
       for (const [other, { greeted }] of this.#sessions) {

@@ -77,6 +77,29 @@ export function stateAfter(answer: Uint8Array<ArrayBuffer>): BackendState {
   return String.fromCharCode(answer[at + 5] ?? 0) === 'I' ? 'idle' : 'in transaction';
 }
 
+/**
+ * The answer as PostgreSQL itself would give it. The embedded one says that it is ready after an error, and once more for the
+ * Sync behind it; whoever has sent more meanwhile would take the second for the answer to that.
+ */
+export function readyOnce(answer: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  let previous = 0;
+  const surplus: number[] = [];
+  eachMessage(answer, (type, start) => {
+    if (type === READY_FOR_QUERY && previous === READY_FOR_QUERY) surplus.push(start);
+    previous = type;
+  });
+  if (surplus.length === 0) return answer;
+  const left = new Uint8Array(answer.length - surplus.length * READY_BYTES);
+  let from = 0;
+  let at = 0;
+  for (const start of [...surplus, answer.length]) {
+    left.set(answer.subarray(from, start), at);
+    at += start - from;
+    from = start + READY_BYTES;
+  }
+  return left;
+}
+
 /** The notifications in an answer, each a message of its own. */
 export function notificationsIn(answer: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer>[] {
   const found: Uint8Array<ArrayBuffer>[] = [];
