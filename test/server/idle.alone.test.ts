@@ -54,17 +54,19 @@ if (findPostgres()) {
       }
       // Whatever else the machine does can only add to it, so the least of a few times is the truest.
       let share = Number.POSITIVE_INFINITY;
+      let residentMib = Number.POSITIVE_INFINITY;
       let after = await usageOf(server.pid);
-      for (let i = 0; i < triesMax && share >= shareMax; i++) {
+      for (let i = 0; i < triesMax && (share >= shareMax || residentMib >= residentMaxMib); i++) {
         const before = after;
         await delay(watchedMs);
         after = await usageOf(server.pid);
         share = Math.min(share, (after.cpuMs - before.cpuMs) / watchedMs);
+        residentMib = Math.min(residentMib, after.residentMib);
       }
-      const told = `${(share * 100).toFixed(2)} % of a core, ${after.residentMib.toFixed(0)} MiB`;
+      const told = `${(share * 100).toFixed(2)} % of a core, ${residentMib.toFixed(0)} MiB`;
       process.stdout.write(`      idle: ${told}\n`);
       expect(share, 'share of a core').to.be.below(shareMax);
-      expect(after.residentMib, 'MiB resident').to.be.below(residentMaxMib);
+      expect(residentMib, 'MiB resident').to.be.below(residentMaxMib);
     });
   });
 }
