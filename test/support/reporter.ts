@@ -27,7 +27,8 @@ export default class Reporter extends Base {
         `${Base.color('checkmark', Base.symbols.ok)} ${Base.color('pass', printable(test.title))}${slow}`,
       );
     });
-    runner.on('fail', (test) => {
+    runner.on('fail', (test, error: unknown) => {
+      tellOfSuppressed(error);
       this.#write(
         Base.color('fail', `${Base.symbols.err} ${printable(test.title)} (failure ${this.failures.length})`),
       );
@@ -66,4 +67,11 @@ export default class Reporter extends Base {
 /** Titles of tests on bad input hold bad input; a NUL would turn the whole log into a binary file. */
 function printable(title: string): string {
   return title.replace(/\p{Cc}/gu, (character) => JSON.stringify(character).slice(1, -1));
+}
+
+/** A test that fails and whose cleaning up fails as well has two things to tell; by itself it tells of neither. */
+function tellOfSuppressed(error: unknown): void {
+  if (!(error instanceof SuppressedError)) return;
+  const words = (one: unknown) => (one instanceof Error ? one.stack : String(one));
+  error.stack = `${error.stack}\nfirst: ${words(error.suppressed)}\nthen: ${words(error.error)}`;
 }
