@@ -117,9 +117,16 @@ export class TestCluster {
     await this.query(`drop database if exists ${checkName(name)} with (force)`);
   }
 
-  /** Kills the server outright: what was not written ahead is lost, and the next start recovers from the log. */
+  /**
+   * Kills the server outright: what was not written ahead is lost, and the next start recovers from the log. A session that
+   * is left alone answers for a moment longer, so those go with it, where the system tells which they are.
+   */
   async kill(): Promise<void> {
-    await this.#end('SIGKILL');
+    const pid = this.pid;
+    const children = pid === undefined ? [] : await childrenOf(pid);
+    const ended = this.#end('SIGKILL');
+    for (const child of children) killIfThere(child);
+    await ended;
   }
 
   async restart(): Promise<void> {
@@ -231,6 +238,20 @@ export class TestCluster {
     const timer = setTimeout(() => server.kill('SIGKILL'), stopLimitMs);
     await exit;
     clearTimeout(timer);
+  }
+}
+
+async function childrenOf(pid: number): Promise<number[]> {
+  if (process.platform !== 'linux') return [];
+  const text = await readFile(`/proc/${pid}/task/${pid}/children`, 'utf8').catch(() => '');
+  return text.trim().split(' ').filter(Boolean).map(Number);
+}
+
+function killIfThere(pid: number): void {
+  try {
+    process.kill(pid, 'SIGKILL');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
   }
 }
 
