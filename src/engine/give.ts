@@ -132,12 +132,11 @@ export class Given {
       else if (isLast) sql.seal();
       return;
     }
-    const { settings, signal } = this.#how;
+    const { signal } = this.#how;
     const { kind } = (first[0] as Asker).call;
     if (rounds.length === 1 && this.#how.isPlain(kind)) return this.#dealPlainly(sql, first, from, isLast);
     // Sent right behind one another: the jobs are locked once the capacity is, and neither has to be waited for here.
-    const locking =
-      'locked' in from ? from.locked : lockCapacityWith(sql, settings.capacityTotal, from.unitsFreed, signal);
+    const locking = this.#lock(sql, from);
     const looking = lockCandidates(sql, (first[0] as Asker).call.filter, first.length, true, signal);
     const [locked, found] = await Promise.all([locking, looking]);
     this.#capacity = capacityOf({ ...locked, reserved: 0 });
@@ -175,8 +174,7 @@ export class Given {
     const { settings, keepsMessages, places, signal } = this.#how;
     const { capacityTotal: totalUnlessSet, leaseTtlS: ttlS, heartbeatGraceS: graceS } = settings;
     const { filter, kind } = (askers[0] as Asker).call;
-    const locking =
-      'locked' in from ? from.locked : lockCapacityWith(sql, totalUnlessSet, from.unitsFreed, signal);
+    const locking = this.#lock(sql, from);
     const hands = askers.map(({ call }) => handOf(call, ttlS));
     const granting = grantNext(
       sql,
@@ -193,13 +191,25 @@ export class Given {
     const { grants, isAll } = dealt;
     for (const [i, { name }] of askers.entries()) {
       const grant = grants[i];
-      const found = this.#found.get(name);
-      if (grant && found?.kind === 'granted') found.grants.push(grant);
-      else if (grant) this.#found.set(name, { kind: 'granted', grants: [grant] });
-      else if (!found && isAll) this.#found.set(name, denied(noJobs, { jobs: 1, barred: false }));
+      if (grant) this.#hand(name, grant);
+      else if (this.#found.has(name)) continue;
+      else if (isAll) this.#found.set(name, denied(noJobs, { jobs: 1, barred: false }));
       // Whoever gets nothing from the marks on is judged, from the front.
-      else if (!found) this.unplainKind = kind;
+      else this.unplainKind = kind;
     }
+  }
+
+  #lock(sql: Sql, from: CapacitySource): Promise<CapacityNow> {
+    const { settings, signal } = this.#how;
+    return 'locked' in from
+      ? from.locked
+      : lockCapacityWith(sql, settings.capacityTotal, from.unitsFreed, signal);
+  }
+
+  #hand(name: string, grant: Grant): void {
+    const found = this.#found.get(name);
+    if (found?.kind === 'granted') found.grants.push(grant);
+    else this.#found.set(name, { kind: 'granted', grants: [grant] });
   }
 
   async #dealTo(
@@ -233,14 +243,9 @@ export class Given {
     const granted = await granting;
     for (const [i, { name }] of hands.entries()) {
       const one = dealt[i];
-      const found = this.#found.get(name);
-      if (one?.kind === 'grant') {
-        const grant = this.#take(one.jobId, granted);
-        if (found?.kind === 'granted') found.grants.push(grant);
-        else this.#found.set(name, { kind: 'granted', grants: [grant] });
-      }
+      if (one?.kind === 'grant') this.#hand(name, this.#take(one.jobId, granted));
       // Who got anything does not have to know why it was not more.
-      else if (found) continue;
+      else if (this.#found.has(name)) continue;
       else if (one) this.#found.set(name, denied(one.reason, { units: one.missing }));
       else if (!isCut) this.#found.set(name, denied(noJobs, { jobs: 1, barred: hasUnique }));
     }

@@ -3,7 +3,7 @@ import type { LeaseState } from '../../domain/lease.ts';
 import { eventNumber, type State, stateNumber, transition } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import type { Sql } from '../sql.ts';
-import { jsonsOrNull, numberArray, textArray, uuidArray } from './arrays.ts';
+import { booleanArray, jsonsOrNull, numberArray, textArray, uuidArray } from './arrays.ts';
 import {
   endedLeaseColumns,
   type LeaseRecord,
@@ -126,7 +126,7 @@ export async function finishJobs(
     numberArray(endings.map(({ state }) => leaseStateNumber(state))),
     numberArray(endings.map(({ status }) => (status === null ? null : statusNumber(status)))),
     numberArray(endings.map(({ to }) => stateNumber(to))),
-    `{${endings.map(({ isPlain }) => isPlain).join(',')}}`,
+    booleanArray(endings.map(({ isPlain }) => isPlain)),
     textArray(endings.map(({ error }) => error)),
     textArray(endings.map(({ deadStream }) => deadStream)),
     jsonsOrNull(endings.map(({ errorDetail }) => errorDetail)),
