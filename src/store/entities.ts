@@ -104,6 +104,11 @@ export const LiveJob = defineEntity({
     updated_at: p.datetime(),
     /** When it could first be leased for its present or next attempt. Null in rows that are older than the column. */
     ready_at: p.datetime().nullable(),
+    /** Signs of life after the grant; null before the first one, and of leases that were kept before the column was. */
+    heartbeats: p.integer().nullable(),
+    /** The longest time without a sign of life before the last one, and when it began. */
+    longest_silence_ms: p.integer().nullable(),
+    longest_silence_at: p.datetime().nullable(),
   },
 });
 export type LiveJobRow = InferEntity<typeof LiveJob>;
@@ -160,6 +165,9 @@ export const Outcome = defineEntity({
     last_heartbeat_at: p.datetime().nullable(),
     expires_at: p.datetime().nullable(),
     release_status: p.smallint().nullable(),
+    heartbeats: p.integer().nullable(),
+    longest_silence_ms: p.integer().nullable(),
+    longest_silence_at: p.datetime().nullable(),
   },
 });
 export type OutcomeRow = InferEntity<typeof Outcome>;
@@ -267,6 +275,9 @@ export const EndedLease = defineEntity({
     error_detail: p.json<JsonObject>().nullable(),
     /** Its stream gave the job up with it. */
     dead_lettered: p.boolean().default(false),
+    heartbeats: p.integer().nullable(),
+    longest_silence_ms: p.integer().nullable(),
+    longest_silence_at: p.datetime().nullable(),
   },
 });
 

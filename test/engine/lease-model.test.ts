@@ -324,6 +324,8 @@ interface Rows {
   jobs: JobRow[] | null;
   ended: Record<string, number> | null;
   active: string[] | null;
+  /** How often each lease was kept, and its longest silence in milliseconds; null where it was not kept. */
+  kept: Record<string, [heartbeats: number | null, silenceMs: number | null]> | null;
   used: number;
 }
 
@@ -340,6 +342,10 @@ const look = `select
     select job_id, false, state, attempts, claimed_by, lease_id, cancel_requested, dead_stream is not null, null, null
     from job_outcomes) j) as jobs,
   (select json_object_agg(lease_id, state) from ${endedLeases}) as ended,
+  (select json_object_agg(lease_id, json_build_array(heartbeats, longest_silence_ms)) from (
+    select lease_id, heartbeats, longest_silence_ms from ${endedLeases}
+    union all
+    select lease_id, heartbeats, longest_silence_ms from live_jobs where lease_token is not null) l) as kept,
   (select json_agg(lease_id) from live_jobs where lease_token is not null) as active,
   (select used::int from capacity) as used`;
 
@@ -387,6 +393,11 @@ async function compare(machine: Machine, engine: Engine): Promise<void> {
   expect(rows.ended ?? {}).to.deep.equal(
     Object.fromEntries(ended.map(({ leaseId, state }) => [leaseId, state === 'EXPIRED' ? 1 : 2])),
   );
+  for (const { leaseId, heartbeats, silenceMs } of machine.leases) {
+    const [count, ms] = rows.kept?.[leaseId] ?? expect.fail(`lease ${leaseId} is gone`);
+    expect(count ?? 0, 'heartbeats').to.equal(heartbeats);
+    expect(ms ?? 0, 'the longest silence').to.be.within(silenceMs, silenceMs + 20_000);
+  }
   expect(rows.used, 'units in use').to.equal(machine.used);
 }
 

@@ -50,6 +50,10 @@ export interface LeaseModel {
   ttlMs: number;
   until: number;
   endsAt: number;
+  heartbeats: number;
+  heardAt: number;
+  /** The longest time from the grant or a heartbeat to the next one. */
+  silenceMs: number;
 }
 
 /** What is granted, or the reason why not, or the code of the refusal. */
@@ -205,12 +209,13 @@ export class Machine {
 
   granted(
     job: JobModel,
-    lease: Omit<LeaseModel, 'job' | 'state' | 'status' | 'until' | 'endsAt'>,
+    lease: Pick<LeaseModel, 'leaseId' | 'token' | 'worker' | 'requestId' | 'fence' | 'ttlMs'>,
     state: State,
   ): void {
     const endsAt = job.maxRuntimeMs === null ? Number.POSITIVE_INFINITY : this.now + job.maxRuntimeMs;
     const until = Math.min(this.now + lease.ttlMs, endsAt);
-    const model: LeaseModel = { ...lease, job, state: 'ACTIVE', status: null, until, endsAt };
+    const heard = { heartbeats: 0, heardAt: this.now, silenceMs: 0 };
+    const model: LeaseModel = { ...lease, ...heard, job, state: 'ACTIVE', status: null, until, endsAt };
     this.leases.push(model);
     Object.assign(job, {
       state,
@@ -227,6 +232,9 @@ export class Machine {
     const lost = this.#refusal(lease, worker, token);
     if (lost) return lost;
     lease.until = Math.min(this.now + lease.ttlMs, lease.endsAt);
+    lease.heartbeats++;
+    lease.silenceMs = Math.max(lease.silenceMs, this.now - lease.heardAt);
+    lease.heardAt = this.now;
     lease.job.state = 'RUNNING';
     return 'extended';
   }

@@ -73,6 +73,13 @@ onEveryEngine((kind) => {
       expect(after.all - before.all).to.equal(leases * rounds);
       expect(after.hot - before.hot).to.equal(leases * rounds);
 
+      // Every one was counted, and none of them took a row to where it has no room.
+      const kept = await store.database.query(
+        'select heartbeats, count(longest_silence_at)::int as silences from live_jobs group by heartbeats',
+        [],
+      );
+      expect(kept).to.deep.equal([{ heartbeats: 4 + rounds, silences: leases }]);
+
       // What the reaper finds due and kept it puts down for later, once: that is what writes the index.
       await during(async (engine) => {
         await store.database.query("update live_jobs set check_at = now() - interval '1 s'", []);

@@ -6,9 +6,12 @@ import { eventNumber, stateNumber } from '../../src/domain/machine.ts';
 
 /** All leases that are over, to select from. */
 export const endedLeases = `(
-  select lease_id, job_id, state, release_status, granted_at, expires_at, ended_at from leases
+  select lease_id, job_id, state, release_status, granted_at, expires_at, ended_at, heartbeats,
+    longest_silence_ms
+  from leases
   union all
-  select lease_id, job_id, lease_state, release_status, started_at, expires_at, finished_at
+  select lease_id, job_id, lease_state, release_status, started_at, expires_at, finished_at, heartbeats,
+    longest_silence_ms
   from job_outcomes where fence is not null
 ) ended_leases`;
 

@@ -6,6 +6,7 @@ import { Stats } from './0005-stats.ts';
 import { History } from './0006-history.ts';
 import { Lanes } from './0007-lanes.ts';
 import { LeanHistory } from './0008-lean-history.ts';
+import { Silences } from './0009-silences.ts';
 
 /** In the order in which they run. Names are recorded in the database and never change. */
 export const migrations = [
@@ -17,4 +18,5 @@ export const migrations = [
   { name: '0006-history', class: History },
   { name: '0007-lanes', class: Lanes },
   { name: '0008-lean-history', class: LeanHistory },
+  { name: '0009-silences', class: Silences },
 ];

@@ -37,6 +37,18 @@ const wrongToken = -3;
 const wrongJob = -4;
 
 /**
+ * Whether nothing has been heard of a lease for longer than ever since its grant. Each sign of life asks, and few say yes:
+ * how long it was is worked out only then. A lease that was heard of and has no count is older than the column, and what
+ * came before is not known of it.
+ */
+const isLongestSilence = `(live.heartbeats is not null or live.last_heartbeat_at = live.started_at)
+      and (live.longest_silence_ms is null
+        or judged.now > live.last_heartbeat_at + live.longest_silence_ms * interval '1 ms')`;
+
+// More than there is room for is told as what there is room for: this must not fail for anybody.
+const silenceMs = `least(greatest(date_part('epoch', judged.now - live.last_heartbeat_at) * 1000, 0), ${2 ** 31 - 1})::int`;
+
+/**
  * Rows are locked first, and only then is the clock read and is each row looked at: a lease that ran out while its row
  * was waited for stays run out. Rows that somebody else has are passed over, so that one of them never holds up the
  * leases of all others; whoever calls asks again for those, and waits. Who waits for no row needs no order among them;
@@ -86,6 +98,9 @@ with beat as (
   update live_jobs live set state = ${stateNumber('RUNNING')}, claim_expires_at = null, last_heartbeat_at = judged.now,
     expires_at = judged.now + left_ms * interval '1 ms', progress = coalesce(judged.progress, live.progress),
     note = coalesce(judged.message, live.note),
+    heartbeats = coalesce(live.heartbeats, case when live.last_heartbeat_at = live.started_at then 0 end) + 1,
+    longest_silence_ms = case when ${isLongestSilence} then ${silenceMs} else live.longest_silence_ms end,
+    longest_silence_at = case when ${isLongestSilence} then live.last_heartbeat_at else live.longest_silence_at end,
     updated_at = case
       when judged.state = ${stateNumber('LEASED')} or judged.progress is not null or judged.message is not null
       then judged.now else live.updated_at end

@@ -55,7 +55,8 @@ const grantParts = ({ graceS, from }: GrantParams): string => `granted as (
     claims_lost = case when timed.delivery_s is null then 0 else live.claims_lost end, lease_id = timed.lease_id,
     lease_token = timed.lease_token, fence = nextval('lease_fence'), lease_ttl_s = timed.ttl_s,
     lease_grace_s = ${graceS}::int, started_at = now, last_heartbeat_at = now, expires_at = timed.until,
-    lease_ends_at = timed.ends_at, check_at = timed.until, attempts = live.attempts + 1, progress = null, updated_at = now
+    lease_ends_at = timed.ends_at, check_at = timed.until, attempts = live.attempts + 1, progress = null, updated_at = now,
+    heartbeats = null, longest_silence_ms = null, longest_silence_at = null
   from (
     select wanted.n, wanted.state, wanted.worker_id, wanted.request_id, wanted.lease_id, wanted.lease_token, wanted.ttl_s,
       wanted.delivery_s, now, now + job.max_runtime_s * interval '1 s' as ends_at,
