@@ -33,6 +33,9 @@ interface Attempt {
   ended_at: string | null;
   release_status: string | null;
   causes: Cause[];
+  heartbeats: number | null;
+  mean_heartbeat_interval_ms: number | null;
+  longest_silence: { since: string; lasted_ms: number; ttl_share: number } | null;
 }
 
 interface Explanation {
@@ -54,7 +57,7 @@ export const explainCommand: Command = {
   help: () => `Usage: leasehold explain <job_id | lease_id> [flags]
 
 Says why a job or a lease stands where it stands: what a job that waits needs to start, how one that runs is, why one
-ended or a lease expired; and what happened to it, in order, with the silences between.
+ended or a lease expired; and what happened to it, in order, with its heartbeats and the silences between.
 
   --json                Answer with one line of JSON, in the words of the API.
 ${urlHelp}
@@ -163,6 +166,8 @@ function attemptsTable({ attempts, attempts_left_out }: Explanation, nowMs: numb
     `${attempt.ttl_sec} s`,
     when(attempt.granted_at, nowMs),
     when(attempt.last_heartbeat_at, nowMs),
+    heartbeats(attempt),
+    longestSilence(attempt),
     when(attempt.ended_at ?? attempt.expires_at, nowMs),
     attempt.state,
     attempt.release_status,
@@ -176,6 +181,8 @@ function attemptsTable({ attempts, attempts_left_out }: Explanation, nowMs: numb
     'TTL',
     'GRANTED',
     'HEARD',
+    'HEARTBEATS',
+    'LONGEST SILENCE',
     'ENDS',
     'STATE',
     'STATUS',
@@ -185,3 +192,13 @@ function attemptsTable({ attempts, attempts_left_out }: Explanation, nowMs: numb
   const left = attempts_left_out > 0 ? `\n  ${cell(attempts_left_out)} older attempts are not shown` : '';
   return `${table(heading, rows)}${left}`;
 }
+
+const heartbeats = ({ heartbeats: count, mean_heartbeat_interval_ms: ms }: Attempt): string | null => {
+  if (count === null) return null;
+  return ms === null ? `${count}` : `${count}, one each ${span(ms)}`;
+};
+
+/** How near the lease was to its end stands in the share of its TTL. */
+const longestSilence = ({ longest_silence: silence }: Attempt): string | null =>
+  silence &&
+  `${span(silence.lasted_ms)} from ${stamp(silence.since)}, ${Math.round(silence.ttl_share * 100)} % of TTL`;

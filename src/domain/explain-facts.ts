@@ -1,3 +1,4 @@
+import type { LifeSigns } from './explain-silences.ts';
 import type { Job, JobEvent, JobResult, JsonObject } from './job.ts';
 import type { Capacity, Lease } from './lease.ts';
 
@@ -29,6 +30,7 @@ export const causeCodes = [
   'over_max_runtime',
   'server_away',
   'stream_closed',
+  'long_silence',
   // How a job ended.
   'done',
   'failed',
@@ -54,6 +56,7 @@ export interface Cause {
 
 export interface Attempt {
   lease: Lease;
+  signs: LifeSigns;
   /** How it is, or how it ended and why: the main reason first. */
   causes: Cause[];
 }
@@ -110,6 +113,8 @@ export interface ExplainFacts {
   events: { first: readonly JobEvent[]; last: readonly JobEvent[]; leftOut: number };
   /** Oldest first. */
   attempts: readonly Lease[];
+  /** Of the attempts, by their leases, up to when each was heard of last. */
+  signs: ReadonlyMap<string, LifeSigns>;
   outages: readonly Away[];
   capacity: Capacity;
   place: Place | null;

@@ -5,18 +5,19 @@ import {
   type StreamEnd,
   streamEnds,
 } from './explain-facts.ts';
+import { isLong, lengthMs, silenceWords, ttlShare, wasHeard } from './explain-silences.ts';
 import { cause } from './explain-words.ts';
 import type { JobEvent } from './job.ts';
 import type { Lease } from './lease.ts';
 import { iso, span } from './times.ts';
 
-type Facts = Pick<ExplainFacts, 'nowMs' | 'job' | 'events' | 'outages' | 'streamClosed'>;
+type Facts = Pick<ExplainFacts, 'nowMs' | 'job' | 'events' | 'outages' | 'signs' | 'streamClosed'>;
 
 /** How an attempt is, or why it ended: the main reason first, and after it what else had to do with it. */
 export function explainAttempt(lease: Lease, facts: Facts): Cause[] {
   if (lease.state === 'ACTIVE') return active(lease, facts);
   if (lease.state === 'RELEASED') return [released(lease)];
-  return [expiry(lease, facts), ...streamClosed(lease, facts), ...serverAway(lease, facts)];
+  return [expiry(lease, facts), ...beside(lease, facts)];
 }
 
 function active(lease: Lease, facts: Facts): Cause[] {
@@ -42,12 +43,15 @@ function active(lease: Lease, facts: Facts): Cause[] {
             `${heard}; without a heartbeat the lease ends in ${span(-late)}`,
           ] as const)
         : (['running', `${heard}; without another heartbeat the lease ends in ${span(-late)}`] as const);
-  return [
-    cause(code, text, { ...times, facts: figures }),
-    ...streamClosed(lease, facts),
-    ...serverAway(lease, facts),
-  ];
+  return [cause(code, text, { ...times, facts: figures }), ...beside(lease, facts)];
 }
+
+/** What else has to do with a lease that may run out, or has. */
+const beside = (lease: Lease, facts: Facts): Cause[] => [
+  ...streamClosed(lease, facts),
+  ...serverAway(lease, facts),
+  ...longSilence(lease, facts),
+];
 
 function released({ workerId, releaseStatus, error, requeued, endedAtMs, grantedAtMs }: Lease): Cause {
   const took = endedAtMs === null ? '' : ` after ${span(endedAtMs - grantedAtMs)}`;
@@ -93,10 +97,6 @@ function expiry(lease: Lease, { job }: Facts): Cause {
   const text = `no heartbeat of ${workerId} since ${iso(lastHeartbeatAtMs)}, for ${silent}, with a TTL of ${lease.ttlS} s`;
   return cause('no_heartbeat_since', text, times);
 }
-
-/** The grant counts as the first sign of life. */
-export const wasHeard = ({ lastHeartbeatAtMs, grantedAtMs }: Lease): boolean =>
-  lastHeartbeatAtMs > grantedAtMs;
 
 /** The last heartbeats of a stream may be committed after it has closed. */
 const closingSlackMs = 1_000;
@@ -159,4 +159,19 @@ function serverAway({ lastHeartbeatAtMs, expiresAtMs }: Lease, { outages }: Fact
         },
       ),
     );
+}
+
+/** A lease that was nearly lost before: its worker had been as silent as that, and was heard of in time. */
+function longSilence(lease: Lease, { signs }: Facts): Cause[] {
+  const silence = signs.get(lease.leaseId)?.longestSilence;
+  if (!silence || !isLong(silence, lease)) return [];
+  const { sinceMs, untilMs } = silence;
+  const text = `${lease.workerId} had been silent before, from ${iso(sinceMs)} for ${silenceWords(silence, lease)}`;
+  const facts = {
+    worker_id: lease.workerId,
+    silent_ms: lengthMs(silence),
+    ttl_share: ttlShare(silence, lease),
+    ttl_sec: lease.ttlS,
+  };
+  return [cause('long_silence', text, { sinceMs, untilMs, facts })];
 }

@@ -1,11 +1,18 @@
 import type { Attempt, ExplainFacts } from './explain-facts.ts';
-import { wasHeard } from './explain-leases.ts';
+import {
+  isLong,
+  lastSilence,
+  meanIntervalMs,
+  type Silence,
+  silenceWords,
+  wasHeard,
+} from './explain-silences.ts';
 import type { JobEvent, Json } from './job.ts';
 import type { EventType } from './machine.ts';
 import { iso, span } from './times.ts';
 
-/** What a step of the story is: something that happened, a silence of a worker, or a time without a server. */
-export const stepKinds = ['EVENT', 'SILENCE', 'OUTAGE'] as const;
+/** What a step of the story is: something that happened, heartbeats, a time without one, or a time without a server. */
+export const stepKinds = ['EVENT', 'SILENCE', 'OUTAGE', 'HEARTBEATS'] as const;
 export type StepKind = (typeof stepKinds)[number];
 
 export interface Step {
@@ -16,7 +23,7 @@ export interface Step {
   /** Of an event. */
   type: EventType | null;
   eventId: string | null;
-  /** Who did it, and nobody where it is no event. */
+  /** Who did it; nobody where nothing was done. */
   by: string | null;
   leaseId: string | null;
   /** In words. */
@@ -25,46 +32,95 @@ export interface Step {
   times: number;
 }
 
-/** Silences that are shorter than this share of the TTL are how heartbeats go. */
-const longSilence = 0.5;
+/** The story, and how many of its steps stand before those that are left out. */
+interface Story {
+  steps: Step[];
+  leftOutAfter: number;
+}
 
-/** The story in order: events, what was repeated told once, and between them the silences and the times without a server. */
-export function storyOf(
-  events: readonly JobEvent[],
-  facts: Pick<ExplainFacts, 'outages' | 'nowMs'>,
-  attempts: readonly Attempt[],
-): Step[] {
-  const [first] = events;
-  if (!first) return [];
-  const fromMs = first.tsMs;
-  const toMs = events.at(-1)?.tsMs ?? fromMs;
+type Facts = Pick<ExplainFacts, 'events' | 'outages' | 'nowMs'>;
+
+/**
+ * The story in order: events, what was repeated told once, and between them heartbeats, silences and the times without a
+ * server.
+ */
+export function storyOf(facts: Facts, attempts: readonly Attempt[]): Story {
+  const { first, last, leftOut } = facts.events;
+  const all = [...first, ...last];
   const byId = new Map(attempts.map((attempt) => [attempt.lease.leaseId, attempt]));
-  const told = repeatedOnce(events.map((event) => eventStep(event, byId.get(event.leaseId ?? ''))));
-  const leases = new Set(events.map(({ leaseId }) => leaseId));
-  const silences = attempts
-    .filter(({ lease }) => leases.has(lease.leaseId))
-    .flatMap((attempt) => silenceOf(attempt, facts.nowMs));
-  const away = facts.outages
-    .filter(({ beganAtMs }) => beganAtMs >= fromMs && beganAtMs <= Math.max(toMs, facts.nowMs))
+  const told = (events: readonly JobEvent[]) =>
+    repeatedOnce(events.map((event) => eventStep(event, byId.get(event.leaseId ?? ''))));
+  const between = [...awayAmong(all, facts), ...attempts.flatMap((each) => stepsOf(each, all, facts.nowMs))];
+  // Where nothing is left out, what is told twice in a row is one step, also where the two halves meet.
+  if (leftOut === 0) {
+    const steps = inOrder(told(all), between);
+    return { steps, leftOutAfter: steps.length };
+  }
+  const againMs = last[0]?.tsMs ?? Number.POSITIVE_INFINITY;
+  const before = inOrder(
+    told(first),
+    between.filter(({ tsMs }) => tsMs < againMs),
+  );
+  const after = inOrder(
+    told(last),
+    between.filter(({ tsMs }) => tsMs >= againMs),
+  );
+  return { steps: [...before, ...after], leftOutAfter: before.length };
+}
+
+/** What begins with an event stands after it; the order among equals is kept. */
+const inOrder = (told: readonly Step[], between: readonly Step[]): Step[] =>
+  [...told, ...between].sort((a, b) => a.tsMs - b.tsMs);
+
+const bare = { untilMs: null, type: null, eventId: null, by: null, leaseId: null, times: 1 };
+
+const awayAmong = ([first]: readonly JobEvent[], { outages }: Facts): Step[] =>
+  outages
+    .filter(({ beganAtMs }) => first && beganAtMs >= first.tsMs)
     .map(({ beganAtMs, endedAtMs }): Step => {
       const text = `no server was alive for ${span(endedAtMs - beganAtMs)}; leases were given back what they lost by it`;
       return { ...bare, kind: 'OUTAGE', tsMs: beganAtMs, untilMs: endedAtMs, text };
     });
-  // A silence that begins with an event stands after it; the order among equals is kept.
-  return [...told, ...away, ...silences].sort((a, b) => a.tsMs - b.tsMs);
+
+/** What no event tells of an attempt that is among them. */
+function stepsOf(attempt: Attempt, events: readonly JobEvent[], nowMs: number): Step[] {
+  const { leaseId } = attempt.lease;
+  const own = events.filter((event) => event.leaseId === leaseId);
+  if (own.length === 0) return [];
+  const began = own.find(({ type }) => type === 'JOB_RUNNING');
+  return [...heartbeatsOf(attempt, began), ...silencesOf(attempt, nowMs)];
 }
 
-const bare = { untilMs: null, type: null, eventId: null, by: null, leaseId: null, times: 1 };
+/** From the first heartbeat to the last one; where the first is not known, from the grant on. */
+function heartbeatsOf({ lease, signs }: Attempt, began: JobEvent | undefined): Step[] {
+  const { leaseId, workerId, lastHeartbeatAtMs, grantedAtMs } = lease;
+  const times = signs.heartbeats ?? 0;
+  const every = meanIntervalMs(lease, signs);
+  // The first one of a leased job is an event.
+  if (every === null || (times === 1 && began)) return [];
+  const step = { ...bare, kind: 'HEARTBEATS' as const, leaseId, by: workerId, times };
+  if (times === 1) return [{ ...step, tsMs: lastHeartbeatAtMs, text: `a heartbeat of ${workerId}` }];
+  const text = `heartbeats of ${workerId}, one each ${span(every)} on average`;
+  return [{ ...step, tsMs: began?.tsMs ?? grantedAtMs, untilMs: lastHeartbeatAtMs, text }];
+}
 
-/** From the last sign of life to the end of the lease, or to now. */
-function silenceOf({ lease }: Attempt, nowMs: number): Step[] {
-  const { leaseId, workerId, lastHeartbeatAtMs, state, ttlS } = lease;
-  const untilMs = state === 'ACTIVE' ? nowMs : (lease.endedAtMs ?? lease.expiresAtMs);
-  const ms = untilMs - lastHeartbeatAtMs;
-  if (state === 'RELEASED' || (state === 'ACTIVE' && ms < ttlS * 1000 * longSilence)) return [];
-  const since = wasHeard(lease) ? 'its last heartbeat' : 'the grant';
-  const text = `nothing was heard of ${workerId} for ${span(ms)} after ${since}`;
-  return [{ ...bare, kind: 'SILENCE', tsMs: lastHeartbeatAtMs, untilMs, leaseId, text }];
+/** The longest silence, where it was long, and the last one, where it was long or the lease ended by it. */
+function silencesOf({ lease, signs }: Attempt, nowMs: number): Step[] {
+  const { leaseId, workerId, grantedAtMs, state } = lease;
+  const last = lastSilence(lease, nowMs);
+  const longest = signs.longestSilence;
+  const step = (silence: Silence, since: string): Step => {
+    const text = `nothing was heard of ${workerId} for ${silenceWords(silence, lease, ` after ${since}`)}`;
+    return { ...bare, kind: 'SILENCE', tsMs: silence.sinceMs, untilMs: silence.untilMs, leaseId, text };
+  };
+  return [
+    ...(longest && longest.sinceMs !== last.sinceMs && isLong(longest, lease)
+      ? [step(longest, longest.sinceMs === grantedAtMs ? 'the grant' : 'a heartbeat')]
+      : []),
+    ...(state === 'EXPIRED' || isLong(last, lease)
+      ? [step(last, wasHeard(lease) ? 'its last heartbeat' : 'the grant')]
+      : []),
+  ];
 }
 
 function eventStep(event: JobEvent, attempt: Attempt | undefined): Step {

@@ -1,6 +1,7 @@
 import type { Attempt, Cause, ExplainFacts } from './explain-facts.ts';
 import { explainJob } from './explain-job.ts';
 import { explainAttempt } from './explain-leases.ts';
+import { allSigns } from './explain-silences.ts';
 import { type Step, storyOf } from './explain-steps.ts';
 import type { Job } from './job.ts';
 import type { Lease } from './lease.ts';
@@ -30,16 +31,17 @@ export interface Explanation {
 
 export function explain(facts: ExplainFacts): Explanation {
   const { nowMs, job, lease, events } = facts;
-  const attempts = facts.attempts.map((each) => ({ lease: each, causes: explainAttempt(each, facts) }));
+  const attempts = facts.attempts.map((each) => ({
+    lease: each,
+    signs: allSigns(each, facts.signs.get(each.leaseId), nowMs),
+    causes: explainAttempt(each, facts),
+  }));
   const all = [...events.first, ...events.last];
   const sinceMs = all.findLast(({ data }) => data.to === job.state && data.from !== job.state)?.tsMs;
   const since = sinceMs ?? job.updatedAtMs;
   const asked = lease && { lease, causes: explainAttempt(lease, facts) };
   const causes = asked?.causes ?? explainJob(facts, attempts.at(-1));
-  const first = storyOf(events.first, facts, attempts);
-  const last = storyOf(events.last, facts, attempts);
-  // Where nothing is left out, what is told twice in a row is one step, also where the two halves meet.
-  const steps = events.leftOut === 0 ? storyOf(all, facts, attempts) : [...first, ...last];
+  const { steps, leftOutAfter } = storyOf(facts, attempts);
   return {
     nowMs,
     job,
@@ -49,7 +51,7 @@ export function explain(facts: ExplainFacts): Explanation {
     causes,
     steps,
     stepsLeftOut: events.leftOut,
-    leftOutAfter: events.leftOut === 0 ? steps.length : first.length,
+    leftOutAfter,
     attempts,
     attemptsLeftOut: lease ? 0 : Math.max(0, job.attempts - attempts.length),
   };
@@ -60,7 +62,7 @@ function jobSummary(job: Job, sinceMs: number, [main]: readonly Cause[], nowMs: 
   return main ? `${words}: ${main.text}` : `${words}.`;
 }
 
-function leaseSummary({ lease, causes: [main] }: Attempt, nowMs: number): string {
+function leaseSummary({ lease, causes: [main] }: Pick<Attempt, 'lease' | 'causes'>, nowMs: number): string {
   const sinceMs = lease.endedAtMs ?? lease.grantedAtMs;
   const words = `Lease ${lease.leaseId} is ${lease.state}, for ${span(nowMs - sinceMs)}`;
   return main ? `${words}: ${main.text}` : `${words}.`;

@@ -15,6 +15,7 @@ import {
   placeInLine,
   seeOneMoment,
 } from '../store/statements/explain-jobs.ts';
+import { readLifeSigns } from '../store/statements/life-signs.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
 import { listLeases, readLeases } from '../store/statements/read-leases.ts';
 import type { Caller, EngineContext } from './context.ts';
@@ -80,6 +81,10 @@ export class Explainer {
       lease,
       events: await eventWindow(sql, job.jobId, lease?.leaseId ?? null, window),
       attempts,
+      signs: await readLifeSigns(
+        sql,
+        attempts.map(({ leaseId }) => leaseId),
+      ),
       outages: await outagesSince(sql, lease?.grantedAtMs ?? job.createdAtMs, outagesMax),
       // What is claimed takes nothing from what is free, and would have to be summed up.
       capacity: capacityOf({ ...(await readCapacity(sql, settings.capacityTotal)), reserved: 0 }),

@@ -1,7 +1,8 @@
 /** Explanations in the queue contract's words. */
 import Type, { type Static } from 'typebox';
 import type { Explanation } from '../domain/explain.ts';
-import { type Cause, causeCodes } from '../domain/explain-facts.ts';
+import { type Attempt, type Cause, causeCodes } from '../domain/explain-facts.ts';
+import { lengthMs, meanIntervalMs, ttlShare } from '../domain/explain-silences.ts';
 import { type Step, stepKinds } from '../domain/explain-steps.ts';
 import { eventTypes } from '../domain/machine.ts';
 import { iso } from '../domain/times.ts';
@@ -17,7 +18,7 @@ const ExplainedCause = entity('Cause', 'One reason why something is as it is.', 
 });
 
 const StoryStep = entity('Step', 'A piece of the story.', {
-  kind: oneOf(stepKinds, 'An event, a time without a heartbeat, or one in which no server lived.'),
+  kind: oneOf(stepKinds, 'An event, heartbeats, a time without one, or one in which no server lived.'),
   ts: time('When it was, or began.'),
   until: orNull(time('When it was over; of what was repeated, the last time.')),
   type: orNull(oneOf(eventTypes, 'What kind of event it was.')),
@@ -32,10 +33,29 @@ const { payload: _payload, ...jobWithoutPayload } = JobIntent.properties;
 const ExplainedJob = entity('ExplainedJob', 'A job without its payload, which explains nothing.', {
   ...jobWithoutPayload,
 });
+const OutlivedSilence = entity(
+  'Silence',
+  'A time in which nothing was heard of a worker: from the grant or a heartbeat to the next one, to the release, or to now.',
+  {
+    since: time('When it began.'),
+    until: time('When it was over; of one that is not, now.'),
+    lasted_ms: count('How long it was.'),
+    ttl_share: Type.Number({
+      minimum: 0,
+      description:
+        'The same as a share of the TTL: 0.8 is four fifths of it, and more than 1 may be survived.',
+    }),
+  },
+);
 const ExplainedAttempt = entity('ExplainedAttempt', 'An attempt at a job, and what became of it.', {
   attempt_id: uuid('Its lease.'),
   ...LeaseRecord.properties,
   causes: list(ExplainedCause, 'How it is, or how it ended and why: the main reason first.'),
+  heartbeats: orNull(count('How many heartbeats kept it; null where it is older than their count.')),
+  mean_heartbeat_interval_ms: orNull(
+    count('The mean time from one to the next, from the grant to the last; null where none is known of.'),
+  ),
+  longest_silence: orNull(OutlivedSilence),
 });
 
 export const ExplanationBody = Type.Object({
@@ -64,14 +84,24 @@ export function explanationBody(explanation: Explanation): Static<typeof Explana
     steps: explanation.steps.map(stepBody),
     steps_left_out: explanation.stepsLeftOut,
     left_out_after: explanation.leftOutAfter,
-    attempts: explanation.attempts.map(({ lease, causes }) => ({
-      attempt_id: lease.leaseId,
-      ...leaseRecord(lease),
-      causes: causes.map(causeBody),
-    })),
+    attempts: explanation.attempts.map(attemptBody),
     attempts_left_out: explanation.attemptsLeftOut,
   };
 }
+
+const attemptBody = ({ lease, signs, causes }: Attempt): Static<typeof ExplainedAttempt> => ({
+  attempt_id: lease.leaseId,
+  ...leaseRecord(lease),
+  causes: causes.map(causeBody),
+  heartbeats: signs.heartbeats,
+  mean_heartbeat_interval_ms: meanIntervalMs(lease, signs),
+  longest_silence: signs.longestSilence && {
+    since: iso(signs.longestSilence.sinceMs),
+    until: iso(signs.longestSilence.untilMs),
+    lasted_ms: lengthMs(signs.longestSilence),
+    ttl_share: ttlShare(signs.longestSilence, lease),
+  },
+});
 
 const causeBody = ({ code, text, sinceMs, untilMs, facts }: Cause): Static<typeof ExplainedCause> => ({
   code,

@@ -1,5 +1,6 @@
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import {
+  type Explanation_AttemptSchema,
   type Explanation_CauseSchema,
   Explanation_StepKind,
   type Explanation_StepSchema,
@@ -8,7 +9,8 @@ import {
 import type { StatsService } from '../../gen/leasehold/v1/stats_pb.js';
 import { invalid } from '../domain/errors.ts';
 import type { Explanation } from '../domain/explain.ts';
-import type { Cause } from '../domain/explain-facts.ts';
+import type { Attempt, Cause } from '../domain/explain-facts.ts';
+import { lengthMs, meanIntervalMs, ttlShare } from '../domain/explain-silences.ts';
 import type { Step } from '../domain/explain-steps.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { Implementation } from './implementation.ts';
@@ -43,13 +45,33 @@ const explanationMessage = (explanation: Explanation): MessageInitShape<typeof E
     steps: explanation.steps.map(stepMessage),
     stepsLeftOut: explanation.stepsLeftOut,
     leftOutAfter: explanation.leftOutAfter,
-    attempts: explanation.attempts.map(({ lease, causes }) => ({
-      lease: leaseMessage(lease),
-      causes: causes.map(causeMessage),
-    })),
+    attempts: explanation.attempts.map(attemptMessage),
     attemptsLeftOut: explanation.attemptsLeftOut,
   });
 };
+
+function attemptMessage({
+  lease,
+  signs,
+  causes,
+}: Attempt): MessageInitShape<typeof Explanation_AttemptSchema> {
+  const everyMs = meanIntervalMs(lease, signs);
+  const silence = signs.longestSilence;
+  return {
+    lease: leaseMessage(lease),
+    causes: causes.map(causeMessage),
+    heartbeats: signs.heartbeats ?? undefined,
+    meanHeartbeatIntervalMs: everyMs === null ? undefined : BigInt(everyMs),
+    longestSilence: silence
+      ? {
+          since: timestamp(silence.sinceMs),
+          until: timestamp(silence.untilMs),
+          lastedMs: BigInt(lengthMs(silence)),
+          ttlShare: ttlShare(silence, lease),
+        }
+      : undefined,
+  };
+}
 
 const causeMessage = ({
   code,

@@ -8,9 +8,10 @@ import { jobsCommand } from '../../src/cli/jobs.ts';
 import { leasesCommand } from '../../src/cli/leases.ts';
 import { listing, plain, table, when } from '../../src/cli/output.ts';
 import { statsCommand } from '../../src/cli/stats.ts';
-import { capacityOf, leasedJob, release } from '../contracts/leases.ts';
+import { capacityOf, heartbeat, leasedJob, release } from '../contracts/leases.ts';
 import { type Body, cancel, newAddon, post, read, submit } from '../contracts/queue.ts';
 import { onEveryEngine } from '../support/engines.ts';
+import { letTimePass } from '../support/jobs.ts';
 import { runCommand, startProcess, until } from '../support/process.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
@@ -241,7 +242,20 @@ onEveryEngine((engine) => {
         .to.match(/^Lease \S+ is ACTIVE/)
         .and.to.match(/^Attempts\n {2}NO +WORKER +FENCE/m);
       expect(ofLease.stdout).to.match(/^ {2}1 +worker-1 +\d+ +60 s +20.* ACTIVE +- +running +\S{36}$/m);
+      expect(ofLease.stdout).to.match(/^ {2}NO .* HEARD +HEARTBEATS +LONGEST SILENCE +ENDS/m);
+      expect(ofLease.stdout).to.match(/^ {2}1 .* 0 +\d+ m?s from \S+ \S+Z, \d+ % of TTL +20/m);
       const told = await json('explain', job.job_id);
+      expect(told.attempts[0]).to.include({ heartbeats: 0, mean_heartbeat_interval_ms: null });
+      await letTimePass(server.database, 45_000);
+      for (let i = 0; i < 2; i++) await heartbeat(server, lease.lease_id);
+      const kept = await run('explain', lease.lease_id);
+      expect(kept.stdout)
+        .to.match(
+          /^ {2}long_silence +worker-1 had been silent before, from \S+ for \d+ s, \d\d % of its TTL$/m,
+        )
+        .and.to.match(/heartbeats of worker-1, one each \d+ s on average, 2 times until \S+ \S+Z$/m)
+        .and.to.match(/nothing was heard of worker-1 for \d+ s after the grant, \d\d % of its TTL$/m)
+        .and.to.match(/^ {2}1 .* 2, one each \d+ s +\d+ s from \S+ \S+Z, \d\d % of TTL +20/m);
       expect(told.causes.map((cause: Body) => cause.code)).to.deep.equal(['running']);
       const unknown = await run('explain', 'no-such');
       expect([unknown.code, unknown.stdout, unknown.stderr]).to.deep.equal([

@@ -75,6 +75,7 @@ onEveryEngine((engine) => {
           'last_heartbeat_at',
           'expires_at',
           'lease_ends_at',
+          'longest_silence_at',
         ]
           .map((column) => `${column} = ${column} - $2::float8 * interval '1 ms'`)
           .join(', ')} where job_id = $1`,
@@ -294,7 +295,7 @@ onEveryEngine((engine) => {
         await age(job.job_id, 90_000);
         await becomes(job.job_id, 'QUEUED');
         const told = await explainLease(lease.lease_id);
-        expect(codesOf(told)).to.deep.equal(['no_heartbeat_since']);
+        expect(codesOf(told)).to.deep.equal(['no_heartbeat_since', 'long_silence']);
         const [{ facts, text }] = told.causes;
         expect(facts).to.include({
           worker_id: 'worker-1',
@@ -302,9 +303,11 @@ onEveryEngine((engine) => {
           last_heartbeat_at: told.lease.last_heartbeat_at,
         });
         expect(text).to.include(`no heartbeat of worker-1 since ${facts.last_heartbeat_at}`);
-        const silence = told.steps.find(({ kind }: Body) => kind === 'SILENCE');
+        const silence = told.steps.findLast(({ kind }: Body) => kind === 'SILENCE');
         expect(silence).to.include({ ts: told.lease.last_heartbeat_at, until: told.lease.ended_at });
-        expect(silence.text).to.match(/^nothing was heard of worker-1 for \d+ s after its last heartbeat$/);
+        expect(silence.text).to.match(
+          /^nothing was heard of worker-1 for \d+ s after its last heartbeat, 1\d\d % of its TTL$/,
+        );
         expect((await explainJob(job.job_id)).attempts[0]).to.include({
           attempt_id: lease.lease_id,
           attempt: 1,

@@ -3,6 +3,7 @@ import type { Engine } from '../../src/engine/engine.ts';
 import { draft } from '../../src/engine/submit.ts';
 import type { Database } from '../../src/store/database.ts';
 import { eventWindow, leasesEndingNext, placeInLine } from '../../src/store/statements/explain-jobs.ts';
+import { readLifeSigns } from '../../src/store/statements/life-signs.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, submitted } from '../support/jobs.ts';
 import { rowsTouched } from '../support/rows-touched.ts';
@@ -53,6 +54,38 @@ describe('an explanation beside a long queue', () => {
       expect(first, 'the place of the first').to.be.below(60);
       const soon = await rowsTouched(store.database, (sql) => leasesEndingNext(sql, 5));
       expect(soon, 'leases that end next').to.be.below(60);
+    });
+
+    it('finds how leases were kept by their ids, among any number of others', async () => {
+      const { database } = store;
+      await database.query(
+        `insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
+          last_heartbeat_at, expires_at, ended_at, requeued)
+        select gen_random_uuid(), job_id, 1, 'w', 1, 60, seq, gen_random_uuid(), 2, now(), now(), now(), now(), true from jobs`,
+        [],
+      );
+      await database.query(
+        `insert into job_outcomes (job_id, state, attempts, cancel_requested, finished_at, lease_id, fence, lease_state)
+        select gen_random_uuid(), 6, 1, false, now(), gen_random_uuid(), seq, 2 from jobs`,
+        [],
+      );
+      await database.query('analyze leases, job_outcomes', []);
+      const some = await database.query<{ lease_id: string }>(
+        `(select lease_id from leases limit 25) union all (select lease_id from job_outcomes limit 25)`,
+        [],
+      );
+      const touched = await rowsTouched(
+        database,
+        async (sql) => {
+          const signs = await readLifeSigns(
+            sql,
+            some.map(({ lease_id }) => lease_id),
+          );
+          expect(signs.size).to.equal(50);
+        },
+        ['live_jobs', 'leases', 'job_outcomes'],
+      );
+      expect(touched).to.be.within(50, 60);
     });
 
     it('reads a history of any length from its ends', async () => {

@@ -173,8 +173,9 @@ export declare type Explanation_Cause = Message<"leasehold.v1.Explanation.Cause"
    * `costs_more_than_total`, `backoff`, `run_at`, `needs_capability`, `needs_stream_worker`, `unique`. How a claimed one
    * is: `claimed`, `claim_overdue`. How a leased one is: `waiting_for_first_heartbeat`, `running`, `lease_overdue`,
    * `cancel_requested`. How an attempt ended: `released`, `failed_retryably`, `never_heard_of`, `no_heartbeat_since`,
-   * `over_max_runtime`, `server_away`, `stream_closed`. How a job ended: `done`, `failed`, `canceled`,
-   * `attempts_exhausted`, `claims_exhausted`, `dead_lettered`.
+   * `over_max_runtime`. What else has to do with either: `server_away`, `stream_closed`, and `long_silence`, by which it was
+   * nearly lost before. How a job ended: `done`, `failed`, `canceled`, `attempts_exhausted`, `claims_exhausted`,
+   * `dead_lettered`.
    *
    * @generated from field: string code = 1;
    */
@@ -310,6 +311,28 @@ export declare type Explanation_Attempt = Message<"leasehold.v1.Explanation.Atte
    * @generated from field: repeated leasehold.v1.Explanation.Cause causes = 2;
    */
   causes: Explanation_Cause[];
+
+  /**
+   * How many heartbeats kept it; absent where the lease is older than their count.
+   *
+   * @generated from field: optional int32 heartbeats = 3;
+   */
+  heartbeats?: number | undefined;
+
+  /**
+   * The mean time from one to the next, from the grant to the last one; absent where none is known of.
+   *
+   * @generated from field: optional int64 mean_heartbeat_interval_ms = 4;
+   */
+  meanHeartbeatIntervalMs?: bigint | undefined;
+
+  /**
+   * The longest silence that it has outlived; absent where it has outlived none, or is older than their record. The one
+   * by which a lease expired is among its causes.
+   *
+   * @generated from field: optional leasehold.v1.Explanation.Silence longest_silence = 5;
+   */
+  longestSilence?: Explanation_Silence | undefined;
 };
 
 /**
@@ -317,6 +340,49 @@ export declare type Explanation_Attempt = Message<"leasehold.v1.Explanation.Atte
  * Use `create(Explanation_AttemptSchema)` to create a new message.
  */
 export declare const Explanation_AttemptSchema: GenMessage<Explanation_Attempt>;
+
+/**
+ * A time in which nothing was heard of a worker: from the grant or a heartbeat to the next one, to the release, or to
+ * now.
+ *
+ * @generated from message leasehold.v1.Explanation.Silence
+ */
+export declare type Explanation_Silence = Message<"leasehold.v1.Explanation.Silence"> & {
+  /**
+   * When it began.
+   *
+   * @generated from field: google.protobuf.Timestamp since = 1;
+   */
+  since?: Timestamp | undefined;
+
+  /**
+   * When it was over; of one that is not, `ts` of the explanation.
+   *
+   * @generated from field: google.protobuf.Timestamp until = 2;
+   */
+  until?: Timestamp | undefined;
+
+  /**
+   * How long it was.
+   *
+   * @generated from field: int64 lasted_ms = 3;
+   */
+  lastedMs: bigint;
+
+  /**
+   * The same as a share of the lease's TTL: 0.8 is four fifths of it. With a grace, and after an outage of the servers,
+   * a lease survives more than 1.
+   *
+   * @generated from field: double ttl_share = 4;
+   */
+  ttlShare: number;
+};
+
+/**
+ * Describes the message leasehold.v1.Explanation.Silence.
+ * Use `create(Explanation_SilenceSchema)` to create a new message.
+ */
+export declare const Explanation_SilenceSchema: GenMessage<Explanation_Silence>;
 
 /**
  * What a step is.
@@ -351,6 +417,13 @@ export enum Explanation_StepKind {
    * @generated from enum value: STEP_KIND_OUTAGE = 3;
    */
   OUTAGE = 3,
+
+  /**
+   * Heartbeats of a worker that holds a lease: from the first, or from the grant, to the last, and how many.
+   *
+   * @generated from enum value: STEP_KIND_HEARTBEATS = 4;
+   */
+  HEARTBEATS = 4,
 }
 
 /**
