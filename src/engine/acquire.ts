@@ -9,6 +9,7 @@ import { abandoned } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
 import type { Desk } from './desk.ts';
 import type { AcquireCall, Answer, Missing } from './give.ts';
+import { OpenCalls } from './open-calls.ts';
 import type { Prospects } from './prospects.ts';
 import { Scout } from './scout.ts';
 import { WaitingLine, type Want } from './waiting-line.ts';
@@ -50,7 +51,7 @@ export class Acquirer {
   /** Whoever waits is let go. */
   #hurried = false;
   #closed = false;
-  readonly #underWay = new Set<Promise<Answer>>();
+  readonly #open = new OpenCalls();
 
   constructor(context: EngineContext, desk: Desk) {
     this.#context = context;
@@ -107,18 +108,17 @@ export class Acquirer {
   async close(): Promise<void> {
     this.stopWaiting();
     this.#closed = true;
-    await Promise.allSettled(this.#underWay);
+    await this.#open.none();
     await this.#scout.close();
   }
 
   async #attend(asking: Asking): Promise<Answer> {
     if (this.#closed) throw new DomainError('unavailable', 'the server is shutting down');
-    const work = this.#askAndWait(asking);
-    this.#underWay.add(work);
+    this.#open.begin();
     try {
-      return await work;
+      return await this.#askAndWait(asking);
     } finally {
-      this.#underWay.delete(work);
+      this.#open.end();
     }
   }
 

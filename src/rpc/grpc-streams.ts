@@ -12,6 +12,7 @@ import {
   type StatusObject,
 } from '@grpc/grpc-js';
 import type { Caller } from '../engine/context.ts';
+import type { OpenCalls } from '../engine/open-calls.ts';
 import type { Log } from '../log.ts';
 import type { CallMeter, RunningCall } from '../telemetry/calls.ts';
 import { endCall, endGone } from './call-ends.ts';
@@ -19,7 +20,6 @@ import { toConnectError } from './errors.ts';
 import { onRefusal } from './grpc-refusals.ts';
 import { carrierOf, endTold, goneBecause, statusOf, tellError } from './grpc-status.ts';
 import type { FrameSession, FrameStream, OpenStream } from './implementation.ts';
-import type { OpenCalls } from './open-calls.ts';
 
 export interface FrameMethod {
   name: string;

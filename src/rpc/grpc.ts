@@ -30,17 +30,18 @@ import type { DomainError } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
 import type { Health } from '../engine/health.ts';
+import { OpenCalls } from '../engine/open-calls.ts';
 import type { Log } from '../log.ts';
 import type { CallMeter } from '../telemetry/calls.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { endGone } from './call-ends.ts';
 import { toConnectError, unreadable } from './errors.ts';
+import { lightenGarbage } from './grpc-garbage.ts';
 import { countRefusals } from './grpc-refusals.ts';
 import { carrierOf, endTold, goneBecause, statusOf, tellError } from './grpc-status.ts';
 import { FrameCall, type FrameMethod } from './grpc-streams.ts';
 import type { Binding, OpenStream } from './implementation.ts';
 import { EncodedMessage } from './job-bytes.ts';
-import { OpenCalls } from './open-calls.ts';
 
 export interface GrpcOptions {
   bindings: readonly Binding[];
@@ -66,6 +67,7 @@ type AnyMethod = (request: unknown, caller: Caller) => unknown;
 export function createGrpcServer({ bindings, health, metrics, log }: GrpcOptions): GrpcServer {
   const told = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
   setLogger({ error: told, info: told, debug: told });
+  lightenGarbage();
   const frameMethods = new Map<string, FrameMethod>();
   const meters = new Map<string, CallMeter>();
   const calls = new OpenCalls();
@@ -112,6 +114,7 @@ function stop(server: Server, calls: OpenCalls, patienceMs: number): Promise<voi
     };
     let force = setTimeout(end, patienceMs);
     let over = false;
+    // A connection stays open for as long as a client has not ended its half of a stream, though all has been said on it.
     void calls.none().then(() => {
       clearTimeout(force);
       if (!over) force = setTimeout(end, Math.min(lastWordsMs, patienceMs));

@@ -1,0 +1,20 @@
+/** How many calls are not answered yet, for who stops and has to let them come to their end. */
+export class OpenCalls {
+  #open = 0;
+  #onNone: (() => void)[] = [];
+
+  begin(): void {
+    this.#open++;
+  }
+
+  end(): void {
+    this.#open--;
+    if (this.#open === 0) for (const tell of this.#onNone.splice(0)) tell();
+  }
+
+  /** Settles as soon as no call is open. */
+  none(): Promise<void> {
+    if (this.#open === 0) return Promise.resolve();
+    return new Promise((resolve) => this.#onNone.push(resolve));
+  }
+}
