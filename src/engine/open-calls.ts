@@ -1,4 +1,4 @@
-/** How many calls are not answered yet, for who stops and has to let them come to their end. */
+/** How many calls are not answered yet, for whoever stops and has to let them come to their end. */
 export class OpenCalls {
   #open = 0;
   #onNone: (() => void)[] = [];

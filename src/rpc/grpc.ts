@@ -4,8 +4,7 @@
  * Requests are decoded without throwing: grpc-js would answer a message it cannot read with INTERNAL, and this is the
  * caller's mistake, not ours. Statuses carry their details in the trailer that all gRPC clients read them from.
  */
-import { create, type DescFile, type DescMethod, fromBinary, toBinary } from '@bufbuild/protobuf';
-import { FileDescriptorProtoSchema } from '@bufbuild/protobuf/wkt';
+import { create, type DescMethod, fromBinary, toBinary } from '@bufbuild/protobuf';
 import {
   type handleServerStreamingCall,
   type handleUnaryCall,
@@ -20,11 +19,7 @@ import {
   setLogger,
   type UntypedServiceImplementation,
 } from '@grpc/grpc-js';
-import { ReflectionService } from '@grpc/reflection';
 import { HealthImplementation } from 'grpc-health-check';
-import { file_google_rpc_error_details } from '../../gen/google/rpc/error_details_pb.js';
-import { file_google_rpc_status } from '../../gen/google/rpc/status_pb.js';
-import { file_grpc_health_v1_health } from '../../gen/grpc/health/v1/health_pb.js';
 import type { Address } from '../config.ts';
 import type { DomainError } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
@@ -36,12 +31,15 @@ import type { CallMeter } from '../telemetry/calls.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { endGone } from './call-ends.ts';
 import { toConnectError, unreadable } from './errors.ts';
-import { lightenGarbage } from './grpc-garbage.ts';
+
+import { reflectionOf } from './grpc-reflection.ts';
 import { countRefusals } from './grpc-refusals.ts';
 import { carrierOf, endTold, goneBecause, statusOf, tellError } from './grpc-status.ts';
+import { stopServer } from './grpc-stop.ts';
 import { FrameCall, type FrameMethod } from './grpc-streams.ts';
 import type { Binding, OpenStream } from './implementation.ts';
 import { EncodedMessage } from './job-bytes.ts';
+import { replaceSessionStreams } from './session-streams.ts';
 
 export interface GrpcOptions {
   bindings: readonly Binding[];
@@ -67,7 +65,7 @@ type AnyMethod = (request: unknown, caller: Caller) => unknown;
 export function createGrpcServer({ bindings, health, metrics, log }: GrpcOptions): GrpcServer {
   const told = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
   setLogger({ error: told, info: told, debug: told });
-  lightenGarbage();
+  replaceSessionStreams();
   const frameMethods = new Map<string, FrameMethod>();
   const meters = new Map<string, CallMeter>();
   const calls = new OpenCalls();
@@ -80,6 +78,8 @@ export function createGrpcServer({ bindings, health, metrics, log }: GrpcOptions
     'grpc.keepalive_time_ms': 30_000,
     'grpc.keepalive_timeout_ms': 10_000,
     'grpc.keepalive_permit_without_calls': 1,
+    // Nobody could ask for what grpc-js would count of every call; `/metrics` counts them.
+    'grpc.enable_channelz': 0,
   });
   for (const binding of bindings) addService(server, binding, wiring);
   const status = new HealthImplementation();
@@ -88,7 +88,7 @@ export function createGrpcServer({ bindings, health, metrics, log }: GrpcOptions
     for (const name of names) status.setStatus(name, up ? 'SERVING' : 'NOT_SERVING');
   });
   status.addToServer(server);
-  new ReflectionService(reflected(bindings)).addToServer(server);
+  reflectionOf(bindings).addToServer(server);
   return {
     listen: ({ host, port }) =>
       new Promise((resolve, reject) => {
@@ -99,32 +99,8 @@ export function createGrpcServer({ bindings, health, metrics, log }: GrpcOptions
           else resolve({ host, port: bound });
         });
       }),
-    stop: (patienceMs) => stop(server, calls, patienceMs),
+    stop: (patienceMs) => stopServer(server, calls, patienceMs),
   };
-}
-
-/** Once every call is answered, connections that stay open for some other reason get this long to take the answers. */
-const lastWordsMs = 300;
-
-function stop(server: Server, calls: OpenCalls, patienceMs: number): Promise<void> {
-  return new Promise((resolve) => {
-    const end = () => {
-      server.forceShutdown();
-      resolve();
-    };
-    let force = setTimeout(end, patienceMs);
-    let over = false;
-    // A connection stays open for as long as a client has not ended its half of a stream, though all has been said on it.
-    void calls.none().then(() => {
-      clearTimeout(force);
-      if (!over) force = setTimeout(end, Math.min(lastWordsMs, patienceMs));
-    });
-    server.tryShutdown(() => {
-      over = true;
-      clearTimeout(force);
-      resolve();
-    });
-  });
 }
 
 interface Wiring {
@@ -302,20 +278,4 @@ function callerOf(
     controller.abort(goneBecause(call.getDeadline()));
   });
   return caller;
-}
-
-/** Everything that reflection can tell of: our services, their types, health, and the details of errors. */
-function reflected(bindings: readonly Binding[]): ConstructorParameters<typeof ReflectionService>[0] {
-  const files = new Map<string, Buffer>();
-  const add = (file: DescFile) => {
-    for (const dependency of file.dependencies) add(dependency);
-    files.set(file.name, Buffer.from(toBinary(FileDescriptorProtoSchema, file.proto)));
-  };
-  for (const { service } of bindings) add(service.file);
-  add(file_google_rpc_error_details);
-  add(file_google_rpc_status);
-  add(file_grpc_health_v1_health);
-  return {
-    all: { format: 'Protocol Buffer 3 DescriptorProto', type: {}, fileDescriptorProtos: [...files.values()] },
-  };
 }

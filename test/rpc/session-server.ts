@@ -1,10 +1,10 @@
 /** A gRPC server in a process of its own that tells what share of its garbage the quick collections left behind. */
 import v8 from 'node:v8';
 import { Server, ServerCredentials, type ServerUnaryCall, type sendUnaryData } from '@grpc/grpc-js';
-import { lightenGarbage } from '../../src/rpc/grpc-garbage.ts';
+import { replaceSessionStreams } from '../../src/rpc/session-streams.ts';
 import { echo } from './echo.ts';
 
-lightenGarbage();
+if (process.argv[2] !== 'as it is') replaceSessionStreams();
 
 const server = new Server();
 server.addService(echo, {
