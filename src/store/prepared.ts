@@ -1,4 +1,5 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
+import type { Duplex } from 'node:stream';
 import pg from 'pg';
 
 /** The statements that are worth preparing, and their names. */
@@ -43,6 +44,7 @@ export class PreparingClient extends pg.Client {
   /** Part of the names, because all connections to the embedded database share one session. */
   readonly #number = clients++;
   readonly #config: Config;
+  #gathers = false;
 
   constructor(config: Config) {
     super(config as pg.ClientConfig);
@@ -51,9 +53,22 @@ export class PreparingClient extends pg.Client {
 
   /** Runs a statement, behind those that were sent before. `signal` ends it. */
   async run<Row>(text: string, values: readonly unknown[], signal: AbortSignal | undefined): Promise<Row[]> {
+    this.#gather();
     const start = () => super.query({ ...this.#named(text), values: values as unknown[] });
     const { rows } = await (signal ? this.#runUntil(signal, start) : start());
     return rows as Row[];
+  }
+
+  /** What is asked in one turn of the event loop leaves in one piece, and is read in one. */
+  #gather(): void {
+    if (this.#gathers) return;
+    this.#gathers = true;
+    const { stream } = (this as unknown as { connection: { stream: Duplex } }).connection;
+    stream.cork();
+    process.nextTick(() => {
+      this.#gathers = false;
+      stream.uncork();
+    });
   }
 
   #named(text: string): { text: string; name?: string } {
