@@ -181,6 +181,22 @@ describe('the signs of life of a lease', () => {
       expect([heartbeats, ms, since]).to.deep.equal([1, 2 ** 31 - 1, grant.lease.grantedAtMs - daysMs]);
     });
 
+    it('fail nobody where one was kept more often than can be told', async () => {
+      await submitted(engine, {}, {});
+      const [often, beside] = [await acquired(engine), await acquired(engine)];
+      await engine.heartbeats.beatAll([beatFor(often), beatFor(beside)]);
+      const most = 2 ** 31 - 1;
+      await store.database.query(`update live_jobs set heartbeats = ${most - 1} where lease_id = $1`, [
+        often.lease.leaseId,
+      ]);
+      for (const heartbeats of [2, 3]) {
+        const verdicts = await engine.heartbeats.beatAll([beatFor(beside), beatFor(often)]);
+        expect(verdicts.map(({ kind }) => kind)).to.deep.equal(['extended', 'extended']);
+        expect((await signsOf(often.lease.leaseId)).heartbeats).to.equal(most);
+        expect((await signsOf(beside.lease.leaseId)).heartbeats).to.equal(heartbeats);
+      }
+    });
+
     it('take no clock that was set back for a silence', async () => {
       await submitted(engine, {});
       const grant = await acquired(engine);
