@@ -75,7 +75,7 @@ onEveryEngine((engine) => {
           'last_heartbeat_at',
           'expires_at',
           'lease_ends_at',
-          'longest_silence_at',
+          'longest_silence_since',
         ]
           .map((column) => `${column} = ${column} - $2::float8 * interval '1 ms'`)
           .join(', ')} where job_id = $1`,

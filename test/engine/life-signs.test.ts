@@ -158,7 +158,7 @@ describe('the signs of life of a lease', () => {
     it('are not known of a lease that was kept before they were, and nothing is made up', async () => {
       await submitted(engine, {});
       const grant = await kept(await acquired(engine));
-      const forget = 'heartbeats = null, longest_silence_ms = null, longest_silence_at = null';
+      const forget = 'heartbeats = null, longest_silence_ms = null, longest_silence_since = null';
       await store.database.query(`update live_jobs set ${forget}`, []);
       await letTimePass(store.database, 30_000);
       await engine.heartbeats.beatAll([beatFor(grant)]);

@@ -109,7 +109,7 @@ with beat as (
     note = coalesce(judged.message, live.note),
     heartbeats = case when ${isCounted} then least(coalesce(live.heartbeats, 0), ${intMax - 1}) + 1 end,
     longest_silence_ms = case when ${isLongestSilence} then ${silenceMs} else live.longest_silence_ms end,
-    longest_silence_at = case when ${isLongestSilence} then live.last_heartbeat_at else live.longest_silence_at end,
+    longest_silence_since = case when ${isLongestSilence} then live.last_heartbeat_at else live.longest_silence_since end,
     updated_at = case
       when judged.state = ${stateNumber('LEASED')} or judged.progress is not null or judged.message is not null
       then judged.now else live.updated_at end
