@@ -257,7 +257,7 @@ onEveryEngine((engine) => {
         .to.match(
           /^ {2}long_silence +worker-1 had been silent before, from \S+ for \d+ s, \d\d % of its TTL$/m,
         )
-        .and.to.match(/heartbeats of worker-1, one each \d+ s on average, 2 times until \S+ \S+Z$/m)
+        .and.to.match(/heartbeats of worker-1, one every \d+ s on average, 2 times until \S+ \S+Z$/m)
         .and.to.match(/nothing was heard of worker-1 for \d+ s after the grant, \d\d % of its TTL$/m)
         .and.to.match(/^ {2}1 .* \S{36} +2, one every \d+ s +\d+ s, \d\d %$/m);
       expect(told.causes.map((cause: Body) => cause.code)).to.deep.equal(['running']);

@@ -164,7 +164,7 @@ describe('the signs of life of a lease', () => {
       await engine.heartbeats.beatAll([beatFor(grant)]);
       expect(await signsOf(grant.lease.leaseId)).to.deep.equal({ heartbeats: null, longestSilence: null });
       const { attempts, steps } = await engine.explainer.explainJob(grant.job.jobId, caller);
-      expect(attempts[0]?.signs).to.deep.equal({ heartbeats: null, longestSilence: null });
+      expect(attempts[0]?.signs).to.deep.equal({ heartbeats: null, longestSilence: null, survived: null });
       expect(steps.map(({ kind }) => kind)).not.to.include('HEARTBEATS');
     });
 

@@ -61,7 +61,7 @@ describe('the migration that counts heartbeats', () => {
         for (const { lease, job } of [done, again, kept]) {
           const { attempts } = await engine.explainer.explainJob(job.jobId, caller);
           expect(attempts.map(({ lease: { leaseId }, signs }) => [leaseId, signs])).to.deep.equal([
-            [lease.leaseId, { heartbeats: null, longestSilence: null }],
+            [lease.leaseId, { heartbeats: null, longestSilence: null, survived: null }],
           ]);
         }
         await engine.releaser.release(releaseFor(kept), caller);
