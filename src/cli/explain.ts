@@ -35,7 +35,7 @@ interface Attempt {
   causes: Cause[];
   heartbeats: number | null;
   mean_heartbeat_interval_ms: number | null;
-  longest_silence: { since: string; lasted_ms: number; ttl_share: number } | null;
+  longest_silence: { lasted_ms: number; ttl_share: number } | null;
 }
 
 interface Explanation {
@@ -166,13 +166,13 @@ function attemptsTable({ attempts, attempts_left_out }: Explanation, nowMs: numb
     `${attempt.ttl_sec} s`,
     when(attempt.granted_at, nowMs),
     when(attempt.last_heartbeat_at, nowMs),
-    heartbeats(attempt),
-    longestSilence(attempt),
     when(attempt.ended_at ?? attempt.expires_at, nowMs),
     attempt.state,
     attempt.release_status,
     attempt.causes.map(({ code }) => code).join(', '),
     attempt.attempt_id,
+    heartbeats(attempt),
+    longestSilence(attempt),
   ]);
   const heading = [
     '  NO',
@@ -181,13 +181,13 @@ function attemptsTable({ attempts, attempts_left_out }: Explanation, nowMs: numb
     'TTL',
     'GRANTED',
     'HEARD',
-    'HEARTBEATS',
-    'LONGEST SILENCE',
     'ENDS',
     'STATE',
     'STATUS',
     'WHY',
     'LEASE',
+    'HEARTBEATS',
+    'LONGEST SILENCE',
   ];
   const left = attempts_left_out > 0 ? `\n  ${cell(attempts_left_out)} older attempts are not shown` : '';
   return `${table(heading, rows)}${left}`;
@@ -195,10 +195,9 @@ function attemptsTable({ attempts, attempts_left_out }: Explanation, nowMs: numb
 
 const heartbeats = ({ heartbeats: count, mean_heartbeat_interval_ms: ms }: Attempt): string | null => {
   if (count === null) return null;
-  return ms === null ? `${count}` : `${count}, one each ${span(ms)}`;
+  return ms === null ? `${count}` : `${count}, one every ${span(ms)}`;
 };
 
-/** How near the lease was to its end stands in the share of its TTL. */
+/** How near the lease was to its end stands in the share of its TTL, and when that was in the story. */
 const longestSilence = ({ longest_silence: silence }: Attempt): string | null =>
-  silence &&
-  `${span(silence.lasted_ms)} from ${stamp(silence.since)}, ${Math.round(silence.ttl_share * 100)} % of TTL`;
+  silence && `${span(silence.lasted_ms)}, ${Math.round(silence.ttl_share * 100)} %`;

@@ -1,4 +1,4 @@
-import type { LifeSigns } from './explain-silences.ts';
+import type { AttemptSigns, LifeSigns } from './explain-silences.ts';
 import type { Job, JobEvent, JobResult, JsonObject } from './job.ts';
 import type { Capacity, Lease } from './lease.ts';
 
@@ -56,7 +56,7 @@ export interface Cause {
 
 export interface Attempt {
   lease: Lease;
-  signs: LifeSigns;
+  signs: AttemptSigns;
   /** How it is, or how it ended and why: the main reason first. */
   causes: Cause[];
 }

@@ -5,22 +5,30 @@ import {
   type StreamEnd,
   streamEnds,
 } from './explain-facts.ts';
-import { isLong, lengthMs, silenceWords, ttlShare, wasHeard } from './explain-silences.ts';
+import {
+  type AttemptSigns,
+  isOverMaxRuntime,
+  lengthMs,
+  silenceWords,
+  ttlShare,
+  wasHeard,
+  wasNearLoss,
+} from './explain-silences.ts';
 import { cause } from './explain-words.ts';
 import type { JobEvent } from './job.ts';
 import type { Lease } from './lease.ts';
 import { iso, span } from './times.ts';
 
-type Facts = Pick<ExplainFacts, 'nowMs' | 'job' | 'events' | 'outages' | 'signs' | 'streamClosed'>;
+type Facts = Pick<ExplainFacts, 'nowMs' | 'job' | 'events' | 'outages' | 'streamClosed'>;
 
 /** How an attempt is, or why it ended: the main reason first, and after it what else had to do with it. */
-export function explainAttempt(lease: Lease, facts: Facts): Cause[] {
-  if (lease.state === 'ACTIVE') return active(lease, facts);
+export function explainAttempt(lease: Lease, signs: AttemptSigns, facts: Facts): Cause[] {
+  if (lease.state === 'ACTIVE') return active(lease, signs, facts);
   if (lease.state === 'RELEASED') return [released(lease)];
-  return [expiry(lease, facts), ...beside(lease, facts)];
+  return [expiry(lease, signs, facts), ...beside(lease, signs, facts)];
 }
 
-function active(lease: Lease, facts: Facts): Cause[] {
+function active(lease: Lease, signs: AttemptSigns, facts: Facts): Cause[] {
   const { nowMs, job } = facts;
   const { workerId, lastHeartbeatAtMs, expiresAtMs, grantedAtMs } = lease;
   const times = { sinceMs: grantedAtMs, untilMs: expiresAtMs };
@@ -31,7 +39,7 @@ function active(lease: Lease, facts: Facts): Cause[] {
     ttl_sec: lease.ttlS,
   };
   const late = nowMs - expiresAtMs;
-  const heard = wasHeard(lease)
+  const heard = wasHeard(lease, signs)
     ? `${workerId} was last heard of ${span(nowMs - lastHeartbeatAtMs)} ago`
     : `nothing has been heard of ${workerId} since the grant ${span(nowMs - grantedAtMs)} ago`;
   const [code, text] =
@@ -43,14 +51,14 @@ function active(lease: Lease, facts: Facts): Cause[] {
             `${heard}; without a heartbeat the lease ends in ${span(-late)}`,
           ] as const)
         : (['running', `${heard}; without another heartbeat the lease ends in ${span(-late)}`] as const);
-  return [cause(code, text, { ...times, facts: figures }), ...beside(lease, facts)];
+  return [cause(code, text, { ...times, facts: figures }), ...beside(lease, signs, facts)];
 }
 
 /** What else has to do with a lease that may run out, or has. */
-const beside = (lease: Lease, facts: Facts): Cause[] => [
+const beside = (lease: Lease, signs: AttemptSigns, facts: Facts): Cause[] => [
   ...streamClosed(lease, facts),
   ...serverAway(lease, facts),
-  ...longSilence(lease, facts),
+  ...longSilence(lease, signs),
 ];
 
 function released({ workerId, releaseStatus, error, requeued, endedAtMs, grantedAtMs }: Lease): Cause {
@@ -72,7 +80,7 @@ function released({ workerId, releaseStatus, error, requeued, endedAtMs, granted
       });
 }
 
-function expiry(lease: Lease, { job }: Facts): Cause {
+function expiry(lease: Lease, signs: AttemptSigns, { job }: Facts): Cause {
   const { workerId, grantedAtMs, lastHeartbeatAtMs, expiresAtMs, endedAtMs } = lease;
   const facts = {
     worker_id: workerId,
@@ -84,13 +92,12 @@ function expiry(lease: Lease, { job }: Facts): Cause {
   };
   const times = { sinceMs: lastHeartbeatAtMs, untilMs: expiresAtMs, facts };
   const silent = span((endedAtMs ?? expiresAtMs) - lastHeartbeatAtMs);
-  // No heartbeat extends a lease beyond this, so one that lasted as long could not have been kept.
-  if (job.maxRuntimeS !== null && expiresAtMs >= grantedAtMs + job.maxRuntimeS * 1000) {
-    const last = wasHeard(lease) ? `, and was last heard of ${silent} before its end` : '';
+  if (job.maxRuntimeS !== null && isOverMaxRuntime(lease, job)) {
+    const last = wasHeard(lease, signs) ? `, and was last heard of ${silent} before its end` : '';
     const text = `it had lasted the ${span(job.maxRuntimeS * 1000)} that max_runtime_s allows; ${workerId} had not finished${last}`;
     return cause('over_max_runtime', text, { ...times, sinceMs: grantedAtMs });
   }
-  if (!wasHeard(lease)) {
+  if (!wasHeard(lease, signs)) {
     const text = `nothing was ever heard of ${workerId} after the grant; the lease was kept for ${silent}`;
     return cause('never_heard_of', text, times);
   }
@@ -162,15 +169,14 @@ function serverAway({ lastHeartbeatAtMs, expiresAtMs }: Lease, { outages }: Fact
 }
 
 /** A lease that was nearly lost before: its worker had been as silent as that, and was heard of in time. */
-function longSilence(lease: Lease, { signs }: Facts): Cause[] {
-  const silence = signs.get(lease.leaseId)?.longestSilence;
-  if (!silence || !isLong(silence, lease)) return [];
-  const { sinceMs, untilMs } = silence;
-  const text = `${lease.workerId} had been silent before, from ${iso(sinceMs)} for ${silenceWords(silence, lease)}`;
+function longSilence(lease: Lease, { survived }: AttemptSigns): Cause[] {
+  if (!survived || !wasNearLoss(survived, lease)) return [];
+  const { sinceMs, untilMs } = survived;
+  const text = `${lease.workerId} had been silent before, from ${iso(sinceMs)} for ${silenceWords(survived, lease)}`;
   const facts = {
     worker_id: lease.workerId,
-    silent_ms: lengthMs(silence),
-    ttl_share: ttlShare(silence, lease),
+    lasted_ms: lengthMs(survived),
+    ttl_share: ttlShare(survived, lease),
     ttl_sec: lease.ttlS,
   };
   return [cause('long_silence', text, { sinceMs, untilMs, facts })];

@@ -1,3 +1,4 @@
+import type { Job } from './job.ts';
 import type { Lease } from './lease.ts';
 import { span } from './times.ts';
 
@@ -7,16 +8,29 @@ export interface Silence {
   untilMs: number;
 }
 
-/** How a lease was kept. */
+/** How a lease was kept, as it is stored with each heartbeat. */
 export interface LifeSigns {
-  /** Null where the lease was kept before they were counted. */
+  /** Null before the first one, and where the lease was kept before they were counted. */
   heartbeats: number | null;
-  /** The longest that the lease has outlived; null where it has outlived none, or where that is not known. */
+  /** The longest that a heartbeat ended; null where none has, or where that is not known. */
   longestSilence: Silence | null;
 }
 
-/** Silences that are shorter than this share of the TTL are how heartbeats go. */
+/** How an attempt was kept, by all that is known. */
+export interface AttemptSigns {
+  /** Null where the lease was kept before they were counted. */
+  heartbeats: number | null;
+  /** The longest that did not end the lease; null where there is none, or where that is not known. */
+  longestSilence: Silence | null;
+  /** The longest that a heartbeat ended, and by which the lease came nearest to its end. */
+  survived: Silence | null;
+}
+
+/** Silences that are shorter than this share of the TTL are how heartbeats go: many workers beat each half of it. */
 const longSilence = 0.5;
+
+/** What was as long as this had nearly lost its lease: it is more than a worker takes who beats each third and misses one. */
+const nearLoss = 0.75;
 
 export const lengthMs = ({ sinceMs, untilMs }: Silence): number => Math.max(0, untilMs - sinceMs);
 
@@ -26,9 +40,22 @@ export const ttlShare = (silence: Silence, { ttlS }: Pick<Lease, 'ttlS'>): numbe
 
 export const isLong = (silence: Silence, lease: Lease): boolean => ttlShare(silence, lease) >= longSilence;
 
-/** The grant counts as the first sign of life. */
-export const wasHeard = ({ lastHeartbeatAtMs, grantedAtMs }: Lease): boolean =>
-  lastHeartbeatAtMs > grantedAtMs;
+export const wasNearLoss = (silence: Silence, lease: Lease): boolean => ttlShare(silence, lease) >= nearLoss;
+
+/**
+ * Whether anything came after the grant, which counts as the first sign of life. A first heartbeat in the grant's own
+ * millisecond, or by a clock that was set back, is not later than the grant, but it is counted.
+ */
+export const wasHeard = (
+  { lastHeartbeatAtMs, grantedAtMs }: Lease,
+  { heartbeats }: Pick<AttemptSigns, 'heartbeats'>,
+): boolean => (heartbeats === null ? lastHeartbeatAtMs > grantedAtMs : heartbeats > 0);
+
+/** No heartbeat extends a lease beyond `max_runtime_s`, so one that lasted as long could not have been kept. */
+export const isOverMaxRuntime = (
+  { expiresAtMs, grantedAtMs }: Lease,
+  { maxRuntimeS }: Pick<Job, 'maxRuntimeS'>,
+): boolean => maxRuntimeS !== null && expiresAtMs >= grantedAtMs + maxRuntimeS * 1000;
 
 /** From the last sign of life to the end of the lease, or to now. */
 export const lastSilence = (lease: Lease, nowMs: number): Silence => ({
@@ -38,23 +65,46 @@ export const lastSilence = (lease: Lease, nowMs: number): Silence => ({
 
 /**
  * All that is known, from what was stored up to the last heartbeat. The silence after that counts too, unless the lease ran
- * out by it: that one is told as the reason, and is longer than any that a heartbeat ended.
+ * out by it: that one is told as the reason. It may be shorter than one before it, which a make-up for an outage let the
+ * lease outlive. A lease that is over its `max_runtime_s` did not end by a silence, so its last one counts up to its end.
  */
-export function allSigns(lease: Lease, stored: LifeSigns | undefined, nowMs: number): LifeSigns {
-  const heartbeats = stored?.heartbeats ?? (wasHeard(lease) ? null : 0);
-  if (heartbeats === null) return { heartbeats, longestSilence: null };
-  const before = stored?.longestSilence ?? null;
-  const ranOut = lease.state === 'ACTIVE' ? nowMs >= lease.expiresAtMs : lease.state === 'EXPIRED';
-  if (ranOut) return { heartbeats, longestSilence: before };
-  const last = lastSilence(lease, nowMs);
-  return { heartbeats, longestSilence: before && lengthMs(before) >= lengthMs(last) ? before : last };
+export function allSigns(
+  lease: Lease,
+  job: Pick<Job, 'maxRuntimeS'>,
+  stored: LifeSigns | undefined,
+  nowMs: number,
+): AttemptSigns {
+  const { heartbeats: counted, longestSilence: survived } = ofThisAttempt(lease, stored);
+  const heartbeats = counted ?? (lease.lastHeartbeatAtMs > lease.grantedAtMs ? null : 0);
+  if (heartbeats === null) return { heartbeats, longestSilence: null, survived: null };
+  const isOverdue = lease.state === 'ACTIVE' && nowMs >= lease.expiresAtMs;
+  const ranOut = isOverdue || lease.state === 'EXPIRED';
+  if (ranOut && !isOverMaxRuntime(lease, job)) return { heartbeats, longestSilence: survived, survived };
+  const last = lastSilence(lease, isOverdue ? lease.expiresAtMs : nowMs);
+  const longestSilence = survived && lengthMs(survived) >= lengthMs(last) ? survived : last;
+  return { heartbeats, longestSilence, survived };
 }
 
-/** From the grant on, in whole milliseconds; null where no heartbeat is known of. */
-export const meanIntervalMs = (lease: Lease, { heartbeats }: LifeSigns): number | null =>
-  heartbeats === null || heartbeats === 0
+const none: LifeSigns = { heartbeats: null, longestSilence: null };
+
+/**
+ * A server of the version before grants a job again and leaves with it what was stored of its lease before. A silence that
+ * began before the grant tells so, unless the clock was set back, by which heartbeats come before the grant as well.
+ */
+function ofThisAttempt({ grantedAtMs, lastHeartbeatAtMs }: Lease, stored: LifeSigns | undefined): LifeSigns {
+  const sinceMs = stored?.longestSilence?.sinceMs ?? grantedAtMs;
+  const isOfOneBefore = sinceMs < grantedAtMs && lastHeartbeatAtMs >= grantedAtMs;
+  return stored && !isOfOneBefore ? stored : none;
+}
+
+/** From the grant on, in whole milliseconds; null where no heartbeat is known of that came later than the grant. */
+export const meanIntervalMs = (
+  { lastHeartbeatAtMs, grantedAtMs }: Lease,
+  { heartbeats }: Pick<AttemptSigns, 'heartbeats'>,
+): number | null =>
+  heartbeats === null || heartbeats === 0 || lastHeartbeatAtMs <= grantedAtMs
     ? null
-    : Math.max(0, Math.round((lease.lastHeartbeatAtMs - lease.grantedAtMs) / heartbeats));
+    : Math.round((lastHeartbeatAtMs - grantedAtMs) / heartbeats);
 
 /** `48 s, 80 % of its TTL`. */
 export const silenceWords = (silence: Silence, lease: Lease, after = ''): string =>

@@ -95,13 +95,14 @@ function stepsOf(attempt: Attempt, events: readonly JobEvent[], nowMs: number): 
 function heartbeatsOf({ lease, signs }: Attempt, began: JobEvent | undefined): Step[] {
   const { leaseId, workerId, lastHeartbeatAtMs, grantedAtMs } = lease;
   const times = signs.heartbeats ?? 0;
-  const every = meanIntervalMs(lease, signs);
-  // The first one of a leased job is an event.
-  if (every === null || (times === 1 && began)) return [];
+  // Where a heartbeat began the running, that one is an event.
+  if (times === 0 || (times === 1 && began)) return [];
   const step = { ...bare, kind: 'HEARTBEATS' as const, leaseId, by: workerId, times };
   if (times === 1) return [{ ...step, tsMs: lastHeartbeatAtMs, text: `a heartbeat of ${workerId}` }];
-  const text = `heartbeats of ${workerId}, one each ${span(every)} on average`;
-  return [{ ...step, tsMs: began?.tsMs ?? grantedAtMs, untilMs: lastHeartbeatAtMs, text }];
+  const every = meanIntervalMs(lease, signs);
+  const text = `heartbeats of ${workerId}${every === null ? '' : `, one every ${span(every)} on average`}`;
+  const tsMs = began?.tsMs ?? grantedAtMs;
+  return [{ ...step, tsMs, untilMs: Math.max(tsMs, lastHeartbeatAtMs), text }];
 }
 
 /** The longest silence, where it was long, and the last one, where it was long or the lease ended by it. */
@@ -118,7 +119,7 @@ function silencesOf({ lease, signs }: Attempt, nowMs: number): Step[] {
       ? [step(longest, longest.sinceMs === grantedAtMs ? 'the grant' : 'a heartbeat')]
       : []),
     ...(state === 'EXPIRED' || isLong(last, lease)
-      ? [step(last, wasHeard(lease) ? 'its last heartbeat' : 'the grant')]
+      ? [step(last, wasHeard(lease, signs) ? 'its last heartbeat' : 'the grant')]
       : []),
   ];
 }
@@ -175,7 +176,7 @@ function wordsOf(event: JobEvent, attempt: Attempt | undefined): string {
     case 'LEASE_RELEASED':
       return `${by} gave the lease back: ${word(data.status)}`;
     case 'LEASE_EXPIRED':
-      return `the lease expired: ${attempt?.causes.map(({ text }) => text).join('; ') ?? expiryWords(data.last_heartbeat_at)}`;
+      return `the lease expired: ${whyExpired(attempt) ?? expiryWords(data.last_heartbeat_at)}`;
     case 'CLAIM_EXPIRED':
       return `the claim of ${word(data.worker_id)} ran out, ${word(data.claims_lost)} in a row`;
     case 'JOB_REQUEUED': {
@@ -204,9 +205,16 @@ function firstHeartbeat({ tsMs, data }: JobEvent, attempt: Attempt | undefined):
   const by = word(data.by);
   if (!attempt) return `${by} runs it`;
   // Whoever hands in a result without a heartbeat before has been running, though nobody was told.
-  if (!wasHeard(attempt.lease)) return `${by} ran it without a heartbeat`;
+  if (!wasHeard(attempt.lease, attempt.signs)) return `${by} ran it without a heartbeat`;
   return `first heartbeat of ${by}, ${span(tsMs - attempt.lease.grantedAtMs)} after the grant`;
 }
+
+/** A silence that the lease outlived is no reason why it expired. */
+const whyExpired = (attempt: Attempt | undefined): string | undefined =>
+  attempt?.causes
+    .filter(({ code }) => code !== 'long_silence')
+    .map(({ text }) => text)
+    .join('; ');
 
 const expiryWords = (at: Json | undefined): string =>
   typeof at === 'string' ? `no heartbeat since ${iso(Date.parse(at))}` : 'no heartbeat came';

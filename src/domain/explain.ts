@@ -31,15 +31,15 @@ export interface Explanation {
 
 export function explain(facts: ExplainFacts): Explanation {
   const { nowMs, job, lease, events } = facts;
-  const attempts = facts.attempts.map((each) => ({
-    lease: each,
-    signs: allSigns(each, facts.signs.get(each.leaseId), nowMs),
-    causes: explainAttempt(each, facts),
-  }));
+  const attemptOf = (each: Lease): Attempt => {
+    const signs = allSigns(each, job, facts.signs.get(each.leaseId), nowMs);
+    return { lease: each, signs, causes: explainAttempt(each, signs, facts) };
+  };
+  const attempts = facts.attempts.map(attemptOf);
   const all = [...events.first, ...events.last];
   const sinceMs = all.findLast(({ data }) => data.to === job.state && data.from !== job.state)?.tsMs;
   const since = sinceMs ?? job.updatedAtMs;
-  const asked = lease && { lease, causes: explainAttempt(lease, facts) };
+  const asked = lease && (attempts.find((each) => each.lease.leaseId === lease.leaseId) ?? attemptOf(lease));
   const causes = asked?.causes ?? explainJob(facts, attempts.at(-1));
   const { steps, leftOutAfter } = storyOf(facts, attempts);
   return {
@@ -62,7 +62,7 @@ function jobSummary(job: Job, sinceMs: number, [main]: readonly Cause[], nowMs: 
   return main ? `${words}: ${main.text}` : `${words}.`;
 }
 
-function leaseSummary({ lease, causes: [main] }: Pick<Attempt, 'lease' | 'causes'>, nowMs: number): string {
+function leaseSummary({ lease, causes: [main] }: Attempt, nowMs: number): string {
   const sinceMs = lease.endedAtMs ?? lease.grantedAtMs;
   const words = `Lease ${lease.leaseId} is ${lease.state}, for ${span(nowMs - sinceMs)}`;
   return main ? `${words}: ${main.text}` : `${words}.`;

@@ -33,9 +33,9 @@ const { payload: _payload, ...jobWithoutPayload } = JobIntent.properties;
 const ExplainedJob = entity('ExplainedJob', 'A job without its payload, which explains nothing.', {
   ...jobWithoutPayload,
 });
-const OutlivedSilence = entity(
+const ExplainedSilence = entity(
   'Silence',
-  'A time in which nothing was heard of a worker: from the grant or a heartbeat to the next one, to the release, or to now.',
+  'A time in which nothing was heard of a worker: from the grant or a heartbeat to the next one, to the release, to where max_runtime_s ended the lease, or to now.',
   {
     since: time('When it began.'),
     until: time('When it was over; of one that is not, now.'),
@@ -53,9 +53,14 @@ const ExplainedAttempt = entity('ExplainedAttempt', 'An attempt at a job, and wh
   causes: list(ExplainedCause, 'How it is, or how it ended and why: the main reason first.'),
   heartbeats: orNull(count('How many heartbeats kept it; null where it is older than their count.')),
   mean_heartbeat_interval_ms: orNull(
-    count('The mean time from one to the next, from the grant to the last; null where none is known of.'),
+    count(
+      'The mean time from one to the next, from the grant to the last; null where none is known of that came later than the grant.',
+    ),
   ),
-  longest_silence: orNull(OutlivedSilence),
+  longest_silence: Type.Union([ExplainedSilence, Type.Null()], {
+    description:
+      'The longest that did not end the lease; null where there is none, or where it is older than their record. The one by which it expired is among its causes.',
+  }),
 });
 
 export const ExplanationBody = Type.Object({

@@ -108,7 +108,7 @@ export const LiveJob = defineEntity({
     heartbeats: p.integer().nullable(),
     /** The longest time without a sign of life before the last one, and when it began. */
     longest_silence_ms: p.integer().nullable(),
-    longest_silence_at: p.datetime().nullable(),
+    longest_silence_since: p.datetime().nullable(),
   },
 });
 export type LiveJobRow = InferEntity<typeof LiveJob>;
@@ -167,7 +167,7 @@ export const Outcome = defineEntity({
     release_status: p.smallint().nullable(),
     heartbeats: p.integer().nullable(),
     longest_silence_ms: p.integer().nullable(),
-    longest_silence_at: p.datetime().nullable(),
+    longest_silence_since: p.datetime().nullable(),
   },
 });
 export type OutcomeRow = InferEntity<typeof Outcome>;
@@ -277,7 +277,7 @@ export const EndedLease = defineEntity({
     dead_lettered: p.boolean().default(false),
     heartbeats: p.integer().nullable(),
     longest_silence_ms: p.integer().nullable(),
-    longest_silence_at: p.datetime().nullable(),
+    longest_silence_since: p.datetime().nullable(),
   },
 });
 

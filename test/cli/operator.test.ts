@@ -241,21 +241,25 @@ onEveryEngine((engine) => {
       expect(ofLease.stdout)
         .to.match(/^Lease \S+ is ACTIVE/)
         .and.to.match(/^Attempts\n {2}NO +WORKER +FENCE/m);
-      expect(ofLease.stdout).to.match(/^ {2}1 +worker-1 +\d+ +60 s +20.* ACTIVE +- +running +\S{36}$/m);
-      expect(ofLease.stdout).to.match(/^ {2}NO .* HEARD +HEARTBEATS +LONGEST SILENCE +ENDS/m);
-      expect(ofLease.stdout).to.match(/^ {2}1 .* 0 +\d+ m?s from \S+ \S+Z, \d+ % of TTL +20/m);
+      expect(ofLease.stdout).to.match(
+        /^ {2}1 +worker-1 +\d+ +60 s +20.* ACTIVE +- +running +\S{36} +0 +\d+ m?s, \d+ %$/m,
+      );
+      // What stands last is what a narrow terminal may do without.
+      expect(ofLease.stdout).to.match(
+        /^ {2}NO .* HEARD +ENDS +STATE +STATUS +WHY +LEASE +HEARTBEATS +LONGEST SILENCE$/m,
+      );
       const told = await json('explain', job.job_id);
       expect(told.attempts[0]).to.include({ heartbeats: 0, mean_heartbeat_interval_ms: null });
-      await letTimePass(server.database, 45_000);
+      await letTimePass(server.database, 48_000);
       for (let i = 0; i < 2; i++) await heartbeat(server, lease.lease_id);
       const kept = await run('explain', lease.lease_id);
       expect(kept.stdout)
         .to.match(
           /^ {2}long_silence +worker-1 had been silent before, from \S+ for \d+ s, \d\d % of its TTL$/m,
         )
-        .and.to.match(/heartbeats of worker-1, one each \d+ s on average, 2 times until \S+ \S+Z$/m)
+        .and.to.match(/heartbeats of worker-1, one every \d+ s on average, 2 times until \S+ \S+Z$/m)
         .and.to.match(/nothing was heard of worker-1 for \d+ s after the grant, \d\d % of its TTL$/m)
-        .and.to.match(/^ {2}1 .* 2, one each \d+ s +\d+ s from \S+ \S+Z, \d\d % of TTL +20/m);
+        .and.to.match(/^ {2}1 .* \S{36} +2, one every \d+ s +\d+ s, \d\d %$/m);
       expect(told.causes.map((cause: Body) => cause.code)).to.deep.equal(['running']);
       const unknown = await run('explain', 'no-such');
       expect([unknown.code, unknown.stdout, unknown.stderr]).to.deep.equal([

@@ -75,7 +75,7 @@ onEveryEngine((engine) => {
           'last_heartbeat_at',
           'expires_at',
           'lease_ends_at',
-          'longest_silence_at',
+          'longest_silence_since',
         ]
           .map((column) => `${column} = ${column} - $2::float8 * interval '1 ms'`)
           .join(', ')} where job_id = $1`,
@@ -290,7 +290,7 @@ onEveryEngine((engine) => {
           { max_attempts: 2, retry_backoff_s: 600 },
           { ttl_sec: 60 },
         );
-        await age(job.job_id, 30_000);
+        await age(job.job_id, 46_000);
         await heartbeat(server, lease.lease_id);
         await age(job.job_id, 90_000);
         await becomes(job.job_id, 'QUEUED');

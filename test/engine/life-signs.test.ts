@@ -158,13 +158,13 @@ describe('the signs of life of a lease', () => {
     it('are not known of a lease that was kept before they were, and nothing is made up', async () => {
       await submitted(engine, {});
       const grant = await kept(await acquired(engine));
-      const forget = 'heartbeats = null, longest_silence_ms = null, longest_silence_at = null';
+      const forget = 'heartbeats = null, longest_silence_ms = null, longest_silence_since = null';
       await store.database.query(`update live_jobs set ${forget}`, []);
       await letTimePass(store.database, 30_000);
       await engine.heartbeats.beatAll([beatFor(grant)]);
       expect(await signsOf(grant.lease.leaseId)).to.deep.equal({ heartbeats: null, longestSilence: null });
       const { attempts, steps } = await engine.explainer.explainJob(grant.job.jobId, caller);
-      expect(attempts[0]?.signs).to.deep.equal({ heartbeats: null, longestSilence: null });
+      expect(attempts[0]?.signs).to.deep.equal({ heartbeats: null, longestSilence: null, survived: null });
       expect(steps.map(({ kind }) => kind)).not.to.include('HEARTBEATS');
     });
 
@@ -179,6 +179,22 @@ describe('the signs of life of a lease', () => {
       );
       const { heartbeats, ms, since } = await beatAfter(grant, 0);
       expect([heartbeats, ms, since]).to.deep.equal([1, 2 ** 31 - 1, grant.lease.grantedAtMs - daysMs]);
+    });
+
+    it('fail nobody where one was kept more often than can be told', async () => {
+      await submitted(engine, {}, {});
+      const [often, beside] = [await acquired(engine), await acquired(engine)];
+      await engine.heartbeats.beatAll([beatFor(often), beatFor(beside)]);
+      const most = 2 ** 31 - 1;
+      await store.database.query(`update live_jobs set heartbeats = ${most - 1} where lease_id = $1`, [
+        often.lease.leaseId,
+      ]);
+      for (const heartbeats of [2, 3]) {
+        const verdicts = await engine.heartbeats.beatAll([beatFor(beside), beatFor(often)]);
+        expect(verdicts.map(({ kind }) => kind)).to.deep.equal(['extended', 'extended']);
+        expect((await signsOf(often.lease.leaseId)).heartbeats).to.equal(most);
+        expect((await signsOf(beside.lease.leaseId)).heartbeats).to.equal(heartbeats);
+      }
     });
 
     it('take no clock that was set back for a silence', async () => {

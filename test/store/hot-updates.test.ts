@@ -75,7 +75,7 @@ onEveryEngine((kind) => {
 
       // Every one was counted, and none of them took a row to where it has no room.
       const kept = await store.database.query(
-        'select heartbeats, count(longest_silence_at)::int as silences from live_jobs group by heartbeats',
+        'select heartbeats, count(longest_silence_since)::int as silences from live_jobs group by heartbeats',
         [],
       );
       expect(kept).to.deep.equal([{ heartbeats: 4 + rounds, silences: leases }]);

@@ -21,7 +21,7 @@ describe('the migration that counts heartbeats', () => {
         const columns = async () =>
           database.query<{ table: string }>(
             `select table_name::text as table from information_schema.columns
-            where column_name in ('heartbeats', 'longest_silence_ms', 'longest_silence_at')
+            where column_name in ('heartbeats', 'longest_silence_ms', 'longest_silence_since')
               and table_name = any ($1) order by 1`,
             [`{${tables.join(',')}}`],
           );
@@ -61,7 +61,7 @@ describe('the migration that counts heartbeats', () => {
         for (const { lease, job } of [done, again, kept]) {
           const { attempts } = await engine.explainer.explainJob(job.jobId, caller);
           expect(attempts.map(({ lease: { leaseId }, signs }) => [leaseId, signs])).to.deep.equal([
-            [lease.leaseId, { heartbeats: null, longestSilence: null }],
+            [lease.leaseId, { heartbeats: null, longestSilence: null, survived: null }],
           ]);
         }
         await engine.releaser.release(releaseFor(kept), caller);
@@ -70,6 +70,38 @@ describe('the migration that counts heartbeats', () => {
         await engine.heartbeats.beat(beatFor(next), caller);
         const { attempts } = await engine.explainer.explainLease(next.lease.leaseId, caller);
         expect(attempts[0]?.signs.heartbeats).to.equal(1);
+        await engine.stop();
+      } finally {
+        await database.close();
+        await store.remove();
+      }
+    });
+
+    it('is not undone under views that name its columns, and nothing is lost by trying', async () => {
+      const store = await kind.create({ empty: true });
+      const database = await openDatabase(store.options);
+      try {
+        await migrate(database);
+        const engine = engineOn(database);
+        await submitted(engine, {});
+        const grant = await acquired(engine);
+        await engine.heartbeats.beat(beatFor(grant), caller);
+        await database.query('create view our_jobs as select * from live_jobs', []);
+        const undone = database.orm.migrator.down({ to: before }).then(
+          () => 'undone',
+          (error: Error) => error.message,
+        );
+        expect(await undone).to.match(
+          /cannot drop column \w+ of table live_jobs because other objects depend on it/,
+        );
+        expect(await database.query('select heartbeats from our_jobs', [])).to.deep.equal([
+          { heartbeats: 1 },
+        ]);
+        expect(await migrate(database)).to.deep.equal([]);
+
+        await database.query('drop view our_jobs', []);
+        await database.orm.migrator.down({ to: before });
+        expect(await migrate(database)).to.deep.equal(['0009-silences']);
         await engine.stop();
       } finally {
         await database.close();

@@ -10,8 +10,8 @@ export const older = (id: string): string =>
 
 const columns: Record<string, readonly string[]> = {
   jobs: ['created_at'],
-  job_outcomes: ['finished_at', 'started_at', 'last_heartbeat_at', 'expires_at', 'longest_silence_at'],
-  leases: ['granted_at', 'last_heartbeat_at', 'expires_at', 'ended_at', 'longest_silence_at'],
+  job_outcomes: ['finished_at', 'started_at', 'last_heartbeat_at', 'expires_at', 'longest_silence_since'],
+  leases: ['granted_at', 'last_heartbeat_at', 'expires_at', 'ended_at', 'longest_silence_since'],
   job_events: ['at', 'expires_at'],
   live_jobs: [],
 };

@@ -58,7 +58,7 @@ export async function letTimePass(database: Database, ms: number): Promise<void>
       'last_heartbeat_at',
       'expires_at',
       'lease_ends_at',
-      'longest_silence_at',
+      'longest_silence_since',
     ]
       .map((column) => `${column} = ${column} - $1::float8 * interval '1 ms'`)
       .join(', ')}`,

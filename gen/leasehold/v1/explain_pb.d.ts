@@ -174,8 +174,8 @@ export declare type Explanation_Cause = Message<"leasehold.v1.Explanation.Cause"
    * is: `claimed`, `claim_overdue`. How a leased one is: `waiting_for_first_heartbeat`, `running`, `lease_overdue`,
    * `cancel_requested`. How an attempt ended: `released`, `failed_retryably`, `never_heard_of`, `no_heartbeat_since`,
    * `over_max_runtime`. What else has to do with either: `server_away`, `stream_closed`, and `long_silence`, by which it was
-   * nearly lost before. How a job ended: `done`, `failed`, `canceled`, `attempts_exhausted`, `claims_exhausted`,
-   * `dead_lettered`.
+   * nearly lost before: it took three quarters of the TTL or more. How a job ended: `done`, `failed`, `canceled`,
+   * `attempts_exhausted`, `claims_exhausted`, `dead_lettered`.
    *
    * @generated from field: string code = 1;
    */
@@ -320,15 +320,16 @@ export declare type Explanation_Attempt = Message<"leasehold.v1.Explanation.Atte
   heartbeats?: number | undefined;
 
   /**
-   * The mean time from one to the next, from the grant to the last one; absent where none is known of.
+   * The mean time from one to the next, from the grant to the last one; absent where none is known of that came later than
+   * the grant.
    *
    * @generated from field: optional int64 mean_heartbeat_interval_ms = 4;
    */
   meanHeartbeatIntervalMs?: bigint | undefined;
 
   /**
-   * The longest silence that it has outlived; absent where it has outlived none, or is older than their record. The one
-   * by which a lease expired is among its causes.
+   * The longest silence that did not end it; absent where there is none, or where it is older than their record. The one by
+   * which a lease expired is among its causes.
    *
    * @generated from field: optional leasehold.v1.Explanation.Silence longest_silence = 5;
    */
@@ -342,8 +343,8 @@ export declare type Explanation_Attempt = Message<"leasehold.v1.Explanation.Atte
 export declare const Explanation_AttemptSchema: GenMessage<Explanation_Attempt>;
 
 /**
- * A time in which nothing was heard of a worker: from the grant or a heartbeat to the next one, to the release, or to
- * now.
+ * A time in which nothing was heard of a worker: from the grant or a heartbeat to the next one, to the release, to where
+ * `max_runtime_s` ended the lease, or to now.
  *
  * @generated from message leasehold.v1.Explanation.Silence
  */
@@ -405,7 +406,8 @@ export enum Explanation_StepKind {
   EVENT = 1,
 
   /**
-   * Nothing was heard of a worker that holds a lease.
+   * Nothing was heard of a worker that holds a lease: its longest silence and its last one, where they took half of the TTL
+   * or more, and the one by which it lost the lease.
    *
    * @generated from enum value: STEP_KIND_SILENCE = 2;
    */

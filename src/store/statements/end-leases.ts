@@ -66,11 +66,11 @@ interface OutcomeParts {
 export const insertOutcomes = (gone: string, of: OutcomeParts): string => `
   insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
     finished_at, error_text, error_detail, result, metrics, dead_stream, fence, lease_token, ttl_s, lease_state,
-    last_heartbeat_at, expires_at, release_status, heartbeats, longest_silence_ms, longest_silence_at)
+    last_heartbeat_at, expires_at, release_status, heartbeats, longest_silence_ms, longest_silence_since)
   select job_id, ${of.state}, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
     ${of.finishedAt}, ${of.error}, ${of.errorDetail}, nullif(result, 'null'), nullif(metrics, 'null'), ${of.deadStream},
     fence, lease_token, lease_ttl_s, ${of.leaseState}, last_heartbeat_at, expires_at, ${of.status}, heartbeats,
-    longest_silence_ms, longest_silence_at
+    longest_silence_ms, longest_silence_since
   from ${gone}`;
 
 // One row keeps all that there is to keep of a job and its last lease, and a second one tells of it. What few jobs leave
@@ -86,7 +86,7 @@ with ending as (
   delete from live_jobs live using ending where live.job_id = ending.job_id
   returning live.job_id, live.attempts, live.claimed_by, live.lease_id, live.cancel_requested, live.progress, live.note,
     live.started_at, live.state, live.fence, live.lease_token, live.lease_ttl_s, live.last_heartbeat_at, live.expires_at,
-    live.heartbeats, live.longest_silence_ms, live.longest_silence_at,
+    live.heartbeats, live.longest_silence_ms, live.longest_silence_since,
     ending.lease_state, ending.status, ending.final_state, ending.is_plain, ending.error, ending.dead_stream,
     ending.error_detail, ending.result, ending.metrics
 ), outcome as (${insertOutcomes('gone', {
@@ -144,11 +144,11 @@ const close = hot(`
 with lease as (
   insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
     last_heartbeat_at, expires_at, ended_at, release_status, requeued, error_text, error_detail,
-    heartbeats, longest_silence_ms, longest_silence_at)
+    heartbeats, longest_silence_ms, longest_silence_since)
   select live.lease_id, live.job_id, live.attempts, live.claimed_by, live.cost_units, live.lease_ttl_s, live.fence,
     live.lease_token, ending.state, live.started_at, live.last_heartbeat_at, live.expires_at,
     to_timestamp($2::float8 / 1000), ending.status, true, ending.error, nullif(ending.error_detail, 'null'),
-    live.heartbeats, live.longest_silence_ms, live.longest_silence_at
+    live.heartbeats, live.longest_silence_ms, live.longest_silence_since
   from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, status smallint, error text,
     error_detail jsonb)
   join live_jobs live on live.job_id = ending.job_id

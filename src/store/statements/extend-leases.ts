@@ -36,17 +36,26 @@ const wrongWorker = -2;
 const wrongToken = -3;
 const wrongJob = -4;
 
+// What a column has room for; more is told as just that, because this must not fail for anybody.
+const intMax = 2 ** 31 - 1;
+
+/**
+ * A lease that was heard of and has no count is older than the column, and what came before is not known of it. Until the
+ * first sign of life the time of the last one is that of the grant, and after it there is a count: so this holds of a first
+ * one in the grant's own millisecond, and of a clock that was set back. Only one that a server of the version before took in
+ * that very millisecond is not seen, and one more is not counted then.
+ */
+const isCounted = '(live.heartbeats is not null or live.last_heartbeat_at = live.started_at)';
+
 /**
  * Whether nothing has been heard of a lease for longer than ever since its grant. Each sign of life asks, and few say yes:
- * how long it was is worked out only then. A lease that was heard of and has no count is older than the column, and what
- * came before is not known of it.
+ * how long it was is worked out only then.
  */
-const isLongestSilence = `(live.heartbeats is not null or live.last_heartbeat_at = live.started_at)
+const isLongestSilence = `${isCounted}
       and (live.longest_silence_ms is null
         or judged.now > live.last_heartbeat_at + live.longest_silence_ms * interval '1 ms')`;
 
-// More than there is room for is told as what there is room for: this must not fail for anybody.
-const silenceMs = `least(greatest(date_part('epoch', judged.now - live.last_heartbeat_at) * 1000, 0), ${2 ** 31 - 1})::int`;
+const silenceMs = `least(greatest(date_part('epoch', judged.now - live.last_heartbeat_at) * 1000, 0), ${intMax})::int`;
 
 /**
  * Rows are locked first, and only then is the clock read and is each row looked at: a lease that ran out while its row
@@ -98,9 +107,9 @@ with beat as (
   update live_jobs live set state = ${stateNumber('RUNNING')}, claim_expires_at = null, last_heartbeat_at = judged.now,
     expires_at = judged.now + left_ms * interval '1 ms', progress = coalesce(judged.progress, live.progress),
     note = coalesce(judged.message, live.note),
-    heartbeats = coalesce(live.heartbeats, case when live.last_heartbeat_at = live.started_at then 0 end) + 1,
+    heartbeats = case when ${isCounted} then least(coalesce(live.heartbeats, 0), ${intMax - 1}) + 1 end,
     longest_silence_ms = case when ${isLongestSilence} then ${silenceMs} else live.longest_silence_ms end,
-    longest_silence_at = case when ${isLongestSilence} then live.last_heartbeat_at else live.longest_silence_at end,
+    longest_silence_since = case when ${isLongestSilence} then live.last_heartbeat_at else live.longest_silence_since end,
     updated_at = case
       when judged.state = ${stateNumber('LEASED')} or judged.progress is not null or judged.message is not null
       then judged.now else live.updated_at end

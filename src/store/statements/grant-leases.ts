@@ -56,7 +56,7 @@ const grantParts = ({ graceS, from }: GrantParams): string => `granted as (
     lease_token = timed.lease_token, fence = nextval('lease_fence'), lease_ttl_s = timed.ttl_s,
     lease_grace_s = ${graceS}::int, started_at = now, last_heartbeat_at = now, expires_at = timed.until,
     lease_ends_at = timed.ends_at, check_at = timed.until, attempts = live.attempts + 1, progress = null, updated_at = now,
-    heartbeats = null, longest_silence_ms = null, longest_silence_at = null
+    heartbeats = null, longest_silence_ms = null, longest_silence_since = null
   from (
     select wanted.n, wanted.state, wanted.worker_id, wanted.request_id, wanted.lease_id, wanted.lease_token, wanted.ttl_s,
       wanted.delivery_s, now, now + job.max_runtime_s * interval '1 s' as ends_at,

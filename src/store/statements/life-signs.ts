@@ -3,7 +3,7 @@ import { leasedStates, stateNumber } from '../../domain/machine.ts';
 import { type Sql, timeMs } from '../sql.ts';
 import { uuidArray } from './arrays.ts';
 
-const told = 'lease_id, heartbeats, longest_silence_ms, longest_silence_at';
+const told = 'lease_id, heartbeats, longest_silence_ms, longest_silence_since';
 
 // Apart from what is read of leases elsewhere: who keeps, ends or lists them need not carry it. A job that waits again goes
 // on naming its last lease, which has a row of its own by then.
@@ -19,7 +19,7 @@ interface Row {
   lease_id: string;
   heartbeats: number | null;
   longest_silence_ms: number | null;
-  longest_silence_at: string | null;
+  longest_silence_since: string | null;
 }
 
 /** How these leases were kept until they were heard of last, by their ids. */
@@ -29,8 +29,8 @@ export async function readLifeSigns(sql: Sql, leaseIds: readonly string[]): Prom
   return new Map(rows.map((row) => [row.lease_id, signsOf(row)]));
 }
 
-function signsOf({ heartbeats, longest_silence_ms: ms, longest_silence_at: at }: Row): LifeSigns {
-  if (ms === null || at === null) return { heartbeats, longestSilence: null };
-  const sinceMs = timeMs(at);
+function signsOf({ heartbeats, longest_silence_ms: ms, longest_silence_since: since }: Row): LifeSigns {
+  if (ms === null || since === null) return { heartbeats, longestSilence: null };
+  const sinceMs = timeMs(since);
   return { heartbeats, longestSilence: { sinceMs, untilMs: sinceMs + ms } };
 }
