@@ -137,7 +137,8 @@ export class Given {
     if (rounds.length === 1 && this.#how.isPlain(kind)) return this.#dealPlainly(sql, first, from, isLast);
     // Sent right behind one another: the jobs are locked once the capacity is, and neither has to be waited for here.
     const locking = this.#lock(sql, from);
-    const looking = lockCandidates(sql, (first[0] as Asker).call.filter, first.length, true, signal);
+    const wanted = { count: first.length, unique: true, places: this.#how.places };
+    const looking = lockCandidates(sql, (first[0] as Asker).call.filter, wanted, signal);
     const [locked, found] = await Promise.all([locking, looking]);
     this.#capacity = capacityOf({ ...locked, reserved: 0 });
     for (const [i, hands] of rounds.entries()) {
@@ -219,7 +220,8 @@ export class Given {
   ): Promise<void> {
     const { filter } = (hands[0] as Asker).call;
     const workers = hands.map(({ call }) => call.workerId);
-    const dealt = await judge(sql, { filter, workers, capacity, found }, this.#how.signal);
+    const { places, signal } = this.#how;
+    const dealt = await judge(sql, { filter, workers, capacity, places, found }, signal);
     if (dealt.kind === 'park') this.parkings.push({ filter, unique: dealt.unique });
     else await this.#carryOut(sql, hands, dealt, seals);
   }

@@ -3,13 +3,14 @@ import { type Candidate, type Dealt, dealJobs } from '../domain/leases.ts';
 import { limits } from '../domain/limits.ts';
 import type { Sql } from '../store/sql.ts';
 import { holdersAmong, type LockedCandidate, lockCandidates } from '../store/statements/candidates.ts';
-import type { ClaimFilter } from '../store/statements/heads.ts';
+import type { ClaimFilter, HeadPlaces } from '../store/statements/heads.ts';
 
 /** Workers that want jobs of one kind, and what may be given out, which is locked. */
 export interface Round {
   filter: ClaimFilter;
   workers: readonly string[];
   capacity: Capacity;
+  places: HeadPlaces;
   /** The next jobs, where they are locked already: as many as there are workers. */
   found?: readonly LockedCandidate[] | undefined;
 }
@@ -38,10 +39,11 @@ export interface Park {
  */
 export async function judge(
   sql: Sql,
-  { filter, workers, capacity, found: locked }: Round,
+  { filter, workers, capacity, places, found: locked }: Round,
   signal: AbortSignal | undefined,
 ): Promise<Deal | Park> {
-  const found = locked ?? (await lockCandidates(sql, filter, workers.length, true, signal));
+  const found =
+    locked ?? (await lockCandidates(sql, filter, { count: workers.length, unique: true, places }, signal));
   if (tooLarge(found, capacity.total).length > 0) return { kind: 'park', unique: true };
   const candidates = upToAFrame(found);
   const hasUnique = candidates.some(({ isUnique }) => isUnique);
@@ -53,7 +55,7 @@ export async function judge(
   const isCut = candidates.length < found.length && dealt.some((one) => one !== undefined);
   if (isCut || !hidesOthers || dealt.every((one) => one !== undefined))
     return { kind: 'dealt', dealt, isCut, hasUnique };
-  return dealCommon(sql, { filter, workers, capacity }, { dealt, candidates }, signal);
+  return dealCommon(sql, { filter, workers, capacity, places }, { dealt, candidates }, signal);
 }
 
 export const tooLarge = (candidates: readonly Candidate[], total: number): string[] =>
@@ -75,7 +77,7 @@ function upToAFrame(candidates: readonly LockedCandidate[]): readonly LockedCand
 /** Unique jobs may hide others from workers that may not have them: those look again, for jobs that anybody may have. */
 async function dealCommon(
   sql: Sql,
-  { filter, workers, capacity }: Round,
+  { filter, workers, capacity, places }: Round,
   first: { dealt: Dealt[]; candidates: readonly Candidate[] },
   signal: AbortSignal | undefined,
 ): Promise<Deal | Park> {
@@ -86,7 +88,12 @@ async function dealCommon(
     0,
   );
   const open = workers.filter((_, i) => dealt[i] === undefined);
-  const found = await lockCandidates(sql, filter, open.length + taken.size, false, signal);
+  const found = await lockCandidates(
+    sql,
+    filter,
+    { count: open.length + taken.size, unique: false, places },
+    signal,
+  );
   if (tooLarge(found, capacity.total).length > 0) return { kind: 'park', unique: false };
   const common = upToAFrame(found);
   const rest = { ...capacity, used: capacity.used + units, available: capacity.available - units };

@@ -1,6 +1,7 @@
 import type { Sql } from '../store/sql.ts';
 import { lockCandidates, parkJobs } from '../store/statements/candidates.ts';
 import { shareCapacity } from '../store/statements/capacity.ts';
+import { noPlaces } from '../store/statements/heads.ts';
 import type { Parking } from './give.ts';
 import { tooLarge } from './judge.ts';
 
@@ -13,7 +14,7 @@ export async function parkTooLarge(
   { filter, unique }: Parking,
   totalUnlessSet: number,
 ): Promise<void> {
-  const candidates = await lockCandidates(sql, filter, parkMax, unique);
+  const candidates = await lockCandidates(sql, filter, { count: parkMax, unique, places: noPlaces });
   const { total } = await shareCapacity(sql, totalUnlessSet);
   await parkJobs(sql, tooLarge(candidates, total), total);
 }

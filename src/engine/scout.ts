@@ -17,7 +17,7 @@ const looksAtOnce = 3;
  * that whoever has submitted a job finds it.
  */
 export class Scout {
-  readonly #context: Pick<EngineContext, 'database' | 'settings'>;
+  readonly #context: Pick<EngineContext, 'database' | 'settings' | 'headMarks'>;
   readonly #batcher: Batcher<AcquireCall, Denied | 'promising'>;
 
   constructor(context: EngineContext) {
@@ -45,7 +45,7 @@ export class Scout {
     calls: readonly AcquireCall[],
     signal: AbortSignal | undefined,
   ): Promise<(Denied | 'promising')[]> {
-    const { database, settings } = this.#context;
+    const { database, settings, headMarks } = this.#context;
     const capacity = capacityOf({
       ...(await readCapacity(database, settings.capacityTotal, signal)),
       reserved: 0,
@@ -55,7 +55,7 @@ export class Scout {
       if (kinds.has(kind)) continue;
       const [full] = dealJobs([], [workerId], new Set(), capacity);
       if (full?.kind === 'deny') kinds.set(kind, denied(full.reason, { units: full.missing }));
-      else if (await anyCandidate(database, filter, signal)) kinds.set(kind, 'promising');
+      else if (await anyCandidate(database, filter, headMarks, signal)) kinds.set(kind, 'promising');
       else kinds.set(kind, denied(noJobs, { jobs: 1, barred: false }));
     }
     return calls.map(({ kind }) => kinds.get(kind) ?? 'promising');

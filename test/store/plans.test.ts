@@ -3,7 +3,7 @@ import type { Engine } from '../../src/engine/engine.ts';
 import { newId } from '../../src/engine/ids.ts';
 import { draft } from '../../src/engine/submit.ts';
 import type { Sql } from '../../src/store/sql.ts';
-import { holdersAmong, lockCandidates } from '../../src/store/statements/candidates.ts';
+import { anyCandidate, holdersAmong, lockCandidates } from '../../src/store/statements/candidates.ts';
 import { auditCapacity, reservedNow } from '../../src/store/statements/capacity.ts';
 import { changeLiveJobs, endJobs } from '../../src/store/statements/change-jobs.ts';
 import { claimJobs, findClaimsByRequest } from '../../src/store/statements/claim-jobs.ts';
@@ -168,6 +168,8 @@ describe('the plans of lease statements', () => {
         totalUnlessSet: 10 * jobs,
       };
       const marked = { json: JSON.stringify([{ lane_id: 1, from_seq: [0, 0, 1, 0] }]), note() {} };
+      const candidates = (sql: Sql, places: HeadPlaces) =>
+        lockCandidates(sql, anything, { count: some, unique: true, places });
       const dealt = async (sql: Sql, places: HeadPlaces) => {
         const found = await grantNext(sql, leases, { ...dealing, places });
         expect(found !== 'judge' && found.grants.filter((grant) => grant)).to.have.length(some);
@@ -230,7 +232,10 @@ describe('the plans of lease statements', () => {
           );
           await makeUpForOutage(sql, some, 60_000);
         },
-        lockCandidates: (sql) => lockCandidates(sql, anything, some, true),
+        lockCandidates: (sql) => candidates(sql, noPlaces),
+        'lockCandidates, from marks': (sql) => candidates(sql, marked),
+        anyCandidate: (sql) => anyCandidate(sql, anything, noPlaces),
+        'anyCandidate, from marks': (sql) => anyCandidate(sql, anything, marked),
         grantNext: (sql) => dealt(sql, noPlaces),
         'grantNext, from marks': (sql) => dealt(sql, marked),
       };
@@ -251,7 +256,12 @@ describe('the plans of lease statements', () => {
       for (const generic of [false, true]) {
         const rows = await touched(generic);
         // A few heads are read ahead of those that are wanted, of each lane.
-        for (const name of ['lockCandidates', 'grantNext', 'grantNext, from marks']) {
+        for (const name of [
+          'lockCandidates',
+          'lockCandidates, from marks',
+          'grantNext',
+          'grantNext, from marks',
+        ]) {
           expect(rows[name], `${name} ${when}`).to.be.below(200);
           delete rows[name];
         }

@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import type { Database } from '../../src/store/database.ts';
 import type { Sql } from '../../src/store/sql.ts';
 import { anyCandidate, lockCandidates } from '../../src/store/statements/candidates.ts';
-import type { ClaimFilter } from '../../src/store/statements/heads.ts';
+import { type ClaimFilter, noPlaces } from '../../src/store/statements/heads.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { rowsTouched } from '../support/rows-touched.ts';
 
@@ -71,12 +71,15 @@ describe('a stream of many lanes', () => {
       const wide = filterFor('wide');
       for (const when of ['without statistics', 'with statistics']) {
         // The first look finds out, be it for a worker that waits or for one that takes.
-        expect(await anyCandidate(store.database, wide)).to.equal(true);
+        expect(await anyCandidate(store.database, wide, noPlaces)).to.equal(true);
         for (const generic of [false, true]) {
           const how = `${when}${generic ? ', with a generic plan' : ''}`;
-          const look = await touchedBy((sql) => anyCandidate(sql, wide), generic);
+          const look = await touchedBy((sql) => anyCandidate(sql, wide, noPlaces), generic);
           expect(look, `rows for a look ${how}`).to.be.below(1_000);
-          const take = await touchedBy((sql) => lockCandidates(sql, wide, 5, true), generic);
+          const take = await touchedBy(
+            (sql) => lockCandidates(sql, wide, { count: 5, unique: true, places: noPlaces }),
+            generic,
+          );
           expect(take, `rows for five ${how}`).to.be.below(1_000);
         }
         await store.database.query('analyze', []);
@@ -86,25 +89,27 @@ describe('a stream of many lanes', () => {
     for (const lanes of [0, 1, 3, 49, 50, 51, 700, 2_000]) {
       it(`gives the same as any other where ${lanes} of its lanes have something`, async () => {
         await fill(store.database, 'wide', lanes);
-        await anyCandidate(store.database, filterFor('wide'));
+        await anyCandidate(store.database, filterFor('wide'), noPlaces);
         // Named twice it is looked into by name.
         for (const wanted of [1, 20, 200]) {
           const take = (filter: ClaimFilter) =>
-            store.database.transaction((sql) => lockCandidates(sql, filter, wanted, true));
+            store.database.transaction((sql) =>
+              lockCandidates(sql, filter, { count: wanted, unique: true, places: noPlaces }),
+            );
           const taken = await take(filterFor('wide'));
           expect(taken).to.have.length(Math.min(wanted, 3 * lanes));
           expect(taken).to.deep.equal(await take(filterFor('wide', 'wide')));
         }
-        expect(await anyCandidate(store.database, filterFor('wide'))).to.equal(lanes > 0);
+        expect(await anyCandidate(store.database, filterFor('wide'), noPlaces)).to.equal(lanes > 0);
       });
     }
 
     it('does not keep workers of other streams, or of none, from what is theirs', async () => {
-      await anyCandidate(store.database, filterFor('wide'));
-      expect(await anyCandidate(store.database, filterFor('wide'))).to.equal(false);
-      expect(await anyCandidate(store.database, filterFor('after'))).to.equal(true);
-      expect(await anyCandidate(store.database, filterFor('wide', 'between'))).to.equal(true);
-      expect(await anyCandidate(store.database, { ...filterFor(), streams: null })).to.equal(false);
+      await anyCandidate(store.database, filterFor('wide'), noPlaces);
+      expect(await anyCandidate(store.database, filterFor('wide'), noPlaces)).to.equal(false);
+      expect(await anyCandidate(store.database, filterFor('after'), noPlaces)).to.equal(true);
+      expect(await anyCandidate(store.database, filterFor('wide', 'between'), noPlaces)).to.equal(true);
+      expect(await anyCandidate(store.database, { ...filterFor(), streams: null }, noPlaces)).to.equal(false);
     });
   });
 });

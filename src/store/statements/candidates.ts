@@ -6,6 +6,7 @@ import { textArray, uuidArray } from './arrays.ts';
 import {
   type ClaimFilter,
   type HeadCounts,
+  type HeadPlaces,
   headCounts,
   headParams,
   nextSpare,
@@ -14,12 +15,14 @@ import {
   spareHeads,
 } from './heads.ts';
 
-const lockHeads = onHeads((lockedHeads) =>
-  hot(`
+const lockHeads = onHeads(
+  (lockedHeads) =>
+    hot(`
 with ${lockedHeads}
 select counts.*, locked.job_id, locked.cost_units, locked.is_unique, locked.bytes
 from ${headCounts} left join locked on locked.free
 order by locked.turn, locked.priority, locked.seq`),
+  '$10',
 );
 
 interface HeadRow extends HeadCounts {
@@ -34,42 +37,69 @@ export interface LockedCandidate extends Candidate {
   bytes: number;
 }
 
-/** Locks the next jobs that suit, in their order, as many as there are up to `wanted`. */
+export interface Wanted {
+  /** How many, at the most. */
+  count: number;
+  /** Whether unique ones are among them. */
+  unique: boolean;
+  places: HeadPlaces;
+}
+
+/** Locks the next jobs that suit, in their order. Whoever finds too little behind the marks looks once more from the front. */
 export async function lockCandidates(
   sql: Sql,
   filter: ClaimFilter,
-  wanted: number,
-  unique: boolean,
+  { count, unique, places }: Wanted,
   signal?: AbortSignal,
 ): Promise<LockedCandidate[]> {
   let spare: number | undefined = spareHeads;
+  let marks = places.json;
   for (;;) {
-    const params = headParams(filter, wanted, wanted + spare, unique);
-    const rows: HeadRow[] = await sql.query<HeadRow>(lockHeads(filter), params, signal);
+    const params = headParams(filter, count, count + spare, unique);
+    const rows: HeadRow[] = await sql.query<HeadRow>(
+      lockHeads(filter, marks !== null),
+      marks === null ? params : [...params, marks],
+      signal,
+    );
     const candidates = rows.flatMap(({ job_id, cost_units, is_unique, bytes }) =>
       job_id === null ? [] : { jobId: job_id, costUnits: cost_units, isUnique: is_unique, bytes },
     );
     const counts = rows[0] ?? { lanes: 0, heads: 0, locked: 0, free: 0 };
     noteLanes(filter, counts.lanes);
-    spare = nextSpare(counts, wanted, spare);
+    spare = nextSpare(counts, count, spare);
     // Whoever looks again locks the same rows again, which costs nothing, and others beside them.
-    if (candidates.length === wanted || spare === undefined) return candidates;
+    if (candidates.length === count) return candidates;
+    if (spare !== undefined) continue;
+    if (marks === null) return candidates;
+    marks = null;
+    spare = spareHeads;
   }
 }
 
-const peek = onHeads((lockedHeads) =>
-  hot(
-    `with ${lockedHeads} select exists (select from head) as found, (select count(*)::int from lane) as lanes`,
-  ),
+const peek = onHeads(
+  (lockedHeads) =>
+    hot(
+      `with ${lockedHeads} select exists (select from head) as found, (select count(*)::int from lane) as lanes`,
+    ),
+  '$10',
 );
 
 /** Whether there is any job that suits. Locks nothing: what is not referred to is not run. */
-export async function anyCandidate(sql: Sql, filter: ClaimFilter, signal?: AbortSignal): Promise<boolean> {
-  type Row = { found: boolean; lanes: number };
-  const [row] = await sql.query<Row>(peek(filter), headParams(filter, 1, 1), signal);
-  if (!row) throw new Error('the database did not say whether there is any');
-  noteLanes(filter, row.lanes);
-  return row.found;
+export async function anyCandidate(
+  sql: Sql,
+  filter: ClaimFilter,
+  { json: marks }: HeadPlaces,
+  signal?: AbortSignal,
+): Promise<boolean> {
+  const look = async (more: readonly string[]): Promise<boolean> => {
+    type Row = { found: boolean; lanes: number };
+    const params = [...headParams(filter, 1, 1), ...more];
+    const [row] = await sql.query<Row>(peek(filter, more.length > 0), params, signal);
+    if (!row) throw new Error('the database did not say whether there is any');
+    noteLanes(filter, row.lanes);
+    return row.found;
+  };
+  return (marks !== null && (await look([marks]))) || look([]);
 }
 
 // Each worker is looked for by name: joined, the planner may begin with all that is leased.

@@ -15,6 +15,7 @@ import type { Sql } from '../../../src/store/sql.ts';
 import { lockCandidates } from '../../../src/store/statements/candidates.ts';
 import { lockCapacityWith } from '../../../src/store/statements/capacity.ts';
 import { grantLeases } from '../../../src/store/statements/grant-leases.ts';
+import { noPlaces } from '../../../src/store/statements/heads.ts';
 import { lockLeasedJobs } from '../../../src/store/statements/lock-jobs.ts';
 import { drive, type Round } from './drive.ts';
 
@@ -116,7 +117,11 @@ export class RawDrain {
       available: [],
       refused: [],
     };
-    const candidates = await lockCandidates(this.#sql, filter, wanted, true);
+    const candidates = await lockCandidates(this.#sql, filter, {
+      count: wanted,
+      unique: true,
+      places: noPlaces,
+    });
     const leases = candidates.map(({ jobId }) => ({
       jobId,
       leaseId: newId(),
