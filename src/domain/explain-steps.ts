@@ -1,6 +1,7 @@
 import type { Attempt, ExplainFacts } from './explain-facts.ts';
 import {
   isLong,
+  isOverMaxRuntime,
   lastSilence,
   meanIntervalMs,
   type Silence,
@@ -38,7 +39,7 @@ interface Story {
   leftOutAfter: number;
 }
 
-type Facts = Pick<ExplainFacts, 'events' | 'outages' | 'nowMs'>;
+type Facts = Pick<ExplainFacts, 'events' | 'outages' | 'nowMs' | 'job'>;
 
 /**
  * The story in order: events, what was repeated told once, and between them heartbeats, silences and the times without a
@@ -50,7 +51,7 @@ export function storyOf(facts: Facts, attempts: readonly Attempt[]): Story {
   const byId = new Map(attempts.map((attempt) => [attempt.lease.leaseId, attempt]));
   const told = (events: readonly JobEvent[]) =>
     repeatedOnce(events.map((event) => eventStep(event, byId.get(event.leaseId ?? ''))));
-  const between = [...awayAmong(all, facts), ...attempts.flatMap((each) => stepsOf(each, all, facts.nowMs))];
+  const between = [...awayAmong(all, facts), ...attempts.flatMap((each) => stepsOf(each, all, facts))];
   // Where nothing is left out, what is told twice in a row is one step, also where the two halves meet.
   if (leftOut === 0) {
     const steps = inOrder(told(all), between);
@@ -83,12 +84,12 @@ const awayAmong = ([first]: readonly JobEvent[], { outages }: Facts): Step[] =>
     });
 
 /** What no event tells of an attempt that is among them. */
-function stepsOf(attempt: Attempt, events: readonly JobEvent[], nowMs: number): Step[] {
+function stepsOf(attempt: Attempt, events: readonly JobEvent[], facts: Facts): Step[] {
   const { leaseId } = attempt.lease;
   const own = events.filter((event) => event.leaseId === leaseId);
   if (own.length === 0) return [];
   const began = own.find(({ type }) => type === 'JOB_RUNNING');
-  return [...heartbeatsOf(attempt, began), ...silencesOf(attempt, nowMs)];
+  return [...heartbeatsOf(attempt, began), ...silencesOf(attempt, facts)];
 }
 
 /** From the first heartbeat to the last one; where the first is not known, from the grant on. */
@@ -106,19 +107,22 @@ function heartbeatsOf({ lease, signs }: Attempt, began: JobEvent | undefined): S
 }
 
 /** The longest silence, where it was long, and the last one, where it was long or the lease ended by it. */
-function silencesOf({ lease, signs }: Attempt, nowMs: number): Step[] {
+function silencesOf({ lease, signs }: Attempt, { nowMs, job }: Facts): Step[] {
   const { leaseId, workerId, grantedAtMs, state } = lease;
-  const last = lastSilence(lease, nowMs);
   const longest = signs.longestSilence;
+  const present = lastSilence(lease, nowMs);
+  // Told from one place: of a lease that is overdue it is known when it ended.
+  const last = longest?.sinceMs === present.sinceMs ? longest : present;
+  const ranOutByIt = state === 'EXPIRED' && !isOverMaxRuntime(lease, job);
   const step = (silence: Silence, since: string): Step => {
     const text = `nothing was heard of ${workerId} for ${silenceWords(silence, lease, ` after ${since}`)}`;
     return { ...bare, kind: 'SILENCE', tsMs: silence.sinceMs, untilMs: silence.untilMs, leaseId, text };
   };
   return [
-    ...(longest && longest.sinceMs !== last.sinceMs && isLong(longest, lease)
+    ...(longest && longest !== last && isLong(longest, lease)
       ? [step(longest, longest.sinceMs === grantedAtMs ? 'the grant' : 'a heartbeat')]
       : []),
-    ...(state === 'EXPIRED' || isLong(last, lease)
+    ...(ranOutByIt || isLong(last, lease)
       ? [step(last, wasHeard(lease, signs) ? 'its last heartbeat' : 'the grant')]
       : []),
   ];

@@ -93,7 +93,7 @@ export class Claimer {
     await pulse.fresh();
     const { capacityTotal } = settings;
     const claimTtlMs = settings.claimTtlS * 1000;
-    const passOver = (sql: Sql) => parkTooLarge(sql, { filter, unique: true }, capacityTotal);
+    const passOver = (sql: Sql) => parkTooLarge(sql, { filter, unique: true, places }, capacityTotal);
     const rulesIn = (sql: Sql) => ({ claimTtlMs, capacityTotal, places, passOver: () => passOver(sql) });
     const rules = { claimTtlMs, capacityTotal, places, passOver: () => database.transaction(passOver) };
     const answers = calls.some(({ requestId }) => requestId !== null)

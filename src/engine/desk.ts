@@ -231,8 +231,8 @@ export class Desk {
    * they have done stays done where the asker goes away meanwhile.
    */
   #park(parking: Parking): Promise<void> {
-    const { database, settings } = this.#context;
-    return database.transaction((sql) => parkTooLarge(sql, parking, settings.capacityTotal));
+    const { database, settings, headMarks: places } = this.#context;
+    return database.transaction((sql) => parkTooLarge(sql, { ...parking, places }, settings.capacityTotal));
   }
 }
 

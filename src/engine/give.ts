@@ -195,7 +195,7 @@ export class Given {
       if (grant) this.#hand(name, grant);
       else if (this.#found.has(name)) continue;
       else if (isAll) this.#found.set(name, denied(noJobs, { jobs: 1, barred: false }));
-      // Whoever gets nothing from the marks on is judged, from the front.
+      // Whoever gets nothing from the marks on is judged, which looks from the front where they are not enough.
       else this.unplainKind = kind;
     }
   }

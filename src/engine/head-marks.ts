@@ -3,8 +3,8 @@
  *
  * A job that is taken leaves its place in the queue's index, and where somebody keeps an old snapshot that place stays:
  * whoever begins at the front wades through all of them, at some fifty nanoseconds each, with every look. So lanes that jobs
- * are taken from are looked at now and then, and where that takes longer than `slowMs`, claims begin at a mark instead, and
- * so does whoever only looks whether there is anything: the place, for each priority, before which nobody was seen to wait.
+ * are taken from are looked at now and then, and where that takes longer than `slowMs`, claims begin at a mark instead:
+ * the place, for each priority, before which nobody was seen to wait. So does whoever only looks whether there is anything.
  * In a lane that is quick there is no mark, and nothing is different from what it would be without all this.
  *
  * A new job gets a place behind all marks. But a transaction may commit a while after it was given its places, and so a

@@ -31,7 +31,6 @@ import type { CallMeter } from '../telemetry/calls.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { endGone } from './call-ends.ts';
 import { toConnectError, unreadable } from './errors.ts';
-
 import { reflectionOf } from './grpc-reflection.ts';
 import { countRefusals } from './grpc-refusals.ts';
 import { carrierOf, endTold, goneBecause, statusOf, tellError } from './grpc-status.ts';

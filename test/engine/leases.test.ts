@@ -1,6 +1,7 @@
 import { expect } from 'chai';
 import type { JobEvent } from '../../src/domain/job.ts';
 import type { Verdict } from '../../src/domain/lease.ts';
+import { kindOf } from '../../src/engine/acquire.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import { newId } from '../../src/engine/ids.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
@@ -484,6 +485,34 @@ describe('what is acquired', () => {
     });
   });
 });
+
+describe('many jobs at once', () => {
+  onEveryEngine((kind) => {
+    it('are given where one far behind costs more than all there is', async () => {
+      const store = await kind.open();
+      const engine = engineOn(store.database);
+      try {
+        await submitted(engine, ...Array.from({ length: 220 }, () => ({})), { cost_units: 101 });
+        const filter = { ...anyJob, streams: null };
+        const { signal } = new AbortController();
+        const grants = await engine.acquirer.fetch({
+          workerId: 'w',
+          filter,
+          kind: kindOf(filter),
+          count: () => 300,
+          signal,
+          idle: signal,
+        });
+        expect(grants).to.have.length(100);
+      } finally {
+        await engine.stop();
+        await store.close();
+      }
+    });
+  });
+});
+
+const anyJob = { addonId: null, jobTypes: null, maxCostUnits: null, available: [], refused: [] };
 
 describe('the count of the capacity in use', () => {
   onEveryEngine((kind) => {

@@ -86,6 +86,17 @@ describe('what is told of how a lease was kept', () => {
       expect(silences).to.have.length(1);
     });
 
+    it('tells of no short silence in which max_runtime_s ended it', async () => {
+      await submitted(engine, { ...retried, max_runtime_s: 30 });
+      const grant = await acquired(engine);
+      for (let i = 0; i < 3; i++) await beatAfter(grant, 9_000);
+      await letTimePass(store.database, 4_000);
+      expect(await engine.reaper.runOnce()).to.equal(1);
+      const { codes, silences } = await told(grant);
+      expect(codes).to.deep.equal(['over_max_runtime']);
+      expect(silences).to.deep.equal([]);
+    });
+
     it('takes a lease that ran out by its silence for one that did not outlive it', async () => {
       await submitted(engine, { ...retried, max_runtime_s: 1_000 });
       const grant = await acquired(engine);

@@ -10,7 +10,7 @@ export interface WirePort {
 
 /**
  * What the `pg` driver takes for its TCP socket: one connection to the embedded PostgreSQL. Bytes written go to the
- * worker thread in one message per batch (the driver corks a query, so that is one message per query), and what the
+ * worker thread in one message per batch (what is asked in one turn is corked, and is one message), and what the
  * worker answers is read. It starts with `connect`, which the driver calls, and ends when either side ends it. When
  * the database goes away it is destroyed with the reason, and the driver rejects what was waiting on it.
  */

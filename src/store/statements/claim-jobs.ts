@@ -89,7 +89,7 @@ export interface ClaimRules {
 }
 
 /** So often are jobs put aside for one claim; the next one goes on with the rest. */
-const passOversMax = 10;
+const passOversMax = 2;
 
 /** Claims jobs for the slots in their order, first in line first: the n-th record is for the n-th slot. */
 export async function claimJobs(
