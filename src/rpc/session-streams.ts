@@ -5,7 +5,7 @@
  * old names it. But Node keeps the streams of an HTTP/2 session in a `Map`. V8 gives a map a new table whenever the last is
  * full of what was deleted, and a dead table goes on naming those who were in it and the table that came next. Behind one
  * that has become old, all that follow stay alive until everything is looked through: with unary calls two fifths of all
- * memory was copied about, again and again, in a quarter of the server's time. So sessions get a collection that has no
+ * memory was copied about, again and again, in a fifth of the server's time. So sessions get a collection that has no
  * such tables. It helps only together with the flag `--no-allocation-site-pretenuring`, without which V8 allocates among
  * the old what has often become so, and the same begins from there.
  *
