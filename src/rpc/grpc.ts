@@ -77,8 +77,6 @@ export function createGrpcServer({ bindings, health, metrics, log }: GrpcOptions
     'grpc.keepalive_time_ms': 30_000,
     'grpc.keepalive_timeout_ms': 10_000,
     'grpc.keepalive_permit_without_calls': 1,
-    // Nobody could ask for what grpc-js would count of every call; `/metrics` counts them.
-    'grpc.enable_channelz': 0,
   });
   for (const binding of bindings) addService(server, binding, wiring);
   const status = new HealthImplementation();
