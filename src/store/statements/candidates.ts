@@ -5,14 +5,14 @@ import type { Sql } from '../sql.ts';
 import { textArray, uuidArray } from './arrays.ts';
 import {
   type ClaimFilter,
+  firstLook,
   type HeadCounts,
   type HeadPlaces,
   headCounts,
   headParams,
-  nextSpare,
+  nextLook,
   noteLanes,
   onHeads,
-  spareHeads,
 } from './heads.ts';
 
 const lockHeads = onHeads(
@@ -45,16 +45,16 @@ export interface Wanted {
   places: HeadPlaces;
 }
 
-/** Locks the next jobs that suit, in their order. Whoever finds too little behind the marks looks once more from the front. */
+/** Locks the next jobs that suit, in their order. */
 export async function lockCandidates(
   sql: Sql,
   filter: ClaimFilter,
   { count, unique, places }: Wanted,
   signal?: AbortSignal,
 ): Promise<LockedCandidate[]> {
-  let spare: number | undefined = spareHeads;
-  let marks = places.json;
+  let look = firstLook(places);
   for (;;) {
+    const { marks, spare } = look;
     const params = headParams(filter, count, count + spare, unique);
     const rows: HeadRow[] = await sql.query<HeadRow>(
       lockHeads(filter, marks !== null),
@@ -66,13 +66,10 @@ export async function lockCandidates(
     );
     const counts = rows[0] ?? { lanes: 0, heads: 0, locked: 0, free: 0 };
     noteLanes(filter, counts.lanes);
-    spare = nextSpare(counts, count, spare);
+    const next = nextLook(counts, count, look);
     // Whoever looks again locks the same rows again, which costs nothing, and others beside them.
-    if (candidates.length === count) return candidates;
-    if (spare !== undefined) continue;
-    if (marks === null) return candidates;
-    marks = null;
-    spare = spareHeads;
+    if (candidates.length === count || next === undefined) return candidates;
+    look = next;
   }
 }
 

@@ -5,13 +5,14 @@ import type { Sql } from '../sql.ts';
 import { numberArray, textArray } from './arrays.ts';
 import {
   type ClaimFilter,
+  firstLook,
   type HeadCounts,
   type HeadPlaces,
   headCounts,
   headParams,
-  nextSpare,
+  type Look,
+  nextLook,
   onHeads,
-  spareHeads,
 } from './heads.ts';
 import { type JobRecord, jobColumns, liveColumns } from './job-record.ts';
 import { lockRequests } from './lock-requests.ts';
@@ -100,11 +101,10 @@ export async function claimJobs(
   signal?: AbortSignal,
 ): Promise<Claims> {
   const records: JobRecord[] = [];
-  let spare: number | undefined = spareHeads;
+  let look: Look | undefined = firstLook(places);
   let passOvers = 0;
-  // Whoever finds too little behind the marks looks once more from the front.
-  let marks = places.json;
-  while (records.length < slots.length && spare !== undefined) {
+  while (records.length < slots.length && look !== undefined) {
+    const { marks, spare }: Look = look;
     const open = slots.slice(records.length);
     const rows: ClaimRow[] = await sql.query<ClaimRow>(
       claim(filter, marks !== null),
@@ -127,13 +127,7 @@ export async function claimJobs(
     if (counts.large > 0) {
       if (passOvers++ === passOversMax) break;
       await passOver();
-    } else {
-      spare = nextSpare(counts, open.length, spare);
-      if (spare === undefined && marks !== null) {
-        marks = null;
-        spare = spareHeads;
-      }
-    }
+    } else look = nextLook(counts, open.length, look);
   }
   return { records, full: false };
 }

@@ -205,6 +205,28 @@ export const headCounts = `(
   from locked
 ) counts`;
 
+/** How the heads are read: from where on, and how many more than are wanted. */
+export interface Look {
+  marks: string | null;
+  spare: number;
+}
+
+export const firstLook = ({ json: marks }: HeadPlaces): Look => ({ marks, spare: spareHeads });
+
+/**
+ * How to look the next time round, or nothing where there is no use in looking again. Whoever finds too little behind the
+ * marks looks once more from the front.
+ */
+export function nextLook(
+  counts: Omit<HeadCounts, 'lanes'>,
+  wanted: number,
+  { marks, spare }: Look,
+): Look | undefined {
+  const next = nextSpare(counts, wanted, spare);
+  if (next !== undefined) return { marks, spare: next };
+  return marks === null ? undefined : firstLook(noPlaces);
+}
+
 /**
  * How many spare heads to read the next time round, or nothing where there is no use in looking again: the queue was
  * read to its end, and nobody was quicker at any of it, so that whatever else there is, others hold.
@@ -212,7 +234,7 @@ export const headCounts = `(
  * Reading further helps only where others hold what was read. Who was merely slower tries again just as it did: the
  * longer the reading takes, the staler its head has become by the time its rows are locked.
  */
-export function nextSpare(
+function nextSpare(
   { heads, locked, free }: Omit<HeadCounts, 'lanes'>,
   wanted: number,
   spare: number,
