@@ -3,11 +3,10 @@ import { once } from 'node:events';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { atEnd, forgetProcess, watchProcess } from '../support/cleanup.ts';
+import { nodeFlags } from '../support/process.ts';
 
 const mainFile = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 const unmeteredFile = new URL('./unmetered.ts', import.meta.url).href;
-/** As `npm start` and the published command start it. */
-const nodeFlags = ['--max-semi-space-size=64', '--no-allocation-site-pretenuring'];
 const readyLimitMs = 60_000;
 const stopLimitMs = 15_000;
 

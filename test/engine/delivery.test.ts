@@ -2,34 +2,14 @@
 import { expect } from 'chai';
 import type { Grant } from '../../src/domain/lease.ts';
 import { limits } from '../../src/domain/limits.ts';
-import { kindOf } from '../../src/engine/acquire.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, engineSettings, letTimePass, submitted } from '../support/jobs.ts';
 import { describeWithRedis } from '../support/redis.ts';
 import { openStage } from '../transport/stage.ts';
-import { beatFor, codeOf, releaseFor, wipe } from './leasing.ts';
+import { beatFor, codeOf, fetching, releaseFor, wipe } from './leasing.ts';
 
 const deliveryMs = limits.deliveryS * 1000;
-
-const fetching = (engine: Engine, count: number, streams: string[] | null = null) => {
-  const filter = {
-    streams,
-    addonId: null,
-    jobTypes: null,
-    maxCostUnits: null,
-    available: [],
-    refused: [],
-  };
-  return engine.acquirer.fetch({
-    workerId: 'w',
-    filter,
-    kind: kindOf(filter),
-    count: () => count,
-    signal: undefined,
-    idle: new AbortController().signal,
-  });
-};
 
 const fetchOne = async (engine: Engine, streams?: string[]): Promise<Grant> => {
   const [grant] = await fetching(engine, 1, streams);

@@ -5,7 +5,7 @@ import type { AcquireCall, Answer } from '../../src/engine/give.ts';
 import type { Database } from '../../src/store/database.ts';
 import type { Sql } from '../../src/store/sql.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
-import { caller, engineOn, submitted } from '../support/jobs.ts';
+import { anyJob, caller, engineOn, submitted } from '../support/jobs.ts';
 import { eventually } from '../support/server.ts';
 import { acquire, acquired, codeOf, releaseFor } from './leasing.ts';
 
@@ -33,14 +33,7 @@ const calling = (workerId: string, jobType?: string, count = 1): AcquireCall => 
   count,
   isStreamed: count > 1,
   kind: `of ${jobType}`,
-  filter: {
-    streams: null,
-    addonId: null,
-    jobTypes: jobType === undefined ? null : [jobType],
-    maxCostUnits: null,
-    available: [],
-    refused: [],
-  },
+  filter: { ...anyJob, jobTypes: jobType === undefined ? null : [jobType] },
 });
 
 const jobsOf = (answer: Answer): string[] =>

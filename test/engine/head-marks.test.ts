@@ -8,17 +8,17 @@ import type { Engine } from '../../src/engine/engine.ts';
 import { HeadMarks } from '../../src/engine/head-marks.ts';
 import type { Sql } from '../../src/store/sql.ts';
 import { anyCandidate, lockCandidates } from '../../src/store/statements/candidates.ts';
-import type { HeadPlaces } from '../../src/store/statements/heads.ts';
+import { type HeadPlaces, noPlaces } from '../../src/store/statements/heads.ts';
 import { probeHeads } from '../../src/store/statements/probe-heads.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
-import { caller, engineOn, silentLog, submitted } from '../support/jobs.ts';
+import { anyJob, caller, engineOn, silentLog, submitted } from '../support/jobs.ts';
+import { pagesTouched } from '../support/rows-touched.ts';
 import { expectGranted, releaseFor } from './leasing.ts';
 
 /** Places that are dead at the head. */
 const dead = 20_000;
 const waiting = 200;
 const stream = 's';
-const anything = { addonId: null, jobTypes: null, maxCostUnits: null, available: [], refused: [] };
 
 onEveryEngine((kind) => {
   if (kind.name !== 'postgresql') return;
@@ -110,8 +110,7 @@ onEveryEngine((kind) => {
 
     it('is waded through neither by whoever looks whether there is anything, nor by whoever judges what is next', async () => {
       await ripen();
-      const filter = { ...anything, streams: [stream] };
-      const front = { json: null, note() {} };
+      const filter = { ...anyJob, streams: [stream] };
       const ways = {
         look: (sql: Sql, places: HeadPlaces) => anyCandidate(sql, filter, places),
         judge: (sql: Sql, places: HeadPlaces) =>
@@ -119,8 +118,8 @@ onEveryEngine((kind) => {
       };
       for (const [name, way] of Object.entries(ways)) {
         const [fromTheFront, fromMarks] = [
-          await pagesOf((sql) => way(sql, front)),
-          await pagesOf((sql) => way(sql, marks)),
+          await pagesTouched(store.database, (sql) => way(sql, noPlaces)),
+          await pagesTouched(store.database, (sql) => way(sql, marks)),
         ];
         expect(fromMarks, name).to.be.below(fromTheFront / 3);
       }
@@ -164,25 +163,6 @@ onEveryEngine((kind) => {
       );
       expect(rest?.n).to.equal(0);
     });
-
-    /** How many pages of live jobs and of their indexes something looks at. */
-    function pagesOf(work: (sql: Sql) => Promise<unknown>): Promise<number> {
-      return store.database.transaction(async (sql) => {
-        const count = async () => {
-          const [row] = await sql.query<{ pages: number }>(
-            `select sum(pg_stat_get_xact_blocks_fetched(relation))::int as pages from (
-              select 'live_jobs'::regclass as relation
-              union all select indexrelid from pg_index where indrelid = 'live_jobs'::regclass
-            ) relations`,
-            [],
-          );
-          return row?.pages ?? 0;
-        };
-        const before = await count();
-        await work(sql);
-        return (await count()) - before;
-      });
-    }
 
     /** The next job of the stream, taken by a server that knows these marks. */
     async function fromMarks() {

@@ -1,7 +1,6 @@
 import { expect } from 'chai';
 import type { JobEvent } from '../../src/domain/job.ts';
 import type { Verdict } from '../../src/domain/lease.ts';
-import { kindOf } from '../../src/engine/acquire.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import { newId } from '../../src/engine/ids.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
@@ -15,6 +14,7 @@ import {
   codeOf,
   everything,
   expectDenied,
+  fetching,
   releaseFor,
   wipe,
 } from './leasing.ts';
@@ -493,16 +493,7 @@ describe('many jobs at once', () => {
       const engine = engineOn(store.database);
       try {
         await submitted(engine, ...Array.from({ length: 220 }, () => ({})), { cost_units: 101 });
-        const filter = { ...anyJob, streams: null };
-        const { signal } = new AbortController();
-        const grants = await engine.acquirer.fetch({
-          workerId: 'w',
-          filter,
-          kind: kindOf(filter),
-          count: () => 300,
-          signal,
-          idle: signal,
-        });
+        const grants = await fetching(engine, 300);
         expect(grants).to.have.length(100);
       } finally {
         await engine.stop();
@@ -511,8 +502,6 @@ describe('many jobs at once', () => {
     });
   });
 });
-
-const anyJob = { addonId: null, jobTypes: null, maxCostUnits: null, available: [], refused: [] };
 
 describe('the count of the capacity in use', () => {
   onEveryEngine((kind) => {

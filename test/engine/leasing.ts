@@ -3,12 +3,13 @@ import { expect } from 'chai';
 import pg from 'pg';
 import type { AcquireLease, RequestLease } from '../../src/domain/commands.ts';
 import type { Beat, Denial, Grant, LeaseOutcome, Release } from '../../src/domain/lease.ts';
+import { kindOf } from '../../src/engine/acquire.ts';
 import type { EngineSettings } from '../../src/engine/context.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import type { TestStore } from '../support/engines.ts';
-import { caller, engineOn, engineSettings, letTimePass } from '../support/jobs.ts';
+import { anyJob, caller, engineOn, engineSettings, letTimePass } from '../support/jobs.ts';
 import { eventually } from '../support/server.ts';
 
 export function expectGranted(outcome: LeaseOutcome): Grant {
@@ -33,6 +34,19 @@ export const acquired = async (
   more: Partial<AcquireLease> = {},
 ): Promise<Grant> => expectGranted(await acquire(engine, workerId, more));
 
+/** Up to so many jobs, as a stream takes them that has credit for no more. */
+export const fetching = (engine: Engine, count: number, streams: string[] | null = null) => {
+  const filter = { ...anyJob, streams };
+  return engine.acquirer.fetch({
+    workerId: 'w',
+    filter,
+    kind: kindOf(filter),
+    count: () => count,
+    signal: undefined,
+    idle: new AbortController().signal,
+  });
+};
+
 /** The next job in line, claimed and leased in two steps. */
 export async function claimedAndLeased(
   engine: Engine,
@@ -50,6 +64,19 @@ export const beatFor = ({ lease }: Pick<Grant, 'lease'>, more: Partial<Beat> = {
   workerId: lease.workerId,
   ...more,
 });
+
+/** So much time passes, and then the holder is heard of, in time. */
+export async function heardAfter(
+  database: Database,
+  { heartbeats }: Engine,
+  grant: Grant,
+  ms: number,
+  more: Partial<Beat> = {},
+): Promise<void> {
+  await letTimePass(database, ms);
+  const [verdict] = await heartbeats.beatAll([beatFor(grant, more)]);
+  expect(verdict?.kind).to.equal('extended');
+}
 
 /** What the holder of a lease hands in with it. */
 export const releaseFor = ({ lease, token }: Grant, more: Partial<Release> = {}): Release => ({

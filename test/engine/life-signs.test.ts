@@ -7,7 +7,7 @@ import { extendLeases } from '../../src/store/statements/extend-leases.ts';
 import { readLifeSigns } from '../../src/store/statements/life-signs.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, letTimePass, submitted } from '../support/jobs.ts';
-import { acquired, beatFor, claimedAndLeased, releaseFor, wipe } from './leasing.ts';
+import { acquired, beatFor, claimedAndLeased, heardAfter, releaseFor, wipe } from './leasing.ts';
 
 /** What a test may take beside the time that it lets pass. */
 const slackMs = 10_000;
@@ -31,9 +31,7 @@ describe('the signs of life of a lease', () => {
       return signs ?? expect.fail(`lease ${leaseId} is not there`);
     };
     const beatAfter = async (grant: Grant, ms: number, more: { progress?: number } = {}) => {
-      await letTimePass(store.database, ms);
-      const [verdict] = await engine.heartbeats.beatAll([beatFor(grant, more)]);
-      expect(verdict?.kind).to.equal('extended');
+      await heardAfter(store.database, engine, grant, ms, more);
       const { heartbeats, longestSilence } = await signsOf(grant.lease.leaseId);
       if (longestSilence === null) return expect.fail('nothing is known of a silence');
       return { heartbeats, since: longestSilence.sinceMs, ms: lengthMs(longestSilence) };

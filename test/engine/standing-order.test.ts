@@ -2,6 +2,7 @@ import { expect } from 'chai';
 import type { Grant } from '../../src/domain/lease.ts';
 import type { Fetching } from '../../src/engine/acquire.ts';
 import { StandingOrder } from '../../src/engine/standing-order.ts';
+import { anyJob } from '../support/jobs.ts';
 
 /** An order whose questions are answered by the test. */
 function ordered(mayAsk = () => true) {
@@ -19,7 +20,7 @@ function ordered(mayAsk = () => true) {
   const order = new StandingOrder({
     acquirer: { fetch },
     workerId: 'w',
-    filter: { streams: null, addonId: null, jobTypes: null, maxCostUnits: null, available: [], refused: [] },
+    filter: anyJob,
     mayAsk,
     onGrants: (grants) => granted.push(grants.length),
     onFailed: (error) => failures.push(error),

@@ -5,7 +5,7 @@ import type { Grant } from '../../src/domain/lease.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, letTimePass, submitted } from '../support/jobs.ts';
-import { acquired, beatFor, claimedAndLeased, releaseFor, wipe } from './leasing.ts';
+import { acquired, claimedAndLeased, heardAfter, releaseFor, wipe } from './leasing.ts';
 
 /** What a test may take beside the time that it lets pass. */
 const slackMs = 5_000;
@@ -24,11 +24,7 @@ describe('what is told of how a lease was kept', () => {
       await store.close();
     });
 
-    const beatAfter = async (grant: Grant, ms: number) => {
-      await letTimePass(store.database, ms);
-      const [verdict] = await engine.heartbeats.beatAll([beatFor(grant)]);
-      expect(verdict?.kind).to.equal('extended');
-    };
+    const beatAfter = (grant: Grant, ms: number) => heardAfter(store.database, engine, grant, ms);
     /** The attempt, what its causes and steps are, and all that is said of it. */
     const told = async ({ lease: { leaseId } }: Grant) => {
       const { lease, attempts, causes, steps, summary } = await engine.explainer.explainLease(

@@ -7,15 +7,8 @@ import { type ClaimFilter, noPlaces } from '../../src/store/statements/heads.ts'
 import { ensureLanes, laneKey } from '../../src/store/statements/lanes.ts';
 import { type NewJob, submitJobs } from '../../src/store/statements/submit-jobs.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
+import { anyJob } from '../support/jobs.ts';
 
-const anything: ClaimFilter = {
-  streams: null,
-  addonId: null,
-  jobTypes: null,
-  maxCostUnits: null,
-  available: [],
-  refused: [],
-};
 const ttlMs = 60_000;
 
 const rulesFor = (claimTtlMs: number) => ({
@@ -79,34 +72,34 @@ describe('claiming', () => {
       const normal = await submit(database, 3, { jobType: 'one' });
       const later = await submit(database, 2, { jobType: 'two' });
       const urgent = await submit(database, 2, { jobType: 'two', priority: 0 });
-      const claimed = await claimJobs(database, anything, slots('w', 10), ttlMs);
+      const claimed = await claimJobs(database, anyJob, slots('w', 10), ttlMs);
       expect(idsOf(claimed)).to.deep.equal([...urgent, ...normal, ...later]);
     });
 
     it('gives each slot its job in order, and leaves slots empty where there are too few', async () => {
       const { database } = store;
       const ids = await submit(database, 3);
-      const claimed = await claimJobs(database, anything, [...slots('w1', 2), ...slots('w2', 2)], ttlMs);
+      const claimed = await claimJobs(database, anyJob, [...slots('w1', 2), ...slots('w2', 2)], ttlMs);
       expect(claimed.map(({ job_id, claimed_by }) => [job_id, claimed_by])).to.deep.equal([
         [ids[0], 'w1'],
         [ids[1], 'w1'],
         [ids[2], 'w2'],
       ]);
-      expect(await claimJobs(database, anything, slots('w3', 1), ttlMs)).to.deep.equal([]);
+      expect(await claimJobs(database, anyJob, slots('w3', 1), ttlMs)).to.deep.equal([]);
     });
 
     it('passes over more jobs that cost too much than it looks at in one go', async () => {
       const { database } = store;
       await submit(database, 300, { costUnits: 50 });
       const [cheap] = await submit(database, 1, { costUnits: 5 });
-      const claimed = await claimJobs(database, { ...anything, maxCostUnits: 10 }, slots('w', 1), ttlMs);
+      const claimed = await claimJobs(database, { ...anyJob, maxCostUnits: 10 }, slots('w', 1), ttlMs);
       expect(idsOf(claimed)).to.deep.equal([cheap]);
     });
 
     it('never takes a job whose time has not come', async () => {
       const { database } = store;
       await submit(database, 1, { runAtMs: Date.now() + 3_600_000 });
-      expect(await claimJobs(database, anything, slots('w', 1), ttlMs)).to.deep.equal([]);
+      expect(await claimJobs(database, anyJob, slots('w', 1), ttlMs)).to.deep.equal([]);
     });
 
     if (engine.name === 'postgresql') {
@@ -125,7 +118,7 @@ describe('claiming', () => {
                     return database.query(text, params, signal);
                   },
                 },
-                anything,
+                anyJob,
                 slots(workerId, 7),
                 rulesFor(ttlMs),
               );
@@ -152,7 +145,7 @@ describe('claiming', () => {
           await sql.query('select from live_jobs where job_id = any ($1::uuid[]) for update', [
             ids.slice(0, 400),
           ]);
-          const claimed = await claimJobs(store.database, anything, slots('w', 3), ttlMs);
+          const claimed = await claimJobs(store.database, anyJob, slots('w', 3), ttlMs);
           expect(idsOf(claimed)).to.deep.equal(ids.slice(400, 403));
         });
       });

@@ -22,17 +22,9 @@ import { makeUpForOutage } from '../../src/store/statements/pulse.ts';
 import { queueFigures, readyMax } from '../../src/store/statements/queue-figures.ts';
 import { readLeases } from '../../src/store/statements/read-leases.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
-import { caller, engineOn } from '../support/jobs.ts';
+import { anyJob, caller, engineOn } from '../support/jobs.ts';
 import { rowsTouched } from '../support/rows-touched.ts';
 
-const anything = {
-  streams: null,
-  addonId: null,
-  jobTypes: null,
-  maxCostUnits: null,
-  available: [],
-  refused: [],
-};
 const jobs = 20_000;
 
 describe('the plans of hot statements', () => {
@@ -51,7 +43,7 @@ describe('the plans of hot statements', () => {
 
     const slots = Array.from({ length: 10 }, () => ({ workerId: 'w', requestId: null }));
     const rules = { claimTtlMs: 60_000, capacityTotal: 100, places: noPlaces, passOver: async () => {} };
-    const claimTen = (sql: Sql) => claimJobs(sql, anything, slots, rules);
+    const claimTen = (sql: Sql) => claimJobs(sql, anyJob, slots, rules);
 
     const stays = async (when: string) => {
       expect(await rowsTouched(store.database, claimTen), `a claim ${when}`).to.be.below(400);
@@ -161,7 +153,7 @@ describe('the plans of lease statements', () => {
       });
       const nothingLeft = { result: null, metrics: null, deadStream: null };
       const dealing = {
-        filter: anything,
+        filter: anyJob,
         ttlS: 60,
         graceS: 0,
         keepsMessages: true,
@@ -169,7 +161,7 @@ describe('the plans of lease statements', () => {
       };
       const marked = { json: JSON.stringify([{ lane_id: 1, from_seq: [0, 0, 1, 0] }]), note() {} };
       const candidates = (sql: Sql, places: HeadPlaces) =>
-        lockCandidates(sql, anything, { count: some, unique: true, places });
+        lockCandidates(sql, anyJob, { count: some, unique: true, places });
       const dealt = async (sql: Sql, places: HeadPlaces) => {
         const found = await grantNext(sql, leases, { ...dealing, places });
         expect(found !== 'judge' && found.grants.filter((grant) => grant)).to.have.length(some);
@@ -234,8 +226,8 @@ describe('the plans of lease statements', () => {
         },
         lockCandidates: (sql) => candidates(sql, noPlaces),
         'lockCandidates, from marks': (sql) => candidates(sql, marked),
-        anyCandidate: (sql) => anyCandidate(sql, anything, noPlaces),
-        'anyCandidate, from marks': (sql) => anyCandidate(sql, anything, marked),
+        anyCandidate: (sql) => anyCandidate(sql, anyJob, noPlaces),
+        'anyCandidate, from marks': (sql) => anyCandidate(sql, anyJob, marked),
         grantNext: (sql) => dealt(sql, noPlaces),
         'grantNext, from marks': (sql) => dealt(sql, marked),
       };

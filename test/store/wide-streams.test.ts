@@ -5,16 +5,10 @@ import type { Sql } from '../../src/store/sql.ts';
 import { anyCandidate, lockCandidates } from '../../src/store/statements/candidates.ts';
 import { type ClaimFilter, noPlaces } from '../../src/store/statements/heads.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
+import { anyJob } from '../support/jobs.ts';
 import { rowsTouched } from '../support/rows-touched.ts';
 
-const filterFor = (...streams: string[]): ClaimFilter => ({
-  streams,
-  addonId: null,
-  jobTypes: null,
-  maxCostUnits: null,
-  available: [],
-  refused: [],
-});
+const filterFor = (...streams: string[]): ClaimFilter => ({ ...anyJob, streams });
 
 /** Lanes of a stream, each of a submitter of its own. */
 const addLanes = (database: Database, stream: string, lanes: number) =>

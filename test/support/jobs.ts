@@ -6,6 +6,7 @@ import { draft } from '../../src/engine/submit.ts';
 import { createLog } from '../../src/log.ts';
 import { type Channel, silentChannel } from '../../src/store/channel.ts';
 import type { Database } from '../../src/store/database.ts';
+import type { ClaimFilter } from '../../src/store/statements/heads.ts';
 import { databaseTransport } from '../../src/transport/database.ts';
 import type { Transport } from '../../src/transport/transport.ts';
 
@@ -24,6 +25,16 @@ export const engineSettings: EngineSettings = {
 };
 
 export const silentLog = createLog({ level: 'silent', human: false });
+
+/** Any job that has no stream suits. */
+export const anyJob: ClaimFilter = {
+  streams: null,
+  addonId: null,
+  jobTypes: null,
+  maxCostUnits: null,
+  available: [],
+  refused: [],
+};
 
 /** Whoever calls in a test, without a deadline. */
 export const caller = { peer: 'the test' };

@@ -14,7 +14,7 @@ import { atEnd, forgetProcess, temporaryFolder, watchProcess } from './cleanup.t
 /** The program. */
 export const main = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 /** As `npm start` and the published command start it. */
-const nodeFlags = ['--max-semi-space-size=64', '--no-allocation-site-pretenuring'];
+export const nodeFlags = ['--max-semi-space-size=64', '--no-allocation-site-pretenuring'];
 const readyLimitMs = 25_000;
 const exitLimitMs = 25_000;
 
