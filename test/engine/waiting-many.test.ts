@@ -47,16 +47,8 @@ onEveryEngine((kind) => {
       for (let i = 0; i < waiters; i++) {
         outcomes.push(acquire(engine, `worker ${i}`, { streams: [`of ${i}`, 'of all'], wait_ms: waitMs }));
       }
-      // Whoever has asked in vain stands in the line; when all have, nothing more is asked.
-      await eventually(
-        'all have asked',
-        async () => {
-          const before = count.asked;
-          await new Promise((resolve) => setTimeout(resolve, 500));
-          return count.asked - before < 5 ? true : undefined;
-        },
-        60_000,
-      );
+      // Whoever has asked in vain stands in the line; when all do, nothing more is asked.
+      await eventually('all wait', async () => engine.acquirer.waiting === waiters || undefined, 60_000);
     });
     after(async () => {
       await engine.stop();
