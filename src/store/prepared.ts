@@ -1,19 +1,26 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Duplex } from 'node:stream';
 import pg from 'pg';
+import { sessionSettings } from './session.ts';
 
 /** The statements that are worth preparing, and their names. */
 const names = new Map<string, string>();
 
 /**
- * Marks a statement as one that is run all the time. Each connection parses and plans it once, and afterwards only
- * binds and runs it; planning a statement of five parts costs more than running it for a few rows.
+ * Marks a statement as one that is run all the time. Each connection parses and plans it once, for whatever values, and
+ * afterwards only binds and runs it; planning a statement of five parts costs more than running it for a few rows. All others
+ * are planned for the values that they come with: what a filter leaves out, their plan leaves out.
  */
 export function hot(text: string): string {
   // The same text twice is the same statement, and keeps its name.
   if (!names.has(text)) names.set(text, `leasehold_${names.size}`);
   return text;
 }
+
+/** All that are marked, of the modules that have been loaded. */
+export const hotStatements = (): string[] => [...names.keys()];
+
+const { plan_cache_mode: hotPlans } = sessionSettings;
 
 const signals = new AsyncLocalStorage<AbortSignal | undefined>();
 
@@ -55,8 +62,24 @@ export class PreparingClient extends pg.Client {
   async run<Row>(text: string, values: readonly unknown[], signal: AbortSignal | undefined): Promise<Row[]> {
     this.#gather();
     const start = () => super.query({ ...this.#named(text), values: values as unknown[] });
-    const { rows } = await (signal ? this.#runUntil(signal, start) : start());
+    const run = () => (signal ? this.#runUntil(signal, start) : start());
+    const { rows } = await (names.has(text) || values.length === 0 ? run() : this.#runPlanned(run));
     return rows as Row[];
+  }
+
+  /** Runs a statement with a plan for its values. */
+  async #runPlanned<T>(run: () => Promise<T>): Promise<T> {
+    this.#plan('force_custom_plan');
+    try {
+      return await run();
+    } finally {
+      this.#plan(hotPlans);
+    }
+  }
+
+  /** Nobody waits for it: what goes wrong here goes wrong for the statement as well, and with its transaction it is undone. */
+  #plan(mode: string): void {
+    super.query(`set plan_cache_mode = ${mode}`).catch(() => {});
   }
 
   /** What is asked in one turn of the event loop leaves in one piece, and is read in one. */

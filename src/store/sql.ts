@@ -11,6 +11,13 @@ export interface TransactionSql extends Sql {
   seal(): void;
 }
 
+/**
+ * That a row is the one with this key: a condition that is met through the key's index or not at all. Asked for with `=`, a
+ * planner that takes a table for empty, because it was when it was last looked at, may as well go through all of it in the
+ * order of its keys, and compare; and such a plan is kept while the table grows. Keys of several columns are in brackets.
+ */
+export const byKey = (key: string, value: string): string => `${key} between ${value} and ${value}`;
+
 /** SQLSTATEs after which the same transaction may simply be run again. */
 const retryable = new Set(['40001', '40P01']);
 

@@ -1,8 +1,10 @@
 import type { Socket } from 'node:net';
 import { expect } from 'chai';
-import { PreparingClient } from '../../src/store/prepared.ts';
-import { sqlState } from '../../src/store/sql.ts';
+import { hot, PreparingClient } from '../../src/store/prepared.ts';
+import { type Sql, sqlState } from '../../src/store/sql.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
+
+const currentMode = "current_setting('plan_cache_mode')";
 
 onEveryEngine((kind) => {
   if (kind.name !== 'postgresql') return;
@@ -42,6 +44,50 @@ onEveryEngine((kind) => {
       expect(told).to.deep.equal([1, 2, '22012', 4]);
       await client.run('select 1', [], undefined);
       expect(pieces).to.equal(2);
+    });
+
+    describe('plans', () => {
+      const nothing = async () => undefined;
+      const modeNow = async (transaction: Sql) => {
+        const [row] = await transaction.query<{ mode: string }>(`select ${currentMode} as mode`, []);
+        return row?.mode;
+      };
+
+      it('a hot statement once for all values, from its first time on', async () => {
+        const text = hot('select $1::int + 1 as n');
+        for (const n of [1, 2, 3]) await store.database.query(text, [n]);
+        const [plans] = await store.database.query<{ generic: number; custom: number }>(
+          `select sum(generic_plans)::int as generic, sum(custom_plans)::int as custom
+          from pg_prepared_statements where statement = $1`,
+          [text],
+        );
+        expect(plans).to.deep.equal({ generic: 3, custom: 0 });
+      });
+
+      it('any other for its values, and hot ones as before after it', async () => {
+        const [own] = await store.database.query<{ mode: string }>(`select $1 || ${currentMode} as mode`, [
+          '',
+        ]);
+        expect(own?.mode).to.equal('force_custom_plan');
+        expect(await modeNow(store.database)).to.equal('force_generic_plan');
+      });
+
+      const ways: Record<string, (sql: Sql) => Promise<unknown>> = {
+        'that fails': (sql) => sql.query('select 1 / $1::int', [0]),
+        'that is stopped': (sql) => sql.query('select pg_sleep($1)', [30], AbortSignal.timeout(50)),
+        'whose transaction is given up': async (sql) => {
+          await sql.query('select $1::int', [1]);
+          throw new Error('enough');
+        },
+      };
+      for (const [name, way] of Object.entries(ways)) {
+        it(`hot ones as before after another ${name}`, async () => {
+          await way(store.database).then(nothing, nothing);
+          expect(await modeNow(store.database)).to.equal('force_generic_plan');
+          await store.database.transaction(way).then(nothing, nothing);
+          expect(await modeNow(store.database)).to.equal('force_generic_plan');
+        });
+      }
     });
   });
 });

@@ -1,7 +1,7 @@
 import { leasedStates, stateNumber } from '../../domain/machine.ts';
 import { type Envelope, enqueueIdOf, type SentMessage } from '../../domain/stream.ts';
 import { hot } from '../prepared.ts';
-import type { Sql } from '../sql.ts';
+import { byKey, type Sql } from '../sql.ts';
 import { numberArray, textArray, uuidArray } from './arrays.ts';
 
 /**
@@ -24,11 +24,11 @@ with sent as materialized (
   select * from unnest($1::uuid[], $2::int[], $3::text[]) as sent (job_id, attempt, message_id)
 ), locked as materialized (
   select message.job_id, message.attempt, message.message_id, sent.message_id as sent_id
-  from sent join stream_messages message on message.job_id = sent.job_id and message.attempt = sent.attempt
-  order by message.job_id for update of message skip locked
+  from sent join stream_messages message on ${byKey('message.job_id', 'sent.job_id')} and message.attempt = sent.attempt
+  order by sent.job_id for update of message skip locked
 ), recorded as (
   update stream_messages message set message_id = locked.sent_id
-  from locked where message.job_id = locked.job_id and locked.message_id is null
+  from locked where ${byKey('message.job_id', 'locked.job_id')} and locked.message_id is null
   returning message.job_id, message.attempt, message.message_id
 )
 select job_id as "jobId", attempt, message_id as "messageId" from recorded
@@ -80,7 +80,7 @@ with taken as materialized (
   order by written_at limit $1 for update skip locked
 )
 update stream_messages message set written_at = clock_timestamp()
-from taken where message.job_id = taken.job_id
+from taken where ${byKey('message.job_id', 'taken.job_id')}
 returning message.job_id as "jobId", stream, attempt`);
 
 /** Up to `limit` messages that should have been sent for so long; for as long again they are nobody else's. */
@@ -98,7 +98,7 @@ export const queueStart: QueuePlace = { laneId: -1, priority: -1, seq: '-1' };
 
 // Each row is looked up by its key: joined, the planner may read all of a table to find a slice of it. A job is locked
 // before it is given a message, so that nobody ends its attempt meanwhile.
-const addMissing = hot(`
+const addMissing = `
 with slice as materialized (
   select head.* from lanes lane cross join lateral (
     select live_jobs.job_id, live_jobs.lane_id, live_jobs.priority, live_jobs.seq from live_jobs
@@ -112,7 +112,7 @@ with slice as materialized (
   order by lane.lane_id, head.priority, head.seq limit $4::int
 ), missing as materialized (
   select slice.job_id from slice left join lateral (
-    select 1 as one from stream_messages message where message.job_id = slice.job_id limit 1
+    select 1 as one from stream_messages message where ${byKey('message.job_id', 'slice.job_id')} limit 1
   ) message on true
   where message.one is null
 ), locked as materialized (
@@ -122,7 +122,7 @@ with slice as materialized (
 ), added as (
   insert into stream_messages (job_id, stream, attempt, written_at)
   select job_id, lanes.stream, attempts + 1, clock_timestamp()
-  from locked join lanes on lanes.lane_id = locked.lane_id
+  from locked join lanes on ${byKey('lanes.lane_id', 'locked.lane_id')}
   where state = ${stateNumber('QUEUED')}
   on conflict (job_id) do nothing
   returning job_id, stream, attempt
@@ -132,7 +132,7 @@ with slice as materialized (
 )
 select last.lane_id as "laneId", last.priority, last.seq::text as seq, last.looked::int as looked,
   added.job_id as "jobId", added.stream, added.attempt
-from last left join added on true`);
+from last left join added on true`;
 
 /** A slice of a walk: what it has found, and from where to go on; nothing where the walk is at its end. */
 export interface Slice<Place, Found> {
@@ -166,7 +166,7 @@ select slice.job_id as "jobId", slice.stream, slice.attempt, slice.message_id as
   live.state is null or slice.attempt <> live.attempts
     + case when live.state in (${leasedStates.map(stateNumber).join(', ')}) then 0 else 1 end as stale
 from slice left join lateral (
-  select state, attempts from live_jobs live where live.job_id = slice.job_id limit 1
+  select state, attempts from live_jobs live where ${byKey('live.job_id', 'slice.job_id')} limit 1
 ) live on true
 order by slice.job_id`);
 
@@ -193,9 +193,9 @@ const unchanged = `
 seen as materialized (
   select * from unnest($1::uuid[], $2::int[], $3::text[]) as seen (job_id, attempt, message_id)
 ), same as materialized (
-  select message.job_id from seen join stream_messages message on message.job_id = seen.job_id
+  select message.job_id from seen join stream_messages message on ${byKey('message.job_id', 'seen.job_id')}
     and message.attempt = seen.attempt and message.message_id is not distinct from seen.message_id
-  order by message.job_id for update of message skip locked
+  order by seen.job_id for update of message skip locked
 )`;
 
 const seenParams = (rows: readonly MessageRow[]): unknown[] => [
@@ -206,7 +206,7 @@ const seenParams = (rows: readonly MessageRow[]): unknown[] => [
 
 const removeStale = `
 with ${unchanged}
-delete from stream_messages message using same where message.job_id = same.job_id
+delete from stream_messages message using same where ${byKey('message.job_id', 'same.job_id')}
 returning message.stream, message.message_id as "messageId"`;
 
 /** Removes the rows that are stale, and answers with the messages that had been sent. */
@@ -220,7 +220,7 @@ export async function removeStaleMessages(sql: Sql, rows: readonly MessageRow[])
 const forgetLost = `
 with ${unchanged}
 update stream_messages message set message_id = null, written_at = clock_timestamp()
-from same where message.job_id = same.job_id
+from same where ${byKey('message.job_id', 'same.job_id')}
 returning message.job_id as "jobId", message.stream, message.attempt`;
 
 /** Forgets where messages lie that are not there any more, and answers with those that have to be sent again. */
@@ -234,9 +234,7 @@ export async function listStreams(sql: Sql, limit: number): Promise<string[]> {
   return rows.map(({ stream }) => stream);
 }
 
-const distinctStreams = hot(
-  "select distinct stream from lanes where stream <> '' order by stream limit $1::int",
-);
+const distinctStreams = "select distinct stream from lanes where stream <> '' order by stream limit $1::int";
 
 /**
  * A name for this database that no other one has, for keys that several databases might otherwise share. A copy beside it

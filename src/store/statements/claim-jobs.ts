@@ -1,7 +1,7 @@
 import { limits } from '../../domain/limits.ts';
 import { claimedStates, eventNumber, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import type { Sql } from '../sql.ts';
+import { byKey, type Sql } from '../sql.ts';
 import { numberArray, textArray } from './arrays.ts';
 import {
   type ClaimFilter,
@@ -46,7 +46,7 @@ with ${lockedHeads}, all_there_is as (
     claim_expires_at = slot.now + $12::float8 * interval '1 ms', check_at = slot.now + $12::float8 * interval '1 ms',
     progress = null, note = null, updated_at = slot.now
   from slot
-  where live.job_id = slot.job_id
+  where ${byKey('live.job_id', 'slot.job_id')}
   returning live.*, slot.slot
 ), told as (
   insert into job_events (at, job_id, type, from_state, to_state, actor, data)
@@ -63,7 +63,7 @@ with ${lockedHeads}, all_there_is as (
 select counts.*, (select count(*)::int from locked, all_there_is where free and cost_units > total) as large,
   claimed.slot::int, claimed.lane_id, ${jobColumns('job')}, ${liveColumns('claimed')}
 from ${headCounts}
-left join (claimed join jobs job on job.job_id = claimed.job_id) on true`),
+left join (claimed join jobs job on ${byKey('job.job_id', 'claimed.job_id')}) on true`),
   '$14',
 );
 
@@ -135,7 +135,7 @@ export async function claimJobs(
 const findClaims = `
 select ${jobColumns('job')}, ${liveColumns('live')}, live.request_id
 from (select * from live_jobs where request_id = any ($1::text[]) offset 0) live
-join jobs job on job.job_id = live.job_id
+join jobs job on ${byKey('job.job_id', 'live.job_id')}
 where live.state = any ($2::smallint[]) and live.claim_expires_at > clock_timestamp()
 order by live.priority, live.seq`;
 

@@ -2,7 +2,7 @@ import type { JobWithResult, Json } from '../../domain/job.ts';
 import type { Lease } from '../../domain/lease.ts';
 import { eventNumber, leasedStates, stateNumber, transition } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import type { Sql } from '../sql.ts';
+import { byKey, type Sql } from '../sql.ts';
 import { jsonsOrNull, textArray, uuidArray } from './arrays.ts';
 import { type CapacityNow, type CapacityRow, capacityColumns, toCapacity } from './capacity.ts';
 import { insertOutcomes } from './end-leases.ts';
@@ -35,7 +35,7 @@ const leased = leasedStates.map(stateNumber).join(', ');
 /** All that is told of a job and of the lease that it ended with. */
 const toldOutcomes = (leaseIds: string): string => `
   select ${outcomeLeaseColumns('outcome')}, ${jobColumns('job')}, ${outcomeColumns}
-  from outcome join jobs job on job.job_id = outcome.job_id where outcome.lease_id = any (${leaseIds}::uuid[])`;
+  from outcome join jobs job on ${byKey('job.job_id', 'outcome.job_id')} where outcome.lease_id = any (${leaseIds}::uuid[])`;
 
 // Everything at once, because each statement is a journey and all who deal wait for the capacity meanwhile. Rows are locked
 // first, then the clock is read, then they are looked at; what somebody else has is passed over. The capacity is locked
@@ -48,12 +48,13 @@ with asked as materialized (
     jsonb_array_elements($5::jsonb), jsonb_array_elements($6::jsonb)
   ) with ordinality as asked (lease_id, worker_id, token, job_id, result, metrics, n)
 ), locked as materialized (
-  select asked.n, asked.result, asked.metrics, live.ctid as place, live.expires_at,
+  select asked.n, asked.result, asked.metrics, live.place, live.expires_at,
     live.state in (${leased}) and not live.cancel_requested and live.claimed_by = asked.worker_id
       and (asked.token is null or lower(asked.token) = live.lease_token::text)
       and (asked.job_id is null or lower(asked.job_id) = live.job_id::text) as is_theirs
-  from asked join live_jobs live on live.lease_id = asked.lease_id
-  for update of live skip locked
+  from asked cross join lateral (
+    select *, ctid as place from live_jobs where lease_id = asked.lease_id for update skip locked
+  ) live
 ), clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
 ), gone as (

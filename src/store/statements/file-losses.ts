@@ -1,6 +1,6 @@
 import type { LostFile } from '../../domain/file-lease.ts';
 import { hot } from '../prepared.ts';
-import { type Sql, timeMs } from '../sql.ts';
+import { byKey, type Sql, timeMs } from '../sql.ts';
 import { textArray, uuidArray } from './arrays.ts';
 import type { FileLeaseRecord } from './file-rows.ts';
 
@@ -16,7 +16,8 @@ with lost as (
     reason = excluded.reason
   returning owner_id
 )
-update file_owners set has_losses = true where owner_id in (select owner_id from lost)`);
+update file_owners owner set has_losses = true
+from (select distinct owner_id from lost) loser where ${byKey('owner.owner_id', 'loser.owner_id')}`);
 
 /** Has these leases told to their locked owners as lost. */
 export async function addLosses(
@@ -39,7 +40,7 @@ export async function addLosses(
 
 const forget = hot(`
 delete from file_losses loss using unnest($1::text[], $2::uuid[]) as known (owner_id, file_id)
-where loss.owner_id = known.owner_id and loss.file_id = known.file_id`);
+where ${byKey('(loss.owner_id, loss.file_id)', '(known.owner_id, known.file_id)')}`);
 
 /** These locked owners know of these files. */
 export async function forgetLosses(

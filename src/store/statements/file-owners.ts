@@ -1,7 +1,7 @@
 import type { OwnerProfile } from '../../domain/file-lease.ts';
 import { idleMs, type Owner, ownerStateNumber, ownerStates, ownerTtlMs } from '../../domain/file-owners.ts';
 import { hot } from '../prepared.ts';
-import { type Sql, timeMs } from '../sql.ts';
+import { byKey, type Sql, timeMs } from '../sql.ts';
 import { booleanArray, numberArray, textArray } from './arrays.ts';
 import { isAwake } from './pulse.ts';
 
@@ -91,8 +91,8 @@ export async function addOwners(sql: Sql, ownerIds: readonly string[], signal?: 
 const lock = (how: string) =>
   hot(`
 select ${ownerColumns('owner')}
-from unnest($1::text[]) as wanted (owner_id) join file_owners owner on owner.owner_id = wanted.owner_id
-order by owner.owner_id for update of owner ${how}`);
+from unnest($1::text[]) as wanted (owner_id) join file_owners owner on ${byKey('owner.owner_id', 'wanted.owner_id')}
+order by wanted.owner_id for update of owner ${how}`);
 
 const lockAll = lock('');
 const lockFree = lock('skip locked');
@@ -116,8 +116,8 @@ with due as materialized (
   ) contention)
 )
 select ${ownerColumns('owner')}
-from due join file_owners owner on owner.owner_id = due.owner_id
-order by owner.owner_id for update of owner skip locked`);
+from due join file_owners owner on ${byKey('owner.owner_id', 'due.owner_id')}
+order by due.owner_id for update of owner skip locked`);
 
 /** Locks owners about whom, or about whose contentions, something is due. */
 export async function lockDueOwners(sql: Sql, limit: number): Promise<Map<string, Owner>> {
@@ -139,7 +139,7 @@ export async function nextFileDueInMs(sql: Sql): Promise<number | undefined> {
 
 const read = hot(`
 select ${ownerColumns('owner')}
-from unnest($1::text[]) as wanted (owner_id) join file_owners owner on owner.owner_id = wanted.owner_id`);
+from unnest($1::text[]) as wanted (owner_id) join file_owners owner on ${byKey('owner.owner_id', 'wanted.owner_id')}`);
 
 /** These owners as they stand, locked by nobody. */
 export async function readOwners(
@@ -195,7 +195,7 @@ update file_owners owner set state = ${alive}, last_heartbeat_at = now,
 from clock, unnest($${first}::text[], $${first + 1}::boolean[], $${first + 2}::boolean[], $${first + 3}::text[],
   $${first + 4}::text[], $${first + 5}::int[], $${first + 6}::text[])
   as touched (owner_id, stops, born, agent, host, pid, branch)
-where owner.owner_id = touched.owner_id`;
+where ${byKey('owner.owner_id', 'touched.owner_id')}`;
 
 export const touchParams = (touches: readonly OwnerTouch[]): unknown[] => [
   textArray(touches.map(({ ownerId }) => ownerId)),
@@ -228,10 +228,10 @@ with ended as (
   update file_owners owner set state = ending.state, ended_at = to_timestamp($1::float8 / 1000.0), stopped_at = null,
     idle_at = null, check_at = null, has_losses = false
   from unnest($2::text[], $3::smallint[]) as ending (owner_id, state)
-  where owner.owner_id = ending.owner_id
+  where ${byKey('owner.owner_id', 'ending.owner_id')}
   returning ${ownerColumns('owner')}
 ), forgotten as (
-  delete from file_losses loss using ended where loss.owner_id = ended.owner_id
+  delete from file_losses loss using ended where ${byKey('loss.owner_id', 'ended.owner_id')}
 )
 select * from ended`);
 
@@ -253,7 +253,7 @@ export async function endOwners(
 const rearm = hot(`
 update file_owners owner set check_at = least(owner.expires_at, owner.idle_at)
 from unnest($1::text[]) as wanted (owner_id)
-where owner.owner_id = wanted.owner_id and owner.check_at is distinct from least(owner.expires_at, owner.idle_at)`);
+where ${byKey('owner.owner_id', 'wanted.owner_id')} and owner.check_at is distinct from least(owner.expires_at, owner.idle_at)`);
 
 /** Has the reaper look at these locked owners, who live, when they may have died or become idle. */
 export async function rearmOwners(sql: Sql, ownerIds: readonly string[]): Promise<void> {

@@ -1,5 +1,6 @@
 import { priorities } from '../../domain/job.ts';
 import { stateNumber } from '../../domain/machine.ts';
+import { byKey } from '../sql.ts';
 import { textArray } from './arrays.ts';
 
 /** Which jobs suit. Calls with the same filter are served by one statement. */
@@ -72,14 +73,17 @@ recursive ${lanes}, lane as materialized (
 ), locked as materialized (
   select live.job_id, head.turn, live.priority, live.seq, live.bytes, live.cost_units, head.is_unique,
     live.state = ${stateNumber('QUEUED')} and live.check_at is null as free
-  from head join live_jobs live on live.job_id = head.job_id
+  from head join live_jobs live on ${byKey('live.job_id', 'head.job_id')}
   order by head.turn, head.priority, head.seq
   limit $6::int
   for update of live skip locked
 )`;
 
-/** The lanes of a submitter, of some types or of some streams are found by name. */
+/** The lanes of some types or of some streams are found by name, */
 const named = 'candidate as (select * from lanes)';
+
+/** and so are those of a submitter, of whom a plan that is made for everybody would not know. */
+const submitted = 'candidate as (select * from lanes where addon_id = $1)';
 
 /**
  * Whoever takes anything must not look into every lane there ever was: the lanes that have something in them are found by
@@ -93,7 +97,7 @@ const present = `present (lane_id) as (
     order by live_jobs.lane_id limit 1)
   from present where present.lane_id is not null
 ), candidate as (
-  select lanes.* from present join lanes on lanes.lane_id = present.lane_id
+  select lanes.* from present join lanes on ${byKey('lanes.lane_id', 'present.lane_id')}
 )`;
 
 /** From so many lanes on that would have to be looked into it is worth leaping, up to so many times. */
@@ -155,14 +159,16 @@ export function onHeads(
 ): (filter: ClaimFilter, isMarked?: boolean) => string {
   const texts = (param?: string) => ({
     byName: make(lockedHeads(named, param)),
+    bySubmitter: make(lockedHeads(submitted, param)),
     byPresence: make(lockedHeads(present, param)),
     byLeaping: make(lockedHeads(leaping, param)),
   });
   const plain = texts();
   const marked = marks === undefined ? plain : texts(marks);
   return ({ addonId, jobTypes, streams }, isMarked = false) => {
-    const { byName, byPresence, byLeaping } = isMarked ? marked : plain;
-    if (addonId !== null || jobTypes !== null) return byName;
+    const { byName, bySubmitter, byPresence, byLeaping } = isMarked ? marked : plain;
+    if (addonId !== null) return bySubmitter;
+    if (jobTypes !== null) return byName;
     if (streams === null) return byPresence;
     return streams.length === 1 && wide.has(streams[0] as string) ? byLeaping : byName;
   };

@@ -1,6 +1,6 @@
 import { ownerStateNumber, ownerTtlMs } from '../../domain/file-owners.ts';
 import { hot } from '../prepared.ts';
-import type { Sql } from '../sql.ts';
+import { byKey, type Sql } from '../sql.ts';
 import { textArray } from './arrays.ts';
 
 /** What became of an owner's sign of life. `missed` was not found, is locked by somebody else, or was named twice. */
@@ -23,7 +23,7 @@ with beat as (
   select * from unnest($1::text[]) with ordinality as beat (owner_id, n)
 ), locked as materialized (
   select beat.n, owner.ctid as place, owner.owner_id, owner.state, owner.expires_at, owner.has_losses
-  from beat join file_owners owner on owner.owner_id = beat.owner_id
+  from beat join file_owners owner on ${byKey('owner.owner_id', 'beat.owner_id')}
   ${lock}
 ), clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
@@ -42,7 +42,10 @@ select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::
 from answered`);
 
 const keepFree = keep('for update of owner skip locked', 'owner.ctid = locked.place');
-const keepAll = keep('order by owner.owner_id for update of owner', 'owner.owner_id = locked.owner_id');
+const keepAll = keep(
+  'order by beat.owner_id for update of owner',
+  byKey('owner.owner_id', 'locked.owner_id'),
+);
 
 const words: readonly Kept[] = ['over', 'kept', 'kept with losses'];
 

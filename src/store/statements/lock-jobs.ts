@@ -1,6 +1,6 @@
 import { isLeased, leasedStates, type State, stateNamed, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { type Sql, timeMs } from '../sql.ts';
+import { byKey, type Sql, timeMs } from '../sql.ts';
 import { textArray, uuidArray } from './arrays.ts';
 import { isAwake } from './pulse.ts';
 
@@ -70,7 +70,7 @@ const lockedRows = `select locked.job_id, locked.lane_id, locked.started_at, loc
   locked.claimed_by, locked.claim_expires_at, locked.request_id, locked.check_at, locked.lease_id, locked.lease_token,
   locked.expires_at, locked.last_heartbeat_at, locked.lease_ends_at, locked.cancel_requested, clock.now,
   ${isAwake('now')} as awake, job.addon_id, job.stream, job.retry_backoff_s, job.is_unique
-from clock, locked join jobs job on job.job_id = locked.job_id`;
+from clock, locked join jobs job on ${byKey('job.job_id', 'locked.job_id')}`;
 
 /** The clock is read once all rows are locked: read with each row, it would be read before the last was waited for. */
 const clock = `clock as materialized (
@@ -99,10 +99,11 @@ export async function lockLiveJobs(
   return new Map(rows.map((row) => [row.job_id, toLocked(row)]));
 }
 
+// In the same order, but not by the column: the planner may take an index that has it for the shorter way, and read all of it.
 const lockByLease = (how: string) =>
   hot(`
 with locked as materialized (
-  select * from live_jobs where lease_id = any ($1::uuid[]) order by job_id ${how}
+  select * from live_jobs where lease_id = any ($1::uuid[]) order by uuid_send(job_id) ${how}
 ), ${clock}
 ${lockedRows}`);
 
@@ -137,7 +138,7 @@ with locked as materialized (
 ), ${clock}, renewed as (
   update live_jobs live set check_at = locked.expires_at
   from locked, clock
-  where live.job_id = locked.job_id and locked.state in (${leasedStates.map(stateNumber).join(', ')})
+  where ${byKey('live.job_id', 'locked.job_id')} and locked.state in (${leasedStates.map(stateNumber).join(', ')})
     and locked.expires_at > clock.now
   returning live.job_id
 )

@@ -1,7 +1,7 @@
 import { idleMs, ownerTtlMs } from '../../domain/file-owners.ts';
 import { claimedStates, leasedStates, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import type { Sql } from '../sql.ts';
+import { byKey, type Sql } from '../sql.ts';
 
 const leased = leasedStates.map(stateNumber).join(', ');
 const claimed = claimedStates.map(stateNumber).join(', ');
@@ -37,16 +37,16 @@ with pulse_now as materialized (
 ), silenced as materialized (
   select owner.owner_id from silence cross join lateral (
     select owner_id from file_owners where check_at is not null offset 0
-  ) living join file_owners owner on owner.owner_id = living.owner_id
+  ) living join file_owners owner on ${byKey('owner.owner_id', 'living.owner_id')}
   where owner.last_heartbeat_at <= silence.ended_at and owner.expires_at > silence.began_at
-  order by owner.owner_id for update of owner skip locked
+  order by living.owner_id for update of owner skip locked
 ), kept as (
   update file_owners owner set
     expires_at = greatest(owner.expires_at, least(
       owner.expires_at + (silence.ended_at - silence.began_at), silence.ended_at + interval '${ownerTtlMs} ms')),
     idle_at = case when owner.idle_at is not null then greatest(owner.idle_at, least(
       owner.idle_at + (silence.ended_at - silence.began_at), silence.ended_at + interval '${idleMs} ms')) end
-  from silenced, silence where owner.owner_id = silenced.owner_id
+  from silenced, silence where ${byKey('owner.owner_id', 'silenced.owner_id')}
   returning owner.owner_id
 ), outage as (
   insert into outages (began_at, ended_at, next_lease_id, leases_extended, owners_extended)
@@ -94,7 +94,7 @@ with outage as materialized (
 ), kept as (
   update live_jobs live set claim_expires_at = locked.until, check_at = locked.until,
     updated_at = locked.ended_at + interval '1 microsecond'
-  from locked where live.job_id = locked.job_id
+  from locked where ${byKey('live.job_id', 'locked.job_id')}
   returning live.job_id
 ), alive as (
   update pulse set alive_at = greatest(alive_at, clock_timestamp()) where pulse_id = 1
@@ -108,14 +108,14 @@ with outage as materialized (
   select job_id, lease_id from live_jobs
   where lease_id > (select next_lease_id from outage) order by lease_id limit $1
 ), locked as materialized (
-  select live.* from chunk join live_jobs live on live.job_id = chunk.job_id order by live.job_id
+  select live.* from chunk join live_jobs live on ${byKey('live.job_id', 'chunk.job_id')} order by chunk.job_id
   for update of live skip locked
 ), extended as (
   update live_jobs live set expires_at = greatest(live.expires_at, least(
     live.expires_at + (outage.ended_at - outage.began_at),
     outage.ended_at + (live.lease_ttl_s + live.lease_grace_s) * interval '1 s', live.lease_ends_at))
   from locked, outage
-  where live.job_id = locked.job_id and locked.state in (${leased})
+  where ${byKey('live.job_id', 'locked.job_id')} and locked.state in (${leased})
     and locked.last_heartbeat_at <= outage.ended_at and locked.expires_at > outage.began_at
   returning live.job_id
 ), alive as (

@@ -1,7 +1,7 @@
 import { type Lease, type LeaseState, leaseStates } from '../../domain/lease.ts';
 import { leasedStates, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import type { Sql } from '../sql.ts';
+import { byKey, type Sql } from '../sql.ts';
 import { numberArray, uuidArray } from './arrays.ts';
 import {
   activeLeaseColumns,
@@ -27,21 +27,22 @@ const remaining = `(extract(epoch from expires_at - clock_timestamp()) * 1000)::
 
 /**
  * All parts in one statement: a lease that ends in between would otherwise be in none. Rows are found by key first
- * (`offset 0`), and only then is their state looked at: asked for both at once, the planner may walk all that is leased.
+ * (`offset 0`), and only then is their state looked at: asked for both at once, the planner may walk all that is leased. No index has the `seq` of jobs: where one has all that
+ * is asked for, the planner may read the whole of it.
  */
 const read = hot(`
 select found.*, ${remaining} from (
   select ${activeLeaseColumns('live')}, live.lease_token, live.cancel_requested
   from (select * from live_jobs where lease_id = any ($1::uuid[]) offset 0) live
-  join jobs job on job.job_id = live.job_id
+  join jobs job on ${byKey('job.job_id', 'live.job_id')} and job.seq > 0
   where ${leased}
   union all
   select ${endedLeaseColumns('lease')}, lease.lease_token, false
-  from leases lease join jobs job on job.job_id = lease.job_id
+  from leases lease join jobs job on ${byKey('job.job_id', 'lease.job_id')} and job.seq > 0
   where lease.lease_id = any ($1::uuid[])
   union all
   select ${outcomeLeaseColumns('outcome')}, outcome.lease_token, false
-  from job_outcomes outcome join jobs job on job.job_id = outcome.job_id
+  from job_outcomes outcome join jobs job on ${byKey('job.job_id', 'outcome.job_id')} and job.seq > 0
   where outcome.lease_id = any ($1::uuid[]) and outcome.fence is not null
 ) found`);
 
@@ -83,7 +84,7 @@ select wanted.n::int, coalesce(
   (select lease_id from job_outcomes outcome
     where outcome.job_id = wanted.job_id and outcome.lease_token = wanted.token),
   (select lease_id from leases where leases.job_id = wanted.job_id and leases.lease_token = wanted.token)) as lease_id,
-  exists (select from jobs where jobs.job_id = wanted.job_id) as has_job
+  (select created_at from jobs where jobs.job_id = wanted.job_id) is not null as has_job
 from unnest($1::uuid[], $2::uuid[]) with ordinality as wanted (job_id, token, n)`);
 
 /** The leases of jobs that have these tokens, active or over; null where a job has none, undefined where there is no job. */

@@ -1,6 +1,6 @@
 import { stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import type { Sql } from '../sql.ts';
+import { byKey, type Sql } from '../sql.ts';
 import { uuidArray } from './arrays.ts';
 
 const streams = hot('select stream from jobs where job_id = any ($1::uuid[])');
@@ -14,7 +14,8 @@ export async function streamsOf(sql: Sql, jobIds: readonly string[]): Promise<(s
 
 const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
 
-// The lanes that have something in them are found by leaping through the queue's index from one to the next.
+// The lanes that have something in them are found by leaping through the queue's index from one to the next. Their keys are in
+// no index that has their streams, which would be read from end to end.
 const ready = hot(`
 with recursive present (lane_id) as (
   (select lane_id from live_jobs where ${isReady} order by lane_id limit 1)
@@ -24,7 +25,7 @@ with recursive present (lane_id) as (
     order by live_jobs.lane_id limit 1)
   from present where present.lane_id is not null
 )
-select distinct lanes.stream from present join lanes on lanes.lane_id = present.lane_id`);
+select distinct lanes.stream from present join lanes on ${byKey('lanes.lane_id', 'present.lane_id')} and lanes.lane_key > ''`);
 
 /** The streams that have jobs in the queue; the empty one stands for none. */
 export async function readyStreams(sql: Sql): Promise<string[]> {
