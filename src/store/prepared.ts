@@ -28,6 +28,20 @@ const signals = new AsyncLocalStorage<AbortSignal | undefined>();
 export const stoppable = <T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> =>
   signal ? signals.run(signal, work) : work();
 
+type Shape = (values: unknown[]) => unknown;
+
+/** The shapes of what hot statements return. */
+const shapes = new Map<string, Shape>();
+
+/**
+ * Makes an object of a row's values, as a literal would. The driver puts one together name by name, which from a dozen
+ * columns on is an object that is slow to make and slow to read. The names are those of our own statements.
+ */
+function shapeOf(fields: readonly { name: string }[]): Shape {
+  const members = fields.map(({ name }, i) => `${JSON.stringify(name)}: values[${i}]`);
+  return new Function('values', `return { ${members.join(', ')} }`) as Shape;
+}
+
 /** A statement that was never begun, because nobody waited for it any more. */
 export class AbandonedError extends Error {
   override readonly name = 'AbortError';
@@ -61,14 +75,23 @@ export class PreparingClient extends pg.Client {
   /** Runs a statement, behind those that were sent before. `signal` ends it. */
   async run<Row>(text: string, values: readonly unknown[], signal: AbortSignal | undefined): Promise<Row[]> {
     this.#gather();
-    const start = () => super.query({ ...this.#named(text), values: values as unknown[] });
-    const run = () => (signal ? this.#runUntil(signal, start) : start());
-    const { rows } = await (names.has(text) || values.length === 0 ? run() : this.#runPlanned(run));
-    return rows as Row[];
+    const asked = { ...this.#named(text), values: values as unknown[] };
+    const run = <T>(start: () => Promise<T>) => (signal ? this.#runUntil(signal, start) : start());
+    if (asked.name === undefined) {
+      const { rows } = await this.#planned(values.length > 0, () => run(() => super.query(asked)));
+      return rows as Row[];
+    }
+    const inColumns: pg.QueryArrayConfig = { ...asked, rowMode: 'array' };
+    const { rows, fields } = await run(() => super.query<unknown[]>(inColumns));
+    if (rows.length === 0) return [];
+    const shape = shapes.get(text) ?? shapeOf(fields);
+    shapes.set(text, shape);
+    return rows.map((row) => shape(row)) as Row[];
   }
 
-  /** Runs a statement with a plan for its values. */
-  async #runPlanned<T>(run: () => Promise<T>): Promise<T> {
+  /** Runs a statement; where it has values, with a plan for them. */
+  async #planned<T>(hasValues: boolean, run: () => Promise<T>): Promise<T> {
+    if (!hasValues) return run();
     this.#plan('force_custom_plan');
     try {
       return await run();
