@@ -45,7 +45,7 @@ const bytesPerWeight = 16_384;
 const countWeight = 25;
 /** While one transaction waits for the disk, what comes back is written by another; so many calls are worth one. */
 const flightsMax = 2;
-const companionWeight = 24;
+const companionWeight = 40;
 /** Each kind is a look at the queue while nobody else can have the capacity. */
 const kindsMax = 8;
 /** Kinds that are remembered to have got something, while there is always somebody at the desk. */
