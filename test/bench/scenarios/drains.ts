@@ -27,7 +27,7 @@ const workers = 64;
 const unary: DrainWay = {
   name: `AcquireLease and ReleaseLease, ${workers} workers`,
   goals: { ofDefaults: 2 },
-  share: 0.2,
+  share: 0.3,
   drain: (load, order) => load.run('drainUnary', { ...order, workers }),
   steady: (load, order) => load.run('workSteadily', { ...order, workers }),
 };
