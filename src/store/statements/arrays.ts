@@ -22,6 +22,21 @@ export const uuidArray = (ids: readonly string[]): string => `{${ids.join(',')}}
 export const numberArray = (values: readonly (number | null)[]): string =>
   `{${values.map((value) => value ?? 'NULL').join(',')}}`;
 
+/** A column of a batch in which no value is null: one of which all are the same, as most are, is sent once. */
+export function oneForAll<Value>(
+  values: readonly Value[],
+  toArray: (values: readonly Value[]) => string,
+): string {
+  const [first] = values;
+  return toArray(values.every((value) => value === first) ? values.slice(0, 1) : values);
+}
+
+/** A column of a batch, which is not sent at all where it has nothing in it. */
+export const noneOr = <Value>(
+  values: readonly (Value | null)[],
+  toArray: (values: readonly (Value | null)[]) => string,
+): string | null => (values.every((value) => value === null) ? null : toArray(values));
+
 /** `{3,-1,0}` as numbers. */
 export const integers = (text: string | null): number[] =>
   text === null ? [] : text.slice(1, -1).split(',').map(Number);

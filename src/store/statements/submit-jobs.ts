@@ -2,7 +2,7 @@ import { priorities } from '../../domain/job.ts';
 import { eventNumber, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { type Sql, timeMs } from '../sql.ts';
-import { booleanArray, jsonArray, numberArray, textArray, uuidArray } from './arrays.ts';
+import { booleanArray, jsonArray, noneOr, numberArray, oneForAll, textArray, uuidArray } from './arrays.ts';
 import { tally } from './stat-tallies.ts';
 
 /** A job that is about to be written. JSON comes as text: it is parsed once, by the database. */
@@ -32,6 +32,10 @@ export interface SubmittedJobs {
   written: ReadonlySet<string> | 'all';
 }
 
+/** Of what is the same for all only the first row has one. */
+const sameForAll = (column: string, array: string): string =>
+  `coalesce(${column}, (${array})[1]) as ${column}`;
+
 // One statement writes a whole batch: the jobs, their places in line, their first events and what there is to
 // count. Everything after the
 // first insert feeds on its `returning`; joining the parameters again would compare every job with every other.
@@ -40,7 +44,12 @@ const submit = (order: string, onConflict: string, answer: string) =>
 with clock as materialized (
   select clock_timestamp() as now
 ), numbered as (
-  select new.*, nextval('job_seq') as seq, now
+  select job_id, ${sameForAll('lane_id', '$2::int[]')}, ${sameForAll('addon_id', '$3::text[]')},
+    ${sameForAll('job_type', '$4::text[]')}, stream, ${sameForAll('priority', '$6::smallint[]')},
+    ${sameForAll('cost_units', '$7::int[]')}, coalesce(constraints, $8::jsonb -> 0) as constraints, payload,
+    client_request_id, ${sameForAll('is_unique', '$11::boolean[]')}, tags, max_runtime_s,
+    ${sameForAll('max_attempts', '$14::int[]')}, ${sameForAll('retry_backoff_s', '$15::int[]')}, run_at, bytes,
+    nextval('job_seq') as seq, now
   from clock, rows from (
     unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::int[], $10::text[],
       $11::boolean[], $12::text[], $13::int[], $14::int[], $15::int[], $16::float8[], $18::int[]),
@@ -98,27 +107,31 @@ export async function submitJobs(
   signal?: AbortSignal,
 ): Promise<SubmittedJobs> {
   const keyed = jobs.some((job) => job.clientRequestId !== null);
+  const ofEach = <Key extends keyof NewJob>(key: Key) => jobs.map((job) => job[key]);
   const rows = await sql.query<{ now: string; job_id: string | null }>(
     keyed ? submitKeyed : submitPlain,
     [
-      uuidArray(jobs.map((job) => job.jobId)),
-      numberArray(laneIds),
-      textArray(jobs.map((job) => job.addonId)),
-      textArray(jobs.map((job) => job.jobType)),
-      textArray(jobs.map((job) => job.stream)),
-      numberArray(jobs.map((job) => job.priority)),
-      numberArray(jobs.map((job) => job.costUnits)),
-      jsonArray(jobs.map((job) => job.constraints)),
-      jsonArray(jobs.map((job) => job.payload)),
-      textArray(jobs.map((job) => job.clientRequestId)),
-      booleanArray(jobs.map((job) => job.unique)),
-      textArray(jobs.map((job) => (job.tags.length === 0 ? null : textArray(job.tags)))),
-      numberArray(jobs.map((job) => job.maxRuntimeS)),
-      numberArray(jobs.map((job) => job.maxAttempts)),
-      numberArray(jobs.map((job) => job.retryBackoffS)),
-      numberArray(jobs.map((job) => job.runAtMs)),
+      uuidArray(ofEach('jobId')),
+      oneForAll(laneIds, numberArray),
+      oneForAll(ofEach('addonId'), textArray),
+      oneForAll(ofEach('jobType'), textArray),
+      noneOr(ofEach('stream'), textArray),
+      oneForAll(ofEach('priority'), numberArray),
+      oneForAll(ofEach('costUnits'), numberArray),
+      oneForAll(ofEach('constraints'), jsonArray),
+      jsonArray(ofEach('payload')),
+      keyed ? textArray(ofEach('clientRequestId')) : null,
+      oneForAll(ofEach('unique'), booleanArray),
+      noneOr(
+        jobs.map(({ tags }) => (tags.length === 0 ? null : textArray(tags))),
+        textArray,
+      ),
+      noneOr(ofEach('maxRuntimeS'), numberArray),
+      oneForAll(ofEach('maxAttempts'), numberArray),
+      oneForAll(ofEach('retryBackoffS'), numberArray),
+      noneOr(ofEach('runAtMs'), numberArray),
       firstEventData,
-      numberArray(jobs.map((job) => job.bytes)),
+      numberArray(ofEach('bytes')),
       keepsMessages,
     ],
     signal,
