@@ -3,6 +3,7 @@ import type { Sql } from '../store/sql.ts';
 import type { CapacityNow } from '../store/statements/capacity.ts';
 import { type Completed, completeLeases } from '../store/statements/complete-leases.ts';
 import type { EngineContext } from './context.ts';
+import { isUuid } from './ids.ts';
 import type { Ended, ReleaseCall } from './take-back.ts';
 import { workOf } from './work.ts';
 
@@ -19,9 +20,13 @@ export class Completions {
     this.#calls = calls;
   }
 
-  /** Messages of streams have to be settled with their attempts, which takes more than one statement. */
+  /**
+   * Messages of streams have to be settled with their attempts, which takes more than one statement; and who proves themselves
+   * with what can be no proof is told so.
+   */
   static suits({ release }: ReleaseCall, { keepsMessages }: EngineContext['transport']): boolean {
-    return !keepsMessages && isCompletion(release);
+    const { token, jobId } = release;
+    return !keepsMessages && isCompletion(release) && mayProve(token) && mayProve(jobId);
   }
 
   get count(): number {
@@ -64,4 +69,6 @@ export class Completions {
 }
 
 const nothing = { jobIds: new Map<number, string>(), units: 0 };
+/** All tokens and ids are UUIDs, and nobody has to name them. */
+const mayProve = (said: string | null): boolean => said === null || isUuid(said);
 const done = { requeued: false, deadLettered: false };

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import type { JobEvent } from '../../src/domain/job.ts';
-import type { Verdict } from '../../src/domain/lease.ts';
+import type { Grant, Verdict } from '../../src/domain/lease.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import { newId } from '../../src/engine/ids.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
@@ -182,19 +182,43 @@ describe('leases', () => {
       const tries = [
         { workerId: 'b' },
         { token: other.token },
+        { token: 'no uuid' },
         { jobId: other.job.jobId },
+        { jobId: 'no uuid' },
         { leaseId: newId() },
       ];
       const codes = tries.map((more) => codeOf(engine.releaser.release(releaseFor(grant, more), caller)));
       expect(await Promise.all(codes)).to.deep.equal([
         'worker_mismatch',
         'token_mismatch',
+        'token_mismatch',
+        'job_mismatch',
         'job_mismatch',
         'lease_not_found',
       ]);
       const wrongJob = beatFor(grant, { jobId: other.job.jobId });
       expect(await codeOf(engine.heartbeats.beat(wrongJob, caller))).to.equal('job_mismatch');
       expect(await everything(store.database)).to.deep.equal(before);
+    });
+
+    it('are released together, by one worker or by several, whether they prove themselves or not', async () => {
+      for (const workers of [
+        ['a', 'a', 'a'],
+        ['a', 'b', 'c'],
+      ]) {
+        await submitted(engine, {}, {}, {});
+        const grants: Grant[] = [];
+        for (const worker of workers) grants.push(await acquired(engine, worker));
+        const [first, second, third] = grants as [Grant, Grant, Grant];
+        const releases = [
+          releaseFor(first, { token: first.token.toUpperCase(), jobId: first.job.jobId.toUpperCase() }),
+          releaseFor(second, { workerId: 'somebody else' }),
+          releaseFor(third, { token: null }),
+        ];
+        const codes = releases.map((release) => codeOf(engine.releaser.release(release, caller)));
+        expect(await Promise.all(codes)).to.deep.equal(['ok', 'worker_mismatch', 'ok']);
+        await engine.releaser.release(releaseFor(second), caller);
+      }
     });
 
     it('kept together get a verdict each, in the order in which they were named', async () => {

@@ -3,7 +3,7 @@ import type { Lease } from '../../domain/lease.ts';
 import { eventNumber, leasedStates, stateNumber, transition } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { byKey, type Sql } from '../sql.ts';
-import { jsonsOrNull, textArray, uuidArray } from './arrays.ts';
+import { jsonsOrNull, noneOr, oneForAll, textArray, uuidArray } from './arrays.ts';
 import { type CapacityNow, type CapacityRow, capacityColumns, toCapacity } from './capacity.ts';
 import { insertOutcomes } from './end-leases.ts';
 import { type EndedRecord, jobColumns, toJobWithResult } from './job-record.ts';
@@ -17,7 +17,7 @@ import {
 import { outcomeColumns } from './read-jobs.ts';
 import { slotOf, tally } from './stat-tallies.ts';
 
-/** A worker hands in its lease, with a job that went well. */
+/** A worker hands in its lease, with a job that went well. What it proves itself with is a UUID. */
 export interface Completion {
   leaseId: string;
   workerId: string;
@@ -44,14 +44,14 @@ const completing = (isTold: boolean) =>
   hot(`
 with asked as materialized (
   select * from rows from (
-    unnest($1::uuid[], $2::text[], $3::text[], $4::text[]),
+    unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[]),
     jsonb_array_elements($5::jsonb), jsonb_array_elements($6::jsonb)
   ) with ordinality as asked (lease_id, worker_id, token, job_id, result, metrics, n)
 ), locked as materialized (
   select asked.n, asked.result, asked.metrics, live.place, live.expires_at,
-    live.state in (${leased}) and not live.cancel_requested and live.claimed_by = asked.worker_id
-      and (asked.token is null or lower(asked.token) = live.lease_token::text)
-      and (asked.job_id is null or lower(asked.job_id) = live.job_id::text) as is_theirs
+    live.state in (${leased}) and not live.cancel_requested and live.claimed_by = coalesce(asked.worker_id, ($2::text[])[1])
+      and (asked.token is null or asked.token = live.lease_token)
+      and (asked.job_id is null or asked.job_id = live.job_id) as is_theirs
   from asked cross join lateral (
     select *, ctid as place from live_jobs where lease_id = asked.lease_id for update skip locked
   ) live
@@ -136,16 +136,17 @@ export async function completeLeases(
 ): Promise<Completed> {
   type Own = CapacityRow & { numbers: string | null; job_ids: string | null; units: number };
   type Row = Own & (({ lease_job_id: string } & LeaseRecord & EndedRecord) | { lease_job_id?: null });
+  const ofEach = <Key extends keyof Completion>(key: Key) => completions.map((completion) => completion[key]);
   const wanted = completions.flatMap(({ leaseId, wantsJob }) => (wantsJob ? leaseId : []));
   const rows = await sql.query<Row>(
     wanted.length > 0 ? completeTold : completeUntold,
     [
-      uuidArray(completions.map(({ leaseId }) => leaseId)),
-      textArray(completions.map(({ workerId }) => workerId)),
-      textArray(completions.map(({ token }) => token)),
-      textArray(completions.map(({ jobId }) => jobId)),
-      jsonsOrNull(completions.map(({ result }) => result)),
-      jsonsOrNull(completions.map(({ metrics }) => metrics)),
+      uuidArray(ofEach('leaseId')),
+      oneForAll(ofEach('workerId'), textArray),
+      noneOr(ofEach('token'), textArray),
+      noneOr(ofEach('jobId'), textArray),
+      jsonsOrNull(ofEach('result')),
+      jsonsOrNull(ofEach('metrics')),
       totalUnlessSet,
       moreUnits,
       ...(wanted.length > 0 ? [uuidArray(wanted)] : []),
