@@ -12,11 +12,23 @@ export interface TransactionSql extends Sql {
 }
 
 /**
- * That a row is the one with this key: a condition that is met through the key's index or not at all. Asked for with `=`, a
- * planner that takes a table for empty, because it was when it was last looked at, may as well go through all of it in the
- * order of its keys, and compare; and such a plan is kept while the table grows. Keys of several columns are in brackets.
+ * The row of a table with a key that comes from a part of the statement before it, to be joined: looked up in the key's index,
+ * one by one, in the order in which that part comes. It may be locked with that, in the same order.
+ *
+ * Joined as tables are, a planner that takes a table for empty, because it was when it was last looked at, may as well go
+ * through all of it and compare; and such a plan is kept while the table grows.
  */
-export const byKey = (key: string, value: string): string => `${key} between ${value} and ${value}`;
+export const rowOf = (table: string, key: string, value: string, how = 'offset 0'): string =>
+  `lateral (select *, ctid as place from ${table} where ${table}.${key} = ${value} ${how})`;
+
+/**
+ * The same for a table that is written to, which cannot be looked up like that: a condition that is met through the key's index
+ * or not at all, because as an array of one it is no reason to bring both sides into the same order.
+ */
+export const byKey = (key: string, value: string): string => `${key} = any (array[${value}])`;
+
+/** The same for keys of several columns, in brackets. Of it the planner believes that it holds for one row in nine. */
+export const byKeys = (keys: string, values: string): string => `${keys} between ${values} and ${values}`;
 
 /** SQLSTATEs after which the same transaction may simply be run again. */
 const retryable = new Set(['40001', '40P01']);

@@ -1,7 +1,7 @@
 import { leasedStates, stateNumber } from '../../domain/machine.ts';
 import { type Envelope, enqueueIdOf, type SentMessage } from '../../domain/stream.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { byKey, rowOf, type Sql } from '../sql.ts';
 import { numberArray, textArray, uuidArray } from './arrays.ts';
 
 /**
@@ -24,8 +24,9 @@ with sent as materialized (
   select * from unnest($1::uuid[], $2::int[], $3::text[]) as sent (job_id, attempt, message_id)
 ), locked as materialized (
   select message.job_id, message.attempt, message.message_id, sent.message_id as sent_id
-  from sent join stream_messages message on ${byKey('message.job_id', 'sent.job_id')} and message.attempt = sent.attempt
-  order by sent.job_id for update of message skip locked
+  from (select * from sent order by job_id) sent
+  join ${rowOf('stream_messages', 'job_id', 'sent.job_id', 'for update skip locked')} message
+    on message.attempt = sent.attempt
 ), recorded as (
   update stream_messages message set message_id = locked.sent_id
   from locked where ${byKey('message.job_id', 'locked.job_id')} and locked.message_id is null
@@ -112,7 +113,7 @@ with slice as materialized (
   order by lane.lane_id, head.priority, head.seq limit $4::int
 ), missing as materialized (
   select slice.job_id from slice left join lateral (
-    select 1 as one from stream_messages message where ${byKey('message.job_id', 'slice.job_id')} limit 1
+    select 1 as one from stream_messages message where message.job_id = slice.job_id limit 1
   ) message on true
   where message.one is null
 ), locked as materialized (
@@ -122,7 +123,7 @@ with slice as materialized (
 ), added as (
   insert into stream_messages (job_id, stream, attempt, written_at)
   select job_id, lanes.stream, attempts + 1, clock_timestamp()
-  from locked join lanes on ${byKey('lanes.lane_id', 'locked.lane_id')}
+  from locked cross join ${rowOf('lanes', 'lane_id', 'locked.lane_id')} lanes
   where state = ${stateNumber('QUEUED')}
   on conflict (job_id) do nothing
   returning job_id, stream, attempt
@@ -166,7 +167,7 @@ select slice.job_id as "jobId", slice.stream, slice.attempt, slice.message_id as
   live.state is null or slice.attempt <> live.attempts
     + case when live.state in (${leasedStates.map(stateNumber).join(', ')}) then 0 else 1 end as stale
 from slice left join lateral (
-  select state, attempts from live_jobs live where ${byKey('live.job_id', 'slice.job_id')} limit 1
+  select state, attempts from live_jobs live where live.job_id = slice.job_id limit 1
 ) live on true
 order by slice.job_id`);
 
@@ -193,9 +194,9 @@ const unchanged = `
 seen as materialized (
   select * from unnest($1::uuid[], $2::int[], $3::text[]) as seen (job_id, attempt, message_id)
 ), same as materialized (
-  select message.job_id from seen join stream_messages message on ${byKey('message.job_id', 'seen.job_id')}
-    and message.attempt = seen.attempt and message.message_id is not distinct from seen.message_id
-  order by seen.job_id for update of message skip locked
+  select message.job_id from (select * from seen order by job_id) seen
+  join ${rowOf('stream_messages', 'job_id', 'seen.job_id', 'for update skip locked')} message
+    on message.attempt = seen.attempt and message.message_id is not distinct from seen.message_id
 )`;
 
 const seenParams = (rows: readonly MessageRow[]): unknown[] => [

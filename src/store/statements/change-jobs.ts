@@ -1,7 +1,7 @@
 import type { JsonObject } from '../../domain/job.ts';
 import { claimedStates, leasedStates, type State, stateNamed, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { byKey, rowOf, type Sql } from '../sql.ts';
 import { numberArray, uuidArray } from './arrays.ts';
 import { tally } from './stat-tallies.ts';
 
@@ -60,7 +60,7 @@ with changed as (
     from (select clock_timestamp() as now) clock, jsonb_to_recordset($1::jsonb) as given (job_id uuid, state smallint,
       unclaim boolean, delay_ms float8, claim_ttl_ms float8, claims_lost smallint, undoes_attempt boolean,
       cancel_requested boolean, progress float8, note text)
-    join live_jobs before on ${byKey('before.job_id', 'given.job_id')}
+    cross join ${rowOf('live_jobs', 'job_id', 'given.job_id')} before
   ) change
   where ${byKey('live.job_id', 'change.job_id')}
   returning live.lane_id, live.cost_units, live.updated_at, live.state, change.was
@@ -144,7 +144,7 @@ with outcome as (
   select job.job_id, job.lane_id, job.seq, job.priority, job.cost_units, ${queued}, outcome.attempts,
     outcome.attempts + job.max_attempts, 0, outcome.lease_id, false, clock_timestamp(),
     case when job.run_at > clock_timestamp() then job.run_at end, job.bytes, greatest(job.run_at, clock_timestamp())
-  from outcome join jobs job on ${byKey('job.job_id', 'outcome.job_id')}
+  from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job
   returning lane_id, updated_at
 ), lease as (
   insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
@@ -155,7 +155,7 @@ with outcome as (
     outcome.expires_at, outcome.finished_at, outcome.release_status, false, outcome.dead_stream is not null,
     outcome.error_text, outcome.error_detail, outcome.heartbeats, outcome.longest_silence_ms,
     outcome.longest_silence_since
-  from outcome join jobs job on ${byKey('job.job_id', 'outcome.job_id')} where outcome.fence is not null
+  from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job where outcome.fence is not null
 ), tallied as (${tally('live', 'updated_at', { queued: 'count(*)' })}
 )
 select job_id, state, jsonb_build_object('status', state, 'error', error_text, 'error_detail', error_detail,

@@ -1,7 +1,7 @@
 import { limits } from '../../domain/limits.ts';
 import { claimedStates, eventNumber, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { byKey, rowOf, type Sql } from '../sql.ts';
 import { numberArray, textArray } from './arrays.ts';
 import {
   type ClaimFilter,
@@ -63,7 +63,7 @@ with ${lockedHeads}, all_there_is as (
 select counts.*, (select count(*)::int from locked, all_there_is where free and cost_units > total) as large,
   claimed.slot::int, claimed.lane_id, ${jobColumns('job')}, ${liveColumns('claimed')}
 from ${headCounts}
-left join (claimed join jobs job on ${byKey('job.job_id', 'claimed.job_id')}) on true`),
+left join (claimed cross join ${rowOf('jobs', 'job_id', 'claimed.job_id')} job) on true`),
   '$14',
 );
 
@@ -135,7 +135,7 @@ export async function claimJobs(
 const findClaims = `
 select ${jobColumns('job')}, ${liveColumns('live')}, live.request_id
 from (select * from live_jobs where request_id = any ($1::text[]) offset 0) live
-join jobs job on ${byKey('job.job_id', 'live.job_id')}
+cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
 where live.state = any ($2::smallint[]) and live.claim_expires_at > clock_timestamp()
 order by live.priority, live.seq`;
 

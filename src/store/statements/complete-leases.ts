@@ -2,7 +2,7 @@ import type { JobWithResult, Json } from '../../domain/job.ts';
 import type { Lease } from '../../domain/lease.ts';
 import { eventNumber, leasedStates, stateNumber, transition } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { rowOf, type Sql } from '../sql.ts';
 import { jsonsOrNull, noneOr, oneForAll, textArray, uuidArray } from './arrays.ts';
 import { type CapacityNow, type CapacityRow, capacityColumns, toCapacity } from './capacity.ts';
 import { insertOutcomes } from './end-leases.ts';
@@ -35,7 +35,7 @@ const leased = leasedStates.map(stateNumber).join(', ');
 /** All that is told of a job and of the lease that it ended with. */
 const toldOutcomes = (leaseIds: string): string => `
   select ${outcomeLeaseColumns('outcome')}, ${jobColumns('job')}, ${outcomeColumns}
-  from outcome join jobs job on ${byKey('job.job_id', 'outcome.job_id')} where outcome.lease_id = any (${leaseIds}::uuid[])`;
+  from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job where outcome.lease_id = any (${leaseIds}::uuid[])`;
 
 // Everything at once, because each statement is a journey and all who deal wait for the capacity meanwhile. Rows are locked
 // first, then the clock is read, then they are looked at; what somebody else has is passed over. The capacity is locked
@@ -52,9 +52,7 @@ with asked as materialized (
     live.state in (${leased}) and not live.cancel_requested and live.claimed_by = coalesce(asked.worker_id, ($2::text[])[1])
       and (asked.token is null or asked.token = live.lease_token)
       and (asked.job_id is null or asked.job_id = live.job_id) as is_theirs
-  from asked cross join lateral (
-    select *, ctid as place from live_jobs where lease_id = asked.lease_id for update skip locked
-  ) live
+  from asked cross join ${rowOf('live_jobs', 'lease_id', 'asked.lease_id', 'for update skip locked')} live
 ), clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
 ), gone as (

@@ -2,7 +2,7 @@ import type { FinalStatus, Json, JsonObject } from '../../domain/job.ts';
 import type { LeaseState } from '../../domain/lease.ts';
 import { eventNumber, type State, stateNumber, transition } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { byKey, rowOf, type Sql } from '../sql.ts';
 import { booleanArray, jsonsOrNull, numberArray, textArray, uuidArray } from './arrays.ts';
 import {
   endedLeaseColumns,
@@ -108,7 +108,7 @@ ${answer}`);
 
 const finishTold = finishing(
   'returning *',
-  `select ${outcomeLeaseColumns('outcome')}, outcome.lease_token from outcome join jobs job on ${byKey('job.job_id', 'outcome.job_id')}`,
+  `select ${outcomeLeaseColumns('outcome')}, outcome.lease_token from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job`,
 );
 /** Where nobody wants to be told of them, they need not be read and sent again. */
 const finishUntold = finishing('', 'select 1 where false');
@@ -140,7 +140,6 @@ export async function finishJobs(
   ]);
 }
 
-// `seq` is in no index: where an index has all that is asked for, the planner may read the whole of it.
 const close = hot(`
 with lease as (
   insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
@@ -152,10 +151,10 @@ with lease as (
     live.heartbeats, live.longest_silence_ms, live.longest_silence_since
   from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, status smallint, error text,
     error_detail jsonb)
-  join live_jobs live on ${byKey('live.job_id', 'ending.job_id')}
+  cross join ${rowOf('live_jobs', 'job_id', 'ending.job_id')} live
   returning *
 ), ${effects('$3', '$4')}
-select ${endedLeaseColumns('lease')}, lease.lease_token from lease join jobs job on ${byKey('job.job_id', 'lease.job_id')} and job.seq > 0`);
+select ${endedLeaseColumns('lease')}, lease.lease_token from lease cross join ${rowOf('jobs', 'job_id', 'lease.job_id')} job`);
 
 /**
  * Writes leases of jobs that go on into the history, from their rows as they still are, and answers with them. The jobs

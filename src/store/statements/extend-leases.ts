@@ -1,6 +1,6 @@
 import { eventNumber, leasedStates, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { byKey, rowOf, type Sql } from '../sql.ts';
 import { integers, numberArray, textArray, uuidArray } from './arrays.ts';
 
 /** One sign of life. What a worker says beside it is rare, and null where it says nothing. */
@@ -75,13 +75,13 @@ const silenceMs = `least(greatest(date_part('epoch', judged.now - live.last_hear
  * below zero why not, else the time left in ms, doubled, and one more where the job's end is wanted. A lease that is
  * named twice is written and answered once.
  */
-const extend = ({ locking, place, isSame }: { locking: string; place: string; isSame: string }) =>
+const extend = ({ locking, isSame }: { locking: string; isSame: string }) =>
   hot(`
 with beat as (
   select * from unnest($1::uuid[], $2::text[], $3::text[], $4::float8[], $5::text[], $6::text[]) with ordinality
     as beat (lease_id, worker_id, token, progress, message, job_id, n)
 ), locked as materialized (
-  select beat.n, beat.progress, beat.message, ${place} as place, live.job_id, live.state,
+  select beat.n, beat.progress, beat.message, live.place, live.job_id, live.state,
     live.lease_ttl_s + live.lease_grace_s as lasts_s, live.lease_ends_at, live.expires_at, live.cancel_requested,
     case
       when live.state not in (${leased}) then ${over}
@@ -90,7 +90,7 @@ with beat as (
       when beat.job_id is not null and beat.job_id <> live.job_id::text then ${wrongJob}
       else 0
     end as problem
-  from beat ${locking}
+  from ${locking}
 ), clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
 ), judged as not materialized (
@@ -135,18 +135,14 @@ select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::
 from answered`);
 
 const extendFree = extend({
-  locking: `cross join lateral (
-    select *, ctid as place from live_jobs where lease_id = beat.lease_id for update skip locked
-  ) live`,
-  place: 'live.place',
+  locking: `beat cross join ${rowOf('live_jobs', 'lease_id', 'beat.lease_id', 'for update skip locked')} live`,
   isSame: 'live.ctid = judged.place',
 });
 const extendAll = extend({
-  locking: `cross join lateral (
-    select job_id as wanted_id from live_jobs where lease_id = beat.lease_id offset 0
-  ) named join live_jobs live on ${byKey('live.job_id', 'wanted_id')} and live.lease_id is not distinct from beat.lease_id
-  order by wanted_id for update of live`,
-  place: 'null::tid',
+  locking: `(
+    select beat.*, live.job_id as live_id from beat cross join ${rowOf('live_jobs', 'lease_id', 'beat.lease_id')} live
+    order by live.job_id
+  ) beat join ${rowOf('live_jobs', 'job_id', 'beat.live_id', 'for update')} live on live.lease_id = beat.lease_id`,
   isSame: byKey('live.job_id', 'judged.job_id'),
 });
 

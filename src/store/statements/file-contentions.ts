@@ -6,7 +6,7 @@ import {
 } from '../../domain/contentions.ts';
 import type { OwnerProfile } from '../../domain/file-lease.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql, timeMs } from '../sql.ts';
+import { byKeys, rowOf, type Sql, timeMs } from '../sql.ts';
 import { numberArray, textArray, uuidArray } from './arrays.ts';
 
 /** Contentions, a row for each file of each. They are written only under their owner's lock; see `file-owners.ts`. */
@@ -59,8 +59,7 @@ const columns = `contention.contention_id, contention.file_id, contention.owner_
   coalesce(contention.blocker_now_acquired_at, contention.blocker_acquired_at) as last_acquired_at,
   blocker.last_heartbeat_at, blocker.agent, blocker.host, blocker.pid, blocker.branch`;
 
-const withBlocker = `join file_owners blocker
-  on ${byKey('blocker.owner_id', 'coalesce(contention.blocker_now_id, contention.blocker_id)')}`;
+const withBlocker = `cross join ${rowOf('file_owners', 'owner_id', 'coalesce(contention.blocker_now_id, contention.blocker_id)')} blocker`;
 
 function toFile(row: Row): ContendedFile {
   const { agent, host, pid, branch } = row;
@@ -130,7 +129,7 @@ update file_contentions contention set state = ${contentionStateNumber('HALTED')
   check_at = null
 from (select to_timestamp($1::float8 / 1000.0) as now) clock,
   unnest($2::uuid[], $3::uuid[], $4::text[], $5::float8[]) as halted (contention_id, file_id, blocker_id, acquired_at)
-where ${byKey('(contention.contention_id, contention.file_id)', '(halted.contention_id, halted.file_id)')}`);
+where ${byKeys('(contention.contention_id, contention.file_id)', '(halted.contention_id, halted.file_id)')}`);
 
 export async function haltFiles(sql: Sql, halts: readonly Halt[], nowMs: number): Promise<void> {
   if (halts.length === 0) return;
@@ -155,7 +154,7 @@ update file_contentions contention set state = closed.state, closed_at = now, ch
   retried_at = case when closed.state = ${contentionStateNumber('GRANTED')} then now else contention.retried_at end
 from (select to_timestamp($1::float8 / 1000.0) as now) clock,
   unnest($2::uuid[], $3::uuid[], $4::smallint[]) as closed (contention_id, file_id, state)
-where ${byKey('(contention.contention_id, contention.file_id)', '(closed.contention_id, closed.file_id)')}`);
+where ${byKeys('(contention.contention_id, contention.file_id)', '(closed.contention_id, closed.file_id)')}`);
 
 export async function closeFiles(sql: Sql, closings: readonly Closing[], nowMs: number): Promise<void> {
   if (closings.length === 0) return;
@@ -170,7 +169,7 @@ export async function closeFiles(sql: Sql, closings: readonly Closing[], nowMs: 
 const announce = hot(`
 update file_contentions contention set check_at = contention.retry_at + interval '${unusedMs} ms'
 from unnest($1::uuid[], $2::uuid[]) as due (contention_id, file_id)
-where ${byKey('(contention.contention_id, contention.file_id)', '(due.contention_id, due.file_id)')}`);
+where ${byKeys('(contention.contention_id, contention.file_id)', '(due.contention_id, due.file_id)')}`);
 
 /** The retries of these files were told to be due; next they lapse. */
 export async function markDue(

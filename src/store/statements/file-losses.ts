@@ -1,6 +1,6 @@
 import type { LostFile } from '../../domain/file-lease.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql, timeMs } from '../sql.ts';
+import { byKey, byKeys, type Sql, timeMs } from '../sql.ts';
 import { textArray, uuidArray } from './arrays.ts';
 import type { FileLeaseRecord } from './file-rows.ts';
 
@@ -40,7 +40,7 @@ export async function addLosses(
 
 const forget = hot(`
 delete from file_losses loss using unnest($1::text[], $2::uuid[]) as known (owner_id, file_id)
-where ${byKey('(loss.owner_id, loss.file_id)', '(known.owner_id, known.file_id)')}`);
+where ${byKeys('(loss.owner_id, loss.file_id)', '(known.owner_id, known.file_id)')}`);
 
 /** These locked owners know of these files. */
 export async function forgetLosses(

@@ -1,7 +1,7 @@
 import type { OwnerProfile } from '../../domain/file-lease.ts';
 import { idleMs, type Owner, ownerStateNumber, ownerStates, ownerTtlMs } from '../../domain/file-owners.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql, timeMs } from '../sql.ts';
+import { byKey, rowOf, type Sql, timeMs } from '../sql.ts';
 import { booleanArray, numberArray, textArray } from './arrays.ts';
 import { isAwake } from './pulse.ts';
 
@@ -91,11 +91,11 @@ export async function addOwners(sql: Sql, ownerIds: readonly string[], signal?: 
 const lock = (how: string) =>
   hot(`
 select ${ownerColumns('owner')}
-from unnest($1::text[]) as wanted (owner_id) join file_owners owner on ${byKey('owner.owner_id', 'wanted.owner_id')}
-order by wanted.owner_id for update of owner ${how}`);
+from (select owner_id from unnest($1::text[]) as owner_id order by owner_id) wanted
+cross join ${rowOf('file_owners', 'owner_id', 'wanted.owner_id', how)} owner`);
 
-const lockAll = lock('');
-const lockFree = lock('skip locked');
+const lockAll = lock('for update');
+const lockFree = lock('for update skip locked');
 
 /** Locks these owners, each named once. Without `wait`, those that somebody else has locked are left out. */
 export async function lockOwners(
@@ -116,8 +116,8 @@ with due as materialized (
   ) contention)
 )
 select ${ownerColumns('owner')}
-from due join file_owners owner on ${byKey('owner.owner_id', 'due.owner_id')}
-order by due.owner_id for update of owner skip locked`);
+from (select * from due order by owner_id) due
+cross join ${rowOf('file_owners', 'owner_id', 'due.owner_id', 'for update skip locked')} owner`);
 
 /** Locks owners about whom, or about whose contentions, something is due. */
 export async function lockDueOwners(sql: Sql, limit: number): Promise<Map<string, Owner>> {
@@ -139,7 +139,7 @@ export async function nextFileDueInMs(sql: Sql): Promise<number | undefined> {
 
 const read = hot(`
 select ${ownerColumns('owner')}
-from unnest($1::text[]) as wanted (owner_id) join file_owners owner on ${byKey('owner.owner_id', 'wanted.owner_id')}`);
+from unnest($1::text[]) as wanted (owner_id) cross join ${rowOf('file_owners', 'owner_id', 'wanted.owner_id')} owner`);
 
 /** These owners as they stand, locked by nobody. */
 export async function readOwners(

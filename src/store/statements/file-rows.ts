@@ -2,7 +2,7 @@ import type { FileLease, OwnerProfile } from '../../domain/file-lease.ts';
 import { fileLeaseStates } from '../../domain/file-lease.ts';
 import type { Owner } from '../../domain/file-owners.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql, timeMs } from '../sql.ts';
+import { byKey, rowOf, type Sql, timeMs } from '../sql.ts';
 import { numberArray, textArray, uuidArray } from './arrays.ts';
 import { type OwnerRecord, ownerColumns, toOwner, toProfile } from './file-owners.ts';
 
@@ -52,8 +52,8 @@ export function toFileLease(record: FileLeaseRecord): FileLease {
 
 const read = hot(`
 select file.file_id, file.state as lease_state, file.acquired_at, file.fence, ${ownerColumns('owner')}
-from unnest($1::uuid[]) as wanted (file_id) join file_leases file on ${byKey('file.file_id', 'wanted.file_id')}
-left join file_owners owner on ${byKey('owner.owner_id', 'file.owner_id')} and file.state = ${held}`);
+from unnest($1::uuid[]) as wanted (file_id) cross join ${rowOf('file_leases', 'file_id', 'wanted.file_id')} file
+left join ${rowOf('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}`);
 
 /** Those of these files that have a row, with who holds them; null for what is free. */
 export async function readFiles(
@@ -82,9 +82,10 @@ const lock = (how: string) =>
   hot(`
 with locked as materialized (
   select file.file_id
-  from unnest($1::uuid[]) as wanted (file_id) join file_leases file on ${byKey('file.file_id', 'wanted.file_id')}
-  where file.state is distinct from ${held}
-  order by wanted.file_id for update of file ${how}
+  from (select file_id from unnest($1::uuid[]) as file_id order by file_id) wanted cross join lateral (
+    select file_id from file_leases where file_leases.file_id = wanted.file_id and state is distinct from ${held}
+    for update ${how}
+  ) file
 )
 select date_trunc('milliseconds', clock_timestamp())::text as now, ids
 from (select coalesce(array_agg(file_id), '{}')::text as ids from locked) locked_all`);
@@ -126,8 +127,8 @@ with ending as (
   select * from unnest($2::uuid[], $3::text[], $4::smallint[], $5::text[]) as ending (file_id, owner_id, state, reason)
 ), locked as materialized (
   select file.file_id, file.state as was, file.owner_id as holder_id, ending.owner_id, ending.state, ending.reason
-  from ending join file_leases file on ${byKey('file.file_id', 'ending.file_id')}
-  order by ending.file_id for update of file
+  from (select * from ending order by file_id) ending
+  cross join ${rowOf('file_leases', 'file_id', 'ending.file_id', 'for update')} file
 ), ended as (
   update file_leases file set state = locked.state, ended_at = to_timestamp($1::float8 / 1000.0),
     end_reason = locked.reason
@@ -135,7 +136,7 @@ with ending as (
   where ${byKey('file.file_id', 'locked.file_id')} and locked.was = ${held} and locked.holder_id = locked.owner_id
   returning file.*
 )
-select ${fileLeaseColumns('ended', 'owner')} from ended join file_owners owner on ${byKey('owner.owner_id', 'ended.owner_id')}`);
+select ${fileLeaseColumns('ended', 'owner')} from ended cross join ${rowOf('file_owners', 'owner_id', 'ended.owner_id')} owner`);
 
 /** Ends leases of locked owners, and tells them as they were. */
 export async function endFiles(

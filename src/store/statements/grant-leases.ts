@@ -2,7 +2,7 @@ import type { Grant } from '../../domain/lease.ts';
 import { limits } from '../../domain/limits.ts';
 import { eventNumber, leasedStates, type State, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { byKey, rowOf, type Sql } from '../sql.ts';
 import { integers, numberArray, textArray, uuidArray } from './arrays.ts';
 import { type ClaimFilter, type HeadPlaces, headParams, noteLanes, onHeads, spareHeads } from './heads.ts';
 import { type JobRecord, jobColumns, liveColumns, toJob } from './job-record.ts';
@@ -63,7 +63,7 @@ const grantParts = ({ graceS, from }: GrantParams): string => `granted as (
       now + least(wanted.ttl_s + ${graceS}::int, wanted.delivery_s, job.max_runtime_s) * interval '1 s' as until,
       ${jobColumns('job')}
     from (select date_trunc('milliseconds', clock_timestamp()) as now offset 0) clock, wanted
-    join jobs job on ${byKey('job.job_id', 'wanted.job_id')}
+    cross join ${rowOf('jobs', 'job_id', 'wanted.job_id')} job
   ) timed
   where ${byKey('live.job_id', 'timed.job_id')}
   returning timed.n, ${jobColumns('timed')}, live.lane_id, live.state, live.claimed_by, live.lease_id, live.lease_ttl_s,
@@ -93,7 +93,7 @@ const grantedColumns = (keepsMessages: boolean): string => `granted.n::int as n,
 
 const messageOf = (keepsMessages: boolean): string =>
   keepsMessages
-    ? `left join stream_messages message on ${byKey('message.job_id', 'granted.job_id')}
+    ? `left join ${rowOf('stream_messages', 'job_id', 'granted.job_id')} message on true
       and message.attempt = granted.attempts`
     : '';
 
@@ -266,8 +266,8 @@ export async function grantNext(
 const readGrants = (key: string) => `
 select ${jobColumns('job')}, ${liveColumns('live')}, ${grantedLeaseColumns('live')}, message.message_id,
   live.request_id
-from (select * from live_jobs where ${key} offset 0) live join jobs job on ${byKey('job.job_id', 'live.job_id')}
-left join stream_messages message on ${byKey('message.job_id', 'live.job_id')} and message.attempt = live.attempts
+from (select * from live_jobs where ${key} offset 0) live cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
+left join ${rowOf('stream_messages', 'job_id', 'live.job_id')} message on message.attempt = live.attempts
 where live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
   and live.expires_at > clock_timestamp()`;
 

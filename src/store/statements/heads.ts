@@ -1,6 +1,6 @@
 import { priorities } from '../../domain/job.ts';
 import { stateNumber } from '../../domain/machine.ts';
-import { byKey } from '../sql.ts';
+import { rowOf } from '../sql.ts';
 import { textArray } from './arrays.ts';
 
 /** Which jobs suit. Calls with the same filter are served by one statement. */
@@ -73,10 +73,9 @@ recursive ${lanes}, lane as materialized (
 ), locked as materialized (
   select live.job_id, head.turn, live.priority, live.seq, live.bytes, live.cost_units, head.is_unique,
     live.state = ${stateNumber('QUEUED')} and live.check_at is null as free
-  from head join live_jobs live on ${byKey('live.job_id', 'head.job_id')}
-  order by head.turn, head.priority, head.seq
+  from (select * from head order by turn, priority, seq) head
+  cross join ${rowOf('live_jobs', 'job_id', 'head.job_id', 'for update skip locked')} live
   limit $6::int
-  for update of live skip locked
 )`;
 
 /** The lanes of some types or of some streams are found by name, */
@@ -97,7 +96,7 @@ const present = `present (lane_id) as (
     order by live_jobs.lane_id limit 1)
   from present where present.lane_id is not null
 ), candidate as (
-  select lanes.* from present join lanes on ${byKey('lanes.lane_id', 'present.lane_id')}
+  select lanes.* from present cross join ${rowOf('lanes', 'lane_id', 'present.lane_id')} lanes
 )`;
 
 /** From so many lanes on that would have to be looked into it is worth leaping, up to so many times. */

@@ -1,6 +1,6 @@
 import { ownerStateNumber, ownerTtlMs } from '../../domain/file-owners.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { byKey, rowOf, type Sql } from '../sql.ts';
 import { textArray } from './arrays.ts';
 
 /** What became of an owner's sign of life. `missed` was not found, is locked by somebody else, or was named twice. */
@@ -17,14 +17,13 @@ export interface KeptOwners {
  * owner who died while its row was waited for stays dead. Nothing that is written is in an index. The answer is one row,
  * because reading a row for each would take the driver longer than all the rest.
  */
-const keep = (lock: string, isSame: string) =>
+const keep = ({ order, lock, isSame }: { order: string; lock: string; isSame: string }) =>
   hot(`
 with beat as (
   select * from unnest($1::text[]) with ordinality as beat (owner_id, n)
 ), locked as materialized (
-  select beat.n, owner.ctid as place, owner.owner_id, owner.state, owner.expires_at, owner.has_losses
-  from beat join file_owners owner on ${byKey('owner.owner_id', 'beat.owner_id')}
-  ${lock}
+  select beat.n, owner.place, owner.owner_id, owner.state, owner.expires_at, owner.has_losses
+  from (select * from beat ${order}) beat cross join ${rowOf('file_owners', 'owner_id', 'beat.owner_id', lock)} owner
 ), clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
 ), kept as (
@@ -41,11 +40,12 @@ select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::
   array_agg(result)::text as results
 from answered`);
 
-const keepFree = keep('for update of owner skip locked', 'owner.ctid = locked.place');
-const keepAll = keep(
-  'order by beat.owner_id for update of owner',
-  byKey('owner.owner_id', 'locked.owner_id'),
-);
+const keepFree = keep({ order: '', lock: 'for update skip locked', isSame: 'owner.ctid = locked.place' });
+const keepAll = keep({
+  order: 'order by owner_id',
+  lock: 'for update',
+  isSame: byKey('owner.owner_id', 'locked.owner_id'),
+});
 
 const words: readonly Kept[] = ['over', 'kept', 'kept with losses'];
 

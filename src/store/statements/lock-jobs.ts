@@ -1,6 +1,6 @@
 import { isLeased, leasedStates, type State, stateNamed, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql, timeMs } from '../sql.ts';
+import { byKey, rowOf, type Sql, timeMs } from '../sql.ts';
 import { textArray, uuidArray } from './arrays.ts';
 import { isAwake } from './pulse.ts';
 
@@ -70,7 +70,7 @@ const lockedRows = `select locked.job_id, locked.lane_id, locked.started_at, loc
   locked.claimed_by, locked.claim_expires_at, locked.request_id, locked.check_at, locked.lease_id, locked.lease_token,
   locked.expires_at, locked.last_heartbeat_at, locked.lease_ends_at, locked.cancel_requested, clock.now,
   ${isAwake('now')} as awake, job.addon_id, job.stream, job.retry_backoff_s, job.is_unique
-from clock, locked join jobs job on ${byKey('job.job_id', 'locked.job_id')}`;
+from clock, locked cross join ${rowOf('jobs', 'job_id', 'locked.job_id')} job`;
 
 /** The clock is read once all rows are locked: read with each row, it would be read before the last was waited for. */
 const clock = `clock as materialized (

@@ -1,6 +1,6 @@
 import { type ContentionState, contentionStates } from '../../domain/contentions.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql, timeMs } from '../sql.ts';
+import { rowOf, type Sql, timeMs } from '../sql.ts';
 import { textArray, uuidArray } from './arrays.ts';
 import { type OwnerRecord, ownerColumns, toOwner } from './file-owners.ts';
 import { type Holder, held } from './file-rows.ts';
@@ -32,8 +32,8 @@ select asked.owner_id as asker_id, asked.file_id, file.file_id is not null as is
   file.acquired_at, file.fence, contention.contention_id, contention.state as contention_state, contention.retry_at,
   date_trunc('milliseconds', clock_timestamp())::text as now, ${ownerColumns('owner')}
 from unnest($1::text[], $2::uuid[]) as asked (owner_id, file_id)
-left join file_leases file on ${byKey('file.file_id', 'asked.file_id')}
-left join file_owners owner on ${byKey('owner.owner_id', 'file.owner_id')} and file.state = ${held}
+left join ${rowOf('file_leases', 'file_id', 'asked.file_id')} file on true
+left join ${rowOf('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}
 left join lateral (
   select * from file_contentions
   where owner_id = asked.owner_id and file_id = asked.file_id and closed_at is null offset 0

@@ -1,7 +1,7 @@
 import { idleMs, ownerTtlMs } from '../../domain/file-owners.ts';
 import { claimedStates, leasedStates, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { byKey, rowOf, type Sql } from '../sql.ts';
 
 const leased = leasedStates.map(stateNumber).join(', ');
 const claimed = claimedStates.map(stateNumber).join(', ');
@@ -36,10 +36,9 @@ with pulse_now as materialized (
   end
 ), silenced as materialized (
   select owner.owner_id from silence cross join lateral (
-    select owner_id from file_owners where check_at is not null offset 0
-  ) living join file_owners owner on ${byKey('owner.owner_id', 'living.owner_id')}
+    select owner_id from (select owner_id from file_owners where check_at is not null offset 0) due order by owner_id
+  ) living cross join ${rowOf('file_owners', 'owner_id', 'living.owner_id', 'for update skip locked')} owner
   where owner.last_heartbeat_at <= silence.ended_at and owner.expires_at > silence.began_at
-  order by living.owner_id for update of owner skip locked
 ), kept as (
   update file_owners owner set
     expires_at = greatest(owner.expires_at, least(
@@ -108,8 +107,8 @@ with outage as materialized (
   select job_id, lease_id from live_jobs
   where lease_id > (select next_lease_id from outage) order by lease_id limit $1
 ), locked as materialized (
-  select live.* from chunk join live_jobs live on ${byKey('live.job_id', 'chunk.job_id')} order by chunk.job_id
-  for update of live skip locked
+  select live.* from (select * from chunk order by job_id) chunk
+  cross join ${rowOf('live_jobs', 'job_id', 'chunk.job_id', 'for update skip locked')} live
 ), extended as (
   update live_jobs live set expires_at = greatest(live.expires_at, least(
     live.expires_at + (outage.ended_at - outage.began_at),

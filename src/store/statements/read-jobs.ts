@@ -2,7 +2,7 @@ import type { Job, JobWithResult } from '../../domain/job.ts';
 import { limits } from '../../domain/limits.ts';
 import { isTerminal, type State, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { rowOf, type Sql } from '../sql.ts';
 import { numberArray, textArray } from './arrays.ts';
 import {
   type EndedRecord,
@@ -25,11 +25,11 @@ const noOutcome = `null::timestamptz as started_at, null as error_text, null::js
 /** Both halves in one statement: a job that ends in between would otherwise be in neither. */
 const read = hot(`
 select ${jobColumns('job')}, ${liveColumns('live')}, ${noOutcome}
-from live_jobs live join jobs job on ${byKey('job.job_id', 'live.job_id')}
+from live_jobs live cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
 where live.job_id = any ($1::uuid[])
 union all
 select ${jobColumns('job')}, ${outcomeColumns}
-from job_outcomes outcome join jobs job on ${byKey('job.job_id', 'outcome.job_id')}
+from job_outcomes outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job
 where outcome.job_id = any ($1::uuid[])`);
 
 /** The jobs with these ids that exist, in no order. */

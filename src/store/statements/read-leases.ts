@@ -1,7 +1,7 @@
 import { type Lease, type LeaseState, leaseStates } from '../../domain/lease.ts';
 import { leasedStates, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { rowOf, type Sql } from '../sql.ts';
 import { numberArray, uuidArray } from './arrays.ts';
 import {
   activeLeaseColumns,
@@ -27,23 +27,23 @@ const remaining = `(extract(epoch from expires_at - clock_timestamp()) * 1000)::
 
 /**
  * All parts in one statement: a lease that ends in between would otherwise be in none. Rows are found by key first
- * (`offset 0`), and only then is their state looked at: asked for both at once, the planner may walk all that is leased. No index has the `seq` of jobs: where one has all that
- * is asked for, the planner may read the whole of it.
+ * (`offset 0`), and only then is their state looked at: asked for both at once, the planner may walk all that is leased.
  */
 const read = hot(`
 select found.*, ${remaining} from (
   select ${activeLeaseColumns('live')}, live.lease_token, live.cancel_requested
   from (select * from live_jobs where lease_id = any ($1::uuid[]) offset 0) live
-  join jobs job on ${byKey('job.job_id', 'live.job_id')} and job.seq > 0
+  cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
   where ${leased}
   union all
   select ${endedLeaseColumns('lease')}, lease.lease_token, false
-  from leases lease join jobs job on ${byKey('job.job_id', 'lease.job_id')} and job.seq > 0
-  where lease.lease_id = any ($1::uuid[])
+  from unnest($1::uuid[]) as wanted (lease_id) cross join ${rowOf('leases', 'lease_id', 'wanted.lease_id')} lease
+  cross join ${rowOf('jobs', 'job_id', 'lease.job_id')} job
   union all
   select ${outcomeLeaseColumns('outcome')}, outcome.lease_token, false
-  from job_outcomes outcome join jobs job on ${byKey('job.job_id', 'outcome.job_id')} and job.seq > 0
-  where outcome.lease_id = any ($1::uuid[]) and outcome.fence is not null
+  from unnest($1::uuid[]) as wanted (lease_id) cross join lateral (
+    select * from job_outcomes where job_outcomes.lease_id = wanted.lease_id and fence is not null offset 0
+  ) outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job
 ) found`);
 
 /** The leases with these ids that exist, active or over, in no order. */

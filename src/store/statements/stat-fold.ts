@@ -1,6 +1,6 @@
 import { counterColumns, gaugeColumns, rollupLevels } from '../../domain/stats.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { byKeys, rowOf, type Sql } from '../sql.ts';
 
 /** Any number that nothing else here locks: whoever has it adds up tallies, or compares what they came to. */
 const advisoryLock = 7_160_526;
@@ -51,11 +51,11 @@ with ${foldMark}, clock as materialized (
   delete from stat_tallies tally using (
     select txid, tally_id from stat_tallies where txid >= (select txid from mark) order by txid, tally_id limit $1::int
   ) next
-  where ${byKey('(tally.txid, tally.tally_id)', '(next.txid, next.tally_id)')}
+  where ${byKeys('(tally.txid, tally.tally_id)', '(next.txid, next.tally_id)')}
   returning tally.*
 ), named as materialized (
   select taken.*, date_trunc('minute', at) as minute, lanes.addon_id
-  from taken join lanes on ${byKey('lanes.lane_id', 'taken.lane_id')}
+  from taken cross join ${rowOf('lanes', 'lane_id', 'taken.lane_id')} lanes
 ), piece as (
   select addon_id, minute, 0 as kind, 0::smallint as slot, 0 as n, ${listed((column) => column)} from named
   union all
@@ -130,7 +130,7 @@ with old as materialized (
   limit $3::int
 ), gone as (
   delete from stat_rollups rollup using old
-  where ${byKey('(rollup.addon_id, rollup.level, rollup.bucket)', '(old.addon_id, old.level, old.bucket)')}
+  where ${byKeys('(rollup.addon_id, rollup.level, rollup.bucket)', '(old.addon_id, old.level, old.bucket)')}
   returning 1
 )
 select count(*)::int as gone from gone`);

@@ -9,7 +9,7 @@ import {
   type SeriesPlan,
 } from '../../domain/stats.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { rowOf, type Sql } from '../sql.ts';
 import { foldMark } from './stat-fold.ts';
 
 /**
@@ -21,7 +21,7 @@ import { foldMark } from './stat-fold.ts';
 const pending = `${foldMark}, clock as materialized (
   select clock_timestamp() as now
 ), pending as materialized (
-  select tally.* from stat_tallies tally join lanes on ${byKey('lanes.lane_id', 'tally.lane_id')}
+  select tally.* from stat_tallies tally cross join ${rowOf('lanes', 'lane_id', 'tally.lane_id')} lanes
   where tally.txid >= (select txid from mark) and ($1::text = '' or lanes.addon_id = $1)
 )`;
 

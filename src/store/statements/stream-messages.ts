@@ -1,6 +1,6 @@
 import type { Envelope, SentMessage } from '../../domain/stream.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { rowOf, type Sql } from '../sql.ts';
 import { uuidArray } from './arrays.ts';
 
 /** The messages of streams that have to be sent and settled. Nothing here is run where no messages are kept. */
@@ -8,7 +8,7 @@ import { uuidArray } from './arrays.ts';
 const add = hot(`
 insert into stream_messages (job_id, stream, attempt, written_at)
 select live.job_id, job.stream, live.attempts + 1, clock_timestamp()
-from live_jobs live join jobs job on ${byKey('job.job_id', 'live.job_id')}
+from live_jobs live cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
 where live.job_id = any ($1::uuid[]) and job.stream is not null
 on conflict (job_id) do update set attempt = excluded.attempt, message_id = null, written_at = excluded.written_at
 returning job_id as "jobId", stream, attempt`);

@@ -1,6 +1,6 @@
 import { stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { byKey, type Sql } from '../sql.ts';
+import { rowOf, type Sql } from '../sql.ts';
 import { uuidArray } from './arrays.ts';
 
 const streams = hot('select stream from jobs where job_id = any ($1::uuid[])');
@@ -14,8 +14,7 @@ export async function streamsOf(sql: Sql, jobIds: readonly string[]): Promise<(s
 
 const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
 
-// The lanes that have something in them are found by leaping through the queue's index from one to the next. Their keys are in
-// no index that has their streams, which would be read from end to end.
+// The lanes that have something in them are found by leaping through the queue's index from one to the next.
 const ready = hot(`
 with recursive present (lane_id) as (
   (select lane_id from live_jobs where ${isReady} order by lane_id limit 1)
@@ -25,7 +24,7 @@ with recursive present (lane_id) as (
     order by live_jobs.lane_id limit 1)
   from present where present.lane_id is not null
 )
-select distinct lanes.stream from present join lanes on ${byKey('lanes.lane_id', 'present.lane_id')} and lanes.lane_key > ''`);
+select distinct lanes.stream from present cross join ${rowOf('lanes', 'lane_id', 'present.lane_id')} lanes`);
 
 /** The streams that have jobs in the queue; the empty one stands for none. */
 export async function readyStreams(sql: Sql): Promise<string[]> {
