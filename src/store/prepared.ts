@@ -47,6 +47,9 @@ export class AbandonedError extends Error {
   override readonly name = 'AbortError';
 }
 
+const abandoned = (signal: AbortSignal) =>
+  new AbandonedError('nobody waits for this statement', { cause: signal.reason });
+
 interface Config {
   stream?: unknown;
 }
@@ -74,33 +77,44 @@ export class PreparingClient extends pg.Client {
 
   /** Runs a statement, behind those that were sent before. `signal` ends it. */
   async run<Row>(text: string, values: readonly unknown[], signal: AbortSignal | undefined): Promise<Row[]> {
+    if (signal?.aborted) throw abandoned(signal);
     this.#gather();
     const asked = { ...this.#named(text), values: values as unknown[] };
-    const run = <T>(start: () => Promise<T>) => (signal ? this.#runUntil(signal, start) : start());
     if (asked.name === undefined) {
-      const { rows } = await this.#planned(values.length > 0, () => run(() => super.query(asked)));
+      const { rows } = await this.#runPlanned(values, signal, () => super.query(asked));
       return rows as Row[];
     }
     const inColumns: pg.QueryArrayConfig = { ...asked, rowMode: 'array' };
-    const { rows, fields } = await run(() => super.query<unknown[]>(inColumns));
+    const { rows, fields } = await this.#runUntil(signal, () => super.query<unknown[]>(inColumns));
     if (rows.length === 0) return [];
     const shape = shapes.get(text) ?? shapeOf(fields);
     shapes.set(text, shape);
     return rows.map((row) => shape(row)) as Row[];
   }
 
-  /** Runs a statement; where it has values, with a plan for them. */
-  async #planned<T>(hasValues: boolean, run: () => Promise<T>): Promise<T> {
-    if (!hasValues) return run();
+  /**
+   * Runs a statement that is planned for its values. The way back is sent right behind it, because more may have been sent
+   * already, and others may share the session; but not where somebody may ask to stop the statement, and stop that in its place.
+   */
+  async #runPlanned<T>(
+    values: readonly unknown[],
+    signal: AbortSignal | undefined,
+    send: () => Promise<T>,
+  ): Promise<T> {
+    if (values.length === 0) return this.#runUntil(signal, send);
+    if (signal?.aborted) throw abandoned(signal);
     this.#plan('force_custom_plan');
+    const running = this.#runUntil(signal, send);
+    const isStoppable = signal !== undefined && this.#config.stream === undefined;
+    if (!isStoppable) this.#plan(hotPlans);
     try {
-      return await run();
+      return await running;
     } finally {
-      this.#plan(hotPlans);
+      if (isStoppable) this.#plan(hotPlans);
     }
   }
 
-  /** Nobody waits for it: what goes wrong here goes wrong for the statement as well, and with its transaction it is undone. */
+  /** Nobody waits for it. What goes wrong here goes wrong for the statement as well, or is undone with its transaction. */
   #plan(mode: string): void {
     super.query(`set plan_cache_mode = ${mode}`).catch(() => {});
   }
@@ -127,14 +141,17 @@ export class PreparingClient extends pg.Client {
     const [text, values] = args;
     const original = (...all: unknown[]) => (super.query as (...args: unknown[]) => never).apply(this, all);
     if (typeof text !== 'string' || !Array.isArray(values)) return original(...args);
-    const run = () => original({ ...this.#named(text), values });
+    const asked = this.#named(text);
+    const send = () => original({ ...asked, values });
     const signal = signals.getStore();
-    return (signal ? this.#runUntil(signal, run) : run()) as never;
+    return (
+      asked.name === undefined ? this.#runPlanned(values, signal, send) : this.#runUntil(signal, send)
+    ) as never;
   }
 
-  async #runUntil<T>(signal: AbortSignal, run: () => Promise<T>): Promise<T> {
-    if (signal.aborted) throw new AbandonedError('nobody waits for this statement', { cause: signal.reason });
-    if (this.#config.stream !== undefined) return run();
+  async #runUntil<T>(signal: AbortSignal | undefined, run: () => Promise<T>): Promise<T> {
+    if (signal?.aborted) throw abandoned(signal);
+    if (!signal || this.#config.stream !== undefined) return run();
     let stopping: Promise<void> | undefined;
     const stop = () => {
       stopping = this.#stopStatement();

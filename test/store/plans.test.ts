@@ -111,7 +111,7 @@ describe('the plans of lease statements', () => {
     }
 
     /** Rows of jobs that each statement lays hands on, for ten leases. What it writes is undone. */
-    async function touched(generic: boolean): Promise<Record<string, number>> {
+    async function touched(): Promise<Record<string, number>> {
       const running = await store.database.query<{
         job_id: string;
         lease_id: string;
@@ -234,7 +234,6 @@ describe('the plans of lease statements', () => {
       const rows: Record<string, number> = {};
       for (const [name, statement] of Object.entries(statements)) {
         rows[name] = await rowsTouched(store.database, async (sql) => {
-          if (generic) await sql.query('set local plan_cache_mode = force_generic_plan', []);
           await sql.query('savepoint before', []);
           await statement(sql);
           await sql.query('rollback to savepoint before', []);
@@ -245,21 +244,19 @@ describe('the plans of lease statements', () => {
 
     /** No statement walks through more than it is asked for: a row is locked, looked at and written. */
     async function stays(when: string): Promise<void> {
-      for (const generic of [false, true]) {
-        const rows = await touched(generic);
-        // A few heads are read ahead of those that are wanted, of each lane.
-        for (const name of [
-          'lockCandidates',
-          'lockCandidates, from marks',
-          'grantNext',
-          'grantNext, from marks',
-        ]) {
-          expect(rows[name], `${name} ${when}`).to.be.below(200);
-          delete rows[name];
-        }
-        for (const [name, count] of Object.entries(rows)) {
-          expect(count, `${name} ${when}${generic ? ', with a generic plan' : ''}`).to.be.at.most(5 * some);
-        }
+      const rows = await touched();
+      // A few heads are read ahead of those that are wanted, of each lane.
+      for (const name of [
+        'lockCandidates',
+        'lockCandidates, from marks',
+        'grantNext',
+        'grantNext, from marks',
+      ]) {
+        expect(rows[name], `${name} ${when}`).to.be.below(200);
+        delete rows[name];
+      }
+      for (const [name, count] of Object.entries(rows)) {
+        expect(count, `${name} ${when}`).to.be.at.most(5 * some);
       }
     }
 

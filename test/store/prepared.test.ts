@@ -91,3 +91,20 @@ onEveryEngine((kind) => {
     });
   });
 });
+
+describe('hot statements beside others', () => {
+  onEveryEngine((kind) => {
+    it('are planned for all values whoever asks for what meanwhile', async () => {
+      await using store = await kind.open();
+      const mode = hot(`select ${currentMode} || $1::text as mode`);
+      const hotOnes = Array.from({ length: 50 }, () => store.database.query<{ mode: string }>(mode, ['']));
+      const others = Array.from({ length: 50 }, () =>
+        store.database.query<{ mode: string }>(`select $1 || ${currentMode} as mode`, ['']),
+      );
+      const modesOf = async (asked: Promise<{ mode: string }[]>[]) =>
+        new Set((await Promise.all(asked)).flatMap((rows) => rows.map((row) => row.mode)));
+      expect(await modesOf(hotOnes)).to.deep.equal(new Set(['force_generic_plan']));
+      expect(await modesOf(others)).to.deep.equal(new Set(['force_custom_plan']));
+    });
+  });
+});

@@ -132,12 +132,12 @@ export async function claimJobs(
   return { records, full: false };
 }
 
-const findClaims = `
+const findClaims = hot(`
 select ${jobColumns('job')}, ${liveColumns('live')}, live.request_id
 from (select * from live_jobs where request_id = any ($1::text[]) offset 0) live
 cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
 where live.state = any ($2::smallint[]) and live.claim_expires_at > clock_timestamp()
-order by live.priority, live.seq`;
+order by live.priority, live.seq`);
 
 /** What these requests have claimed before and still hold. Locks the requests until the transaction ends. */
 export async function findClaimsByRequest(

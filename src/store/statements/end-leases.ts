@@ -43,7 +43,10 @@ export interface EndEffects {
 /** A lease that has just ended, with its token. */
 export type EndedLease = LeaseRecord & { lease_token: string };
 
-/** Locks the capacity where units come free. All other rows are locked already, so that it does not matter which part comes first. */
+/**
+ * Locks the capacity where units come free. All other rows are locked already, so that it does not matter which part comes
+ * first.
+ */
 const effects = (units: string, tallies: string) => `freed as (
   update capacity set used = used - ${units}::bigint where capacity_id = 1 and ${units}::bigint <> 0
 ), tallied as (${tallyAll(tallies)}
@@ -108,7 +111,8 @@ ${answer}`);
 
 const finishTold = finishing(
   'returning *',
-  `select ${outcomeLeaseColumns('outcome')}, outcome.lease_token from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job`,
+  `select ${outcomeLeaseColumns('outcome')}, outcome.lease_token
+  from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job`,
 );
 /** Where nobody wants to be told of them, they need not be read and sent again. */
 const finishUntold = finishing('', 'select 1 where false');

@@ -263,13 +263,14 @@ export async function grantNext(
 }
 
 // Found by key first (`offset 0`), and only then is their state looked at, whatever the planner makes of it.
-const readGrants = (key: string) => `
+const readGrants = (key: string) =>
+  hot(`
 select ${jobColumns('job')}, ${liveColumns('live')}, ${grantedLeaseColumns('live')}, message.message_id,
   live.request_id
 from (select * from live_jobs where ${key} offset 0) live cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
 left join ${rowOf('stream_messages', 'job_id', 'live.job_id')} message on message.attempt = live.attempts
 where live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
-  and live.expires_at > clock_timestamp()`;
+  and live.expires_at > clock_timestamp()`);
 
 const byRequest = readGrants('request_id = any ($1::text[])');
 const byJob = readGrants('job_id = any ($1::uuid[])');

@@ -49,9 +49,9 @@ const fromMarks = (marks: string): string => `
   ) head`;
 
 /**
- * The heads of the suitable lanes are read in order and merged, one stream after the other; of these the first are locked, and rows that another
- * server holds are passed over. More heads are read of each lane than are wanted, so that there are others where some
- * are taken.
+ * The heads of the suitable lanes are read in order and merged, one stream after the other; of these the first are locked, and
+ * rows that another server holds are passed over. More heads are read of each lane than are wanted, so that there are
+ * others where some are taken.
  *
  * Rows are locked by key, and only then is it seen whether they are queued still: asked for both at once, the planner
  * may take the index of queued rows for the shorter way to a key, and walk all of it for each.
@@ -78,10 +78,10 @@ recursive ${lanes}, lane as materialized (
   limit $6::int
 )`;
 
-/** The lanes of some types or of some streams are found by name, */
+/** The lanes of some types or of some streams are found by name. */
 const named = 'candidate as (select * from lanes)';
 
-/** and so are those of a submitter, of whom a plan that is made for everybody would not know. */
+/** Those of a submitter are, too; a plan that is made for all values would not know that there is one. */
 const submitted = 'candidate as (select * from lanes where addon_id = $1)';
 
 /**
@@ -206,7 +206,8 @@ export interface HeadCounts {
 }
 
 export const headCounts = `(
-  select (select count(*)::int from lane) as lanes, (select count(*)::int from head) as heads, count(*)::int as locked, count(*) filter (where free)::int as free
+  select (select count(*)::int from lane) as lanes, (select count(*)::int from head) as heads, count(*)::int as locked,
+    count(*) filter (where free)::int as free
   from locked
 ) counts`;
 

@@ -66,8 +66,8 @@ interface LockedRow {
 }
 
 /** What is told of the rows that are `locked`, once they are. */
-const lockedRows = `select locked.job_id, locked.lane_id, locked.started_at, locked.state, locked.cost_units, locked.attempts, locked.attempts_limit, locked.claims_lost,
-  locked.claimed_by, locked.claim_expires_at, locked.request_id, locked.check_at, locked.lease_id, locked.lease_token,
+const lockedRows = `select locked.job_id, locked.lane_id, locked.started_at, locked.state, locked.cost_units,
+  locked.attempts, locked.attempts_limit, locked.claims_lost, locked.claimed_by, locked.claim_expires_at, locked.request_id, locked.check_at, locked.lease_id, locked.lease_token,
   locked.expires_at, locked.last_heartbeat_at, locked.lease_ends_at, locked.cancel_requested, clock.now,
   ${isAwake('now')} as awake, job.addon_id, job.stream, job.retry_backoff_s, job.is_unique
 from clock, locked cross join ${rowOf('jobs', 'job_id', 'locked.job_id')} job`;
@@ -77,7 +77,8 @@ const clock = `clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
 )`;
 
-// Rows are locked in the order of their ids, as everywhere, so that two transactions that want the same rows never wait for each other in a circle.
+// Rows are locked in the order of their ids, as everywhere, so that two transactions that want the same rows never wait for
+// each other in a circle.
 const lockById = (how: string) =>
   hot(`
 with locked as materialized (
