@@ -4,6 +4,7 @@ import type { RunningServer } from '../server.ts';
 import type { Command } from './commands.ts';
 import { prepare } from './prepare.ts';
 import { startError } from './start-error.ts';
+import { tidyUp } from './tidy-up.ts';
 
 export const serveCommand: Command = {
   name: 'serve',
@@ -43,6 +44,7 @@ ${settingsHelp()}
     process.stdout.write(
       `leasehold ready: http://${name(http)} (REST, Connect, gRPC-Web), grpc ${name(grpc)}, database: ${database}\n`,
     );
+    setImmediate(tidyUp);
     const reason = await Promise.race([stop, server.lost]);
     if (reason instanceof Error) log.error('the database is lost; stopping', { error: reason });
     else log.info('stopping', { signal: reason });
