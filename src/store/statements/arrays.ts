@@ -37,6 +37,15 @@ export const noneOr = <Value>(
   toArray: (values: readonly (Value | null)[]) => string,
 ): string | null => (values.every((value) => value === null) ? null : toArray(values));
 
+/** The same column of a batch in a statement, from the rows of which only the first has one where it is the same for all. */
+export const firstForAll = (column: string, array: string): string => `coalesce(${column}, (${array})[1])`;
+
+/** The columns of a batch, by name. */
+export const columnsOf =
+  <Row>(rows: readonly Row[]) =>
+  <Name extends keyof Row>(name: Name): Row[Name][] =>
+    rows.map((row) => row[name]);
+
 /** `{3,-1,0}` as numbers. */
 export const integers = (text: string | null): number[] =>
   text === null ? [] : text.slice(1, -1).split(',').map(Number);
@@ -44,8 +53,7 @@ export const integers = (text: string | null): number[] =>
 export const booleanArray = (values: readonly boolean[]): string => `{${values.join(',')}}`;
 
 /** Any JSON as one JSON array; null, which is no array, where there is nothing but nulls. */
-export const jsonsOrNull = (values: readonly Json[]): string | null =>
-  values.every((value) => value === null) ? null : JSON.stringify(values);
+export const jsonsOrNull = (values: readonly Json[]): string | null => noneOr(values, JSON.stringify);
 
 /** JSON texts as one JSON array, which needs no escaping at all. */
 export const jsonArray = (texts: readonly string[]): string => `[${texts.join(',')}]`;

@@ -3,7 +3,7 @@ import type { Lease } from '../../domain/lease.ts';
 import { eventNumber, leasedStates, stateNumber, transition } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { rowOf, type Sql } from '../sql.ts';
-import { jsonsOrNull, noneOr, oneForAll, textArray, uuidArray } from './arrays.ts';
+import { columnsOf, firstForAll, jsonsOrNull, noneOr, oneForAll, textArray, uuidArray } from './arrays.ts';
 import { type CapacityNow, type CapacityRow, capacityColumns, toCapacity } from './capacity.ts';
 import { insertOutcomes } from './end-leases.ts';
 import { type EndedRecord, jobColumns, toJobWithResult } from './job-record.ts';
@@ -49,7 +49,7 @@ with asked as materialized (
   ) with ordinality as asked (lease_id, worker_id, token, job_id, result, metrics, n)
 ), locked as materialized (
   select asked.n, asked.result, asked.metrics, live.place, live.expires_at,
-    live.state in (${leased}) and not live.cancel_requested and live.claimed_by = coalesce(asked.worker_id, ($2::text[])[1])
+    live.state in (${leased}) and not live.cancel_requested and live.claimed_by = ${firstForAll('asked.worker_id', '$2::text[]')}
       and (asked.token is null or asked.token = live.lease_token)
       and (asked.job_id is null or asked.job_id = live.job_id) as is_theirs
   from asked cross join ${rowOf('live_jobs', 'lease_id', 'asked.lease_id', 'for update skip locked')} live
@@ -134,7 +134,7 @@ export async function completeLeases(
 ): Promise<Completed> {
   type Own = CapacityRow & { numbers: string | null; job_ids: string | null; units: number };
   type Row = Own & (({ lease_job_id: string } & LeaseRecord & EndedRecord) | { lease_job_id?: null });
-  const ofEach = <Key extends keyof Completion>(key: Key) => completions.map((completion) => completion[key]);
+  const ofEach = columnsOf(completions);
   const wanted = completions.flatMap(({ leaseId, wantsJob }) => (wantsJob ? leaseId : []));
   const rows = await sql.query<Row>(
     wanted.length > 0 ? completeTold : completeUntold,

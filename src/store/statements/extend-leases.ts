@@ -1,7 +1,7 @@
 import { eventNumber, leasedStates, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { byKey, rowOf, type Sql } from '../sql.ts';
-import { integers, numberArray, textArray, uuidArray } from './arrays.ts';
+import { integers, noneOr, numberArray, textArray, uuidArray } from './arrays.ts';
 
 /** One sign of life. What a worker says beside it is rare, and null where it says nothing. */
 export interface Extension {
@@ -152,8 +152,6 @@ export async function extendLeases(
   beats: readonly Extension[],
   { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
 ): Promise<Extensions> {
-  const textsOrNull = (texts: readonly (string | null)[]) =>
-    texts.every((text) => text === null) ? null : textArray(texts);
   const [row] = await sql.query<{
     now: number;
     numbers: string | null;
@@ -164,12 +162,21 @@ export async function extendLeases(
     [
       uuidArray(beats.map(({ leaseId }) => leaseId)),
       textArray(beats.map(({ workerId }) => workerId)),
-      textsOrNull(beats.map(({ token }) => token)),
+      noneOr(
+        beats.map(({ token }) => token),
+        textArray,
+      ),
       beats.every(({ progress }) => progress === null)
         ? null
         : numberArray(beats.map(({ progress }) => progress)),
-      textsOrNull(beats.map(({ message }) => message)),
-      textsOrNull(beats.map(({ jobId }) => jobId)),
+      noneOr(
+        beats.map(({ message }) => message),
+        textArray,
+      ),
+      noneOr(
+        beats.map(({ jobId }) => jobId),
+        textArray,
+      ),
     ],
     signal,
   );

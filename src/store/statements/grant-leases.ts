@@ -3,7 +3,7 @@ import { limits } from '../../domain/limits.ts';
 import { eventNumber, leasedStates, type State, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { byKey, rowOf, type Sql } from '../sql.ts';
-import { integers, numberArray, textArray, uuidArray } from './arrays.ts';
+import { integers, noneOr, numberArray, textArray, uuidArray } from './arrays.ts';
 import { type ClaimFilter, type HeadPlaces, headParams, noteLanes, onHeads, spareHeads } from './heads.ts';
 import { type JobRecord, jobColumns, liveColumns, toJob } from './job-record.ts';
 import { activeLeaseOf, type GrantedLeaseRecord, grantedLeaseColumns } from './lease-record.ts';
@@ -241,9 +241,10 @@ export async function grantNext(
       uuidArray(hands.map(({ token }) => token)),
       textArray(workers),
       numberArray(hands.map(({ workerId }) => placeOf.get(workerId) as number)),
-      hands.every(({ requestId }) => requestId === null)
-        ? null
-        : textArray(hands.map(({ requestId }) => requestId)),
+      noneOr(
+        hands.map(({ requestId }) => requestId),
+        textArray,
+      ),
       numberArray(hands.map(({ state }) => stateNumber(state))),
       ttlS,
       numberArray(hands.map(({ deliveryS }) => deliveryS)),

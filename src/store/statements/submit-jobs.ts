@@ -2,7 +2,17 @@ import { priorities } from '../../domain/job.ts';
 import { eventNumber, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { type Sql, timeMs } from '../sql.ts';
-import { booleanArray, jsonArray, noneOr, numberArray, oneForAll, textArray, uuidArray } from './arrays.ts';
+import {
+  booleanArray,
+  columnsOf,
+  firstForAll,
+  jsonArray,
+  noneOr,
+  numberArray,
+  oneForAll,
+  textArray,
+  uuidArray,
+} from './arrays.ts';
 import { tally } from './stat-tallies.ts';
 
 /** A job that is about to be written. JSON comes as text: it is parsed once, by the database. */
@@ -32,9 +42,7 @@ export interface SubmittedJobs {
   written: ReadonlySet<string> | 'all';
 }
 
-/** Of what is the same for all only the first row has one. */
-const sameForAll = (column: string, array: string): string =>
-  `coalesce(${column}, (${array})[1]) as ${column}`;
+const sameForAll = (column: string, array: string): string => `${firstForAll(column, array)} as ${column}`;
 
 // One statement writes a whole batch: the jobs, their places in line, their first events and what there is to
 // count. Everything after the
@@ -107,7 +115,7 @@ export async function submitJobs(
   signal?: AbortSignal,
 ): Promise<SubmittedJobs> {
   const keyed = jobs.some((job) => job.clientRequestId !== null);
-  const ofEach = <Key extends keyof NewJob>(key: Key) => jobs.map((job) => job[key]);
+  const ofEach = columnsOf(jobs);
   const rows = await sql.query<{ now: string; job_id: string | null }>(
     keyed ? submitKeyed : submitPlain,
     [
