@@ -30,6 +30,10 @@ export const byKey = (key: string, value: string): string => `${key} = any (arra
 /** The same for keys of several columns, in brackets. Of it the planner believes that it holds for one row in nine. */
 export const byKeys = (keys: string, values: string): string => `${keys} between ${values} and ${values}`;
 
+/** The one of these words that has this number, the first of which is 0. */
+export const word = (words: readonly string[], number: string): string =>
+  `(array[${words.map((one) => `'${one}'`).join(', ')}])[${number} + 1]`;
+
 /** SQLSTATEs after which the same transaction may simply be run again. */
 const retryable = new Set(['40001', '40P01']);
 

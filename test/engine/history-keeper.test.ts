@@ -121,20 +121,20 @@ onEveryEngine((kind) => {
     it('is read back whole from all the days that a job lived, while its oldest part may be gone', async () => {
       await setDays(store.database, [-3, -2, -1, 0, 1]);
       await submitted(engine, {});
-      const { job } = await acquired(engine);
-      await store.database.query(
-        "update job_events set at = at - interval '2 days' where type = 0 and job_id = $1",
-        [job.jobId],
-      );
+      const grant = await acquired(engine);
+      const { jobId } = grant.job;
+      await store.database.query("update job_events set at = at - interval '2 days'", []);
       await store.database.query("update jobs set created_at = created_at - interval '2 days'", []);
-      const types = async () =>
-        (await engine.reader.events(job.jobId, {}, caller)).items.map(({ type }) => type);
-      expect(await types()).to.deep.equal(['JOB_SUBMITTED', 'LEASE_GRANTED']);
-      const [submission] = (await engine.reader.events(job.jobId, { limit: 1 }, caller)).items;
-      const next = await engine.reader.events(job.jobId, { cursor: submission?.eventId ?? '' }, caller);
-      expect(next.items.map(({ type }) => type)).to.deep.equal(['LEASE_GRANTED']);
+      await engine.releaser.release(releaseFor(grant), caller);
+      const types = async () => (await engine.reader.events(jobId, {}, caller)).items.map(({ type }) => type);
+      const ends = ['JOB_RUNNING', 'LEASE_RELEASED', 'JOB_DONE'];
+      expect(await types()).to.deep.equal(['JOB_SUBMITTED', 'LEASE_GRANTED', ...ends]);
+      const [submission] = (await engine.reader.events(jobId, { limit: 1 }, caller)).items;
+      const next = await engine.reader.events(jobId, { cursor: submission?.eventId ?? '' }, caller);
+      expect(next.items.map(({ type }) => type)).to.deep.equal(['LEASE_GRANTED', ...ends]);
       await new HistoryKeeper({ database: store.database, days: 1, log: silentLog }).runOnce();
-      expect(await types()).to.deep.equal(['LEASE_GRANTED']);
+      // The job is there, and tells that it was submitted.
+      expect(await types()).to.deep.equal(['JOB_SUBMITTED', ...ends]);
     });
 
     it('is looked for in the days alone in which the job lived', async () => {

@@ -6,6 +6,7 @@
  */
 import { eventNamed, stateNamed } from '../../src/domain/machine.ts';
 import type { Database } from '../../src/store/database.ts';
+import { allEvents } from '../support/history.ts';
 
 /** One submission, told apart from all others by its key. */
 export interface Sent {
@@ -76,7 +77,7 @@ left join job_outcomes outcome on outcome.job_id = job.job_id`;
 
 const toldEvents = `
 select job_id as "jobId", type, actor, data ->> 'note' as note, data ->> 'reason' as reason
-from job_events order by event_id`;
+from ${allEvents} order by event_id`;
 
 const orphanRows = `
 select 'live row ' || job_id as what from live_jobs where job_id not in (select job_id from jobs)

@@ -26,7 +26,15 @@ const walked = new Set(['file_owners_due', 'stat_totals_pkey']);
 const alike = new Set(['file_leases_held']);
 
 /** Tables that never have more than a handful of rows. */
-const small = new Set(['capacity', 'pulse', 'outages', 'identity', 'job_seq', 'stat_marks', 'prune_walks']);
+const small = new Set([
+  'capacity',
+  'pulse',
+  'outages',
+  'identity',
+  'job_events_event_id_seq',
+  'stat_marks',
+  'prune_walks',
+]);
 
 interface Node {
   'Node Type': string;

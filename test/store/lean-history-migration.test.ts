@@ -34,7 +34,11 @@ describe('the migration to a lean history', () => {
           await database.query(`create view ${view} as select ${they.join(', ')}`, []);
           await database.query(`create view our_${view} as select * from ${view}`, []);
         }
-        expect(await migrate(database)).to.deep.equal(['0008-lean-history', '0009-silences']);
+        expect(await migrate(database)).to.deep.equal([
+          '0008-lean-history',
+          '0009-silences',
+          '0010-submissions',
+        ]);
         for (const view of contractViewNames)
           expect(await database.query(`select * from our_${view}`, [])).to.deep.equal([]);
       } finally {
@@ -78,7 +82,11 @@ describe('the migration to a lean history', () => {
           [],
         );
         expect(Number(next?.event_id)).to.be.above(Number(rows.at(-1)?.event_id));
-        expect(await migrate(database)).to.deep.equal(['0008-lean-history', '0009-silences']);
+        expect(await migrate(database)).to.deep.equal([
+          '0008-lean-history',
+          '0009-silences',
+          '0010-submissions',
+        ]);
       } finally {
         await database.close();
         await store.remove();

@@ -50,7 +50,7 @@ describe('the migration that counts heartbeats', () => {
           );
         const were = await files();
 
-        expect(await migrate(database)).to.deep.equal(['0009-silences']);
+        expect(await migrate(database)).to.deep.equal(['0009-silences', '0010-submissions']);
         expect(await columns()).to.have.length(9);
         expect(await files()).to.deep.equal(were);
         for (const name of [...tables, ...contractViewNames])
@@ -101,7 +101,7 @@ describe('the migration that counts heartbeats', () => {
 
         await database.query('drop view our_jobs', []);
         await database.orm.migrator.down({ to: before });
-        expect(await migrate(database)).to.deep.equal(['0009-silences']);
+        expect(await migrate(database)).to.deep.equal(['0009-silences', '0010-submissions']);
         await engine.stop();
       } finally {
         await database.close();

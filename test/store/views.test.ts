@@ -154,11 +154,11 @@ describe("the contract's views", () => {
       const [count] = await read(
         database,
         `select (select count(*)::int from scheduler_events) as told, (select count(distinct id)::int from scheduler_events) as ids,
-          (select sum(case when release_status is null then 1 when from_state = 4 then 3 else 2 end)::int
+          (select count(*) from jobs) + (select sum(case when release_status is null then 1 when from_state = 4 then 3 else 2 end)
             from job_events) as kept`,
       );
-      expect(count?.told).to.equal(count?.kept);
-      expect(count?.ids).to.equal(count?.kept);
+      expect(count?.told).to.equal(Number(count?.kept));
+      expect(count?.ids).to.equal(Number(count?.kept));
       for (const view of Object.keys(columns)) {
         const [found] = await read(
           database,
@@ -177,7 +177,7 @@ describe("the contract's views", () => {
       await engine.submitter.submitMany(drafts, caller);
       await database.query(
         `update live_jobs set state = 5, lease_id = gen_random_uuid(), claimed_by = 'w' || seq, fence = seq, lease_ttl_s = 60,
-          started_at = now(), last_heartbeat_at = now(), expires_at = now() where seq % 2 = 0`,
+          started_at = now(), last_heartbeat_at = now(), expires_at = now() where seq / 4 % 2 = 0`,
         [],
       );
       await database.query(
@@ -190,6 +190,10 @@ describe("the contract's views", () => {
       await database.query(
         `insert into job_outcomes (job_id, state, attempts, cancel_requested, finished_at)
         select gen_random_uuid(), 6, 1, false, now() from jobs`,
+        [],
+      );
+      await database.query(
+        "insert into job_events (at, job_id, type, actor) select now(), job_id, 1, 'w' from jobs",
         [],
       );
       await database.query('analyze', []);

@@ -3,6 +3,7 @@
  * and in the job's outcome where it did not; and a row of the history may tell of up to three events.
  */
 import { eventNumber, stateNumber } from '../../src/domain/machine.ts';
+import { submissions } from '../../src/store/statements/event-record.ts';
 
 /** All leases that are over, to select from. */
 export const endedLeases = `(
@@ -31,4 +32,6 @@ export const allEvents = `(
     union all
     select 2, type, ${running}, to_state where release_status is not null
   ) told
+  union all
+  select event_id, at, job_id, lease_id, type, from_state, to_state, actor, data from ${submissions} submitted
 ) all_events`;

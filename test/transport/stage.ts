@@ -168,7 +168,7 @@ async function insertJobs(sql: Sql, ids: string[], stream: string, laneId: numbe
   await sql.query(
     `insert into jobs (job_id, seq, lane_id, addon_id, job_type, stream, priority, cost_units, constraints, payload,
       is_unique, tags, max_attempts, retry_backoff_s, bytes, created_at)
-    select job_id, nextval('job_seq'), $3, 'a', 't', $2, 1, 1, '{}', '{}', false, '{}', 3, 2, 4, clock_timestamp()
+    select job_id, nextval('job_events_event_id_seq'), $3, 'a', 't', $2, 1, 1, '{}', '{}', false, '{}', 3, 2, 4, clock_timestamp()
     from unnest($1::uuid[]) as job_id`,
     [ids, stream, laneId],
   );

@@ -2,7 +2,8 @@ import { Migration } from '@mikro-orm/migrations';
 import { finalStatuses } from '../../domain/job.ts';
 import { leaseStates } from '../../domain/lease.ts';
 import { eventNumber, stateNumber } from '../../domain/machine.ts';
-import { contractViews, dropContractViews, word } from './views.ts';
+import { word } from '../sql.ts';
+import { contractViews, dropContractViews } from './views.ts';
 
 const released = leaseStates.indexOf('RELEASED');
 

@@ -7,6 +7,7 @@ import { History } from './0006-history.ts';
 import { Lanes } from './0007-lanes.ts';
 import { LeanHistory } from './0008-lean-history.ts';
 import { Silences } from './0009-silences.ts';
+import { Submissions } from './0010-submissions.ts';
 
 /** In the order in which they run. Names are recorded in the database and never change. */
 export const migrations = [
@@ -19,4 +20,5 @@ export const migrations = [
   { name: '0007-lanes', class: Lanes },
   { name: '0008-lean-history', class: LeanHistory },
   { name: '0009-silences', class: Silences },
+  { name: '0010-submissions', class: Submissions },
 ];

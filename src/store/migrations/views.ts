@@ -9,6 +9,8 @@ import {
   stateNumber,
   states,
 } from '../../domain/machine.ts';
+import { word } from '../sql.ts';
+import { submissions } from '../statements/event-record.ts';
 
 /**
  * The views that the queue contract recommends, in its words. They are for people and their tools, which have a session
@@ -19,8 +21,6 @@ import {
  * people have views on them, and have let others read them.
  */
 
-const quoted = (words: readonly string[]): string => `array[${words.map((word) => `'${word}'`).join(', ')}]`;
-export const word = (words: readonly string[], number: string): string => `(${quoted(words)})[${number} + 1]`;
 const stateWord = (number: string): string => word(states.map(contractWord), number);
 const isLeased = (live: string): string =>
   `${live}.lease_id is not null and ${live}.state in (${leasedStates.map(stateNumber).join(', ')})`;
@@ -64,7 +64,7 @@ const ofLeases = leaseEvents.map(eventNumber).join(', ');
 
 const [leased, running] = [stateNumber('LEASED'), stateNumber('RUNNING')];
 
-// What one row of the history tells, a row for each; see `statements/event-record.ts`.
+// What one row of the history tells, a row for each; see `statements/event-record.ts`. Submissions are told beside it.
 const told = `(
   select event.event_id + step.n as id, event.at, event.job_id, event.lease_id, event.actor,
     step.type, step.from_state, step.to_state,
@@ -87,17 +87,24 @@ const told = `(
   ) step
 )`;
 
-const event = (beside: string) => `event.id, event.at as ts, ${word(eventTypes, 'event.type')} as event_type,
+const event = (
+  id: string,
+  beside: string,
+) => `${id}, event.at as ts, ${word(eventTypes, 'event.type')} as event_type,
   jsonb_build_object(${beside}, 'by', event.actor, 'from', ${stateWord('event.from_state')},
     'to', ${stateWord('event.to_state')}) || event.data as data_json`;
+const ofJob = "'lease_id', event.lease_id";
 
 // The events of a lease are found through its job, because the history is kept by jobs.
 const events = `create or replace view scheduler_events as
 select id, ts, entity_type, entity_id, event_type, data_json from (
-  select 'JOB' as entity_type, event.job_id as entity_id, ${event("'lease_id', event.lease_id")}
+  select 'JOB' as entity_type, event.job_id as entity_id, ${event('event.id', ofJob)}
   from ${told} event where event.type not in (${ofLeases})
   union all
-  select 'LEASE', lease.lease_id, ${event("'job_id', event.job_id")}
+  select 'JOB', event.job_id, ${event('event.event_id', ofJob)}
+  from ${submissions} event
+  union all
+  select 'LEASE', lease.lease_id, ${event('event.id', "'job_id', event.job_id")}
   from (
     select leases.lease_id, leases.job_id from leases
     union all

@@ -1,7 +1,14 @@
-import { finalStatuses, type JobEvent, type JsonObject } from '../../domain/job.ts';
-import { type EventType, eventNamed, type State, stateNamed } from '../../domain/machine.ts';
+import { finalStatuses, type JobEvent, type JsonObject, priorities } from '../../domain/job.ts';
+import {
+  type EventType,
+  eventNamed,
+  eventNumber,
+  type State,
+  stateNamed,
+  stateNumber,
+} from '../../domain/machine.ts';
 import { iso } from '../../domain/times.ts';
-import { timeMs } from '../sql.ts';
+import { timeMs, word } from '../sql.ts';
 
 /**
  * The rows of the history, and what they tell.
@@ -10,6 +17,9 @@ import { timeMs } from '../sql.ts';
  * says what it is in columns, and the row of a release, which says as what the lease was released, tells of up to three
  * events: that the job ran, where nobody had been told; that its lease was released; and what became of it by that. Such a
  * row has the number of the first of these; numbers are given out four at a time, so that the others are nobody else's.
+ *
+ * What begins every history has no row here: a submission is told by the job's own row, which is written once and never
+ * changed, and whose place in line is the event's number. Of jobs that are older than that there is one.
  */
 export interface EventRecord {
   event_id: string;
@@ -30,6 +40,37 @@ export interface EventRecord {
 
 export const eventColumns = `job_id, event_id::text as event_id, at, lease_id, type, from_state, to_state, actor, data,
   attempt, fence, ttl_s, expires_at, release_status`;
+
+const submission = eventNumber('JOB_SUBMITTED');
+
+// It would be the first, and was written at the same moment; the margin is for clocks, and spares all other days a look.
+const ownRow = `select from (
+    select type from job_events told where told.job_id = job.job_id
+      and told.at between job.created_at - interval '1 day' and job.created_at + interval '1 day'
+    order by told.event_id limit 1
+  ) first where first.type = ${submission}`;
+
+/** The submissions of all jobs that have no row of it in the history, as rows of that. */
+export const submissions = `(
+  select job.job_id, job.seq as event_id, job.created_at as at, null::uuid as lease_id, ${submission}::smallint as type,
+    null::smallint as from_state, ${stateNumber('QUEUED')}::smallint as to_state, job.addon_id as actor,
+    jsonb_build_object('priority', ${word(priorities, 'job.priority')}) as data, null::int as attempt,
+    null::bigint as fence, null::int as ttl_s, null::timestamptz as expires_at, null::smallint as release_status
+  from jobs job where not exists (${ownRow})
+)`;
+
+/**
+ * Rows of one job's history with its submission. `which` says which of the others, in which order and how many, so that the
+ * log is read from the end that is asked for.
+ */
+export const historyOf = (jobId: string, which: string): string => `(
+  select * from ${submissions} submitted where job_id = ${jobId}
+  union all (
+    select job_id, event_id, at, lease_id, type, from_state, to_state, actor, data, attempt, fence, ttl_s, expires_at,
+      release_status
+    from job_events where job_id = ${jobId} ${which}
+  )
+)`;
 
 /** How far the last number that a row tells of is from its own. */
 export const numbersAhead = 2;

@@ -2,7 +2,7 @@ import { type Away, aheadMax, type EndingLease, type Place } from '../../domain/
 import type { JobEvent } from '../../domain/job.ts';
 import { leasedStates, stateNumber } from '../../domain/machine.ts';
 import { type Sql, timeMs } from '../sql.ts';
-import { type EventRecord, eventColumns, toEvents } from './event-record.ts';
+import { type EventRecord, eventColumns, historyOf, toEvents } from './event-record.ts';
 
 /** Events that are looked at to find those of one lease. */
 const scanMax = 20_000;
@@ -23,11 +23,11 @@ export const seeOneMoment = async (sql: Sql): Promise<number> => {
 };
 
 // With a lease, only so many events of its job are looked at, the newest first: a job may have a history without end.
-const ofLease = `(
+const ofLease = () => `(
   select * from (select * from job_events where job_id = $1 order by event_id desc limit ${scanMax}) recent
   where lease_id = $2
 ) found`;
-const ofJob = '(select * from job_events where job_id = $1 and $2::uuid is null) found';
+const ofJob = (which: string) => `${historyOf('$1', `and $2::uuid is null ${which}`)} found`;
 
 export interface EventWindow {
   first: JobEvent[];
@@ -45,11 +45,10 @@ export async function eventWindow(
 ): Promise<EventWindow> {
   const from = leaseId === null ? ofJob : ofLease;
   const read = (order: 'asc' | 'desc', limit: number) =>
-    sql.query<EventRecord>(`select ${eventColumns} from ${from} order by found.event_id ${order} limit $3`, [
-      jobId,
-      leaseId,
-      limit,
-    ]);
+    sql.query<EventRecord>(
+      `select ${eventColumns} from ${from(`order by event_id ${order} limit $3`)} order by found.event_id ${order} limit $3`,
+      [jobId, leaseId, limit],
+    );
   const oldest = await read('asc', first + last + 1);
   const events = oldest.flatMap(toEvents);
   if (oldest.length <= first + last) {
@@ -62,7 +61,7 @@ export async function eventWindow(
   }
   const newest = (await read('desc', last)).reverse();
   const [count] = await sql.query<{ events: number }>(
-    `select coalesce(sum(${told}), 0)::int as events from (select * from ${from} limit ${scanMax}) counted`,
+    `select coalesce(sum(${told}), 0)::int as events from (select * from ${from('')} limit ${scanMax}) counted`,
     [jobId, leaseId],
   );
   return {

@@ -1,13 +1,14 @@
 import type { JobEvent, JobWithResult } from '../../domain/job.ts';
 import type { Sql } from '../sql.ts';
-import { type EventRecord, eventColumns, numbersAhead, toEvents } from './event-record.ts';
+import { type EventRecord, eventColumns, historyOf, numbersAhead, toEvents } from './event-record.ts';
 
 // A row tells of numbers beyond its own as well.
-const list = `
-select ${eventColumns} from job_events
-where job_id = $1::uuid and event_id > $2::bigint - ${numbersAhead} and at >= to_timestamp($3::float8 / 1000.0)
+const isAfter = `event_id > $2::bigint - ${numbersAhead}`;
+const rows = `and ${isAfter} and at >= to_timestamp($3::float8 / 1000.0)
   and at < coalesce(to_timestamp($4::float8 / 1000.0), 'infinity')
-order by job_events.event_id limit $5`;
+  order by event_id limit $5`;
+const list = `
+select ${eventColumns} from ${historyOf('$1::uuid', rows)} event where ${isAfter} order by event.event_id limit $5`;
 
 /** Clocks may have been set back while the job lived, and a day more costs a look. */
 const marginMs = 86_400_000;

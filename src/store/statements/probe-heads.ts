@@ -20,7 +20,7 @@ export interface ProbedHead {
 
 // Asked of the index by key and order alone, as claims ask for it. The clock is read before each look and behind it.
 const probe = hot(`
-select (select last_value::float8 from job_seq) as last, probe.n::int as n, head.seq::float8 as seq,
+select (select last_value::float8 from job_events_event_id_seq) as last, probe.n::int as n, head.seq::float8 as seq,
   extract(epoch from clock_timestamp() - probe.began)::float8 * 1000 as took
 from (
   select asked.*, clock_timestamp() as began

@@ -1,5 +1,4 @@
-import { priorities } from '../../domain/job.ts';
-import { eventNumber, stateNumber } from '../../domain/machine.ts';
+import { stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { type Sql, timeMs } from '../sql.ts';
 import {
@@ -44,8 +43,8 @@ export interface SubmittedJobs {
 
 const sameForAll = (column: string, array: string): string => `${firstForAll(column, array)} as ${column}`;
 
-// One statement writes a whole batch: the jobs, their places in line, their first events and what there is to
-// count. Everything after the
+// One statement writes a whole batch: the jobs, their places in line and what there is to count. A place in line is the
+// number of the event that the submission is, which is told from the job; see `event-record.ts`. Everything after the
 // first insert feeds on its `returning`; joining the parameters again would compare every job with every other.
 const submit = (order: string, onConflict: string, answer: string) =>
   hot(`
@@ -57,10 +56,10 @@ with clock as materialized (
     ${sameForAll('cost_units', '$7::int[]')}, coalesce(constraints, $8::jsonb -> 0) as constraints, payload,
     client_request_id, ${sameForAll('is_unique', '$11::boolean[]')}, tags, max_runtime_s,
     ${sameForAll('max_attempts', '$14::int[]')}, ${sameForAll('retry_backoff_s', '$15::int[]')}, run_at, bytes,
-    nextval('job_seq') as seq, now
+    nextval('job_events_event_id_seq') as seq, now
   from clock, rows from (
     unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::int[], $10::text[],
-      $11::boolean[], $12::text[], $13::int[], $14::int[], $15::int[], $16::float8[], $18::int[]),
+      $11::boolean[], $12::text[], $13::int[], $14::int[], $15::int[], $16::float8[], $17::int[]),
     jsonb_array_elements($8::jsonb), jsonb_array_elements($9::jsonb)
   ) as new (job_id, lane_id, addon_id, job_type, stream, priority, cost_units, client_request_id, is_unique, tags,
     max_runtime_s, max_attempts, retry_backoff_s, run_at, bytes, constraints, payload)
@@ -81,14 +80,9 @@ with clock as materialized (
     case when run_at > created_at then run_at end, 0, max_attempts, 0, false, created_at,
     greatest(run_at, created_at)
   from job
-), told as (
-  insert into job_events (at, job_id, type, to_state, actor, data)
-  select created_at, job_id, ${eventNumber('JOB_SUBMITTED')}, ${stateNumber('QUEUED')}, addon_id,
-    ($17::jsonb[])[priority + 1]
-  from job
 ), enqueued as (
   insert into stream_messages (job_id, stream, attempt, written_at)
-  select job_id, stream, 1, created_at from job where $19::boolean and stream is not null
+  select job_id, stream, 1, created_at from job where $18::boolean and stream is not null
 ), tallied as (${tally('job', 'created_at', { queued: 'count(*)', submitted: 'count(*)' })}
 )
 ${answer}`);
@@ -101,8 +95,6 @@ const submitKeyed = submit(
   'on conflict (addon_id, client_request_id) where client_request_id is not null do nothing',
   'select created_at as now, job_id from job union all select now, null from clock',
 );
-
-const firstEventData = textArray(priorities.map((priority) => JSON.stringify({ priority })));
 
 /**
  * Writes the jobs that are not there yet into their lanes, in the order given, and says which those were. The messages
@@ -138,7 +130,6 @@ export async function submitJobs(
       oneForAll(ofEach('maxAttempts'), numberArray),
       oneForAll(ofEach('retryBackoffS'), numberArray),
       noneOr(ofEach('runAtMs'), numberArray),
-      firstEventData,
       numberArray(ofEach('bytes')),
       keepsMessages,
     ],

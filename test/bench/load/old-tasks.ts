@@ -19,7 +19,7 @@ with over as materialized (
 ), job as (
   insert into jobs (job_id, seq, lane_id, addon_id, job_type, stream, priority, cost_units, constraints, payload, is_unique,
     tags, max_attempts, retry_backoff_s, bytes, created_at)
-  select job_id, nextval('job_seq'), 0, $3::text, $4::text, $5::text, 2, 1, '{}', $6::jsonb, false, '{bench}', 3, 2,
+  select job_id, nextval('job_events_event_id_seq'), 0, $3::text, $4::text, $5::text, 2, 1, '{}', $6::jsonb, false, '{bench}', 3, 2,
     length($6::text), at
   from over
 ), outcome as (

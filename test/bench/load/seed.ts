@@ -82,7 +82,7 @@ const normal = priorities.indexOf('NORMAL');
 /** One attempt is all that a job has, so that one whose lease expires is over. */
 const insertLeases = `
 with granted as materialized (
-  select n, ($3::text || lpad(to_hex(n), 12, '0'))::uuid as job_id, nextval('job_seq') as seq,
+  select n, ($3::text || lpad(to_hex(n), 12, '0'))::uuid as job_id, nextval('job_events_event_id_seq') as seq,
     clock_timestamp() as now, clock_timestamp() + ($10::float8 + n * $11::float8) * interval '1 s' as expires_at
   from generate_series($1::int, $2::int) as n
 ), job as (

@@ -25,7 +25,7 @@ with job as (
   insert into jobs (job_id, seq, lane_id, addon_id, job_type, priority, cost_units, constraints, payload, is_unique, tags,
     max_attempts, retry_backoff_s, bytes, created_at)
   select ${orderedId}, seq, 1, 'addon1', 't', 2, 1, '{}', '{}', false, '{}', 1, 0, 4, now()
-  from (select nextval('job_seq') as seq from generate_series(1, $1::int)) numbered
+  from (select nextval('job_events_event_id_seq') as seq from generate_series(1, $1::int)) numbered
   returning job_id, seq
 )
 insert into live_jobs (job_id, lane_id, seq, priority, cost_units, bytes, state, attempts, attempts_limit, claims_lost,
@@ -37,7 +37,7 @@ with job as (
   insert into jobs (job_id, seq, lane_id, addon_id, job_type, priority, cost_units, constraints, payload, is_unique, tags,
     max_attempts, retry_backoff_s, bytes, created_at)
   select ${orderedId}, seq, 1, 'addon1', 't', 2, 1, '{}', '{}', false, '{}', 1, 0, 4, now()
-  from (select nextval('job_seq') as seq from generate_series(1, $1::int)) numbered
+  from (select nextval('job_events_event_id_seq') as seq from generate_series(1, $1::int)) numbered
   returning job_id
 )
 insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, started_at, finished_at)
