@@ -4,11 +4,9 @@ import type { Bench, Scenario } from '../scenario.ts';
 import type { ServerProcess } from '../server-process.ts';
 import { type Entrant, playByTurns } from '../turns.ts';
 
-/** As many jobs at once as in our own scenarios of submitting, in calls that are as large as each does best with. */
-const batch = 500;
-const batchesInFlight = 6;
-const theirBatch = 1_000;
-const theirBatchesInFlight = 4;
+/** The same for all. */
+const batch = 1_000;
+const batchesInFlight = 4;
 const singlyInFlight = 64;
 const connections = 4;
 
@@ -64,7 +62,7 @@ function oursOf({ load, sizes }: Bench, server: ServerProcess): Submitting {
 
 function theirsOf({ sizes }: Bench, { name, load, server }: OpenPeer): Submitting {
   const durationMs = (share: number) => share * sizes.roundMs;
-  const inBatches = { batch: theirBatch, inFlight: theirBatchesInFlight };
+  const inBatches = { batch, inFlight: batchesInFlight };
   return {
     batches: {
       name: `${name}, batches`,
