@@ -24,7 +24,6 @@ const tables = [
 /** Rows of each table that some statements laid hands on, by the counters of their own transaction. What they write is undone. */
 async function touched(
   { database }: TestDatabase,
-  generic: boolean,
   work: (sql: Sql) => Promise<unknown>,
 ): Promise<Record<string, number>> {
   return database.transaction(async (sql) => {
@@ -36,7 +35,6 @@ async function touched(
       );
       return new Map(rows.map(({ name, n }) => [name, n]));
     };
-    if (generic) await sql.query('set local plan_cache_mode = force_generic_plan', []);
     const before = await count();
     await sql.query('savepoint before', []);
     await work(sql);
@@ -72,34 +70,29 @@ describe('the plans of what is read of the figures', () => {
 
     /** Nobody walks through the figures of others, of other levels or of other times, nor through any jobs. */
     async function stays(when: string): Promise<void> {
-      for (const generic of [false, true]) {
-        const how = `${when}${generic ? ', with a generic plan' : ''}`;
-        for (const addonId of [null, 'addon3']) {
-          const { stat_rollups, ...others } = await touched(store, generic, (sql) =>
-            readSnapshot(sql, addonId, 100),
-          );
-          expect(stat_rollups, `roll-ups for a snapshot ${how}`).to.be.at.most(dayRollups);
-          for (const [table, n] of Object.entries(others))
-            expect(n, `${table} for a snapshot ${how}`).to.be.at.most(20);
-        }
-        const hour = await touched(store, generic, async (sql) => {
-          for (const name of metricNames)
-            await readSeries(sql, metrics[name], planSeries('1m', '1h'), 'addon3');
-        });
-        // Its own, and those of all for the sake of the gaps.
-        expect(hour.stat_rollups, `roll-ups for an hour of all metrics ${how}`).to.be.at.most(
-          metricNames.length * 2 * 60,
-        );
-        const month = await touched(store, generic, (sql) =>
-          readSeries(sql, metrics.run_ms_p95, planSeries('1h', '30d'), null),
-        );
-        expect(month.stat_rollups, `roll-ups for a month ${how}`).to.be.at.most(721);
-        const fold = await touched(store, generic, (sql) => foldTallies(sql, 1_000, 100));
-        for (const [table, n] of Object.entries(fold))
-          expect(n, `${table} for a fold ${how}`).to.be.at.most(60);
-        const forget = await touched(store, generic, (sql) => forgetRollups(sql, 1, 33 * 3_600_000, 10));
-        expect(forget.stat_rollups, `roll-ups for forgetting ten ${how}`).to.be.at.most(40);
+      for (const addonId of [null, 'addon3']) {
+        const { stat_rollups, ...others } = await touched(store, (sql) => readSnapshot(sql, addonId, 100));
+        expect(stat_rollups, `roll-ups for a snapshot ${when}`).to.be.at.most(dayRollups);
+        for (const [table, n] of Object.entries(others))
+          expect(n, `${table} for a snapshot ${when}`).to.be.at.most(20);
       }
+      const hour = await touched(store, async (sql) => {
+        for (const name of metricNames)
+          await readSeries(sql, metrics[name], planSeries('1m', '1h'), 'addon3');
+      });
+      // Its own, and those of all for the sake of the gaps.
+      expect(hour.stat_rollups, `roll-ups for an hour of all metrics ${when}`).to.be.at.most(
+        metricNames.length * 2 * 60,
+      );
+      const month = await touched(store, (sql) =>
+        readSeries(sql, metrics.run_ms_p95, planSeries('1h', '30d'), null),
+      );
+      expect(month.stat_rollups, `roll-ups for a month ${when}`).to.be.at.most(721);
+      const fold = await touched(store, (sql) => foldTallies(sql, 1_000, 100));
+      for (const [table, n] of Object.entries(fold))
+        expect(n, `${table} for a fold ${when}`).to.be.at.most(60);
+      const forget = await touched(store, (sql) => forgetRollups(sql, 1, 33 * 3_600_000, 10));
+      expect(forget.stat_rollups, `roll-ups for forgetting ten ${when}`).to.be.at.most(40);
     }
 
     it('do not change with what the statistics say of them', async function () {
