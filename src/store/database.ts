@@ -1,7 +1,6 @@
-import type { EntityManager, MikroORM } from '@mikro-orm/postgresql';
+import type { MikroORM } from '@mikro-orm/postgresql';
 import type { Log } from '../log.ts';
 import type { DatabaseMeter, DatabaseWork } from '../telemetry/meters.ts';
-import { stoppable } from './prepared.ts';
 import { isRetryable, lacksPartition, type Sql, sqlState, type TransactionSql } from './sql.ts';
 import { makeEventDays } from './statements/event-days.ts';
 import { type Connection, Transaction } from './transaction.ts';
@@ -68,13 +67,6 @@ export class Database implements Sql {
     this.lost = lost;
     this.#orm = orm;
     this.#closeEngine = closeEngine;
-  }
-
-  /** Reads lists and details with a fresh entity manager. */
-  read<T>(work: (em: EntityManager) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    return this.#metered('read', () =>
-      stoppable(signal, () => work(this.#orm.em.fork({ disableTransactions: true }))),
-    );
   }
 
   query<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]> {

@@ -1,4 +1,3 @@
-import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Duplex } from 'node:stream';
 import pg from 'pg';
 import { sessionSettings } from './session.ts';
@@ -21,12 +20,6 @@ export function hot(text: string): string {
 export const hotStatements = (): string[] => [...names.keys()];
 
 const { plan_cache_mode: hotPlans } = sessionSettings;
-
-const signals = new AsyncLocalStorage<AbortSignal | undefined>();
-
-/** Runs `work` so that every statement in it, whoever issues it, ends when the signal fires. */
-export const stoppable = <T>(signal: AbortSignal | undefined, work: () => Promise<T>): Promise<T> =>
-  signal ? signals.run(signal, work) : work();
 
 type Shape = (values: unknown[]) => unknown;
 
@@ -59,10 +52,9 @@ let clients = 0;
 /**
  * A connection that prepares hot statements, and that asks PostgreSQL to stop a statement when its signal fires.
  *
- * Kysely can do the latter as well, but not within a transaction: its request to stop would wait behind the very
- * statement it should stop. Here it goes over a connection of its own, and the statement counts as over only when that
- * request has been answered, so that it can never hit the next statement of this connection. The embedded database
- * cannot be interrupted; there a statement that has begun runs to its end.
+ * That request goes over a connection of its own, because here it would wait behind the very statement it should stop, and the
+ * statement counts as over only when it has been answered, so that it can never hit the next one of this connection. The
+ * embedded database cannot be interrupted; there a statement that has begun runs to its end.
  */
 export class PreparingClient extends pg.Client {
   /** Part of the names, because all connections to the embedded database share one session. */
@@ -134,19 +126,6 @@ export class PreparingClient extends pg.Client {
   #named(text: string): { text: string; name?: string } {
     const name = names.get(text);
     return name === undefined ? { text } : { name: `${name}_${this.#number}`, text };
-  }
-
-  // The driver has many forms of `query`; only the one that Kysely uses is changed.
-  override query(...args: unknown[]): never {
-    const [text, values] = args;
-    const original = (...all: unknown[]) => (super.query as (...args: unknown[]) => never).apply(this, all);
-    if (typeof text !== 'string' || !Array.isArray(values)) return original(...args);
-    const asked = this.#named(text);
-    const send = () => original({ ...asked, values });
-    const signal = signals.getStore();
-    return (
-      asked.name === undefined ? this.#runPlanned(values, signal, send) : this.#runUntil(signal, send)
-    ) as never;
   }
 
   async #runUntil<T>(signal: AbortSignal | undefined, run: () => Promise<T>): Promise<T> {

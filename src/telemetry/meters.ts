@@ -41,7 +41,7 @@ export class ReapMeter {
   }
 }
 
-export type DatabaseWork = 'statement' | 'read' | 'transaction';
+export type DatabaseWork = 'statement' | 'transaction';
 
 interface DatabaseParts {
   durations: Series<Histogram>;
@@ -61,7 +61,6 @@ export class DatabaseMeter {
     const kind = (name: DatabaseWork) => new RoundMeter(durations.of(name), failures.of(name));
     this.#kinds = {
       statement: kind('statement'),
-      read: kind('read'),
       transaction: kind('transaction'),
     };
   }

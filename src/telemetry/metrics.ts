@@ -88,7 +88,7 @@ export class Metrics {
     );
     this.#statements = registry.histograms(
       'leasehold_database_duration_seconds',
-      'How long statements, reads and transactions took, waiting for a connection included.',
+      'How long statements and transactions took, waiting for a connection included.',
       secondsBounds,
       'kind',
     );
