@@ -60,6 +60,14 @@ function parse(
       allowPositionals,
     });
   } catch (error) {
-    throw new UsageError(error instanceof Error ? error.message : String(error));
+    throw new UsageError(error instanceof Error ? wordsOf(error) : String(error));
   }
+}
+
+/** Node's own words, but for a value that looks like a flag: those take three lines and name no example that would do. */
+function wordsOf({ message }: Error): string {
+  const flag = /^Option '(?:-\w, )?(--[\w-]+)(?: <value>)?' argument is ambiguous/.exec(message)?.[1];
+  return flag === undefined
+    ? message
+    : `${flag} needs a value; one that begins with a dash is written as in ${flag}=-1`;
 }

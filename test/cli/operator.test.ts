@@ -300,6 +300,8 @@ onEveryEngine((engine) => {
         ],
         [['leases', 'list', '--state', 'lost'], '--state'],
         [['capacity', 'set'], '--total'],
+        [['capacity', 'set', '--total', '-5'], '--total needs a value'],
+        [['capacity', 'set', '--total=-5'], 'not "-5"'],
         [['capacity', 'get'], '"get"'],
         [['explain'], 'one job or lease'],
         [['explain', 'a', 'b'], 'one job or lease'],
