@@ -27,13 +27,14 @@ import {
   restOwners,
 } from '../store/statements/file-owners.ts';
 import { countFiles } from '../store/statements/file-rows.ts';
-import type { ReapMeter, RoundMeter } from '../telemetry/meters.ts';
+import type { ReapMeter } from '../telemetry/meters.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { Batcher } from './batcher.ts';
 import { waitingMax } from './context.ts';
 import { handleDue } from './due.ts';
 import { FileLedger, type OwnersEnd } from './file-ledger.ts';
 import type { Pulse } from './pulse.ts';
+import { Rounds } from './rounds.ts';
 import type { Service } from './service.ts';
 import type { Waker } from './waker.ts';
 
@@ -57,17 +58,22 @@ export interface FileReaperOptions {
 
 export class FileReaper implements Service {
   readonly #options: FileReaperOptions;
-  readonly #rounds: RoundMeter;
+  readonly #rounds: Rounds;
   readonly #meters: Readonly<Record<Due, ReapMeter>>;
   readonly #reaps: Batcher<string, void>;
-  #timer: NodeJS.Timeout | undefined;
-  #round: Promise<number> | undefined;
-  #running = false;
 
   constructor(options: FileReaperOptions) {
     this.#options = options;
-    const { metrics } = options;
-    this.#rounds = metrics.round('file_reaper');
+    const { metrics, log } = options;
+    const meter = metrics.round('file_reaper');
+    this.#rounds = new Rounds({
+      run: async () => {
+        const dueInMs = await meter.time(() => this.#lookAndHandle());
+        return Math.min(Math.max(dueInMs, pauseMinMs), sleepMaxMs);
+      },
+      onFailed: (error) => log.warn('the reaper of file leases could not finish its round', { error }),
+      failedMs: sleepMaxMs,
+    });
     this.#meters = {
       dead: metrics.reaped('files', 'owner_dead'),
       idle: metrics.reaped('files', 'owner_idle'),
@@ -86,15 +92,11 @@ export class FileReaper implements Service {
   }
 
   start(): void {
-    if (this.#running) return;
-    this.#running = true;
-    this.#sleep(0);
+    this.#rounds.start();
   }
 
   async stop(): Promise<void> {
-    this.#running = false;
-    clearTimeout(this.#timer);
-    await this.#round?.catch(() => {});
+    await this.#rounds.stop();
     await this.#reaps.close();
   }
 
@@ -145,29 +147,10 @@ export class FileReaper implements Service {
     return handled;
   }
 
-  async #wake(): Promise<void> {
-    let pauseMs = sleepMaxMs;
-    try {
-      this.#round = this.#rounds.time(() => this.#lookAndHandle());
-      pauseMs = Math.max(await this.#round, pauseMinMs);
-    } catch (error) {
-      if (this.#running)
-        this.#options.log.warn('the reaper of file leases could not finish its round', { error });
-    } finally {
-      this.#round = undefined;
-    }
-    if (this.#running) this.#sleep(pauseMs);
-  }
-
   /** Says how long there will be nothing to do. */
   #lookAndHandle(): Promise<number> {
     const look = async () => (await nextFileDueInMs(this.#options.database)) ?? sleepMaxMs;
     return handleDue(look, () => this.runOnce());
-  }
-
-  #sleep(ms: number): void {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.#wake(), Math.min(Math.max(ms, 1), sleepMaxMs));
   }
 }
 

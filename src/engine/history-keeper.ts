@@ -12,6 +12,7 @@
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
 import { daysAhead, dropEventDay, makeEventDays, readEventDays } from '../store/statements/event-days.ts';
+import { Rounds } from './rounds.ts';
 import type { Service } from './service.ts';
 
 const lookMs = 60 * 60_000;
@@ -33,14 +34,17 @@ export interface HistoryKeeperOptions {
 
 export class HistoryKeeper implements Service {
   readonly #options: HistoryKeeperOptions;
-  #timer: NodeJS.Timeout | undefined;
-  #round: Promise<boolean> | undefined;
+  readonly #rounds: Rounds;
   #stopping = new AbortController();
-  #running = false;
   #daysAhead = 0;
 
   constructor(options: HistoryKeeperOptions) {
     this.#options = options;
+    this.#rounds = new Rounds({
+      run: async () => ((await this.#tryAll()) ? lookMs : againMs),
+      onFailed: (error) => this.#warn(error),
+      failedMs: againMs,
+    });
   }
 
   /** Until how many days from now what happens can be written without more being made, at the last look. */
@@ -54,17 +58,13 @@ export class HistoryKeeper implements Service {
   }
 
   start(): void {
-    if (this.#running) return;
-    this.#running = true;
-    this.#stopping = new AbortController();
-    this.#sleep(this.#options.firstMs ?? againMs);
+    if (this.#stopping.signal.aborted) this.#stopping = new AbortController();
+    this.#rounds.start(this.#options.firstMs ?? againMs);
   }
 
   async stop(): Promise<void> {
-    this.#running = false;
-    clearTimeout(this.#timer);
     this.#stopping.abort();
-    await this.#round;
+    await this.#rounds.stop();
   }
 
   /** Makes what is missing, drops what is too old, and says what was dropped. */
@@ -93,13 +93,6 @@ export class HistoryKeeper implements Service {
     return dropped;
   }
 
-  async #wake(): Promise<void> {
-    this.#round = this.#tryAll();
-    const well = await this.#round;
-    this.#round = undefined;
-    if (this.#running) this.#sleep(well ? lookMs : againMs);
-  }
-
   async #tryAll(): Promise<boolean> {
     const made = await this.#make().then(
       () => true,
@@ -109,7 +102,8 @@ export class HistoryKeeper implements Service {
       () => true,
       (error: unknown) => {
         // Whoever looks at it for long is done some time, and what was begun is finished then.
-        if (this.#running) this.#options.log.info('old history could not be dropped yet', { error });
+        if (!this.#stopping.signal.aborted)
+          this.#options.log.info('old history could not be dropped yet', { error });
         return false;
       },
     );
@@ -118,7 +112,7 @@ export class HistoryKeeper implements Service {
 
   /** While there is room for days it may be tried again in peace. */
   async #worry(error: unknown): Promise<false> {
-    if (!this.#running) return false;
+    if (this.#stopping.signal.aborted) return false;
     this.#warn(error);
     const days = await readEventDays(this.#options.database).then(daysAhead, () => undefined);
     this.#daysAhead = days ?? this.#daysAhead;
@@ -129,10 +123,5 @@ export class HistoryKeeper implements Service {
 
   #warn(error: unknown): void {
     this.#options.log.warn('the days of the history could not be seen to', { error });
-  }
-
-  #sleep(ms: number): void {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.#wake(), ms);
   }
 }

@@ -22,6 +22,7 @@ import {
   waitingWalks,
   walks,
 } from '../store/statements/prune.ts';
+import { Rounds } from './rounds.ts';
 import type { Service } from './service.ts';
 
 /** How often it is asked whether there is something to do. */
@@ -49,51 +50,37 @@ export interface PrunerOptions {
 export class Pruner implements Service {
   readonly #options: PrunerOptions;
   readonly #walks: readonly Walk[];
-  #timer: NodeJS.Timeout | undefined;
-  #round: Promise<number> | undefined;
+  readonly #rounds: Rounds;
   #stopping = new AbortController();
-  #running = false;
 
   constructor(options: PrunerOptions) {
     this.#options = options;
     this.#walks = walks.filter(({ retained }) => options.retention[retained] > 0);
+    this.#rounds = new Rounds({
+      run: async () => {
+        await this.#goOn();
+        return sleepMs;
+      },
+      onFailed: (error) => options.log.warn('the pruner could not finish its round', { error }),
+      failedMs: sleepMs,
+    });
   }
 
   start(): void {
-    if (this.#running || this.#walks.length === 0) return;
-    this.#running = true;
-    this.#stopping = new AbortController();
-    this.#sleep(firstMs);
+    if (this.#walks.length === 0) return;
+    if (this.#stopping.signal.aborted) this.#stopping = new AbortController();
+    this.#rounds.start(firstMs);
   }
 
   async stop(): Promise<void> {
-    this.#running = false;
-    clearTimeout(this.#timer);
     this.#stopping.abort();
-    await this.#round?.catch(() => {});
+    await this.#rounds.stop();
   }
 
   /** Begins every walk now, and says how many rows were too old, each job counted as one. */
   async runOnce(): Promise<number> {
     await rouseWalks(this.#options.database, this.#walks);
     return this.#goOn();
-  }
-
-  async #wake(): Promise<void> {
-    try {
-      this.#round = this.#goOn();
-      await this.#round;
-    } catch (error) {
-      if (this.#running) this.#options.log.warn('the pruner could not finish its round', { error });
-    } finally {
-      this.#round = undefined;
-    }
-    if (this.#running) this.#sleep(sleepMs);
-  }
-
-  #sleep(ms: number): void {
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.#wake(), ms);
   }
 
   async #goOn(): Promise<number> {

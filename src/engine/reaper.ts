@@ -21,7 +21,7 @@ import type { Sql } from '../store/sql.ts';
 import { changeLiveJobs, type Ending, endJobs, type LiveChange } from '../store/statements/change-jobs.ts';
 import { type LockedJob, lockDueJobs, readNextDue } from '../store/statements/lock-jobs.ts';
 import { type NewEvent, writeEvents } from '../store/statements/write-events.ts';
-import type { ReapMeter, RoundMeter } from '../telemetry/meters.ts';
+import type { ReapMeter } from '../telemetry/meters.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';
 import { handleDue } from './due.ts';
@@ -30,6 +30,7 @@ import { LeaseEnds } from './lease-ends.ts';
 import type { LeaseNews } from './lease-news.ts';
 import type { Prospects } from './prospects.ts';
 import type { Pulse } from './pulse.ts';
+import { Rounds } from './rounds.ts';
 import type { Service } from './service.ts';
 import type { Waker } from './waker.ts';
 import { workOf } from './work.ts';
@@ -58,18 +59,21 @@ export interface ReaperOptions {
 
 export class Reaper implements Service {
   readonly #options: ReaperOptions;
-  readonly #rounds: RoundMeter;
+  readonly #rounds: Rounds;
   readonly #meters: Readonly<Record<Due, ReapMeter>>;
-  #timer: NodeJS.Timeout | undefined;
-  /** When the timer will fire, by `performance.now()`. */
-  #wakeAt = Number.POSITIVE_INFINITY;
-  #round: Promise<number> | undefined;
-  #running = false;
 
   constructor(options: ReaperOptions) {
     this.#options = options;
-    const { metrics } = options;
-    this.#rounds = metrics.round('reaper');
+    const { metrics, log } = options;
+    const meter = metrics.round('reaper');
+    this.#rounds = new Rounds({
+      run: async () => {
+        const dueInMs = await meter.time(() => this.#lookAndHandle());
+        return Math.min(Math.max(dueInMs, pauseMinMs), sleepMaxMs);
+      },
+      onFailed: (error) => log.warn('the reaper could not finish its round', { error }),
+      failedMs: sleepMaxMs,
+    });
     this.#meters = {
       expire: metrics.reaped('jobs', 'lease_expired'),
       'lose claim': metrics.reaped('jobs', 'claim_lost'),
@@ -79,21 +83,16 @@ export class Reaper implements Service {
   }
 
   start(): void {
-    if (this.#running) return;
-    this.#running = true;
-    this.#sleep(0);
+    this.#rounds.start();
   }
 
-  async stop(): Promise<void> {
-    this.#running = false;
-    clearTimeout(this.#timer);
-    this.#wakeAt = Number.POSITIVE_INFINITY;
-    await this.#round?.catch(() => {});
+  stop(): Promise<void> {
+    return this.#rounds.stop();
   }
 
   /** This server has set a deadline so many milliseconds from now. */
   expectIn(ms: number): void {
-    if (this.#running && this.#round === undefined) this.#sleep(ms);
+    this.#rounds.wakeIn(ms);
   }
 
   /** Handles what is due now, but for what was due before `fromMs`, and says how many rows that were. */
@@ -117,34 +116,11 @@ export class Reaper implements Service {
     }
   }
 
-  async #wake(): Promise<void> {
-    this.#wakeAt = Number.POSITIVE_INFINITY;
-    let pauseMs = sleepMaxMs;
-    try {
-      this.#round = this.#rounds.time(() => this.#lookAndHandle());
-      pauseMs = Math.max(await this.#round, pauseMinMs);
-    } catch (error) {
-      if (this.#running) this.#options.log.warn('the reaper could not finish its round', { error });
-    } finally {
-      this.#round = undefined;
-    }
-    if (this.#running) this.#sleep(pauseMs);
-  }
-
   /** Says how long there will be nothing to do. */
   #lookAndHandle(): Promise<number> {
     const { database, dueMark } = this.#options;
     const look = async () => (await dueMark.look((fromMs) => readNextDue(database, fromMs))) ?? sleepMaxMs;
     return handleDue(look, () => this.runOnce(dueMark.fromMs));
-  }
-
-  #sleep(ms: number): void {
-    const pauseMs = Math.min(Math.max(ms, 1), sleepMaxMs);
-    const wakeAt = performance.now() + pauseMs;
-    if (wakeAt >= this.#wakeAt) return;
-    this.#wakeAt = wakeAt;
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.#wake(), pauseMs);
   }
 
   async #handleBatch(sql: Sql, fromMs: number | undefined): Promise<Handled> {

@@ -20,6 +20,7 @@ import type { Database } from '../store/database.ts';
 import { readCapacity } from '../store/statements/capacity.ts';
 import { auditTotals, isAuditDue, type Repairs } from '../store/statements/stat-audit.ts';
 import { type Folded, foldTallies, forgetRollups, lockFold } from '../store/statements/stat-fold.ts';
+import { Rounds } from './rounds.ts';
 import type { Service } from './service.ts';
 import type { Waker } from './waker.ts';
 
@@ -52,35 +53,27 @@ export interface StatsFolderOptions {
 
 export class StatsFolder implements Service {
   readonly #options: StatsFolderOptions;
-  #timer: NodeJS.Timeout | undefined;
-  /** When the timer will fire, by `performance.now()`. */
-  #wakeAt = Number.POSITIVE_INFINITY;
-  #round: Promise<unknown> | undefined;
-  #running = false;
-  /** Something was committed that no round that is over can have seen. */
-  #hasMore = false;
+  readonly #rounds: Rounds;
   #forgetAt = Number.NEGATIVE_INFINITY;
   #auditAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: StatsFolderOptions) {
     this.#options = options;
-    options.waker.onCommit(() => {
-      this.#hasMore = true;
-      if (this.#running && this.#round === undefined) this.#sleep(foldMs);
+    const { waker, log } = options;
+    this.#rounds = new Rounds({
+      run: () => this.#work(),
+      onFailed: (error) => log.warn('the figures could not be added up', { error }),
+      failedMs: foldMs,
     });
+    waker.onCommit(() => this.#rounds.wakeIn(foldMs));
   }
 
   start(): void {
-    if (this.#running) return;
-    this.#running = true;
-    this.#sleep(0);
+    this.#rounds.start();
   }
 
-  async stop(): Promise<void> {
-    this.#running = false;
-    clearTimeout(this.#timer);
-    this.#wakeAt = Number.POSITIVE_INFINITY;
-    await this.#round?.catch(() => {});
+  stop(): Promise<void> {
+    return this.#rounds.stop();
   }
 
   /**
@@ -112,27 +105,11 @@ export class StatsFolder implements Service {
     return repairs;
   }
 
-  async #wake(): Promise<void> {
-    this.#wakeAt = Number.POSITIVE_INFINITY;
-    this.#hasMore = false;
-    let pauseMs = foldMs;
-    try {
-      const round = this.#work();
-      this.#round = round;
-      const folded = await round;
-      // Another server that is folding may have looked before the last commit of this one.
-      if (folded) pauseMs = minuteMs - (folded.nowMs % minuteMs) + sampleAtMs;
-    } catch (error) {
-      if (this.#running) this.#options.log.warn('the figures could not be added up', { error });
-    } finally {
-      this.#round = undefined;
-    }
-    if (this.#running) this.#sleep(this.#hasMore ? foldMs : pauseMs);
-  }
-
-  async #work(): Promise<Folded | undefined> {
+  /** Says how long it is until there will be something to do whatever is committed. */
+  async #work(): Promise<number> {
     const folded = await this.runOnce();
-    if (!folded) return undefined;
+    // Another server that is folding may have looked before the last commit of this one.
+    if (!folded) return foldMs;
     const { database, retentionDays } = this.#options;
     const now = performance.now();
     if (now >= this.#auditAt) {
@@ -148,14 +125,6 @@ export class StatsFolder implements Service {
       }
       this.#forgetAt = isMore ? now : now + minuteMs;
     }
-    return folded;
-  }
-
-  #sleep(pauseMs: number): void {
-    const wakeAt = performance.now() + pauseMs;
-    if (wakeAt >= this.#wakeAt) return;
-    this.#wakeAt = wakeAt;
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.#wake(), pauseMs);
+    return minuteMs - (folded.nowMs % minuteMs) + sampleAtMs;
   }
 }

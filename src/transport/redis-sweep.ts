@@ -13,6 +13,7 @@
  */
 import { ErrorReply } from '@redis/client';
 import type { Envelope } from '../domain/stream.ts';
+import { Rounds } from '../engine/rounds.ts';
 import type { Service } from '../engine/service.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
@@ -45,6 +46,9 @@ const slicesMax = 20;
 /** So long a server that looks for what was lost may take for a slice; then another begins again. */
 const markerMs = 10_000;
 
+/** Several servers on one Redis do not all sweep at the same moment. */
+const jittered = (ms: number) => ms * (0.75 + Math.random() / 2);
+
 export interface SweepOptions {
   link: RedisLink;
   sender: RedisSender;
@@ -59,10 +63,9 @@ export interface SweepOptions {
 
 export class RedisSweep implements Service {
   readonly #options: SweepOptions;
-  readonly #rounds: RoundMeter;
-  #timer: NodeJS.Timeout | undefined;
+  readonly #meter: RoundMeter;
+  readonly #rounds: Rounds;
   #round: Promise<void> | undefined;
-  #running = false;
   #isFailing = false;
   /** What the database is called in Redis. */
   #name: string | undefined;
@@ -76,31 +79,35 @@ export class RedisSweep implements Service {
 
   constructor(options: SweepOptions) {
     this.#options = options;
-    this.#rounds = options.metrics.round('redis_sweep');
+    this.#meter = options.metrics.round('redis_sweep');
+    this.#rounds = new Rounds({
+      run: async () => {
+        if (options.link.isUp) await this.runOnce();
+        this.#isFailing = false;
+        return jittered(pauseMs);
+      },
+      onFailed: (error) => this.#tellOf(error),
+      failedMs: pauseMs,
+    });
   }
 
   start(): void {
-    if (this.#running) return;
-    this.#running = true;
-    this.#sleep();
+    this.#rounds.start(jittered(pauseMs));
   }
 
   async stop(): Promise<void> {
-    this.#running = false;
-    clearTimeout(this.#timer);
+    await this.#rounds.stop();
     await this.#round?.catch(() => {});
   }
 
   /** Redis is back: a round begins now. */
   hurry(): void {
-    if (!this.#running) return;
-    clearTimeout(this.#timer);
-    void this.#wake();
+    this.#rounds.wakeIn(0);
   }
 
   /** Does a round. Many who ask at the same time share one. */
   runOnce(): Promise<void> {
-    this.#round ??= this.#rounds
+    this.#round ??= this.#meter
       .time(() => this.#sweep())
       .finally(() => {
         this.#round = undefined;
@@ -108,24 +115,12 @@ export class RedisSweep implements Service {
     return this.#round;
   }
 
-  async #wake(): Promise<void> {
-    const { link, log } = this.#options;
-    try {
-      if (link.isUp) await this.runOnce();
-      this.#isFailing = false;
-    } catch (error) {
-      // That Redis is away is told by others.
-      const isNews = this.#running && !this.#isFailing && !(error instanceof RedisAwayError);
-      (isNews ? log.warn : log.debug)('streams could not be brought in line with the database', { error });
-      if (isNews) this.#isFailing = true;
-    }
-    if (this.#running) this.#sleep();
-  }
-
-  #sleep(): void {
-    clearTimeout(this.#timer);
-    // Several servers on one Redis do not all sweep at the same moment.
-    this.#timer = setTimeout(() => void this.#wake(), pauseMs * (0.75 + Math.random() / 2));
+  /** That Redis is away is told by others. */
+  #tellOf(error: unknown): void {
+    const { log } = this.#options;
+    const isNews = !this.#isFailing && !(error instanceof RedisAwayError);
+    (isNews ? log.warn : log.debug)('streams could not be brought in line with the database', { error });
+    if (isNews) this.#isFailing = true;
   }
 
   async #sweep(): Promise<void> {
