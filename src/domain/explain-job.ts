@@ -136,9 +136,10 @@ function queued(facts: ExplainFacts, place: Place): Cause[] {
   }
   const line = inLine(job, place);
   const cost = units(facts);
-  // The line moves on by itself, and what costs too much is put aside once it is at the head of it.
+  // The line moves on by itself, and what costs too much is put aside once it is at the head of it. Where nobody is before
+  // it who is for the same workers, it is the units that keep it from them.
   const isTooMuch = cost.some(({ code }) => code === 'costs_more_than_total');
-  const stands = isTooMuch ? [...cost, ...line] : [...line, ...cost];
+  const stands = isTooMuch || place.aheadInLane === 0 ? [...cost, ...line] : [...line, ...cost];
   if (stands.length > 0) return [...stands, ...needs];
   const who = needs.length === 0 ? 'any worker that asks' : 'a worker that may take it and asks';
   return [cause('waiting_for_worker', `it is the next in line and there is room: ${who} gets it`), ...needs];
@@ -158,7 +159,9 @@ function inLine(job: Job, { ahead, aheadInLane, head, laneHead }: Place): Cause[
   const first = laneHead && laneHead.jobId !== job.jobId ? laneHead : head;
   const of = job.stream === null ? '' : ` of stream ${job.stream}`;
   const alike =
-    aheadInLane === ahead ? '' : `, ${countedTo(aheadInLane, aheadMax, 'job')} of them for the same workers`;
+    aheadInLane === ahead
+      ? ''
+      : `, ${aheadInLane === 0 ? 'none' : countedTo(aheadInLane, aheadMax, 'job')} of them for the same workers`;
   const next = first
     ? `; the next${of} is ${first.jobId}, which costs ${counted(first.costUnits, 'unit')}`
     : '';

@@ -14,7 +14,7 @@ import {
   wasHeard,
   wasNearLoss,
 } from './explain-silences.ts';
-import { cause } from './explain-words.ts';
+import { awayWords, cause } from './explain-words.ts';
 import type { JobEvent } from './job.ts';
 import type { Lease } from './lease.ts';
 import { iso, span } from './times.ts';
@@ -133,9 +133,9 @@ function streamClosed(lease: Lease, { events, streamClosed: now }: Facts): Cause
   return typeof at === 'string' && how ? [closed(lease, { atMs: Date.parse(at), how })] : [];
 }
 
-function closed({ workerId, lastHeartbeatAtMs }: Lease, { atMs, how }: StreamClosing): Cause {
-  const after = span(atMs - lastHeartbeatAtMs);
-  const text = `the stream over which ${workerId} kept it closed at ${iso(atMs)}, ${after} after its last heartbeat: ${endWords[how]}`;
+function closed({ workerId, lastHeartbeatAtMs, grantedAtMs }: Lease, { atMs, how }: StreamClosing): Cause {
+  const after = `${span(atMs - lastHeartbeatAtMs)} after its ${lastHeartbeatAtMs === grantedAtMs ? 'grant' : 'last heartbeat'}`;
+  const text = `the stream over which ${workerId} kept it closed at ${iso(atMs)}, ${after}: ${endWords[how]}`;
   return cause('stream_closed', text, {
     sinceMs: atMs,
     facts: { worker_id: workerId, stream_closed_at: iso(atMs), stream_end: how },
@@ -154,7 +154,7 @@ function serverAway({ lastHeartbeatAtMs, expiresAtMs }: Lease, { outages }: Fact
     .map(({ beganAtMs, endedAtMs }) =>
       cause(
         'server_away',
-        `no server was alive for ${span(endedAtMs - beganAtMs)} from ${iso(beganAtMs)}; ${
+        `${awayWords({ beganAtMs, endedAtMs })} from ${iso(beganAtMs)}; ${
           expiresAtMs > endedAtMs
             ? 'the lease was given back what it lost by that'
             : 'the lease could not outlast that'

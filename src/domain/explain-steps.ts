@@ -8,6 +8,7 @@ import {
   silenceWords,
   wasHeard,
 } from './explain-silences.ts';
+import { awayWords } from './explain-words.ts';
 import type { JobEvent, Json } from './job.ts';
 import type { EventType } from './machine.ts';
 import { iso, span } from './times.ts';
@@ -39,7 +40,7 @@ interface Story {
   leftOutAfter: number;
 }
 
-type Facts = Pick<ExplainFacts, 'events' | 'outages' | 'nowMs' | 'job'>;
+type Facts = Pick<ExplainFacts, 'events' | 'outages' | 'nowMs' | 'job' | 'result' | 'lease'>;
 
 /**
  * The story in order: events, what was repeated told once, and between them heartbeats, silences and the times without a
@@ -75,13 +76,16 @@ const inOrder = (told: readonly Step[], between: readonly Step[]): Step[] =>
 
 const bare = { untilMs: null, type: null, eventId: null, by: null, leaseId: null, times: 1 };
 
-const awayAmong = ([first]: readonly JobEvent[], { outages }: Facts): Step[] =>
-  outages
-    .filter(({ beganAtMs }) => first && beganAtMs >= first.tsMs)
-    .map(({ beganAtMs, endedAtMs }): Step => {
-      const text = `no server was alive for ${span(endedAtMs - beganAtMs)}; leases were given back what they lost by it`;
-      return { ...bare, kind: 'OUTAGE', tsMs: beganAtMs, untilMs: endedAtMs, text };
+/** Those that began while there was something to lose by them. */
+function awayAmong([first]: readonly JobEvent[], { outages, lease, result }: Facts): Step[] {
+  const endedAtMs = lease?.endedAtMs ?? result?.finishedAtMs ?? Number.POSITIVE_INFINITY;
+  return outages
+    .filter(({ beganAtMs }) => first && beganAtMs >= first.tsMs && beganAtMs <= endedAtMs)
+    .map((away): Step => {
+      const text = `${awayWords(away)}; leases were given back what they lost by it`;
+      return { ...bare, kind: 'OUTAGE', tsMs: away.beganAtMs, untilMs: away.endedAtMs, text };
     });
+}
 
 /** What no event tells of an attempt that is among them. */
 function stepsOf(attempt: Attempt, events: readonly JobEvent[], facts: Facts): Step[] {

@@ -1,5 +1,6 @@
-import type { Cause, CauseCode } from './explain-facts.ts';
+import type { Away, Cause, CauseCode } from './explain-facts.ts';
 import type { JsonObject } from './job.ts';
+import { span } from './times.ts';
 
 /** A reason, of which no more is known than is said. */
 export const cause = (
@@ -21,3 +22,7 @@ export const counted = (count: number, thing: string): string =>
 /** A count that stops at a bound says so. */
 export const countedTo = (count: number, most: number, thing: string): string =>
   count > most ? `more than ${counted(most, thing)}` : counted(count, thing);
+
+/** A time in which nobody could be heard. */
+export const awayWords = ({ beganAtMs, endedAtMs }: Away): string =>
+  `no server was alive, or none could reach the database, for ${span(endedAtMs - beganAtMs)}`;

@@ -144,9 +144,13 @@ onEveryEngine((engine) => {
 
       it('says how many units are missing, and which leases end next', async () => {
         const { lease, job: holder } = await leasedJob(server, { cost_units: 960 }, { ttl_sec: 30 });
+        const ahead = await submit(server, { priority: 'URGENT' });
         const job = await submit(server, { cost_units: 50 });
         const told = await explainJob(job.job_id);
-        expect(codesOf(told)).to.include('waiting_for_units');
+        // Nobody is before it who is for the same workers.
+        expect(codesOf(told)).to.deep.equal(['waiting_for_units', 'waiting_in_line']);
+        expect(causeOf(told, 'waiting_in_line').text).to.include('none of them for the same workers');
+        await cancel(server, ahead.job_id);
         const { facts, text } = causeOf(told, 'waiting_for_units');
         expect(facts).to.include({ cost_units: 50, usable: 1_000, used: 960, available: 40, missing: 10 });
         expect(facts.ending_next[0]).to.deep.equal({
@@ -415,14 +419,30 @@ onEveryEngine((engine) => {
 
       it('says that no server was alive meanwhile', async () => {
         const { lease, job } = await leasedJob(server);
+        const over = await leasedJob(server);
+        await release(server, over.lease.lease_id);
+        const jobIds = `{${job.job_id},${over.job.job_id}}`;
+        await server.database.query(
+          "update jobs set created_at = created_at - interval '60 s' where job_id = any ($1)",
+          [jobIds],
+        );
+        await server.database.query(
+          "update job_outcomes set finished_at = finished_at - interval '30 s' where job_id = $1",
+          [over.job.job_id],
+        );
         await server.database.query("update pulse set alive_at = clock_timestamp() - interval '10 s'", []);
         await eventually('the outage is found', async () => {
           const rows = await server.database.query('select from outages where next_lease_id is null', []);
           return rows.length > 0 ? true : undefined;
         });
         expect(causeOf(await explainLease(lease.lease_id), 'server_away').text).to.match(
-          /^no server was alive for/,
+          /^no server was alive, or none could reach the database, for \d+/,
         );
+        // It tells of it because it lived then, and what was over before tells nothing of it.
+        const tellsOfIt = async (jobId: string) =>
+          (await explainJob(jobId)).steps.some(({ kind }: Body) => kind === 'OUTAGE');
+        expect(await tellsOfIt(job.job_id)).to.equal(true);
+        expect(await tellsOfIt(over.job.job_id)).to.equal(false);
         await server.database.query(
           'update live_jobs set expires_at = clock_timestamp(), check_at = clock_timestamp() where job_id = $1',
           [job.job_id],
