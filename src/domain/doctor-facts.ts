@@ -83,6 +83,12 @@ export interface RedisFacts {
   lastSaveFailed: boolean;
 }
 
+/** Why nothing is known of a Redis: that it is not there, or that it `isForeign` and carries what belongs to somebody else. */
+export interface RedisFailure {
+  failed: string;
+  isForeign: boolean;
+}
+
 export interface DiagnosisFacts {
   nowMs: number;
   version: string;
@@ -91,7 +97,7 @@ export interface DiagnosisFacts {
   /** Or why there is nothing known of it. */
   database: DatabaseFacts | { failed: string };
   /** Null where none is used. */
-  redis: RedisFacts | { failed: string } | null;
+  redis: RedisFacts | RedisFailure | null;
 }
 
 /** From when on something is worth a word. */

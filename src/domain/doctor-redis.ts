@@ -17,10 +17,11 @@ export function judgeRedis(redis: DiagnosisFacts['redis']): Finding[] {
   if (redis === null)
     return [found('redis', 'OK', 'no Redis is used; the database carries the streams', null)];
   if ('failed' in redis) {
-    const text = `Redis is away: ${redis.failed}; streams go on over the database alone`;
-    return [
-      found('redis', 'PROBLEM', text, 'see why it does not answer; messages are sent again when it is back'),
-    ];
+    const text = `${redis.isForeign ? 'Redis is not used' : 'Redis is away'}: ${redis.failed}; streams go on over the database alone`;
+    const advice = redis.isForeign
+      ? 'name a Redis, or a database of this one (redis://…/1), that no other Leasehold has'
+      : 'see why it does not answer; messages are sent again when it is back';
+    return [found('redis', 'PROBLEM', text, advice)];
   }
   const { version, usedBytes, maxBytes, policy, savesSnapshots, appendsLog, lastSaveFailed } = redis;
   const [major = 0, minor = 0] = version.split('.').map(Number);

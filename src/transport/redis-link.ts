@@ -27,6 +27,11 @@ export class RedisAwayError extends Error {
   override readonly name = 'RedisAwayError';
 }
 
+/** It is there, and carries the messages of another database. */
+export class ForeignRedisError extends Error {
+  override readonly name = 'ForeignRedisError';
+}
+
 export interface LinkOptions {
   url: string;
   /** What `CLIENT LIST` of Redis shows. */

@@ -32,7 +32,7 @@ import {
 import type { RoundMeter } from '../telemetry/meters.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { keyOf, markerKeyOf, ownerKey } from './redis-keys.ts';
-import { RedisAwayError, type RedisClient, type RedisLink } from './redis-link.ts';
+import { ForeignRedisError, RedisAwayError, type RedisClient, type RedisLink } from './redis-link.ts';
 import type { RedisReader } from './redis-reader.ts';
 import type { RedisSender } from './redis-sender.ts';
 import type { RedisSettler } from './redis-settler.ts';
@@ -147,7 +147,7 @@ export class RedisSweep implements Service {
       await client.set(ownerKey, name, { condition: 'NX' });
       return (await client.get(ownerKey)) === name;
     });
-    if (!isOurs) link.drop(new RedisAwayError('Redis carries the messages of another database'));
+    if (!isOurs) link.drop(new ForeignRedisError('it carries the messages of another database'));
   }
 
   /** Finds out whether Redis has lost everything; whoever is first to mark it again walks through all messages. */

@@ -11,7 +11,7 @@
  * are not sent, named by Redis or settled; nothing waits for it, and all that was left undone is done after it is back.
  * `start` waits a moment for Redis and not for long; `stop` gives what is under way `finishMs` to finish.
  */
-import type { RedisFacts } from '../domain/doctor-facts.ts';
+import type { RedisFacts, RedisFailure } from '../domain/doctor-facts.ts';
 import { type Envelope, enqueueIdOf, type SentMessage } from '../domain/stream.ts';
 import { newId } from '../engine/ids.ts';
 import { orAfter } from '../engine/patience.ts';
@@ -22,7 +22,7 @@ import { Metrics } from '../telemetry/metrics.ts';
 import { RedisChecker } from './redis-checker.ts';
 import { inspectRedis } from './redis-inspect.ts';
 import { ownerKey } from './redis-keys.ts';
-import { RedisAwayError, type RedisClient, RedisLink } from './redis-link.ts';
+import { ForeignRedisError, RedisAwayError, type RedisClient, RedisLink } from './redis-link.ts';
 import { RedisReader } from './redis-reader.ts';
 import { RedisSender } from './redis-sender.ts';
 import { RedisSettler } from './redis-settler.ts';
@@ -126,11 +126,13 @@ export class RedisTransport implements Transport {
     this.#settler.settle(messages);
   }
 
-  async inspect(): Promise<RedisFacts | { failed: string }> {
+  async inspect(): Promise<RedisFacts | RedisFailure> {
     try {
       return await this.#link.run(inspectRedis);
     } catch (error) {
-      return { failed: error instanceof RedisAwayError && this.#away ? this.#away.message : String(error) };
+      const reason = error instanceof RedisAwayError && this.#away ? this.#away : error;
+      const failed = reason instanceof Error ? reason.message : String(reason);
+      return { failed, isForeign: reason instanceof ForeignRedisError };
     }
   }
 
@@ -159,7 +161,7 @@ export class RedisTransport implements Transport {
     await client.set(ownerKey, name, { condition: 'NX' });
     const owner = await client.get(ownerKey);
     if (owner !== name) {
-      throw new Error(
+      throw new ForeignRedisError(
         `it carries the messages of another database: its key ${ownerKey} is ${owner}, not ${name}`,
       );
     }

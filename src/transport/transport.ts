@@ -1,4 +1,4 @@
-import type { RedisFacts } from '../domain/doctor-facts.ts';
+import type { RedisFacts, RedisFailure } from '../domain/doctor-facts.ts';
 import type { Envelope, SentMessage } from '../domain/stream.ts';
 import type { Service } from '../engine/service.ts';
 
@@ -18,7 +18,7 @@ export interface Transport extends Service {
   /** The name of a granted job's message. `known` is what its row says, and null where the row says nothing. */
   nameOf(envelope: Envelope, known: string | null): Promise<string>;
   /** How that is which carries the messages, or why that is not known; null where there is nothing. */
-  inspect(): Promise<RedisFacts | { failed: string } | null>;
+  inspect(): Promise<RedisFacts | RedisFailure | null>;
   /** The attempts of these messages have ended by a commit, which deleted their rows. */
   settle(messages: readonly SentMessage[]): void;
 }

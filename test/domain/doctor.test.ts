@@ -205,7 +205,15 @@ describe('the diagnosis', () => {
     expect(codes({ policy: 'allkeys-random' })).to.deep.equal(['PROBLEM redis_maxmemory_policy']);
     expect(codes({ usedBytes: 950 })).to.deep.equal(['WARN redis_memory']);
     expect(codes({ lastSaveFailed: true })).to.deep.equal(['WARN redis_persistence']);
-    expect(diagnose({ ...sound, redis: { failed: 'gone' } }).level).to.equal('PROBLEM');
+    const judged = (isForeign: boolean) => {
+      const { findings, level } = diagnose({ ...sound, redis: { failed: 'gone', isForeign } });
+      expect(level).to.equal('PROBLEM');
+      return findings.find(({ code }) => code === 'redis');
+    };
+    expect(judged(false)?.advice).to.include('see why it does not answer');
+    // One that answers is never back.
+    expect(judged(true)?.text).to.match(/^Redis is not used: gone; /);
+    expect(judged(true)?.advice).to.match(/^name a Redis, /);
     expect(diagnose({ ...sound, redis: null }).level).to.equal('OK');
   });
 

@@ -29,6 +29,7 @@ describeWithRedis('what does not belong into a stream of Redis', () => {
         await stranger.start();
         await until('it is told of', () => stage.lines.some(({ msg }) => msg.startsWith('Redis is away')));
         expect(stranger.state).to.equal('down');
+        expect(await stranger.inspect()).to.include({ isForeign: true });
         await stranger.stop();
         expect(await stage.entries()).to.deep.equal(before);
         expect(transport.state).to.equal('up');
