@@ -36,6 +36,16 @@ export function createLog({ level, human, write = (line) => process.stderr.write
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
 }
 
+/** An error and the causes behind it, for whoever has no use for where it came from. */
+export function inOneLine(error: unknown): string {
+  const words: string[] = [];
+  for (let at: unknown = error; at instanceof Error; at = at.cause) {
+    const text = at.message || (at as NodeJS.ErrnoException).code || at.name;
+    if (!words.some((word) => word.includes(text))) words.push(text);
+  }
+  return words.join(': ') || String(error);
+}
+
 /** An error as fields, with the cause that says what really happened. */
 function plainly(value: unknown): unknown {
   if (!(value instanceof Error)) return value;

@@ -1,7 +1,7 @@
 import { settingsHelp } from '../config.ts';
+import { inOneLine } from '../log.ts';
 import type { Command } from './commands.ts';
 import { prepare } from './prepare.ts';
-import { startError } from './start-error.ts';
 
 export const migrateCommand: Command = {
   name: 'migrate',
@@ -33,7 +33,7 @@ ${settingsHelp()}
       }
       return 0;
     } catch (error) {
-      process.stderr.write(`leasehold: ${startError(error)}\n`);
+      process.stderr.write(`leasehold: ${inOneLine(error)}\n`);
       return 1;
     }
   },

@@ -1,9 +1,9 @@
 import { settingsHelp } from '../config.ts';
 import type { Log } from '../log.ts';
+import { inOneLine } from '../log.ts';
 import type { RunningServer } from '../server.ts';
 import type { Command } from './commands.ts';
 import { prepare } from './prepare.ts';
-import { startError } from './start-error.ts';
 import { tidyUp } from './tidy-up.ts';
 
 export const serveCommand: Command = {
@@ -35,7 +35,7 @@ ${settingsHelp()}
       if (typeof early === 'string') return await stopEarly(early, started, log);
       server = early;
     } catch (error) {
-      process.stderr.write(`leasehold: ${startError(error)}\n`);
+      process.stderr.write(`leasehold: ${inOneLine(error)}\n`);
       log.debug('could not start', { error });
       return 1;
     }

@@ -17,7 +17,7 @@ export function asDomainError(error: unknown, signal?: AbortSignal): DomainError
     return new DomainError('unavailable', 'too many callers want the same jobs; try again', { cause: error });
   }
   if (isUnavailable(error)) {
-    const words = 'the database cannot be reached; whether the last change was made is not known';
+    const words = 'the database cannot be reached; whether anything was changed is not known';
     return new DomainError('unavailable', words, { cause: error });
   }
   return undefined;

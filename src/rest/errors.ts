@@ -1,6 +1,6 @@
 import type { DomainError, ErrorCode } from '../domain/errors.ts';
 import { asDomainError } from '../engine/failures.ts';
-import type { Log } from '../log.ts';
+import { inOneLine, type Log } from '../log.ts';
 import { MethodNotAllowed } from './method-not-allowed.ts';
 
 /** The one map from the domain's words to HTTP. */
@@ -48,7 +48,8 @@ export function errorResponse(
     log.error('a request failed', { route, error });
     return { status: 500, body: { detail: 'something went wrong on the server', code: 'internal' } };
   }
-  if (known.code === 'unavailable') log.warn('a request could not be served', { route, error });
+  if (known.code === 'unavailable')
+    log.warn('a request could not be served', { route, reason: inOneLine(known) });
   return { status: statuses[known.code], body: errorBody(known), headers: headersOf(known) };
 }
 

@@ -5,7 +5,7 @@ import { ErrorInfoSchema } from '../../gen/google/rpc/error_details_pb.js';
 import { StatusSchema } from '../../gen/google/rpc/status_pb.js';
 import { DomainError, type ErrorCode } from '../domain/errors.ts';
 import { asDomainError } from '../engine/failures.ts';
-import type { Log } from '../log.ts';
+import { inOneLine, type Log } from '../log.ts';
 
 /** The one map from the domain's words to gRPC and Connect. */
 const codes: Record<ErrorCode, Code> = {
@@ -49,7 +49,7 @@ export function toConnectError(error: unknown, context?: ErrorContext): ConnectE
     return new ConnectError('internal: something went wrong on the server', Code.Internal);
   }
   if (known.code === 'unavailable')
-    context?.log.warn('a call could not be served', { method: context.method, error });
+    context?.log.warn('a call could not be served', { method: context.method, reason: inOneLine(known) });
   return new ConnectError(
     known.message.toWellFormed(),
     codes[known.code],
