@@ -64,10 +64,10 @@ function parse(
   }
 }
 
-/** Node's own words, but for a value that looks like a flag: those take three lines and name no example that would do. */
+/** Node's own words, without its advice, and in one line. */
 function wordsOf({ message }: Error): string {
   const flag = /^Option '(?:-\w, )?(--[\w-]+)(?: <value>)?' argument is ambiguous/.exec(message)?.[1];
   return flag === undefined
-    ? message
+    ? message.replace(/\. To specify a positional argument .*/s, '')
     : `${flag} needs a value; one that begins with a dash is written as in ${flag}=-1`;
 }

@@ -42,7 +42,8 @@ export const systemAbout = operations('Request', {
   },
   acquireLease: {
     summary: 'Ask for the next job and its lease',
-    details: 'With `wait_ms` it waits for a job and for capacity. Safe to repeat with the same `request_id`.',
+    details:
+      'With `wait_ms` it waits for a job and for capacity. Safe to repeat with the same `request_id`, for as long as the lease lives.',
     body: ask(AcquireLease, { worker_id: 'worker-123', max_units: 8 }),
     answers: {
       200: answer(

@@ -302,6 +302,7 @@ onEveryEngine((engine) => {
         [['capacity', 'set'], '--total'],
         [['capacity', 'set', '--total', '-5'], '--total needs a value'],
         [['capacity', 'set', '--total=-5'], 'not "-5"'],
+        [['capacity', 'set', '--frobnicate'], "Unknown option '--frobnicate'"],
         [['capacity', 'get'], '"get"'],
         [['explain'], 'one job or lease'],
         [['explain', 'a', 'b'], 'one job or lease'],
