@@ -208,7 +208,7 @@ export const Job = defineEntity({
 export type JobRow = InferEntity<typeof Job>;
 
 /**
- * Append-only: what happened to a job, written in the transaction in which it happened. Partitioned by days of `at`; see
+ * Append-only: what happened to a job after its submission, written in the transaction in which it happened. Partitioned by days of `at`; see
  * `statements/event-days.ts`.
  */
 export const Event = defineEntity({
@@ -299,6 +299,16 @@ export const StreamMessage = defineEntity({
   },
 });
 
+/**
+ * One row. A job beyond this place in line has no event of its submission: the job's own row tells it; see
+ * `statements/event-record.ts`. Any other was submitted before that was so.
+ */
+export const SubmissionsTold = defineEntity({
+  name: 'SubmissionsTold',
+  tableName: 'submissions_told',
+  properties: { told_id: p.smallint().primary().autoincrement(false), after_seq: p.bigint('string') },
+});
+
 /** One row: what this database is called by others than itself. */
 export const Identity = defineEntity({
   name: 'Identity',
@@ -365,6 +375,7 @@ export const entities = [
   Event,
   EndedLease,
   StreamMessage,
+  SubmissionsTold,
   Identity,
   CapacityRow,
   Pulse,

@@ -10,6 +10,8 @@
  */
 export const sessionSettings = {
   timezone: 'UTC',
+  // Times are read as they are written by this.
+  datestyle: 'ISO',
   // Whoever has waited for a row must see what became of it.
   default_transaction_isolation: 'read committed',
   jit: 'off',

@@ -73,11 +73,18 @@ onEveryEngine((kind) => {
 
     it('refuses nothing where there is no room: who writes makes it, alone or among many', async () => {
       await setDays(store.database, [-31]);
-      const [job] = await submitted(engine, {});
-      expect((await engine.reader.events(job?.jobId ?? '', {}, caller)).items).to.have.length(1);
+      await submitted(engine, ...Array.from({ length: 20 }, () => ({})));
+      const [job] = await engine.claimer.claim({ worker_id: 'w' }, caller);
+      expect((await engine.reader.events(job?.jobId ?? '', {}, caller)).items).to.have.length(2);
       await setDays(store.database, [-31]);
-      const jobs = await Promise.all(Array.from({ length: 20 }, () => submitted(engine, {})));
-      expect(new Set(jobs.flat().map(({ jobId }) => jobId))).to.have.property('size', 20);
+      const others = engineOn(store.database);
+      const claims = await Promise.all(
+        Array.from({ length: 18 }, (_, i) =>
+          (i % 2 === 0 ? engine : others).claimer.claim({ worker_id: `w${i}` }, caller),
+        ),
+      );
+      await others.stop();
+      expect(new Set(claims.flat().map(({ jobId }) => jobId))).to.have.property('size', 18);
       // In the middle of a transaction of several statements.
       await setDays(store.database, [-31]);
       const grant = await acquired(engine);

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
-import { isCancelled, isRetryable, isUnavailable, type Sql, sqlState } from '../../src/store/sql.ts';
+import { isCancelled, isRetryable, isUnavailable, type Sql, sqlState, timeMs } from '../../src/store/sql.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { failure } from '../support/failure.ts';
 import { eventually } from '../support/server.ts';
@@ -203,6 +203,20 @@ describe('a database', () => {
         ),
       );
       for (const rows of settings) expect(rows).to.deep.equal([{ setting: 'offoffUTC' }]);
+    });
+
+    it('reads times as they are, however the database would write them to others', async () => {
+      // The embedded one has no settings but ours.
+      if (engine.name !== 'postgresql') return;
+      await using own = await engine.open();
+      await own.database.query(
+        "do $$ begin execute format('alter database %I set datestyle = ''german, dmy''', current_database()); end $$",
+        [],
+      );
+      const another = await openDatabase(own.options);
+      const rows = await another.query<{ at: string }>('select to_timestamp(1) as at', []);
+      await another.close();
+      expect(rows.map(({ at }) => timeMs(at))).to.deep.equal([1_000]);
     });
 
     it('leaves no session behind when it is closed', async () => {

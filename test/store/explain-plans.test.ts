@@ -1,9 +1,12 @@
 import { expect } from 'chai';
+import type { JobWithResult } from '../../src/domain/job.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import { draft } from '../../src/engine/submit.ts';
 import type { Database } from '../../src/store/database.ts';
 import { eventWindow, leasesEndingNext, placeInLine } from '../../src/store/statements/explain-jobs.ts';
 import { readLifeSigns } from '../../src/store/statements/life-signs.ts';
+import { listEvents } from '../../src/store/statements/list-events.ts';
+import { readJobs } from '../../src/store/statements/read-jobs.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, submitted } from '../support/jobs.ts';
 import { rowsTouched } from '../support/rows-touched.ts';
@@ -100,6 +103,20 @@ describe('an explanation beside a long queue', () => {
         ['job_events'],
       );
       expect(touched).to.be.within(400, 21_000);
+      const [job] = (await readJobs(store.database, [last])).values();
+      const all = await listEvents(store.database, job as JobWithResult, '0', 40_000);
+      for (const after of ['0', all[15_000]?.eventId ?? '']) {
+        const read = await rowsTouched(
+          store.database,
+          async (sql) => {
+            const from = all.findIndex(({ eventId }) => eventId === after) + 1;
+            const page = await listEvents(sql, job as JobWithResult, after, 100);
+            expect(page).to.deep.equal(all.slice(from, from + 100));
+          },
+          ['job_events'],
+        );
+        expect(read, `rows for a page after ${after}`).to.be.within(100, 150);
+      }
     });
 
     // The embedded engine has one session, so that nothing comes between the statements of a transaction.

@@ -1685,7 +1685,8 @@ export declare const JobsService: GenService<{
     output: typeof ListStreamsResponseSchema;
   },
   /**
-   * Reads what happened to a job, oldest first, as far back as the server keeps history. Errors: `job_not_found`.
+   * Reads what happened to a job, oldest first: its submission, and the rest as far back as the server keeps history.
+   * Errors: `job_not_found`.
    *
    * @generated from rpc leasehold.v1.JobsService.ListJobEvents
    */

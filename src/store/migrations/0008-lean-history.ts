@@ -3,7 +3,7 @@ import { finalStatuses } from '../../domain/job.ts';
 import { leaseStates } from '../../domain/lease.ts';
 import { eventNumber, stateNumber } from '../../domain/machine.ts';
 import { word } from '../sql.ts';
-import { contractViews, dropContractViews } from './views.ts';
+import { dropContractViews, viewsBeforeSubmissions } from './views.ts';
 
 const released = leaseStates.indexOf('RELEASED');
 
@@ -38,7 +38,7 @@ export class LeanHistory extends Migration {
     this.addSql(`create index job_outcomes_unreleased on job_outcomes (lease_state, lease_id)
       where lease_state <> ${released}`);
 
-    for (const view of contractViews) this.addSql(view);
+    for (const view of viewsBeforeSubmissions) this.addSql(view);
   }
 
   override down(): void {

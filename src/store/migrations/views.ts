@@ -95,15 +95,17 @@ const event = (
     'to', ${stateWord('event.to_state')}) || event.data as data_json`;
 const ofJob = "'lease_id', event.lease_id";
 
+const submitted = `  union all
+  select 'JOB', event.job_id, ${event('event.event_id', ofJob)}
+  from ${submissions} event
+`;
+
 // The events of a lease are found through its job, because the history is kept by jobs.
-const events = `create or replace view scheduler_events as
+const events = (beside: string) => `create or replace view scheduler_events as
 select id, ts, entity_type, entity_id, event_type, data_json from (
   select 'JOB' as entity_type, event.job_id as entity_id, ${event('event.id', ofJob)}
   from ${told} event where event.type not in (${ofLeases})
-  union all
-  select 'JOB', event.job_id, ${event('event.event_id', ofJob)}
-  from ${submissions} event
-  union all
+${beside}  union all
   select 'LEASE', lease.lease_id, ${event('event.id', "'job_id', event.job_id")}
   from (
     select leases.lease_id, leases.job_id from leases
@@ -117,6 +119,8 @@ select id, ts, entity_type, entity_id, event_type, data_json from (
 ) told`;
 
 /** In the order in which they are made. */
-export const contractViews: readonly string[] = [jobRuns, leaseRuns, events];
+export const contractViews: readonly string[] = [jobRuns, leaseRuns, events(submitted)];
+/** As they were while each submission had a row in the history. */
+export const viewsBeforeSubmissions: readonly string[] = [jobRuns, leaseRuns, events('')];
 export const contractViewNames = ['scheduler_job_runs', 'scheduler_lease_runs', 'scheduler_events'] as const;
 export const dropContractViews = `drop view if exists ${contractViewNames.join(', ')}`;

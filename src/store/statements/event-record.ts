@@ -19,7 +19,7 @@ import { timeMs, word } from '../sql.ts';
  * row has the number of the first of these; numbers are given out four at a time, so that the others are nobody else's.
  *
  * What begins every history has no row here: a submission is told by the job's own row, which is written once and never
- * changed, and whose place in line is the event's number. Of jobs that are older than that there is one.
+ * changed, and whose place in line is the event's number.
  */
 export interface EventRecord {
   event_id: string;
@@ -41,22 +41,17 @@ export interface EventRecord {
 export const eventColumns = `job_id, event_id::text as event_id, at, lease_id, type, from_state, to_state, actor, data,
   attempt, fence, ttl_s, expires_at, release_status`;
 
-const submission = eventNumber('JOB_SUBMITTED');
-
-// It would be the first, and was written at the same moment; the margin is for clocks, and spares all other days a look.
-const ownRow = `select from (
-    select type from job_events told where told.job_id = job.job_id
-      and told.at between job.created_at - interval '1 day' and job.created_at + interval '1 day'
-    order by told.event_id limit 1
-  ) first where first.type = ${submission}`;
-
-/** The submissions of all jobs that have no row of it in the history, as rows of that. */
+/**
+ * The submissions of jobs, as rows of the history. Those of earlier versions have a row of their own, or had one before it
+ * was too old: their jobs are no further in line than `submissions_told` says.
+ */
 export const submissions = `(
-  select job.job_id, job.seq as event_id, job.created_at as at, null::uuid as lease_id, ${submission}::smallint as type,
-    null::smallint as from_state, ${stateNumber('QUEUED')}::smallint as to_state, job.addon_id as actor,
+  select job.job_id, job.seq as event_id, job.created_at as at, null::uuid as lease_id,
+    ${eventNumber('JOB_SUBMITTED')}::smallint as type, null::smallint as from_state,
+    ${stateNumber('QUEUED')}::smallint as to_state, job.addon_id as actor,
     jsonb_build_object('priority', ${word(priorities, 'job.priority')}) as data, null::int as attempt,
     null::bigint as fence, null::int as ttl_s, null::timestamptz as expires_at, null::smallint as release_status
-  from jobs job where not exists (${ownRow})
+  from jobs job where job.seq > (select after_seq from submissions_told where told_id = 1)
 )`;
 
 /**

@@ -72,7 +72,7 @@ with clock as materialized (
   from numbered
   ${order}
   ${onConflict}
-  returning job_id, seq, lane_id, addon_id, stream, priority, cost_units, max_attempts, run_at, bytes, created_at
+  returning job_id, seq, lane_id, stream, priority, cost_units, max_attempts, run_at, bytes, created_at
 ), live as (
   insert into live_jobs (job_id, seq, lane_id, priority, cost_units, bytes, state, check_at, attempts,
     attempts_limit, claims_lost, cancel_requested, updated_at, ready_at)

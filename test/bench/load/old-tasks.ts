@@ -6,7 +6,6 @@ import type { FloorPlace } from './floor.ts';
 import { job } from './messages.ts';
 
 const jobsPerStatement = 50_000;
-const submitted = `jsonb_build_object('priority', 'NORMAL')`;
 
 /** Jobs of yesterday with their outcome, their lease and their history, as a worker of a stream leaves them. */
 const insertOver = `
@@ -29,13 +28,12 @@ with over as materialized (
     ${leaseStateNumber('RELEASED')}, at, at + interval '60 s', ${statusNumber('SUCCEEDED')}
   from over
 )
-insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, data, fence, attempt, ttl_s, expires_at,
+insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, fence, attempt, ttl_s, expires_at,
   release_status)
-select at, job_id, lease_id, step.type, step.was, step.now, 'worker-0', case when step.was is null then ${submitted} end,
+select at, job_id, lease_id, step.type, step.was, step.now, 'worker-0',
   case when granted then 1 end, case when granted then 1 end, case when granted then 60 end,
   case when granted then at end, case when step.now = ${stateNumber('DONE')} then ${statusNumber('SUCCEEDED')} end
 from over, (values
-  (${eventNumber('JOB_SUBMITTED')}, null, ${stateNumber('QUEUED')}, false),
   (${eventNumber('LEASE_GRANTED')}, ${stateNumber('QUEUED')}, ${stateNumber('RUNNING')}, true),
   (${eventNumber('JOB_DONE')}, ${stateNumber('RUNNING')}, ${stateNumber('DONE')}, false)
 ) as step (type, was, now, granted)`;
