@@ -1,6 +1,5 @@
 import { settingsHelp } from '../config.ts';
-import type { Log } from '../log.ts';
-import { inOneLine } from '../log.ts';
+import { inOneLine, type Log } from '../log.ts';
 import type { RunningServer } from '../server.ts';
 import type { Command } from './commands.ts';
 import { prepare } from './prepare.ts';

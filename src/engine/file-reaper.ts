@@ -31,10 +31,10 @@ import type { ReapMeter } from '../telemetry/meters.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { Batcher } from './batcher.ts';
 import { waitingMax } from './context.ts';
-import { handleDue } from './due.ts';
+import { dueRounds } from './due.ts';
 import { FileLedger, type OwnersEnd } from './file-ledger.ts';
 import type { Pulse } from './pulse.ts';
-import { Rounds } from './rounds.ts';
+import type { Rounds } from './rounds.ts';
 import type { Service } from './service.ts';
 import type { Waker } from './waker.ts';
 
@@ -43,8 +43,6 @@ const batchMax = 100;
 const filesMax = 10_000;
 /** Whoever dies is taken from within a second, whatever clock was set meanwhile. */
 const sleepMaxMs = 700;
-/** Rounds are at least so far apart: what is due still is held by somebody else, who will be done soon. */
-const pauseMinMs = 25;
 
 const actor = 'reaper';
 
@@ -64,15 +62,13 @@ export class FileReaper implements Service {
 
   constructor(options: FileReaperOptions) {
     this.#options = options;
-    const { metrics, log } = options;
-    const meter = metrics.round('file_reaper');
-    this.#rounds = new Rounds({
-      run: async () => {
-        const dueInMs = await meter.time(() => this.#lookAndHandle());
-        return Math.min(Math.max(dueInMs, pauseMinMs), sleepMaxMs);
-      },
+    const { database, metrics, log } = options;
+    this.#rounds = dueRounds({
+      look: () => nextFileDueInMs(database),
+      handle: () => this.runOnce(),
+      meter: metrics.round('file_reaper'),
       onFailed: (error) => log.warn('the reaper of file leases could not finish its round', { error }),
-      failedMs: sleepMaxMs,
+      sleepMaxMs,
     });
     this.#meters = {
       dead: metrics.reaped('files', 'owner_dead'),
@@ -145,12 +141,6 @@ export class FileReaper implements Service {
     for (const { kind, ms } of late) this.#meters[kind].handled(ms);
     if (hasNews) waker.publishFiles();
     return handled;
-  }
-
-  /** Says how long there will be nothing to do. */
-  #lookAndHandle(): Promise<number> {
-    const look = async () => (await nextFileDueInMs(this.#options.database)) ?? sleepMaxMs;
-    return handleDue(look, () => this.runOnce());
   }
 }
 

@@ -24,13 +24,13 @@ import { type NewEvent, writeEvents } from '../store/statements/write-events.ts'
 import type { ReapMeter } from '../telemetry/meters.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';
-import { handleDue } from './due.ts';
+import { dueRounds } from './due.ts';
 import type { DueMark } from './due-mark.ts';
 import { LeaseEnds } from './lease-ends.ts';
 import type { LeaseNews } from './lease-news.ts';
 import type { Prospects } from './prospects.ts';
 import type { Pulse } from './pulse.ts';
-import { Rounds } from './rounds.ts';
+import type { Rounds } from './rounds.ts';
 import type { Service } from './service.ts';
 import type { Waker } from './waker.ts';
 import { workOf } from './work.ts';
@@ -38,11 +38,6 @@ import { workOf } from './work.ts';
 /** Rows of one transaction at the most: it should not hold its locks for long. */
 const batchMax = 500;
 const sleepMaxMs = 500;
-/**
- * Rounds are at least so far apart. With many leases some are always due, nearly all of them renewed; and what is due
- * still is held by somebody else, who will be done soon.
- */
-const pauseMinMs = 25;
 
 export interface ReaperOptions {
   database: Database;
@@ -64,15 +59,13 @@ export class Reaper implements Service {
 
   constructor(options: ReaperOptions) {
     this.#options = options;
-    const { metrics, log } = options;
-    const meter = metrics.round('reaper');
-    this.#rounds = new Rounds({
-      run: async () => {
-        const dueInMs = await meter.time(() => this.#lookAndHandle());
-        return Math.min(Math.max(dueInMs, pauseMinMs), sleepMaxMs);
-      },
+    const { database, dueMark, metrics, log } = options;
+    this.#rounds = dueRounds({
+      look: () => dueMark.look((fromMs) => readNextDue(database, fromMs)),
+      handle: () => this.runOnce(dueMark.fromMs),
+      meter: metrics.round('reaper'),
       onFailed: (error) => log.warn('the reaper could not finish its round', { error }),
-      failedMs: sleepMaxMs,
+      sleepMaxMs,
     });
     this.#meters = {
       expire: metrics.reaped('jobs', 'lease_expired'),
@@ -114,13 +107,6 @@ export class Reaper implements Service {
       prospects.unitsCame(units);
       if (looked < batchMax && !asleep) return handled;
     }
-  }
-
-  /** Says how long there will be nothing to do. */
-  #lookAndHandle(): Promise<number> {
-    const { database, dueMark } = this.#options;
-    const look = async () => (await dueMark.look((fromMs) => readNextDue(database, fromMs))) ?? sleepMaxMs;
-    return handleDue(look, () => this.runOnce(dueMark.fromMs));
   }
 
   async #handleBatch(sql: Sql, fromMs: number | undefined): Promise<Handled> {

@@ -40,9 +40,6 @@ export class AbandonedError extends Error {
   override readonly name = 'AbortError';
 }
 
-const abandoned = (signal: AbortSignal) =>
-  new AbandonedError('nobody waits for this statement', { cause: signal.reason });
-
 interface Config {
   stream?: unknown;
 }
@@ -69,7 +66,8 @@ export class PreparingClient extends pg.Client {
 
   /** Runs a statement, behind those that were sent before. `signal` ends it. */
   async run<Row>(text: string, values: readonly unknown[], signal: AbortSignal | undefined): Promise<Row[]> {
-    if (signal?.aborted) throw abandoned(signal);
+    if (signal?.aborted)
+      throw new AbandonedError('nobody waits for this statement', { cause: signal.reason });
     this.#gather();
     const asked = { ...this.#named(text), values: values as unknown[] };
     if (asked.name === undefined) {
@@ -94,7 +92,6 @@ export class PreparingClient extends pg.Client {
     send: () => Promise<T>,
   ): Promise<T> {
     if (values.length === 0) return this.#runUntil(signal, send);
-    if (signal?.aborted) throw abandoned(signal);
     this.#plan('force_custom_plan');
     const running = this.#runUntil(signal, send);
     const isStoppable = signal !== undefined && this.#config.stream === undefined;
@@ -129,7 +126,6 @@ export class PreparingClient extends pg.Client {
   }
 
   async #runUntil<T>(signal: AbortSignal | undefined, run: () => Promise<T>): Promise<T> {
-    if (signal?.aborted) throw abandoned(signal);
     if (!signal || this.#config.stream !== undefined) return run();
     let stopping: Promise<void> | undefined;
     const stop = () => {

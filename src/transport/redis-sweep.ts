@@ -87,7 +87,7 @@ export class RedisSweep implements Service {
         return jittered(pauseMs);
       },
       onFailed: (error) => this.#tellOf(error),
-      failedMs: pauseMs,
+      failedMs: jittered(pauseMs),
     });
   }
 

@@ -1,29 +1,18 @@
 import { expect } from 'chai';
 import type { ClaimJobs } from '../../src/domain/commands.ts';
-import type { Engine } from '../../src/engine/engine.ts';
 import { draft } from '../../src/engine/submit.ts';
-import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
-import { caller, engineOn, submitted } from '../support/jobs.ts';
-import { wipe } from './leasing.ts';
+import { onEveryEngine } from '../support/engines.ts';
+import { caller, submitted } from '../support/jobs.ts';
+import { freshForEach } from './leasing.ts';
 
 describe('a claim', () => {
   onEveryEngine((kind) => {
-    let store: TestDatabase;
-    let engine: Engine;
-    before(async () => {
-      store = await kind.open();
-    });
-    after(() => store.close());
-    beforeEach(async () => {
-      await wipe(store.database);
-      engine = engineOn(store.database);
-    });
-    afterEach(() => engine.stop());
+    const stage = freshForEach(kind);
 
     const claim = async (more: Partial<ClaimJobs> = {}) =>
-      (await engine.claimer.claim({ worker_id: 'w', ...more }, caller)).map(({ jobId }) => jobId);
+      (await stage.engine.claimer.claim({ worker_id: 'w', ...more }, caller)).map(({ jobId }) => jobId);
     const typesOf = async (jobId: string | undefined) =>
-      (await engine.reader.events(jobId ?? '', {}, caller)).items.map(({ type }) => type);
+      (await stage.engine.reader.events(jobId ?? '', {}, caller)).items.map(({ type }) => type);
 
     for (const [how, more] of [
       ['passes', {}],
@@ -31,7 +20,7 @@ describe('a claim', () => {
     ] as const) {
       it(`${how} over a job that costs more than all there is, which is told once`, async () => {
         const [giant, unique, small] = await submitted(
-          engine,
+          stage.engine,
           { cost_units: 101, priority: 'URGENT' },
           { cost_units: 102, unique: true },
           { cost_units: 100 },
@@ -41,14 +30,14 @@ describe('a claim', () => {
         for (const job of [giant, unique]) {
           expect(await typesOf(job?.jobId)).to.deep.equal(['JOB_SUBMITTED', 'JOB_UNSCHEDULABLE']);
         }
-        await engine.capacity.set({ total: 102 }, caller);
+        await stage.engine.capacity.set({ total: 102 }, caller);
         expect(await claim({ limit: 5 })).to.deep.equal([giant?.jobId, unique?.jobId]);
       });
     }
 
     it('takes as many as it may from among those that cost too much', async () => {
       const jobs = await submitted(
-        engine,
+        stage.engine,
         ...Array.from({ length: 12 }, (_, i) => ({ cost_units: i % 2 === 0 ? 101 : 1 })),
       );
       const ids = jobs.map(({ jobId }) => jobId);
@@ -57,26 +46,26 @@ describe('a claim', () => {
     });
 
     it('is judged by the total that is stored, and not by what is free or usable', async () => {
-      const [job] = await submitted(engine, { cost_units: 150 });
-      await engine.capacity.set({ total: 150, busy_rating: 9 }, caller);
+      const [job] = await submitted(stage.engine, { cost_units: 150 });
+      await stage.engine.capacity.set({ total: 150, busy_rating: 9 }, caller);
       expect(await claim()).to.deep.equal([job?.jobId]);
     });
 
     it('goes on while there is no capacity at all, and puts nothing aside', async () => {
-      const [job] = await submitted(engine, {});
-      await engine.capacity.set({ total: 0 }, caller);
+      const [job] = await submitted(stage.engine, {});
+      await stage.engine.capacity.set({ total: 0 }, caller);
       expect(await claim()).to.deep.equal([job?.jobId]);
       expect(await typesOf(job?.jobId)).to.deep.equal(['JOB_SUBMITTED', 'JOB_CLAIMED']);
     });
 
     it('puts some thousand aside at the most, and the next one goes on with the rest', async () => {
       const giants = Array.from({ length: 2_500 }, () =>
-        draft({ addon_id: 'a', job_type: 't', cost_units: 101 }, false, engine.settings),
+        draft({ addon_id: 'a', job_type: 't', cost_units: 101 }, false, stage.engine.settings),
       );
-      await engine.submitter.submitMany(giants, caller);
-      const [small] = await submitted(engine, {});
+      await stage.engine.submitter.submitMany(giants, caller);
+      const [small] = await submitted(stage.engine, {});
       const parked = async () => {
-        const [row] = await store.database.query<{ n: number }>(
+        const [row] = await stage.store.database.query<{ n: number }>(
           "select count(*)::int as n from live_jobs where check_at = 'infinity'",
           [],
         );

@@ -8,7 +8,7 @@ import type { EngineSettings } from '../../src/engine/context.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
-import type { TestStore } from '../support/engines.ts';
+import type { TestDatabase, TestEngine, TestStore } from '../support/engines.ts';
 import { anyJob, caller, engineOn, engineSettings, letTimePass } from '../support/jobs.ts';
 import { eventually } from '../support/server.ts';
 
@@ -119,6 +119,21 @@ export async function wipe(database: Database): Promise<void> {
   }
   await database.query('update capacity set used = 0, total = null, busy_rating = 0', []);
   await database.query('update pulse set alive_at = clock_timestamp()', []);
+}
+
+/** One database for the tests of a suite, with nothing of the test before in it, and an engine for each. */
+export function freshForEach(kind: TestEngine): Readonly<{ store: TestDatabase; engine: Engine }> {
+  const stage = {} as { store: TestDatabase; engine: Engine };
+  before(async () => {
+    stage.store = await kind.open();
+  });
+  after(() => stage.store.close());
+  beforeEach(async () => {
+    await wipe(stage.store.database);
+    stage.engine = engineOn(stage.store.database);
+  });
+  afterEach(() => stage.engine.stop());
+  return stage;
 }
 
 /** Lets time pass in which no server is alive. */

@@ -131,10 +131,10 @@ select extract(epoch from least(
   (select check_at from file_contentions where check_at is not null order by check_at limit 1)
 ) - clock_timestamp())::float8 * 1000 as ms`);
 
-/** When the next owner or contention is due; nothing where none ever will be. */
-export async function nextFileDueInMs(sql: Sql): Promise<number | undefined> {
+/** When the next owner or contention is due; null where none ever will be. */
+export async function nextFileDueInMs(sql: Sql): Promise<number | null> {
   const [row] = await sql.query<{ ms: number | null }>(nextDue, []);
-  return row?.ms ?? undefined;
+  return row?.ms ?? null;
 }
 
 const read = hot(`
