@@ -1,3 +1,4 @@
+import { isIP } from 'node:net';
 import { type LogLevel, logLevels } from './log.ts';
 
 /**
@@ -41,6 +42,18 @@ const address = {
     return host !== undefined && port <= 65_535 ? { host, port } : undefined;
   },
 };
+
+const hosts = {
+  allowed: 'names without ports, *.suffix for all names below one, or * for any, separated by commas',
+  parse(text: string): readonly string[] | undefined {
+    const names = text.split(',').map((name) => name.trim().toLowerCase());
+    return names.every((name) => name === '*' || isHostName(name) || isIP(name) !== 0) ? names : undefined;
+  },
+};
+
+/** Labels of letters, digits, hyphens and underscores; the first may be `*`. */
+const isHostName = (name: string): boolean =>
+  name.length <= 253 && /^(?:\*\.)?[\w-]{1,63}(?:\.[\w-]{1,63})*$/.test(name);
 
 const url = (scheme: string, schemes: readonly string[]) => ({
   allowed: `a ${scheme}:// address`,
@@ -88,6 +101,14 @@ export const settings = {
     defaultText: '127.0.0.1:8080',
     about: 'Where HTTP is served: REST, Connect, gRPC-Web, health.',
     ...address,
+  }),
+  allowedHosts: setting<readonly string[]>({
+    variable: 'LEASEHOLD_ALLOWED_HOSTS',
+    default: [],
+    defaultText: 'loopback names and the addresses that HTTP is bound to',
+    about:
+      'Further host names that HTTP requests may be for. Every IP address is allowed where HTTP is bound to more than loopback.',
+    ...hosts,
   }),
   grpcAddr: setting<Address>({
     variable: 'LEASEHOLD_GRPC_ADDR',
@@ -170,6 +191,13 @@ export const settings = {
     about:
       'Connections to PostgreSQL at the most, beside one that listens for other servers and short-lived ones that stop abandoned statements.',
     ...whole(2, 1_000),
+  }),
+  databaseWaitS: setting({
+    variable: 'LEASEHOLD_DATABASE_WAIT_S',
+    default: 60,
+    about:
+      'How long a server that starts waits for a PostgreSQL that is not there yet, in seconds; 0 fails at once.',
+    ...whole(0, 3_600),
   }),
   otlpEndpoint: setting<string | undefined>({
     variable: 'OTEL_EXPORTER_OTLP_ENDPOINT',

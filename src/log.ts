@@ -1,4 +1,5 @@
 import { hostname } from 'node:os';
+import { inLine, inLines } from './terminal-text.ts';
 
 export const logLevels = ['debug', 'info', 'warn', 'error', 'silent'] as const;
 export type LogLevel = (typeof logLevels)[number];
@@ -28,8 +29,8 @@ export function createLog({ level, human, write = (line) => process.stderr.write
       const plain = Object.fromEntries(Object.entries(fields).map(([key, value]) => [key, plainly(value)]));
       write(
         human
-          ? `${ts.slice(11, 23)} ${name.padEnd(5)} ${message}${readable(plain)}\n`
-          : `${JSON.stringify({ ts, level: name, msg: message, ...plain, pid: process.pid, host })}\n`,
+          ? `${ts.slice(11, 23)} ${name.padEnd(5)} ${inLine(message)}${readable(plain)}\n`
+          : `${inLine(JSON.stringify({ ts, level: name, msg: message, ...plain, pid: process.pid, host }))}\n`,
       );
     };
   };
@@ -55,8 +56,9 @@ function plainly(value: unknown): unknown {
 
 function readable(fields: LogFields): string {
   const parts = Object.entries(fields).map(([key, value]) => {
-    if (typeof value === 'object' && value !== null && 'stack' in value) return `\n  ${String(value.stack)}`;
-    return ` ${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`;
+    if (typeof value === 'object' && value !== null && 'stack' in value)
+      return `\n  ${inLines(String(value.stack))}`;
+    return inLine(` ${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`);
   });
   return parts.join('');
 }

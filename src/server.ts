@@ -11,6 +11,7 @@ import type { Address, Config } from './config.ts';
 import { Doctor } from './engine/doctor.ts';
 import { Engine } from './engine/engine.ts';
 import { Health } from './engine/health.ts';
+import { OutageLog } from './engine/outage-log.ts';
 import { orAfter } from './engine/patience.ts';
 import type { Log } from './log.ts';
 
@@ -25,10 +26,12 @@ import { HttpServer } from './rest/http.ts';
 import { metricsRoutes } from './rest/metrics.ts';
 import { queueRoutes } from './rest/queue.ts';
 import { queueLeaseRoutes } from './rest/queue-leases.ts';
+import { queueViewRoutes } from './rest/queue-view.ts';
 import { statsRoutes } from './rest/stats.ts';
 import { streamRoutes } from './rest/streams.ts';
 import { systemRoutes } from './rest/system.ts';
 import { workerRoutes } from './rest/worker.ts';
+import { workerListRoutes } from './rest/workers.ts';
 import { createConnectFace } from './rpc/connect.ts';
 import { filesImplementation } from './rpc/files.ts';
 import { createGrpcServer } from './rpc/grpc.ts';
@@ -40,6 +43,7 @@ import { statsImplementation } from './rpc/stats.ts';
 import { streamWork } from './rpc/work-stream.ts';
 import { PostgresChannel, silentChannel } from './store/channel.ts';
 import type { Database } from './store/database.ts';
+import { DatabaseWait } from './store/database-wait.ts';
 import { migrate } from './store/migrate.ts';
 import { openConfigured } from './store/open.ts';
 import { Metrics } from './telemetry/metrics.ts';
@@ -72,24 +76,28 @@ export async function startServer(
   config: Config,
   log: Log,
   opening: Promise<Database> = openConfigured(config, log),
+  /** Gives the start up while it waits for the database. */
+  givenUp?: AbortSignal,
 ): Promise<RunningServer> {
   const database = await opening;
+  const wait = new DatabaseWait({ waitS: config.databaseWaitS, log, signal: givenUp });
   let tracing: Tracing | undefined;
   try {
     tracing = await openTracing(config, process.env, log);
-    const applied = await migrate(database);
+    const applied = await wait.run(() => migrate(database));
     if (applied.length > 0) log.info('the schema was brought up to date', { migrations: applied });
   } catch (error) {
     await database.close();
     throw error;
   }
+  const health = new Health(database);
+  const serverLog = new OutageLog(log, health);
   const channel =
-    config.databaseUrl === undefined ? silentChannel : new PostgresChannel(config.databaseUrl, log);
+    config.databaseUrl === undefined ? silentChannel : new PostgresChannel(config.databaseUrl, serverLog);
   const metrics = new Metrics(tracing);
   database.meter = metrics.database();
-  const transport = await openTransport(config, { database, metrics, log });
-  const engine = new Engine({ database, channel, transport, settings: config, metrics, log });
-  const health = new Health(database);
+  const transport = await openTransport(config, { database, metrics, log: serverLog });
+  const engine = new Engine({ database, channel, transport, settings: config, metrics, log: serverLog });
   const processFigures = new ProcessFigures(metrics.registry, database.engine);
   const figures = new ServerFigures({
     registry: metrics.registry,
@@ -99,7 +107,12 @@ export async function startServer(
     isUp: () => orAfter(health.runOnce(), scrapeMs, false),
     queue: new QueueWatch(database, config.capacityTotal),
   });
-  const doctor = new Doctor({ database, transport, poolMax: config.poolMax });
+  const doctor = new Doctor({
+    database,
+    transport,
+    poolMax: config.poolMax,
+    capacityTotal: config.capacityTotal,
+  });
   const bindings = [
     bind(JobsService, jobsImplementation(engine)),
     bind(LeasesService, { ...leasesMethods(engine), ...streamHeartbeats(engine), ...streamWork(engine) }),
@@ -107,7 +120,7 @@ export async function startServer(
     bind(FileLeasesService, filesImplementation(engine)),
   ];
   let stopping = false;
-  const grpc = createGrpcServer({ bindings, health, metrics, log });
+  const grpc = createGrpcServer({ bindings, health, metrics, log: serverLog });
   const http = new HttpServer({
     routes: withDocs([
       ...healthRoutes(health, transport, () => stopping),
@@ -120,11 +133,14 @@ export async function startServer(
       ...systemRoutes(engine),
       ...workerRoutes(engine),
       ...streamRoutes(engine),
+      ...workerListRoutes(engine),
+      ...queueViewRoutes(engine),
       ...fileRoutes(engine),
     ]),
-    connect: createConnectFace({ bindings, metrics, log }),
+    connect: createConnectFace({ bindings, metrics, log: serverLog }),
     metrics,
-    log,
+    log: serverLog,
+    guard: { boundHost: config.httpAddr.host, allowedHosts: config.allowedHosts },
   });
 
   let stopped: Promise<void> | undefined;
@@ -140,6 +156,7 @@ export async function startServer(
       // A database that hangs would hold up the rest for ever; it has had its time with the calls in flight.
       const closing = async () => {
         await engine.stop();
+        serverLog.stop();
         await health.stop();
         processFigures.stop();
         await database.close();
@@ -161,7 +178,7 @@ export async function startServer(
   try {
     await health.runOnce();
     health.start();
-    await engine.prepare();
+    await wait.run(() => engine.prepare());
     engine.start();
     const [httpAddress, grpcAddress] = await bothOf(
       http.listen(config.httpAddr),

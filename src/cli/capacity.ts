@@ -1,17 +1,35 @@
 import { readFlags, UsageError } from './args.ts';
-import { commonFlags, wholeFlag, withServer } from './operator.ts';
-import { listing, print, printJson } from './output.ts';
+import { type Column, fittedTable } from './fitted-table.ts';
+import {
+  commonFlags,
+  type Page,
+  pageFlags,
+  pageHelp,
+  pagingOf,
+  queryOf,
+  readPages,
+  tellMore,
+  userName,
+  wholeFlag,
+  withServer,
+} from './operator.ts';
+import { listing, print, printJson, when } from './output.ts';
 import { urlHelp } from './server-client.ts';
 import { commandOf, type Verb } from './verbs.ts';
 
 const help = () => `Usage: leasehold capacity [flags]
-       leasehold capacity set [--total <n>] [--busy-rating <n>] [flags]
+       leasehold capacity set [--total <n>] [--busy-rating <n>] [--reason <text>] [flags]
+       leasehold capacity history [flags]
 
 Shows the units of capacity and what is taken of them. set changes them for all servers at once: nothing is taken from
-work that runs, and nothing is granted until there is room again.
+work that runs, and nothing is granted until there is room again. history shows who changed them, and when; the newest
+first.
 
   --total <n>           All units there are, from 0.
   --busy-rating <n>     How busy the machines are with other things, from 0 to 10: a tenth of all units each.
+  --reason <text>       Why, for the history.
+  --requested-by <who>  Who asks, for the history; the name of the user where left out.
+${pageHelp}
   --json                Answer with one line of JSON, in the words of the API.
 ${urlHelp}
 
@@ -46,15 +64,24 @@ const showVerb: Verb = {
 const setVerb: Verb = {
   name: 'set',
   async run(args) {
-    const { values, words } = readFlags(args, { total: 'string', 'busy-rating': 'string', ...commonFlags });
+    const { values, words } = readFlags(args, {
+      total: 'string',
+      'busy-rating': 'string',
+      reason: 'string',
+      'requested-by': 'string',
+      ...commonFlags,
+    });
     if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);
     const total = wholeFlag('total', values.total, 0);
     const busy_rating = wholeFlag('busy-rating', values['busy-rating'], 0);
     if (total === undefined && busy_rating === undefined)
       throw new UsageError('names no --total and no --busy-rating');
+    const requested_by = values['requested-by'] ?? userName();
     const change = {
       ...(total === undefined ? {} : { total }),
       ...(busy_rating === undefined ? {} : { busy_rating }),
+      ...(values.reason === undefined ? {} : { reason: values.reason }),
+      ...(requested_by === undefined ? {} : { requested_by }),
     };
     return withServer(values.url, async (server) =>
       show(await server.put(path, change), values.json === true),
@@ -62,4 +89,55 @@ const setVerb: Verb = {
   },
 };
 
-export const capacityCommand = commandOf('capacity', help, [setVerb], showVerb);
+interface ChangeBody {
+  change_id: number;
+  ts: string;
+  requested_by: string;
+  reason: string | null;
+  total_before: number;
+  total_after: number;
+  busy_rating_before: number;
+  busy_rating_after: number;
+}
+
+const historyVerb: Verb = {
+  name: 'history',
+  async run(args) {
+    const { values, words } = readFlags(args, { ...pageFlags, ...commonFlags });
+    if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);
+    const paging = pagingOf(values);
+    return withServer(values.url, async (server) => {
+      const { rows, next_cursor } = await readPages(
+        paging,
+        async (limit, cursor): Promise<Page<ChangeBody>> => {
+          const page = await server.get<{ changes: ChangeBody[]; next_cursor: string | null }>(
+            `${path}/changes${queryOf({ limit, cursor })}`,
+          );
+          return { rows: page.changes, next_cursor: page.next_cursor };
+        },
+      );
+      if (values.json) printJson({ changes: rows, next_cursor });
+      else {
+        print(rows.length === 0 ? 'No changes.' : fittedTable(historyColumns, rows));
+        tellMore(next_cursor);
+      }
+      return 0;
+    });
+  },
+};
+
+const historyColumns: readonly Column<ChangeBody>[] = [
+  { heading: 'TIME', of: ({ ts }) => when(ts) },
+  { heading: 'BY', of: ({ requested_by }) => requested_by, atLeast: 12 },
+  { heading: 'TOTAL', of: ({ total_before, total_after }) => changed(total_before, total_after) },
+  {
+    heading: 'BUSY',
+    of: ({ busy_rating_before, busy_rating_after }) => changed(busy_rating_before, busy_rating_after),
+  },
+  { heading: 'REASON', of: ({ reason }) => reason, atLeast: 10, rank: 1 },
+];
+
+const changed = (before: number, after: number): string =>
+  before === after ? String(after) : `${before} -> ${after}`;
+
+export const capacityCommand = commandOf('capacity', help, [setVerb, historyVerb], showVerb);

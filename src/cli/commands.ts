@@ -1,4 +1,5 @@
 import { ConfigError } from '../config.ts';
+import { inLines } from '../terminal-text.ts';
 import { UsageError } from './args.ts';
 
 /** One command of `leasehold`. Answers with its exit code. */
@@ -38,6 +39,21 @@ const commands: readonly Entry[] = [
     name: 'leases',
     about: 'See who has which lease.',
     load: async () => (await import('./leases.ts')).leasesCommand,
+  },
+  {
+    name: 'queue',
+    about: 'See what waits, for how long, why, and who asks for it.',
+    load: async () => (await import('./queue.ts')).queueCommand,
+  },
+  {
+    name: 'streams',
+    about: 'See how much is in each stream.',
+    load: async () => (await import('./streams.ts')).streamsCommand,
+  },
+  {
+    name: 'workers',
+    about: 'See which workers are connected or wait, and what for.',
+    load: async () => (await import('./workers.ts')).workersCommand,
   },
   {
     name: 'explain',
@@ -102,7 +118,7 @@ export async function main(args: readonly string[]): Promise<number> {
 }
 
 function complain(problem: string, help: string): number {
-  process.stderr.write(`leasehold: ${problem}\nSee '${help}'.\n`);
+  process.stderr.write(`leasehold: ${inLines(problem)}\nSee '${help}'.\n`);
   return exitCodes.usage;
 }
 

@@ -1,4 +1,5 @@
 import { clockFinding, type Finding, finding, findingLevels, worstOf } from '../domain/doctor-found.ts';
+import { counted } from '../domain/explain-words.ts';
 import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { commonFlags } from './operator.ts';
@@ -18,14 +19,14 @@ export const doctorCommand: Command = {
   name: 'doctor',
   help: () => `Usage: leasehold doctor [flags]
 
-Says what is wrong with a server, its database and its Redis, and what to do about it: settings that lose what was
-acknowledged, rows that cannot be cleared away and what holds them, clocks that differ, migrations, connections, Redis.
-It changes nothing.
+Says what is wrong with a server, its database, its queue and its Redis, and what to do about it: settings that lose what
+was acknowledged, rows that cannot be cleared away and what holds them, clocks that differ, migrations, connections,
+capacity, jobs that cannot start, dead letters, silent leases, Redis. It changes nothing.
 
   --json                Answer with one line of JSON: {ts, version, level, findings}.
 ${urlHelp}
 
-Ends with 1 where there is a problem, or no server; with 0 where all is well or merely worth a look.
+Ends with 1 where there is a problem, or no server; with 0 where there are only warnings, or none.
 `,
   async run(args) {
     const { help, values, words } = readFlags(args, commonFlags);
@@ -76,8 +77,22 @@ async function readiness(server: ServerClient): Promise<Finding> {
     return { status: 0, said: error.message };
   });
   const advice = 'nothing is served meanwhile; see the findings about the database';
-  const text = status === 200 ? 'it is ready to serve' : `it is not ready: ${plain(said)}`;
+  const text = status === 200 ? 'it is ready to serve' : `it is not ready: ${plain(readinessWords(said))}`;
   return finding('server', 'ready', status === 200 ? 'OK' : 'PROBLEM', text, advice, { status });
+}
+
+/** What `/readyz` answered, as a person reads it. What is no answer of it is shown as it came. */
+function readinessWords(said: string): string {
+  let parts: Record<string, unknown>;
+  try {
+    parts = JSON.parse(said) as Record<string, unknown>;
+  } catch {
+    return said;
+  }
+  const { status, ...others } = parts;
+  if (typeof status !== 'string') return said;
+  const words = Object.entries(others).map(([part, state]) => `${part} ${state}`);
+  return [status === 'stopping' ? 'the server is stopping' : 'it cannot serve', ...words].join(', ');
 }
 
 /** The worst first: whoever reads this is in a hurry. */
@@ -89,6 +104,6 @@ function findingsWords(findings: readonly Finding[]): string {
     ...(advice === null ? [] : [`${' '.repeat(7 + 2 + widest)}  → ${plain(advice)}`]),
   ]);
   const count = (level: string) => findings.filter((each) => each.level === level).length;
-  const sum = `${count('PROBLEM')} to be mended, ${count('WARN')} worth a look, ${count('OK')} in order`;
-  return [...lines, '', sum].join('\n');
+  const sum = [counted(count('PROBLEM'), 'problem'), counted(count('WARN'), 'warning'), `${count('OK')} ok`];
+  return [...lines, '', sum.join(', ')].join('\n');
 }

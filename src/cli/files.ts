@@ -15,6 +15,7 @@ import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { refusal } from './operator.ts';
 import { print, printJson, tell } from './output.ts';
+import { say } from './say.ts';
 import { ServerError, urlHelp } from './server-client.ts';
 
 const flags = {
@@ -40,7 +41,10 @@ instruct decides about a halt:
   RETRY          judge it once more, now
   ABANDON        close it; the next time its owner asks for the files is the first time
   FORCE_RELEASE  take the files from whoever has them, and give them to the owner that is halted
-release gives back files of an owner that will not do so itself, as if it had ended its work on them.
+An owner that is not alive, as one whose guard has exited, is not judged now: RETRY and FORCE_RELEASE are kept, and applied
+when it asks again. A halt stays in the list until it is instructed.
+release gives back files of an owner that will not do so itself, as if it had ended its work on them. What a sub-agent
+has borrowed returns to its parent.
 
   --repository <dir>    Only this repository: a directory in it, or the name that it goes by.
   --owner <id>          Only this owner; of release, whose files they are, by default
@@ -78,11 +82,13 @@ Ends with 1 where the server refuses or does not answer, and with ${guardCodes.h
         case 'release':
           return await release(api, rest, values.owner || process.env[ownerVariable], asJson);
         default:
-          throw new UsageError(`files cannot ${JSON.stringify(verb)}`);
+          throw new UsageError(
+            `files has no command ${JSON.stringify(verb)}; its commands are instruct, release`,
+          );
       }
     } catch (error) {
       if (!(error instanceof ServerError)) throw error;
-      process.stderr.write(`leasehold: ${refusal(error)}\n`);
+      say(refusal(error));
       return 1;
     }
   },
@@ -172,6 +178,8 @@ function instructedWords(answer: Instructed, instruction: Instruction): string {
       return answer.leases
         .map(({ path, owner_id }) => `${shown(path)} belongs to ${shown(owner_id)} now`)
         .join('\n');
+    case 'kept':
+      return `${answer.contention_id}: its owner is not alive; ${instruction} is kept, and applied when it asks again`;
     case 'abandoned':
       return `${answer.contention_id} is closed`;
     case 'halted':
@@ -203,10 +211,8 @@ async function release(
     ({ repository, path }) => !ours.some((lease) => lease.repository === repository && lease.path === path),
   );
   const { released, not_released } = await api.release(ownerId, ours, 'ENDED');
-  for (const { path } of notHeld)
-    process.stderr.write(`leasehold: ${shown(path)} is not held by ${ownerId}\n`);
-  for (const { path, detail } of not_released)
-    process.stderr.write(`leasehold: ${shown(path)}: ${shown(detail)}\n`);
+  for (const { path } of notHeld) say(`${shown(path)} is not held by ${ownerId}`);
+  for (const { path, detail } of not_released) say(`${shown(path)}: ${shown(detail)}`);
   if (asJson) tell(JSON.stringify({ released }));
   else for (const { path } of released) tell(`${shown(path)} is free`);
   return notHeld.length + not_released.length === 0 ? 0 : 1;

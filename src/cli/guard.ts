@@ -1,4 +1,5 @@
 import { hostname } from 'node:os';
+import { callerName } from '../gate/caller.ts';
 import { FilesApi } from '../gate/files-api.ts';
 import { Guard, guardCodes, ownerVariable } from '../gate/guard.ts';
 import { locate, PathError } from '../gate/paths.ts';
@@ -33,7 +34,10 @@ ${ownerVariable}, so that guards and commits within it act for the same one. Whe
 command and what that has started are stopped as well; only what has left its parents lives on.
 
   --owner <id>          Who holds the files: the name of a session. Where neither this nor
-                        ${ownerVariable} is given, an owner that ends with the command.
+                        ${ownerVariable} is given, an owner that ends with the command. Who waits
+                        and halts is then the caller: the coding agent, or else the user, the
+                        host and the shell. A guard that is started again is the same caller
+                        asking again; two guards that run at once compete.
   --repository <dir>    What files outside every git repository are counted from; the root of
                         the file system where left out.
 ${onUnreachableHelp('deny', 'runs the command without a lease', 'does not run it, and stops it before its lease runs out')}
@@ -46,7 +50,7 @@ Ends as the command does, with 128 and the number of the signal where one has en
   2   the guard's own arguments were not understood
   ${guardCodes.unreachable}  no server answers; the command was not run
   ${guardCodes.halted}  halted: a file was not to be had; the report is on standard error, and the command was not run.
-      What an operator decides then is for the owner, while it lives: one of the guard's own is forgotten in a minute
+      The halt stays until an operator instructs it. What is decided is applied when the guard is started again
   ${guardCodes.lost}  the lease was lost; the command was stopped
   126, 127  the command cannot be run, is not there
 `,
@@ -65,6 +69,7 @@ Ends as the command does, with 128 and the number of the signal where one has en
       api: new FilesApi(values.url, { timeoutMs: answerLimitMs }),
       ownerId: named || newOwner(),
       isOwn: !named,
+      ...(named ? {} : { callerId: callerName() }),
       files: words.map((word) => keyOf(word, values.repository)),
       command,
       onUnreachable: readOnUnreachable(values['on-unreachable'], 'deny'),

@@ -6,6 +6,7 @@ import { Notes } from '../gate/notes.ts';
 import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { onUnreachableHelp, readOnUnreachable } from './on-unreachable.ts';
+import { say } from './say.ts';
 import { urlHelp } from './server-client.ts';
 
 const flags = { 'on-unreachable': 'string', url: 'string' } as const;
@@ -20,12 +21,13 @@ A hook of Claude Code: reads the event on standard input, and answers on standar
 say. 'leasehold hook install' has it called.
 
   PreToolUse        of ${Object.keys(writingTools).join(', ')}: takes a lease on the file for the
-                    session, or for the agent that it has sent out. Where somebody else has it, waits until it may be
-                    asked for once more, three minutes after the denial; where that is denied too, denies the tool
+                    session, or for the agent that it has sent out, which borrows what the session holds and returns
+                    it unless it commits it. Where another owner has the file, waits until it may be asked for once more, three minutes after the denial; where that is denied too, denies the tool
                     with the full report as its reason.
   PostToolUse, UserPromptSubmit   the session is at work
   Stop              it has stopped; without activity its files come free after 30 seconds
-  SubagentStop      the agent that was sent out has ended, and its files come free
+  SubagentStop      the agent that was sent out has ended: what it borrowed returns to the session, its other files come
+                    free
   SessionEnd        the session has ended, and all its files come free
 
 The first write of a session starts a heartbeater, which keeps its leases until the session or the agent's process
@@ -44,7 +46,7 @@ nothing.
     } catch (error) {
       // The agent takes a 2 for a 'no' to the tool, or to its own end; that is not what a mistyped flag means.
       if (!(error instanceof UsageError)) throw error;
-      process.stderr.write(`leasehold: ${error.message}\nSee 'leasehold hook claude-code --help'.\n`);
+      say(`${error.message}\nSee 'leasehold hook claude-code --help'.`);
       return 1;
     }
   },
@@ -60,12 +62,12 @@ async function run(command: Command, args: readonly string[]): Promise<number> {
   const onUnreachable = readOnUnreachable(values['on-unreachable'], 'allow');
   const input = readHookInput(await text(process.stdin));
   if (typeof input === 'string') {
-    process.stderr.write(`leasehold: ${input}\n`);
+    say(input);
     return 1;
   }
   const api = new FilesApi(values.url, { timeoutMs: answerLimitMs });
   const { code, stdout, stderr } = await answerHook(input, { api, notes: new Notes(), onUnreachable });
   if (stdout) process.stdout.write(`${JSON.stringify(stdout)}\n`);
-  if (stderr) process.stderr.write(`leasehold: ${stderr}\n`);
+  if (stderr) say(stderr);
   return code;
 }

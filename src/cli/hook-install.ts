@@ -18,6 +18,7 @@ import { isFileError } from './file-error.ts';
 import { readOnUnreachable } from './on-unreachable.ts';
 import { tell } from './output.ts';
 import { isOnPath, ownCommand } from './own-command.ts';
+import { say } from './say.ts';
 
 const flags = {
   agent: 'string',
@@ -101,7 +102,7 @@ async function change(
     if (!(error instanceof SettingsError || isFileError(error))) throw error;
     const words =
       error instanceof SettingsError ? `${file} ${error.message}; it is left as it is` : error.message;
-    process.stderr.write(`leasehold: ${words}\n`);
+    say(words);
     return 1;
   }
 }

@@ -50,6 +50,7 @@ const listFlags = {
   'job-type': 'string',
   stream: 'string',
   'dead-letters': 'boolean',
+  oldest: 'boolean',
   'created-after': 'string',
   'created-before': 'string',
   ...pageFlags,
@@ -68,6 +69,7 @@ export const listVerb: Verb = {
       job_type: values['job-type'],
       stream: values.stream,
       dead_lettered: values['dead-letters'] ? 'true' : undefined,
+      oldest_first: values.oldest ? 'true' : undefined,
       created_after: values['created-after'],
       created_before: values['created-before'],
     };

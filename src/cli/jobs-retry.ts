@@ -1,6 +1,7 @@
 import { readFlags, UsageError } from './args.ts';
 import { commonFlags, refusal, userName, wholeFlag, withServer } from './operator.ts';
 import { tell } from './output.ts';
+import { say } from './say.ts';
 import { type ServerClient, ServerError } from './server-client.ts';
 import type { Verb } from './verbs.ts';
 
@@ -84,7 +85,7 @@ async function changeEach(
     } catch (error) {
       // A server that is not there would say so again for every job that is left.
       if (!(error instanceof ServerError) || error.code === undefined) throw error;
-      process.stderr.write(`leasehold: ${jobId}: ${refusal(error)}\n`);
+      say(`${jobId}: ${refusal(error)}`);
       outcome.failed.push({ job_id: jobId, code: error.code, detail: error.message });
     }
   }

@@ -13,23 +13,24 @@ const help = () => `Usage: leasehold jobs list [flags]
        leasehold jobs retry <job_id>... [flags]
        leasehold jobs retry --dead-letters [flags]
 
-list shows jobs, the newest first; get shows one with its result, events what happened to it. 'leasehold explain' says
-what it waits for, or why it ended.
+list shows jobs, the newest first, or with --oldest the oldest first; get shows one with its result, events what
+happened to it. 'leasehold explain' says what it waits for, or why it ended.
 
   --state <states>      list: only jobs in these states, parted by commas.
   --addon-id <name>     list, retry: only jobs of this submitter; submit: who submits.
   --job-type <name>     list, retry: only jobs of this kind; submit: what kind it is.
   --stream <name>       list, retry: only jobs of this stream; submit: the stream it is for.
   --dead-letters        list, retry: dead letters.
+  --oldest              list: the oldest first.
   --created-after <time>, --created-before <time>
                         list: only jobs that were submitted then, such as 2025-12-28T20:15:00Z.
 ${pageHelp}
 
 submit makes a job, and prints its id:
-  --cost-units <n>      Its weight, in units of capacity.
+  --cost-units <n>      Units of capacity that its lease uses.
   --priority <word>     LOW, NORMAL, HIGH or URGENT.
-  --payload <json>      The words to the worker, a JSON object; - reads it from the standard input.
-  --constraints <json>  What it asks of a worker, a JSON object; - reads it from the standard input.
+  --payload <json>      A JSON object passed to the worker; - reads it from the standard input.
+  --constraints <json>  What its worker must have, a JSON object; - reads it from the standard input.
   --client-request-id <id>
                         Makes it safe to ask again: a second job of this submitter with the same id is refused.
   --unique, --tags <a,b>, --run-at <time>, --max-attempts <n>, --max-runtime-s <n>, --retry-backoff-s <n>

@@ -2,6 +2,7 @@ import { settingsHelp } from '../config.ts';
 import { inOneLine } from '../log.ts';
 import type { Command } from './commands.ts';
 import { prepare } from './prepare.ts';
+import { say } from './say.ts';
 
 export const migrateCommand: Command = {
   name: 'migrate',
@@ -33,7 +34,7 @@ ${settingsHelp()}
       }
       return 0;
     } catch (error) {
-      process.stderr.write(`leasehold: ${inOneLine(error)}\n`);
+      say(inOneLine(error));
       return 1;
     }
   },

@@ -1,6 +1,8 @@
 /** What the operator's commands have in common: how they ask, how they page, and how they end. */
 import { userInfo } from 'node:os';
+import { inLine } from '../terminal-text.ts';
 import { UsageError } from './args.ts';
+import { say } from './say.ts';
 import { ServerClient, ServerError } from './server-client.ts';
 
 const answerLimitMs = 30_000;
@@ -30,13 +32,13 @@ export async function withServer(
     return await work(new ServerClient(url, { timeoutMs: answerLimitMs }));
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
-    process.stderr.write(`leasehold: ${refusal(error)}\n`);
+    say(refusal(error));
     return 1;
   }
 }
 
 export const refusal = ({ message, code }: ServerError): string =>
-  (code === undefined ? message : `${message} (${code})`).replaceAll(/\p{Cc}+/gu, ' ');
+  inLine(code === undefined ? message : `${message} (${code})`);
 
 export function wholeFlag(flag: string, text: string | undefined, min: number): number | undefined {
   if (text === undefined) return undefined;
@@ -78,7 +80,7 @@ export async function readPages<Row>(
 
 /** That there is more goes where it disturbs nobody who reads the table. */
 export function tellMore(next: string | null): void {
-  if (next !== null) process.stderr.write(`there is more: --cursor ${next}\n`);
+  if (next !== null) process.stderr.write(`there is more: --cursor ${inLine(next)}\n`);
 }
 
 /** The parameters that have a value, as a query. */

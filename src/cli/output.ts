@@ -1,11 +1,17 @@
 /** What the operator's commands print: tables and lists for people, one JSON document for scripts. */
 import { span } from '../domain/times.ts';
+import { inLines } from '../terminal-text.ts';
 
 /**
  * Prints, and ends the process well where nobody reads any more: whoever pipes into `head` has seen enough. Only for
  * commands that do nothing but tell.
  */
 export function print(text: string): void {
+  draw(inLines(text));
+}
+
+/** The same for a text with commands to the terminal, in which nothing of others is left as it was. */
+export function draw(text: string): void {
   write(text, () => process.exit(process.exitCode ?? 0));
 }
 
@@ -16,7 +22,7 @@ export const printJson = (value: unknown): void => print(JSON.stringify(value));
  * would have.
  */
 export function tell(text: string): void {
-  write(text, () => {});
+  write(inLines(text), () => {});
 }
 
 let whenUnread: (() => void) | undefined;

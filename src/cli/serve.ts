@@ -3,6 +3,7 @@ import { inOneLine, type Log } from '../log.ts';
 import type { RunningServer } from '../server.ts';
 import type { Command } from './commands.ts';
 import { prepare } from './prepare.ts';
+import { say } from './say.ts';
 import { tidyUp } from './tidy-up.ts';
 
 export const serveCommand: Command = {
@@ -28,13 +29,15 @@ ${settingsHelp()}
       const opening = import('../store/open.ts').then(({ openConfigured }) => openConfigured(config, log));
       opening.catch(() => {});
       const { startServer } = await import('../server.ts');
-      const started = startServer(config, log, opening);
+      const givenUp = new AbortController();
+      void stop.then(() => givenUp.abort());
+      const started = startServer(config, log, opening, givenUp.signal);
       // Whoever is asked to stop before it serves does not wait, not even for another server's migration.
       const early = await Promise.race([started, stop]);
       if (typeof early === 'string') return await stopEarly(early, started, log);
       server = early;
     } catch (error) {
-      process.stderr.write(`leasehold: ${inOneLine(error)}\n`);
+      say(inOneLine(error));
       log.debug('could not start', { error });
       return 1;
     }

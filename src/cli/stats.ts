@@ -1,8 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import { inLines } from '../terminal-text.ts';
 import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { commonFlags, queryOf, refusal, withServer } from './operator.ts';
-import { lineWidth, listing, plain, print, printJson } from './output.ts';
+import { draw, lineWidth, listing, plain, print, printJson } from './output.ts';
+import { say } from './say.ts';
 import { type ServerClient, ServerError, urlHelp } from './server-client.ts';
 
 const watchMs = 1_000;
@@ -57,16 +59,16 @@ async function watch(first: Snapshot, read: () => Promise<Snapshot>, asJson: boo
   for (const name of ['SIGINT', 'SIGTERM'] as const) process.once(name, () => stopping.abort());
   const inPlace = process.stdout.isTTY && !asJson;
   let drawn = 0;
-  const draw = (text: string) => {
+  const redraw = (text: string) => {
     // Back to where the last picture began, and everything below is gone.
-    print(`${drawn === 0 ? '' : `\u001b[${drawn}A\u001b[J`}${text}`);
+    draw(`${drawn === 0 ? '' : `\u001b[${drawn}A\u001b[J`}${inLines(text)}`);
     drawn = text.split('\n').length;
   };
   let snapshot: Snapshot | undefined = first;
   for (;;) {
     const now = `${new Date().toISOString().slice(0, 19)}Z`;
     if (snapshot && asJson) printJson(snapshot);
-    else if (snapshot && inPlace) draw(`${overview(snapshot)}\n\n${now}`);
+    else if (snapshot && inPlace) redraw(`${overview(snapshot)}\n\n${now}`);
     else if (snapshot) print(line(snapshot, now));
     await delay(watchMs, undefined, { signal }).catch(() => {});
     if (signal.aborted) return 0;
@@ -75,8 +77,8 @@ async function watch(first: Snapshot, read: () => Promise<Snapshot>, asJson: boo
     } catch (error) {
       if (!(error instanceof ServerError)) throw error;
       snapshot = undefined;
-      if (inPlace) draw(`${now}  ${refusal(error)}`.slice(0, lineWidth()));
-      else process.stderr.write(`leasehold: ${refusal(error)}\n`);
+      if (inPlace) redraw(`${now}  ${refusal(error)}`.slice(0, lineWidth()));
+      else say(refusal(error));
     }
   }
 }

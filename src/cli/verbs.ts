@@ -27,8 +27,8 @@ export function commandOf(
       if (verb) return verb.run(rest);
       if (byDefault && (word === undefined || word.startsWith('-'))) return byDefault.run(args);
       const known = verbs.map((each) => each.name).join(', ');
-      if (word === undefined) throw new UsageError(`says nothing to do; ${name} can ${known}`);
-      throw new UsageError(`${name} cannot ${JSON.stringify(word)}; it can ${known}`);
+      if (word === undefined) throw new UsageError(`${name} needs a command: ${known}`);
+      throw new UsageError(`${name} has no command ${JSON.stringify(word)}; its commands are ${known}`);
     },
   };
 }

@@ -28,3 +28,19 @@ export const capacityExceeded = (
 ): string => `Capacity exceeded: used=${used}, requested=${requested}, capacity=${usable}`;
 
 export const noJobs = 'No jobs available';
+
+/** What operators set of the capacity. */
+export interface CapacitySetting {
+  total: number;
+  busyRating: number;
+}
+
+/** That the capacity was changed: by whom, when, and from what to what. */
+export interface CapacityChange {
+  changeId: string;
+  atMs: number;
+  requestedBy: string;
+  reason: string | null;
+  before: CapacitySetting;
+  after: CapacitySetting;
+}

@@ -14,7 +14,13 @@ export const optional = <T extends TSchema>(schema: T) => Type.Optional(Type.Uni
 /** What somebody or something is called. */
 export const name = (description: string) =>
   Type.String({ minLength: 1, maxLength: limits.nameChars, pattern: '\\S', description });
-const json = (description: string) => Type.Record(Type.String(), Type.Unknown(), { description });
+const json = (description: string, described: object = {}) =>
+  Type.Record(Type.String(), Type.Unknown(), { description, described });
+/** Flags with these endings, for the API's description; `constraints.ts` refuses others by name. */
+const flags = (...endings: string[]) => ({
+  propertyNames: { type: 'string', pattern: `(${endings.join('|')})$` },
+  additionalProperties: { type: 'boolean' },
+});
 const whole = (minimum: number, maximum: number, description: string) =>
   Type.Integer({ minimum, maximum, description });
 const text = (description: string) => Type.String({ maxLength: limits.noteChars, description });
@@ -23,9 +29,14 @@ const progress = () => optional(Type.Number({ minimum: 0, maximum: 1, descriptio
 const id = (description: string) =>
   Type.String({ minLength: 1, maxLength: limits.requestIdChars, description });
 const requestId = () => id('Makes it safe to ask again: the same id is granted the same.');
-const pageSize = (maximum: number, usual: number, description: string) =>
+export const pageSize = (maximum: number, usual: number, description: string) =>
   Type.Integer({ minimum: 1, maximum, default: usual, description });
-const cursor = () => Type.String({ maxLength: 100, description: 'Where the page before this one ended.' });
+export const cursorOf = (maxLength: number, described: object = {}) =>
+  Type.String({ maxLength, description: 'Where the page before this one ended.', described });
+/** What a cursor is like, for the API's description; the engine refuses others in words of its own. */
+export const uuidCursor = { format: 'uuid' };
+export const numberCursor = { pattern: '^[0-9]{1,18}$' };
+const cursor = (described: object) => cursorOf(100, described);
 
 /** The states that the queue contract has words for. */
 export const contractStates = states.filter((state): state is Exclude<State, 'LEASED'> => state !== 'LEASED');
@@ -33,24 +44,48 @@ export const contractStates = states.filter((state): state is Exclude<State, 'LE
 export const PrioritySchema = Type.Enum([...priorities], { description: 'Which jobs go first.' });
 
 export const SubmitJob = Type.Object({
-  addon_id: name('Who submits the job.'),
-  job_type: name('What kind of work it is.'),
+  addon_id: name(
+    'The application or tenant that submits the job: claims, lists and figures can be limited to it.',
+  ),
+  job_type: name('The kind of work, such as `render_image`. Workers choose jobs by it.'),
   priority: optional(PrioritySchema),
-  cost_units: whole(1, limits.costUnits, 'Its weight, in units of capacity.'),
-  constraints: optional(json('What it asks of a worker.')),
-  payload: optional(json('The words to the worker.')),
-  client_request_id: optional(id("The submitter's own key: a second job with it is refused.")),
+  cost_units: whole(
+    1,
+    limits.costUnits,
+    'Units of capacity that its lease uses. The usable units bound how much runs at once.',
+  ),
+  constraints: optional(
+    json(
+      'What its worker must have: `x_required: true` needs a worker that says `x_available: true`; `x_heavy: true` passes over workers that say `x_heavy: false`. No other keys.',
+      flags('_required', '_heavy'),
+    ),
+  ),
+  payload: optional(json('The JSON object that is passed to the worker.')),
+  client_request_id: optional(
+    id('Makes a submission safe to repeat: a second job of the same `addon_id` with this key is refused.'),
+  ),
   stream: optional(name('Deliver it only to workers that ask for this stream.')),
-  unique: optional(Type.Boolean({ description: 'Not for a worker that already holds a lease.' })),
-  tags: optional(
-    Type.Array(Type.String({ minLength: 1, maxLength: limits.tagChars, description: 'A word.' }), {
-      maxItems: limits.tags,
-      description: 'Words to find it by.',
+  unique: optional(
+    Type.Boolean({
+      description:
+        'Not given to a worker that already holds a lease. It does not detect duplicates: `client_request_id` does.',
     }),
   ),
-  max_runtime_s: optional(whole(1, limits.maxRuntimeS, 'No lease of it lasts longer.')),
-  max_attempts: optional(whole(1, limits.maxAttempts, 'How many leases it may have.')),
-  retry_backoff_s: optional(whole(0, limits.retryBackoffS, 'The base of the exponential backoff.')),
+  tags: optional(
+    Type.Array(Type.String({ minLength: 1, maxLength: limits.tagChars, description: 'A label.' }), {
+      maxItems: limits.tags,
+      description: 'Labels that are kept with the job and shown with it.',
+    }),
+  ),
+  max_runtime_s: optional(
+    whole(1, limits.maxRuntimeS, 'Seconds after which a lease of it ends, whatever its heartbeats say.'),
+  ),
+  max_attempts: optional(
+    whole(1, limits.maxAttempts, 'Attempts before an expiry or a retryable failure is final.'),
+  ),
+  retry_backoff_s: optional(
+    whole(0, limits.retryBackoffS, 'Seconds before the second attempt; doubled for each one after it.'),
+  ),
   run_at: optional(instant('Not to be started before this time.')),
 });
 export type SubmitJob = Static<typeof SubmitJob>;
@@ -58,7 +93,9 @@ export type SubmitJob = Static<typeof SubmitJob>;
 const capabilities = () =>
   Type.Record(Type.String(), Type.Unknown(), {
     maxProperties: limits.capabilities,
-    description: 'What the worker has, and what it will not take.',
+    described: flags('_available', '_heavy'),
+    description:
+      'What the worker has (`x_available: true`) and what it will not take (`x_heavy: false`). What it does not say, it does not have. No other keys.',
   });
 
 const jobTypes = () =>
@@ -110,10 +147,15 @@ export const ListJobs = Type.Object({
   job_type: optional(name('Only jobs of this kind.')),
   stream: optional(name('Only jobs of this stream.')),
   dead_lettered: optional(Type.Boolean({ description: 'Only dead letters, or only other jobs.' })),
-  created_after: optional(instant('Only jobs submitted after this time.')),
-  created_before: optional(instant('Only jobs submitted before this time.')),
+  created_after: optional(
+    instant("Only jobs whose created_at, the database's time in milliseconds, is later."),
+  ),
+  created_before: optional(
+    instant("Only jobs whose created_at, the database's time in milliseconds, is earlier."),
+  ),
+  oldest_first: optional(Type.Boolean({ description: 'The oldest first; the newest first where left out.' })),
   limit: optional(pageSize(limits.pageRows, limits.pageRowsDefault, 'How many jobs at the most.')),
-  cursor: optional(cursor()),
+  cursor: optional(cursor(uuidCursor)),
 });
 export type ListJobs = Static<typeof ListJobs>;
 
@@ -131,21 +173,44 @@ export const ListJobsQuery = Type.Object({
 });
 export type ListJobsQuery = Static<typeof ListJobsQuery>;
 
-export const ListStreams = Type.Object({ stream: optional(name('Only this stream.')) });
+export const ListStreams = Type.Object({
+  stream: optional(name('Only this stream.')),
+  limit: optional(pageSize(limits.pageRows, limits.pageRows, 'How many streams at the most.')),
+  cursor: optional(
+    Type.String({ maxLength: limits.nameChars, description: 'Where the page before this one ended.' }),
+  ),
+});
 export type ListStreams = Static<typeof ListStreams>;
 
 export const ListJobEvents = Type.Object({
   limit: optional(pageSize(limits.pageRows, limits.pageRows, 'How many events at the most.')),
-  cursor: optional(cursor()),
+  cursor: optional(cursor(numberCursor)),
 });
 export type ListJobEvents = Static<typeof ListJobEvents>;
+
+const ttlSec = () =>
+  whole(
+    1,
+    limits.leaseTtlS,
+    'How long the lease lasts without a heartbeat, in seconds. The setting where it is left out.',
+  );
+
+/** What the queue contract's lease request says of the job. The job's own stand, whatever is sent. */
+const notRead = (description: string) => Type.Optional(Type.Unknown({ description }));
+const ofTheJob = {
+  job_type: notRead("The job's type. Not read: the job's own stands."),
+  cost_units: notRead("The job's weight. Not read: the job's own stands."),
+  priority: notRead("The job's priority. Not read: the job's own stands."),
+  constraints: notRead("The job's constraints. Not read: the job's own stand."),
+};
 
 export const RequestLease = Type.Object({
   job_id: Type.String({ description: 'The claimed job.' }),
   addon_id: optional(name('Who submitted it.')),
   worker_id: optional(name('Who has claimed it.')),
-  ttl_sec: optional(whole(1, limits.leaseTtlS, 'How long the lease lasts without a heartbeat.')),
+  ttl_sec: optional(ttlSec()),
   request_id: optional(requestId()),
+  ...ofTheJob,
 });
 export type RequestLease = Static<typeof RequestLease>;
 
@@ -162,6 +227,7 @@ export const AcquireLease = Type.Object({
     }),
   ),
   wait_ms: optional(whole(0, limits.waitMs, 'How long to wait for a job and for capacity.')),
+  ttl_sec: optional(ttlSec()),
   request_id: optional(requestId()),
 });
 export type AcquireLease = Static<typeof AcquireLease>;
@@ -206,12 +272,30 @@ export const ListLeases = Type.Object({
   worker_id: optional(name('Only leases of this worker.')),
   job_id: optional(Type.String({ description: 'Only leases of this job.' })),
   limit: optional(pageSize(limits.pageRows, limits.pageRowsDefault, 'How many leases at the most.')),
-  cursor: optional(cursor()),
+  cursor: optional(cursor(uuidCursor)),
 });
 export type ListLeases = Static<typeof ListLeases>;
 
-export const SetCapacity = Type.Object({
-  total: optional(whole(0, limits.costUnits, 'All units there are.')),
-  busy_rating: optional(whole(0, 10, 'How busy the machines are with other things.')),
-});
+export const SetCapacity = Type.Object(
+  {
+    total: optional(whole(0, limits.costUnits, 'All units there are.')),
+    busy_rating: optional(whole(0, 10, 'How busy the machines are with other things.')),
+    ...OperatorRequest.properties,
+  },
+  {
+    described: {
+      anyOf: ['total', 'busy_rating'].map((name) => ({
+        type: 'object',
+        required: [name],
+        properties: { [name]: { type: 'integer', description: 'One of both is required.' } },
+      })),
+    },
+  },
+);
 export type SetCapacity = Static<typeof SetCapacity>;
+
+export const ListCapacityChanges = Type.Object({
+  limit: optional(pageSize(limits.pageRows, limits.pageRowsDefault, 'How many changes at the most.')),
+  cursor: optional(cursor(numberCursor)),
+});
+export type ListCapacityChanges = Static<typeof ListCapacityChanges>;

@@ -4,7 +4,8 @@ import type { JsonObject } from './job.ts';
 /**
  * What jobs ask of workers, and what workers offer. A job with `gpu_required: true` goes only to a worker that says
  * `gpu_available: true`; a job with `cpu_heavy: true` passes over a worker that says `cpu_heavy: false`. What is
- * not said is not available, and not refused.
+ * not said is not available, and not refused. Other keys are refused where they come in; jobs that were stored before are
+ * not judged.
  */
 export interface Needs {
   /** The `x` of every `x_required: true`, sorted. */
@@ -20,15 +21,35 @@ export interface Offer {
   refused: string[];
 }
 
-export const needsOf = (constraints: JsonObject, at = 'constraints'): Needs => ({
+/** What a job that is submitted needs. */
+export function needsOf(constraints: JsonObject, at = 'constraints'): Needs {
+  checkKeys(constraints, ['_required', '_heavy'], at);
+  return storedNeedsOf(constraints, at);
+}
+
+/** What a stored job needs. An earlier version may have accepted keys that are refused now. */
+export const storedNeedsOf = (constraints: JsonObject, at = 'constraints'): Needs => ({
   requires: stems(constraints, '_required', true, at),
   heavy: stems(constraints, '_heavy', true, at),
 });
 
-export const offerOf = (capabilities: JsonObject): Offer => ({
-  available: stems(capabilities, '_available', true, 'constraints_capabilities'),
-  refused: stems(capabilities, '_heavy', false, 'constraints_capabilities'),
-});
+export function offerOf(capabilities: JsonObject): Offer {
+  const at = 'constraints_capabilities';
+  checkKeys(capabilities, ['_available', '_heavy'], at);
+  return {
+    available: stems(capabilities, '_available', true, at),
+    refused: stems(capabilities, '_heavy', false, at),
+  };
+}
+
+/** A key that means nothing is a mistake: what its writer wanted would silently not be asked for. */
+function checkKeys(flags: JsonObject, suffixes: readonly string[], field: string): void {
+  for (const key of Object.keys(flags)) {
+    if (suffixes.some((suffix) => key.endsWith(suffix))) continue;
+    const name = key.length > 80 ? `${key.slice(0, 80).toWellFormed()}…` : key;
+    throw invalid(`${field}.${name}`, `is not known: a key must end in ${suffixes.join(' or ')}`);
+  }
+}
 
 /** A flag that is neither true nor false would be a requirement silently dropped, so it is refused by name. */
 function stems(flags: JsonObject, suffix: string, wanted: boolean, field: string): string[] {

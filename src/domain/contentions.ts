@@ -6,9 +6,12 @@
  *                       │     │  ╲            ▲
  *                     lapse  halt  ╲          │ grant: instructed
  *                       ▼     ▼     ╲         │
- *                    LAPSED ◀─lapse─ HALTED ──┘──abandon──▶ ABANDONED
+ *                    LAPSED          HALTED ──┘──abandon──▶ ABANDONED
  *                                    │   ▲
  *                                    └halt┘
+ *
+ * A contention does not depend on the liveness of its owner. It lapses 10 minutes after a `retry_at` that was not used. A
+ * halt ends only by an instruction. One for an owner that is not alive is kept, and applied at the owner's next request.
  */
 import type { FileEventType } from './file-lease.ts';
 
@@ -38,7 +41,7 @@ export const contentionTransitions: Record<ContentionVerb, Transition> = {
   grant: { from: open, to: 'GRANTED', event: 'FILE_GRANTED' },
   halt: { from: open, to: 'HALTED', event: 'FILE_HALTED' },
   abandon: { from: ['HALTED'], to: 'ABANDONED', event: 'FILE_ABANDONED' },
-  lapse: { from: open, to: 'LAPSED', event: 'FILE_LAPSED' },
+  lapse: { from: ['CONTENDED'], to: 'LAPSED', event: 'FILE_LAPSED' },
 };
 
 export const contentionStateNumber = (state: ContentionState): number => contentionStates.indexOf(state);
@@ -69,6 +72,8 @@ interface Contention {
   contentionId: string;
   state: ContentionState;
   retryAtMs: number;
+  /** An instruction about it is kept, and has to be applied now. */
+  isInstructed: boolean;
 }
 
 /**
@@ -78,6 +83,8 @@ interface Contention {
  */
 export type Judgement =
   | { kind: 'grant' }
+  /** The instruction that is kept for this contention has to be applied before anything is decided. */
+  | { kind: 'apply'; contentionId: string }
   | { kind: 'answer'; contentionId: string; state: 'CONTENDED' | 'HALTED' }
   /** These files' one retry was blocked. */
   | { kind: 'halt'; fileIds: string[] }
@@ -89,7 +96,10 @@ const isLater = (a: Contention, b: Contention): boolean =>
   a.retryAtMs === b.retryAtMs ? a.contentionId > b.contentionId : a.retryAtMs > b.retryAtMs;
 
 export function judge(files: readonly AskedFile[], nowMs: number): Judgement {
-  const [halted] = files.filter(({ contention }) => contention?.state === 'HALTED');
+  const halts = files.filter(({ contention }) => contention?.state === 'HALTED');
+  const instructed = halts.find(({ contention }) => contention?.isInstructed);
+  if (instructed?.contention) return { kind: 'apply', contentionId: instructed.contention.contentionId };
+  const [halted] = halts;
   if (halted?.contention)
     return { kind: 'answer', contentionId: halted.contention.contentionId, state: 'HALTED' };
   let waiting: AskedFile['contention'];

@@ -1,4 +1,8 @@
-/** What a doctor has found of a server, its database and its Redis, before it is judged. */
+import type { AskedJob, KnownAsk } from './asks.ts';
+import type { Cause } from './explain-facts.ts';
+import type { Capacity } from './lease.ts';
+
+/** What a doctor has found of a server, its database, its queue and its Redis, before it is judged. */
 
 /** A difference of clocks, and by how much it may be more or less: half of what asking took. */
 export interface ClockFacts {
@@ -51,6 +55,7 @@ export interface DatabaseFacts {
   slots: readonly SlotFacts[] | null;
   prepared: readonly { gid: string; openMs: number }[] | null;
   service: ServiceFacts | null;
+  queue: QueueFacts | null;
 }
 
 export interface SessionsFacts {
@@ -72,6 +77,42 @@ export interface ServiceFacts {
   usedUnits: number;
   leasedUnits: number;
 }
+
+/** The first ready job of a lane and priority. */
+export interface QueueHead extends AskedJob {
+  jobId: string;
+  readyMs: number;
+}
+
+export interface SilentLease {
+  leaseId: string;
+  jobId: string;
+  workerId: string;
+  silentMs: number;
+  ttlS: number;
+}
+
+/** Everything here is read from the beginning of an index and counted to a bound. */
+export interface QueueFacts {
+  capacity: Capacity;
+  heads: readonly QueueHead[];
+  /** There are more lanes than were read. */
+  headsCut: boolean;
+  /** Why the job waits that has been ready for longest; nothing where it was taken meanwhile. */
+  oldestCauses: readonly Cause[];
+  /** What known workers ask for; null where that is more than can be compared with jobs. */
+  asks: readonly KnownAsk[] | null;
+  /** Jobs that were put aside because they cost more than the total, up to `queueCountMax`. */
+  tooCostly: number;
+  firstTooCostly: { jobId: string; costUnits: number } | null;
+  /** Dead letters by stream, up to `queueCountMax` of them. */
+  deadLetters: readonly { stream: string; jobs: number }[];
+  /** Leases that were not heard of for three quarters of their TTL, among those that are due for a check next. */
+  silent: readonly SilentLease[];
+}
+
+/** Jobs of the queue are counted to here. */
+export const queueCountMax = 10_000;
 
 export interface RedisFacts {
   version: string;
@@ -104,9 +145,15 @@ export interface DiagnosisFacts {
 export interface Thresholds {
   oldTransactionMs: number;
   veryOldTransactionMs: number;
+  /** How long the first ready job may wait. */
+  longReadyMs: number;
+  /** How long a ready job may wait without a worker that asks for it: workers come and go. */
+  unaskedMs: number;
 }
 
 export const thresholds: Thresholds = {
   oldTransactionMs: 5 * 60_000,
   veryOldTransactionMs: 60 * 60_000,
+  longReadyMs: 15 * 60_000,
+  unaskedMs: 30_000,
 };

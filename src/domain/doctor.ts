@@ -1,11 +1,12 @@
 import { judgeDatabase } from './doctor-database.ts';
 import { type DiagnosisFacts, type Thresholds, thresholds } from './doctor-facts.ts';
 import { type Finding, type FindingLevel, finding, worstOf } from './doctor-found.ts';
+import { judgeQueue } from './doctor-queue.ts';
 import { judgeRedis } from './doctor-redis.ts';
 import { span } from './times.ts';
 
 /**
- * What is wrong with a server, its database and its Redis, judged from what was found of them. Everything here is pure.
+ * What is wrong with a server, its database, its queue and its Redis, judged from what was found of them. Everything here is pure.
  * Sentences are for people and may change; areas and codes are for programs and stay.
  */
 export interface Diagnosis {
@@ -24,6 +25,7 @@ export function diagnose(facts: DiagnosisFacts, limits: Thresholds = thresholds)
       up_ms: Math.round(upMs),
     }),
     ...judgeDatabase(facts, limits),
+    ...('failed' in facts.database ? [] : judgeQueue(facts.database.queue, limits)),
     ...judgeRedis(facts.redis),
   ];
   return { nowMs, version, level: worstOf(findings), findings };

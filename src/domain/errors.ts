@@ -9,6 +9,7 @@ export const errorCodes = [
   'worker_mismatch',
   'token_mismatch',
   'job_mismatch',
+  'message_mismatch',
   'job_not_claimed',
   'illegal_transition',
   'lease_not_active',
@@ -24,6 +25,8 @@ export const errorCodes = [
   'not_found',
   'method_not_allowed',
   'unsupported_media_type',
+  'host_not_allowed',
+  'origin_not_allowed',
 ] as const;
 
 export type ErrorCode = (typeof errorCodes)[number];

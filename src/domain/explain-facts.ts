@@ -118,6 +118,8 @@ export interface ExplainFacts {
   outages: readonly Away[];
   capacity: Capacity;
   place: Place | null;
+  /** Of a queued job: whether a known worker asks for jobs like it and may take it; null where that is not known. */
+  isAsked: boolean | null;
   endingSoon: readonly EndingLease[];
   /** Of the present lease: the stream that kept it last has closed, as far as this server knows. */
   streamClosed: StreamClosing | null;

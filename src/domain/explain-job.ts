@@ -10,7 +10,7 @@ export function explainJob(facts: ExplainFacts, last: Attempt | undefined): Caus
   if (isTerminal(job.state)) return ended(facts, last);
   if (isLeased(job.state)) return [...(last?.causes ?? []), ...cancelRequested(job)];
   if (isClaimed(job.state)) return claimed(facts);
-  return place ? queued(facts, place) : [];
+  return place ? queuedCauses(facts, place) : [];
 }
 
 function ended({ job, result, events }: ExplainFacts, last: Attempt | undefined): Cause[] {
@@ -57,7 +57,7 @@ const cancelRequested = ({ cancelRequested, claimedBy }: Job): Cause[] =>
     ? [
         cause(
           'cancel_requested',
-          `somebody asked to cancel it; ${claimedBy} is told so with its next heartbeat`,
+          `a client asked to cancel it; ${claimedBy} learns of it with its next heartbeat`,
           {
             facts: { worker_id: claimedBy },
           },
@@ -89,7 +89,7 @@ function claimed(facts: ExplainFacts): Cause[] {
 }
 
 /** The units that are missing, and which leases are the next to give some back. */
-function units({ job, capacity, endingSoon, nowMs }: ExplainFacts): Cause[] {
+function units({ job, capacity, endingSoon, nowMs }: QueuedFacts): Cause[] {
   const { usable, used, available, total, busyRating } = capacity;
   const missing = job.costUnits - available;
   const figures = {
@@ -123,7 +123,27 @@ function units({ job, capacity, endingSoon, nowMs }: ExplainFacts): Cause[] {
   return [cause('waiting_for_units', text, { facts: { ...figures, ending_next: next } })];
 }
 
-function queued(facts: ExplainFacts, place: Place): Cause[] {
+/** What the causes of a queued job are made from. */
+/** What of a queued job its causes are found from. */
+export type QueuedJob = Pick<
+  Job,
+  | 'jobId'
+  | 'jobType'
+  | 'stream'
+  | 'priority'
+  | 'costUnits'
+  | 'unique'
+  | 'attempts'
+  | 'nextRetryAtMs'
+  | 'runAtMs'
+>;
+
+export type QueuedFacts = Pick<ExplainFacts, 'nowMs' | 'capacity' | 'endingSoon' | 'isAsked'> & {
+  job: QueuedJob;
+};
+
+/** What a queued job waits for: the main reason first. */
+export function queuedCauses(facts: QueuedFacts, place: Place): Cause[] {
   const { job, nowMs } = facts;
   const notYet = delayed(job, nowMs);
   const needs = needsOf(job, place);
@@ -136,16 +156,39 @@ function queued(facts: ExplainFacts, place: Place): Cause[] {
   }
   const line = inLine(job, place);
   const cost = units(facts);
-  // The line moves on by itself, and what costs too much is put aside once it is at the head of it. Where nobody is before
-  // it who is for the same workers, it is the units that keep it from them.
+  // A job that costs more than the total is put aside when it reaches the head of the line. Where no job before it is for the
+  // same workers, the units keep it waiting and the line does not.
   const isTooMuch = cost.some(({ code }) => code === 'costs_more_than_total');
-  const stands = isTooMuch || place.aheadInLane === 0 ? [...cost, ...line] : [...line, ...cost];
-  if (stands.length > 0) return [...stands, ...needs];
-  const who = needs.length === 0 ? 'any worker that asks' : 'a worker that may take it and asks';
-  return [cause('waiting_for_worker', `it is the next in line and there is room: ${who} gets it`), ...needs];
+  // Neither units nor the line moving on would start it.
+  if (facts.isAsked === false && !isTooMuch)
+    return [...cost, notAsked(job, needs.length > 0), ...line, ...needs];
+  if (!isTooMuch && place.aheadInLane > 0) return [...line, ...cost, ...needs];
+  if (cost.length > 0) return [...cost, ...line, ...needs];
+  // A worker for any kind of job is denied while the first job does not fit, so that a large job is not overtaken for ever.
+  const headFits = place.head === null || place.head.costUnits <= facts.capacity.available;
+  const worker = waitingForWorker(job, place, needs.length > 0);
+  return headFits ? [worker, ...line, ...needs] : [...line, worker, ...needs];
 }
 
-function delayed({ nextRetryAtMs, runAtMs, attempts }: Job, nowMs: number): Cause | undefined {
+function notAsked(job: QueuedJob, hasNeeds: boolean): Cause {
+  const what = job.stream === null ? `jobs of type ${job.jobType}` : `stream ${job.stream}`;
+  const may = hasNeeds ? ` and may take this one` : '';
+  return cause('waiting_for_worker', `no known worker asks for ${what}${may}`, {
+    facts: { worker_known: false },
+  });
+}
+
+function waitingForWorker(job: QueuedJob, { ahead }: Place, hasNeeds: boolean): Cause {
+  if (ahead > 0)
+    return cause(
+      'waiting_for_worker',
+      `there is room, and no job before it is for the same workers: a worker that asks for ${job.jobType} gets it at once`,
+    );
+  const who = hasNeeds ? 'a worker that may take it and asks' : 'any worker that asks';
+  return cause('waiting_for_worker', `it is the next in line and there is room: ${who} gets it`);
+}
+
+function delayed({ nextRetryAtMs, runAtMs, attempts }: QueuedJob, nowMs: number): Cause | undefined {
   if (nextRetryAtMs === null || nextRetryAtMs <= nowMs) return undefined;
   const left = span(nextRetryAtMs - nowMs);
   const times = { untilMs: nextRetryAtMs, facts: { next_retry_at: iso(nextRetryAtMs) } };
@@ -154,7 +197,7 @@ function delayed({ nextRetryAtMs, runAtMs, attempts }: Job, nowMs: number): Caus
     : cause('backoff', `it waits for ${left} more before attempt ${attempts + 1}`, times);
 }
 
-function inLine(job: Job, { ahead, aheadInLane, head, laneHead }: Place): Cause[] {
+function inLine(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: Place): Cause[] {
   if (ahead === 0) return [];
   const first = laneHead && laneHead.jobId !== job.jobId ? laneHead : head;
   const of = job.stream === null ? '' : ` of stream ${job.stream}`;
@@ -180,7 +223,7 @@ function inLine(job: Job, { ahead, aheadInLane, head, laneHead }: Place): Cause[
 }
 
 /** What it asks of a worker, whether or not there is one. */
-function needsOf(job: Job, { requires, heavy }: Place): Cause[] {
+function needsOf(job: QueuedJob, { requires, heavy }: Place): Cause[] {
   const wants = [
     ...requires.map((name) => `says ${name}_available: true`),
     ...heavy.map((name) => `does not say ${name}_heavy: false`),

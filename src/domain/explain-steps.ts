@@ -8,7 +8,7 @@ import {
   silenceWords,
   wasHeard,
 } from './explain-silences.ts';
-import { awayWords } from './explain-words.ts';
+import { awayWords, counted } from './explain-words.ts';
 import type { JobEvent, Json } from './job.ts';
 import type { EventType } from './machine.ts';
 import { iso, span } from './times.ts';
@@ -163,6 +163,10 @@ function delayWords(delayMs: Json | undefined): string {
   return delayMs === 0 ? ', to be tried again at once' : `, to be tried again in ${span(delayMs)}`;
 }
 
+/** `1 unit`, `2 units`; of events that do not tell the number, the unit alone. */
+const countedWord = (value: Json | undefined, thing: string): string =>
+  typeof value === 'number' ? counted(value, thing) : `${word(value) ?? ''} ${thing}s`.trim();
+
 function wordsOf(event: JobEvent, attempt: Attempt | undefined): string {
   const { data } = event;
   const by = word(data.by) ?? 'nobody';
@@ -201,11 +205,11 @@ function wordsOf(event: JobEvent, attempt: Attempt | undefined): string {
     case 'JOB_CANCELED':
       return `${by} canceled it${reason(event)}`;
     case 'JOB_DEAD_LETTERED':
-      return `stream ${word(data.stream)} gave it up after ${word(data.attempts)} attempts`;
+      return `stream ${word(data.stream)} gave it up after ${countedWord(data.attempts, 'attempt')}`;
     case 'JOB_RETRIED':
       return `${by} put it back in line${reason(event)}`;
     case 'JOB_UNSCHEDULABLE':
-      return `it was put aside: it costs ${word(data.cost_units)} units, and there are ${word(data.total)} in all`;
+      return `it was put aside: it costs ${countedWord(data.cost_units, 'unit')}, and there are ${word(data.total)} in all`;
   }
 }
 

@@ -1,7 +1,13 @@
 import Type, { type Static } from 'typebox';
-import { name, OperatorRequest, optional } from './commands.ts';
+import { cursorOf, name, numberCursor, OperatorRequest, optional, uuidCursor } from './commands.ts';
 import { invalid } from './errors.ts';
-import { type FileName, type FileRelease, type OwnerProfile, releaseReasons } from './file-lease.ts';
+import {
+  type FileName,
+  type FileRelease,
+  instructions,
+  type OwnerProfile,
+  releaseReasons,
+} from './file-lease.ts';
 import { fileIdOf, filesNamed, normalPath } from './file-paths.ts';
 import { limits } from './limits.ts';
 
@@ -23,8 +29,9 @@ const page = {
       description: 'How many at the most.',
     }),
   ),
-  cursor: optional(Type.String({ maxLength: 100, description: 'Where the page before this one ended.' })),
 };
+/** What a path has at least, for the API's description; `normalPath` checks the rest. */
+const path = () => Type.String({ described: { minLength: 1, pattern: '[^\\s/.]' } });
 
 export const FileOwnerProfile = Type.Object(
   {
@@ -32,14 +39,22 @@ export const FileOwnerProfile = Type.Object(
     host: optional(Type.String({ maxLength: limits.nameChars, description: 'The machine it runs on.' })),
     pid: optional(Type.Integer({ minimum: 0, maximum: 2_147_483_647, description: 'Its process there.' })),
     branch: optional(Type.String({ maxLength: limits.repositoryChars, description: 'What it works on.' })),
+    parent_owner_id: optional(
+      name('The owner that this one is a sub-agent of. What the parent holds, the sub-agent may borrow.'),
+    ),
   },
   { description: 'Who it is, in its own words.' },
 );
 
 export const AcquireFiles = Type.Object({
-  owner_id: name('Who asks.'),
+  owner_id: name('Who asks, and holds what is granted.'),
+  caller_id: optional(
+    name(
+      'Who is kept waiting and halted, where that is not the owner: the stable name of a caller that takes a new owner each time.',
+    ),
+  ),
   repository: repository(),
-  paths: Type.Array(Type.String(), {
+  paths: Type.Array(path(), {
     minItems: 1,
     maxItems: limits.filesPerRequest,
     description: "The files, relative to the repository's root.",
@@ -53,15 +68,25 @@ export type OwnerWord = Static<typeof OwnerWord>;
 
 export const ReleaseFiles = Type.Object({
   owner_id: name('Who holds them.'),
-  repository: optional(repository()),
-  paths: optional(
-    Type.Array(Type.String(), { maxItems: limits.filesPerRequest, description: 'Only these files.' }),
-  ),
+  repository: Type.String({
+    minLength: 1,
+    maxLength: limits.repositoryChars,
+    pattern: '\\S',
+    description: 'The repository whose files are given back; `*` means the files of all repositories.',
+  }),
+  paths: optional(Type.Array(path(), { maxItems: limits.filesPerRequest, description: 'Only these files.' })),
   fences: optional(
-    Type.Record(Type.String(), Type.Union([Type.Integer({ minimum: 0 }), Type.String({ maxLength: 20 })]), {
-      maxProperties: limits.filesPerRequest,
-      description: 'The fences of files, by their paths.',
-    }),
+    Type.Record(
+      Type.String(),
+      Type.Union([
+        Type.Integer({ minimum: 0 }),
+        Type.String({ maxLength: 20, described: { pattern: '^[0-9]{1,18}$' } }),
+      ]),
+      {
+        maxProperties: limits.filesPerRequest,
+        description: 'The fences of files, by their paths.',
+      },
+    ),
   ),
   reason: Type.Enum([...releaseReasons], { description: 'Why.' }),
 });
@@ -71,6 +96,7 @@ export const ListFileLeases = Type.Object({
   repository: optional(repository()),
   owner_id: optional(name('Only leases of this owner.')),
   ...page,
+  cursor: optional(cursorOf(100, numberCursor)),
 });
 export type ListFileLeases = Static<typeof ListFileLeases>;
 
@@ -79,11 +105,9 @@ export const ListBlockers = Type.Object({
   owner_id: optional(name('Only what this owner waits for.')),
   state: optional(Type.Enum(['CONTENDED', 'HALTED'], { description: 'Only what stands so.' })),
   ...page,
+  cursor: optional(cursorOf(100, uuidCursor)),
 });
 export type ListBlockers = Static<typeof ListBlockers>;
-
-export const instructions = ['RETRY', 'ABANDON', 'FORCE_RELEASE'] as const;
-export type Instruction = (typeof instructions)[number];
 
 export const InstructBlocker = Type.Object({
   instruction: Type.Enum([...instructions], { description: 'What is decided.' }),
@@ -98,24 +122,35 @@ export const WatchFiles = Type.Object({
 });
 export type WatchFiles = Static<typeof WatchFiles>;
 
+/** In a release, stands for all repositories; no repository goes by that name. */
+export const everyRepository = '*';
+
 /** A checked request for files. */
 export interface FileRequest {
   ownerId: string;
+  /** Whose contentions and halts decide: the owner, unless the request names a caller. */
+  callerId: string;
   profile: OwnerProfile;
   repository: string;
   files: readonly FileName[];
 }
 
-export function fileRequestOf({ owner_id, repository, paths, owner }: AcquireFiles): FileRequest {
+export function fileRequestOf(command: AcquireFiles): FileRequest {
+  const { owner_id, caller_id, repository, paths, owner } = command;
   // Clients take these two out of the address of `/owners/{owner_id}/…`, however they are written there.
   if (owner_id === '.' || owner_id === '..') throw invalid('owner_id', 'must not be . or ..');
+  if (repository === everyRepository) throw invalid('repository', 'must not be *, which means all of them');
+  if (owner?.parent_owner_id === owner_id)
+    throw invalid('owner.parent_owner_id', 'must not be the owner itself');
   return {
     ownerId: owner_id,
+    callerId: caller_id ?? owner_id,
     profile: {
       agent: owner?.agent ?? null,
       host: owner?.host ?? null,
       pid: owner?.pid ?? null,
       branch: owner?.branch ?? null,
+      parentOwnerId: owner?.parent_owner_id ?? null,
     },
     repository,
     files: filesNamed(repository, paths),
@@ -127,9 +162,11 @@ export function fileReleaseOf(command: ReleaseFiles): FileRelease {
   const { owner_id: ownerId, reason } = command;
   const paths = command.paths ?? [];
   const given = Object.entries(command.fences ?? {});
-  const repository = command.repository ?? null;
-  if (paths.length === 0 && given.length === 0) return { ownerId, repository, files: null, reason };
-  if (repository === null) throw invalid('repository', 'is required where files are named');
+  const { repository } = command;
+  const isEvery = repository === everyRepository;
+  if (paths.length === 0 && given.length === 0)
+    return { ownerId, repository: isEvery ? null : repository, files: null, reason };
+  if (isEvery) throw invalid('repository', 'must be one repository where files are named, not *');
   const fences = new Map<string, string>();
   for (const [path, fence] of given) {
     const field = 'fences';

@@ -23,6 +23,8 @@ export interface OwnerProfile {
   host: string | null;
   pid: number | null;
   branch: string | null;
+  /** The owner that this one is a sub-agent of. */
+  parentOwnerId: string | null;
 }
 
 /** A file's lease as everybody sees it. Times are milliseconds since 1970 by the database's clock. */
@@ -70,9 +72,23 @@ export interface BlockerReport {
   deniedAtMs: number;
   retriedAtMs: number;
   haltedAtMs: number;
-  /** The files are held by others than those who held them when it was denied. */
+  /** The files are held by another lease than when it was denied: of another owner, or of the same owner taken anew. */
   blockerChanged: boolean;
   blockers: Blocker[];
+  /** Decided while the owner was not alive, and applied at its next request; null where nothing is decided. */
+  keptInstruction: KeptInstruction | null;
+}
+
+/** What an operator may decide about a halt; the index is the number in the database. */
+export const instructions = ['RETRY', 'ABANDON', 'FORCE_RELEASE'] as const;
+export type Instruction = (typeof instructions)[number];
+
+/** An instruction that waits for its owner's next request. */
+export interface KeptInstruction {
+  instruction: Instruction;
+  instructedAtMs: number;
+  instructedBy: string;
+  reason: string | null;
 }
 
 export type Blocked =
@@ -83,7 +99,8 @@ export type FileOutcome = { kind: 'granted'; leases: FileLease[] } | Blocked;
 /** What came of an instruction. */
 export type InstructOutcome =
   | Extract<FileOutcome, { kind: 'granted' | 'halted' }>
-  | { kind: 'abandoned'; contentionId: string };
+  | { kind: 'abandoned'; contentionId: string }
+  | { kind: 'kept'; contentionId: string; instruction: Instruction };
 
 /** A file that was taken from an owner by an operator. */
 export interface LostFile {
@@ -106,7 +123,7 @@ export interface NotReleased {
   detail: string;
 }
 
-/** What is to be given back: everything, a whole repository, or some files, each only with its fence where one is given. */
+/** What is given back: everything (no repository), a whole repository, or some files, each only with its fence where one is given. */
 export interface FileRelease {
   ownerId: string;
   repository: string | null;

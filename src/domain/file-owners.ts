@@ -18,6 +18,8 @@ export interface Owner {
   ownerId: string;
   profile: OwnerProfile;
   state: OwnerState;
+  /** When its present life began. */
+  bornAtMs: number;
   lastHeartbeatAtMs: number;
   lastActivityAtMs: number;
   expiresAtMs: number;

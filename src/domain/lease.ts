@@ -40,6 +40,10 @@ export interface Grant {
   job: Job;
   /** The name of the message that the job came with; null for jobs without a stream. */
   messageId: string | null;
+  /** The worker must be heard within so long of the grant, or of its replay; otherwise the lease expires. */
+  heartbeatWithinMs: number;
+  /** How long the job could have been leased before; null where that is not known, and of a grant that is answered again. */
+  waitMs?: number | null;
 }
 
 export interface Denial {
@@ -75,6 +79,8 @@ export interface Lost {
   kind: 'lost';
   code: ErrorCode;
   detail: string;
+  /** The field of the request that is at fault, where the code alone does not say it. */
+  field?: string;
 }
 
 /** What a worker hands in with its lease. */
@@ -91,8 +97,16 @@ export interface Release {
   /** The worker says that another attempt may go better. */
   retryable: boolean;
   metrics: JsonObject | null;
+  /** The message that the worker takes for the attempt's, where it names one. */
+  message?: NamedMessage | undefined;
   /** The size of what is handed in, as JSON text. */
   bytes: number;
+}
+
+/** A message as a worker names it. What is null was not named. */
+export interface NamedMessage {
+  stream: string | null;
+  messageId: string | null;
 }
 
 /** What became of lease and job. */

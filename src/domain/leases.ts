@@ -1,8 +1,9 @@
 import { capacityExceeded, noCapacity } from './capacity.ts';
-import { DomainError } from './errors.ts';
+import { DomainError, printable } from './errors.ts';
 import type { FinalStatus } from './job.ts';
-import type { Capacity, Lost } from './lease.ts';
+import type { Capacity, Lost, NamedMessage } from './lease.ts';
 import { isClaimed, isLeased, type State, type Verb } from './machine.ts';
+import { enqueueIdOf } from './stream.ts';
 
 /**
  * What may be done about a lease, decided from the job's locked row and the database's time. Every function answers
@@ -72,9 +73,42 @@ export const isOver = ({ code }: Lost): boolean => code === 'lease_not_active' |
 
 export const wrongJob = (jobId: string): Lost => lost('job_mismatch', `the lease is for job ${jobId}`);
 
+/** What is known of the attempt's own message. */
+export interface AttemptMessage {
+  jobId: string;
+  attempt: number;
+  stream: string | null;
+  /** Its name in Redis. Undefined where that is not known, or where it was sent again since the attempt began. */
+  sentId?: string | undefined;
+}
+
+/**
+ * Nothing where the message that a worker names is the attempt's, or why it is not: acknowledging it would lose another job.
+ * `carrier` says where messages lie: a name that Redis may have given is right unless another is known.
+ */
+export function checkMessage(
+  { jobId, attempt, stream, sentId }: AttemptMessage,
+  named: NamedMessage | undefined,
+  carrier: 'database' | 'redis',
+): Lost | undefined {
+  if (named === undefined) return undefined;
+  if (named.stream !== null && named.stream !== stream) {
+    return wrongMessage('stream', `the attempt is not of stream ${printable(named.stream)}`);
+  }
+  const { messageId } = named;
+  if (messageId === null || messageId === enqueueIdOf({ jobId, attempt })) return undefined;
+  const mayBeRedis = carrier === 'redis' && stream !== null && !messageId.includes(':');
+  if (mayBeRedis && (sentId === undefined || sentId === messageId)) return undefined;
+  return wrongMessage('message_id', `${printable(messageId)} is not the message of the attempt`);
+}
+
+const wrongMessage = (field: 'stream' | 'message_id', problem: string): Lost => ({
+  ...lost('message_mismatch', `${field}: ${problem}`),
+  field,
+});
+
 /** The same answer as an error, for those who asked about one lease. */
-export const lostError = ({ code, detail }: Lost): DomainError => {
-  const field = provedBy[code];
+export const lostError = ({ code, detail, field = provedBy[code] }: Lost): DomainError => {
   return new DomainError(code, detail, field === undefined ? {} : { field });
 };
 

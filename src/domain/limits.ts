@@ -2,6 +2,10 @@
 export const limits = {
   jobBytes: 1024 * 1024,
   frameBytes: 16 * 1024 * 1024,
+  /** Jobs in one answer, by their JSON: clients of gRPC take 4 MiB by default. */
+  answerBytes: 3.5 * 1024 * 1024,
+  /** What a job takes in an answer beside its constraints and its payload. */
+  jobOverheadBytes: 512,
   batchJobs: 10_000,
   nameChars: 200,
   requestIdChars: 200,
@@ -16,6 +20,9 @@ export const limits = {
   retryJobs: 500,
   pageRows: 200,
   pageRowsDefault: 50,
+  /** Groups of jobs on one page of the queue; for the oldest job of each it is found out why it waits. */
+  queueGroups: 50,
+  queueGroupsDefault: 20,
   costUnits: 1_000_000_000,
   leaseTtlS: 3_600,
   /** How long a call may wait for work. */
@@ -41,6 +48,19 @@ export const limits = {
   filePageRowsDefault: 200,
   /** Files that a heartbeat tells its owner it has lost. */
   lostFilesTold: 100,
+  /**
+   * Workers that one server keeps in its list, for `ListWorkers`: so many with an open stream, and so many others. Those
+   * beyond it work like any other and are not listed.
+   */
+  workersListed: 5_000,
+  /** Kinds of jobs that are listed of one worker on one server, those of its calls, and characters in the names of one kind. */
+  workerAsks: 10,
+  workerCalledAsks: 5,
+  workerAskChars: 1_000,
+  /** Leases, and claims, that are counted of one worker. */
+  workerJobsCounted: 10_000,
+  /** Streams of WatchJob, WatchSnapshots and WatchFileLeases that one server keeps open together. */
+  watchStreams: 5_000,
   /** Verdicts in one frame: they fit into the 4 MiB that clients take by default, however they are worded. */
   verdictsPerFrame: 2_000,
 } as const;

@@ -36,6 +36,8 @@ function explain(problems: Problem[], value: unknown, at: string): DomainError {
     return invalid(join(at, `${missing.instancePath}/${field}`), 'is required');
   }
   const found = valueAt(value, first.instancePath);
+  if (first.keyword === 'minLength' && found === '')
+    return invalid(join(at, first.instancePath), 'must not be empty');
   return invalid(
     join(at, first.instancePath),
     `${wording(first, told)}, not ${sizeOf(first, found) ?? printable(found)}`,
@@ -67,13 +69,16 @@ function wording({ keyword, params, message, instancePath }: Problem, told: read
   const bound = bounds[keyword];
   if (bound !== undefined) {
     const { limit } = params as { limit: number };
-    return `must have ${bound} ${limit} ${limit === 1 ? 'item' : 'items'}`;
+    const unit = keyword.endsWith('Length') ? 'character' : 'item';
+    return `must have ${bound} ${limit} ${unit}${limit === 1 ? '' : 's'}`;
   }
   if (keyword === 'format') return 'must be a time such as 2025-12-28T20:15:00Z';
   return message;
 }
 
 const bounds: Record<string, string> = {
+  maxLength: 'at most',
+  minLength: 'at least',
   maxItems: 'at most',
   minItems: 'at least',
   maxProperties: 'at most',

@@ -2,6 +2,7 @@ import {
   AcquireLease,
   ClaimJobs,
   Heartbeat,
+  ListCapacityChanges,
   ListJobEvents,
   ListJobs,
   ListJobsQuery,
@@ -25,7 +26,7 @@ import {
   WatchFiles,
 } from './file-commands.ts';
 import { parser } from './parse.ts';
-import { GetSnapshot, GetTimeseries, WatchSnapshots } from './stats-commands.ts';
+import { GetQueue, GetSnapshot, GetTimeseries, ListWorkers, WatchSnapshots } from './stats-commands.ts';
 import { CompleteLease, FailLease, SystemJob } from './system-commands.ts';
 import { WorkerClaim, WorkerComplete, WorkerFail, WorkerHeartbeat } from './worker-commands.ts';
 
@@ -46,9 +47,12 @@ export const parse = {
   releaseLease: parser(ReleaseLease),
   listLeases: parser(ListLeases),
   setCapacity: parser(SetCapacity),
+  listCapacityChanges: parser(ListCapacityChanges),
   getSnapshot: parser(GetSnapshot),
   getTimeseries: parser(GetTimeseries),
   watchSnapshots: parser(WatchSnapshots),
+  listWorkers: parser(ListWorkers),
+  getQueue: parser(GetQueue),
   systemJob: parser(SystemJob),
   completeLease: parser(CompleteLease),
   failLease: parser(FailLease),

@@ -1,14 +1,27 @@
 import type { LeaseError, ReleaseLease } from './commands.ts';
 import { DomainError } from './errors.ts';
 import type { Json, JsonObject } from './job.ts';
-import type { Release } from './lease.ts';
+import type { NamedMessage, Release } from './lease.ts';
 import { limits } from './limits.ts';
 
-/**
- * What a worker hands in, from a checked command. Whether a failure may be retried is the worker's word where the
- * contract gives it one (`mayRetry`); in the queue contract a release is final, whatever the error says of itself.
- */
-export function releaseOf(leaseId: string, command: ReleaseLease, mayRetry: boolean): Release {
+export interface ReleaseRules {
+  /**
+   * Whether a failure may be retried is the worker's word where its contract gives it one; in the queue contract a release is
+   * final, whatever the error says of itself.
+   */
+  mayRetry: boolean;
+  /** What a worker means that does not say `retryable`. */
+  retryableByDefault?: boolean;
+  /** The message that the worker takes for the attempt's. */
+  message?: NamedMessage | undefined;
+}
+
+/** What a worker hands in, from a checked command. */
+export function releaseOf(
+  leaseId: string,
+  command: ReleaseLease,
+  { mayRetry, retryableByDefault = false, message }: ReleaseRules,
+): Release {
   const error = command.error ?? null;
   const detail = typeof error === 'string' ? null : error;
   const release: Release = {
@@ -20,8 +33,9 @@ export function releaseOf(leaseId: string, command: ReleaseLease, mayRetry: bool
     resultData: (command.result_data ?? null) as Json,
     error: typeof error === 'string' ? error : wordsOf(detail),
     errorDetail: detail as JsonObject | null,
-    retryable: mayRetry && detail?.retryable === true,
+    retryable: mayRetry && (detail?.retryable ?? retryableByDefault),
     metrics: (command.metrics ?? null) as JsonObject | null,
+    ...(message === undefined ? {} : { message }),
     bytes: 0,
   };
   return { ...release, bytes: sizeOf(release) };

@@ -46,5 +46,8 @@ export function retryAfterMs({ nextDueMs, missing, perSecond, asking }: Prospect
   return Math.round(Math.max(spread * (0.8 + 0.4 * random), hintMinMs));
 }
 
-/** How often a worker should be heard: two heartbeats may be lost before its lease is. */
-export const heartbeatIntervalS = (ttlS: number): number => (ttlS < 3 ? ttlS / 3 : Math.floor(ttlS / 3));
+/**
+ * How often a worker should send a heartbeat: two may be lost before the lease expires. A whole number, because clients of the
+ * worker contract read it as one; with a TTL below 3 s fewer may be lost, and with 1 s none is early enough.
+ */
+export const heartbeatIntervalS = (ttlS: number): number => Math.max(1, Math.floor(ttlS / 3));

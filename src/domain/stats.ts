@@ -32,6 +32,8 @@ export const counterColumns = [
   'timeouts',
   'granted',
   'expired',
+  /** Failed jobs that were retried, counted in the minute of the failure and not of the retry. */
+  'failed_retried',
 ] as const;
 export type CounterColumn = (typeof counterColumns)[number];
 
@@ -85,8 +87,8 @@ export interface Snapshot {
   };
   jobs: { queued: number; claimed: number; running: number };
   leases: { active: number };
-  /** What was counted in the last 24 hours, to the minute. */
-  last24h: Record<CounterColumn, number>;
+  /** Events of the last 24 hours, to the minute; `failed` are the jobs that failed in that time and are FAILED now. */
+  last24h: Record<Exclude<CounterColumn, 'failed_retried'>, number>;
 }
 
 export interface Point {

@@ -1,12 +1,13 @@
 import Type, { type Static } from 'typebox';
 import { AcquireLease, Heartbeat, name, optional, ReleaseLease } from './commands.ts';
+import type { NamedMessage } from './lease.ts';
 import { limits } from './limits.ts';
 
 /**
  * What the worker contract asks. Its schemas are made from those of the commands, so that all contracts allow the same
  * and each names its own fields in its errors. Here the token is the proof of ownership, and never left out.
  */
-const { wait_ms, streams: _, ...acquire } = AcquireLease.properties;
+const { wait_ms, ttl_sec, streams: _, ...acquire } = AcquireLease.properties;
 
 export const WorkerClaim = Type.Object({
   ...acquire,
@@ -16,6 +17,7 @@ export const WorkerClaim = Type.Object({
     description: 'The streams to take a job from, the first before the second.',
   }),
   max_wait_ms: wait_ms,
+  lease_ttl_seconds: ttl_sec,
 });
 export type WorkerClaim = Static<typeof WorkerClaim>;
 
@@ -25,10 +27,10 @@ const owner = {
   lease_token: name("The lease's token."),
 };
 const attempt = { ...owner, attempt_id: name('The attempt, which is the lease.') };
-/** Where the message lies. The server knows it by itself, and acknowledges it by itself. */
+/** Which message the worker believes is the attempt's. The server acknowledges the attempt's own message by itself. */
 const message = {
-  stream: optional(name('The stream of the message.')),
-  message_id: optional(name('The name of the message in it.')),
+  stream: optional(name("The stream of the attempt's message. Where given, it must be so.")),
+  message_id: optional(name("The name of the attempt's message in its stream. Where given, it must be so.")),
 };
 const { result_data, error, metrics } = ReleaseLease.properties;
 const { progress, message: words } = Heartbeat.properties;
@@ -48,10 +50,17 @@ export const WorkerFail = Type.Object({ ...attempt, ...message, error, metrics }
 export type WorkerFail = Static<typeof WorkerFail>;
 
 /** The request for a lease that such a claim is. */
-export const acquisitionOf = ({ max_wait_ms, ...claim }: WorkerClaim): AcquireLease => ({
+export const acquisitionOf = ({ max_wait_ms, lease_ttl_seconds, ...claim }: WorkerClaim): AcquireLease => ({
   ...claim,
+  ttl_sec: lease_ttl_seconds,
   wait_ms: max_wait_ms,
 });
+
+/** The message that a worker names; undefined where it names none. */
+export const messageOf = ({ stream, message_id }: WorkerComplete | WorkerFail): NamedMessage | undefined =>
+  stream == null && message_id == null
+    ? undefined
+    : { stream: stream ?? null, messageId: message_id ?? null };
 
 /** The releases that completing and failing are. */
 export const workerCompletionOf = ({ result, ...command }: WorkerComplete): ReleaseLease => ({

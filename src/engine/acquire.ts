@@ -4,13 +4,14 @@ import { DomainError } from '../domain/errors.ts';
 import type { JsonObject } from '../domain/job.ts';
 import type { Grant, LeaseOutcome } from '../domain/lease.ts';
 import type { ClaimFilter } from '../store/statements/heads.ts';
-import { readyStreams } from '../store/statements/streams.ts';
+import type { Metrics } from '../telemetry/metrics.ts';
 import { abandoned } from './batcher.ts';
 import { type Caller, type EngineContext, waitingMax } from './context.ts';
 import type { Desk } from './desk.ts';
 import type { AcquireCall, Answer, Missing } from './give.ts';
 import { OpenCalls } from './open-calls.ts';
 import type { Prospects } from './prospects.ts';
+import { type FilterKind, ReadyKinds } from './ready-kinds.ts';
 import { Scout } from './scout.ts';
 import { WaitingLine, type Want } from './waiting-line.ts';
 
@@ -21,6 +22,8 @@ const longestWaitMs = 2 ** 31 - 1;
 export interface Fetching {
   workerId: string;
   filter: ClaimFilter;
+  /** The TTL of the leases; null for that of the settings. */
+  ttlS: number | null;
   kind: string;
   /** How many jobs; asked for anew whenever there may be some. */
   count(): number;
@@ -46,7 +49,7 @@ export class Acquirer {
   readonly #context: EngineContext;
   readonly #desk: Desk;
   readonly #scout: Scout;
-  readonly #line: WaitingLine;
+  readonly #line: WaitingLine<FilterKind>;
   readonly #prospects: Prospects;
   /** Whoever waits is let go. */
   #hurried = false;
@@ -59,8 +62,9 @@ export class Acquirer {
     this.#scout = new Scout(context);
     this.#prospects = context.prospects;
     const sweeps = context.metrics.round('waiting_sweep');
+    const ready = new ReadyKinds({ database: context.database, places: context.headMarks });
     this.#line = new WaitingLine({
-      findReady: () => sweeps.time(() => readyStreams(context.database)),
+      findReady: (kinds) => sweeps.time(() => ready.find(kinds)),
     });
     context.waker.onWork((work) => this.#line.wakeFor(work));
     context.waker.onMissed(() => this.#line.lookAgain());
@@ -73,26 +77,38 @@ export class Acquirer {
   }
 
   /** The next job that suits with its lease, or why there is none. */
-  async acquire(command: AcquireLease, { signal }: Caller): Promise<LeaseOutcome> {
+  async acquire(command: AcquireLease, { peer, signal }: Caller): Promise<LeaseOutcome> {
     const filter = filterOf(command);
+    const ttlS = command.ttl_sec ?? null;
+    const kind = kindOf(filter, ttlS);
+    const workerId = command.worker_id;
+    const noteIds: Metrics['noteIds'] = (ids) => this.#context.metrics.noteIds(ids);
+    noteIds({ worker_id: workerId });
     const call = {
-      workerId: command.worker_id,
+      workerId,
       requestId: command.request_id ?? null,
-      kind: kindOf(filter),
+      kind,
       filter,
+      ttlS,
       isStreamed: false,
     };
-    const until = performance.now() + (command.wait_ms ?? 0);
-    const answer = await this.#attend({ call, count: () => 1, until, signal });
-    if (answer.kind === 'granted') return answer.grants[0] as Grant;
+    const waitMs = command.wait_ms ?? 0;
+    const until = performance.now() + waitMs;
+    const onAnswered = this.#context.workers.asks({ workerId, peer, kind, filter, mayWait: waitMs > 0 });
+    const answer = await this.#attend({ call, count: () => 1, until, signal }).finally(onAnswered);
+    if (answer.kind === 'granted') {
+      const grant = answer.grants[0] as Grant;
+      noteIds({ job_id: grant.job.jobId, lease_id: grant.lease.leaseId });
+      return grant;
+    }
     const { reason, missing } = answer;
     return { kind: 'denied', reason, retryAfterMs: await this.#prospects.retryAfterMs(missing) };
   }
 
   /** Jobs for a stream, waiting for as long as it takes. Nothing where it wants none any more, or the server is about to stop. */
-  async fetch({ workerId, filter, kind, count, signal, idle }: Fetching): Promise<readonly Grant[]> {
+  async fetch({ workerId, filter, ttlS, kind, count, signal, idle }: Fetching): Promise<readonly Grant[]> {
     if (this.#hurried) return [];
-    const call = { workerId, requestId: null, kind, filter, isStreamed: true };
+    const call = { workerId, requestId: null, kind, filter, ttlS, isStreamed: true };
     const until = Number.POSITIVE_INFINITY;
     const answer = await this.#attend({ call, count, until, signal, idle });
     return answer.kind === 'granted' ? answer.grants : [];
@@ -126,7 +142,11 @@ export class Acquirer {
     if (this.#line.length >= waitingMax) {
       throw new DomainError('overloaded', 'too many calls are waiting for work; try again later');
     }
-    const place = this.#line.join({ name: call.kind, streams: call.filter.streams ?? [''] });
+    const place = this.#line.join({
+      name: call.kind,
+      streams: call.filter.streams ?? [''],
+      filter: call.filter,
+    });
     let served = false;
     try {
       for (;;) {
@@ -157,7 +177,9 @@ export class Acquirer {
   }
 }
 
-export const kindOf = (filter: ClaimFilter): string => JSON.stringify(filter);
+/** Calls of one kind are dealt to by one statement, which gives all its leases one TTL. */
+export const kindOf = (filter: ClaimFilter, ttlS: number | null): string =>
+  ttlS === null ? JSON.stringify(filter) : JSON.stringify({ ...filter, ttlS });
 
 const wantOf = (missing: Missing): Want => ('units' in missing ? 'room' : missing.barred ? 'barred' : 'jobs');
 

@@ -13,11 +13,16 @@ export function blockedBy(files: readonly ContendedFile[], nowMs: number): Block
     const retryAfterMs = Math.max(0, retryAtMs - nowMs);
     return { kind: 'contended', contention: { ...request, retryAtMs, retryAfterMs } };
   }
-  const { retriedAtMs, haltedAtMs } = first;
+  const { retriedAtMs, haltedAtMs, keptInstruction } = first;
   if (retriedAtMs === null || haltedAtMs === null)
     throw new Error(`contention ${contentionId} has halted and does not know when`);
-  const blockerChanged = files.some(({ blockerId, blocker }) => blockerId !== blocker.ownerId);
-  return { kind: 'halted', report: { ...request, retriedAtMs, haltedAtMs, blockerChanged } };
+  // An owner that gave the file back and took it again meanwhile has another lease than when it was denied.
+  const blockerChanged = files.some(
+    ({ blockerId, blockerAcquiredAtMs, blocker }) =>
+      blockerId !== blocker.ownerId || blockerAcquiredAtMs !== blocker.acquiredAtMs,
+  );
+  const report = { ...request, retriedAtMs, haltedAtMs, blockerChanged, keptInstruction };
+  return { kind: 'halted', report };
 }
 
 const blockerOf = ({ path, blocker }: ContendedFile, nowMs: number): Blocker => ({

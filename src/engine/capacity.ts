@@ -1,32 +1,40 @@
 /**
- * The capacity: told, changed, and proved.
+ * The capacity: told, changed, and proved. Each change is kept with who made it, and logged.
  *
  * What is used is counted in one locked row by every grant and every end of a lease. While started it is compared every
  * `auditMs` with the sum over the active leases, as one snapshot sees both; a difference, which only a mistake or
  * somebody's own hand in the database can make, is repaired under the lock and told in the log. Jobs that were put aside
  * because they cost more than all there is come back into line when that has changed.
  */
-import { capacityOf } from '../domain/capacity.ts';
-import type { SetCapacity } from '../domain/commands.ts';
-import { invalid } from '../domain/errors.ts';
+import { type CapacityChange, capacityOf } from '../domain/capacity.ts';
+import type { ListCapacityChanges, SetCapacity } from '../domain/commands.ts';
+import { invalid, printable } from '../domain/errors.ts';
 import type { Capacity } from '../domain/lease.ts';
+import { limits } from '../domain/limits.ts';
 import type { Log } from '../log.ts';
 import { unparkJobs } from '../store/statements/candidates.ts';
 import {
   auditCapacity,
+  findCapacity,
   lockCapacity,
-  readCapacity,
   reservedNow,
-  setCapacity,
   takeUnits,
 } from '../store/statements/capacity.ts';
+import {
+  changeCapacity,
+  forgetCapacityChanges,
+  listCapacityChanges,
+} from '../store/statements/capacity-changes.ts';
 import { streamsOf } from '../store/statements/streams.ts';
 import type { RoundMeter } from '../telemetry/meters.ts';
 import type { Caller, EngineContext } from './context.ts';
+import type { Page } from './reads.ts';
 import type { Service } from './service.ts';
 import { workOf } from './work.ts';
 
 const auditMs = 60_000;
+/** How often changes that are too old are removed. */
+const forgetMs = 60 * 60_000;
 /** Jobs that come back into line in one transaction. */
 const unparkMax = 1_000;
 
@@ -34,6 +42,7 @@ export class CapacityKeeper implements Service {
   readonly #context: EngineContext;
   readonly #log: Log;
   readonly #rounds: RoundMeter;
+  #forgetAt = Number.NEGATIVE_INFINITY;
   #timer: NodeJS.Timeout | undefined;
   #round: Promise<unknown> | undefined;
 
@@ -45,7 +54,7 @@ export class CapacityKeeper implements Service {
 
   async get({ signal }: Caller): Promise<Capacity> {
     const { database, settings } = this.#context;
-    const facts = await readCapacity(database, settings.capacityTotal, signal);
+    const facts = await findCapacity(database, settings.capacityTotal, signal);
     return capacityOf({ ...facts, reserved: await reservedNow(database, signal) });
   }
 
@@ -53,12 +62,37 @@ export class CapacityKeeper implements Service {
     const total = command.total ?? null;
     const busyRating = command.busy_rating ?? null;
     if (total === null && busyRating === null) throw invalid('total', 'is required, or busy_rating');
-    const { database, waker } = this.#context;
-    await setCapacity(database, total, busyRating);
+    const { database, waker, settings } = this.#context;
+    const { capacityTotal } = settings;
+    const wish = {
+      total,
+      busyRating,
+      requestedBy: command.requested_by ?? caller.peer,
+      reason: command.reason ?? null,
+    };
+    const change = await database.transaction(
+      (sql) => changeCapacity(sql, wish, capacityTotal),
+      caller.signal,
+    );
+    if (change) {
+      const { requestedBy, reason, before, after } = change;
+      this.#log.info('the capacity was changed', { requestedBy, reason, before, after });
+    }
     await this.#unpark();
     // How many jobs there is room for now is not known; whoever gets one wakes the next.
     waker.publishWork(workOf([], 1));
     return this.get(caller);
+  }
+
+  /** Who changed it, and when; the newest first. */
+  async changes(command: ListCapacityChanges, { signal }: Caller): Promise<Page<CapacityChange>> {
+    const limit = command.limit ?? limits.pageRowsDefault;
+    const cursor = command.cursor || null;
+    if (cursor !== null && !/^\d{1,18}$/.test(cursor))
+      throw invalid('cursor', `is not one of ours: ${printable(cursor)}`);
+    const found = await listCapacityChanges(this.#context.database, { cursor, limit: limit + 1 }, signal);
+    const items = found.slice(0, limit);
+    return { items, nextCursor: found.length > limit ? (items.at(-1)?.changeId ?? null) : null };
   }
 
   start(): void {
@@ -82,6 +116,7 @@ export class CapacityKeeper implements Service {
   async runOnce(): Promise<number> {
     const { database, waker } = this.#context;
     await this.#unpark();
+    await this.#forgetOldChanges();
     const seen = await auditCapacity(database);
     if (seen.used === seen.leased) return 0;
     // Under the lock nobody can change either side, so that what is repaired is what was wrong.
@@ -98,9 +133,18 @@ export class CapacityKeeper implements Service {
     return excess;
   }
 
+  /** Changes are kept for as long as the history of jobs. */
+  async #forgetOldChanges(): Promise<void> {
+    const { database, settings } = this.#context;
+    const now = performance.now();
+    if (settings.retentionEventsDays === 0 || now < this.#forgetAt) return;
+    this.#forgetAt = now + forgetMs;
+    await forgetCapacityChanges(database, settings.retentionEventsDays);
+  }
+
   async #unpark(): Promise<void> {
     const { database, settings, waker } = this.#context;
-    const { total } = await readCapacity(database, settings.capacityTotal);
+    const { total } = await findCapacity(database, settings.capacityTotal);
     for (;;) {
       const jobIds = await unparkJobs(database, total, unparkMax);
       waker.publishWork(workOf(await streamsOf(database, jobIds)));

@@ -20,8 +20,9 @@ import {
   type LiveChange,
   reviveJobs,
 } from '../store/statements/change-jobs.ts';
+import { findDeadLetters } from '../store/statements/find-jobs.ts';
 import type { LockedJob } from '../store/statements/lock-jobs.ts';
-import { findDeadLetters, readJobs } from '../store/statements/read-jobs.ts';
+import { readJobs } from '../store/statements/read-jobs.ts';
 import { addMessages, settleMessages } from '../store/statements/stream-messages.ts';
 import { streamsOf } from '../store/statements/streams.ts';
 import { type NewEvent, writeEvents } from '../store/statements/write-events.ts';
@@ -141,6 +142,7 @@ export class Changer {
   }
 
   async #run(call: ChangeCall, signal: AbortSignal | undefined): Promise<Job> {
+    this.#context.metrics.noteIds({ job_id: call.jobId });
     const judged = await this.#batcher.run(call, signal);
     return judged === 'held' ? this.#held.run(call, signal) : judged;
   }
@@ -151,7 +153,7 @@ export class Changer {
     wait: boolean,
     signal: AbortSignal | undefined,
   ): Promise<(Judged | Error)[]> {
-    const { database, waker, transport, pulse } = this.#context;
+    const { database, waker, transport, pulse, metrics } = this.#context;
     await (wait ? pulse.runOnce() : pulse.fresh());
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
     let asked: readonly string[] = [];
@@ -173,6 +175,8 @@ export class Changer {
         return errors[i] ?? answerOf(call, job, judged);
       });
     }, signal);
+    // Nothing but a cancellation ends a job here.
+    metrics.jobs.ended('CANCELED', ended);
     waker.publishJobs(jobIds);
     // A job that stood in the way may be gone. Only jobs without a stream can be claimed, and so be given back.
     waker.publishWork(workOf(new Array<null>(givenBack).fill(null), ended));

@@ -36,7 +36,7 @@ export class Claimer {
     this.#context = context;
   }
 
-  async claim(command: ClaimJobs, { signal }: Caller): Promise<Job[]> {
+  async claim(command: ClaimJobs, { peer, signal }: Caller): Promise<Job[]> {
     const { available, refused } = offerOf((command.constraints_capabilities ?? {}) as JsonObject);
     const types = command.accept_job_types ?? [];
     const filter: ClaimFilter = {
@@ -49,8 +49,11 @@ export class Claimer {
     };
     if (signal?.aborted) throw abandoned(signal);
     const key = JSON.stringify(filter);
+    const workerId = command.worker_id;
+    this.#context.metrics.noteIds({ worker_id: workerId });
+    this.#context.workers.asks({ workerId, peer, kind: key, filter, mayWait: false });
     const call = {
-      workerId: command.worker_id,
+      workerId,
       requestId: command.request_id ?? null,
       limit: command.limit ?? 1,
     };
@@ -94,8 +97,9 @@ export class Claimer {
     const { capacityTotal } = settings;
     const claimTtlMs = settings.claimTtlS * 1000;
     const passOver = (sql: Sql) => parkTooLarge(sql, { filter, unique: true, places }, capacityTotal);
-    const rulesIn = (sql: Sql) => ({ claimTtlMs, capacityTotal, places, passOver: () => passOver(sql) });
-    const rules = { claimTtlMs, capacityTotal, places, passOver: () => database.transaction(passOver) };
+    const same = { claimTtlMs, capacityTotal, places };
+    const rulesIn = (sql: Sql) => ({ ...same, passOver: () => passOver(sql) });
+    const rules = { ...same, passOver: () => database.transaction(passOver) };
     const answers = calls.some(({ requestId }) => requestId !== null)
       ? await database.transaction((sql) => claimOrReplay(sql, filter, calls, rulesIn(sql), signal), signal)
       : await claimAll(database, filter, calls, rules, signal);
@@ -103,11 +107,15 @@ export class Claimer {
       reaper.expectIn(claimTtlMs);
       waker.publishJobs(answers.flat().map(({ jobId }) => jobId));
     }
+    if (calls.some(({ requestId }) => requestId !== null)) await database.awaitStandby(signal);
     return answers;
   }
 }
 
-/** One statement for all calls: each gets a run of slots, in the order of arrival. */
+/**
+ * One statement for all calls: each gets a run of slots, in the order of arrival. Only where unique jobs come next and one of
+ * the workers holds a lease are there more.
+ */
 async function claimAll(
   sql: Sql,
   filter: ClaimFilter,
@@ -116,13 +124,28 @@ async function claimAll(
   signal: AbortSignal | undefined,
 ): Promise<Job[][]> {
   const answers: Job[][] = calls.map(() => []);
+  const give = (i: number, jobs: readonly Job[]) => answers[i]?.push(...jobs);
   let open = [...calls.keys()];
   while (open.length > 0) {
     const limitOf = (i: number) => calls[i]?.limit ?? 0;
     const slots = open.flatMap((i) => slotsOf(calls[i] as ClaimCall));
-    const { records, full } = await claimJobs(sql, filter, slots, rules, signal);
+    const { records, full, holders } = await claimJobs(sql, filter, slots, rules, signal);
     const hands = deal(records.map(toJob), open.map(limitOf));
-    for (const [n, i] of open.entries()) answers[i] = hands[n] ?? [];
+    for (const [n, i] of open.entries()) give(i, hands[n] ?? []);
+    if (holders) {
+      // Unique jobs come next: first for the workers without a lease, then whatever else there is for those with one.
+      for (const passUnique of [false, true]) {
+        const mine = open.filter((i) => holders.has(calls[i]?.workerId ?? '') === passUnique);
+        const rest = mine.map((i) => {
+          const call = calls[i] as ClaimCall;
+          return { ...call, limit: call.limit - (answers[i]?.length ?? 0) };
+        });
+        const more =
+          mine.length > 0 ? await claimAll(sql, filter, rest, { ...rules, passUnique }, signal) : [];
+        for (const [n, i] of mine.entries()) give(i, more[n] ?? []);
+      }
+      break;
+    }
     // An answer that is large enough goes out as it is; whoever got nothing only for its sake is served next.
     open = full ? open.filter((i) => answers[i]?.length === 0) : [];
   }

@@ -1,4 +1,6 @@
+import type { Release } from '../domain/lease.ts';
 import { isCompletion } from '../domain/release.ts';
+import { enqueueIdOf } from '../domain/stream.ts';
 import type { Sql } from '../store/sql.ts';
 import type { CapacityNow } from '../store/statements/capacity.ts';
 import { type Completed, completeLeases } from '../store/statements/complete-leases.ts';
@@ -26,7 +28,8 @@ export class Completions {
    */
   static suits({ release }: ReleaseCall, { keepsMessages }: EngineContext['transport']): boolean {
     const { token, jobId } = release;
-    return !keepsMessages && isCompletion(release) && mayProve(token) && mayProve(jobId);
+    if (keepsMessages || !isCompletion(release) || !mayProve(token) || !mayProve(jobId)) return false;
+    return release.message === undefined || attemptIn(release) !== undefined;
   }
 
   get count(): number {
@@ -51,24 +54,41 @@ export class Completions {
     signal: AbortSignal | undefined,
   ): Promise<CapacityNow> {
     const completions = this.#calls.map(({ release, wantsJob }) => {
-      const { leaseId, workerId, token, jobId, resultData: result, metrics } = release;
-      return { leaseId, workerId, token, jobId, result, metrics, wantsJob };
+      const { leaseId, workerId, token, jobId, resultData: result, metrics, message } = release;
+      const named = { stream: message?.stream ?? null, attempt: attemptIn(release) ?? null };
+      return { leaseId, workerId, token, jobId, result, metrics, ...named, wantsJob };
     });
     this.#completed = await completeLeases(sql, completions, capacity, signal);
     return this.#completed.capacity;
   }
 
   /** Tells everybody, once it is committed, whom it concerns. */
-  publish({ prospects, waker }: EngineContext): void {
-    const { jobIds, units } = this.#completed ?? nothing;
+  publish({ prospects, waker, metrics }: EngineContext): void {
+    const { jobIds, units, runMs } = this.#completed ?? nothing;
     if (jobIds.size === 0) return;
+    metrics.jobs.ended('DONE', jobIds.size);
+    metrics.jobs.ran(runMs);
     prospects.unitsCame(units);
     waker.publishWork(workOf([], jobIds.size));
     waker.publishJobs([...jobIds.values()]);
   }
 }
 
-const nothing = { jobIds: new Map<number, string>(), units: 0 };
+const nothing = { jobIds: new Map<number, string>(), units: 0, runMs: [] };
 /** All tokens and ids are UUIDs, and nobody has to name them. */
 const mayProve = (said: string | null): boolean => said === null || isUuid(said);
+
+/**
+ * The attempt that the named message tells of, or null where none is named. Undefined where it cannot be the attempt's
+ * message, which is judged elsewhere.
+ */
+function attemptIn({ jobId, message }: Release): number | null | undefined {
+  const { messageId = null } = message ?? {};
+  if (messageId === null) return null;
+  const number = jobId === null ? '' : messageId.slice(jobId.length + 1);
+  const isOwn =
+    /^\d{1,9}$/.test(number) && messageId === enqueueIdOf({ jobId: jobId ?? '', attempt: Number(number) });
+  return isOwn ? Number(number) : undefined;
+}
+
 const done = { requeued: false, deadLettered: false };

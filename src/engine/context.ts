@@ -1,8 +1,10 @@
+import type { WatchLimiter } from '../lib/watch-limiter.ts';
 import type { Database } from '../store/database.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';
 import type { FileReaper } from './file-reaper.ts';
 import type { HeadMarks } from './head-marks.ts';
+import type { KnownWorkers } from './known-workers.ts';
 import type { LeaseNews } from './lease-news.ts';
 import type { Prospects } from './prospects.ts';
 import type { Pulse } from './pulse.ts';
@@ -43,6 +45,8 @@ export interface EngineContext {
   prospects: Prospects;
   headMarks: HeadMarks;
   leaseNews: LeaseNews;
+  watchLimiter: WatchLimiter;
+  workers: KnownWorkers;
   transport: Transport;
   metrics: Metrics;
 }

@@ -13,7 +13,6 @@
  */
 import { DomainError } from '../domain/errors.ts';
 import type { Grant } from '../domain/lease.ts';
-import { limits } from '../domain/limits.ts';
 import type { TransactionSql } from '../store/sql.ts';
 import { Batcher } from './batcher.ts';
 import { Completions } from './completions.ts';
@@ -177,6 +176,7 @@ export class Desk {
     if (given.unplainKind !== undefined) this.#unplain.note(given.unplainKind);
     await this.#publish(out, given.answers);
     for (const parking of given.parkings) await this.#park(parking);
+    if (given.hasReplays || taken.hasReplays) await database.awaitStandby(signal);
     const { answers } = given;
     const answered = new Map(out.map((call, i) => [call, answers[i]]));
     const ended = new Map<ReleaseCall, Judged | undefined>();
@@ -201,7 +201,7 @@ export class Desk {
 
   /** Remembers which kinds got something, and tells everybody of the leases that were given. */
   async #publish(out: readonly AcquireCall[], answers: readonly (Answer | undefined)[]): Promise<void> {
-    const { reaper, settings, waker } = this.#context;
+    const { reaper, waker, metrics } = this.#context;
     for (const { kind } of out) this.#fruitful.delete(kind);
     if (this.#fruitful.size >= fruitfulMax) this.#fruitful.clear();
     const granted: Grant[] = [];
@@ -211,8 +211,11 @@ export class Desk {
       this.#fruitful.add((out[i] as AcquireCall).kind);
     }
     if (granted.length === 0) return;
-    const deliveryS = out.some(({ isStreamed }) => isStreamed) ? limits.deliveryS : Number.POSITIVE_INFINITY;
-    reaper.expectIn(Math.min(settings.leaseTtlS + settings.heartbeatGraceS, deliveryS) * 1000);
+    // The same request twice has the same grant.
+    for (const { waitMs = null } of new Set(granted)) metrics.jobs.granted(waitMs);
+    reaper.expectIn(
+      granted.reduce((ms, grant) => Math.min(ms, grant.heartbeatWithinMs), Number.POSITIVE_INFINITY),
+    );
     waker.publishJobs(granted.map(({ job }) => job.jobId));
     const fromStreams = granted.filter(({ job }) => job.stream !== null);
     if (fromStreams.length > 0) await Promise.all(fromStreams.map((grant) => this.#nameMessage(grant)));

@@ -1,5 +1,5 @@
 /**
- * Looks at a server, its database and its Redis, and says what is wrong with them.
+ * Looks at a server, its database, its queue and its Redis, and says what is wrong with them.
  *
  * Promises: there is an answer within `patienceMs` and a little, whatever hangs: a database that does not answer is what is told then.
  * Parts that could not be read in time are told of, and the rest is judged. Nothing is changed and no row is locked. Many
@@ -21,6 +21,7 @@ import {
 } from '../store/statements/diagnose.ts';
 import type { Transport } from '../transport/transport.ts';
 import { version } from '../version.ts';
+import { readQueueFacts } from './doctor-queue.ts';
 import { asDomainError } from './failures.ts';
 import { orAfter } from './patience.ts';
 
@@ -32,6 +33,8 @@ export interface DoctorOptions {
   database: Database;
   transport: Transport;
   poolMax: number;
+  /** Units of capacity where none were stored. */
+  capacityTotal: number;
   /** This machine's clock; `Date.now` where left out. */
   nowMs?: () => number;
   /** From when on something is worth a word. */
@@ -75,7 +78,7 @@ export class Doctor {
   }
 
   async #read(signal: AbortSignal): Promise<DatabaseFacts> {
-    const { database, nowMs } = this.#options;
+    const { database, nowMs, capacityTotal } = this.#options;
     // The first statement may have to wait for a connection, which says nothing of the clocks.
     const basics = await readBasics(database, signal);
     const begun = performance.now();
@@ -89,16 +92,17 @@ export class Doctor {
         null,
       );
     // Beside each other: what one waits for is nothing that the others have to wait for.
-    const [migrations, sessions, slots, prepared, service, tables] = await Promise.all([
+    const [migrations, sessions, slots, prepared, service, tables, queue] = await Promise.all([
       part(readMigrations),
       part(readSessions),
       part(readSlots),
       part(readPrepared),
       part(readService),
       part(readTables),
+      part((sql, partSignal) => readQueueFacts(sql, capacityTotal, partSignal)),
     ]);
     const clock = { aheadMs: theirsMs - (beganAtMs + roundTripMs / 2), uncertainMs: roundTripMs / 2 };
-    const parts = { migrations, sessions, slots, prepared, service, tables };
+    const parts = { migrations, sessions, slots, prepared, service, tables, queue };
     return { ...basics, engine: database.engine, roundTripMs, clock, ...parts };
   }
 }

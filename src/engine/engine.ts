@@ -1,3 +1,4 @@
+import { WatchLimiter } from '../lib/watch-limiter.ts';
 import type { Log } from '../log.ts';
 import type { Channel } from '../store/channel.ts';
 import type { Database } from '../store/database.ts';
@@ -19,6 +20,8 @@ import { FileReaper } from './file-reaper.ts';
 import { HeadMarks } from './head-marks.ts';
 import { Heartbeats } from './heartbeat.ts';
 import { HistoryKeeper } from './history-keeper.ts';
+import { KnownWorkers } from './known-workers.ts';
+import { LaneSweeper } from './lane-sweeper.ts';
 import { LeaseNews } from './lease-news.ts';
 import { LeaseReader } from './lease-reads.ts';
 import { LeaseRequester } from './lease-request.ts';
@@ -26,13 +29,17 @@ import { OwnerHeartbeats } from './owner-heartbeats.ts';
 import { Prospects } from './prospects.ts';
 import { Pruner } from './pruner.ts';
 import { Pulse } from './pulse.ts';
+import { QueueReader } from './queue-reads.ts';
 import { Reader } from './reads.ts';
 import { Reaper } from './reaper.ts';
 import { Releaser } from './release.ts';
+import { SchemaWatch } from './schema-watch.ts';
 import { StatsFolder } from './stats-folder.ts';
 import { StatsReader } from './stats-reader.ts';
 import { Submitter } from './submit.ts';
 import { Waker } from './waker.ts';
+import { WorkerDirectory } from './worker-directory.ts';
+import { WorkerReader } from './worker-reads.ts';
 
 export interface EngineOptions {
   database: Database;
@@ -72,10 +79,16 @@ export class Engine {
   readonly reaper: Reaper;
   readonly fileReaper: FileReaper;
   readonly pruner: Pruner;
+  readonly laneSweeper: LaneSweeper;
   readonly historyKeeper: HistoryKeeper;
   readonly statsFolder: StatsFolder;
   readonly statsReader: StatsReader;
+  readonly workers: KnownWorkers;
+  readonly workerDirectory: WorkerDirectory;
+  readonly workerReader: WorkerReader;
+  readonly queueReader: QueueReader;
   readonly pulse: Pulse;
+  readonly schemaWatch: SchemaWatch;
   readonly waker: Waker;
   readonly settings: EngineSettings;
   readonly database: Database;
@@ -88,6 +101,7 @@ export class Engine {
     this.transport = transport;
     this.metrics = metrics;
     this.settings = settings;
+    this.schemaWatch = new SchemaWatch(database, log);
     this.waker = new Waker(channel);
     this.leaseNews = new LeaseNews({ onFollow: () => this.waker.announce() });
     const dueMark = new DueMark();
@@ -115,8 +129,11 @@ export class Engine {
       },
       log,
     });
+    this.laneSweeper = new LaneSweeper({ database, log });
     this.historyKeeper = new HistoryKeeper({ database, days: settings.retentionEventsDays, log });
-    const { waker, reaper, fileReaper, pulse, leaseNews, headMarks } = this;
+    this.workers = new KnownWorkers();
+    this.workerDirectory = new WorkerDirectory({ database, known: this.workers, log });
+    const { waker, reaper, fileReaper, pulse, leaseNews, headMarks, workers } = this;
     const context: EngineContext = {
       database,
       settings,
@@ -127,6 +144,8 @@ export class Engine {
       prospects,
       headMarks,
       leaseNews,
+      watchLimiter: new WatchLimiter(),
+      workers,
       transport,
       metrics,
     };
@@ -150,6 +169,8 @@ export class Engine {
     this.fileReader = new FileReader(context);
     this.ownerHeartbeats = new OwnerHeartbeats(context);
     this.statsReader = new StatsReader(context);
+    this.workerReader = new WorkerReader(context, this.workerDirectory);
+    this.queueReader = new QueueReader(context, this.workerDirectory);
     this.statsFolder = new StatsFolder({
       database,
       waker,
@@ -161,6 +182,7 @@ export class Engine {
 
   /** Sees that what happens can be written, and finds out what happened while no server was alive, before anybody is served. */
   async prepare(): Promise<void> {
+    await this.schemaWatch.runOnce();
     await this.historyKeeper.prepare();
     await this.pulse.begin();
   }
@@ -168,14 +190,17 @@ export class Engine {
   start(): void {
     this.waker.start();
     void this.transport.start();
+    this.schemaWatch.start();
     this.pulse.start();
     this.reaper.start();
     this.fileReaper.start();
     this.headMarks.start();
     this.pruner.start();
+    this.laneSweeper.start();
     this.historyKeeper.start();
     this.capacity.start();
     this.statsFolder.start();
+    this.workerDirectory.start();
   }
 
   /** Lets everybody go who waits or follows, so that a server that stops need not wait for them. */
@@ -191,18 +216,21 @@ export class Engine {
   async stop(): Promise<void> {
     await this.drain();
     const users = [this.submitter, this.claimer, this.changer, this.leaseRequester, this.acquirer];
-    await Promise.all([...users, this.heartbeats, this.leaseReader].map((user) => user.close()));
+    await Promise.all([...users, this.heartbeats, this.reader, this.leaseReader].map((user) => user.close()));
     await Promise.all([this.fileGate, this.fileOwners, this.ownerHeartbeats].map((user) => user.close()));
     await this.desk.close();
     await this.releaser.close();
     await this.capacity.stop();
     await this.statsFolder.stop();
+    await this.workerDirectory.stop();
     await this.reaper.stop();
     await this.fileReaper.stop();
     await this.headMarks.stop();
     await this.pruner.stop();
+    await this.laneSweeper.stop();
     await this.historyKeeper.stop();
     await this.pulse.stop();
+    await this.schemaWatch.stop();
     await this.transport.stop();
     await this.waker.stop();
   }

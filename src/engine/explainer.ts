@@ -1,13 +1,14 @@
+import { suits } from '../domain/asks.ts';
 import { capacityOf } from '../domain/capacity.ts';
 import { jobNotFound, leaseNotFound } from '../domain/errors.ts';
 import { type Explanation, explain } from '../domain/explain.ts';
 import type { ExplainFacts, StreamClosing } from '../domain/explain-facts.ts';
 import { closedAtMs } from '../domain/explain-leases.ts';
-import type { JobWithResult } from '../domain/job.ts';
+import type { Job, JobWithResult } from '../domain/job.ts';
 import type { Lease } from '../domain/lease.ts';
 import type { Database } from '../store/database.ts';
-import type { Sql } from '../store/sql.ts';
-import { readCapacity } from '../store/statements/capacity.ts';
+import type { EntitySql } from '../store/sql.ts';
+import { findCapacity } from '../store/statements/capacity.ts';
 import {
   eventWindow,
   leasesEndingNext,
@@ -15,9 +16,10 @@ import {
   placeInLine,
   seeOneMoment,
 } from '../store/statements/explain-jobs.ts';
-import { readLifeSigns } from '../store/statements/life-signs.ts';
-import { readJobs } from '../store/statements/read-jobs.ts';
-import { listLeases, readLeases } from '../store/statements/read-leases.ts';
+import { findJob } from '../store/statements/find-jobs.ts';
+import { listLeases, readLifeSigns } from '../store/statements/find-leases.ts';
+import { readKnownAsks } from '../store/statements/known-asks.ts';
+import { readLeases } from '../store/statements/read-leases.ts';
 import type { Caller, EngineContext } from './context.ts';
 import { isUuid } from './ids.ts';
 
@@ -39,35 +41,37 @@ export class Explainer {
   }
 
   async explainJob(jobId: string, { signal }: Caller): Promise<Explanation> {
+    this.#context.metrics.noteIds({ job_id: jobId });
     if (!isUuid(jobId)) throw jobNotFound(jobId);
     return this.#read(async (sql) => {
       const nowMs = await seeOneMoment(sql);
-      const found = (await readJobs(sql, [jobId], signal)).get(jobId.toLowerCase());
+      const found = await findJob(sql, jobId.toLowerCase(), signal);
       if (!found) throw jobNotFound(jobId);
       return this.#explain(sql, nowMs, found, null);
     }, signal);
   }
 
   async explainLease(leaseId: string, { signal }: Caller): Promise<Explanation> {
+    this.#context.metrics.noteIds({ lease_id: leaseId });
     if (!isUuid(leaseId)) throw leaseNotFound(leaseId);
     return this.#read(async (sql) => {
       const nowMs = await seeOneMoment(sql);
       const known = (await readLeases(sql, [leaseId], signal)).get(leaseId.toLowerCase());
       if (!known) throw leaseNotFound(leaseId);
       const { lease } = known;
-      const found = (await readJobs(sql, [lease.jobId], signal)).get(lease.jobId);
+      const found = await findJob(sql, lease.jobId, signal);
       if (!found) throw jobNotFound(lease.jobId);
       return this.#explain(sql, nowMs, found, lease);
     }, signal);
   }
 
-  #read<T>(work: (sql: Sql) => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
+  #read<T>(work: (sql: EntitySql) => Promise<T>, signal: AbortSignal | undefined): Promise<T> {
     const database: Database = this.#context.database;
     return database.transaction(work, signal);
   }
 
   async #explain(
-    sql: Sql,
+    sql: EntitySql,
     nowMs: number,
     { job, result }: JobWithResult,
     lease: Lease | null,
@@ -87,8 +91,8 @@ export class Explainer {
       ),
       outages: await outagesSince(sql, lease?.grantedAtMs ?? job.createdAtMs, outagesMax),
       // What is claimed takes nothing from what is free, and would have to be summed up.
-      capacity: capacityOf({ ...(await readCapacity(sql, settings.capacityTotal)), reserved: 0 }),
-      place: job.state === 'QUEUED' ? await placeInLine(sql, job.jobId) : null,
+      capacity: capacityOf({ ...(await findCapacity(sql, settings.capacityTotal)), reserved: 0 }),
+      ...(await waitingOf(sql, job)),
       endingSoon: await leasesEndingNext(sql, endingMax),
     };
     return explain({ ...facts, streamClosed: this.#closingOf(attempts.at(-1), nowMs) });
@@ -101,8 +105,16 @@ export class Explainer {
     return closing && atMs !== undefined ? { atMs, how: closing.how } : null;
   }
 
-  async #attemptsOf(sql: Sql, jobId: string): Promise<Lease[]> {
+  async #attemptsOf(sql: EntitySql, jobId: string): Promise<Lease[]> {
     const filter = { states: null, workerId: null, jobId, cursor: null, limit: attemptsMax };
     return (await listLeases(sql, filter)).reverse();
   }
+}
+
+/** Where a queued job stands, and whether a known worker asks for it. */
+async function waitingOf(sql: EntitySql, job: Job): Promise<Pick<ExplainFacts, 'place' | 'isAsked'>> {
+  const place = job.state === 'QUEUED' ? await placeInLine(sql, job.jobId) : null;
+  if (!place) return { place, isAsked: null };
+  const asks = await readKnownAsks(sql);
+  return { place, isAsked: asks?.some((ask) => suits(ask, { ...job, ...place })) ?? null };
 }

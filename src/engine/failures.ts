@@ -1,5 +1,6 @@
 import { DomainError } from '../domain/errors.ts';
-import { isCancelled, isRetryable, isUnavailable } from '../store/sql.ts';
+import { SchemaTooNewError } from '../store/schema-too-new.ts';
+import { isCancelled, isRetryable, isUnavailable, isUnconfirmed } from '../store/sql.ts';
 
 /**
  * What a caller may be told of any error. Domain errors are meant for them; of the database they learn only that it
@@ -16,8 +17,16 @@ export function asDomainError(error: unknown, signal?: AbortSignal): DomainError
   if (isRetryable(error)) {
     return new DomainError('unavailable', 'too many callers want the same jobs; try again', { cause: error });
   }
+  if (error instanceof SchemaTooNewError) {
+    return new DomainError('unavailable', error.message, { cause: error });
+  }
+  if (isUnconfirmed(error)) {
+    const words =
+      'the synchronous standby does not answer; whether the change outlives a failover is not known';
+    return new DomainError('unavailable', words, { cause: error });
+  }
   if (isUnavailable(error)) {
-    const words = 'the database cannot be reached; whether anything was changed is not known';
+    const words = 'the database cannot be reached; whether a write took effect is not known';
     return new DomainError('unavailable', words, { cause: error });
   }
   return undefined;

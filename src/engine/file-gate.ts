@@ -9,6 +9,9 @@
  * and wait by themselves in small groups. Who finds a file with an owner that seems dead has it reaped first, as anybody
  * who asks does, and is judged again.
  *
+ * A request for a file of the owner's parent locks the parent too, in the same order as all owners, and borrows the file. A
+ * request of an owner for whom an instruction is kept has it applied first, as if it had been given at that moment.
+ *
  * After an outage nobody is called dead before having been given back what it took; see `pulse.ts`.
  */
 import { DomainError } from '../domain/errors.ts';
@@ -17,8 +20,9 @@ import type { FileOutcome } from '../domain/file-lease.ts';
 import { addOwners } from '../store/statements/file-owners.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, heldBatches, waitingMax } from './context.ts';
+import { applyKeptInstruction } from './file-instructor.ts';
 import { FileTaken } from './file-ledger.ts';
-import { type Again, again, FileRound } from './file-round.ts';
+import { again, FileRound } from './file-round.ts';
 
 /** Requests, and files, of one transaction at the most; one request with more files goes alone. */
 const requestsMax = 250;
@@ -31,7 +35,7 @@ const attemptsMax = 20;
 /** Owners that are known to have a row. */
 const knownMax = 10_000;
 
-type Judged = FileOutcome | Again;
+type Judged = Awaited<ReturnType<FileRound['answers']>>[number];
 
 export class FileGate {
   readonly #context: EngineContext;
@@ -62,12 +66,19 @@ export class FileGate {
   }
 
   async acquire(request: FileRequest, { signal }: Caller): Promise<FileOutcome> {
-    let judged = await this.#batcher.run(request, signal);
-    for (let attempt = 1; judged.kind === 'again'; attempt++) {
+    let asked = request;
+    let judged = await this.#batcher.run(asked, signal);
+    for (let attempt = 1; judged.kind === 'again' || judged.kind === 'apply'; attempt++) {
       if (attempt > attemptsMax)
         throw new DomainError('unavailable', 'too many want the same files; try again');
-      await this.#context.fileReaper.reap(judged.stale, signal);
-      judged = await this.#held.run(request, signal);
+      if (judged.kind === 'apply') {
+        await applyKeptInstruction(this.#context, judged.contentionId, asked.ownerId, signal);
+      } else {
+        await this.#context.fileReaper.reap(judged.stale, signal);
+        const { parentOwnerId } = judged;
+        if (parentOwnerId !== undefined) asked = { ...asked, profile: { ...asked.profile, parentOwnerId } };
+      }
+      judged = await this.#held.run(asked, signal);
     }
     return judged;
   }
@@ -84,13 +95,15 @@ export class FileGate {
   ): Promise<Judged[]> {
     const { database, pulse, waker } = this.#context;
     await pulse.fresh();
-    const ownerIds = [...new Set(calls.map(({ ownerId }) => ownerId))];
+    const ownerIds = [...new Set(calls.flatMap(({ ownerId, callerId }) => [ownerId, callerId]))];
+    const parentIds = calls.flatMap(({ profile }) => profile.parentOwnerId ?? []);
+    const lockIds = parentIds.length === 0 ? ownerIds : [...new Set([...ownerIds, ...parentIds])];
     try {
       const { answers, hasNews } = await database.transaction(async (sql) => {
         // Whoever was not found is made sure of, known or not.
         const unknown = wait ? ownerIds : ownerIds.filter((ownerId) => !this.#known.has(ownerId));
         if (unknown.length > 0) await addOwners(sql, unknown, signal);
-        const round = await FileRound.open(sql, calls, ownerIds, wait, signal);
+        const round = await FileRound.open(sql, calls, lockIds, wait, signal);
         const judged = calls.map((call) => round.judge(call));
         await round.ledger.write(sql);
         return { answers: await round.answers(sql, calls, judged), hasNews: round.ledger.hasNews };

@@ -4,6 +4,7 @@
  */
 import { type ContentionVerb, contentionTransitions } from '../domain/contentions.ts';
 import type { FileLease, FileName } from '../domain/file-lease.ts';
+import { type Loan, lentOn } from '../domain/file-lending.ts';
 import type { Owner } from '../domain/file-owners.ts';
 import type { JsonObject } from '../domain/job.ts';
 import { iso } from '../domain/times.ts';
@@ -11,16 +12,16 @@ import type { Sql } from '../store/sql.ts';
 import { type Closing, closeFiles, type Halt, haltFiles } from '../store/statements/file-contentions.ts';
 import { type NewFileEvent, writeFileEvents } from '../store/statements/file-events.ts';
 import { addLosses, forgetLosses } from '../store/statements/file-losses.ts';
-import { endOwners, type OwnerTouch, touchOwners } from '../store/statements/file-owners.ts';
+import { endOwners, type OwnerTouch, restartIdle, touchOwners } from '../store/statements/file-owners.ts';
 import {
   endFiles,
   type FileEnd,
   type FileLeaseRecord,
-  filesOfOwners,
   type Holder,
   toFileLease,
 } from '../store/statements/file-rows.ts';
 import { type Denial, giveFiles, type NewFileLease } from '../store/statements/give-files.ts';
+import { type HandOver, handOverFiles } from '../store/statements/hand-over-files.ts';
 
 /** A file that was to be granted was taken meanwhile: the whole transaction is judged again. */
 export class FileTaken extends Error {}
@@ -52,6 +53,9 @@ export class FileLedger {
   readonly #touches = new Map<string, OwnerTouch>();
   readonly #endings = new Map<string, 'ENDED' | 'DEAD'>();
   readonly #ends = new Map<string, End>();
+  readonly #handOvers: HandOver[] = [];
+  /** Owners that have stopped, and get a lease that they did not ask for now. */
+  readonly #restarts = new Set<string>();
   readonly #grants = new Map<string, NewFileLease>();
   #grantCause: Cause | undefined;
   readonly #denials: Denial[] = [];
@@ -73,7 +77,7 @@ export class FileLedger {
 
   /** Whether `write` has changed anything that others may wait for. */
   get hasNews(): boolean {
-    return this.#grants.size + this.#ends.size + this.#events.length > 0;
+    return this.#grants.size + this.#ends.size + this.#handOvers.length + this.#events.length > 0;
   }
 
   touch(touch: OwnerTouch): void {
@@ -82,8 +86,8 @@ export class FileLedger {
   }
 
   /** `cause` where the grant is not its owner's own doing; it holds for all grants of the transaction. */
-  grant(file: FileName, ownerId: string, cause?: Cause): void {
-    this.#grants.set(file.fileId, { file, ownerId });
+  grant(file: FileName, { ownerId, callerId }: { ownerId: string; callerId: string }, cause?: Cause): void {
+    this.#grants.set(file.fileId, { file, ownerId, callerId });
     this.#grantCause = cause;
   }
 
@@ -127,12 +131,37 @@ export class FileLedger {
     this.#ends.set(end.fileId, { ...end, cause, isLoss });
   }
 
-  /** Ends everything that these locked owners hold. */
-  async endAllOf(sql: Sql, owners: ReadonlyMap<string, OwnersEnd>): Promise<void> {
-    for (const { fileId, ownerId } of await filesOfOwners(sql, [...owners.keys()])) {
-      const how = owners.get(ownerId);
-      if (how) this.end({ fileId, ownerId, state: how.state, reason: how.reason }, how.cause);
-    }
+  /** Passes a file from its locked holder to a sub-agent. */
+  lend(file: FileName, { owner, loan }: Holder, borrowerId: string, { actor, data = {} }: Cause): Loan {
+    const lent = lentOn(owner.ownerId, loan, this.nowMs);
+    this.#handOvers.push({
+      fileId: file.fileId,
+      fromId: owner.ownerId,
+      toId: borrowerId,
+      loan: lent,
+      told: { type: 'FILE_RELEASED', data: { ...data, reason: 'lent to a sub-agent', lent_to: borrowerId } },
+      grantData: { ...data, lent_by: owner.ownerId },
+      actor,
+    });
+    return lent;
+  }
+
+  /** Passes a borrowed file back to an owner that has lent it; both are locked. */
+  giveBack(fileId: string, from: Owner, heir: Owner, loan: Loan, { state, reason, cause }: OwnersEnd): void {
+    const { nowMs } = this;
+    this.#handOvers.push({
+      fileId,
+      fromId: from.ownerId,
+      toId: heir.ownerId,
+      loan,
+      told: {
+        type: state === 'RELEASED' ? 'FILE_RELEASED' : 'FILE_RECLAIMED',
+        data: { reason, ...timesOf(state, from, nowMs), ...cause.data, returned_to: heir.ownerId },
+      },
+      grantData: { ...cause.data, returned_by: from.ownerId },
+      actor: cause.actor,
+    });
+    if (heir.stoppedAtMs !== null) this.#restarts.add(heir.ownerId);
   }
 
   endOwner(ownerId: string, state: 'ENDED' | 'DEAD', cause: Cause): void {
@@ -168,8 +197,11 @@ export class FileLedger {
     const touches = [...this.#touches.values()];
     const gives = this.#grants.size + this.#denials.length > 0;
     const touched = gives ? [] : await touchOwners(sql, touches, nowMs);
-    this.ended = await endFiles(sql, [...this.#ends.values()], nowMs);
-    await this.#writeLosses(sql);
+    const ended = await endFiles(sql, [...this.#ends.values()], nowMs);
+    await this.#writeLosses(sql, ended);
+    const handed = await handOverFiles(sql, this.#handOvers, nowMs);
+    if (handed.length < this.#handOvers.length) throw new FileTaken();
+    this.ended = [...ended, ...handed];
     await forgetLosses(sql, this.#known);
     const closings = [...this.#closings.values()];
     await closeFiles(
@@ -178,12 +210,15 @@ export class FileLedger {
       nowMs,
     );
     await haltFiles(sql, [...this.#halts.values()], nowMs);
-    const events = [...this.#endEvents(), ...this.#events];
+    const events = [...this.#endEvents(ended), ...this.#events];
+    const fences = new Map(handed.map(({ file_id, new_fence }) => [file_id, new_fence]));
     if (gives) {
       const [grants, denials, cause] = [[...this.#grants.values()], this.#denials, this.#grantCause];
-      this.fences = await giveFiles(sql, { touches, grants, denials, events, cause }, nowMs);
-      if (this.fences.size < grants.length) throw new FileTaken();
+      const given = await giveFiles(sql, { touches, grants, denials, events, cause }, nowMs);
+      if (given.size < grants.length) throw new FileTaken();
+      for (const [fileId, fence] of given) fences.set(fileId, fence);
     } else await writeFileEvents(sql, events, nowMs);
+    this.fences = fences;
     await closeFiles(
       sql,
       closings.filter(({ state }) => state === 'GRANTED'),
@@ -191,17 +226,18 @@ export class FileLedger {
     );
     const endings = [...this.#endings].map(([ownerId, state]) => ({ ownerId, state }));
     this.owners = new Map([...touched, ...(await endOwners(sql, endings, nowMs))]);
+    for (const ownerId of this.#restarts) await restartIdle(sql, ownerId, nowMs);
   }
 
-  async #writeLosses(sql: Sql): Promise<void> {
-    const lost = this.ended.filter(({ file_id }) => this.#ends.get(file_id)?.isLoss);
+  async #writeLosses(sql: Sql, ended: readonly FileLeaseRecord[]): Promise<void> {
+    const lost = ended.filter(({ file_id }) => this.#ends.get(file_id)?.isLoss);
     const [first] = lost;
     const reason = first && this.#ends.get(first.file_id)?.reason;
     if (reason !== undefined) await addLosses(sql, lost, reason, this.nowMs);
   }
 
-  #endEvents(): NewFileEvent[] {
-    return this.ended.map((record) => {
+  #endEvents(ended: readonly FileLeaseRecord[]): NewFileEvent[] {
+    return ended.map((record) => {
       const { state, reason, cause } = this.#ends.get(record.file_id) as End;
       const lease = toFileLease(record);
       return {
@@ -218,5 +254,9 @@ export class FileLedger {
 }
 
 /** Of what was taken from an owner both times are kept: when it was last heard, and when it was taken. */
-const timesOf = (state: End['state'], { lastHeartbeatAtMs }: FileLease, nowMs: number): JsonObject =>
+const timesOf = (
+  state: End['state'],
+  { lastHeartbeatAtMs }: Pick<FileLease, 'lastHeartbeatAtMs'>,
+  nowMs: number,
+): JsonObject =>
   state === 'RELEASED' ? {} : { last_heartbeat_at: iso(lastHeartbeatAtMs), reclaimed_at: iso(nowMs) };

@@ -2,11 +2,19 @@ import { DomainError } from '../domain/errors.ts';
 import type { FileLease, FileRelease, FilesReleased, NotReleased } from '../domain/file-lease.ts';
 import { fateOf, notAlive, type Owner, ownerNotFound } from '../domain/file-owners.ts';
 import type { Sql } from '../store/sql.ts';
-import { contentionsOfOwners } from '../store/statements/file-contentions.ts';
 import { lockOwners, readClock } from '../store/statements/file-owners.ts';
 import { filesOfOwners, type Holder, readFiles, toFileLease } from '../store/statements/file-rows.ts';
 import type { Caller, EngineContext } from './context.ts';
 import { FileLedger } from './file-ledger.ts';
+import { type GivenUp, giveUp, lendersBeside } from './file-returns.ts';
+
+/** The owner that speaks and its lenders, as far as they were named: not each has a row. */
+interface Locked {
+  names: ReadonlySet<string>;
+  owners: ReadonlyMap<string, Owner>;
+}
+/** What was done is to be answered once it is written; or these lenders have to be locked before it can be done. */
+type Done<T> = (() => T) | { lenders: string[] };
 
 /**
  * What owners say of themselves beside that they live: that they are at work, have stopped, have ended, or give files
@@ -34,19 +42,15 @@ export class FileOwnerChanger {
 
   /** Ends an owner. One that is over already stays as it is. */
   end(ownerId: string, caller: Caller): Promise<{ owner: Owner; released: FileLease[] }> {
-    return this.#change(ownerId, caller, async (sql, owner, ledger) => {
+    return this.#change(ownerId, caller, async (sql, owner, ledger, locked) => {
       if (owner.state !== 'ALIVE') return () => ({ owner, released: [] });
       const cause = { actor: ownerId };
+      const how = { state: 'RELEASED', reason: 'its owner ended', cause } as const;
+      const given = (await filesOfOwners(sql, [ownerId])).map((file) => ({ file, how }));
+      const lenders = lendersBeside(given, locked.names);
+      if (lenders.length > 0) return { lenders };
       ledger.endOwner(ownerId, 'ENDED', cause);
-      await ledger.endAllOf(
-        sql,
-        new Map([[ownerId, { state: 'RELEASED', reason: 'its owner ended', cause }]]),
-      );
-      for (const file of await contentionsOfOwners(sql, [ownerId])) {
-        const { contentionId } = file;
-        const why = { actor: ownerId, data: { reason: 'its owner ended' } };
-        ledger.close({ contentionId, ownerId, file }, 'lapse', why);
-      }
+      await giveUp(sql, ledger, given, locked.owners);
       return () => ({ owner: ledger.owners.get(ownerId) ?? owner, released: ledger.ended.map(toFileLease) });
     });
   }
@@ -54,25 +58,32 @@ export class FileOwnerChanger {
   /** Gives files back. What cannot be given back is said for each, and holds up no other. */
   release(release: FileRelease, caller: Caller): Promise<FilesReleased> {
     const { ownerId, repository, files, reason } = release;
-    return this.#change(ownerId, caller, async (sql, _owner, ledger) => {
-      const cause = { actor: ownerId };
+    return this.#change(ownerId, caller, async (sql, _owner, ledger, locked) => {
+      const how = { state: 'RELEASED', reason, cause: { actor: ownerId } } as const;
+      const isCommitted = reason === 'COMMITTED';
       const notReleased: NotReleased[] = [];
-      const end = (fileId: string) => ledger.end({ fileId, ownerId, state: 'RELEASED', reason }, cause);
+      const given: GivenUp[] = [];
       if (files === null) {
         for (const file of await filesOfOwners(sql, [ownerId]))
-          if (repository === null || file.repository === repository) end(file.fileId);
+          if (repository === null || file.repository === repository) given.push({ file, how, isCommitted });
       } else {
         const held = await readFiles(
           sql,
           files.map(({ name }) => name.fileId),
         );
         for (const { name, fence } of files) {
-          const problem = whyNotReleased(name.path, held.get(name.fileId), ownerId, fence);
-          ledger.know(ownerId, name.fileId);
-          if (problem) notReleased.push(problem);
-          else end(name.fileId);
+          const { fileId, path } = name;
+          const holder = held.get(fileId);
+          ledger.know(ownerId, fileId);
+          if (holder?.owner.ownerId !== ownerId) notReleased.push(notHeld(path, holder));
+          else if (fence !== null && fence !== holder.fence)
+            notReleased.push(staleFence(path, holder.fence, fence));
+          else given.push({ file: { fileId, ownerId, loan: holder.loan }, how, isCommitted });
         }
       }
+      const lenders = lendersBeside(given, locked.names);
+      if (lenders.length > 0) return { lenders };
+      await giveUp(sql, ledger, given, locked.owners);
       return () => ({ released: ledger.ended.map(toFileLease), notReleased });
     });
   }
@@ -95,32 +106,46 @@ export class FileOwnerChanger {
     });
   }
 
-  /** Runs `work` on the locked owner. What was due before, as that it is dead or idle, happens before. */
+  /**
+   * Runs `work` on the locked owner. What was due before, as that it or a lender is dead or idle, happens before. Where
+   * `work` asks for lenders, it runs again with them locked too.
+   */
   async #change<T>(
     ownerId: string,
     { signal }: Caller,
-    work: (sql: Sql, owner: Owner, ledger: FileLedger) => Promise<() => T>,
+    work: (sql: Sql, owner: Owner, ledger: FileLedger, locked: Locked) => Promise<Done<T>>,
   ): Promise<T> {
     if (this.#closed) throw new DomainError('unavailable', 'the server is shutting down');
     const { database, pulse, waker, fileReaper } = this.#context;
     this.#open++;
+    let names: ReadonlySet<string> = new Set([ownerId]);
+    let mayReap = true;
     try {
       await pulse.fresh();
-      for (let mayReap = true; ; mayReap = false) {
+      for (;;) {
         const done = await database.transaction(async (sql) => {
-          const owner = (await lockOwners(sql, [ownerId], { wait: true, signal })).get(ownerId);
+          const owners = await lockOwners(sql, [...names], { wait: true, signal });
+          const owner = owners.get(ownerId);
           if (!owner || owner.state === 'NEW') throw ownerNotFound(ownerId);
           const { nowMs } = await readClock(sql);
-          const fate = fateOf(owner, nowMs);
-          if (mayReap && (fate === 'dead' || fate === 'idle')) return undefined;
+          const isDue = (one: Owner) => ['dead', 'idle'].includes(fateOf(one, nowMs));
+          if (mayReap && [...owners.values()].some(isDue)) return 'due';
           const ledger = new FileLedger(nowMs);
-          const answer = await work(sql, owner, ledger);
+          const answer = await work(sql, owner, ledger, { names, owners });
+          if ('lenders' in answer) return answer;
           await ledger.write(sql);
           return { answer: answer(), hasNews: ledger.hasNews };
         }, signal);
-        if (done?.hasNews) waker.publishFiles();
-        if (done) return done.answer;
-        await fileReaper.reap([ownerId], signal);
+        if (done === 'due') {
+          await fileReaper.reap(names, signal);
+          mayReap = false;
+        } else if ('lenders' in done) {
+          names = new Set([...names, ...done.lenders]);
+          mayReap = true;
+        } else {
+          if (done.hasNews) waker.publishFiles();
+          return done.answer;
+        }
       }
     } finally {
       this.#open--;
@@ -129,16 +154,14 @@ export class FileOwnerChanger {
   }
 }
 
-function whyNotReleased(
-  path: string,
-  holder: Holder | null | undefined,
-  ownerId: string,
-  fence: string | null,
-): NotReleased | undefined {
-  if (holder?.owner.ownerId !== ownerId) {
-    const detail = holder ? `it is held by ${holder.owner.ownerId}` : 'nobody holds it';
-    return { path, code: 'not_held', detail };
-  }
-  if (fence === null || fence === holder.fence) return undefined;
-  return { path, code: 'stale_fence', detail: `its fence is ${holder.fence}, not ${fence}` };
-}
+const notHeld = (path: string, holder: Holder | null | undefined): NotReleased => ({
+  path,
+  code: 'not_held',
+  detail: holder ? `it is held by ${holder.owner.ownerId}` : 'nobody holds it',
+});
+
+const staleFence = (path: string, now: string, given: string): NotReleased => ({
+  path,
+  code: 'stale_fence',
+  detail: `its fence is ${now}, not ${given}`,
+});

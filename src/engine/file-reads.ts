@@ -2,10 +2,9 @@ import { DomainError, invalid, printable } from '../domain/errors.ts';
 import type { ListBlockers, ListFileLeases, WatchFiles } from '../domain/file-commands.ts';
 import type { Blocked, FileEvent, FileLease } from '../domain/file-lease.ts';
 import { limits } from '../domain/limits.ts';
-import { listContentions } from '../store/statements/file-contentions.ts';
 import { eventHorizon, type FileEventPlace, followFileEvents } from '../store/statements/file-events.ts';
 import { readClock } from '../store/statements/file-owners.ts';
-import { listFileLeases } from '../store/statements/list-files.ts';
+import { listContentions, listFileLeases } from '../store/statements/find-files.ts';
 import { abandoned } from './batcher.ts';
 import { blockedOnes } from './blocked.ts';
 import type { Caller, EngineContext } from './context.ts';
@@ -91,6 +90,7 @@ export class FileReader {
       woken = true;
       ring();
     };
+    const leave = this.#context.watchLimiter.enter();
     this.#wakes.add(wake);
     this.#context.waker.announce();
     until.addEventListener('abort', wake, { once: true });
@@ -101,7 +101,11 @@ export class FileReader {
       let pauseMs = pendingMinMs;
       while (!until.aborted) {
         woken = false;
-        const found = await followFileEvents(database, place, filter, limits.pageRows, until);
+        const from = place;
+        const found = await this.#context.watchLimiter.read(
+          () => followFileEvents(database, from, filter, limits.pageRows, until),
+          until,
+        );
         place = found.place;
         if (found.events.length > 0) {
           pauseMs = pendingMinMs;
@@ -121,6 +125,7 @@ export class FileReader {
       }
       throw abandoned(until);
     } finally {
+      leave();
       this.#wakes.delete(wake);
       until.removeEventListener('abort', wake);
     }

@@ -26,13 +26,14 @@ import {
   rearmOwners,
   restOwners,
 } from '../store/statements/file-owners.ts';
-import { countFiles } from '../store/statements/file-rows.ts';
+import { countFiles, filesOfOwners, type HeldFile } from '../store/statements/file-rows.ts';
 import type { ReapMeter } from '../telemetry/meters.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { Batcher } from './batcher.ts';
 import { waitingMax } from './context.ts';
 import { dueRounds } from './due.ts';
 import { FileLedger, type OwnersEnd } from './file-ledger.ts';
+import { giveUp, lendersBeside } from './file-returns.ts';
 import type { Pulse } from './pulse.ts';
 import type { Rounds } from './rounds.ts';
 import type { Service } from './service.ts';
@@ -106,8 +107,9 @@ export class FileReaper implements Service {
     const { pulse } = this.#options;
     await pulse.fresh();
     for (let handled = 0; ; ) {
-      const { looked, left, asleep } = await this.#handle((sql) => lockDueOwners(sql, batchMax));
+      const { looked, left, borrowers, asleep } = await this.#handle((sql) => lockDueOwners(sql, batchMax));
       if (asleep) await pulse.runOnce();
+      else if (borrowers.length > 0) await this.#reap(borrowers);
       handled += looked - left.length;
       if (looked < batchMax && left.length === 0 && !asleep) return handled;
     }
@@ -118,25 +120,29 @@ export class FileReaper implements Service {
     await pulse.fresh();
     let mayBeAsleep = true;
     for (let names = ownerIds; names.length > 0; ) {
-      const { left, asleep } = await this.#handle((sql) => lockOwners(sql, names, { wait: true }));
+      const lock = (sql: Sql) => lockOwners(sql, names, { wait: true });
+      const { left, borrowers, asleep } = await this.#handle(lock, names);
       if (asleep && mayBeAsleep) {
         mayBeAsleep = false;
         await pulse.runOnce();
-      } else names = left;
+      } else names = [...new Set([...left, ...borrowers])];
     }
   }
 
   async #handle(
     lock: (sql: Sql) => Promise<Map<string, Owner>>,
-  ): Promise<{ looked: number; left: string[]; asleep: boolean }> {
+    named: readonly string[] = [],
+  ): Promise<{ looked: number; left: string[]; borrowers: string[]; asleep: boolean }> {
     const { database, waker } = this.#options;
     const { hasNews, late, ...handled } = await database.transaction(async (sql) => {
       const owners = await lock(sql);
       const clock = await readClock(sql);
       const looked = owners.size;
       const left = clock.awake ? await leaveOut(sql, owners, clock) : [];
-      const { ledger, asleep, late } = await handleOwners(sql, owners, clock);
-      return { looked, left, asleep, hasNews: ledger.hasNews, late };
+      const files = clock.awake ? await filesOfOwners(sql, givingUp(owners, clock)) : [];
+      const borrowers = leaveOutBorrowers(owners, files, named);
+      const { ledger, asleep, late } = await handleOwners(sql, owners, files, clock);
+      return { looked, left, borrowers, asleep, hasNews: ledger.hasNews, late };
     });
     for (const { kind, ms } of late) this.#meters[kind].handled(ms);
     if (hasNews) waker.publishFiles();
@@ -145,9 +151,8 @@ export class FileReaper implements Service {
 }
 
 /** Takes those out of locked owners who have more to give up than fits, and says who they are. */
-async function leaveOut(sql: Sql, owners: Map<string, Owner>, { nowMs }: Clock): Promise<string[]> {
-  const givingUp = [...owners.values()].filter((owner) => ['dead', 'idle'].includes(fateOf(owner, nowMs)));
-  const names = givingUp.map(({ ownerId }) => ownerId);
+async function leaveOut(sql: Sql, owners: Map<string, Owner>, clock: Clock): Promise<string[]> {
+  const names = givingUp(owners, clock);
   const counts = await countFiles(sql, names, filesMax + 1);
   const left: string[] = [];
   let files = 0;
@@ -158,6 +163,31 @@ async function leaveOut(sql: Sql, owners: Map<string, Owner>, { nowMs }: Clock):
     left.push(name);
   }
   return left;
+}
+
+/** Those of these owners that are dead, or have stopped and stayed idle. */
+const givingUp = (owners: ReadonlyMap<string, Owner>, { nowMs }: Clock): string[] =>
+  [...owners.values()]
+    .filter((owner) => ['dead', 'idle'].includes(fateOf(owner, nowMs)))
+    .map(({ ownerId }) => ownerId);
+
+/**
+ * Takes those out of locked owners who have borrowed a file from an owner that is not locked, and names both. The lender's
+ * name may come before the borrower's, so it cannot be locked now; all of them have to be locked together.
+ */
+function leaveOutBorrowers(
+  owners: Map<string, Owner>,
+  files: readonly HeldFile[],
+  named: readonly string[],
+): string[] {
+  const locked = new Set([...owners.keys(), ...named]);
+  const out = new Set<string>();
+  for (const file of files) {
+    const lenders = lendersBeside([{ file }], locked);
+    if (lenders.length > 0) for (const ownerId of [file.ownerId, ...file.loan.lenders]) out.add(ownerId);
+  }
+  for (const { ownerId } of files) if (out.has(ownerId)) owners.delete(ownerId);
+  return [...out];
 }
 
 /** What was due, and how late it was handled. */
@@ -172,6 +202,7 @@ interface Late {
 async function handleOwners(
   sql: Sql,
   owners: ReadonlyMap<string, Owner>,
+  files: readonly HeldFile[],
   { nowMs, awake }: Clock,
 ): Promise<{ ledger: FileLedger; asleep: boolean; late: Late[] }> {
   const ledger = new FileLedger(nowMs);
@@ -196,8 +227,13 @@ async function handleOwners(
     late.push({ kind: 'idle', ms: nowMs - (owners.get(ownerId)?.idleAtMs ?? nowMs) });
     ledger.tellOfOwner('OWNER_IDLE', ownerId, { actor });
   }
-  await ledger.endAllOf(sql, endsOf(dead, idle));
-  const due = await handleContentions(sql, owners, dead, { ledger, late });
+  const ends = endsOf(dead, idle);
+  const given = files.flatMap((file) => {
+    const how = ends.get(file.ownerId);
+    return how ? [{ file, how }] : [];
+  });
+  await giveUp(sql, ledger, given, owners);
+  const due = await handleContentions(sql, owners, { ledger, late });
   await ledger.write(sql);
   await markDue(sql, due);
   await restOwners(sql, idle);
@@ -215,19 +251,19 @@ function endsOf(dead: ReadonlyMap<string, Owner>, idle: readonly string[]): Map<
   return ends;
 }
 
-/** Contentions lapse with their owners, or when nobody came back for them. Those whose retry is due are told, and returned. */
+/**
+ * Contentions lapse when their retry was not used in time, whatever became of their owners. Those whose retry is due are
+ * told, and returned.
+ */
 async function handleContentions(
   sql: Sql,
   owners: ReadonlyMap<string, Owner>,
-  dead: ReadonlyMap<string, Owner>,
   { ledger, late }: { ledger: FileLedger; late: Late[] },
 ): Promise<ContendedFile[]> {
   const due: ContendedFile[] = [];
   for (const file of await contentionsOfOwners(sql, [...owners.keys()])) {
     const name = { contentionId: file.contentionId, ownerId: file.ownerId, file };
-    if (dead.has(file.ownerId))
-      ledger.close(name, 'lapse', { actor, data: { reason: 'its owner fell silent' } });
-    else if (file.state !== 'CONTENDED' || ledger.nowMs < file.retryAtMs) continue;
+    if (file.state !== 'CONTENDED' || ledger.nowMs < file.retryAtMs) continue;
     else if (ledger.nowMs >= file.retryAtMs + unusedMs) {
       late.push({ kind: 'lapse', ms: ledger.nowMs - file.retryAtMs - unusedMs });
       ledger.close(name, 'lapse', { actor, data: { reason: 'its retry was not used' } });

@@ -1,6 +1,7 @@
 import { type AskedFile, type Judgement, judge, retryMs, standingOf } from '../domain/contentions.ts';
 import type { FileRequest } from '../domain/file-commands.ts';
 import type { FileLease, FileName, FileOutcome } from '../domain/file-lease.ts';
+import { mayBorrow, notLent } from '../domain/file-lending.ts';
 import { fateOf, type Owner, ownerTtlMs } from '../domain/file-owners.ts';
 import type { Sql } from '../store/sql.ts';
 import { type ContendedFile, readContentions } from '../store/statements/file-contentions.ts';
@@ -11,15 +12,18 @@ import { blockedBy } from './blocked.ts';
 import { type ContendedName, FileLedger } from './file-ledger.ts';
 import { newId } from './ids.ts';
 
-/** To be judged once more: rows were locked by somebody, or these owners have to be reaped before. */
+/** To be judged once more: rows were locked by another transaction, or something has to be done before. */
 export interface Again {
   kind: 'again';
+  /** These owners have to be reaped. */
   stale: readonly string[];
+  /** The owner's parent holds a file, and has to be locked together with it. */
+  parentOwnerId?: string;
 }
 
 export const again: Again = { kind: 'again', stale: [] };
 
-type Verdict = Extract<Judgement, { kind: 'grant' | 'answer' }> | Again;
+type Verdict = Extract<Judgement, { kind: 'grant' | 'answer' | 'apply' }> | Again;
 
 /** What a round has locked and found. */
 interface Found {
@@ -36,6 +40,8 @@ interface Found {
 export class FileRound {
   readonly ledger: FileLedger;
   readonly #found: Found;
+  /** Contentions that this round ends with a grant: they are written after everything that it denies. */
+  readonly #granted = new Set<string>();
   /** What this round has denied, as it will stand there. */
   readonly #denied: ContendedFile[] = [];
 
@@ -47,13 +53,13 @@ export class FileRound {
   static async open(
     sql: Sql,
     calls: readonly FileRequest[],
-    ownerIds: readonly string[],
+    lockIds: readonly string[],
     wait: boolean,
     signal: AbortSignal | undefined,
   ): Promise<FileRound> {
-    const owners = await lockOwners(sql, ownerIds, { wait, signal });
-    const asked = calls.flatMap(({ ownerId, files }) =>
-      owners.has(ownerId) ? files.map(({ fileId }) => ({ ownerId, fileId })) : [],
+    const owners = await lockOwners(sql, lockIds, { wait, signal });
+    const asked = calls.flatMap(({ ownerId, callerId, files }) =>
+      owners.has(ownerId) && owners.has(callerId) ? files.map(({ fileId }) => ({ callerId, fileId })) : [],
     );
     const seen = await lookAtFiles(sql, asked, signal);
     const free = [...seen.files].flatMap(([fileId, holder]) => (holder === null ? [fileId] : []));
@@ -61,7 +67,7 @@ export class FileRound {
     return new FileRound({
       owners,
       files: seen.files,
-      contentions: new Map(seen.contentions.map((each) => [contentionOf(each.ownerId, each.fileId), each])),
+      contentions: new Map(seen.contentions.map((each) => [contentionOf(each.callerId, each.fileId), each])),
       locked: locked?.fileIds ?? new Set(),
       nowMs: locked?.nowMs ?? seen.nowMs,
     });
@@ -71,24 +77,26 @@ export class FileRound {
   judge(call: FileRequest): Verdict {
     const { nowMs, owners } = this.#found;
     const owner = owners.get(call.ownerId);
-    if (!owner) return again;
+    if (!owner || !owners.has(call.callerId)) return again;
     const fate = fateOf(owner, nowMs);
     // Its old life has to be over before a new one begins, and what it gave up by being idle is not its own any more.
     if (fate === 'dead' || fate === 'idle') return { kind: 'again', stale: [owner.ownerId] };
     const stale = new Set<string>();
     const judgement = judge(
-      call.files.map((file) => this.#asked(file, owner, stale)),
+      call.files.map((file) => this.#asked(file, call, owner, stale)),
       nowMs,
     );
     if (judgement.kind === 'grant') {
       if (stale.size > 0) return { kind: 'again', stale: [...stale] };
       if (call.files.some(({ fileId }) => this.#isOutOfReach(fileId))) return again;
+      const parentOwnerId = this.#parentToLock(call, owner);
+      if (parentOwnerId !== undefined) return { ...again, parentOwnerId };
     }
     const touched = this.#touch(owner, call, fate === 'over');
-    if (judgement.kind === 'answer') return judgement;
-    this.#lapse(owner, call);
-    if (judgement.kind === 'halt') return this.#halt(owner, call, new Set(judgement.fileIds));
-    if (judgement.kind === 'deny') return this.#deny(owner, call, new Set(judgement.fileIds));
+    if (judgement.kind === 'answer' || judgement.kind === 'apply') return judgement;
+    this.#lapse(call);
+    if (judgement.kind === 'halt') return this.#halt(call, new Set(judgement.fileIds));
+    if (judgement.kind === 'deny') return this.#deny(call, new Set(judgement.fileIds));
     this.#grant(touched, call);
     return judgement;
   }
@@ -98,7 +106,7 @@ export class FileRound {
     sql: Sql,
     calls: readonly FileRequest[],
     verdicts: readonly Verdict[],
-  ): Promise<(FileOutcome | Again)[]> {
+  ): Promise<(FileOutcome | Exclude<Verdict, { kind: 'grant' | 'answer' }>)[]> {
     const ids = new Set(
       verdicts.flatMap((verdict) => (verdict.kind === 'answer' ? verdict.contentionId : [])),
     );
@@ -106,7 +114,7 @@ export class FileRound {
     const contended = [...this.#denied, ...(await readContentions(sql, [...ids]))];
     const byId = Map.groupBy(contended, ({ contentionId }) => contentionId);
     return verdicts.map((verdict, i) => {
-      if (verdict.kind === 'again') return verdict;
+      if (verdict.kind === 'again' || verdict.kind === 'apply') return verdict;
       if (verdict.kind === 'grant') return { kind: 'granted', leases: this.#leases(calls[i] as FileRequest) };
       const { contentionId, state } = verdict;
       const files = byId.get(contentionId) ?? [];
@@ -117,14 +125,27 @@ export class FileRound {
     });
   }
 
-  #asked({ fileId }: FileName, owner: Owner, stale: Set<string>): AskedFile {
+  #asked({ fileId }: FileName, call: FileRequest, owner: Owner, stale: Set<string>): AskedFile {
     const { nowMs, files } = this.#found;
-    const contention = this.#contention(owner, fileId);
-    const holder = files.get(fileId)?.owner;
-    if (!holder || holder.ownerId === owner.ownerId) return { fileId, isBlocked: false, contention };
-    const isBlocked = fateOf(holder, nowMs) === 'alive';
-    if (!isBlocked) stale.add(holder.ownerId);
-    return { fileId, isBlocked, contention };
+    const holder = files.get(fileId);
+    // An owner's own file is granted again at once, though another owner of the same caller may wait for it.
+    const isOwn = holder?.owner.ownerId === owner.ownerId;
+    const contention = isOwn ? undefined : this.#contention(call, fileId);
+    if (!holder || isOwn) return { fileId, isBlocked: false, contention };
+    const isAlive = fateOf(holder.owner, nowMs) === 'alive';
+    if (!isAlive) stale.add(holder.owner.ownerId);
+    return { fileId, isBlocked: isAlive && !isLentTo(call, owner, holder), contention };
+  }
+
+  /** The parent whose files this request borrows, where it is not locked, or was given them by this same round. */
+  #parentToLock({ files, ...call }: FileRequest, owner: Owner): string | undefined {
+    const { owners, files: found } = this.#found;
+    for (const { fileId } of files) {
+      const holder = found.get(fileId);
+      if (!holder || !isLentTo(call, owner, holder)) continue;
+      if (!owners.has(holder.owner.ownerId) || holder.fence === '') return holder.owner.ownerId;
+    }
+    return undefined;
   }
 
   /** It has a row, seemed free, and somebody else has it locked. */
@@ -133,8 +154,8 @@ export class FileRound {
     return files.get(fileId) === null && !locked.has(fileId);
   }
 
-  #contention({ ownerId }: Owner, fileId: string): OpenContention | undefined {
-    return this.#found.contentions.get(contentionOf(ownerId, fileId));
+  #contention({ callerId }: Pick<FileRequest, 'callerId'>, fileId: string): OpenContention | undefined {
+    return this.#found.contentions.get(contentionOf(callerId, fileId));
   }
 
   /** Asking is a sign of life and of work. Whose life was over begins a new one. */
@@ -150,8 +171,10 @@ export class FileRound {
         host: profile.host ?? owner.profile.host,
         pid: profile.pid ?? owner.profile.pid,
         branch: profile.branch ?? owner.profile.branch,
+        parentOwnerId: parentOf({ profile }, owner),
       },
       state: 'ALIVE',
+      bornAtMs: born ? nowMs : owner.bornAtMs,
       lastHeartbeatAtMs: nowMs,
       lastActivityAtMs: nowMs,
       expiresAtMs: nowMs + ownerTtlMs,
@@ -163,35 +186,40 @@ export class FileRound {
     return touched;
   }
 
-  #lapse(owner: Owner, { files }: FileRequest): void {
+  #lapse({ callerId, files }: FileRequest): void {
     const { nowMs } = this.ledger;
     for (const file of files) {
-      const contention = this.#contention(owner, file.fileId);
+      const contention = this.#contention({ callerId }, file.fileId);
       if (!contention || standingOf(contention, nowMs) !== 'lapsed') continue;
-      const { contentionId, ownerId } = contention;
-      const cause = { actor: ownerId, data: { reason: 'its retry was not used' } };
-      this.ledger.close({ contentionId, ownerId, file }, 'lapse', cause);
-      this.#found.contentions.delete(contentionOf(ownerId, file.fileId));
+      const { contentionId } = contention;
+      const cause = { actor: callerId, data: { reason: 'its retry was not used' } };
+      this.ledger.close({ contentionId, ownerId: callerId, file }, 'lapse', cause);
+      this.#found.contentions.delete(contentionOf(callerId, file.fileId));
     }
   }
 
-  #grant(owner: Owner, { ownerId, files: asked }: FileRequest): void {
+  #grant(owner: Owner, { ownerId, callerId, files: asked }: FileRequest): void {
     const { nowMs, files, contentions } = this.#found;
     for (const file of asked) {
       const { fileId } = file;
-      const contention = this.#contention(owner, fileId);
+      const holder = files.get(fileId);
+      if (holder?.owner.ownerId === ownerId) continue;
+      const contention = this.#contention({ callerId }, fileId);
       if (contention) {
         const { contentionId } = contention;
-        this.ledger.close({ contentionId, ownerId, file }, 'grant', { actor: ownerId });
-        contentions.delete(contentionOf(ownerId, fileId));
+        this.ledger.close({ contentionId, ownerId: callerId, file }, 'grant', { actor: ownerId });
+        contentions.delete(contentionOf(callerId, fileId));
+        this.#granted.add(contentionOf(callerId, fileId));
       }
-      if (files.get(fileId)) continue;
-      this.ledger.grant(file, ownerId);
-      files.set(fileId, { owner, acquiredAtMs: nowMs, fence: '' });
+      const loan = holder ? this.ledger.lend(file, holder, ownerId, { actor: ownerId }) : notLent;
+      if (!holder) this.ledger.grant(file, { ownerId, callerId });
+      files.set(fileId, { owner, acquiredAtMs: nowMs, fence: '', loan });
     }
   }
 
-  #deny(owner: Owner, { ownerId, files }: FileRequest, blocked: ReadonlySet<string>): Verdict {
+  #deny({ callerId, files }: FileRequest, blocked: ReadonlySet<string>): Verdict {
+    // Another owner of this caller was granted the file, whose contention is open until that is written.
+    if ([...blocked].some((fileId) => this.#granted.has(contentionOf(callerId, fileId)))) return again;
     const { nowMs } = this.ledger;
     const contentionId = newId();
     const retryAtMs = nowMs + retryMs;
@@ -199,29 +227,26 @@ export class FileRound {
       const { fileId } = file;
       if (!blocked.has(fileId)) continue;
       const holder = this.#holder(fileId);
-      this.ledger.deny({ contentionId, ownerId, file }, holder, retryAtMs);
-      this.#denied.push(deniedFile({ contentionId, ownerId, file }, holder, nowMs));
-      const contention = {
-        contentionId,
-        fileId,
-        ownerId: owner.ownerId,
-        state: 'CONTENDED',
-        retryAtMs,
-      } as const;
-      this.#found.contentions.set(contentionOf(ownerId, fileId), contention);
+      const name = { contentionId, ownerId: callerId, file };
+      this.ledger.deny(name, holder, retryAtMs);
+      this.#denied.push(deniedFile(name, holder, nowMs));
+      const state = 'CONTENDED';
+      const contention = { contentionId, fileId, callerId, state, retryAtMs, isInstructed: false } as const;
+      this.#found.contentions.set(contentionOf(callerId, fileId), contention);
     }
     return { kind: 'answer', contentionId, state: 'CONTENDED' };
   }
 
-  #halt(owner: Owner, { ownerId, files }: FileRequest, blocked: ReadonlySet<string>): Verdict {
+  #halt({ callerId, files }: FileRequest, blocked: ReadonlySet<string>): Verdict {
     let first: string | undefined;
     for (const file of files) {
-      const contention = this.#contention(owner, file.fileId);
+      const contention = this.#contention({ callerId }, file.fileId);
       if (!contention || !blocked.has(file.fileId)) continue;
       const { contentionId } = contention;
       first ??= contentionId;
-      this.ledger.halt({ contentionId, ownerId, file }, this.#holder(file.fileId), { actor: ownerId });
-      this.#found.contentions.set(contentionOf(ownerId, file.fileId), { ...contention, state: 'HALTED' });
+      const name = { contentionId, ownerId: callerId, file };
+      this.ledger.halt(name, this.#holder(file.fileId), { actor: callerId });
+      this.#found.contentions.set(contentionOf(callerId, file.fileId), { ...contention, state: 'HALTED' });
     }
     if (first === undefined) throw new Error('a request was halted without a contention');
     return { kind: 'answer', contentionId: first, state: 'HALTED' };
@@ -252,8 +277,20 @@ export class FileRound {
   }
 }
 
-/** Neither an owner's name nor a file's id has anything in it that ends it, so the fixed part comes first. */
-const contentionOf = (ownerId: string, fileId: string): string => `${fileId} ${ownerId}`;
+/** Neither a caller's name nor a file's id has anything in it that ends it, so the fixed part comes first. */
+const contentionOf = (callerId: string, fileId: string): string => `${fileId} ${callerId}`;
+
+/** Whose sub-agent an owner is: by its request, else by its record. */
+const parentOf = ({ profile }: Pick<FileRequest, 'profile'>, owner: Owner): string | null =>
+  profile.parentOwnerId ?? owner.profile.parentOwnerId;
+
+/** Whether the holder is the parent of the owner that asks, and lends it the file. */
+const isLentTo = (call: Pick<FileRequest, 'profile'>, owner: Owner, holder: Holder): boolean =>
+  mayBorrow(
+    { ownerId: owner.ownerId, parentOwnerId: parentOf(call, owner) },
+    holder.owner.ownerId,
+    holder.loan,
+  );
 
 const deniedFile = (
   { contentionId, ownerId, file }: ContendedName,
@@ -270,7 +307,9 @@ const deniedFile = (
   haltedAtMs: null,
   closedAtMs: null,
   isAnnounced: false,
+  keptInstruction: null,
   blockerId: owner.ownerId,
+  blockerAcquiredAtMs: acquiredAtMs,
   blocker: {
     ownerId: owner.ownerId,
     profile: owner.profile,

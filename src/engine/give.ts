@@ -24,6 +24,8 @@ export interface AcquireCall {
   /** Which jobs suit. Calls of the same kind have the same filter. */
   kind: string;
   filter: ClaimFilter;
+  /** The TTL of its leases, the same for all calls of a kind; null for that of the settings. */
+  ttlS: number | null;
   /** How many jobs it takes, at the most. */
   count: number;
   /** They go out on a stream, and come back if they do not get there. */
@@ -95,6 +97,8 @@ export class Given {
   /** What may be given out, once it is locked. */
   #capacity: Capacity | undefined;
   readonly parkings: Parking[] = [];
+  /** An earlier grant is the answer again. */
+  hasReplays = false;
   /** A kind that was to be dealt plainly, and could not be. */
   unplainKind: string | undefined;
 
@@ -115,6 +119,7 @@ export class Given {
     if (requestIds.length === 0) return;
     for (const { requestId, grant } of await findGrantsByRequest(sql, requestIds, this.#how.signal)) {
       const { workerId } = grant.lease;
+      this.hasReplays = true;
       this.#found.set(nameOf({ workerId, requestId }, 0), { kind: 'granted', grants: [grant] });
     }
   }
@@ -173,10 +178,11 @@ export class Given {
     isLast: boolean,
   ): Promise<void> {
     const { settings, keepsMessages, places, signal } = this.#how;
-    const { capacityTotal: totalUnlessSet, leaseTtlS: ttlS, heartbeatGraceS: graceS } = settings;
-    const { filter, kind } = (askers[0] as Asker).call;
+    const { capacityTotal: totalUnlessSet, leaseTtlS, heartbeatGraceS: graceS } = settings;
+    const { filter, kind, ttlS: ttlAsked } = (askers[0] as Asker).call;
+    const ttlS = ttlAsked ?? leaseTtlS;
     const locking = this.#lock(sql, from);
-    const hands = askers.map(({ call }) => handOf(call, ttlS));
+    const hands = askers.map(({ call }) => handOf(call, leaseTtlS));
     const granting = grantNext(
       sql,
       hands,
@@ -280,19 +286,20 @@ const nameOf = ({ workerId, requestId }: Pick<AcquireCall, 'workerId' | 'request
 
 export const denied = (reason: string, missing: Missing): Denied => ({ kind: 'denied', reason, missing });
 
-const newLease = (jobId: string, call: AcquireCall, ttlS: number): NewLease => ({
+const newLease = (jobId: string, call: AcquireCall, ttlUnlessSaidS: number): NewLease => ({
   jobId,
-  ...handOf(call, ttlS),
+  ...handOf(call, ttlUnlessSaidS),
 });
 
-function handOf({ workerId, requestId, filter, isStreamed }: AcquireCall, ttlS: number): Hand {
+function handOf(call: AcquireCall, ttlUnlessSaidS: number): Hand {
+  const { workerId, requestId, filter, isStreamed } = call;
   return {
     leaseId: newId(),
     token: randomUUID(),
     workerId,
     requestId,
     state: transition(filter.streams === null && !isStreamed ? 'acquire' : 'acquire from stream').to,
-    ttlS,
+    ttlS: call.ttlS ?? ttlUnlessSaidS,
     deliveryS: isStreamed ? limits.deliveryS : null,
   };
 }

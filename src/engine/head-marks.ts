@@ -5,7 +5,8 @@
  * whoever begins at the front wades through all of them, at some fifty nanoseconds each, with every look. So lanes that jobs
  * are taken from are looked at now and then, and where that takes longer than `slowMs`, claims begin at a mark instead:
  * the place, for each priority, before which nobody was seen to wait. So does whoever only looks whether there is anything.
- * In a lane that is quick there is no mark, and nothing is different from what it would be without all this.
+ * In a lane that is quick there is no mark, and nothing is different from what it would be without all this. What is said of lanes
+ * holds for crowds as well: jobs of crowded lanes are found in the order of their crowd; see `statements/crowds.ts`.
  *
  * A new job gets a place behind all marks. But a transaction may commit a while after it was given its places, and so a
  * mark counts only when it is `marginMs` old. And a job that comes back gets its old place: it is found by a look that
@@ -18,8 +19,8 @@
 import { priorities } from '../domain/job.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
-import type { HeadPlaces } from '../store/statements/heads.ts';
-import { type Probe, type ProbedHead, probeHeads } from '../store/statements/probe-heads.ts';
+import type { HeadPlaces, TakenFrom } from '../store/statements/heads.ts';
+import { type Probe, type ProbedHead, probeHeads, type Spot } from '../store/statements/probe-heads.ts';
 import type { Service } from './service.ts';
 
 const tickMs = 250;
@@ -32,6 +33,7 @@ const unusedMs = 5_000;
 const lanesMax = 100;
 
 interface LaneMarks {
+  spot: Spot;
   usedAtMs: number;
   isSlow: boolean;
   /** By priority: nobody waits before this place. */
@@ -52,7 +54,8 @@ export interface HeadMarksOptions {
 export class HeadMarks implements Service, HeadPlaces {
   readonly #options: HeadMarksOptions;
   readonly #clockMs: () => number;
-  readonly #lanes = new Map<number, LaneMarks>();
+  /** Lanes and crowds, by `nameOf`. */
+  readonly #lanes = new Map<number | string, LaneMarks>();
   #timer: NodeJS.Timeout | undefined;
   #round: Promise<void> | undefined;
   #running = false;
@@ -67,15 +70,17 @@ export class HeadMarks implements Service, HeadPlaces {
     return this.#json;
   }
 
-  /** Something was taken from these lanes. The embedded database has one session, and so nobody with an old snapshot. */
-  note(laneIds: Iterable<number>): void {
+  /** Jobs were taken from these lanes or crowds. The embedded database has one session, and so no older snapshot. */
+  note(taken: readonly TakenFrom[]): void {
     if (this.#options.database.engine === 'embedded') return;
     const usedAtMs = this.#clockMs();
-    for (const laneId of laneIds) {
-      const lane = this.#lanes.get(laneId);
+    for (const from of taken) {
+      const name = nameOf(from);
+      const lane = this.#lanes.get(name);
       if (lane) lane.usedAtMs = usedAtMs;
       else if (this.#lanes.size < lanesMax)
-        this.#lanes.set(laneId, {
+        this.#lanes.set(name, {
+          spot: from.crowd === null ? { laneId: from.lane_id } : { crowd: from.crowd },
           usedAtMs,
           isSlow: false,
           from: front(),
@@ -99,11 +104,10 @@ export class HeadMarks implements Service, HeadPlaces {
   /** Looks at the lanes that are in use. */
   async runOnce(): Promise<void> {
     const nowMs = this.#clockMs();
-    for (const [laneId, { usedAtMs }] of this.#lanes)
-      if (nowMs - usedAtMs > unusedMs) this.#lanes.delete(laneId);
+    for (const [name, { usedAtMs }] of this.#lanes) if (nowMs - usedAtMs > unusedMs) this.#lanes.delete(name);
     const due = [...this.#lanes].filter(([, lane]) => lane.isSlow || nowMs >= lane.frontAtMs);
     if (due.length > 0) {
-      const probes = due.flatMap(([laneId, lane]) => probesOf(laneId, lane, nowMs));
+      const probes = due.flatMap(([, lane]) => probesOf(lane, nowMs));
       const { last, heads } = await probeHeads(this.#options.database, probes);
       for (const [i, [, lane]] of due.entries())
         noteHeads(lane, heads.slice(i * levels, (i + 1) * levels), last, nowMs);
@@ -132,9 +136,11 @@ export class HeadMarks implements Service, HeadPlaces {
 const levels = priorities.length;
 const front = (): number[] => priorities.map(() => 0);
 
-const probesOf = (laneId: number, { frontAtMs, from }: LaneMarks, nowMs: number): Probe[] =>
+const nameOf = ({ lane_id, crowd }: TakenFrom): number | string => crowd ?? lane_id;
+
+const probesOf = ({ spot, frontAtMs, from }: LaneMarks, nowMs: number): Probe[] =>
   priorities.map((_, priority) => ({
-    laneId,
+    spot,
     priority,
     fromSeq: nowMs >= frontAtMs ? 0 : (from[priority] as number),
   }));
@@ -162,8 +168,12 @@ function noteHeads(lane: LaneMarks, heads: readonly ProbedHead[], last: number, 
   lane.next = { from: seen, atMs: nowMs };
 }
 
-function jsonOf(lanes: ReadonlyMap<number, LaneMarks>): string | null {
+function jsonOf(lanes: ReadonlyMap<unknown, LaneMarks>): string | null {
   const marked = [...lanes].filter(([, lane]) => lane.isSlow && lane.from.some((from) => from > 0));
   if (marked.length === 0) return null;
-  return JSON.stringify(marked.map(([lane_id, { from }]) => ({ lane_id, from_seq: from })));
+  return JSON.stringify(
+    marked.map(([, { spot, from }]) =>
+      'laneId' in spot ? { lane_id: spot.laneId, from_seq: from } : { crowd: spot.crowd, from_seq: from },
+    ),
+  );
 }

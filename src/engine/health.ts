@@ -2,6 +2,7 @@
  * Knows whether the database answers. Looks every `lookMs` while started, and at once with `runOnce`; whoever wants
  * to hear of a change says so with `onChange`. Until the first look it says no.
  */
+import { inOneLine } from '../log.ts';
 import type { Database } from '../store/database.ts';
 import { orAfter } from './patience.ts';
 import type { Service } from './service.ts';
@@ -15,6 +16,7 @@ export class Health implements Service {
   #timer: NodeJS.Timeout | undefined;
   #looking: Promise<boolean> | undefined;
   #up = false;
+  #reason: string | undefined;
 
   constructor(database: Database) {
     this.#database = database;
@@ -22,6 +24,11 @@ export class Health implements Service {
 
   get databaseUp(): boolean {
     return this.#up;
+  }
+
+  /** Why it does not answer, where it has said so. */
+  get reason(): string | undefined {
+    return this.#reason;
   }
 
   onChange(listener: (up: boolean) => void): void {
@@ -50,10 +57,15 @@ export class Health implements Service {
   async #look(): Promise<boolean> {
     const answered = this.#database.ping(AbortSignal.timeout(patienceMs)).then(
       () => true,
-      () => false,
+      (error: unknown) => {
+        this.#reason = inOneLine(error);
+        return false;
+      },
     );
+    this.#reason = undefined;
     // A database that hangs answers nothing, not even that it will not: patience is measured here.
     const up = await orAfter(answered, patienceMs, false);
+    if (!up) this.#reason ??= `no answer within ${patienceMs} ms`;
     if (up !== this.#up) {
       this.#up = up;
       for (const listener of this.#listeners) listener(up);

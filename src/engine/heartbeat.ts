@@ -59,11 +59,16 @@ export class Heartbeats {
   }
 
   /** Keeps one lease, or throws the DomainError that says why not. */
-  async beat(beat: Beat, { signal }: Caller): Promise<Extended> {
+  async beat(beat: Beat, { peer, signal }: Caller): Promise<Extended> {
+    const { leaseId: lease_id, jobId: job_id, workerId: worker_id } = beat;
+    this.#context.metrics.noteIds({ lease_id, job_id, worker_id });
     if (!isUuid(beat.leaseId)) throw leaseNotFound(beat.leaseId);
     const leaseId = beat.leaseId.toLowerCase();
     const [verdict] = await this.beatAll([{ ...beat, leaseId }], signal);
-    if (verdict?.kind === 'extended') return verdict;
+    if (verdict?.kind === 'extended') {
+      this.#context.workers.heard(beat.workerId, peer);
+      return verdict;
+    }
     throw verdict ? lostError(verdict) : new Error('a heartbeat got no verdict');
   }
 

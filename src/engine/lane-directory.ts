@@ -1,19 +1,22 @@
 import type { Sql } from '../store/sql.ts';
-import { ensureLanes, type Lane, laneKey, laneWords } from '../store/statements/lanes.ts';
+import { type Lane, type LanePlace, laneWords, makeLanes } from '../store/statements/lanes.ts';
 
-/** Lanes are few; whoever makes a new one for every job pays for a look at the database instead. */
+/** Lanes that are remembered. A submitter with a new lane for each job pays for a look at the database instead. */
 const knownMax = 10_000;
 
 /**
- * Knows the numbers of lanes. A lane that was seen once is never asked for again, because lanes do not change and
- * their numbers stay; the memory is emptied when it is full.
+ * Remembers the places of lanes, so that a submission asks the database only for lanes that are new to this server.
+ *
+ * A lane may be removed while it is remembered here; see `lane-sweeper.ts`. The statement that submits jobs notices that, writes
+ * nothing, and its caller says `forget`. What is remembered is otherwise never wrong: a lane never changes. The memory is emptied
+ * when it is full.
  */
 export class LaneDirectory {
   /** By their words; the digest is needed only to ask the database. */
-  readonly #known = new Map<string, number>();
+  readonly #known = new Map<string, LanePlace>();
 
-  /** The numbers of these lanes, in their order. New ones are made. */
-  async numbersOf(sql: Sql, lanes: readonly Lane[]): Promise<number[]> {
+  /** The places of these lanes, in their order. New ones are made. */
+  async placesOf(sql: Sql, lanes: readonly Lane[]): Promise<LanePlace[]> {
     let before: { lane: Lane; words: string } | undefined;
     const named = lanes.map((lane) => {
       // A batch mostly comes from one submitter, and one job in it is like the one before.
@@ -21,39 +24,31 @@ export class LaneDirectory {
       return before.words;
     });
     // Taken before the wait: while it lasts, other batches may fill the memory and empty it.
-    const numbers = new Map<string, number>();
+    const places = new Map<string, LanePlace>();
     const missing = new Map<string, Lane>();
     for (let i = 0; i < lanes.length; i++) {
       const words = named[i] as string;
       const known = this.#known.get(words);
       if (known === undefined) missing.set(words, lanes[i] as Lane);
-      else numbers.set(words, known);
+      else places.set(words, known);
     }
     if (missing.size > 0) {
       const found = await makeLanes(sql, missing);
-      for (const [words, number] of found) numbers.set(words, number);
+      for (const [words, place] of found) places.set(words, place);
       this.#remember(found);
     }
-    return named.map((words) => numbers.get(words) as number);
+    return named.map((words) => places.get(words) as LanePlace);
   }
 
-  #remember(found: ReadonlyMap<string, number>): void {
+  /** Some of these lanes have been removed. */
+  forget(lanes: readonly Lane[]): void {
+    for (const lane of lanes) this.#known.delete(laneWords(lane));
+  }
+
+  #remember(found: ReadonlyMap<string, LanePlace>): void {
     if (this.#known.size + found.size > knownMax) this.#known.clear();
-    for (const [words, number] of found) this.#known.set(words, number);
+    for (const [words, place] of found) this.#known.set(words, place);
   }
-}
-
-/** The numbers of lanes that are not known yet, by their words. */
-async function makeLanes(sql: Sql, missing: ReadonlyMap<string, Lane>): Promise<Map<string, number>> {
-  const keyed = [...missing].map(([words, lane]) => ({ words, lane, key: laneKey(lane) }));
-  const byKey = await ensureLanes(sql, new Map(keyed.map(({ key, lane }) => [key, lane])));
-  const found = new Map<string, number>();
-  for (const { words, key } of keyed) {
-    const number = byKey.get(key);
-    if (number === undefined) throw new Error('a lane that was just made is not there');
-    found.set(words, number);
-  }
-  return found;
 }
 
 const isPlainlySame = (a: Lane, b: Lane): boolean =>

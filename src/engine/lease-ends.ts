@@ -21,6 +21,7 @@ import type { LockedJob } from '../store/statements/lock-jobs.ts';
 import type { LaneTally } from '../store/statements/stat-tallies.ts';
 import { addMessages, settleMessages } from '../store/statements/stream-messages.ts';
 import { type NewEvent, writeEvents } from '../store/statements/write-events.ts';
+import { JobCounts } from '../telemetry/jobs.ts';
 import type { Transport } from '../transport/transport.ts';
 import type { Closing } from './lease-news.ts';
 
@@ -62,6 +63,8 @@ export class LeaseEnds {
   readonly #keepsMessages: boolean;
   readonly #maxClaims: number;
   readonly #tallies = new Map<number, LaneTally>();
+  /** To be counted once this is committed. */
+  readonly counts = new JobCounts();
   #units = 0;
   #nowMs = 0;
   /** Messages of attempts that are over, to be settled once this is committed. */
@@ -147,6 +150,7 @@ export class LeaseEnds {
       this.#endings.push({ ...lease, to, result, metrics, deadStream, isPlain });
       if (!isPlain) tell({ type, from, to, data: reason, ...released });
       if (deadLettered) {
+        this.counts.deadLetters++;
         const data = { stream: job.stream, attempts: job.attempts, ...reasonOf(handed) };
         tell({ type: 'JOB_DEAD_LETTERED', from: to, to, data });
       }
@@ -172,10 +176,15 @@ export class LeaseEnds {
     this.#tallies.set(laneId, tally);
     tally.running = (tally.running ?? 0) - 1;
     tally.used = (tally.used ?? 0) - costUnits;
-    if (startedAtMs !== null) tally.runs.push(slotOf(nowMs - startedAtMs));
+    if (startedAtMs !== null) {
+      tally.runs.push(slotOf(nowMs - startedAtMs));
+      this.counts.runMs.push(nowMs - startedAtMs);
+    }
     if (cause.kind === 'EXPIRED') tally.expired = (tally.expired ?? 0) + 1;
     const end = countedEnds[to];
-    if (end) tally[end] = (tally[end] ?? 0) + 1;
+    if (!end) return;
+    tally[end] = (tally[end] ?? 0) + 1;
+    this.counts.ended(to);
   }
 
   /**

@@ -56,11 +56,16 @@ export class LeaseRequester {
   }
 
   async request(command: RequestLease, { signal }: Caller): Promise<LeaseOutcome> {
+    const { metrics } = this.#context;
+    metrics.noteIds({ job_id: command.job_id, worker_id: command.worker_id });
     if (!isUuid(command.job_id)) throw jobNotFound(command.job_id);
     const call = { jobId: command.job_id.toLowerCase(), command };
     const judged = await this.#batcher.run(call, signal);
     const answer = judged === 'held' ? await this.#held.run(call, signal) : judged;
-    if (answer.kind === 'granted') return answer;
+    if (answer.kind === 'granted') {
+      metrics.noteIds({ lease_id: answer.lease.leaseId, worker_id: answer.lease.workerId });
+      return answer;
+    }
     const { reason, missing } = answer;
     const retryAfterMs = await this.#context.prospects.retryAfterMs({ units: missing });
     return { kind: 'denied', reason, retryAfterMs };
@@ -77,9 +82,10 @@ export class LeaseRequester {
     wait: boolean,
     signal: AbortSignal | undefined,
   ): Promise<(Judged | Error)[]> {
-    const { database, settings, reaper, waker, pulse } = this.#context;
+    const { database, settings, reaper, waker, pulse, metrics } = this.#context;
     await (wait ? pulse.runOnce() : pulse.fresh());
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
+    let hasReplays = false;
     const answers = await database.transaction(async (sql): Promise<(Judged | Error)[]> => {
       const locked = await lockToJudge(sql, jobIds, wait, signal);
       const facts = await lockCapacity(sql, settings.capacityTotal, signal);
@@ -94,6 +100,7 @@ export class LeaseRequester {
         return job && round.judge(job, call.command);
       });
       const granted = await round.write(sql);
+      hasReplays = round.hasReplays;
       const ended = await readJobs(
         sql,
         jobIds.filter((jobId) => !locked.has(jobId)),
@@ -109,12 +116,15 @@ export class LeaseRequester {
         return job ? new DomainError('job_not_claimed', `the job is ${job.state}`) : jobNotFound(jobId);
       });
     }, signal);
-    for (const answer of answers) {
+    // Two requests for one job have the same grant.
+    for (const answer of new Set(answers)) {
       if (answer !== 'held' && !(answer instanceof Error) && answer.kind === 'granted') {
+        metrics.jobs.granted(answer.waitMs ?? null);
         reaper.expectIn(answer.lease.expiresAtMs - answer.lease.grantedAtMs);
       }
     }
     waker.publishJobs(jobIds);
+    if (hasReplays) await database.awaitStandby(signal);
     return answers;
   }
 }
@@ -154,7 +164,7 @@ class Round {
       if (decision.kind === 'replay') this.#replays.push(job.jobId);
       else if (decision.kind === 'grant') this.#grant(job, command);
       else {
-        this.#deny(job, decision.reason);
+        this.#deny(job, decision.reason, ask.isBarred);
         return { kind: 'denied', reason: decision.reason, missing: decision.missing };
       }
       return 'granted';
@@ -162,6 +172,11 @@ class Round {
       if (error instanceof Error) return error;
       throw error;
     }
+  }
+
+  /** An earlier grant is the answer again. */
+  get hasReplays(): boolean {
+    return this.#replays.length > 0;
   }
 
   async write(sql: Sql) {
@@ -200,10 +215,14 @@ class Round {
     job.expiresAtMs = Number.POSITIVE_INFINITY;
   }
 
-  #deny(job: LockedJob, reason: string): void {
+  /**
+   * Waiting for capacity renews the claim. A worker that may not have the job at all keeps it no longer than it has claimed it
+   * for: others may have it then.
+   */
+  #deny(job: LockedJob, reason: string, isBarred: boolean): void {
     this.#await(job);
-    const claimTtlMs = this.#settings.claimTtlS * 1000;
-    this.#changes.set(job.jobId, { jobId: job.jobId, state: 'LEASE_PENDING', claimTtlMs });
+    const renewal = isBarred ? {} : { claimTtlMs: this.#settings.claimTtlS * 1000 };
+    this.#changes.set(job.jobId, { jobId: job.jobId, state: 'LEASE_PENDING', ...renewal });
     this.#events.push({
       jobId: job.jobId,
       type: 'LEASE_DENIED',

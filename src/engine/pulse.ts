@@ -43,6 +43,8 @@ export class Pulse implements Service {
   #beating: Promise<void> | undefined;
   /** When the last beat that came through was begun, by `performance.now()`. */
   #beatAt = Number.NEGATIVE_INFINITY;
+  /** Beats that have failed since then. */
+  #failed = 0;
 
   constructor(options: PulseOptions) {
     this.#options = options;
@@ -77,6 +79,10 @@ export class Pulse implements Service {
   runOnce(): Promise<void> {
     this.#beating ??= this.#rounds
       .time(() => this.#beat())
+      .catch((error: unknown) => {
+        this.#failed++;
+        throw error;
+      })
       .finally(() => {
         this.#beating = undefined;
       });
@@ -86,8 +92,16 @@ export class Pulse implements Service {
   async #beat(allowedMs?: number): Promise<void> {
     const { database, claimTtlMs, log } = this.#options;
     let begunAt = performance.now();
-    const { outageMs, unfinished } = await beatPulse(database, allowedMs);
-    if (outageMs !== null) log.info('no server was alive for a while', { outageMs: Math.round(outageMs) });
+    const { outageMs, unfinished, synchronous } = await beatPulse(database, allowedMs);
+    database.noteReplication(synchronous);
+    if (outageMs !== null) {
+      // A server whose beats failed, or took that long, was alive: the database could not be reached. One that starts cannot know.
+      const wasAlive = this.#failed > 0 || performance.now() - begunAt > staleMs;
+      const isStart = allowedMs !== undefined;
+      const cause = wasAlive ? 'no server reached the database' : 'no server was alive';
+      const words = `${isStart ? 'no server was alive, or none reached the database,' : cause} for a while`;
+      log.info(words, { outageMs: Math.round(outageMs) });
+    }
     let left = unfinished;
     while (left) {
       // Each slice is a beat, too.
@@ -98,6 +112,7 @@ export class Pulse implements Service {
       left = madeUp !== undefined;
     }
     this.#beatAt = begunAt;
+    this.#failed = 0;
   }
 }
 

@@ -1,43 +1,46 @@
-import type { ListJobEvents, ListJobs } from '../domain/commands.ts';
-import { DomainError, invalid, jobNotFound, printable } from '../domain/errors.ts';
+import type { ListJobEvents, ListJobs, ListStreams } from '../domain/commands.ts';
+import { invalid, jobNotFound, printable } from '../domain/errors.ts';
 import type { Job, JobEvent, JobWithResult } from '../domain/job.ts';
 import { limits } from '../domain/limits.ts';
-import { isTerminal, type State } from '../domain/machine.ts';
+import type { State } from '../domain/machine.ts';
 import { instantMs } from '../domain/parse.ts';
-import { listEvents } from '../store/statements/list-events.ts';
-import { listJobs, readJobs } from '../store/statements/read-jobs.ts';
-import { type StreamDepth, streamDepths } from '../store/statements/streams.ts';
-import { abandoned } from './batcher.ts';
+import { listEvents } from '../store/statements/find-events.ts';
+import { findJob, listJobs } from '../store/statements/find-jobs.ts';
+import { type StreamDepth, streamDepth, streamDepths } from '../store/statements/streams.ts';
 import type { Caller, EngineContext } from './context.ts';
 import { isUuid } from './ids.ts';
+import { type JobNews, JobWatcher } from './job-watcher.ts';
+
+export type { JobNews } from './job-watcher.ts';
 
 export interface Page<T> {
   items: T[];
   nextCursor: string | null;
 }
 
-/** A job as it stands, and what happened since the last look. */
-export interface JobNews extends JobWithResult {
-  events: JobEvent[];
-}
-
 /** Answers questions about jobs. A query ends with its caller's patience. */
 export class Reader {
   readonly #context: EngineContext;
-  readonly #stopping = new AbortController();
+  readonly #watcher: JobWatcher;
 
   constructor(context: EngineContext) {
     this.#context = context;
+    this.#watcher = new JobWatcher(context, (jobId, cursor, caller) => this.#look(jobId, cursor, caller));
   }
 
-  /** Ends whoever follows a job, so that a server that stops need not wait for them. */
+  /** Ends the streams of `watch`, so that a server that stops need not wait for them. */
   stop(): void {
-    this.#stopping.abort(new DomainError('unavailable', 'the server is shutting down'));
+    this.#watcher.stop();
+  }
+
+  close(): Promise<void> {
+    return this.#watcher.close();
   }
 
   async get(jobId: string, { signal }: Caller): Promise<JobWithResult> {
+    this.#context.metrics.noteIds({ job_id: jobId });
     if (!isUuid(jobId)) throw jobNotFound(jobId);
-    const found = (await readJobs(this.#context.database, [jobId], signal)).get(jobId.toLowerCase());
+    const found = await findJob(this.#context.database, jobId.toLowerCase(), signal);
     if (!found) throw jobNotFound(jobId);
     return found;
   }
@@ -59,6 +62,7 @@ export class Reader {
           command.created_after == null ? null : instantMs(command.created_after, 'created_after'),
         createdBeforeMs:
           command.created_before == null ? null : instantMs(command.created_before, 'created_before'),
+        oldestFirst: command.oldest_first ?? false,
         cursor,
         limit: limit + 1,
       },
@@ -68,9 +72,16 @@ export class Reader {
     return { items, nextCursor: found > items.length ? (items.at(-1)?.jobId ?? null) : null };
   }
 
-  /** All streams that ever had a job, with what is in them. */
-  streams(stream: string | null, { signal }: Caller): Promise<StreamDepth[]> {
-    return streamDepths(this.#context.database, stream, signal);
+  /** Streams that have or had a job which is kept, by name, with what is in them. */
+  async streams(command: ListStreams, { signal }: Caller): Promise<Page<StreamDepth>> {
+    const { database } = this.#context;
+    if (command.stream != null)
+      return { items: await streamDepth(database, command.stream, signal), nextCursor: null };
+    const limit = command.limit ?? limits.pageRows;
+    // One more tells whether there is a next page.
+    const found = await streamDepths(database, { after: command.cursor ?? '', limit: limit + 1 }, signal);
+    const items = found.slice(0, limit);
+    return { items, nextCursor: found.length > limit ? (items.at(-1)?.stream ?? null) : null };
   }
 
   async events(jobId: string, command: ListJobEvents, caller: Caller): Promise<Page<JobEvent>> {
@@ -84,70 +95,17 @@ export class Reader {
   }
 
   /** The job is read first: once it has ended, its history is complete when it is read after that. */
-  async #look(jobId: string, cursor: string, caller: Caller): Promise<Look> {
+  async #look(jobId: string, cursor: string, caller: Caller): Promise<JobNews> {
     const found = await this.get(jobId, caller);
     const { database } = this.#context;
-    return { found, events: await listEvents(database, found, cursor, limits.pageRows, caller.signal) };
+    return { ...found, events: await listEvents(database, found, cursor, limits.pageRows, caller.signal) };
   }
 
-  /**
-   * Follows a job until it has ended: first what stands there, then every change. Looks again whenever the waker
-   * says so, so that a change of another server is told as well.
-   */
-  async *watch(
-    jobId: string,
-    afterEventId: string | null,
-    { peer, signal }: Caller,
-  ): AsyncGenerator<JobNews> {
-    const stopping = this.#stopping.signal;
-    const until = signal ? AbortSignal.any([signal, stopping]) : stopping;
-    const caller: Caller = { peer, signal: until };
-    let cursor = afterEventId ?? '0';
-    let toldAtMs = Number.NaN;
-    let wake: (() => void) | undefined;
-    let woken = true;
-    const ring = () => {
-      woken = true;
-      wake?.();
-    };
-    const stopWaiting = this.#context.waker.waitForJob(jobId.toLowerCase(), ring);
-    until.addEventListener('abort', ring, { once: true });
-    try {
-      for (let first = true; !until.aborted; first = false) {
-        woken = false;
-        let { found, events } = await this.#look(jobId, cursor, caller);
-        // What happened between the two reads is told with what became of the job by it.
-        if (!agree(found, events)) ({ found, events } = await this.#look(jobId, cursor, caller));
-        cursor = events.at(-1)?.eventId ?? cursor;
-        const more = events.length === limits.pageRows;
-        const over = isTerminal(found.job.state) && !more;
-        const changed = found.job.updatedAtMs !== toldAtMs;
-        toldAtMs = found.job.updatedAtMs;
-        if (first || over || changed || events.length > 0)
-          yield { ...found, result: over ? found.result : null, events };
-        if (over) return;
-        if (more || woken) continue;
-        await new Promise<void>((resolve) => {
-          wake = resolve;
-        });
-        wake = undefined;
-      }
-      throw abandoned(until);
-    } finally {
-      stopWaiting();
-      until.removeEventListener('abort', ring);
-    }
+  /** Follows a job until it has ended; see `JobWatcher`. */
+  watch(jobId: string, afterEventId: string | null, caller: Caller): AsyncGenerator<JobNews> {
+    return this.#watcher.watch(jobId, afterEventId, caller);
   }
 }
-
-interface Look {
-  found: JobWithResult;
-  events: JobEvent[];
-}
-
-/** Whether the last that happened is what made the job what it is. */
-const agree = ({ job }: JobWithResult, events: readonly JobEvent[]): boolean =>
-  events.length === 0 || events.length === limits.pageRows || events.at(-1)?.data.to === job.state;
 
 /** The contracts know no LEASED: whoever asks for RUNNING means both. */
 function withLeased(states: readonly State[]): readonly State[] | null {

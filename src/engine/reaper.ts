@@ -21,6 +21,7 @@ import type { Sql } from '../store/sql.ts';
 import { changeLiveJobs, type Ending, endJobs, type LiveChange } from '../store/statements/change-jobs.ts';
 import { type LockedJob, lockDueJobs, readNextDue } from '../store/statements/lock-jobs.ts';
 import { type NewEvent, writeEvents } from '../store/statements/write-events.ts';
+import type { JobCounts } from '../telemetry/jobs.ts';
 import type { ReapMeter } from '../telemetry/meters.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';
@@ -90,12 +91,13 @@ export class Reaper implements Service {
 
   /** Handles what is due now, but for what was due before `fromMs`, and says how many rows that were. */
   async runOnce(fromMs?: number): Promise<number> {
-    const { database, waker, pulse, prospects, transport } = this.#options;
+    const { database, waker, pulse, prospects, transport, metrics } = this.#options;
     await pulse.fresh();
     for (let handled = 0; ; ) {
-      const { looked, jobIds, ready, lost, units, asleep, settled, queued, late } =
+      const { looked, jobIds, ready, lost, units, asleep, settled, queued, late, counts } =
         await database.transaction((sql) => this.#handleBatch(sql, fromMs));
       for (const { kind, ms } of late) this.#meters[kind].handled(ms);
+      metrics.jobs.count(counts);
       if (asleep) await pulse.runOnce();
       handled += jobIds.length;
       waker.publishJobs(jobIds);
@@ -151,6 +153,7 @@ export class Reaper implements Service {
     const ends = new LeaseEnds(this.#options);
     for (const job of over) ends.addExpired(job, actor, this.#options.leaseNews.closingOf(job.leaseId));
     await ends.write(sql);
+    for (const { state } of endings) ends.counts.ended(state);
     return {
       looked: renewed + due.length,
       jobIds: [...changes, ...endings, ...over].map(({ jobId }) => jobId),
@@ -159,6 +162,7 @@ export class Reaper implements Service {
       units: ends.units,
       asleep,
       late,
+      counts: ends.counts,
       settled: ends.settled,
       queued: ends.queued,
     };
@@ -179,6 +183,8 @@ interface Handled {
   asleep: boolean;
   /** What was due, and how late it was handled. */
   late: { kind: Due; ms: number }[];
+  /** What became of jobs by it. */
+  counts: JobCounts;
   settled: readonly SentMessage[];
   queued: readonly Envelope[];
 }

@@ -64,6 +64,8 @@ export class Releaser {
   }
 
   async #run({ release, wantsJob }: ReleaseCall, signal: AbortSignal | undefined): Promise<Ended> {
+    const { leaseId: lease_id, jobId: job_id, workerId: worker_id } = release;
+    this.#context.metrics.noteIds({ lease_id, job_id, worker_id });
     if (!isUuid(release.leaseId)) throw leaseNotFound(release.leaseId);
     const call = { release: { ...release, leaseId: release.leaseId.toLowerCase() }, wantsJob };
     const [judged] = await this.#desk.takeBack([call], signal);
@@ -92,6 +94,7 @@ export class Releaser {
       signal,
     );
     taken.publish(this.#context);
+    if (taken.hasReplays) await database.awaitStandby(signal);
     return taken.answers as (Ended | Error)[];
   }
 }

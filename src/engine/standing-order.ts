@@ -7,12 +7,14 @@
  * While `mayAsk` says no, because what was granted has not left yet, nothing is asked for; `advance` says that it may be
  * different now. Credit that is taken back is not asked for any more, though what was on its way still comes.
  *
- * Ends with `close`, or when a question fails, which `onFailed` is told.
+ * While the database is away the question is asked again after a pause. Ends with `close`, or when a question fails for another
+ * reason, which `onFailed` is told.
  */
 import type { Grant } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
 import type { ClaimFilter } from '../store/statements/heads.ts';
 import { type Acquirer, kindOf } from './acquire.ts';
+import { isOutage, outagePauseMs } from './outage.ts';
 import { isOverload, overloadPauseMs } from './overload.ts';
 
 /** Jobs in one question: half of what one transaction at the desk holds, so that there is room for what comes back. */
@@ -22,6 +24,8 @@ export interface OrderOptions {
   acquirer: Pick<Acquirer, 'fetch'>;
   workerId: string;
   filter: ClaimFilter;
+  /** The TTL of the leases; null for that of the settings. */
+  ttlS: number | null;
   mayAsk(): boolean;
   onGrants(grants: readonly Grant[]): void;
   onFailed(error: unknown): void;
@@ -38,7 +42,11 @@ export class StandingOrder {
 
   constructor(options: OrderOptions) {
     this.#options = options;
-    this.#kind = kindOf(options.filter);
+    this.#kind = kindOf(options.filter, options.ttlS);
+  }
+
+  get filter(): ClaimFilter {
+    return this.#options.filter;
   }
 
   /** How many jobs it would still take. */
@@ -75,12 +83,12 @@ export class StandingOrder {
   async #ask(): Promise<void> {
     this.#asking = true;
     if (this.#idle.signal.aborted) this.#idle = new AbortController();
-    const { acquirer, workerId, filter, onGrants, onFailed } = this.#options;
+    const { acquirer, workerId, filter, ttlS, onGrants, onFailed } = this.#options;
     const { signal } = this.#gone;
     try {
       const count = () => Math.min(this.#credit, askMax);
       const idle = this.#idle.signal;
-      const grants = await acquirer.fetch({ workerId, filter, kind: this.#kind, count, signal, idle });
+      const grants = await acquirer.fetch({ workerId, filter, ttlS, kind: this.#kind, count, signal, idle });
       // What was on its way when credit was taken back is not paid for by what was given since.
       if (!idle.aborted) this.#credit = Math.max(this.#credit - grants.length, 0);
       if (grants.length > 0) onGrants(grants);
@@ -88,7 +96,8 @@ export class StandingOrder {
       else if (!idle.aborted) this.close();
     } catch (error) {
       if (signal.aborted) return;
-      if (isOverload(error)) this.#pauseAWhile();
+      if (isOverload(error)) this.#pauseFor(overloadPauseMs());
+      else if (isOutage(error)) this.#pauseFor(outagePauseMs());
       else onFailed(error);
     } finally {
       this.#asking = false;
@@ -96,10 +105,10 @@ export class StandingOrder {
     this.advance();
   }
 
-  #pauseAWhile(): void {
+  #pauseFor(ms: number): void {
     this.#pause = setTimeout(() => {
       this.#pause = undefined;
       this.advance();
-    }, overloadPauseMs());
+    }, ms);
   }
 }

@@ -17,7 +17,7 @@ import { usableUnits } from '../domain/capacity.ts';
 import type { RollupLevel } from '../domain/stats.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
-import { readCapacity } from '../store/statements/capacity.ts';
+import { findCapacity } from '../store/statements/capacity.ts';
 import { auditTotals, isAuditDue, type Repairs } from '../store/statements/stat-audit.ts';
 import { type Folded, foldTallies, forgetRollups, lockFold } from '../store/statements/stat-fold.ts';
 import { Rounds } from './rounds.ts';
@@ -84,7 +84,7 @@ export class StatsFolder implements Service {
     for (let tallies = 0; ; ) {
       const folded = await this.#options.database.transaction(async (sql) => {
         if (!(await lockFold(sql))) return undefined;
-        const { total, busyRating } = await readCapacity(sql, this.#options.capacityTotal);
+        const { total, busyRating } = await findCapacity(sql, this.#options.capacityTotal);
         return foldTallies(sql, batchMax, usableUnits(total, busyRating));
       });
       if (!folded) return undefined;

@@ -7,7 +7,7 @@ import {
   type WatchSnapshots,
   watchMs,
 } from '../domain/stats-commands.ts';
-import { readCapacity } from '../store/statements/capacity.ts';
+import { findCapacity } from '../store/statements/capacity.ts';
 import { readSeries, readSnapshot } from '../store/statements/stat-read.ts';
 import { abandoned } from './batcher.ts';
 import type { Caller, EngineContext } from './context.ts';
@@ -60,7 +60,7 @@ export class StatsReader {
     }
     const facts = await readSeries(database, metric, plan, addonId, signal);
     if (metric.kind === 'usable') {
-      const { total, busyRating } = await readCapacity(database, settings.capacityTotal, signal);
+      const { total, busyRating } = await findCapacity(database, settings.capacityTotal, signal);
       facts.current = usableUnits(total, busyRating);
     }
     return { metric: command.metric, bucket, addonId, points: seriesPoints(metric, plan, facts) };
@@ -72,11 +72,16 @@ export class StatsReader {
     const until = signal ? AbortSignal.any([signal, stopping]) : stopping;
     const intervalMs = command.interval_ms ?? watchMs.default;
     const addonId = command.addon_id ?? null;
-    while (!until.aborted) {
-      const snapshot = await orGone(this.#readShared(addonId), until);
-      if (snapshot) yield snapshot;
-      const now = performance.now();
-      await pause(intervalMs - (now % intervalMs), until);
+    const leave = this.#context.watchLimiter.enter();
+    try {
+      while (!until.aborted) {
+        const snapshot = await orGone(this.#readShared(addonId), until);
+        if (snapshot) yield snapshot;
+        const now = performance.now();
+        await pause(intervalMs - (now % intervalMs), until);
+      }
+    } finally {
+      leave();
     }
     throw abandoned(until);
   }
@@ -98,7 +103,8 @@ export class StatsReader {
   async #read(addonId: string | null, signal?: AbortSignal): Promise<Snapshot> {
     const { database, settings } = this.#context;
     const facts = await readSnapshot(database, addonId, settings.capacityTotal, signal);
-    const { total, busyRating, allUsed, gauges, last24h } = facts;
+    const { total, busyRating, allUsed, gauges } = facts;
+    const { failed_retried: retried, ...last24h } = facts.last24h;
     const { queued, claimed, running, used, reserved } = gauges;
     const usable = usableUnits(total, busyRating);
     return {
@@ -114,7 +120,7 @@ export class StatsReader {
       },
       jobs: { queued, claimed, running },
       leases: { active: running },
-      last24h,
+      last24h: { ...last24h, failed: last24h.failed - retried },
     };
   }
 }

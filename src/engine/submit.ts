@@ -10,12 +10,12 @@ import {
   type FirstJob,
   findByClientRequest,
   type NewJob,
+  type SubmittedJobs,
   submitJobs,
 } from '../store/statements/submit-jobs.ts';
 import { Batcher } from './batcher.ts';
 import { type Caller, type EngineContext, type EngineSettings, waitingMax } from './context.ts';
 import { deal } from './deal.ts';
-import { newId } from './ids.ts';
 import { LaneDirectory } from './lane-directory.ts';
 import { workOf } from './work.ts';
 
@@ -43,6 +43,9 @@ const companionJobs = 250;
 /** A job weighs one for itself and one for every so many bytes, so that a statement stays below some 4 MB. */
 const bytesPerWeight = 8_192;
 
+/** So often is a batch written again because a lane was removed that it was to be written into. */
+const writesMax = 5;
+
 /** Turns a checked command into a draft, or says what is wrong with it. */
 export function draft(command: SubmitJob, returnExisting: boolean, settings: EngineSettings, at = ''): Draft {
   const constraintsObject = (command.constraints ?? {}) as JsonObject;
@@ -54,7 +57,6 @@ export function draft(command: SubmitJob, returnExisting: boolean, settings: Eng
   const priorityName = command.priority ?? 'NORMAL';
   const stream = command.stream ?? null;
   return {
-    jobId: newId(),
     addonId: command.addon_id,
     jobType: command.job_type,
     stream,
@@ -117,7 +119,8 @@ export class Submitter {
     const [submitted] = await this.#batcher.run([one], signal);
     if (!submitted || submitted instanceof DomainError)
       throw submitted ?? new Error('a submission got no answer');
-    if (!submitted.existing) return { job: jobOf(one, submitted.createdAtMs), existing: false };
+    this.#context.metrics.noteIds({ job_id: submitted.jobId });
+    if (!submitted.existing) return { job: jobOf(one, submitted), existing: false };
     const found = (await readJobs(this.#context.database, [submitted.jobId], signal)).get(submitted.jobId);
     if (!found) throw new DomainError('job_not_found', 'the first job with this client_request_id is gone');
     return { job: found.job, existing: true };
@@ -134,35 +137,46 @@ export class Submitter {
 
   async #flush(calls: readonly (readonly Draft[])[], signal: AbortSignal | undefined) {
     const drafts = calls.length === 1 ? (calls[0] as readonly Draft[]) : calls.flat();
-    const { database, reaper, waker, prospects, transport } = this.#context;
-    const laneIds = await this.#lanes.numbersOf(
-      database,
-      drafts.map(({ lane }) => lane),
-    );
-    const { createdAtMs, written } = await submitJobs(
-      database,
-      drafts,
-      { laneIds, keepsMessages: transport.keepsMessages },
-      signal,
-    );
-    const duplicates = written === 'all' ? [] : drafts.filter(({ jobId }) => !written.has(jobId));
-    const first = await this.#firstJobs(duplicates, signal);
-    const submitted = written === 'all' ? drafts : drafts.filter(({ jobId }) => written.has(jobId));
-    waker.publishWork(workOf(submitted.map(({ stream }) => stream)));
-    prospects.jobsCame(submitted.length);
+    const { database, reaper, waker, prospects, transport, metrics } = this.#context;
+    const { createdAtMs, jobIds } = await this.#write(drafts, signal);
+    const duplicates = drafts.filter((_, i) => jobIds[i] === null);
+    const written = drafts.flatMap(({ stream }, i) => {
+      const jobId = jobIds[i] ?? null;
+      return jobId === null ? [] : { jobId, stream, attempt: 1 };
+    });
+    waker.publishWork(workOf(written.map(({ stream }) => stream)));
+    metrics.jobs.submitted.add(written.length);
+    prospects.jobsCame(written.length);
     transport.send(
-      submitted.flatMap(({ jobId, stream }) => (stream === null ? [] : { jobId, stream, attempt: 1 })),
+      written.flatMap(({ stream, ...message }) => (stream === null ? [] : { ...message, stream })),
     );
     for (const { runAtMs } of drafts) if (runAtMs !== null) reaper.expectIn(runAtMs - createdAtMs);
-    const answers = drafts.map((one) => {
-      if (written === 'all' || written.has(one.jobId))
-        return { jobId: one.jobId, createdAtMs, existing: false };
-      return duplicate(one, first.get(keyOf(one)));
+    // What follows may fail, and what is committed is ready for workers whatever becomes of the answer.
+    const first = await this.#firstJobs(duplicates, signal);
+    if (first.size > 0) await database.awaitStandby(signal);
+    const answers = drafts.map((one, i) => {
+      const jobId = jobIds[i] ?? null;
+      return jobId === null ? duplicate(one, first.get(keyOf(one))) : { jobId, createdAtMs, existing: false };
     });
     return deal(
       answers,
       calls.map(({ length }) => length),
     );
+  }
+
+  /** Writes the jobs into their lanes. Where one of those has been removed, they are made anew. */
+  async #write(drafts: readonly Draft[], signal: AbortSignal | undefined): Promise<SubmittedJobs> {
+    const { database, transport } = this.#context;
+    const lanes = drafts.map(({ lane }) => lane);
+    for (let tries = 1; ; tries++) {
+      const places = await this.#lanes.placesOf(database, lanes);
+      const { keepsMessages } = transport;
+      const submitted = await submitJobs(database, drafts, { places, keepsMessages }, signal);
+      if (submitted.kind === 'submitted') return submitted;
+      this.#lanes.forget(lanes);
+      if (tries === writesMax)
+        throw new DomainError('unavailable', 'the lanes of these jobs keep going; try again');
+    }
   }
 
   /** The jobs that hold the keys, by key. */
@@ -192,9 +206,9 @@ const keyOf = ({ addonId, clientRequestId }: { addonId: string; clientRequestId:
   JSON.stringify([addonId, clientRequestId]);
 
 /** The job as it stands right after its submission; nothing has to be read for it. */
-function jobOf(one: Draft, createdAtMs: number): Job {
+function jobOf(one: Draft, { jobId, createdAtMs }: Submitted): Job {
   return {
-    jobId: one.jobId,
+    jobId,
     addonId: one.addonId,
     jobType: one.jobType,
     priority: one.priorityName,

@@ -1,7 +1,15 @@
 import { leaseNotFound } from '../domain/errors.ts';
 import type { JobWithResult } from '../domain/job.ts';
 import type { Lease, Release } from '../domain/lease.ts';
-import { checkOwner, checkProof, decideRelease, expired, lostError, released } from '../domain/leases.ts';
+import {
+  checkMessage,
+  checkOwner,
+  checkProof,
+  decideRelease,
+  expired,
+  lostError,
+  released,
+} from '../domain/leases.ts';
 import { isLeased } from '../domain/machine.ts';
 import type { Sql } from '../store/sql.ts';
 import { type LockedJob, lockLeasedJobs } from '../store/statements/lock-jobs.ts';
@@ -52,6 +60,8 @@ export class TakenBack {
   /** The first release of each lease, and its job. */
   readonly #taken = new Map<string, { call: ReleaseCall; jobId: string }>();
   readonly #over = new Set<string>();
+  /** A release that was taken before is answered again. */
+  hasReplays = false;
   #problems: readonly (Error | 'held' | undefined)[] = [];
   /** In the order of the calls. */
   answers: readonly Judged[] = [];
@@ -82,7 +92,9 @@ export class TakenBack {
   async lock(sql: Sql): Promise<void> {
     if (this.#calls.length === 0) return;
     const leaseIds = [...new Set(this.#calls.map(({ release }) => release.leaseId))];
-    const locked = await lockLeasedJobs(sql, leaseIds, this.#how.wait, this.#how.signal);
+    const { wait, signal, transport } = this.#how;
+    const withMessages = transport.keepsMessages && this.#calls.some(({ release }) => release.message);
+    const locked = await lockLeasedJobs(sql, leaseIds, { wait, withMessages }, signal);
     this.#problems = this.#calls.map((call) => this.#judge(call, locked.get(call.release.leaseId)));
   }
 
@@ -114,15 +126,17 @@ export class TakenBack {
       if (!known) return leaseNotFound(leaseId);
       const { lease } = known;
       if (lease.state === 'ACTIVE' && !wait) return 'held';
-      const refused = isFirst ? undefined : afterTheEnd(known, call.release);
+      const refused = isFirst ? undefined : afterTheEnd(known, call.release, this.#carrier);
+      this.hasReplays ||= !isFirst && !refused;
       return refused ?? { outcome: outcome ?? lease, told: { lease, found: jobs.get(lease.jobId) } };
     });
   }
 
   /** Tells everybody, once it is committed, whom it concerns. */
-  publish({ prospects, waker, transport, reaper }: EngineContext): void {
+  publish({ prospects, waker, transport, reaper, metrics }: EngineContext): void {
     const ends = this.#ends;
     if (ends.count === 0) return;
+    metrics.jobs.count(ends.counts);
     prospects.unitsCame(ends.units);
     prospects.jobsCame(ends.readyAgain.length);
     waker.publishWork(workOf(ends.readyAgain, ends.count));
@@ -131,6 +145,10 @@ export class TakenBack {
     waker.publishJobs(ends.jobIds);
     waker.publishLeases([...this.#over]);
     if (ends.firstDelayMs !== undefined) reaper.expectIn(ends.firstDelayMs);
+  }
+
+  get #carrier(): 'database' | 'redis' {
+    return this.#how.transport.keepsMessages ? 'redis' : 'database';
   }
 
   /** All that is to be told of it is known without looking. */
@@ -143,7 +161,10 @@ export class TakenBack {
     const { release } = call;
     // A second release of the same batch finds the lease ended by the first.
     if (!job || !isLeased(job.state) || this.#taken.has(release.leaseId)) return undefined;
-    const problem = checkOwner(job, release.leaseId, release);
+    const problem =
+      checkProof(job, release) ??
+      checkMessage({ ...job, attempt: job.attempts }, release.message, this.#carrier) ??
+      checkOwner(job, release.leaseId, release);
     if (problem?.code === 'lease_not_active') {
       if (!job.awake && !this.#how.wait) return 'held';
       // A worker of a stream who is told that it is over may let its message go, so it has to be over.
@@ -180,8 +201,14 @@ const handedIn = ({ resultData, error, errorDetail, metrics }: Release) => ({
 });
 
 /** A lease that was over before: the same release again, with the token, is answered again, and no other. */
-function afterTheEnd({ lease, token }: KnownLease, call: Release): Error | undefined {
-  const stranger = checkProof({ jobId: lease.jobId, claimedBy: lease.workerId, leaseToken: token }, call);
+function afterTheEnd(
+  { lease, token, stream }: KnownLease,
+  call: Release,
+  carrier: 'database' | 'redis',
+): Error | undefined {
+  const stranger =
+    checkProof({ jobId: lease.jobId, claimedBy: lease.workerId, leaseToken: token }, call) ??
+    checkMessage({ jobId: lease.jobId, attempt: lease.attempt, stream }, call.message, carrier);
   if (stranger) return lostError(stranger);
   if (lease.state !== 'RELEASED' || lease.endedAtMs === null) {
     return lostError(expired(lease.leaseId, lease.expiresAtMs));

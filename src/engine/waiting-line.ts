@@ -7,8 +7,8 @@
  * those who lacked it. How many find a place in the room is known to nobody, so one of them that got something wakes two
  * more: what came free is found without waking a herd. Being woken means 'ask again'; who asks in vain comes back to
  * their old place. Every `sweepMs`, in case a message was lost, and whenever it is known that something may have come of
- * which nobody told, it is asked once which streams have jobs at all, and the first who waits for each of those is called:
- * who waits for what is not there costs nothing. How many jobs there are is not known then either, so one of them that
+ * which nobody told, it is asked once for which of the kinds that wait there are jobs, and the first who waits for each of their
+ * streams is called. How many jobs there are is not known then either, so one of them that
  * got something calls two more.
  *
  * Nothing is lost on those who are asking while something comes, and may have looked just before it did: as many of
@@ -58,13 +58,13 @@ interface Line {
   missedCall: Call;
 }
 
-export interface WaitingLineOptions {
-  /** Which streams have jobs that may be taken now. */
-  findReady(): Promise<Iterable<string>>;
+export interface WaitingLineOptions<K extends Kind> {
+  /** Streams of these kinds for which there are jobs that may be taken now. */
+  findReady(kinds: readonly K[]): Promise<Iterable<string>>;
 }
 
-export class WaitingLine {
-  readonly #findReady: WaitingLineOptions['findReady'];
+export class WaitingLine<K extends Kind = Kind> {
+  readonly #findReady: WaitingLineOptions<K>['findReady'];
   readonly #lines = new Map<string, Line>();
   readonly #byStream = new Map<string, Set<Line>>();
   /** Lines whose last answer was that there is no room. */
@@ -78,7 +78,7 @@ export class WaitingLine {
   #looksAgain = false;
   #stopped = false;
 
-  constructor({ findReady }: WaitingLineOptions) {
+  constructor({ findReady }: WaitingLineOptions<K>) {
     this.#findReady = findReady;
   }
 
@@ -88,7 +88,7 @@ export class WaitingLine {
   }
 
   /** Takes a place, which has to be left. */
-  join(kind: Kind): Place {
+  join(kind: K): Place {
     const line = this.#lines.get(kind.name) ?? this.#open(kind);
     line.places++;
     this.#asking.add(line);
@@ -225,7 +225,9 @@ export class WaitingLine {
     try {
       do {
         this.#looksAgain = false;
-        for (const stream of await this.#findReady())
+        const waiting = [...this.#lines.values()].filter(({ waiting }) => waiting.length > 0);
+        const kinds = waiting.map(({ kind }) => kind as K);
+        for (const stream of await this.#findReady(kinds))
           this.#callForJobs({ for: 'jobs', stream, mayBeMore: true }, 1);
       } while (this.#looksAgain);
     } catch {

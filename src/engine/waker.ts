@@ -37,10 +37,13 @@ type Message = { from: string; number?: number } & (
   | { asking: true }
 );
 
+/** Hears that a job has changed, or that a sweep asks its waiters to look for changes that nothing reported. */
+export type OnJob = (isSweep: boolean) => void;
+
 export class Waker implements Service {
   readonly #channel: Channel;
   readonly #server = newId();
-  readonly #waiters = new Map<string, Set<() => void>>();
+  readonly #waiters = new Map<string, Set<OnJob>>();
   /** Until when each other server wants to be told, by `performance.now()`. */
   readonly #interested = new Map<string, number>();
   readonly #onWork: ((work: Work) => void)[] = [];
@@ -79,7 +82,7 @@ export class Waker implements Service {
   }
 
   /** Calls `wake` whenever the job may have changed, until the returned function is called. */
-  waitForJob(jobId: string, wake: () => void): () => void {
+  waitForJob(jobId: string, wake: OnJob): () => void {
     const waiters = this.#waiters.get(jobId) ?? new Set();
     waiters.add(wake);
     this.#waiters.set(jobId, waiters);
@@ -175,7 +178,7 @@ export class Waker implements Service {
   }
 
   #wakeAll(): void {
-    for (const jobId of this.#waiters.keys()) this.#wake(jobId);
+    for (const jobId of this.#waiters.keys()) this.#wake(jobId, true);
     this.#wakeFiles();
   }
 
@@ -187,8 +190,8 @@ export class Waker implements Service {
     for (const listener of this.#onFiles) listener();
   }
 
-  #wake(jobId: string): void {
-    for (const wake of this.#waiters.get(jobId) ?? []) wake();
+  #wake(jobId: string, isSweep = false): void {
+    for (const wake of this.#waiters.get(jobId) ?? []) wake(isSweep);
   }
 
   /** Tells the other servers that somebody waits here, unless they know. */

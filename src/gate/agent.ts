@@ -11,7 +11,7 @@ export const agentPidVariable = 'LEASEHOLD_AGENT_PID';
 
 /** What stands between an agent and the commands it runs, and is gone with them. */
 const betweenThem =
-  /^-?(sh|bash|dash|zsh|fish|ksh|ash|busybox|env|timeout|nice|npx|npm|npm-cli|npx-cli|pnpm|yarn|bunx|git|post-commit|leasehold)(\.[cm]?js|\.exe)?$/;
+  /^-?(sh|bash|dash|zsh|fish|ksh|ash|busybox|env|timeout|nice|npx|npm|npm-cli|npx-cli|pnpm|yarn|bunx|git|post-commit|post-merge|post-rewrite|leasehold)(\.[cm]?js|\.exe)?$/;
 /** Called so, or installed where it is: not everything that somebody keeps in a folder of that name. */
 const claude = /(^|\/)claude[^/]*$|\/@anthropic-ai\/claude-|\/claude-code\/|\/claude\/versions\//i;
 const interpreters = /^(node|bun|deno)(\.exe)?$/;
@@ -21,13 +21,18 @@ const interpreters = /^(node|bun|deno)(\.exe)?$/;
  * `claude`, or else the nearest that is no shell and no starter of commands. Nothing where there is none.
  */
 export function findAgent(line = ancestors(), named = process.env[agentPidVariable]): Agent | undefined {
-  if (named) {
-    const facts = lookUp(Number(named));
-    return facts && agentOf(facts);
-  }
-  const found =
-    line.find((facts) => claude.test(programOf(facts))) ??
-    line.find((facts) => facts.pid > 1 && !betweenThem.test(basename(programOf(facts))));
+  if (named) return findCodingAgent(line, named);
+  const nearest = () => line.find((facts) => facts.pid > 1 && !betweenThem.test(basename(programOf(facts))));
+  const found = findCodingAgent(line, named) ?? nearest();
+  return found && ('words' in found ? agentOf(found) : found);
+}
+
+/** The same without the guess: the process that the variable names, or the nearest ancestor that is called `claude`. */
+export function findCodingAgent(
+  line = ancestors(),
+  named = process.env[agentPidVariable],
+): Agent | undefined {
+  const found = named ? lookUp(Number(named)) : line.find((facts) => claude.test(programOf(facts)));
   return found && agentOf(found);
 }
 

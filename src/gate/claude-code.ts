@@ -1,5 +1,6 @@
 import { hostname } from 'node:os';
 import { ServerError } from '../cli/server-client.ts';
+import { inLines } from '../terminal-text.ts';
 import { acquire } from './acquire.ts';
 import { type Agent, agentPidVariable, findAgent } from './agent.ts';
 import type { Contention, FilesApi } from './files-api.ts';
@@ -7,7 +8,7 @@ import type { OnUnreachable } from './guard.ts';
 import { ensureHeartbeater } from './heartbeater.ts';
 import type { Notes } from './notes.ts';
 import { branchOf, type FileKey, locate, PathError } from './paths.ts';
-import { contendedWords, deniedWords, haltedWords } from './words.ts';
+import { contendedWords, deniedWords, haltedWords, shown } from './words.ts';
 
 /**
  * All the waiting that one hook does. Longer than a contention lasts, and so much shorter than the timeout that is
@@ -153,6 +154,8 @@ async function lease(
       host: hostname(),
       pid: agent?.pid ?? null,
       branch: branchOf(repository) ?? null,
+      // What the session holds, the agents that it has sent out may borrow.
+      ...(input.agentId === undefined ? {} : { parent_owner_id: input.sessionId }),
     },
   };
   const onContended = (contention: Contention) => {
@@ -209,7 +212,7 @@ async function tellStop(ownerId: string, { api, notes }: HookOptions): Promise<H
     await api.stop(ownerId);
     const { lost_files } = await api.heartbeat(ownerId);
     const lost = lost_files.map(
-      ({ path, lost_at, reason }) => `${path} was taken away at ${lost_at}: ${reason}`,
+      ({ path, lost_at, reason }) => `${shown(path)} was taken away at ${shown(lost_at)}: ${shown(reason)}`,
     );
     return withWarnings(nothingToSay, lost);
   } catch (error) {
@@ -238,7 +241,7 @@ const deny = (reason: string): HookAnswer => ({
     hookSpecificOutput: {
       hookEventName: 'PreToolUse',
       permissionDecision: 'deny',
-      permissionDecisionReason: `leasehold: ${reason}`,
+      permissionDecisionReason: inLines(`leasehold: ${reason}`),
     },
   },
 });
@@ -249,7 +252,8 @@ const wrong = (problem: string): HookAnswer => ({ code: 1, stderr: problem });
 /** What people have to see while the agent goes on. */
 function withWarnings(answer: HookAnswer, warnings: readonly string[]): HookAnswer {
   if (warnings.length === 0) return answer;
-  const systemMessage = [...new Set(warnings)].map((warning) => `leasehold: ${warning}`).join('\n');
+  const lines = [...new Set(warnings)].map((warning) => `leasehold: ${warning}`);
+  const systemMessage = inLines(lines.join('\n'));
   return { ...answer, stdout: { ...answer.stdout, systemMessage } };
 }
 

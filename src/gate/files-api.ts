@@ -6,6 +6,8 @@ export interface OwnerProfile {
   host?: string | null;
   pid?: number | null;
   branch?: string | null;
+  /** The owner that it is a sub-agent of. */
+  parent_owner_id?: string | null;
 }
 
 export interface FileLease {
@@ -51,10 +53,19 @@ export interface BlockerReport {
   retry_s: number;
   blocker_changed: boolean;
   blockers: Blocker[];
+  /** Decided already, and applied when the owner asks again. Older servers leave it out. */
+  kept_instruction?: {
+    instruction: string;
+    instructed_at: string;
+    instructed_by: string;
+    reason: string | null;
+  } | null;
 }
 
 export interface AcquireRequest {
   owner_id: string;
+  /** Who waits and halts, where that is not the owner. */
+  caller_id?: string;
   repository: string;
   paths: string[];
   owner: OwnerProfile;
@@ -63,7 +74,11 @@ export interface AcquireRequest {
 export type Granted = { outcome: 'granted'; leases: FileLease[] };
 export type Halted = { outcome: 'halted'; blocker_report: BlockerReport };
 export type Acquired = Granted | Halted | { outcome: 'contended'; contention: Contention };
-export type Instructed = Granted | Halted | { outcome: 'abandoned'; contention_id: string };
+export type Instructed =
+  | Granted
+  | Halted
+  | { outcome: 'abandoned'; contention_id: string }
+  | { outcome: 'kept'; contention_id: string; instruction: string };
 
 export interface Heartbeat {
   ttl_remaining_ms: number;

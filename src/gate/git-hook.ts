@@ -16,62 +16,117 @@ export class GitHookError extends Error {
   override readonly name = 'GitHookError';
 }
 
-/** The hook that was there before; ours runs it first. */
-const keptName = 'post-commit.before-leasehold';
 const mark = "# Written by 'leasehold hook git install'; 'leasehold hook git uninstall' takes it away.";
 
+/** A hook that git runs after it has made commits. */
+interface GitHook {
+  name: string;
+  /**
+   * What the hook does first. Another commit may follow at once in the same working tree, so which commits it is about has to
+   * be asked before anything else.
+   */
+  first: string;
+  /** How the hook that was there before gets its standard input. */
+  input: string;
+  /** What the hook calls in the end. */
+  last(command: string): string;
+}
+
 /**
- * The hook. The one that was there before has the first word and the last: its exit code is the hook's. A commit is made
- * by then, and nothing here can fail it.
+ * Git runs post-commit for commit, amend, cherry-pick, revert and most rebases; post-merge for merges that it commits itself
+ * and for those that move HEAD forward; post-rewrite for every rebase, also for those that run no post-commit.
  */
-const script = (command: string): string => `#!/bin/sh
+const hooks: readonly GitHook[] = [
+  {
+    name: 'post-commit',
+    first: 'commit="$(git rev-parse --verify HEAD)"',
+    input: '',
+    last: (command) => `${command} hook git post-commit "$commit"`,
+  },
+  {
+    name: 'post-merge',
+    first: 'before="$(git rev-parse --verify ORIG_HEAD)" after="$(git rev-parse --verify HEAD)"',
+    input: '',
+    // After a squash nothing is committed yet.
+    last: (command) => `[ "$1" = 1 ] || ${command} hook git post-merge "$before" "$after"`,
+  },
+  {
+    name: 'post-rewrite',
+    first: 'rewritten="$(cat)"',
+    input: 'printf \'%s\\n\' "$rewritten" | ',
+    // An amended commit has run post-commit.
+    last: (command) => `[ "$1" = amend ] || printf '%s\\n' "$rewritten" | ${command} hook git post-rewrite`,
+  },
+];
+
+const keptName = ({ name }: GitHook): string => `${name}.before-leasehold`;
+
+/**
+ * The text of a hook. The one that was there before runs before ours does its work, and its exit code is the hook's. The
+ * commit is made by then, and nothing here can fail it.
+ */
+const script = (hook: GitHook, command: string): string => `#!/bin/sh
 ${mark}
-kept="$(dirname -- "$0")/${keptName}"
+${hook.first}
+kept="$(dirname -- "$0")/${keptName(hook)}"
 code=0
 if [ -x "$kept" ]; then
-  "$kept" "$@"
+  ${hook.input}"$kept" "$@"
   code=$?
 fi
-${line(command)}
+${hook.last(command)}
 exit $code
 `;
 
-const line = (command: string): string => `${command} hook git post-commit`;
+/** What belongs into hooks that another tool writes. */
+const lines = (folder: string, command: string): string =>
+  hooks
+    .map((hook) => {
+      const first = hook.first.replace(/^/gm, '  ');
+      return `${join(folder, hook.name)}:\n${first}\n  ${hook.last(command)}`;
+    })
+    .join('\n');
 
-/** Puts the hook where git looks for it, in front of one that is there; answers with what was done, in words. */
+/** Puts the hooks where git looks for them, in front of those that are there; answers with what was done, in words. */
 export async function installGitHook(directory: string, command: string): Promise<string> {
   const folder = await hooksFolder(directory);
-  const file = join(folder, 'post-commit');
-  const kept = join(folder, keptName);
   if (isHuskys(folder)) {
     throw new GitHookError(
-      `${folder} belongs to husky, which writes it anew; add this line to ${join(dirname(folder), 'post-commit')}: ${line(command)}`,
+      `${folder} belongs to husky, which writes it anew; add these lines\n${lines(dirname(folder), command)}`,
     );
   }
-  const text = script(command);
-  const present = textOf(file);
-  if (present === text) return `${file} is there already`;
-  const isOurs = present?.includes(mark) === true;
-  const isForeign = !isOurs && isThere(file);
-  if (isForeign && isThere(kept)) {
-    throw new GitHookError(`${file} and ${kept} are both hooks of others; put them together first`);
+  for (const hook of hooks) {
+    const [file, kept] = [join(folder, hook.name), join(folder, keptName(hook))];
+    if (isForeign(file) && isThere(kept))
+      throw new GitHookError(`${file} and ${kept} are both hooks of others; put them together first`);
   }
   mkdirSync(folder, { recursive: true });
-  const aside = join(folder, 'post-commit.leasehold-new');
-  writeFileSync(aside, text);
-  chmodSync(aside, 0o755);
-  if (isForeign) renameSync(file, kept);
-  renameSync(aside, file);
-  return isForeign
-    ? `wrote ${file}; it runs the hook that was there before, which is ${kept} now`
-    : `wrote ${file}`;
+  return hooks.map((hook) => install(folder, hook, command)).join('\n');
 }
 
-/** Takes the hook away and puts back the one that was there before. */
+function install(folder: string, hook: GitHook, command: string): string {
+  const [file, kept] = [join(folder, hook.name), join(folder, keptName(hook))];
+  const text = script(hook, command);
+  const present = textOf(file);
+  if (present === text) return `${file} is there already`;
+  const wasForeign = isForeign(file);
+  const aside = join(folder, `${hook.name}.leasehold-new`);
+  writeFileSync(aside, text);
+  chmodSync(aside, 0o755);
+  if (wasForeign) renameSync(file, kept);
+  renameSync(aside, file);
+  if (wasForeign) return `wrote ${file}; it runs the hook that was there before, which is ${kept} now`;
+  return present === undefined ? `wrote ${file}` : `wrote ${file} anew; it was of another version or place`;
+}
+
+/** Takes the hooks away and puts back those that were there before. */
 export async function uninstallGitHook(directory: string): Promise<string> {
   const folder = await hooksFolder(directory);
-  const file = join(folder, 'post-commit');
-  const kept = join(folder, keptName);
+  return hooks.map((hook) => uninstall(folder, hook)).join('\n');
+}
+
+function uninstall(folder: string, hook: GitHook): string {
+  const [file, kept] = [join(folder, hook.name), join(folder, keptName(hook))];
   if (textOf(file)?.includes(mark) !== true) return `${file} is no hook of Leasehold`;
   if (!isThere(kept)) {
     rmSync(file);
@@ -80,6 +135,8 @@ export async function uninstallGitHook(directory: string): Promise<string> {
   renameSync(kept, file);
   return `removed ${file}, and put back the hook that was there before`;
 }
+
+const isForeign = (file: string): boolean => isThere(file) && textOf(file)?.includes(mark) !== true;
 
 /** Where git looks for hooks: core.hooksPath has its say, counted from the top, and worktrees share theirs. */
 async function hooksFolder(directory: string): Promise<string> {

@@ -27,6 +27,8 @@ export interface GuardOptions {
   ownerId: string;
   /** The owner was made for this guard, and ends with it. */
   isOwn: boolean;
+  /** Who waits and halts, where the owner was made for this guard. */
+  callerId?: string;
   files: readonly FileKey[];
   command: readonly string[];
   onUnreachable: OnUnreachable;
@@ -41,7 +43,8 @@ export interface GuardOptions {
  * runs and gives them back when it has ended. Answers with the exit code. Until the files are granted nothing runs, and
  * once they are lost nothing runs any more; nor does it when the guard itself was killed, which its watcher sees to.
  *
- * Files that the owner held before stay with it, because whoever it acts for is still at work on them.
+ * Files that the owner held before stay with it, because whoever it acts for is still at work on them. An owner of the guard's
+ * own always ends with it: a halt is its caller's, and stays.
  */
 export class Guard {
   readonly #options: GuardOptions;
@@ -85,7 +88,7 @@ export class Guard {
       for (const request of requestsFor(this.#options)) {
         const granted = await this.#acquire(request);
         if (typeof granted === 'number') {
-          await this.#giveBack('ENDED', { isOver: granted !== guardCodes.halted });
+          await this.#giveBack('ENDED');
           return granted;
         }
         this.#leases.push(...granted.filter((lease) => !wasHeld(lease)));
@@ -163,11 +166,11 @@ export class Guard {
   }
 
   /** What cannot be given back is not kept either: nobody heartbeats for it any more. */
-  async #giveBack(reason: 'ENDED' | 'FAILED', { isOver = true } = {}): Promise<void> {
+  async #giveBack(reason: 'ENDED' | 'FAILED'): Promise<void> {
     const { api, ownerId, isOwn, say } = this.#options;
     try {
       const leases = this.#leases.splice(0);
-      const isEnding = isOwn && isOver && this.#keeper.wasStarted;
+      const isEnding = isOwn && this.#keeper.wasStarted;
       // Ending an owner gives everything back; that its work has failed is said before.
       if (leases.length > 0 && !(isEnding && reason === 'ENDED')) await api.release(ownerId, leases, reason);
       if (isEnding) await api.end(ownerId);
@@ -201,13 +204,14 @@ export class Guard {
 }
 
 /** One request a repository. */
-function requestsFor({ files, ownerId, command }: GuardOptions): AcquireRequest[] {
+function requestsFor({ files, ownerId, callerId, command }: GuardOptions): AcquireRequest[] {
   const repositories = Map.groupBy(files, ({ repository }) => repository);
   const agent = basename(command[0] ?? '').slice(0, 200);
   return [...repositories]
     .sort(([a], [b]) => (a < b ? -1 : 1))
     .map(([repository, keys]) => ({
       owner_id: ownerId,
+      ...(callerId === undefined ? {} : { caller_id: callerId }),
       repository,
       paths: keys.map(({ path }) => path),
       owner: { agent, host: hostname(), pid: process.pid, branch: branchOf(repository) ?? null },

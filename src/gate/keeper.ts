@@ -1,6 +1,6 @@
 import { ServerError } from '../cli/server-client.ts';
 import type { FileLease, FilesApi } from './files-api.ts';
-import { duration } from './words.ts';
+import { duration, shown } from './words.ts';
 
 /** Less than a third of the minute that an owner lives after each heartbeat. */
 export const beatMs = 18_000;
@@ -114,7 +114,8 @@ export class Keeper {
       this.#isTroubled = false;
       this.#holdsFor(ttl_remaining_ms, sentAtMs);
       const lost = lost_files.find((file) => this.#held.some((held) => isSame(file, held)));
-      if (lost) this.#lose(`${lost.path} was taken away at ${lost.lost_at}: ${lost.reason}`);
+      if (lost)
+        this.#lose(`${shown(lost.path)} was taken away at ${shown(lost.lost_at)}: ${shown(lost.reason)}`);
       else this.#schedule(beatMs);
     } catch (error) {
       if (this.#isRunning) this.#fail(error);

@@ -1,15 +1,9 @@
 /** What the gate says to people and to agents. */
+import { inLine } from '../terminal-text.ts';
 import type { Blocker, BlockerReport, Contention, OwnerProfile } from './files-api.ts';
 
-/**
- * A name as it may stand in a line on a terminal. Others have chosen it, and it may hold a line's end, a terminal's
- * commands, or what turns the text around.
- */
-export const shown = (name: string): string =>
-  // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for
-  name.replace(/[\u0000-\u001f\u007f-\u009f\u2028-\u202e\u2066-\u2069]/g, (character) => {
-    return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
-  });
+/** A name as it may stand in a line on a terminal: others have chosen it. */
+export const shown = inLine;
 
 /** A time as one would say it: `45 s`, `12 min`, `3 h`. */
 export function duration(ms: number): string {
@@ -67,10 +61,22 @@ export function haltedWords(report: BlockerReport): string {
     `  halted at   ${halted_at}`,
     `  blocker     ${report.blocker_changed ? 'another than when it was denied' : 'the same as when it was denied'}`,
     `  contention  ${contention_id}`,
-    'It waits for an instruction. An operator decides:',
-    `  leasehold files instruct ${contention_id} RETRY | ABANDON | FORCE_RELEASE`,
+    ...instructionLines(report),
   ];
   return lines.join('\n');
+}
+
+function instructionLines({ contention_id, kept_instruction }: BlockerReport): string[] {
+  const lines = [
+    'It waits for an instruction, however long, and whether or not its owner is still there. An operator decides:',
+    `  leasehold files instruct ${contention_id} RETRY | ABANDON | FORCE_RELEASE`,
+  ];
+  if (!kept_instruction) return lines;
+  const { instruction, instructed_by, instructed_at, reason } = kept_instruction;
+  const why = reason === null ? '' : ` (${shown(reason)})`;
+  return [
+    `${shown(instructed_by)} decided ${instruction} at ${instructed_at}${why}: applied when its owner asks again.`,
+  ];
 }
 
 /** A path may have 4,096 characters; for one that has, not every other line is to be as long. */

@@ -17,7 +17,7 @@ export interface About {
   body?: Ask;
   /** What it answers where nothing is wrong, by status. */
   answers: Readonly<Record<number, Answer>>;
-  /** What may be wrong beside what may be wrong with every request; 'nothing' of those that never refuse one. */
+  /** What may be wrong beside what may be wrong with every request; 'nothing' where the host alone may be refused. */
   errors: readonly ErrorCode[] | 'nothing';
   /** What its contract says beside the error in a refusal. */
   refusal?: TObject;

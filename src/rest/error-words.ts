@@ -44,6 +44,10 @@ export const errorWords: Readonly<
     means: 'The lease or the job is another than the request says.',
     example: { detail: 'the lease is for job 0b7e6c9a-3f1d-4c6e-9a55-2f1f4a1f0c01' },
   },
+  message_mismatch: {
+    means: 'The message is not the one of the attempt: do not acknowledge it. Nothing was written.',
+    example: { detail: 'stream: the attempt is not of stream "mails"', field: 'stream' },
+  },
   job_not_claimed: {
     means: 'The job is not claimed, or not any more.',
     example: { detail: 'the job is QUEUED; claim it first' },
@@ -76,8 +80,22 @@ export const errorWords: Readonly<
     example: { detail: 'body: must not be larger than 1048576 bytes', field: 'body' },
   },
   unsupported_media_type: {
-    means: 'The body is not JSON in UTF-8.',
+    means: 'The body is not said to be JSON in UTF-8, or is compressed in another way than gzip.',
     example: { detail: 'content-type: must be application/json, in UTF-8' },
+  },
+  host_not_allowed: {
+    means: 'The host that the request names is not one of this server.',
+    example: {
+      detail: 'host "evil.test" is not allowed; a name that clients use must be in LEASEHOLD_ALLOWED_HOSTS',
+      field: 'host',
+    },
+  },
+  origin_not_allowed: {
+    means: 'A web page of another site must not write here.',
+    example: {
+      detail: 'a web page of origin "https://evil.test" must not write here',
+      field: 'origin',
+    },
   },
   overloaded: {
     means: 'Too many are asking; nothing was done. Ask again later.',

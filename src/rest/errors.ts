@@ -8,6 +8,8 @@ export const statuses: Record<ErrorBody['code'], number> = {
   invalid_request: 400,
   worker_mismatch: 403,
   token_mismatch: 403,
+  host_not_allowed: 403,
+  origin_not_allowed: 403,
   job_not_found: 404,
   lease_not_found: 404,
   owner_not_found: 404,
@@ -15,6 +17,7 @@ export const statuses: Record<ErrorBody['code'], number> = {
   not_found: 404,
   method_not_allowed: 405,
   job_mismatch: 409,
+  message_mismatch: 409,
   job_not_claimed: 409,
   illegal_transition: 409,
   lease_not_active: 409,
@@ -70,5 +73,6 @@ export const errorBody = ({ detail, code, field, jobId }: DomainError): ErrorBod
 
 function headersOf(error: DomainError): Record<string, string> {
   if (error instanceof MethodNotAllowed) return { allow: error.allowed };
+  if (error.code === 'unsupported_media_type') return { 'accept-encoding': 'gzip' };
   return error.code === 'overloaded' || error.code === 'unavailable' ? { 'retry-after': '1' } : {};
 }

@@ -138,7 +138,7 @@ export const systemLease = {
   lease_token: token,
 };
 
-const agent = { agent: 'claude-code', host: 'laptop', pid: 4242, branch: 'main' };
+const agent = { agent: 'claude-code', host: 'laptop', pid: 4242, branch: 'main', parent_owner_id: null };
 
 export const fileLease: Static<typeof FileLeaseRecord> = {
   repository: '/home/ann/app',
@@ -180,6 +180,7 @@ export const report = {
   halted_at: '2026-02-06T20:13:42.000Z',
   retry_s: retryS as typeof retryS,
   blocker_changed: false,
+  kept_instruction: null,
 };
 
 export const owner = {

@@ -29,7 +29,7 @@ export const fileAbout = operations('Files', {
   acquireFiles: {
     summary: 'Lease files, all or none',
     details:
-      'Denied once, there is one retry three minutes later; denied again, it halts until an operator decides.',
+      'Denied once, there is one retry three minutes later; denied again, it halts until an operator decides. Neither depends on heartbeats of the owner that waits. A sub-agent, whose `owner` names its `parent_owner_id`, borrows what its parent holds. A client that takes a new owner each time names its stable `caller_id`, whose contentions and halts then decide.',
     body: ask(AcquireFiles, {
       owner_id: 'ann',
       repository,
@@ -48,10 +48,12 @@ export const fileAbout = operations('Files', {
     errors: [],
   },
   releaseFiles: {
-    summary: 'Give files back: all, those of a repository, or some',
+    summary: 'Give files back: some, those of a repository, or all (`*`)',
+    details: 'What a sub-agent gives back without a commit returns to its parent, where that is alive.',
     body: ask(
       ReleaseFiles,
       { owner_id: 'ann', repository, reason: 'COMMITTED' },
+      { owner_id: 'ann', repository: '*', reason: 'ENDED' },
       { owner_id: 'ann', repository, paths: ['src/a.ts'], fences: { 'src/a.ts': 4712 }, reason: 'FAILED' },
     ),
     answers: {
@@ -113,6 +115,7 @@ export const fileAbout = operations('Files', {
   },
   endOwner: {
     summary: 'End an owner, and give back all its files',
+    details: 'Its contentions and halts stay: ending an owner is no way round the wait or the halt.',
     answers: {
       200: answer(
         'The owner, and what it gave back.',
@@ -139,6 +142,7 @@ export const fileAbout = operations('Files', {
   },
   listBlockers: {
     summary: 'List who waits for a retry, and who has halted',
+    details: 'A halt is listed until it is instructed, whether or not its owner is alive.',
     query: ListBlockers,
     answers: {
       200: answer(
@@ -153,7 +157,7 @@ export const fileAbout = operations('Files', {
   instructBlocker: {
     summary: 'Decide about a halt',
     details:
-      'RETRY is judged at once; ABANDON closes the contention; FORCE_RELEASE takes the files from those who stand in the way.',
+      'RETRY is judged at once; ABANDON closes the contention; FORCE_RELEASE takes the files from those who stand in the way. For an owner that is not alive, RETRY and FORCE_RELEASE are kept, and applied at its next request.',
     body: ask(InstructBlocker, { instruction: 'RETRY', reason: 'ann has gone home', requested_by: 'carl' }),
     answers: {
       200: answer(
@@ -162,6 +166,7 @@ export const fileAbout = operations('Files', {
         { outcome: 'granted', leases: [{ ...fileLease, owner_id: 'bob' }] },
         { outcome: 'halted', blocker_report: report },
         { outcome: 'abandoned', contention_id: contention.contention_id },
+        { outcome: 'kept', contention_id: contention.contention_id, instruction: 'FORCE_RELEASE' },
       ),
     },
     errors: ['contention_not_found', 'illegal_transition'],

@@ -8,7 +8,11 @@ import {
   type FileLease,
   type FileOutcome,
   fileLeaseStates,
+  type InstructOutcome,
+  instructions,
+  type KeptInstruction,
   type LostFile,
+  type OwnerProfile,
 } from '../domain/file-lease.ts';
 import { type Owner, ownerStates } from '../domain/file-owners.ts';
 import { iso } from '../domain/times.ts';
@@ -21,6 +25,12 @@ const Profile = entity('OwnerProfile', 'Who an owner is, in its own words.', {
   host: orNull(word('The machine it runs on.')),
   pid: orNull(whole('Its process there.')),
   branch: orNull(word('What it works on.')),
+  parent_owner_id: orNull(word('The owner that it is a sub-agent of.')),
+});
+
+const profile = ({ parentOwnerId, ...rest }: OwnerProfile): Static<typeof Profile> => ({
+  ...rest,
+  parent_owner_id: parentOwnerId,
 });
 
 const file = {
@@ -50,7 +60,7 @@ export const fileLease = (lease: FileLease): Static<typeof FileLeaseRecord> => (
   last_heartbeat_at: iso(lease.lastHeartbeatAtMs),
   expires_at: iso(lease.expiresAtMs),
   fence: Number(lease.fence),
-  owner: lease.owner,
+  owner: profile(lease.owner),
 });
 
 export const OwnerRecord = entity('FileOwner', 'Who leases files.', {
@@ -67,7 +77,7 @@ export const OwnerRecord = entity('FileOwner', 'Who leases files.', {
 
 export const fileOwner = (owner: Owner): Static<typeof OwnerRecord> => ({
   owner_id: owner.ownerId,
-  owner: owner.profile,
+  owner: profile(owner.profile),
   state: owner.state,
   last_heartbeat_at: iso(owner.lastHeartbeatAtMs),
   last_activity_at: iso(owner.lastActivityAtMs),
@@ -110,7 +120,7 @@ const BlockerRecord = entity('Blocker', 'Who stands in the way of a file.', {
 const blocker = (one: Blocker): Static<typeof BlockerRecord> => ({
   path: one.path,
   owner_id: one.ownerId,
-  owner: one.owner,
+  owner: profile(one.owner),
   acquired_at: iso(one.acquiredAtMs),
   last_heartbeat_at: iso(one.lastHeartbeatAtMs),
   age_ms: one.ageMs,
@@ -143,13 +153,30 @@ const contention = (one: Contention): Static<typeof ContentionRecord> => ({
   blockers: one.blockers.map(blocker),
 });
 
+const Kept = entity('KeptInstruction', "An instruction that its owner's next request applies.", {
+  instruction: oneOf(instructions, 'What was decided.'),
+  instructed_at: time('When it was decided.'),
+  instructed_by: word('Who decided it.'),
+  reason: orNull(word('Why.')),
+});
+
+const kept = (one: KeptInstruction): Static<typeof Kept> => ({
+  instruction: one.instruction,
+  instructed_at: iso(one.instructedAtMs),
+  instructed_by: one.instructedBy,
+  reason: one.reason,
+});
+
 const Report = entity('BlockerReport', 'A request whose retry was blocked too. An operator decides.', {
   ...request,
   retried_at: time('When it was retried.'),
   halted_at: time('When it halted.'),
   retry_s: always(retryS, 'How long it had to wait for its retry, in seconds.'),
-  blocker_changed: flag('Others stand in the way than when it was denied.'),
+  blocker_changed: flag(
+    'Another lease stands in the way than when it was denied: of another owner, or of the same owner taken anew.',
+  ),
   blockers,
+  kept_instruction: orNull(Kept),
 });
 
 const report = (one: BlockerReport): Static<typeof Report> => ({
@@ -163,6 +190,7 @@ const report = (one: BlockerReport): Static<typeof Report> => ({
   retry_s: retryS,
   blocker_changed: one.blockerChanged,
   blockers: one.blockers.map(blocker),
+  kept_instruction: one.keptInstruction && kept(one.keptInstruction),
 });
 
 export const BlockedRow = Type.Union([
@@ -213,7 +241,21 @@ export const Instructed = Type.Union([
     outcome: always('abandoned', 'It is closed.'),
     contention_id: request.contention_id,
   }),
+  entity('InstructionKept', 'The owner is not alive: its next request applies the instruction.', {
+    outcome: always('kept', 'It is kept.'),
+    contention_id: request.contention_id,
+    instruction: oneOf(instructions, 'What is kept.'),
+  }),
 ]);
+
+export function instructed(outcome: InstructOutcome): Static<typeof Instructed> {
+  if (outcome.kind === 'granted') return { outcome: 'granted', leases: outcome.leases.map(fileLease) };
+  if (outcome.kind === 'halted') return { outcome: 'halted', blocker_report: report(outcome.report) };
+  const { contentionId } = outcome;
+  return outcome.kind === 'kept'
+    ? { outcome: 'kept', contention_id: contentionId, instruction: outcome.instruction }
+    : { outcome: 'abandoned', contention_id: contentionId };
+}
 
 export const NotReleasedFile = entity('FileNotReleased', 'A file that was named and not given back.', {
   path: file.path,

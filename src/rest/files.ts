@@ -5,7 +5,7 @@ import { parse } from '../domain/parsers.ts';
 import { iso } from '../domain/times.ts';
 import type { Engine } from '../engine/engine.ts';
 import { fileAbout } from './file-about.ts';
-import { acquired, blockedRow, fileLease, fileOwner, lostFile } from './file-words.ts';
+import { acquired, blockedRow, fileLease, fileOwner, instructed, lostFile } from './file-words.ts';
 import { fromQuery } from './query.ts';
 import type { RestRequest, Route } from './router.ts';
 
@@ -117,8 +117,7 @@ const operatorRoutes = ({ fileReader, fileInstructor }: Engine): Route[] => [
     async handle({ path, body, caller }) {
       const command = parse.instructBlocker(body);
       const outcome = await fileInstructor.instruct(path.contention_id ?? '', command, caller);
-      if (outcome.kind !== 'abandoned') return { status: 200, body: acquired(outcome) };
-      return { status: 200, body: { outcome: 'abandoned', contention_id: outcome.contentionId } };
+      return { status: 200, body: instructed(outcome) };
     },
   },
 ];

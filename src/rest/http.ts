@@ -6,6 +6,7 @@
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
 import type { Address } from '../config.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { Caller } from '../engine/context.ts';
@@ -13,8 +14,11 @@ import type { Log } from '../log.ts';
 import type { ConnectFace } from '../rpc/connect.ts';
 import { type CallMeter, headersOf } from '../telemetry/calls.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
+import { BrowserGuard, type BrowserGuardOptions } from './browser-guard.ts';
 import { errorResponse, type RestResponse } from './errors.ts';
+import { MethodNotAllowed } from './method-not-allowed.ts';
 import { type Match, type Route, Router, serve } from './router.ts';
+import { send } from './send.ts';
 
 /** Requests that a connection may send ahead of their answers. Who sends more does not read what it asks for. */
 const aheadMax = 100;
@@ -24,6 +28,7 @@ export interface HttpOptions {
   connect: ConnectFace;
   metrics: Metrics;
   log: Log;
+  guard: BrowserGuardOptions;
 }
 
 export class HttpServer {
@@ -31,24 +36,34 @@ export class HttpServer {
   readonly #log: Log;
   readonly #router: Router;
   readonly #connect: ConnectFace;
+  readonly #guard: BrowserGuard;
   readonly #meters: ReadonlyMap<Route, CallMeter>;
   /** Of requests that belong to no route. */
   readonly #lost: CallMeter;
   readonly #sockets = new Map<Socket, number>();
   #stopping = false;
 
-  constructor({ routes, connect, metrics, log }: HttpOptions) {
+  constructor({ routes, connect, metrics, log, guard }: HttpOptions) {
     this.#log = log;
     this.#meters = new Map(routes.map((route) => [route, metrics.route(route.method, route.path)]));
     this.#lost = metrics.route('other', 'other');
     this.#router = new Router(routes);
     this.#connect = connect;
-    this.#server = createServer({ requestTimeout: 60_000, headersTimeout: 20_000, keepAliveTimeout: 65_000 });
-    this.#server.on('connection', (socket) => this.#follow(socket));
-    this.#server.on('request', (request, response) => {
-      this.#occupy(request, response);
-      this.#handle(request, response);
+    this.#guard = new BrowserGuard(guard);
+    this.#server = createServer({
+      requestTimeout: 60_000,
+      headersTimeout: 20_000,
+      keepAliveTimeout: 65_000,
+      // The guard looks at Host and answers in JSON, which Node would not.
+      requireHostHeader: false,
     });
+    this.#server.on('connection', (socket) => this.#follow(socket));
+    this.#server.on('request', (request, response) => this.#accept(request, response));
+    // Node would let the client send its body before the guard has looked at the request.
+    this.#server.on('checkContinue', (request, response) => this.#accept(request, response, true));
+    // An expectation that the server does not know may be ignored; Node would refuse it without a body.
+    this.#server.on('checkExpectation', (request, response) => this.#accept(request, response));
+    this.#server.on('connect', (request, socket) => this.#refuseTunnel(request, socket));
     this.#server.on('clientError', (error, socket) => {
       log.debug('a request could not be read', { error });
       if (socket.writable) socket.end(unreadableRequest(error));
@@ -61,7 +76,11 @@ export class HttpServer {
         reject(new Error(`HTTP cannot listen on ${host}:${port} (LEASEHOLD_HTTP_ADDR): ${error.message}`)),
       );
       this.#server.listen({ host, port }, () => {
-        resolve({ host, port: (this.#server.address() as AddressInfo).port });
+        // A connection that cannot be accepted is an error of the whole server, and without a listener would end the process.
+        this.#server.on('error', (error) => this.#log.warn('failed to accept a connection', { error }));
+        const bound = this.#server.address() as AddressInfo;
+        this.#guard.boundTo(bound.address);
+        resolve({ host, port: bound.port });
       });
     });
   }
@@ -96,8 +115,20 @@ export class HttpServer {
     });
   }
 
-  #handle(request: IncomingMessage, response: ServerResponse): void {
+  #accept(request: IncomingMessage, response: ServerResponse, expectsContinue = false): void {
+    this.#occupy(request, response);
     const path = pathOf(request);
+    try {
+      this.#guard.check(request, path);
+    } catch (error) {
+      this.#refuse(error, request, response, path);
+      return;
+    }
+    if (expectsContinue) response.writeContinue();
+    this.#handle(request, response, path);
+  }
+
+  #handle(request: IncomingMessage, response: ServerResponse, path: string): void {
     try {
       const match = this.#router.find(request.method ?? 'GET', path);
       if (match) void this.#rest(match, request, response);
@@ -107,6 +138,36 @@ export class HttpServer {
       send(request, response, refused);
       this.#lost.begin(headersOf(request)).end(String(refused.status));
     }
+  }
+
+  /** Answers what the guard refuses, in the shape that the client expects of the path. Nothing is carried out. */
+  #refuse(error: unknown, request: IncomingMessage, response: ServerResponse, path: string): void {
+    if (error instanceof DomainError && this.#connect(request, response, path, error)) return;
+    const refused = errorResponse(error, this.#log, path);
+    const route = this.#routeOf(request, path);
+    const answer = route?.refusal ? { ...refused, body: route.refusal(refused.body) } : refused;
+    send(request, response, answer);
+    const meter = (route && this.#meters.get(route)) ?? this.#lost;
+    meter.begin(headersOf(request)).end(String(answer.status), answer.status >= 500);
+  }
+
+  #routeOf({ method = 'GET' }: IncomingMessage, path: string): Route | undefined {
+    try {
+      return this.#router.find(method, path)?.route;
+    } catch (error) {
+      if (error instanceof DomainError) return undefined;
+      throw error;
+    }
+  }
+
+  #refuseTunnel(request: IncomingMessage, socket: Duplex): void {
+    // Node has taken its own listeners away, and an error without one would end the process.
+    socket.on('error', (error) => this.#log.debug('a connection broke', { error }));
+    const allowed = 'GET, HEAD, POST, PUT';
+    const refusal = new MethodNotAllowed(`CONNECT is not served here; it takes ${allowed}`, allowed);
+    const { status, body, headers } = errorResponse(refusal, this.#log, 'CONNECT');
+    socket.end(plainAnswer('405 Method Not Allowed', body, headers));
+    this.#lost.begin(headersOf(request)).end(String(status));
   }
 
   async #rest(match: Match, request: IncomingMessage, response: ServerResponse): Promise<void> {
@@ -134,30 +195,6 @@ export class HttpServer {
 const unknownPath = ({ method }: IncomingMessage, path: string) =>
   new DomainError('not_found', `there is no ${method} ${path}`);
 
-function send(
-  request: IncomingMessage,
-  response: ServerResponse,
-  { status, body, headers }: RestResponse,
-): void {
-  if (response.destroyed || response.headersSent) return;
-  // What is left of a refused body is not read; the connection cannot be used again.
-  const unread = request.complete ? {} : { connection: 'close' };
-  if (body === undefined) {
-    response.writeHead(status, { ...headers, ...unread }).end();
-    return;
-  }
-  const text = typeof body === 'string' ? body : JSON.stringify(body);
-  response
-    .writeHead(status, {
-      'content-type': 'application/json; charset=utf-8',
-      'content-length': Buffer.byteLength(text),
-      'cache-control': 'no-store',
-      ...headers,
-      ...unread,
-    })
-    .end(request.method === 'HEAD' ? undefined : text);
-}
-
 /** The path of a request line, which may also be a whole address. */
 function pathOf({ url = '/' }: IncomingMessage): string {
   const start = url.startsWith('/') ? 0 : Math.max(url.indexOf('/', url.indexOf('://') + 3), 0);
@@ -172,7 +209,18 @@ function unreadableRequest(error: Error & { code?: string }): string {
   const status =
     error.code === 'HPE_HEADER_OVERFLOW' ? '431 Request Header Fields Too Large' : '400 Bad Request';
   const detail = `request: is not HTTP that can be read (${error.code ?? error.message})`;
-  const body = JSON.stringify({ detail, code: 'invalid_request', field: 'request' });
-  const headers = `content-type: application/json; charset=utf-8\r\ncontent-length: ${Buffer.byteLength(body)}`;
-  return `HTTP/1.1 ${status}\r\n${headers}\r\nconnection: close\r\n\r\n${body}`;
+  return plainAnswer(status, { detail, code: 'invalid_request', field: 'request' });
+}
+
+/** A whole answer as text, for a connection that Node does not answer on. */
+function plainAnswer(status: string, body: object, headers: Record<string, string> = {}): string {
+  const text = JSON.stringify(body);
+  const all = {
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': String(Buffer.byteLength(text)),
+    connection: 'close',
+    ...headers,
+  };
+  const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}`);
+  return `HTTP/1.1 ${status}\r\n${lines.join('\r\n')}\r\n\r\n${text}`;
 }

@@ -7,6 +7,7 @@ import { OwnerWord } from '../domain/file-commands.ts';
 import { limits } from '../domain/limits.ts';
 import { version } from '../version.ts';
 import { type About, type Answer, tags } from './about.ts';
+import { isOpenToAnyHost } from './browser-guard.ts';
 import { ErrorRecord, errorWords } from './error-words.ts';
 import { type ErrorBody, statuses } from './errors.ts';
 import type { Route } from './router.ts';
@@ -23,6 +24,10 @@ const pathSchemas: Readonly<Record<string, object>> = {
   owner_id: OwnerWord.properties.owner_id,
 };
 
+/** What may be wrong with every request, except where any host may ask. */
+const ofHosts: readonly Code[] = ['host_not_allowed'];
+/** What may be wrong with a write. */
+const ofWrites: readonly Code[] = ['origin_not_allowed'];
 /** What may be wrong with every request that the database has to do with. */
 const always: readonly Code[] = [
   'invalid_request',
@@ -59,7 +64,7 @@ class Description {
         version,
         summary: 'A service that leases work.',
         description:
-          'One owner per job, or per file, for a bounded time, kept alive only by heartbeats. Requests and answers are JSON in UTF-8; times are ISO-8601 in UTC. A field without a value is `null` and not left out, unknown fields of a request are ignored, and answers may have more fields than are told here. HEAD is answered wherever GET is.',
+          'One owner per job, or per file, for a bounded time, kept alive only by heartbeats. Requests and answers are JSON in UTF-8; times are ISO-8601 in UTC. A field without a value is `null` and not left out, unknown fields of a request are ignored and named in `warnings`, a list of texts in the answer, and answers may have more fields than are told here. HEAD is answered wherever GET is.',
         license: { name: 'MIT', identifier: 'MIT' },
       },
       servers: [{ url: '/', description: 'This server.' }],
@@ -78,7 +83,7 @@ class Description {
       ...(about.details !== undefined && { description: about.details }),
       ...(parameters.length > 0 && { parameters }),
       ...(about.body && { requestBody: this.#body(about.body, bodyBytesMax) }),
-      responses: { ...this.#answers(about), ...this.#errors(about, method !== 'GET') },
+      responses: { ...this.#answers(about), ...this.#errors(about, method !== 'GET', isOpenToAnyHost(path)) },
     };
   }
 
@@ -98,7 +103,8 @@ class Description {
       return {
         name,
         in: 'query',
-        ...(required.includes(name) && { required: true }),
+        // What is empty counts as left out.
+        ...(required.includes(name) ? { required: true } : { allowEmptyValue: true }),
         description,
         schema: told,
       };
@@ -129,9 +135,13 @@ class Description {
   }
 
   /** The errors of an operation, by status. What several operations have alike is told once. */
-  #errors({ errors, refusal }: About, hasBody: boolean): Told {
-    if (errors === 'nothing') return {};
-    const codes = new Set<Code>([...always, ...(hasBody ? ofBodies : []), ...errors]);
+  #errors({ errors, refusal }: About, isWrite: boolean, isOpen: boolean): Told {
+    const codes = new Set<Code>([
+      ...(errors === 'nothing' ? [] : always),
+      ...(isWrite ? [...ofBodies, ...ofWrites] : []),
+      ...(errors === 'nothing' ? [] : errors),
+      ...(isOpen ? [] : ofHosts),
+    ]);
     const told: Told = {};
     for (const [status, alike] of Map.groupBy(codes, (code) => statuses[code])) {
       if (refusal) {

@@ -1,5 +1,34 @@
 import type { Static, TObject, TSchema } from 'typebox';
-import { DomainError } from '../domain/errors.ts';
+import { DomainError, invalid } from '../domain/errors.ts';
+
+/** The parameters of an address. Those that are not properly percent-encoded are known, where others would be guessed. */
+export class Query extends URLSearchParams {
+  readonly #malformed = new Set<string>();
+
+  constructor(text = '') {
+    super(text);
+    if (!text.includes('%')) return;
+    for (const pair of text.split('&')) {
+      const [name = '', ...value] = pair.split('=');
+      if (!isEncoded(value.join('=')))
+        for (const [key] of new URLSearchParams(name)) this.#malformed.add(key);
+    }
+  }
+
+  /** Refuses a parameter whose value stands for no text. */
+  check(name: string): void {
+    if (this.#malformed.has(name)) throw invalid(name, 'is not properly percent-encoded');
+  }
+}
+
+function isEncoded(text: string): boolean {
+  try {
+    decodeURIComponent(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 /**
  * Reads a query in the types of its schema and has it checked. What is empty is not there; what is no word of its type
@@ -9,10 +38,11 @@ import { DomainError } from '../domain/errors.ts';
 export function fromQuery<T extends TObject>(
   schema: T,
   check: (value: unknown) => Static<T>,
-  query: URLSearchParams,
+  query: Query,
 ): Static<T> {
   const value: Record<string, unknown> = {};
   for (const [name, property] of Object.entries<TSchema>(schema.properties)) {
+    query.check(name);
     const texts = query.getAll(name).filter((text) => text !== '');
     const [first] = texts;
     if (first !== undefined) value[name] = read(typeOf(property), first, texts);

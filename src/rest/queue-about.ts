@@ -151,7 +151,12 @@ export const leaseAbout = operations('Queue: leases', {
       200: answer(
         'Granted, or denied and why.',
         Approval,
-        { approved: true, lease: { ...lease, lease_token: token }, job: runningJob },
+        {
+          approved: true,
+          lease: { ...lease, lease_token: token },
+          job: runningJob,
+          heartbeat_within_ms: 30_000,
+        },
         {
           approved: false,
           retry_after_sec: 10,

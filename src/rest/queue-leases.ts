@@ -35,7 +35,7 @@ export function queueLeaseRoutes({ leaseRequester, heartbeats, releaser, leaseRe
       path: `${leases}/{lease_id}/release`,
       about: leaseAbout.releaseLease,
       async handle({ path, body, caller }) {
-        const release = releaseOf(leaseId(path), parse.releaseLease(body), false);
+        const release = releaseOf(leaseId(path), parse.releaseLease(body), { mayRetry: false });
         const { lease, job, result } = await releaser.release(release, caller);
         return {
           status: 200,

@@ -2,7 +2,14 @@
 import Type, { type Static } from 'typebox';
 import { contractWord } from '../domain/claims.ts';
 import { contractStates } from '../domain/commands.ts';
-import { finalStatuses, type Job, type JobEvent, type JobResult, priorities } from '../domain/job.ts';
+import {
+  finalStatuses,
+  type Job,
+  type JobEvent,
+  type JobResult,
+  type JsonObject,
+  priorities,
+} from '../domain/job.ts';
 import { type Lease, type LeaseOutcome, leaseStates } from '../domain/lease.ts';
 import { eventTypes } from '../domain/machine.ts';
 import { iso } from '../domain/times.ts';
@@ -25,29 +32,29 @@ import {
 
 export const JobIntent = entity('JobIntent', 'A job.', {
   job_id: uuid('Its id.'),
-  addon_id: word('Who submitted it.'),
-  job_type: word('What kind of work it is.'),
+  addon_id: word('The application or tenant that submitted it.'),
+  job_type: word('The kind of work.'),
   priority: oneOf(priorities, 'Which jobs go first.'),
-  cost_units: whole('Its weight, in units of capacity.'),
-  constraints: jsonObject('What it asks of a worker.'),
-  payload: jsonObject('The words to the worker.'),
+  cost_units: whole('Units of capacity that its lease uses.'),
+  constraints: jsonObject('What its worker must have: `x_required`, `x_heavy`.'),
+  payload: jsonObject('The JSON object that is passed to the worker.'),
   state: oneOf(contractStates, 'Where it is on its way.'),
   created_at: time('When it was submitted.'),
   updated_at: time('When it was last changed.'),
   claimed_by: orNull(word('The worker that has claimed or leased it.')),
   claim_expires_at: orNull(time('When its claim runs out.')),
-  lease_id: orNull(uuid('Its lease, or its last one.')),
+  lease_id: orNull(uuid('Its lease; once it has ended, its last one; null while it waits for one.')),
   attempts: count('How many leases it has had.'),
   next_retry_at: orNull(time('When it may be tried again.')),
   client_request_id: orNull(word("The submitter's own key.")),
   stream: orNull(word('The stream that delivers it.')),
-  unique: flag('It is not for a worker that already holds a lease.'),
-  tags: list(Type.String(), 'Words to find it by.'),
-  max_runtime_s: orNull(whole('No lease of it lasts longer.')),
-  max_attempts: whole('How many leases it may have.'),
-  retry_backoff_s: whole('The base of the exponential backoff.'),
+  unique: flag('It is not given to a worker that already holds a lease.'),
+  tags: list(Type.String(), 'Labels that are kept with it.'),
+  max_runtime_s: orNull(whole('Seconds after which a lease of it ends, whatever its heartbeats say.')),
+  max_attempts: whole('Attempts before an expiry or a retryable failure is final.'),
+  retry_backoff_s: whole('Seconds before the second attempt; doubled for each one after it.'),
   run_at: orNull(time('Not to be started before this time.')),
-  cancel_requested: flag('Somebody wants it canceled; its worker is told.'),
+  cancel_requested: flag('A client asked to cancel it; its worker learns of it with its next heartbeat.'),
   progress: orNull(share('How far its worker says it is.')),
   note: orNull(word('What its worker said last.')),
   dead_lettered: flag('Its stream has given it up: it failed for good, or too often.'),
@@ -120,13 +127,24 @@ export const jobEvent = (event: JobEvent): Static<typeof JobHappening> => ({
   ts: iso(event.tsMs),
   type: event.type,
   lease_id: event.leaseId,
-  data: event.data,
+  data: inContractWords(event.data),
 });
+
+/** The contracts know no LEASED. */
+function inContractWords(data: JsonObject): JsonObject {
+  const { from, to } = data;
+  if (from !== 'LEASED' && to !== 'LEASED') return data;
+  return {
+    ...data,
+    from: from === 'LEASED' ? 'RUNNING' : from,
+    to: to === 'LEASED' ? 'RUNNING' : to,
+  } as JsonObject;
+}
 
 export const LeaseRecord = entity('Lease', 'A lease.', {
   lease_id: uuid('Its id.'),
   job_id: uuid('The job that it is for.'),
-  addon_id: word('Who submitted the job.'),
+  addon_id: word('The application or tenant that submitted the job.'),
   cost_units: whole('The units of capacity that it takes.'),
   ttl_sec: whole('How long it lasts without a heartbeat.'),
   state: oneOf(leaseStates, 'Whether it holds.'),
@@ -165,6 +183,9 @@ export const leaseRecord = (lease: Lease): Static<typeof LeaseRecord> => ({
   dead_lettered: lease.deadLettered,
 });
 
+export const heartbeatWithinMs = count(
+  'The first heartbeat, or the release, must arrive within so many milliseconds of the grant, or the lease expires.',
+);
 export const leaseToken = word('The secret of its worker. It is shown here and nowhere else.');
 
 export const Approval = Type.Union([
@@ -175,6 +196,7 @@ export const Approval = Type.Union([
       lease_token: leaseToken,
     }),
     job: JobIntent,
+    heartbeat_within_ms: heartbeatWithinMs,
   }),
   entity('LeaseDenied', 'There is no room for the job now. It waits, and keeps its claim.', {
     approved: always(false, 'It is denied.'),
@@ -189,5 +211,10 @@ export function approval(outcome: LeaseOutcome): Static<typeof Approval> {
     return { approved: false, retry_after_sec: seconds, reason: outcome.reason };
   }
   const { lease, token, job } = outcome;
-  return { approved: true, lease: { ...leaseRecord(lease), lease_token: token }, job: jobIntent(job) };
+  return {
+    approved: true,
+    lease: { ...leaseRecord(lease), lease_token: token },
+    job: jobIntent(job),
+    heartbeat_within_ms: outcome.heartbeatWithinMs,
+  };
 }

@@ -7,11 +7,13 @@ import type { About } from './about.ts';
 import { readBody } from './body.ts';
 import type { ErrorBody, RestResponse } from './errors.ts';
 import { MethodNotAllowed } from './method-not-allowed.ts';
+import { Query } from './query.ts';
+import { unknownFields } from './unknown-fields.ts';
 
 export interface RestRequest {
   /** The values of the path's `{names}`. */
   path: Readonly<Record<string, string>>;
-  query: URLSearchParams;
+  query: Query;
   body: JsonObject;
   caller: Caller;
 }
@@ -63,7 +65,7 @@ export class Router {
     if (routes.size === 0) return undefined;
     const route = routes.get(method) ?? (method === 'HEAD' ? routes.get('GET') : undefined);
     if (route) return { route, path: values };
-    const allowed = [...routes.keys()].join(', ');
+    const allowed = [...routes.keys()].map((each) => (each === 'GET' ? 'GET, HEAD' : each)).join(', ');
     throw new MethodNotAllowed(`${method} is not for ${path}; it takes ${allowed}`, allowed);
   }
 
@@ -102,7 +104,10 @@ export async function serve(
 ): Promise<RestResponse> {
   const url = request.url ?? '/';
   const mark = url.indexOf('?');
-  const query = new URLSearchParams(mark < 0 ? '' : url.slice(mark + 1));
+  const query = new Query(mark < 0 ? '' : url.slice(mark + 1));
   const body = route.method === 'GET' ? {} : await readBody(request, route.bodyBytesMax ?? limits.jobBytes);
-  return route.handle({ path, query, body, caller });
+  const answer = await route.handle({ path, query, body, caller });
+  const warnings = unknownFields(body, route.about);
+  if (warnings.length === 0 || typeof answer.body !== 'object') return answer;
+  return { ...answer, body: { ...answer.body, warnings } };
 }

@@ -52,7 +52,8 @@ export const serverAbout = operations('Server', {
   },
   getDiagnosis: {
     summary: 'What is wrong, and what to do about it',
-    details: 'Looks at the server, its database and its Redis, and answers in a few seconds whatever hangs.',
+    details:
+      'Looks at the server, its database, its queue and its Redis, and answers within some seconds whatever hangs.',
     answers: { 200: answer('What was found.', Diagnosis) },
     errors: [],
   },

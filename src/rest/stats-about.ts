@@ -1,7 +1,9 @@
-import { SetCapacity } from '../domain/commands.ts';
+import Type from 'typebox';
+import { ListCapacityChanges, SetCapacity } from '../domain/commands.ts';
 import { GetSnapshot, GetTimeseries } from '../domain/stats-commands.ts';
 import { answer, ask, operations } from './about.ts';
-import { SnapshotBody, TimeseriesBody, Units } from './stats-words.ts';
+import { CapacityChangeBody, SnapshotBody, TimeseriesBody, Units } from './stats-words.ts';
+import { list, nextCursor } from './word-types.ts';
 
 const capacity = { total: 100, busy_rating: 3, usable: 70, used: 60, available: 10, reserved: 0 };
 
@@ -15,16 +17,47 @@ export const statsAbout = operations('Queue: stats', {
   setCapacity: {
     summary: 'Change the capacity',
     details: 'The total, the busy rating, or both. What is stored then wins over the setting.',
-    body: ask(SetCapacity, { total: 100, busy_rating: 3 }, { busy_rating: 0 }),
+    body: ask(
+      SetCapacity,
+      { total: 100, busy_rating: 3 },
+      { total: 0, requested_by: 'ann', reason: 'maintenance' },
+    ),
     answers: { 200: answer('Units, and what of them is taken.', Units, capacity) },
     errors: [],
   },
+  listCapacityChanges: {
+    summary: 'List who changed the capacity, and when; the newest first',
+    details: 'Changes are kept for as long as the history of jobs.',
+    query: ListCapacityChanges,
+    answers: {
+      200: answer(
+        'A page of them.',
+        Type.Object({ changes: list(CapacityChangeBody, 'The changes.'), next_cursor: nextCursor }),
+        {
+          changes: [
+            {
+              change_id: 7,
+              ts: '2025-12-28T02:10:00.000Z',
+              requested_by: 'ann',
+              reason: 'maintenance',
+              total_before: 100,
+              total_after: 0,
+              busy_rating_before: 3,
+              busy_rating_after: 3,
+            },
+          ],
+          next_cursor: null,
+        },
+      ),
+    },
+    errors: [],
+  },
   getSnapshot: {
-    summary: 'How things stand',
+    summary: 'Read how many jobs, leases and units there are',
     details: 'Everything that was committed before is in it.',
     query: GetSnapshot,
     answers: {
-      200: answer('How things stand.', SnapshotBody, {
+      200: answer('A snapshot.', SnapshotBody, {
         ts: '2025-12-28T20:17:05.000Z',
         addon_id: null,
         capacity,
@@ -44,7 +77,7 @@ export const statsAbout = operations('Queue: stats', {
     errors: [],
   },
   getTimeseries: {
-    summary: 'How one figure went',
+    summary: 'Read one figure over time',
     details: 'At most 2,000 points, evenly spaced on the bucket, in UTC.',
     query: GetTimeseries,
     answers: {

@@ -1,5 +1,6 @@
 /** Figures in the queue contract's words. */
 import Type, { type Static } from 'typebox';
+import type { CapacityChange } from '../domain/capacity.ts';
 import type { Capacity } from '../domain/lease.ts';
 import { bucketWords, metricNames, type Snapshot, type Timeseries } from '../domain/stats.ts';
 import { iso } from '../domain/times.ts';
@@ -23,6 +24,28 @@ export const units = (capacity: Capacity): Static<typeof Units> => ({
   reserved: capacity.reserved,
 });
 
+export const CapacityChangeBody = entity('CapacityChange', 'A change of the capacity.', {
+  change_id: whole('Rises from change to change.'),
+  ts: time('When it was made.'),
+  requested_by: word("Who asked for it: `requested_by` of the request, or the caller's address."),
+  reason: orNull(word('Why, as the request said.')),
+  total_before: count('All units, before it.'),
+  total_after: count('All units, after it.'),
+  busy_rating_before: count('The busy rating, before it.'),
+  busy_rating_after: count('The busy rating, after it.'),
+});
+
+export const capacityChange = (change: CapacityChange): Static<typeof CapacityChangeBody> => ({
+  change_id: Number(change.changeId),
+  ts: iso(change.atMs),
+  requested_by: change.requestedBy,
+  reason: change.reason,
+  total_before: change.before.total,
+  total_after: change.after.total,
+  busy_rating_before: change.before.busyRating,
+  busy_rating_after: change.after.busyRating,
+});
+
 const addonId = orNull(word('Whose figures these are; null for those of all submitters.'));
 
 export const SnapshotBody = Type.Object({
@@ -35,7 +58,9 @@ export const SnapshotBody = Type.Object({
     running: count('Jobs that are leased.'),
     submitted_last_24h: count('Submitted in the last 24 hours, to the minute.'),
     done_last_24h: count('Done in that time.'),
-    failed_last_24h: count('Failed in that time.'),
+    failed_last_24h: count(
+      'Jobs that failed in that time and are FAILED now; one that was retried counts once at most.',
+    ),
     canceled_last_24h: count('Canceled in that time.'),
     timeout_last_24h: count('Timed out in that time.'),
   }),

@@ -1,11 +1,12 @@
 /** The queue contract's Stats API, `/api/scheduler/stats`. */
+import { ListCapacityChanges } from '../domain/commands.ts';
 import { parse } from '../domain/parsers.ts';
 import { GetSnapshot, GetTimeseries } from '../domain/stats-commands.ts';
 import type { Engine } from '../engine/engine.ts';
 import { fromQuery } from './query.ts';
 import type { Route } from './router.ts';
 import { statsAbout } from './stats-about.ts';
-import { snapshotBody, timeseriesBody, units } from './stats-words.ts';
+import { capacityChange, snapshotBody, timeseriesBody, units } from './stats-words.ts';
 
 const base = '/api/scheduler/stats';
 
@@ -20,6 +21,16 @@ function capacityRoutes({ capacity }: Engine): Route[] {
       about: statsAbout.getCapacity,
       async handle({ caller }) {
         return { status: 200, body: units(await capacity.get(caller)) };
+      },
+    },
+    {
+      method: 'GET',
+      path: `${path}/changes`,
+      about: statsAbout.listCapacityChanges,
+      async handle({ query, caller }) {
+        const command = fromQuery(ListCapacityChanges, parse.listCapacityChanges, query);
+        const { items, nextCursor } = await capacity.changes(command, caller);
+        return { status: 200, body: { changes: items.map(capacityChange), next_cursor: nextCursor } };
       },
     },
     {

@@ -14,9 +14,14 @@ export const streamAbout = operations('Queue: jobs', {
     summary: 'List the streams, and how much is in each',
     query: ListStreams,
     answers: {
-      200: answer('All of them, or the one.', Type.Object({ streams: list(Stream, 'The streams.') }), {
-        streams: [{ stream: 'mails', queued: 4, delayed: 1, running: 2, dead_lettered: 0 }],
-      }),
+      200: answer(
+        'A page of them by name, or the one.',
+        Type.Object({ streams: list(Stream, 'The streams.'), next_cursor: nextCursor }),
+        {
+          streams: [{ stream: 'mails', queued: 4, delayed: 1, running: 2, dead_lettered: 0 }],
+          next_cursor: null,
+        },
+      ),
     },
     errors: [],
   },

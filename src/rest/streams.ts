@@ -16,9 +16,9 @@ export const streamRoutes = ({ reader, leaseReader, changer }: Engine): Route[] 
     path: `${base}/streams`,
     about: streamAbout.listStreams,
     async handle({ query, caller }) {
-      const { stream } = fromQuery(ListStreams, parse.listStreams, query);
-      const depths = await reader.streams(stream ?? null, caller);
-      return { status: 200, body: { streams: depths.map(streamDepth) } };
+      const page = fromQuery(ListStreams, parse.listStreams, query);
+      const { items, nextCursor } = await reader.streams(page, caller);
+      return { status: 200, body: { streams: items.map(streamDepth), next_cursor: nextCursor } };
     },
   },
   {

@@ -49,7 +49,7 @@ export const systemAbout = operations('Request', {
       200: answer(
         'Granted, or denied and why.',
         WorkAnswer,
-        { denied: false, lease: systemLease, job: systemJob },
+        { denied: false, lease: systemLease, job: systemJob, heartbeat_within_ms: 60_000 },
         { denied: true, reason: 'No capacity (busy=8, usable=10, leased=10)', retry_after_ms: 1500 },
       ),
     },

@@ -4,7 +4,7 @@ import { type Job, type Priority, priorities } from '../domain/job.ts';
 import type { Lease, LeaseOutcome } from '../domain/lease.ts';
 import type { State } from '../domain/machine.ts';
 import { iso } from '../domain/times.ts';
-import { JobIntent, LeaseRecord, leaseToken } from './queue-words.ts';
+import { heartbeatWithinMs, JobIntent, LeaseRecord, leaseToken } from './queue-words.ts';
 import { always, count, entity, flag, oneOf, time, word } from './word-types.ts';
 
 /** The states that the contract has words for. */
@@ -115,6 +115,7 @@ export const WorkAnswer = Type.Union([
     denied: always(false, 'It is granted.'),
     lease: SystemLease,
     job: SystemJobRecord,
+    heartbeat_within_ms: heartbeatWithinMs,
   }),
   entity('WorkDenied', 'There is no job, or no room for it.', {
     denied: always(true, 'It is denied.'),
@@ -128,7 +129,12 @@ export function workAnswer(outcome: LeaseOutcome): Static<typeof WorkAnswer> {
     return { denied: true, reason: outcome.reason, retry_after_ms: Math.ceil(outcome.retryAfterMs) };
   }
   const { lease, token, job } = outcome;
-  return { denied: false, lease: systemLease(lease, token), job: systemJob(job) };
+  return {
+    denied: false,
+    lease: systemLease(lease, token),
+    job: systemJob(job),
+    heartbeat_within_ms: outcome.heartbeatWithinMs,
+  };
 }
 
 export const Extended = entity('LeaseExtended', 'The lease is kept.', {

@@ -75,7 +75,7 @@ const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
     about: systemAbout.completeLease,
     async handle({ path, body, caller }) {
       const command = completionOf(parse.completeLease(body));
-      const { job } = await releaser.release(releaseOf(leaseId(path), command, false), caller);
+      const { job } = await releaser.release(releaseOf(leaseId(path), command, { mayRetry: false }), caller);
       return { status: 200, body: { ok: true, job: systemJob(job) } };
     },
   },
@@ -85,7 +85,10 @@ const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
     about: systemAbout.failLease,
     async handle({ path, body, caller }) {
       const command = failureOf(parse.failLease(body));
-      const { job, lease } = await releaser.release(releaseOf(leaseId(path), command, true), caller);
+      const { job, lease } = await releaser.release(
+        releaseOf(leaseId(path), command, { mayRetry: true }),
+        caller,
+      );
       return { status: 200, body: { ok: true, job: systemJob(job), requeued: lease.requeued } };
     },
   },

@@ -1,7 +1,7 @@
 /**
  * The schemas that check requests and word answers, as the API's description tells them: the same, in fewer words.
  * What has a title is told once, among the components, and pointed at from then on. What may be null is told as one type
- * with null in it.
+ * with null in it. What stands under `described` is told and not checked by the schema: code checks it, in better words.
  */
 export type Told = Record<string, unknown>;
 
@@ -26,9 +26,11 @@ export class ToldSchemas {
       if (keyword === 'properties') told.properties = this.#each(value as Told);
       else if (keyword === 'items') told.items = this.tell(value);
       else if (keyword === 'anyOf') Object.assign(told, this.#choice(value as Told[]));
+      else if (keyword === 'described') continue;
       else if (keyword === 'patternProperties') told.additionalProperties = this.#values(value as Told);
       else told[keyword] = value;
     }
+    Object.assign(told, schema.described);
     const words = told.enum ?? [told.const];
     if (told.type === undefined && (words as unknown[]).every((word) => typeof word === 'string'))
       told.type = 'string';

@@ -27,6 +27,7 @@ export const workerAbout = operations('Worker', {
           payload: { to: 'ann@example.org' },
           lease_ttl_seconds: 60,
           heartbeat_interval_seconds: 20,
+          heartbeat_within_ms: 60_000,
           lease_expires_at: '2025-12-28T20:17:10.000Z',
           job_type: 'send',
           attempt: 1,
@@ -59,12 +60,13 @@ export const workerAbout = operations('Worker', {
     details: 'Safe to repeat: the same words for the same attempt are answered as they were the first time.',
     body: ask(WorkerComplete, { ...attempt, result: { sent: true } }),
     answers: { 200: answer('It is written.', Completed, { ok: true, ack: true }) },
-    errors: ['lease_not_found', ...lost],
+    errors: ['lease_not_found', 'message_mismatch', ...lost],
     refusal: refusals.complete,
   },
   workerFail: {
     summary: 'End an attempt: it has failed',
-    details: 'With `error.retryable` the job goes back into its stream while `max_attempts` allows.',
+    details:
+      'The job goes back into its stream while `max_attempts` allows, unless `error.retryable` is false.',
     body: ask(WorkerFail, {
       ...attempt,
       error: { code: 'E_ADDRESS', message: 'no such mailbox', stack: null, retryable: false },
@@ -72,7 +74,7 @@ export const workerAbout = operations('Worker', {
     answers: {
       200: answer('It is written.', Failed, { ok: true, ack: true, requeued: false, dlq: true }),
     },
-    errors: ['lease_not_found', ...lost],
+    errors: ['lease_not_found', 'message_mismatch', ...lost],
     refusal: refusals.fail,
   },
 });

@@ -3,7 +3,7 @@ import Type, { type Static } from 'typebox';
 import type { LeaseOutcome } from '../domain/lease.ts';
 import { heartbeatIntervalS } from '../domain/retry.ts';
 import { iso } from '../domain/times.ts';
-import { JobIntent, LeaseRecord, leaseToken } from './queue-words.ts';
+import { heartbeatWithinMs, JobIntent, LeaseRecord, leaseToken } from './queue-words.ts';
 import { Extended } from './system-words.ts';
 import { always, count, entity, flag, orNull, time, uuid, whole, word } from './word-types.ts';
 
@@ -24,7 +24,12 @@ export const Claimed = Type.Union([
     ),
     payload: JobIntent.properties.payload,
     lease_ttl_seconds: whole('How long the lease lasts without a heartbeat.'),
-    heartbeat_interval_seconds: Type.Number({ description: 'How often to say that the worker lives.' }),
+    heartbeat_interval_seconds: Type.Integer({
+      minimum: 1,
+      description:
+        'How often to send a heartbeat: a third of the TTL in whole seconds, at least 1. With a TTL of 1 s that is too late; send one every third of `heartbeat_within_ms` then.',
+    }),
+    heartbeat_within_ms: heartbeatWithinMs,
     lease_expires_at: time('When the lease runs out unless its worker is heard of before.'),
     job_type: JobIntent.properties.job_type,
     attempt: LeaseRecord.properties.attempt,
@@ -52,6 +57,7 @@ export function claimed(outcome: LeaseOutcome): Static<typeof Claimed> {
     payload: job.payload,
     lease_ttl_seconds: lease.ttlS,
     heartbeat_interval_seconds: heartbeatIntervalS(lease.ttlS),
+    heartbeat_within_ms: outcome.heartbeatWithinMs,
     lease_expires_at: iso(lease.expiresAtMs),
     job_type: job.jobType,
     attempt: lease.attempt,

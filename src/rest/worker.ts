@@ -3,7 +3,7 @@ import { beatOf } from '../domain/beat.ts';
 import { parse } from '../domain/parsers.ts';
 import { releaseOf } from '../domain/release.ts';
 import { iso } from '../domain/times.ts';
-import { acquisitionOf, workerCompletionOf, workerFailureOf } from '../domain/worker-commands.ts';
+import { acquisitionOf, messageOf, workerCompletionOf, workerFailureOf } from '../domain/worker-commands.ts';
 import type { Engine } from '../engine/engine.ts';
 import type { ErrorBody } from './errors.ts';
 import { inWords } from './own-words.ts';
@@ -58,7 +58,8 @@ const routes = ({ acquirer, heartbeats, releaser, leaseReader }: Engine): Route[
     about: workerAbout.workerComplete,
     async handle({ body, caller }) {
       const command = parse.workerComplete(body);
-      await releaser.end(releaseOf(command.attempt_id, workerCompletionOf(command), false), caller);
+      const rules = { mayRetry: false, message: messageOf(command) };
+      await releaser.end(releaseOf(command.attempt_id, workerCompletionOf(command), rules), caller);
       return { status: 200, body: { ok: true, ack: true } };
     },
     refusal: (error) => ({ ok: false, ack: isOver(error), ...error }),
@@ -69,7 +70,8 @@ const routes = ({ acquirer, heartbeats, releaser, leaseReader }: Engine): Route[
     about: workerAbout.workerFail,
     async handle({ body, caller }) {
       const command = parse.workerFail(body);
-      const release = releaseOf(command.attempt_id, workerFailureOf(command), true);
+      const rules = { mayRetry: true, retryableByDefault: true, message: messageOf(command) };
+      const release = releaseOf(command.attempt_id, workerFailureOf(command), rules);
       const { requeued, deadLettered } = await releaser.end(release, caller);
       return { status: 200, body: { ok: true, ack: true, requeued, dlq: deadLettered } };
     },

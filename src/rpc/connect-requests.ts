@@ -2,7 +2,8 @@
  * Reads the request message of an RPC over HTTP before Connect does, and refuses what cannot be read in our own words.
  *
  * Left alone, Connect answers a message it cannot decode as an internal error, or without the details that our errors
- * carry; and it takes an enum word that does not exist for one that was left out. Compressed messages are left to it.
+ * carry; and it takes an enum word that does not exist for one that was left out. A message in gzip is decompressed here,
+ * so that it is checked like any other. Other encodings are left to Connect, which names those that are supported.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type DescMessage, fromBinary, fromJson, type JsonValue } from '@bufbuild/protobuf';
@@ -10,7 +11,8 @@ import type { ConnectError } from '@connectrpc/connect';
 import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
 import { type DomainError, invalid } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
-import { readBytes } from '../rest/body.ts';
+import { readBytes, tooLarge, unpackGzip } from '../rest/body.ts';
+import { endAnswer, ifUnread } from '../rest/send.ts';
 import { checkEnumWords } from './enum-words.ts';
 import { statusBytes, toConnectError, unreadable } from './errors.ts';
 
@@ -35,27 +37,66 @@ const wires: Record<string, Wire> = {
 
 export function wireOf({ method, headers }: IncomingMessage): Wire | undefined {
   const type = (headers['content-type'] ?? '').toLowerCase().split(';', 1)[0]?.trim() ?? '';
-  if (method !== 'POST' || !Object.hasOwn(wires, type)) return undefined;
-  return (headers['content-encoding'] ?? 'identity') === 'identity' ? wires[type] : undefined;
+  return method === 'POST' && Object.hasOwn(wires, type) ? wires[type] : undefined;
 }
 
-/** The body as Connect may have it, once it has been seen that its message can be read. */
+/** The header that says how messages of a wire are compressed. */
+const encodingHeader = ({ enveloped, web }: Wire): string =>
+  web ? 'grpc-encoding' : enveloped ? 'connect-content-encoding' : 'content-encoding';
+
+/** Whether messages are sent as they are, in gzip, or in an encoding that is not known here. */
+export function encodingOf(wire: Wire, { headers }: IncomingMessage): 'identity' | 'gzip' | undefined {
+  const encoding = headers[encodingHeader(wire)] ?? 'identity';
+  return encoding === 'identity' || encoding === 'gzip' ? encoding : undefined;
+}
+
+/** The headers of a request whose messages are decompressed. */
+export function withoutEncoding(wire: Wire, headers: Headers): Headers {
+  const plain = new Headers(headers);
+  plain.delete(encodingHeader(wire));
+  plain.delete('content-length');
+  return plain;
+}
+
+/** The body as Connect may have it, decompressed, once it has been seen that its message can be read. */
 export async function readChecked(input: DescMessage, wire: Wire, request: IncomingMessage): Promise<Buffer> {
   // An envelope adds five bytes to the largest message.
-  const body = await readBytes(request, limits.frameBytes + 5);
-  const message = wire.enveloped ? messageIn(body) : body;
-  if (message) {
-    if (wire.json) checkJsonMessage(input, message);
-    else checkBinaryMessage(input, message);
-  }
-  return body;
+  const sent = await readBytes(request, limits.frameBytes + envelopeBytes);
+  const { message: packed, isPacked } = wire.enveloped
+    ? messageIn(sent)
+    : { message: sent, isPacked: sent.length > 0 };
+  const inGzip = encodingOf(wire, request) === 'gzip';
+  if (wire.enveloped && isPacked && !inGzip)
+    throw invalid('body', 'its message is compressed, and no header says how');
+  const message = isPacked && inGzip ? await unpackGzip(packed, limits.frameBytes) : packed;
+  if (wire.json) checkJsonMessage(input, message);
+  else checkBinaryMessage(input, message);
+  return wire.enveloped ? envelope(0, message) : message;
 }
 
-/** The message of an envelope, or nothing where it is compressed or not whole, which Connect knows how to answer. */
-function messageIn(body: Buffer): Buffer | undefined {
-  if (body.length < 5 || body[0] !== 0) return undefined;
-  const end = 5 + body.readUInt32BE(1);
-  return body.length >= end ? body.subarray(5, end) : undefined;
+const envelopeBytes = 5;
+const compressedFlag = 0b1;
+
+/** The one message that an RPC over HTTP takes. Connect would answer some wrong envelopes as an internal error. */
+function messageIn(body: Buffer): { message: Buffer; isPacked: boolean } {
+  if (body.length < envelopeBytes) throw invalid('body', 'must be one message in an envelope');
+  const flags = body[0];
+  const length = body.readUInt32BE(1);
+  if (length > limits.frameBytes) throw tooLarge(limits.frameBytes);
+  if (body.length !== envelopeBytes + length) {
+    const words = `must be one message in an envelope: it says ${length} bytes, and ${body.length - envelopeBytes} follow`;
+    throw invalid('body', words);
+  }
+  if (flags !== 0 && flags !== compressedFlag)
+    throw invalid('body', `its envelope has unknown flags: ${flags}`);
+  return { message: body.subarray(envelopeBytes), isPacked: flags === compressedFlag && length > 0 };
+}
+
+function envelope(flags: number, message: Buffer): Buffer {
+  const head = Buffer.alloc(envelopeBytes);
+  head[0] = flags;
+  head.writeUInt32BE(message.length, 1);
+  return Buffer.concat([head, message]);
 }
 
 function checkBinaryMessage(input: DescMessage, bytes: Buffer): void {
@@ -101,29 +142,26 @@ function blame(input: DescMessage, json: JsonValue): DomainError | undefined {
   return undefined;
 }
 
-/** Tells a caller in the words of its protocol why its request was refused. */
+/** Answers a caller in the words of its protocol why its request is refused. */
 export function refuse(
+  request: IncomingMessage,
   response: ServerResponse,
   wire: Wire,
-  contentType: string,
   problem: DomainError,
 ): void {
   const error = toConnectError(problem);
-  const json = errorToJson(error, undefined);
-  // What is left of a body that was too large is not read, so the connection cannot be used again.
-  const connection = 'close';
-  if (wire.web) {
-    response.writeHead(200, { 'content-type': contentType, ...webStatus(error), connection }).end();
-  } else if (wire.enveloped) {
-    const end = Buffer.from(JSON.stringify({ error: json }));
-    const head = Buffer.alloc(5);
-    head[0] = endOfStream;
-    head.writeUInt32BE(end.length, 1);
-    response.writeHead(200, { 'content-type': contentType, connection }).end(Buffer.concat([head, end]));
-  } else {
-    const headers = { 'content-type': 'application/json', connection };
-    response.writeHead(codeToHttpStatus(error.code), headers).end(JSON.stringify(json));
-  }
+  const json = JSON.stringify(errorToJson(error, undefined));
+  const type = request.headers['content-type'] ?? '';
+  const answer = (status: number, headers: Record<string, string>, body: Buffer) => {
+    const length = { 'content-length': body.length };
+    response.writeHead(status, { ...headers, ...length, ...ifUnread(request) });
+    endAnswer(request, response, body);
+  };
+  if (wire.web) answer(200, { 'content-type': type, ...webStatus(error) }, Buffer.alloc(0));
+  else if (wire.enveloped) {
+    const end = Buffer.from(`{"error":${json}}`);
+    answer(200, { 'content-type': type }, envelope(endOfStream, end));
+  } else answer(codeToHttpStatus(error.code), { 'content-type': 'application/json' }, Buffer.from(json));
 }
 
 const endOfStream = 0b10;

@@ -12,16 +12,21 @@ import {
   type ServiceImpl,
 } from '@connectrpc/connect';
 import type { UniversalHandler } from '@connectrpc/connect/protocol';
-import { universalRequestFromNodeRequest, universalResponseToNodeResponse } from '@connectrpc/connect-node';
+import {
+  compressionGzip,
+  universalRequestFromNodeRequest,
+  universalResponseToNodeResponse,
+} from '@connectrpc/connect-node';
 import { DomainError } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
 import type { Log } from '../log.ts';
+import { compressFromBytes } from '../rest/send.ts';
 import { type CallMeter, type Carrier, headersOf } from '../telemetry/calls.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { endCall } from './call-ends.ts';
 import { refusalIn, tellingLast } from './connect-refusals.ts';
-import { bareJson, readChecked, refuse, wireOf } from './connect-requests.ts';
+import { bareJson, encodingOf, readChecked, refuse, wireOf, withoutEncoding } from './connect-requests.ts';
 import { toConnectError } from './errors.ts';
 import type { Binding } from './implementation.ts';
 import { EncodedMessage } from './job-bytes.ts';
@@ -32,8 +37,13 @@ type AnyMethod = (request: unknown, caller: Caller) => unknown;
 const arrivalKey = createContextKey({ reached: false });
 const peerKey = createContextKey('unknown', { description: "the caller's address" });
 
-/** Takes the requests that are RPCs, and says whether it did. */
-export type ConnectFace = (request: IncomingMessage, response: ServerResponse, path: string) => boolean;
+/** Takes the requests that are RPCs, and says whether it did. With a refusal it answers that and calls nothing. */
+export type ConnectFace = (
+  request: IncomingMessage,
+  response: ServerResponse,
+  path: string,
+  refusal?: DomainError,
+) => boolean;
 
 export interface ConnectOptions {
   bindings: readonly Binding[];
@@ -43,8 +53,11 @@ export interface ConnectOptions {
 
 export function createConnectFace({ bindings, metrics, log }: ConnectOptions): ConnectFace {
   const router = createConnectRouter({
-    // A compressed message could not be looked at before Connect reads it; see `connect-requests.ts`.
-    acceptCompression: [],
+    // HTTP/1.1 carries no gRPC. Connect would read its messages past the bounds of `connect-requests.ts`.
+    grpc: false,
+    // Requests in gzip are decompressed before Connect reads them; see `connect-requests.ts`.
+    acceptCompression: [compressionGzip],
+    compressMinBytes: compressFromBytes,
     readMaxBytes: limits.frameBytes,
     maxTimeoutMs: 10 * 60 * 1000,
     jsonOptions: { ignoreUnknownFields: true },
@@ -61,14 +74,17 @@ export function createConnectFace({ bindings, metrics, log }: ConnectOptions): C
       return [handler.requestPath, { handler, meter }];
     }),
   );
-  return (request, response, path) => {
-    const refused = bidirectional.get(path);
-    if (refused) {
-      endCall(refused.begin(headersOf(request)), Code.Unimplemented);
-      refuseStream(request, response, path);
+  return (request, response, path, refusal) => {
+    const handler = handlers.get(path);
+    const stream = bidirectional.get(path);
+    const meter = stream ?? handler?.meter;
+    if (!meter) return false;
+    const problem = refusal ?? (stream && streamRefusal(path));
+    if (problem) {
+      refuse(request, response, wireOf(request) ?? bareJson, problem);
+      endCall(meter.begin(headersOf(request)), toConnectError(problem).code);
       return true;
     }
-    const handler = handlers.get(path);
     if (!handler) return false;
     handle(handler, request, response).catch((error: unknown) => {
       // The caller has gone, or the answer was under way when something broke: nobody is left to be told.
@@ -93,10 +109,9 @@ const pathOf = (method: DescMethod): string => `/${method.parent.typeName}/${met
  * Answers and requests of a stream in both directions would have to pass each other, which HTTP/1.1 does not allow and
  * gRPC-Web does not know. The answer comes at once: a client that goes on sending would otherwise wait for ever.
  */
-function refuseStream(request: IncomingMessage, response: ServerResponse, path: string): void {
+function streamRefusal(path: string): DomainError {
   const words = `${path.slice(1)} is a stream in both directions, which this port cannot carry; call it over gRPC`;
-  const type = request.headers['content-type'] ?? '';
-  refuse(response, wireOf(request) ?? bareJson, type, new DomainError('method_not_allowed', words));
+  return new DomainError('method_not_allowed', words);
 }
 
 async function handle(
@@ -107,10 +122,10 @@ async function handle(
   const wire = wireOf(request);
   let body: Buffer | undefined;
   try {
-    if (wire) body = await readChecked(handler.method.input, wire, request);
+    if (wire && encodingOf(wire, request)) body = await readChecked(handler.method.input, wire, request);
   } catch (error) {
     if (!wire || !(error instanceof DomainError)) throw error;
-    refuse(response, wire, request.headers['content-type'] ?? '', error);
+    refuse(request, response, wire, error);
     endCall(meter.begin(headersOf(request)), toConnectError(error).code);
     return;
   }
@@ -124,7 +139,11 @@ async function handle(
     undefined as unknown as JsonValue,
     values,
   );
-  const answer = await handler(body ? { ...universal, body: once(body) } : universal);
+  const checked =
+    wire && body
+      ? { ...universal, header: withoutEncoding(wire, universal.header), body: once(body) }
+      : universal;
+  const answer = await handler(checked);
   if (arrival.reached) return universalResponseToNodeResponse(answer, response);
   // A stream reaches its implementation while its answer is read.
   const told = tellingLast(answer.body, (last) => {

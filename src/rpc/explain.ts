@@ -1,6 +1,6 @@
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import {
-  type Explanation_AttemptSchema,
+  Explanation_AttemptSchema,
   type Explanation_CauseSchema,
   Explanation_StepKind,
   type Explanation_StepSchema,
@@ -12,7 +12,9 @@ import type { Explanation } from '../domain/explain.ts';
 import type { Attempt, Cause } from '../domain/explain-facts.ts';
 import { lengthMs, meanIntervalMs, ttlShare } from '../domain/explain-silences.ts';
 import type { Step } from '../domain/explain-steps.ts';
+import { limits } from '../domain/limits.ts';
 import type { Engine } from '../engine/engine.ts';
+import { bytesOf, groupsThatFit } from './answer-size.ts';
 import type { Implementation } from './implementation.ts';
 import { leaseMessage } from './lease-words.ts';
 import { jobMessage, timestamp } from './words.ts';
@@ -35,7 +37,7 @@ const optional = (ms: number | null) => (ms === null ? undefined : timestamp(ms)
 const explanationMessage = (explanation: Explanation): MessageInitShape<typeof ExplanationSchema> => {
   // A payload may be a megabyte, and explains nothing.
   const { payload: _, ...job } = jobMessage(explanation.job);
-  return create(ExplanationSchema, {
+  const message = create(ExplanationSchema, {
     ts: timestamp(explanation.nowMs),
     job,
     lease: explanation.lease === null ? undefined : leaseMessage(explanation.lease),
@@ -45,9 +47,16 @@ const explanationMessage = (explanation: Explanation): MessageInitShape<typeof E
     steps: explanation.steps.map(stepMessage),
     stepsLeftOut: explanation.stepsLeftOut,
     leftOutAfter: explanation.leftOutAfter,
-    attempts: explanation.attempts.map(attemptMessage),
-    attemptsLeftOut: explanation.attemptsLeftOut,
   });
+  const attempts = explanation.attempts.map((each) =>
+    create(Explanation_AttemptSchema, attemptMessage(each)),
+  );
+  // An attempt may have left a megabyte of details. The newest are what is asked for.
+  const room = limits.answerBytes - bytesOf(ExplanationSchema, message);
+  const [newest = []] = groupsThatFit(Explanation_AttemptSchema, attempts.toReversed(), room);
+  message.attempts = newest.toReversed();
+  message.attemptsLeftOut = explanation.attemptsLeftOut + attempts.length - newest.length;
+  return message;
 };
 
 function attemptMessage({

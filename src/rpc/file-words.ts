@@ -17,10 +17,11 @@ import {
   FileOwnerState,
   FileReleaseReason,
   FileReleaseReasonSchema,
+  type KeptContentionSchema,
+  type KeptFileInstructionSchema,
   type LostFileSchema,
 } from '../../gen/leasehold/v1/files_pb.js';
 import { retryS } from '../domain/contentions.ts';
-import { type Instruction, instructions } from '../domain/file-commands.ts';
 import {
   type Blocked,
   type Blocker,
@@ -28,6 +29,9 @@ import {
   type Contention,
   type FileEvent,
   type FileLease,
+  type Instruction,
+  instructions,
+  type KeptInstruction,
   type LostFile,
   type OwnerProfile,
   type ReleaseReason,
@@ -58,12 +62,13 @@ export function toContentionState(number: FileContentionState): 'CONTENDED' | 'H
   throw noSuchValue(FileContentionStateSchema, number, 'state');
 }
 
-const profileMessage = ({ agent, host, pid, branch }: OwnerProfile) =>
+const profileMessage = ({ agent, host, pid, branch, parentOwnerId }: OwnerProfile) =>
   create(FileOwnerProfileSchema, {
     agent: agent ?? undefined,
     host: host ?? undefined,
     pid: pid ?? undefined,
     branch: branch ?? undefined,
+    parentOwnerId: parentOwnerId ?? undefined,
   });
 
 export const fileLeaseMessage = (lease: FileLease): MessageInitShape<typeof FileLeaseSchema> => ({
@@ -127,6 +132,23 @@ export const reportMessage = (report: BlockerReport): MessageInitShape<typeof Fi
   retryS,
   blockerChanged: report.blockerChanged,
   blockers: report.blockers.map(blockerMessage),
+  keptInstruction: report.keptInstruction === null ? undefined : keptMessage(report.keptInstruction),
+});
+
+const keptMessage = (kept: KeptInstruction): MessageInitShape<typeof KeptFileInstructionSchema> => ({
+  instruction: FileInstruction[kept.instruction],
+  instructedAt: timestamp(kept.instructedAtMs),
+  instructedBy: kept.instructedBy,
+  reason: kept.reason ?? undefined,
+});
+
+/** The contention that an instruction is kept for. */
+export const keptContentionMessage = (
+  contentionId: string,
+  instruction: Instruction,
+): MessageInitShape<typeof KeptContentionSchema> => ({
+  contentionId,
+  instruction: FileInstruction[instruction],
 });
 
 export const blockedMessage = (blocked: Blocked): MessageInitShape<typeof BlockedRequestSchema> => ({

@@ -1,13 +1,19 @@
-import type { FileLeasesService } from '../../gen/leasehold/v1/files_pb.js';
+import {
+  BlockedRequestSchema,
+  FileLeaseSchema,
+  type FileLeasesService,
+} from '../../gen/leasehold/v1/files_pb.js';
 import { fileReleaseOf, fileRequestOf } from '../domain/file-commands.ts';
 import { parse } from '../domain/parsers.ts';
 import type { Engine } from '../engine/engine.ts';
+import { pageThatFits } from './answer-size.ts';
 import {
   blockedMessage,
   contentionMessage,
   fileEventMessage,
   fileLeaseMessage,
   grantMessage,
+  keptContentionMessage,
   lostFileMessage,
   ownerMessage,
   reportMessage,
@@ -24,8 +30,14 @@ export function filesImplementation(engine: Engine): Implementation<typeof FileL
   const ownerIn = ({ ownerId }: { ownerId: string }) => parse.ownerWord({ owner_id: ownerId }).owner_id;
 
   return {
-    async acquireFileLeases({ ownerId, repository, paths, owner }, caller) {
-      const command = parse.acquireFiles({ owner_id: ownerId, repository, paths, owner: plain(owner) });
+    async acquireFileLeases({ ownerId, callerId, repository, paths, owner }, caller) {
+      const command = parse.acquireFiles({
+        owner_id: ownerId,
+        caller_id: callerId,
+        repository,
+        paths,
+        owner: plain(owner),
+      });
       const outcome = await fileGate.acquire(fileRequestOf(command), caller);
       if (outcome.kind === 'granted')
         return { outcome: { case: 'granted', value: grantMessage(outcome.leases) } };
@@ -71,8 +83,12 @@ export function filesImplementation(engine: Engine): Implementation<typeof FileL
 
     async listFileLeases({ repository, ownerId, limit, cursor }, caller) {
       const command = parse.listFileLeases({ repository, owner_id: ownerId, limit, cursor });
-      const { items, nextCursor } = await fileReader.leases(command, caller);
-      return { leases: items.map(fileLeaseMessage), nextCursor: nextCursor ?? undefined };
+      const { messages, nextCursor } = pageThatFits(await fileReader.leases(command, caller), {
+        schema: FileLeaseSchema,
+        messageOf: fileLeaseMessage,
+        cursorOf: ({ fence }) => fence,
+      });
+      return { leases: messages, nextCursor };
     },
 
     async listBlockers({ repository, ownerId, state, limit, cursor }, caller) {
@@ -83,8 +99,13 @@ export function filesImplementation(engine: Engine): Implementation<typeof FileL
         limit,
         cursor,
       });
-      const { items, nextCursor } = await fileReader.blockers(command, caller);
-      return { blockers: items.map(blockedMessage), nextCursor: nextCursor ?? undefined };
+      const { messages, nextCursor } = pageThatFits(await fileReader.blockers(command, caller), {
+        schema: BlockedRequestSchema,
+        messageOf: blockedMessage,
+        cursorOf: (blocked) =>
+          blocked.kind === 'contended' ? blocked.contention.contentionId : blocked.report.contentionId,
+      });
+      return { blockers: messages, nextCursor };
     },
 
     async instructBlocker({ contentionId, instruction, reason, requestedBy }, caller) {
@@ -98,6 +119,10 @@ export function filesImplementation(engine: Engine): Implementation<typeof FileL
         return { outcome: { case: 'granted', value: grantMessage(outcome.leases) } };
       if (outcome.kind === 'halted')
         return { outcome: { case: 'halted', value: reportMessage(outcome.report) } };
+      if (outcome.kind === 'kept') {
+        const value = keptContentionMessage(outcome.contentionId, outcome.instruction);
+        return { outcome: { case: 'kept', value } };
+      }
       return { outcome: { case: 'abandoned', value: { contentionId: outcome.contentionId } } };
     },
 
@@ -111,6 +136,12 @@ export function filesImplementation(engine: Engine): Implementation<typeof FileL
 
 /** What the message says, without what makes it a message. */
 const plain = (
-  owner: { agent?: string; host?: string; pid?: number; branch?: string } | undefined,
+  owner: { agent?: string; host?: string; pid?: number; branch?: string; parentOwnerId?: string } | undefined,
 ): object | undefined =>
-  owner && { agent: owner.agent, host: owner.host, pid: owner.pid, branch: owner.branch };
+  owner && {
+    agent: owner.agent,
+    host: owner.host,
+    pid: owner.pid,
+    branch: owner.branch,
+    parent_owner_id: owner.parentOwnerId,
+  };

@@ -3,17 +3,36 @@
  * not come in the number they should. No handler gets to see such a call, and somebody has to count it.
  */
 import { status as codes, type Metadata, type ServerInterceptingCallInterface } from '@grpc/grpc-js';
+import { DomainError } from '../domain/errors.ts';
 import type { CallMeter } from '../telemetry/calls.ts';
 import { endCall } from './call-ends.ts';
-import { detailsKey } from './grpc-status.ts';
+import { toConnectError } from './errors.ts';
+import { detailsKey, statusOf } from './grpc-status.ts';
 
 /** Tells of a status that is none of ours, just before the caller is told. */
 export function onRefusal(call: ServerInterceptingCallInterface, tell: (code: number) => void): void {
   const send = call.sendStatus;
   call.sendStatus = (status) => {
-    if (isRefusal(status)) tell(status.code as number);
-    send.call(call, status);
+    if (!isRefusal(status)) {
+      send.call(call, status);
+      return;
+    }
+    const blamed = blameClient(status);
+    tell(blamed.code as number);
+    send.call(call, blamed);
   };
+}
+
+type PartialStatusObject = Parameters<ServerInterceptingCallInterface['sendStatus']>[0];
+
+/** What grpc-js says of a request that it cannot read, as if the server were at fault. */
+const clientFaults = /^(Invalid grpc-timeout|Failed to decompress|Error deserializing request)/;
+
+function blameClient(status: PartialStatusObject): PartialStatusObject {
+  const { code, details } = status;
+  if (code !== codes.INTERNAL || !details || !clientFaults.test(details)) return status;
+  const words = `${details[0]?.toLowerCase()}${details.slice(1)}`;
+  return statusOf(toConnectError(new DomainError('invalid_request', words)));
 }
 
 /** Ours carry details. A deadline that has passed is told to whoever serves the call, who counts it. */

@@ -4,6 +4,7 @@
  * Requests are decoded without throwing: grpc-js would answer a message it cannot read with INTERNAL, and this is the
  * caller's mistake, not ours. Statuses carry their details in the trailer that all gRPC clients read them from.
  */
+import { EventEmitter } from 'node:events';
 import { create, type DescMethod, fromBinary, toBinary } from '@bufbuild/protobuf';
 import {
   type handleServerStreamingCall,
@@ -31,8 +32,9 @@ import type { CallMeter } from '../telemetry/calls.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { endGone } from './call-ends.ts';
 import { toConnectError, unreadable } from './errors.ts';
+import { boundReceiving } from './grpc-receiving.ts';
 import { reflectionOf } from './grpc-reflection.ts';
-import { countRefusals } from './grpc-refusals.ts';
+import { countRefusals, onRefusal } from './grpc-refusals.ts';
 import { carrierOf, endTold, goneBecause, statusOf, tellError } from './grpc-status.ts';
 import { stopServer } from './grpc-stop.ts';
 import { FrameCall, type FrameMethod } from './grpc-streams.ts';
@@ -93,11 +95,28 @@ export function createGrpcServer({ bindings, health, metrics, log }: GrpcOptions
         server.bindAsync(target, ServerCredentials.createInsecure(), (error, bound) => {
           if (error)
             reject(new Error(`gRPC cannot listen on ${target} (LEASEHOLD_GRPC_ADDR): ${error.message}`));
-          else resolve({ host, port: bound });
+          else {
+            surviveAcceptErrors(server, log);
+            resolve({ host, port: bound });
+          }
         });
       }),
     stop: (patienceMs) => stopServer(server, calls, patienceMs),
   };
+}
+
+/**
+ * A connection that cannot be accepted is an error of the listener. grpc-js listens to its errors only until it is bound,
+ * and an error without a listener would end the process. It offers no access to its listeners but this property.
+ */
+function surviveAcceptErrors(server: Server, log: Log): void {
+  const listeners: unknown = Reflect.get(server, 'http2Servers');
+  if (!(listeners instanceof Map) || listeners.size === 0)
+    throw new Error('this version of grpc-js keeps its listeners elsewhere');
+  for (const listener of listeners.keys()) {
+    if (!(listener instanceof EventEmitter)) throw new Error('a listener of grpc-js is no EventEmitter');
+    listener.on('error', (error) => log.warn('failed to accept a gRPC connection', { error }));
+  }
 }
 
 interface Wiring {
@@ -114,9 +133,11 @@ const interceptor =
   ({ frameMethods, meters, calls, log }: Wiring): ServerInterceptor =>
   ({ path }, call) => {
     const method = frameMethods.get(path);
-    if (method) return new FrameCall(call, method, calls, log);
     const meter = meters.get(path);
+    boundReceiving(call, meter !== undefined);
+    if (method) return new FrameCall(call, method, calls, log);
     if (meter) countRefusals(call, meter);
+    else onRefusal(call, () => {});
     // grpc-js asks for no more than the interface.
     return call as ServerInterceptingCall;
   };
@@ -249,8 +270,13 @@ function drained(
   signal: AbortSignal | undefined,
 ): Promise<void> {
   return new Promise((resolve) => {
-    call.once('drain', resolve);
-    signal?.addEventListener('abort', () => resolve(), { once: true });
+    const goOn = () => {
+      call.off('drain', goOn);
+      signal?.removeEventListener('abort', goOn);
+      resolve();
+    };
+    call.once('drain', goOn);
+    signal?.addEventListener('abort', goOn, { once: true });
   });
 }
 

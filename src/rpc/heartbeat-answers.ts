@@ -3,10 +3,24 @@ import type { Verdict } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
 import type { Named } from './heartbeat-frames.ts';
 
+/** The database did not answer: nothing is known of the heartbeat. */
+export interface Unanswered {
+  kind: 'unavailable';
+  detail: string;
+}
+
+export const unanswered: Unanswered = {
+  kind: 'unavailable',
+  detail: 'the database does not answer; send the heartbeat again',
+};
+
+/** What a stream answers to a heartbeat. */
+export type StreamVerdict = Verdict | Unanswered;
+
 /** What goes out in one frame. */
 export interface Answers {
   leases: readonly Named[];
-  verdicts: readonly Verdict[];
+  verdicts: readonly StreamVerdict[];
 }
 
 const nothing: Answers = { leases: [], verdicts: [] };
@@ -19,7 +33,7 @@ export class AnswerQueue {
     return this.#ready.length === 0 && this.#emptyFrames === 0;
   }
 
-  owe(leases: readonly Named[], verdicts: readonly Verdict[]): void {
+  owe(leases: readonly Named[], verdicts: readonly StreamVerdict[]): void {
     if (leases.length > 0) this.#ready.push({ leases, verdicts });
   }
 
@@ -48,7 +62,7 @@ export class AnswerQueue {
 
   #gather(max: number): Answers {
     const leases: Named[] = [];
-    const verdicts: Verdict[] = [];
+    const verdicts: StreamVerdict[] = [];
     let taken = 0;
     for (const ready of this.#ready) {
       const room = max - leases.length;
@@ -56,7 +70,7 @@ export class AnswerQueue {
       const fits = Math.min(room, ready.leases.length);
       for (let i = 0; i < fits; i++) {
         leases.push(ready.leases[i] as Named);
-        verdicts.push(ready.verdicts[i] as Verdict);
+        verdicts.push(ready.verdicts[i] as StreamVerdict);
       }
       if (fits < ready.leases.length) {
         this.#ready[taken] = { leases: ready.leases.slice(fits), verdicts: ready.verdicts.slice(fits) };

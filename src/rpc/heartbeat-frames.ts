@@ -8,8 +8,9 @@
  */
 import { DomainError, invalid, leaseNotFound } from '../domain/errors.ts';
 import { checkText } from '../domain/json.ts';
-import type { Beat, Lost, Verdict } from '../domain/lease.ts';
+import type { Beat, Lost } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
+import type { StreamVerdict } from './heartbeat-answers.ts';
 import { checkName, checkToken, cut, leaseIdOf, nameOf, uuidKind, weightOf } from './named.ts';
 import { WireError, WireReader, wireType } from './wire-reader.ts';
 import { WireWriter } from './wire-writer.ts';
@@ -267,18 +268,18 @@ const writer = new WireWriter();
  */
 export const encodeVerdicts = (
   leases: readonly Named[],
-  verdicts: readonly Verdict[],
+  verdicts: readonly StreamVerdict[],
   drain: boolean,
 ): Buffer =>
   writer.encode(() => {
     for (let i = 0; i < leases.length; i++) {
       const { named } = leases[i] as Named;
-      const verdict = verdicts[i] as Verdict;
+      const verdict = verdicts[i] as StreamVerdict;
       writer.message(1, () => writeVerdict(named, verdict, drain));
     }
   });
 
-function writeVerdict(named: string, verdict: Verdict, drain: boolean): void {
+function writeVerdict(named: string, verdict: StreamVerdict, drain: boolean): void {
   writer.text(1, named);
   if (verdict.kind === 'extended') {
     writer.message(2, () => {
@@ -287,6 +288,8 @@ function writeVerdict(named: string, verdict: Verdict, drain: boolean): void {
       writer.whole(3, verdict.cancelRequested ? 1 : 0);
       writer.whole(4, drain ? 1 : 0);
     });
+  } else if (verdict.kind === 'unavailable') {
+    writer.message(4, () => writer.text(1, verdict.detail));
   } else {
     writer.message(3, () => {
       writer.text(1, verdict.code);

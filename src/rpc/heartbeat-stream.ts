@@ -15,11 +15,12 @@
  * Beside the answers go verdicts that nobody asked for, on leases that were last kept here: see `LeaseNews`. They are
  * looked up when they are told of, and only while the client keeps up: see `UnaskedVerdicts`.
  *
+ * An outage of the database ends nothing: what could not be done is answered by a verdict `unavailable`, because streams that
+ * were ended for it would all come back at once. An engine that is merely overloaded is asked again for a while.
+ *
  * Ends in one of four ways. The client has ended its side: what is in flight is answered, then the stream ends well.
- * A frame cannot be read: the frames before it are answered, then it ends with that error. The database fails: what
- * is ready goes out, and it ends with that error, because the client has to know that it was not heard; an engine that
- * is merely overloaded is asked again for a while, because a stream that were ended for that would come back as another
- * and bring more load. The server is about to stop: the client gets a verdict with `drain` on every lease as far as
+ * A frame cannot be read: the frames before it are answered, then it ends with that error. The server itself fails: what
+ * is ready goes out, and it ends with that error, because the client has to know that it was not heard. The server is about to stop: the client gets a verdict with `drain` on every lease as far as
  * time allows, nothing more is read, and then the stream ends well. A client that is gone ends everything at once;
  * no end releases anything.
  */
@@ -29,12 +30,14 @@ import type { OwnerVerdict } from '../domain/file-lease.ts';
 import type { Verdict } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
 import type { Heartbeats } from '../engine/heartbeat.ts';
+import type { KnownWorkers, WorkerStream } from '../engine/known-workers.ts';
 import type { Follower, LeaseListener, LeaseNews } from '../engine/lease-news.ts';
+import { isOutage } from '../engine/outage.ts';
 import { isOverload, overloadPauseMs } from '../engine/overload.ts';
 import type { OwnerHeartbeats } from '../engine/owner-heartbeats.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
 import { BeatCalls, callBeats } from './beat-calls.ts';
-import { AnswerQueue } from './heartbeat-answers.ts';
+import { AnswerQueue, unanswered } from './heartbeat-answers.ts';
 import {
   encodeVerdicts,
   HeartbeatFrame,
@@ -57,6 +60,7 @@ export interface HeartbeatEngine {
   heartbeats: Pick<Heartbeats, 'beatEach' | 'look' | 'draining'>;
   ownerHeartbeats: Pick<OwnerHeartbeats, 'beatEach'>;
   leaseNews: LeaseNews;
+  workers: Pick<KnownWorkers, 'open'>;
   metrics?: Metrics;
 }
 
@@ -64,12 +68,22 @@ export interface HeartbeatEngine {
 export function streamHeartbeats(
   engine: HeartbeatEngine,
 ): Pick<Implementation<typeof LeasesService>, 'streamHeartbeats'> {
-  const { heartbeats, ownerHeartbeats, leaseNews, metrics } = engine;
+  const { heartbeats, ownerHeartbeats, leaseNews, workers, metrics } = engine;
   const looks = createLooks(heartbeats, metrics);
   return {
-    streamHeartbeats: (stream, { signal }) =>
-      new HeartbeatStream({ stream, signal, heartbeats, ownerHeartbeats, leaseNews, looks }),
+    streamHeartbeats: (stream, { peer, signal }) => {
+      const listed = workers.open('HEARTBEAT_STREAM', peer, asksForNothing);
+      return new HeartbeatStream({ stream, signal, heartbeats, ownerHeartbeats, leaseNews, looks, listed });
+    },
   };
+}
+
+const asksForNothing = () => [];
+
+/** What may be done about signs of life that the engine could not judge. */
+interface Missed {
+  putBack(): void;
+  answer(): void;
 }
 
 export interface HeartbeatOptions {
@@ -79,12 +93,15 @@ export interface HeartbeatOptions {
   ownerHeartbeats: HeartbeatEngine['ownerHeartbeats'];
   leaseNews: LeaseNews;
   looks: Looks;
+  /** How the stream is listed among those of workers; a stream of work is listed by its own session. */
+  listed?: WorkerStream;
 }
 
 export class HeartbeatStream implements FrameSession, LeaseListener {
   readonly #stream: FrameStream;
   readonly #heartbeats: HeartbeatEngine['heartbeats'];
   readonly #follower: Follower;
+  readonly #listed: WorkerStream | undefined;
   readonly #worker = new WorkerName();
   readonly #beats: BeatCalls<NamedBeat, Verdict>;
   readonly #owners: BeatCalls<NamedOwner, OwnerVerdict>;
@@ -112,8 +129,9 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
   #pauseTimer: NodeJS.Timeout | undefined;
   #overloadedAtMs: number | undefined;
 
-  constructor({ stream, signal, heartbeats, ownerHeartbeats, leaseNews, looks }: HeartbeatOptions) {
+  constructor({ stream, signal, heartbeats, ownerHeartbeats, leaseNews, looks, listed }: HeartbeatOptions) {
     this.#stream = stream;
+    this.#listed = listed;
     this.#heartbeats = heartbeats;
     const onDone = () => this.#advance();
     this.#beats = new BeatCalls<NamedBeat, Verdict>({
@@ -124,8 +142,8 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
         this.#follower.heard(beats, verdicts);
         this.#answers.owe(beats, verdicts);
       },
-      onMissed: (beats, error) => this.#miss(error, () => this.#beats.putBack(beats)),
-      onLateMissed: (beat, error) => this.#missLate(beat, error, () => this.#beats.putBack([beat])),
+      onMissed: (beats, error) => this.#miss(error, this.#unansweredBeats(beats)),
+      onLateMissed: (beat, error) => this.#missLate(beat, error, this.#unansweredBeats([beat])),
       onDone,
     });
     this.#owners = new BeatCalls<NamedOwner, OwnerVerdict>({
@@ -139,8 +157,8 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
         this.#overloadedAtMs = undefined;
         this.#ownerAnswers.owe(owners, verdicts);
       },
-      onMissed: (owners, error) => this.#miss(error, () => this.#owners.putBack(owners)),
-      onLateMissed: (owner, error) => this.#missLate(owner, error, () => this.#owners.putBack([owner])),
+      onMissed: (owners, error) => this.#miss(error, this.#unansweredOwners(owners)),
+      onLateMissed: (owner, error) => this.#missLate(owner, error, this.#unansweredOwners([owner])),
       onDone,
     });
     this.#unasked = new UnaskedVerdicts({
@@ -230,6 +248,8 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
         const piece = frame.next(Math.min(callBeats, limits.streamHeartbeats - this.#weight));
         this.#weight += piece.weight;
         this.#beats.gather(piece.beats);
+        const speaker = piece.beats[0]?.workerId;
+        if (speaker !== undefined) this.#listed?.heard(speaker);
         this.#answers.owe(piece.refused, piece.refusals);
         if (piece.owners.length > 0) this.#owners.gather(piece.owners);
         if (piece.refusedOwners.length > 0) this.#ownerAnswers.owe(piece.refusedOwners, piece.ownerRefusals);
@@ -266,18 +286,41 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     });
   }
 
-  #missLate({ weight }: Named, error: unknown, putBack: () => void): void {
+  #unansweredBeats(beats: readonly NamedBeat[]): Missed {
+    return {
+      putBack: () => this.#beats.putBack(beats),
+      answer: () =>
+        this.#answers.owe(
+          beats,
+          beats.map(() => unanswered),
+        ),
+    };
+  }
+
+  #unansweredOwners(owners: readonly NamedOwner[]): Missed {
+    return {
+      putBack: () => this.#owners.putBack(owners),
+      answer: () =>
+        this.#ownerAnswers.owe(
+          owners,
+          owners.map(() => unanswered),
+        ),
+    };
+  }
+
+  #missLate({ weight }: Named, error: unknown, missed: Missed): void {
     // The next heartbeat asks again. Only where none will come does the client have to be told.
-    if (this.#clientEnded) this.#miss(error, putBack);
+    if (this.#clientEnded) this.#miss(error, missed);
     else this.#weight -= weight;
   }
 
-  #miss(error: unknown, putBack: () => void): void {
+  #miss(error: unknown, missed: Missed): void {
     if (this.#closed) return;
     if (this.#mayAskAgain(error)) {
-      putBack();
+      missed.putBack();
       this.#pause();
-    } else this.#fail(error);
+    } else if (isOutage(error)) missed.answer();
+    else this.#fail(error);
   }
 
   #fail(error: unknown): void {
@@ -369,6 +412,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
   #close(how: StreamEnd): void {
     if (this.#closed) return;
     this.#closed = true;
+    this.#listed?.close();
     this.#follower.close(how);
     clearTimeout(this.#drainTimer);
     clearTimeout(this.#pauseTimer);

@@ -1,4 +1,8 @@
+import { create } from '@bufbuild/protobuf';
 import {
+  JobEventSchema,
+  JobResultSchema,
+  JobSchema,
   type JobsService,
   OnDuplicate,
   OnDuplicateSchema,
@@ -11,6 +15,7 @@ import { within } from '../domain/parse.ts';
 import { parse } from '../domain/parsers.ts';
 import type { Engine } from '../engine/engine.ts';
 import { type Draft, draft, type Submitted } from '../engine/submit.ts';
+import { bytesOf, groupsThatFit, pageThatFits } from './answer-size.ts';
 import { noSuchValue } from './enum-words.ts';
 import type { Implementation } from './implementation.ts';
 import { claimJobsResponse, submitJobResponse, submitJobsResponse } from './job-bytes.ts';
@@ -85,13 +90,18 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
         job_type: request.jobType,
         stream: request.stream,
         dead_lettered: request.deadLettered,
+        oldest_first: request.oldestFirst,
         created_after: toIso(request.createdAfter, 'created_after'),
         created_before: toIso(request.createdBefore, 'created_before'),
         limit: request.limit,
         cursor: request.cursor,
       });
-      const { items, nextCursor } = await reader.list(command, caller);
-      return { jobs: items.map(jobMessage), nextCursor: nextCursor ?? undefined };
+      const { messages, nextCursor } = pageThatFits(await reader.list(command, caller), {
+        schema: JobSchema,
+        messageOf: jobMessage,
+        cursorOf: (job) => job.jobId,
+      });
+      return { jobs: messages, nextCursor };
     },
 
     async updateJobStatus({ jobId, state, note, progress, workerId }, caller) {
@@ -129,17 +139,20 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
     },
 
     async listStreams(request, caller) {
-      const { stream } = parse.listStreams({ stream: request.stream || null });
-      return { streams: await reader.streams(stream ?? null, caller) };
+      const { limit, cursor } = request;
+      const page = parse.listStreams({ stream: request.stream || null, limit, cursor });
+      const { items, nextCursor } = await reader.streams(page, caller);
+      return { streams: items, nextCursor: nextCursor ?? undefined };
     },
 
     async listJobEvents({ jobId, limit, cursor }, caller) {
-      const { items, nextCursor } = await reader.events(
-        jobId,
-        parse.listJobEvents({ limit, cursor }),
-        caller,
-      );
-      return { events: items.map(eventMessage), nextCursor: nextCursor ?? undefined };
+      const page = await reader.events(jobId, parse.listJobEvents({ limit, cursor }), caller);
+      const { messages, nextCursor } = pageThatFits(page, {
+        schema: JobEventSchema,
+        messageOf: eventMessage,
+        cursorOf: ({ eventId }) => eventId,
+      });
+      return { events: messages, nextCursor };
     },
 
     async *watchJob({ jobId, afterEventId }, caller) {
@@ -150,11 +163,15 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
         afterEventId?.toString() ?? null,
         caller,
       )) {
-        yield {
-          job: jobMessage(job),
-          events: events.map(eventMessage),
-          result: result === null ? undefined : resultMessage(result),
-        };
+        const message = jobMessage(job);
+        const ending = result === null ? undefined : create(JobResultSchema, resultMessage(result));
+        const room =
+          limits.answerBytes - bytesOf(JobSchema, message) - (ending ? bytesOf(JobResultSchema, ending) : 0);
+        const all = events.map((event) => create(JobEventSchema, eventMessage(event)));
+        const groups = groupsThatFit(JobEventSchema, all, room);
+        // The result stands in the last message.
+        for (const [i, group] of groups.entries())
+          yield { job: message, events: group, result: i === groups.length - 1 ? ending : undefined };
       }
     },
   };

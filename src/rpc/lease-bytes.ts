@@ -22,11 +22,13 @@ export const leaseOutcomeResponse = (outcome: LeaseOutcome): EncodedMessage =>
   });
 
 /** A LeaseGrant. */
-export function writeGrant(field: number, { lease, token, job, messageId }: Grant): void {
+export function writeGrant(field: number, grant: Grant): void {
+  const { lease, token, job, messageId } = grant;
   writer.message(field, () => {
     writeLease(1, lease, token);
     writeJob(2, job);
     if (job.stream !== null && messageId !== null) writeMessage(3, job.stream, messageId);
+    writer.whole(4, grant.heartbeatWithinMs);
   });
 }
 

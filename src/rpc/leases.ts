@@ -1,7 +1,8 @@
-import type { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
+import { LeaseSchema, type LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { beatOf } from '../domain/beat.ts';
 import { parse } from '../domain/parsers.ts';
 import type { Engine } from '../engine/engine.ts';
+import { pageThatFits } from './answer-size.ts';
 import type { Implementation } from './implementation.ts';
 import { heartbeatResponse, leaseOutcomeResponse, releaseLeaseResponse } from './lease-bytes.ts';
 import { leaseMessage, toLeaseState } from './lease-words.ts';
@@ -34,6 +35,7 @@ export function leasesMethods(engine: Engine): UnaryMethods {
         accept_job_types: request.acceptJobTypes,
         streams: request.streams,
         wait_ms: request.waitMs,
+        ttl_sec: request.ttlSec,
         request_id: request.requestId,
       });
       return leaseOutcomeResponse(await acquirer.acquire(command, caller));
@@ -69,8 +71,12 @@ export function leasesMethods(engine: Engine): UnaryMethods {
         limit: request.limit,
         cursor: request.cursor,
       });
-      const { items, nextCursor } = await leaseReader.list(command, caller);
-      return { leases: items.map(leaseMessage), nextCursor: nextCursor ?? undefined };
+      const { messages, nextCursor } = pageThatFits(await leaseReader.list(command, caller), {
+        schema: LeaseSchema,
+        messageOf: leaseMessage,
+        cursorOf: ({ leaseId }) => leaseId,
+      });
+      return { leases: messages, nextCursor };
     },
   };
 }

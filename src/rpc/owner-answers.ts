@@ -1,15 +1,18 @@
 /** What a heartbeat stream owes its client of owners of file leases. */
 import type { OwnerVerdict } from '../domain/file-lease.ts';
 import { limits } from '../domain/limits.ts';
+import type { Unanswered } from './heartbeat-answers.ts';
 import type { Named } from './heartbeat-frames.ts';
 import { WireWriter } from './wire-writer.ts';
 
 /** What a lost file takes of a frame, in verdicts on leases: its path and its repository may be long. */
 const lostFileSize = 4;
 
+type OwnerStreamVerdict = OwnerVerdict | Unanswered;
+
 export interface OwnerAnswer {
   owner: Named;
-  verdict: OwnerVerdict;
+  verdict: OwnerStreamVerdict;
 }
 
 export class OwnerAnswers {
@@ -19,9 +22,9 @@ export class OwnerAnswers {
     return this.#ready.length === 0;
   }
 
-  owe(owners: readonly Named[], verdicts: readonly OwnerVerdict[]): void {
+  owe(owners: readonly Named[], verdicts: readonly OwnerStreamVerdict[]): void {
     for (const [i, owner] of owners.entries())
-      this.#ready.push({ owner, verdict: verdicts[i] as OwnerVerdict });
+      this.#ready.push({ owner, verdict: verdicts[i] as OwnerStreamVerdict });
   }
 
   clear(): void {
@@ -50,8 +53,12 @@ export const encodeOwnerVerdicts = (answers: readonly OwnerAnswer[], drain: bool
       writer.message(2, () => writeVerdict(owner.named, verdict, drain));
   });
 
-function writeVerdict(named: string, verdict: OwnerVerdict, drain: boolean): void {
+function writeVerdict(named: string, verdict: OwnerStreamVerdict, drain: boolean): void {
   writer.text(1, named);
+  if (verdict.kind === 'unavailable') {
+    writer.message(4, () => writer.text(1, verdict.detail));
+    return;
+  }
   if (verdict.kind === 'lost') {
     writer.message(3, () => {
       writer.text(1, verdict.code);

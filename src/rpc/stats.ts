@@ -1,11 +1,14 @@
 import { create } from '@bufbuild/protobuf';
 import {
+  type CapacityChange as CapacityChangeMessage,
+  CapacityChangeSchema,
   type Capacity as CapacityMessage,
   CapacitySchema,
   type Snapshot as SnapshotMessage,
   SnapshotSchema,
   type StatsService,
 } from '../../gen/leasehold/v1/stats_pb.js';
+import type { CapacityChange } from '../domain/capacity.ts';
 import type { Capacity } from '../domain/lease.ts';
 import { parse } from '../domain/parsers.ts';
 import type { Snapshot } from '../domain/stats.ts';
@@ -14,7 +17,9 @@ import type { Engine } from '../engine/engine.ts';
 import { diagnoseMethods } from './diagnose.ts';
 import { explainMethods } from './explain.ts';
 import type { Implementation } from './implementation.ts';
+import { queueMethods } from './queue.ts';
 import { timestamp } from './words.ts';
+import { workerMethods } from './workers.ts';
 
 /** StatsService: proto in, one engine call, proto out. */
 export function statsImplementation(engine: Engine, doctor: Doctor): Implementation<typeof StatsService> {
@@ -22,14 +27,27 @@ export function statsImplementation(engine: Engine, doctor: Doctor): Implementat
   return {
     ...explainMethods(engine),
     ...diagnoseMethods(doctor),
+    ...workerMethods(engine),
+    ...queueMethods(engine),
 
     async getCapacity(_request, caller) {
       return { capacity: capacityMessage(await capacity.get(caller)) };
     },
 
-    async setCapacity({ total, busyRating }, caller) {
-      const command = parse.setCapacity({ total, busy_rating: busyRating });
+    async setCapacity({ total, busyRating, reason, requestedBy }, caller) {
+      const command = parse.setCapacity({
+        total,
+        busy_rating: busyRating,
+        reason,
+        requested_by: requestedBy,
+      });
       return { capacity: capacityMessage(await capacity.set(command, caller)) };
+    },
+
+    async listCapacityChanges({ limit, cursor }, caller) {
+      const command = parse.listCapacityChanges({ limit, cursor });
+      const { items, nextCursor } = await capacity.changes(command, caller);
+      return { changes: items.map(changeMessage), nextCursor: nextCursor ?? undefined };
     },
 
     async getSnapshot({ addonId }, caller) {
@@ -77,6 +95,18 @@ const capacityMessage = ({
     used: BigInt(used),
     available: BigInt(available),
     reserved: BigInt(reserved),
+  });
+
+const changeMessage = (change: CapacityChange): CapacityChangeMessage =>
+  create(CapacityChangeSchema, {
+    changeId: BigInt(change.changeId),
+    ts: timestamp(change.atMs),
+    requestedBy: change.requestedBy,
+    reason: change.reason ?? undefined,
+    totalBefore: change.before.total,
+    totalAfter: change.after.total,
+    busyRatingBefore: change.before.busyRating,
+    busyRatingAfter: change.after.busyRating,
   });
 
 const snapshotMessage = ({ tsMs, addonId, capacity, jobs, leases, last24h }: Snapshot): SnapshotMessage =>

@@ -46,7 +46,13 @@ export interface RefusedRelease {
 export interface CreditSaid {
   jobs: number;
   bytes: string;
-  filter(): ClaimFilter;
+  wanted(): WantedJobs;
+}
+
+/** Which jobs a credit is for, and the TTL of their leases; null for that of the settings. */
+export interface WantedJobs {
+  filter: ClaimFilter;
+  ttlS: number | null;
 }
 
 export interface WorkPiece {
@@ -151,7 +157,7 @@ export class WorkFrame {
       }
     }
     if (jobs > limits.creditJobs) throw invalid(`${field}.jobs`, `must be from 0 to ${limits.creditJobs}`);
-    return { jobs, bytes, filter: () => filterSaid(this.bytes.subarray(start, end), field) };
+    return { jobs, bytes, wanted: () => wantedJobs(this.bytes.subarray(start, end), field) };
   }
 
   #release(end: number, workerId: string, piece: WorkPiece): void {
@@ -240,10 +246,10 @@ export function releaseOfMessage(request: Omit<ReleaseLeaseRequest, '$typeName'>
     error: toLeaseError(request.error),
     metrics: request.metrics,
   });
-  return releaseOf(request.leaseId, command, true);
+  return releaseOf(request.leaseId, command, { mayRetry: true });
 }
 
-function filterSaid(bytes: Uint8Array, field: string): ClaimFilter {
+function wantedJobs(bytes: Uint8Array, field: string): WantedJobs {
   const credit: Credit = decoded(() => fromBinary(StreamWorkRequest_CreditSchema, bytes));
   try {
     const command = parse.acquireLease({
@@ -253,8 +259,9 @@ function filterSaid(bytes: Uint8Array, field: string): ClaimFilter {
       addon_id: credit.addonId,
       accept_job_types: credit.acceptJobTypes,
       streams: credit.streams,
+      ttl_sec: credit.ttlSec,
     });
-    return filterOf(command);
+    return { filter: filterOf(command), ttlS: command.ttl_sec ?? null };
   } catch (error) {
     if (!(error instanceof DomainError) || error.field === undefined) throw error;
     throw new DomainError(error.code, `${field}.${error.detail}`, { field: `${field}.${error.field}` });

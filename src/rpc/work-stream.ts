@@ -10,20 +10,22 @@
  * is wrong with it is an answer. Between being read and being answered there is a bounded weight of it, and nothing is asked of the queue
  * while what was granted before has not left: a client that does not read is granted no more, and holds up no other.
  *
- * Ends like the heartbeat stream, with which it ends: when the client has ended its side and everything is answered; with an
- * error, when a frame cannot be read or the database fails; or when the server is about to stop, which it says first.
+ * An outage of the database does not end it: what is handed in is refused as `unavailable`, and credit stays. It ends like the
+ * heartbeat stream, with which it ends: when the client has ended its side and everything is answered; with an
+ * error, when a frame cannot be read or the server itself fails; or when the server is about to stop, which it says first.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { DomainError, invalid } from '../domain/errors.ts';
-import type { Grant, Lease, Release, Verdict } from '../domain/lease.ts';
+import type { Grant, Release, Verdict } from '../domain/lease.ts';
 import { limits } from '../domain/limits.ts';
 import { type Acquirer, kindOf } from '../engine/acquire.ts';
+import type { KnownWorkers, WorkerStream } from '../engine/known-workers.ts';
 import type { EndOutcome } from '../engine/lease-ends.ts';
+import { isOutage } from '../engine/outage.ts';
 import { isOverload, overloadPauseMs } from '../engine/overload.ts';
 import type { Releaser } from '../engine/release.ts';
 import { StandingOrder } from '../engine/standing-order.ts';
-import type { ClaimFilter } from '../store/statements/heads.ts';
 import { type HeartbeatEngine, HeartbeatStream } from './heartbeat-stream.ts';
 import type { FrameSession, FrameStream, Implementation } from './implementation.ts';
 import { checkName } from './named.ts';
@@ -34,6 +36,7 @@ import {
   encodeWork,
   type NamedRelease,
   type ReleaseAnswer,
+  type WantedJobs,
   WorkFrame,
 } from './work-frames.ts';
 
@@ -41,6 +44,7 @@ import {
 export interface WorkEngine extends HeartbeatEngine {
   acquirer: Pick<Acquirer, 'fetch'>;
   releaser: Pick<Releaser, 'endEach'>;
+  workers: Pick<KnownWorkers, 'open'>;
 }
 
 /** Of what is handed in, so much goes to the desk in one call: half of what one transaction there holds. */
@@ -51,13 +55,16 @@ const overloadedMs = 10_000;
 /** LeasesService.StreamWork, to be spread into the rest of the service. */
 export function streamWork(engine: WorkEngine): Pick<Implementation<typeof LeasesService>, 'streamWork'> {
   const looks = createLooks(engine.heartbeats, engine.metrics);
-  return { streamWork: (stream, { signal }) => new WorkStream({ engine, looks, stream, signal }) };
+  return {
+    streamWork: (stream, { peer, signal }) => new WorkStream({ engine, looks, stream, peer, signal }),
+  };
 }
 
 interface SessionOptions {
   engine: WorkEngine;
   looks: Looks;
   stream: FrameStream;
+  peer: string;
   signal: AbortSignal | undefined;
 }
 
@@ -68,6 +75,7 @@ class WorkStream implements FrameSession {
   readonly #orders = new Map<string, StandingOrder>();
   /** The same by the bytes in which a kind was told of, so that it need not be made out again. */
   readonly #ordersSaid = new Map<string, StandingOrder>();
+  readonly #listed: WorkerStream;
   #workerId: string | undefined;
 
   /** The frame that is being taken apart. */
@@ -94,9 +102,10 @@ class WorkStream implements FrameSession {
   #failure: { error: unknown } | undefined;
   #closed = false;
 
-  constructor({ engine, looks, stream, signal }: SessionOptions) {
+  constructor({ engine, looks, stream, peer, signal }: SessionOptions) {
     this.#engine = engine;
     this.#stream = stream;
+    this.#listed = engine.workers.open('WORK_STREAM', peer, () => this.#orders.values());
     const { heartbeats, ownerHeartbeats, leaseNews } = engine;
     const half: FrameStream = {
       read: () => {
@@ -122,6 +131,7 @@ class WorkStream implements FrameSession {
     try {
       const frame = new WorkFrame(bytes);
       this.#workerId = this.#nameIn(frame);
+      this.#listed.heard(this.#workerId);
       this.#frame = frame;
       if (frame.hasBeats) {
         this.#beatsAsk = false;
@@ -225,19 +235,19 @@ class WorkStream implements FrameSession {
   }
 
   /** The order for a kind; none where credit is taken back that nobody gave. */
-  #find({ bytes, filter: read, jobs }: CreditSaid): StandingOrder | undefined {
-    const filter = read();
-    const kind = kindOf(filter);
+  #find({ bytes, wanted: read, jobs }: CreditSaid): StandingOrder | undefined {
+    const wanted = read();
+    const kind = kindOf(wanted.filter, wanted.ttlS);
     const known = this.#orders.get(kind);
     if (!known && jobs === 0) return undefined;
-    const order = known ?? this.#newOrder(kind, filter);
+    const order = known ?? this.#newOrder(kind, wanted);
     // One kind can be told of in many ways, of which the latest are worth knowing.
     if (this.#ordersSaid.size >= 2 * limits.creditKinds) this.#ordersSaid.clear();
     this.#ordersSaid.set(bytes, order);
     return order;
   }
 
-  #newOrder(kind: string, filter: ClaimFilter): StandingOrder {
+  #newOrder(kind: string, { filter, ttlS }: WantedJobs): StandingOrder {
     for (const [other, { isIdle }] of this.#orders) if (isIdle) this.#forgetOrder(other);
     // What is not wanted any more has its last question answered soon.
     if (this.#orders.size >= 2 * limits.creditKinds) throw tooManyKinds;
@@ -245,6 +255,7 @@ class WorkStream implements FrameSession {
       acquirer: this.#engine.acquirer,
       workerId: this.#workerId as string,
       filter,
+      ttlS,
       mayAsk: () => this.#grants.length === 0 && !this.#grantsLeave,
       onGrants: (grants) => this.#onGrants(grants),
       onFailed: (error) => {
@@ -266,7 +277,7 @@ class WorkStream implements FrameSession {
     if (this.#closed) return;
     this.#beats.follow(
       grants.map(({ lease }) => lease),
-      grants.map(({ lease }) => newlyGranted(lease)),
+      grants.map(newlyGranted),
     );
     for (const grant of grants) this.#grants.push(grant);
     this.#advance();
@@ -292,7 +303,9 @@ class WorkStream implements FrameSession {
       const ended = await this.#endEach(releases.map(({ release }) => release));
       for (const [i, one] of ended.entries()) this.#settle(releases[i] as NamedRelease, one);
     } catch (error) {
-      this.#fail(error);
+      if (!isOutage(error)) this.#fail(error);
+      else if (!this.#closed)
+        for (const { named, weight } of releases) this.#answers.push({ named, weight, outcome: away });
     } finally {
       this.#underWay--;
       this.#advance();
@@ -328,7 +341,10 @@ class WorkStream implements FrameSession {
     }
     const { named, weight } = release;
     if (!(outcome instanceof Error)) this.#beats.forget([release.release.leaseId]);
-    else if (!(outcome instanceof DomainError)) {
+    else if (isOutage(outcome)) {
+      this.#answers.push({ named, weight, outcome: away });
+      return;
+    } else if (!(outcome instanceof DomainError)) {
       this.#fail(outcome);
       return;
     }
@@ -400,6 +416,7 @@ class WorkStream implements FrameSession {
 
   #close(): void {
     this.#closed = true;
+    this.#listed.close();
     this.#closeOrders();
     this.#frame = undefined;
     this.#answers = [];
@@ -415,10 +432,15 @@ const tooManyKinds = invalid(
 /** Somebody has its row, for longer than may be waited for; that is nobody else's fault on the stream. */
 const held = new DomainError('unavailable', 'somebody else has the job just now; hand it in again');
 
+const away = new DomainError(
+  'unavailable',
+  'the database does not answer; whether it was taken is not known: hand it in again',
+);
+
 /** A lease that is followed from its grant on. */
-const newlyGranted = ({ expiresAtMs }: Lease): Verdict => ({
+const newlyGranted = ({ lease: { expiresAtMs }, heartbeatWithinMs }: Grant): Verdict => ({
   kind: 'extended',
   expiresAtMs,
-  ttlRemainingMs: limits.deliveryS * 1000,
+  ttlRemainingMs: heartbeatWithinMs,
   cancelRequested: false,
 });

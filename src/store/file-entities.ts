@@ -14,6 +14,8 @@ const FileOwner = defineEntity({
     host: p.text().nullable(),
     pid: p.integer().nullable(),
     branch: p.text().nullable(),
+    /** The owner that this one works for: a sub-agent borrows what its parent holds. */
+    parent_owner_id: p.text().nullable(),
     state: p.smallint(),
     /** When its present life began. */
     born_at: p.datetime(),
@@ -55,6 +57,10 @@ const FileLeaseRow = defineEntity({
     fence: p.bigint('string').nullable(),
     ended_at: p.datetime().nullable(),
     end_reason: p.text().nullable(),
+    /** The owners that the lease returns to: each lent it to the next, the last of them to the present owner. */
+    lenders: p.array().columnType('text[]').nullable(),
+    /** When the first of them lent it. A lender that began a new life after that gets nothing back. */
+    lent_at: p.datetime().nullable(),
   },
 });
 
@@ -92,6 +98,11 @@ const FileContention = defineEntity({
     /** Who held it when the retry was judged last. */
     blocker_now_id: p.text().nullable(),
     blocker_now_acquired_at: p.datetime().nullable(),
+    /** What an operator decided while the owner was not alive; applied at the owner's next request. Null where nothing waits. */
+    kept_instruction: p.smallint().nullable(),
+    instructed_at: p.datetime().nullable(),
+    instructed_by: p.text().nullable(),
+    instruction_reason: p.text().nullable(),
     /** When the reaper has to look at it: when the retry is due, and then when it lapses. */
     check_at: p.datetime().nullable(),
   },

@@ -1,9 +1,12 @@
+import type { EventEmitter } from 'node:events';
 import { Migrator } from '@mikro-orm/migrations';
 import type { Config } from '../config.ts';
 import type { Log } from '../log.ts';
-import { Database, type DatabaseOptions } from './database.ts';
+import { ConnectionWatch } from './connection-watch.ts';
+import { Database, type DatabaseOptions, type DatabaseParts } from './database.ts';
 import { openEmbedded } from './embedded/client.ts';
 import { entities } from './entities.ts';
+import type { EntityConnection } from './entity-driver.ts';
 import { migrations } from './migrations/index.ts';
 import { contractViewNames } from './migrations/views.ts';
 import { PreparingClient } from './prepared.ts';
@@ -26,11 +29,13 @@ export const openConfigured = (
 ): Promise<Database> => openDatabase({ url: databaseUrl, dataDir, poolMax, log });
 
 async function openPostgres(url: string, options: DatabaseOptions): Promise<Database> {
+  const watch = new ConnectionWatch({ connectionString: url });
   const orm = await initOrm(options, {
     clientUrl: url,
     pool: { min: 0, max: options.poolMax },
     driverOptions: {
       Client: PreparingClient,
+      onPoolCreated: (pool: EventEmitter) => watch.attach(pool),
       // The address may carry options of its own; ours come after them.
       options: `${new URL(url).searchParams.get('options') ?? ''} ${sessionOptions()}`.trim(),
       application_name: 'leasehold',
@@ -42,10 +47,11 @@ async function openPostgres(url: string, options: DatabaseOptions): Promise<Data
       pipeline: true,
     },
   });
-  return new Database({
+  return opened({
     engine: 'postgresql',
     orm,
     closeEngine: async () => {},
+    closeEnding: () => watch.closeEnding(),
     lost: new Promise(() => {}),
   });
 }
@@ -63,7 +69,7 @@ async function openEmbeddedDatabase(options: DatabaseOptions): Promise<Database>
       // Statements are handed over without waiting for the answers to those before them.
       driverOptions: { ...driverOptions, Client: PreparingClient, pipeline: true },
     });
-    return new Database({
+    return opened({
       engine: 'embedded',
       orm,
       closeEngine: () => embedded.close(),
@@ -75,14 +81,23 @@ async function openEmbeddedDatabase(options: DatabaseOptions): Promise<Database>
   }
 }
 
+/** From now on what MikroORM runs goes through the database as well. */
+function opened(parts: DatabaseParts): Database {
+  const database = new Database(parts);
+  (parts.orm.em.getConnection() as unknown as EntityConnection).attach(database);
+  return database;
+}
+
 async function initOrm({ log }: DatabaseOptions, place: object) {
   const { MikroORM } = await import('@mikro-orm/postgresql');
+  const { EntityDriver } = await import('./entity-driver.ts');
   return MikroORM.init({
+    driver: EntityDriver,
     entities,
     extensions: [Migrator],
     migrations: {
       tableName: 'leasehold_migrations',
-      migrationsList: migrations,
+      migrationsList: [...migrations],
       snapshot: false,
       silent: true,
     },

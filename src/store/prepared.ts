@@ -1,6 +1,8 @@
-import type { Duplex } from 'node:stream';
 import pg from 'pg';
+import { cancelStatement } from './canceller.ts';
+import { internalsOf } from './hang-up.ts';
 import { sessionSettings } from './session.ts';
+import { ConnectionLostError, UnconfirmedCommitError } from './sql.ts';
 
 /** The statements that are worth preparing, and their names. */
 const names = new Map<string, string>();
@@ -35,6 +37,11 @@ function shapeOf(fields: readonly { name: string }[]): Shape {
   return new Function('values', `return { ${members.join(', ')} }`) as Shape;
 }
 
+const counts = new WeakMap<readonly unknown[], number>();
+
+/** How many rows a statement has read or changed, by the rows that it returned. Of hot statements only those are counted. */
+export const affectedRows = (rows: readonly unknown[]): number => counts.get(rows) ?? rows.length;
+
 /** A statement that was never begun, because nobody waited for it any more. */
 export class AbandonedError extends Error {
   override readonly name = 'AbortError';
@@ -58,10 +65,54 @@ export class PreparingClient extends pg.Client {
   readonly #number = clients++;
   readonly #config: Config;
   #gathers = false;
+  #startedAt: string | undefined;
 
   constructor(config: Config) {
     super(config as pg.ClientConfig);
     this.#config = config;
+    // What breaks the connection rejects its statements as well. Without a listener Node would end the process.
+    this.on('error', () => {});
+    this.on('notice', ({ routine }) => {
+      // The text of the warning is translated; the name of the routine that sends it is not.
+      if (routine === 'SyncRepWaitForLSN') this.fail(new UnconfirmedCommitError());
+    });
+  }
+
+  /** A statement is in flight. */
+  get isWaiting(): boolean {
+    return internalsOf(this).readyForQuery === false;
+  }
+
+  get bytesRead(): number {
+    return internalsOf(this).connection.stream.bytesRead ?? 0;
+  }
+
+  /** The process that serves this connection, as `identify` has found it. */
+  get backend(): { pid: number; startedAt: string | undefined } {
+    return { pid: internalsOf(this).processID ?? 0, startedAt: this.#startedAt };
+  }
+
+  /** Asks when its backend was started, which tells it from another server's with the same process id. */
+  identify(): void {
+    super
+      .query<{ at: string }>(
+        'select extract(epoch from backend_start)::text as at from pg_stat_get_activity(pg_backend_pid())',
+      )
+      .then(
+        ({ rows }) => {
+          this.#startedAt = rows[0]?.at;
+        },
+        // A connection that fails so early fails its first statement as well.
+        () => {},
+      );
+  }
+
+  /** Rejects every statement in flight and closes the connection. */
+  fail(error: Error): void {
+    const { connection } = internalsOf(this);
+    // An answer that has arrived with the reason must not be taken for success, so the driver is told before it reads on.
+    connection.emit('error', error);
+    connection.stream.destroy();
   }
 
   /** Runs a statement, behind those that were sent before. `signal` ends it. */
@@ -71,7 +122,8 @@ export class PreparingClient extends pg.Client {
     this.#gather();
     const asked = { ...this.#named(text), values: values as unknown[] };
     if (asked.name === undefined) {
-      const { rows } = await this.#runPlanned(values, signal, () => super.query(asked));
+      const { rows, rowCount } = await this.#runPlanned(values, signal, () => super.query(asked));
+      counts.set(rows, rowCount ?? rows.length);
       return rows as Row[];
     }
     const inColumns: pg.QueryArrayConfig = { ...asked, rowMode: 'array' };
@@ -112,7 +164,7 @@ export class PreparingClient extends pg.Client {
   #gather(): void {
     if (this.#gathers) return;
     this.#gathers = true;
-    const { stream } = (this as unknown as { connection: { stream: Duplex } }).connection;
+    const { stream } = internalsOf(this).connection;
     stream.cork();
     process.nextTick(() => {
       this.#gathers = false;
@@ -127,7 +179,7 @@ export class PreparingClient extends pg.Client {
 
   async #runUntil<T>(signal: AbortSignal | undefined, run: () => Promise<T>): Promise<T> {
     if (!signal || this.#config.stream !== undefined) return run();
-    let stopping: Promise<void> | undefined;
+    let stopping: Promise<'settled' | 'unknown'> | undefined;
     const stop = () => {
       stopping = this.#stopStatement();
     };
@@ -136,23 +188,15 @@ export class PreparingClient extends pg.Client {
       return await run();
     } finally {
       signal.removeEventListener('abort', stop);
-      await stopping;
+      // A cancel that may still be on its way would hit the next statement of this connection.
+      if ((await stopping) === 'unknown') this.fail(new ConnectionLostError('a cancel was not answered'));
     }
   }
 
-  async #stopStatement(): Promise<void> {
-    const { processID } = this as unknown as { processID: number };
-    const messenger = new pg.Client({
-      ...(this.#config as pg.ClientConfig),
-      application_name: 'leasehold canceller',
-    });
-    try {
-      await messenger.connect();
-      await messenger.query('select pg_cancel_backend($1)', [processID]);
-    } catch {
-      // The database is full or gone; the statement then ends by its own timeout, or with the connection.
-    } finally {
-      await messenger.end().catch(() => {});
-    }
+  #stopStatement(): Promise<'settled' | 'unknown'> {
+    // The pool hides the password when its options are copied.
+    const { password } = this;
+    const config: pg.ClientConfig = { ...(this.#config as pg.ClientConfig), ...(password && { password }) };
+    return cancelStatement(config, internalsOf(this).processID ?? 0);
   }
 }

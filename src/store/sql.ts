@@ -1,3 +1,5 @@
+import type { EntityManager } from '@mikro-orm/postgresql';
+
 /**
  * What the statements of this folder run on: the pool, one statement a transaction, or one open transaction.
  * Parameters are always bound.
@@ -6,8 +8,14 @@ export interface Sql {
   query<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]>;
 }
 
+/** The same for statements that MikroORM writes. */
+export interface EntitySql extends Sql {
+  /** An entity manager of its own for one use, which reads and writes here; `signal` ends its statements. */
+  em(signal?: AbortSignal): EntityManager;
+}
+
 /** One that is open until its work is done, or until somebody says that nothing more will be asked. */
-export interface TransactionSql extends Sql {
+export interface TransactionSql extends EntitySql {
   seal(): void;
 }
 
@@ -34,6 +42,24 @@ export const byKeys = (keys: string, values: string): string => `${keys} between
 export const word = (words: readonly string[], number: string): string =>
   `(array[${words.map((one) => `'${one}'`).join(', ')}])[${number} + 1]`;
 
+/** The connection is gone, and with it the answers to the statements that were in flight. */
+export class ConnectionLostError extends Error {
+  override readonly name = 'ConnectionLostError';
+  /** SQLSTATE connection_failure. */
+  readonly code = '08006';
+}
+
+/** The wait for a synchronous standby was cancelled: the change is there, and a failover may lose it. */
+export class UnconfirmedCommitError extends Error {
+  override readonly name = 'UnconfirmedCommitError';
+  /** SQLSTATE statement_completion_unknown. */
+  readonly code = '40003';
+
+  constructor() {
+    super('the wait for the synchronous standby was cancelled');
+  }
+}
+
 /** SQLSTATEs after which the same transaction may simply be run again. */
 const retryable = new Set(['40001', '40P01']);
 
@@ -48,6 +74,7 @@ const unavailable = new Set([
   '25006',
   '25P03',
   '55P03',
+  '40003',
 ]);
 
 /** Codes of Node's sockets and of the drivers for a database that is not there. */
@@ -59,6 +86,8 @@ const unreachable = new Set([
   'ETIMEDOUT',
   'EHOSTUNREACH',
   'ENOTFOUND',
+  'EAI_AGAIN',
+  'ENETUNREACH',
 ]);
 
 export function sqlState(error: unknown): string | undefined {
@@ -68,6 +97,9 @@ export function sqlState(error: unknown): string | undefined {
   }
   return undefined;
 }
+
+/** Whether a write was refused because its transaction is read-only. */
+export const isReadOnly = (error: unknown): boolean => sqlState(error) === '25006';
 
 export const isRetryable = (error: unknown): boolean => retryable.has(sqlState(error) ?? '');
 
@@ -87,13 +119,27 @@ export function lacksPartition(error: unknown): boolean {
 export const isCancelled = (error: unknown): boolean =>
   sqlState(error) === '57014' || (error instanceof Error && error.name === 'AbortError');
 
+const lostCodes = new Set(['08006', '57P01', '57P02', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH']);
+
+/** Whether a connection that had been made was lost under a statement, for another reason than that it took too long. */
+export function isConnectionLost(error: unknown): boolean {
+  const code = sqlState(error);
+  if (code !== undefined) return lostCodes.has(code);
+  return error instanceof Error && /Connection terminated|is not queryable/.test(error.message);
+}
+
+export const isUnconfirmed = (error: unknown): boolean => sqlState(error) === '40003';
+
 export function isUnavailable(error: unknown): boolean {
   const code = sqlState(error);
   if (code !== undefined) return unavailable.has(code) || unreachable.has(code) || code.startsWith('08');
   // The pg driver has no code for these.
-  const words = /Connection terminated|timeout exceeded when trying to connect|is not queryable/;
-  return error instanceof Error && words.test(error.message);
+  for (let at = error; at instanceof Error; at = at.cause) if (unavailableWords.test(at.message)) return true;
+  return false;
 }
+
+const unavailableWords =
+  /Connection terminated|timeout exceeded when trying to connect|is not queryable|Query read timeout|^timeout expired$/;
 
 /** A time that a driver returned: raw text from a hot statement, a Date from an entity. */
 export function timeMs(value: string | Date): number;
@@ -103,6 +149,9 @@ export function timeMs(value: string | Date | null): number | null {
   if (typeof value !== 'string') return value.getTime();
   return textMs(value);
 }
+
+/** A time as a parameter. ISO-8601 writes years from 10000 on with a sign and zeros, which PostgreSQL does not read. */
+export const timestamp = (time: Date): string => time.toISOString().replace(/^\+0*/, '');
 
 const dash = 45;
 const blank = 32;

@@ -24,6 +24,7 @@ const counters = () => ({
   timeouts: p.bigint('string').defaultRaw('0'),
   granted: p.bigint('string').defaultRaw('0'),
   expired: p.bigint('string').defaultRaw('0'),
+  failed_retried: p.bigint('string').defaultRaw('0'),
 });
 
 const slots = () => p.array().columnType('smallint[]').$type<number[]>().nullable();

@@ -1,3 +1,5 @@
+import type { EntityManager } from '@mikro-orm/postgresql';
+import { asOrmTransaction } from './orm-transaction.ts';
 import type { PreparingClient } from './prepared.ts';
 import { sqlState, type TransactionSql } from './sql.ts';
 
@@ -25,8 +27,14 @@ export class Transaction implements TransactionSql {
   /** Something was asked that never went out, so that what did is not all of it. */
   #isPartial = false;
   #failure: { error: unknown } | undefined;
+  readonly #newEm: (signal?: AbortSignal) => EntityManager;
 
-  constructor(connection: Connection, signal: AbortSignal | undefined) {
+  constructor(
+    connection: Connection,
+    signal: AbortSignal | undefined,
+    newEm: (signal?: AbortSignal) => EntityManager,
+  ) {
+    this.#newEm = newEm;
     this.#connection = connection;
     this.#signal = signal;
   }
@@ -43,6 +51,17 @@ export class Transaction implements TransactionSql {
     });
     this.#sent.push(rows);
     return begun ? rows : this.#first(this.#begun, rows);
+  }
+
+  em(signal = this.#signal): EntityManager {
+    const em = this.#newEm(signal);
+    em.setTransactionContext(asOrmTransaction(this));
+    return em;
+  }
+
+  /** Whether it may have been committed. */
+  get isCommitSent(): boolean {
+    return this.#committed !== undefined;
   }
 
   /** Why it failed: those behind the statement that did are told no more than that there was one. */

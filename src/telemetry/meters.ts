@@ -1,5 +1,6 @@
 /** What is counted of services and of the database. */
 import type { Counter, Histogram, Series } from './registry.ts';
+import { statementName, transactionName } from './statement-names.ts';
 import type { Tracing } from './tracing.ts';
 
 /** Times the rounds of a service. */
@@ -65,9 +66,12 @@ export class DatabaseMeter {
     };
   }
 
-  time<T>(kind: DatabaseWork, work: () => Promise<T>): Promise<T> {
+  /** `text` is that of a statement. */
+  time<T>(kind: DatabaseWork, work: () => Promise<T>, text?: string): Promise<T> {
     const { tracing } = this.#parts;
-    return this.#kinds[kind].time(tracing ? () => tracing.step(kind, work) : work);
+    if (!tracing) return this.#kinds[kind].time(work);
+    const statement = text === undefined ? transactionName : statementName(text);
+    return this.#kinds[kind].time(() => tracing.ask(statement, work));
   }
 
   retried(sqlState: string): void {

@@ -4,8 +4,10 @@
  *
  * Counting is done once a call, a frame or a batch, and never once a lease or a job.
  */
+import { limits } from '../domain/limits.ts';
 import { BatchFamily, type BatchMeter } from './batches.ts';
 import { CallFamily, type CallMeter } from './calls.ts';
+import { JobMeter } from './jobs.ts';
 import { DatabaseMeter, ReapMeter, RoundMeter } from './meters.ts';
 import { type Counter, type Histogram, Registry, type Series, secondsBounds } from './registry.ts';
 import type { Tracing } from './tracing.ts';
@@ -18,6 +20,7 @@ export class Metrics {
   readonly registry = new Registry();
   /** Where spans go; undefined where nobody asked for any. */
   readonly tracing: Tracing | undefined;
+  readonly jobs: JobMeter;
   readonly #rpcs: CallFamily;
   readonly #routes: CallFamily;
   readonly #messages: Series<Counter>;
@@ -56,6 +59,7 @@ export class Metrics {
       by: 'method, route',
     });
     this.#batches = new BatchFamily(registry);
+    this.jobs = new JobMeter(registry);
     this.#beats = registry.counters(
       'leasehold_heartbeats_total',
       'Heartbeats that were judged, of leases or of owners of files, by verdict.',
@@ -102,6 +106,17 @@ export class Metrics {
       'Transactions that lost against others and were run again, by SQLSTATE.',
       'sqlstate',
     );
+  }
+
+  /** Lets the trace of the call that is being served be found by what it is about. */
+  noteIds(
+    ids: Readonly<Partial<Record<'job_id' | 'lease_id' | 'worker_id', string | null | undefined>>>,
+  ): void {
+    if (!this.tracing) return;
+    const given = Object.entries(ids).flatMap(([name, id]) =>
+      id ? [[`leasehold.${name}`, id.slice(0, limits.nameChars)] as const] : [],
+    );
+    this.tracing.current()?.note(Object.fromEntries(given));
   }
 
   rpc(transport: Transport, method: string): CallMeter {

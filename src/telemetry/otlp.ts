@@ -33,6 +33,7 @@ import type { Log } from '../log.ts';
 import { version } from '../version.ts';
 import type { Carrier } from './calls.ts';
 import { processorOptions, samplerOf } from './otlp-settings.ts';
+import type { StatementName } from './statement-names.ts';
 import type { Attributes, BatchFacts, Span, Tracing } from './tracing.ts';
 
 /** How long spans may take to leave when the server stops. */
@@ -87,9 +88,10 @@ export class OtlpTracing implements Tracing {
     return this.#below(spans[0], `batch ${name}`, { attributes, links }, work);
   }
 
-  step<T>(name: string, work: () => Promise<T>): Promise<T> {
+  ask<T>({ name, attributes }: StatementName, work: () => Promise<T>): Promise<T> {
     const current = this.current();
-    return current instanceof OtlpSpan ? this.#below(current.span, name, {}, work) : work();
+    if (!(current instanceof OtlpSpan)) return work();
+    return this.#below(current.span, name, { kind: SpanKind.CLIENT, attributes }, work);
   }
 
   stop(): Promise<void> {
@@ -132,6 +134,10 @@ class OtlpSpan implements Span {
   /** Not over, and not left out by the sampler. */
   get goesOn(): boolean {
     return this.span.isRecording();
+  }
+
+  note(attributes: Attributes): void {
+    this.span.setAttributes(attributes);
   }
 
   end(attributes: Attributes, failed: boolean): void {

@@ -14,7 +14,7 @@ const freshMs = 1_000;
 const patienceMs = 900;
 
 export interface QueueState
-  extends Pick<QueueFigures, 'queued' | 'ready' | 'oldestMs' | 'leases' | 'claims'> {
+  extends Pick<QueueFigures, 'queued' | 'ready' | 'oldestMs' | 'deadLetters' | 'leases' | 'claims'> {
   capacity: Capacity;
 }
 
@@ -45,11 +45,11 @@ export class QueueWatch {
   async #read(): Promise<QueueState | undefined> {
     const atMs = this.#nowMs();
     try {
-      const { queued, ready, oldestMs, leases, claims, ...facts } = await queueFigures(
+      const { queued, ready, oldestMs, deadLetters, leases, claims, ...facts } = await queueFigures(
         this.#database,
         this.#totalUnlessSet,
       );
-      const state = { queued, ready, oldestMs, leases, claims, capacity: capacityOf(facts) };
+      const state = { queued, ready, oldestMs, deadLetters, leases, claims, capacity: capacityOf(facts) };
       this.#last = { state, atMs };
       return state;
     } catch {

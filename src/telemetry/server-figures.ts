@@ -48,6 +48,11 @@ export class ServerFigures {
       () => engine.leaseNews.followers,
     );
     registry.gauge(
+      'leasehold_listed_workers',
+      'Workers that this server has in its list: connected, waiting, or heard of in the last 30 seconds.',
+      () => engine.workers.size,
+    );
+    registry.gauge(
       'leasehold_history_days_ahead',
       'For how many days to come the history has room, when this server last looked; below 3 somebody should look.',
       () => engine.historyKeeper.daysAhead,
@@ -103,6 +108,11 @@ export class ServerFigures {
       'leasehold_queue_oldest_age_seconds',
       'How long the job has been ready that has waited longest at the head of its kind and priority; 0 without any.',
       queue(({ oldestMs }) => Math.max(oldestMs ?? 0, 0) / 1000),
+    );
+    registry.gauge(
+      'leasehold_dead_letters',
+      'Jobs of streams that were given up and are kept, counted up to 1,000.',
+      queue(({ deadLetters }) => deadLetters),
     );
     registry.gauge(
       'leasehold_active_leases',

@@ -5,11 +5,14 @@
 import type { Config } from '../config.ts';
 import type { Log } from '../log.ts';
 import type { Carrier } from './calls.ts';
+import type { StatementName } from './statement-names.ts';
 
 export type Attributes = Readonly<Record<string, string | number>>;
 
 /** A span that goes on. */
 export interface Span {
+  /** Says more of it. */
+  note(attributes: Attributes): void;
   end(attributes: Attributes, failed: boolean): void;
 }
 
@@ -29,8 +32,8 @@ export interface Tracing {
   current(): Span | undefined;
   /** Does the work of a batch in a span of its own: part of the first call's trace, and linked to all calls. */
   batch<T>(name: string, facts: BatchFacts, work: () => Promise<T>): Promise<T>;
-  /** Does something in a span of its own where it is part of one. */
-  step<T>(name: string, work: () => Promise<T>): Promise<T>;
+  /** Asks the database in a span of its own where that is part of one. */
+  ask<T>(statement: StatementName, work: () => Promise<T>): Promise<T>;
   /** Sends what has not been sent, within a bound. */
   stop(): Promise<void>;
 }

@@ -5,16 +5,33 @@
 (async () => {
   const byId = (id) => document.getElementById(id);
 
-  /** An element with its attributes and what is in it; what is undefined, null or false is left out. */
+  /**
+   * An element with its attributes and children. Children may be nested lists; undefined, null and false are left out.
+   * An object that is no node is an error: `append` would show it as `[object …]`.
+   */
   function make(tag, attributes = {}, ...children) {
     const element = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
-    for (const child of children.flat()) {
+    for (const child of children.flat(Infinity)) {
       if (child === undefined || child === null || child === false) continue;
+      if (typeof child === 'object' && !(child instanceof Node))
+        throw new TypeError(`a child of <${tag}> is neither text nor a node`);
       element.append(typeof child === 'object' ? child : document.createTextNode(String(child)));
     }
     return element;
   }
+
+  /** Text in which each part between back-ticks becomes a code element. */
+  const prose = (text) =>
+    String(text)
+      .split('`')
+      .map((part, at) => (at % 2 === 1 ? make('code', {}, part) : part));
+
+  /** A name that may be broken after its underscores and nowhere else, where there is room for its parts. */
+  const breakable = (name) => name.split(/(?<=_)/).map((part) => [part, make('wbr')]);
+
+  /** Text as paragraphs, which blank lines separate. */
+  const paragraphs = (text) => text.split('\n\n').map((part) => make('p', {}, prose(part)));
 
   let description;
 
@@ -38,19 +55,25 @@
     return `${types.join(' or ')}${schema.format ? ` (${schema.format})` : ''}`;
   }
 
+  /** `1 to 200 characters`; an empty list without a bound. */
+  function range(from, to, unit) {
+    const shown = (number) => number.toLocaleString('en');
+    const counted = (number) => (unit ? `${shown(number)} ${unit}${number === 1 ? '' : 's'}` : shown(number));
+    if (from !== undefined && to !== undefined)
+      return [from === to ? `exactly ${counted(to)}` : `${shown(from)} to ${counted(to)}`];
+    if (from !== undefined) return [`at least ${counted(from)}`];
+    return to === undefined ? [] : [`at most ${counted(to)}`];
+  }
+
   /** The limits of a schema, in words. */
   function limitsOf(schema) {
     const words = [];
-    const say = (key, text) => schema[key] !== undefined && words.push(`${text} ${schema[key]}`);
     if (schema.enum) words.push(schema.enum.map((word) => JSON.stringify(word)).join(', '));
-    say('minimum', 'from');
-    say('maximum', 'to');
-    say('minLength', 'characters from');
-    say('maxLength', 'characters to');
-    say('minItems', 'items from');
-    say('maxItems', 'items to');
-    say('maxProperties', 'members to');
-    say('default', 'usually');
+    words.push(...range(schema.minimum, schema.maximum));
+    words.push(...range(schema.minLength, schema.maxLength, 'character'));
+    words.push(...range(schema.minItems, schema.maxItems, 'item'));
+    words.push(...range(undefined, schema.maxProperties, 'member'));
+    if (schema.default !== undefined) words.push(`default ${JSON.stringify(schema.default)}`);
     if (schema.pattern === '\\S') words.push('not blank');
     if (schema.items && !schema.items.$ref)
       words.push(...limitsOf(schema.items).map((word) => `each: ${word}`));
@@ -76,11 +99,11 @@
       make(
         'th',
         { scope: 'row' },
-        make('code', {}, name),
+        make('code', {}, breakable(name)),
         isRequired && make('span', { class: 'faint' }, ' required'),
       ),
       make('td', {}, typeOf(schema), limits && make('div', { class: 'faint' }, limits)),
-      make('td', {}, about ?? follow(schema).description ?? '', within),
+      make('td', {}, prose(about ?? follow(schema).description ?? ''), within),
     );
   }
 
@@ -112,7 +135,7 @@
         ),
       );
     if (items) return schemaOf(items);
-    if (!properties) return make('p', { class: 'faint' }, about ?? typeOf(schema));
+    if (!properties) return make('p', { class: 'faint' }, prose(about ?? typeOf(schema)));
     const rows = Object.entries(properties).map(([name, field]) =>
       fieldRow(name, field, required.includes(name)),
     );
@@ -121,7 +144,7 @@
 
   /** Something to be opened, made when it is: schemas are within each other, and deep. */
   function lazily(title, content) {
-    const details = make('details', {}, make('summary', {}, title));
+    const details = make('details', {}, make('summary', {}, prose(title)));
     const open = () => details.childNodes.length === 1 && details.append(content());
     details.addEventListener('toggle', open);
     return details;
@@ -154,7 +177,7 @@
         'h4',
         {},
         'Body',
-        make('span', { class: 'faint' }, required ? ` required. ${about}` : ` ${about}`),
+        make('span', { class: 'faint' }, prose(required ? ` required. ${about}` : ` ${about}`)),
       ),
       schemaOf(media.schema),
       examplesOf(media).map(([, value]) => json(value)),
@@ -170,11 +193,11 @@
         {},
         type !== undefined && make('p', { class: 'faint' }, type),
         Object.keys(headers).map((name) =>
-          make('p', {}, make('code', {}, name), ` ${headers[name].description}`),
+          make('p', {}, make('code', {}, name), prose(` ${headers[name].description}`)),
         ),
         media && [schemaOf(media.schema), examplesOf(media).map(([, value]) => json(value))],
       );
-    return lazily(`${status} ${about.replaceAll('`', '').split('\n\n').join(' · ')}`, shown);
+    return lazily(`${status} ${about.split('\n\n').join(' · ')}`, shown);
   }
 
   /** All that is said of an operation, with all that it points at. */
@@ -194,14 +217,14 @@
     return make(
       'article',
       { id, 'data-words': [method, path, ...wordsOf(operation)].join(' ').toLowerCase() },
-      make('h3', {}, make('a', { href: `#${id}` }, summary)),
+      make('h3', {}, make('a', { href: `#${id}` }, prose(summary))),
       make(
         'p',
         { class: 'route' },
         make('span', { class: `method ${method}` }, method.toUpperCase()),
         ` ${path}`,
       ),
-      about && make('p', {}, about),
+      about && paragraphs(about),
       parameters.length > 0 && [
         make('h4', {}, 'Parameters'),
         table(
@@ -224,12 +247,12 @@
       Object.entries(methods).map(([method, operation]) => ({ method, path, operation })),
     );
     byId('version').textContent = description.info.version;
-    byId('about').textContent = description.info.description;
+    byId('about').append(...paragraphs(description.info.description));
     for (const { name, description: about } of description.tags) {
       const own = operations.filter(({ operation }) => operation.tags.includes(name));
       if (own.length === 0) continue;
       const articles = own.map(({ method, path, operation }) => operationOf(method, path, operation));
-      byId('operations').append(make('section', {}, make('h2', {}, name), make('p', {}, about), articles));
+      byId('operations').append(make('section', {}, make('h2', {}, name), paragraphs(about), articles));
       const links = own.map(({ method, operation }) =>
         make(
           'li',
@@ -238,7 +261,7 @@
             'a',
             { href: `#${operation.operationId}` },
             make('span', { class: method }, `${method.toUpperCase()} `),
-            operation.summary,
+            prose(operation.summary),
           ),
         ),
       );

@@ -8,7 +8,7 @@ import { isAlive, lookUp, type ProcessFacts } from '../../src/gate/processes.ts'
 import { apiOf, holders, letWaitingPass, Repository, take } from '../gate/support.ts';
 import { forgetProcess, watchProcess } from '../support/cleanup.ts';
 import { onEveryEngine } from '../support/engines.ts';
-import { type LeaseholdProcess, main, startProcess, until } from '../support/process.ts';
+import { type LeaseholdProcess, main, runCommand, startProcess, until } from '../support/process.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
 const nowhere = 'http://127.0.0.1:9';
@@ -159,10 +159,22 @@ onEveryEngine((engine) => {
         const exit = await guard.exited();
         expect([exit.code, exit.stdout]).to.deep.equal([code, '']);
         expect(exit.stderr).to.match(
-          /^leasehold: j is held by bob \(test\), for \d+ s; asking again in 180 s$/,
+          /^leasehold: j is held by bob \(test\), for \d+ s; asking again in 1[78]\d s$/,
         );
       }
       await apiOf(server).end('bob');
+    });
+
+    it('competes with another guard of the same caller (B6)', async () => {
+      const first = await start('both', '--', ...waits);
+      await started(first);
+      const second = await start('both', '--', 'echo', 'ran');
+      await until('a word of the contention', () => second.stderr.length > 0);
+      expect(second.stderr[0]).to.match(new RegExp(`held by guard-\\S+-${first.pid}-`));
+      second.signal('SIGTERM');
+      expect((await second.exited()).code).to.equal(143);
+      await first.stop();
+      expect(await held()).to.deep.equal({});
     });
 
     it('does not run the command where no server answers, unless it may', async () => {
@@ -271,6 +283,70 @@ onEveryEngine((engine) => {
       expect(pids.map((each) => isAlive(each))).to.deep.equal([false, false]);
       expect(await held()).to.deep.equal({ m: 'dora' });
       await apiOf(server).end('dora');
+    });
+
+    it('halts its caller, whom starting it again does not help until an operator decides (B2, B6)', async function () {
+      this.timeout(60_000);
+      await take(server, 'erik', repository.top, 's');
+      const waiting = async () => {
+        const rows = await apiOf(server).blockers({ repository: repository.top });
+        return rows.filter(({ paths }) => paths.includes('s'));
+      };
+      const first = await start('s', '--', 'echo', 'ran');
+      await until('a word of the contention', () => first.stderr.length > 0);
+      const [contention] = await waiting();
+      const caller = contention?.owner_id ?? '';
+      expect(caller).to.match(/^caller \S+@/);
+      first.signal('SIGINT');
+      expect((await first.exited()).code).to.equal(130);
+      // The same caller, though through shells of its own: it waits for what is left.
+      await letWaitingPass(server, caller, 100_000);
+      const [shell, ...args] = [
+        'sh',
+        '-c',
+        `exec "$@"`,
+        'sh',
+        process.execPath,
+        main,
+        'guard',
+        's',
+        '--',
+        'true',
+      ];
+      const second = spawn(shell as string, args, {
+        cwd: repository.top,
+        env: { ...process.env, LEASEHOLD_URL: server.http },
+      });
+      await watchProcess(second.pid as number);
+      const [said] = await once(second.stderr, 'data');
+      expect(String(said)).to.match(/asking again in [5-8]\d s/);
+      second.kill('SIGINT');
+      await once(second, 'close');
+      await forgetProcess(second.pid as number);
+      expect((await waiting()).map(({ contention_id }) => contention_id)).to.deep.equal([
+        contention?.contention_id,
+      ]);
+      await letWaitingPass(server, caller, 79_000);
+      const third = await run('s', '--', 'echo', 'ran');
+      expect([third.code, third.stdout]).to.deep.equal([75, '']);
+      expect(third.stderr).to.include(caller).and.to.include(contention?.contention_id);
+      const again = await run('s', '--', 'echo', 'ran');
+      expect([again.code, again.stdout]).to.deep.equal([75, '']);
+      const instructed = await runCommand(
+        ['files', 'instruct', contention?.contention_id ?? '', 'FORCE_RELEASE'],
+        { LEASEHOLD_URL: server.http },
+      );
+      expect([instructed.code, instructed.stdout]).to.deep.equal([
+        0,
+        `${contention?.contention_id}: its owner is not alive; FORCE_RELEASE is kept, and applied when it asks again`,
+      ]);
+      const [halted] = await waiting();
+      if (halted?.state !== 'HALTED') expect.fail('the halt is not listed any more');
+      expect(halted.kept_instruction?.instruction).to.equal('FORCE_RELEASE');
+      const last = await run('s', '--', 'echo', 'ran');
+      expect([last.code, last.stdout, last.stderr]).to.deep.equal([0, 'ran', '']);
+      expect(await waiting()).to.deep.equal([]);
+      await apiOf(server).end('erik');
     });
 
     it('waits a contention out, asks once more, and runs the command when the file is free by then', async () => {

@@ -90,6 +90,20 @@ onEveryEngine((engine) => {
       expect(await agent.hook('SubagentStop')).to.deep.equal(quiet);
     });
 
+    it('lends an agent that the session has sent out what the session holds, and gives it back (B5)', async () => {
+      await using agent = await start();
+      const sent = { agent_id: 'b08', agent_type: 'general-purpose' };
+      const child = `${agent.session}:b08`;
+      await agent.hook('PreToolUse', writing('lent'));
+      expect(await agent.hook('PreToolUse', writing('lent', sent))).to.deep.equal(quiet);
+      expect(await held()).to.deep.include({ lent: child });
+      const [lease] = await apiOf(server).leases({ owner_id: child });
+      expect(lease?.owner?.parent_owner_id).to.equal(agent.session);
+      expect(await agent.hook('SubagentStop', sent)).to.deep.equal(quiet);
+      expect(await held()).to.deep.include({ lent: agent.session });
+      expect(await agent.hook('PreToolUse', writing('lent'))).to.deep.equal(quiet);
+    });
+
     it('lets every other tool and event pass', async () => {
       await using agent = await start();
       for (const [event, fields] of [

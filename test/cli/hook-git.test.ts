@@ -2,7 +2,7 @@
 import { chmod, lstat, mkdir, readdir, readFile, rename, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
-import { filesOfCommit } from '../../src/gate/git.ts';
+import { committedSince, filesOfCommit, filesOfCommits } from '../../src/gate/git.ts';
 import { apiOf, FakeAgent, gitEnvironment, holders, isKept, Repository, take } from '../gate/support.ts';
 import { temporaryFolder } from '../support/cleanup.ts';
 import { onEveryEngine } from '../support/engines.ts';
@@ -70,21 +70,95 @@ describe('the files of a commit', () => {
     await repository.git('commit', '--quiet', '--no-edit');
     expect(await filesOfCommit(repository.top)).to.deep.equal(['base', 'theirs']);
   });
+
+  it('are the same where git is set to show signatures (B3, S1)', async () => {
+    const repository = await Repository.create();
+    const program = join(repository.top, '.git', 'signer');
+    // Git needs a program that signs and verifies; this one is of the form that it expects, and approves of everything.
+    const lines = [
+      '#!/bin/sh',
+      'cat >/dev/null',
+      'case "$*" in',
+      '*--verify*) echo "gpg: Good signature" >&2; echo "[GNUPG:] GOODSIG 1 ann";;',
+      '*) printf "%s\\n" "-----BEGIN PGP SIGNATURE-----" "" x "-----END PGP SIGNATURE-----"',
+      '  echo "[GNUPG:] SIG_CREATED D 1 1 00 1 1" >&2;;',
+      'esac',
+    ];
+    await writeFile(program, `${lines.join('\n')}\n`, { mode: 0o755 });
+    await repository.git('config', 'gpg.program', program);
+    await repository.git('config', 'log.showSignature', 'true');
+    for (const name of ['a', 'b']) {
+      await repository.write(name);
+      await repository.git('add', '--all');
+      await repository.git('commit', '--quiet', '--gpg-sign', '-m', name);
+    }
+    expect(await repository.git('log', '--format=')).to.include('Good signature');
+    expect(await filesOfCommits(repository.top, ['HEAD', 'HEAD~1'])).to.have.members(['a', 'b']);
+    const committed = await committedSince(repository.top, 0);
+    expect([...committed.keys()]).to.have.members(['a', 'b']);
+    for (const seconds of committed.values()) expect(seconds).to.be.above(0);
+  });
 });
 
 describe('leasehold hook git install', () => {
-  const hookOf = (repository: Repository) => join(repository.top, '.git', 'hooks', 'post-commit');
+  const hookOf = (repository: Repository, name = 'post-commit') =>
+    join(repository.top, '.git', 'hooks', name);
+  const names = ['post-commit', 'post-merge', 'post-rewrite'];
 
-  it('writes a hook that can be executed, and the second time nothing', async () => {
+  it('writes hooks that can be executed, and the second time nothing', async () => {
     const repository = await installed();
-    expect((await lstat(hookOf(repository))).mode & 0o111).to.equal(0o111);
+    for (const name of names)
+      expect((await lstat(hookOf(repository, name))).mode & 0o111, name).to.equal(0o111);
     const before = await readFile(hookOf(repository), 'utf8');
     const { code, stdout } = await hookGit(repository, 'install');
-    expect([code, stdout]).to.deep.equal([0, `${hookOf(repository)} is there already`]);
+    const already = names.map((name) => `${hookOf(repository, name)} is there already`).join('\n');
+    expect([code, stdout]).to.deep.equal([0, already]);
     expect(await readFile(hookOf(repository), 'utf8')).to.equal(before);
     expect(
       (await readdir(join(repository.top, '.git', 'hooks'))).filter((name) => !name.endsWith('.sample')),
-    ).to.deep.equal(['post-commit']);
+    ).to.deep.equal(names);
+  });
+
+  it('writes a hook of an earlier version anew, and puts the others beside it (B3, S1)', async () => {
+    const repository = await Repository.create();
+    const { stdout: help } = await hookGit(repository, 'install');
+    expect(help).to.include(`wrote ${hookOf(repository)}`);
+    const now = await readFile(hookOf(repository), 'utf8');
+    await hookGit(repository, 'uninstall');
+    expect(
+      (await readdir(join(repository.top, '.git', 'hooks'))).filter((name) => names.includes(name)),
+    ).to.deep.equal([]);
+    await writeFile(hookOf(repository), now.replace(/^commit=.*\n/m, '').replace(' "$commit"', ''), {
+      mode: 0o755,
+    });
+    const { code, stdout } = await hookGit(repository, 'install');
+    expect(code).to.equal(0);
+    expect(stdout.split('\n')).to.deep.equal([
+      `wrote ${hookOf(repository)} anew; it was of another version or place`,
+      `wrote ${hookOf(repository, 'post-merge')}`,
+      `wrote ${hookOf(repository, 'post-rewrite')}`,
+    ]);
+    expect(await readFile(hookOf(repository), 'utf8')).to.equal(now);
+  });
+
+  it('hands a rewrite to the hook that was there before as well (S1)', async () => {
+    const repository = await Repository.create();
+    const theirs = '#!/bin/sh\necho "theirs $1"; cat\n';
+    await writeFile(hookOf(repository, 'post-rewrite'), theirs, { mode: 0o755 });
+    await hookGit(repository, 'install');
+    await repository.git('commit', '--quiet', '--allow-empty', '-m', 'x');
+    const before = (await repository.git('rev-parse', 'HEAD')).trim();
+    const said = await repository.gitAs(
+      { LEASEHOLD_URL: nowhere },
+      'commit',
+      '--quiet',
+      '--amend',
+      '--allow-empty',
+      '-m',
+      'y',
+    );
+    const after = (await repository.git('rev-parse', 'HEAD')).trim();
+    expect(said).to.include(`theirs amend\n${before} ${after}\n`);
   });
 
   it('keeps the hook that is there, which runs first and has the last word; and uninstall puts it back', async () => {
@@ -144,7 +218,9 @@ describe('leasehold hook git install', () => {
     await repository.git('config', 'core.hooksPath', '.husky/_');
     const { code, stderr } = await hookGit(repository, 'install');
     expect(code).to.equal(1);
-    expect(stderr).to.match(/husky.* add this line to \S+\/\.husky\/post-commit: .* hook git post-commit$/);
+    expect(stderr).to.match(/husky.* add these lines\n/);
+    for (const name of names)
+      expect(stderr).to.match(new RegExp(`/\\.husky/${name}:\\n.*\\n.* hook git ${name}`));
     expect(await readFile(join(folder, 'post-commit'), 'utf8')).to.equal(theirs);
     expect(await repository.git('commit', '--allow-empty', '-m', 'x')).to.include('theirs');
   });
@@ -155,13 +231,14 @@ describe('leasehold hook git install', () => {
     const below = join(repository.top, 'below');
     await mkdir(below);
     const { stdout } = await hookGit({ top: below }, 'install');
-    expect(stdout).to.equal(`wrote ${join(repository.top, 'my hooks', 'post-commit')}`);
+    const wrote = names.map((name) => `wrote ${join(repository.top, 'my hooks', name)}`).join('\n');
+    expect(stdout).to.equal(wrote);
 
     const shared = await installed();
     await shared.git('commit', '--quiet', '--allow-empty', '-m', 'x');
     const tree = join(await temporaryFolder('worktree'), 'tree');
     await shared.git('worktree', 'add', '--quiet', tree);
-    expect((await hookGit({ top: tree }, 'install')).stdout).to.equal(`${hookOf(shared)} is there already`);
+    expect((await hookGit({ top: tree }, 'install')).stdout).to.include(`${hookOf(shared)} is there already`);
   });
 
   it('says what is wrong outside a repository, and what it does not understand', async () => {
@@ -285,6 +362,146 @@ onEveryEngine((engine) => {
         {},
         { a: 'ann' },
       ]);
+      await apiOf(server).end('ann');
+    });
+
+    it('gives back the files of each of two commits that come close together (B3)', async function () {
+      this.timeout(60_000);
+      const repository = await installed();
+      await commit(repository, {}, '--allow-empty');
+      for (const gapMs of [0, 5, 20, 50, 100]) {
+        const [ann, bob] = [`ann-${gapMs}`, `bob-${gapMs}`];
+        await take(server, ann, repository.top, ann);
+        await take(server, bob, repository.top, bob);
+        await repository.write(ann);
+        await repository.write(bob);
+        await repository.git('add', '--all');
+        const commitOf = (owner: string) => {
+          const environment = { LEASEHOLD_URL: server.http, LEASEHOLD_OWNER: owner };
+          return repository.gitAs(environment, 'commit', '--quiet', '-m', owner, '--', owner);
+        };
+        // The second commit is made while the hook of the first runs, or waits for the index's lock and is tried again.
+        const first = commitOf(ann);
+        await new Promise((resolve) => setTimeout(resolve, gapMs));
+        const second = (async () => {
+          for (let attempt = 0; ; attempt++) {
+            try {
+              return await commitOf(bob);
+            } catch (error) {
+              if (attempt > 100 || !/index\.lock|HEAD\.lock|cannot lock ref/.test(String(error))) throw error;
+            }
+          }
+        })();
+        const said = await Promise.all([first, second]);
+        expect(said, `with ${gapMs} ms between them`).to.deep.equal(['', '']);
+        expect(await holders(server, repository.top), `with ${gapMs} ms between them`).to.deep.equal({});
+        for (const owner of [ann, bob]) await apiOf(server).end(owner);
+      }
+    });
+
+    it('gives back what was committed before another commit, also by a hook that asks too late (B3)', async () => {
+      const repository = await installed();
+      await commit(repository, {}, '--allow-empty');
+      await take(server, 'ann', repository.top, 'a', 'dirty', 'not yet');
+      await take(server, 'bob', repository.top, 'b');
+      for (const name of ['a', 'dirty', 'b']) await repository.write(name);
+      const noHook = ['-c', 'core.hooksPath=/dev/null'];
+      await repository.git('add', '--all');
+      await repository.git(...noHook, 'commit', '--quiet', '-m', 'a', '--', 'a', 'dirty');
+      await repository.git(...noHook, 'commit', '--quiet', '-m', 'b');
+      await repository.write('dirty');
+      const late = await runCommand(
+        ['hook', 'git', 'post-commit'],
+        { ...gitEnvironment, LEASEHOLD_URL: server.http, LEASEHOLD_OWNER: 'ann' },
+        { cwd: repository.top },
+      );
+      expect(late.stderr).to.equal('leasehold: b was committed, and stays with bob (test)');
+      // What she has changed since she may go on with.
+      expect(await holders(server, repository.top)).to.deep.equal({
+        dirty: 'ann',
+        'not yet': 'ann',
+        b: 'bob',
+      });
+      for (const owner of ['ann', 'bob']) await apiOf(server).end(owner);
+    });
+
+    it('keeps what was committed before it was acquired (B3)', async () => {
+      const repository = await installed();
+      await repository.write('a');
+      const past = new Date(Date.now() - 5_000).toISOString();
+      await commit(repository, { GIT_COMMITTER_DATE: past });
+      await take(server, 'ann', repository.top, 'a', 'b');
+      await repository.write('b');
+      expect(await commit(repository, { LEASEHOLD_OWNER: 'ann' })).to.equal('');
+      expect(await holders(server, repository.top)).to.deep.equal({ a: 'ann' });
+      await apiOf(server).end('ann');
+    });
+
+    /** A repository whose `main` and `side` have a commit each, after one that they share. */
+    async function forked(): Promise<Repository> {
+      const repository = await installed();
+      await commit(repository, {}, '--allow-empty');
+      await repository.git('switch', '--quiet', '-c', 'side');
+      for (const name of ['first', 'second']) {
+        await repository.write(name);
+        await commit(repository);
+      }
+      await repository.git('switch', '--quiet', 'main');
+      await repository.write('ours');
+      // Git tells whole seconds only: a commit in the second of an acquisition counts as one after it.
+      await commit(repository, { GIT_COMMITTER_DATE: new Date(Date.now() - 5_000).toISOString() });
+      return repository;
+    }
+    const ann = () => ({ LEASEHOLD_URL: server.http, LEASEHOLD_OWNER: 'ann' });
+
+    for (const [what, ...args] of [
+      ['a merge that git commits itself', 'merge', '--quiet', '--no-ff', '--no-edit', 'side'],
+      ['a cherry-pick of several commits', 'cherry-pick', 'side~1', 'side'],
+    ] as const) {
+      it(`gives back the files of ${what} (S1)`, async () => {
+        const repository = await forked();
+        await take(server, 'ann', repository.top, 'first', 'second', 'other');
+        await repository.gitAs(ann(), ...args);
+        expect(await holders(server, repository.top)).to.deep.equal({ other: 'ann' });
+        await apiOf(server).end('ann');
+      });
+    }
+
+    it('gives back the files that a merge has brought by moving HEAD forward (S1)', async () => {
+      const repository = await forked();
+      await repository.git('reset', '--quiet', '--hard', 'HEAD~1');
+      await take(server, 'ann', repository.top, 'first', 'second', 'other');
+      await repository.gitAs(ann(), 'merge', '--quiet', '--ff-only', 'side');
+      expect(await holders(server, repository.top)).to.deep.equal({ other: 'ann' });
+      await apiOf(server).end('ann');
+    });
+
+    it('keeps the files of a merge that is not committed yet (S1)', async () => {
+      const repository = await forked();
+      await take(server, 'ann', repository.top, 'first', 'second');
+      await repository.gitAs(ann(), 'merge', '--quiet', '--squash', 'side');
+      expect(await holders(server, repository.top)).to.deep.equal({ first: 'ann', second: 'ann' });
+      await apiOf(server).end('ann');
+    });
+
+    for (const backend of ['--merge', '--apply']) {
+      it(`gives back the files of the commits that a rebase has written with ${backend} (S1)`, async () => {
+        const repository = await forked();
+        await repository.git('switch', '--quiet', 'side');
+        await take(server, 'ann', repository.top, 'first', 'second', 'ours', 'other');
+        await repository.gitAs(ann(), 'rebase', '--quiet', backend, 'main');
+        // What was there before on the branch below is no commit of hers.
+        expect(await holders(server, repository.top)).to.deep.equal({ ours: 'ann', other: 'ann' });
+        await apiOf(server).end('ann');
+      });
+    }
+
+    it('gives back the files of a commit that is amended (S1)', async () => {
+      const repository = await forked();
+      await take(server, 'ann', repository.top, 'ours', 'more', 'other');
+      await repository.write('more');
+      await commit(repository, { LEASEHOLD_OWNER: 'ann' }, '--amend');
+      expect(await holders(server, repository.top)).to.deep.equal({ other: 'ann' });
       await apiOf(server).end('ann');
     });
 

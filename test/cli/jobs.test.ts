@@ -20,7 +20,7 @@ onEveryEngine((engine) => {
     async function deadLetter(stream: string, code = 'E_INPUT'): Promise<string> {
       const { job_id } = await enqueue(server, stream);
       const claim = await claimedFrom(server, [stream]);
-      await fail(server, claim, { error: { code, message: 'unreadable' } });
+      await fail(server, claim, { error: { code, message: 'unreadable', retryable: false } });
       return job_id;
     }
 

@@ -242,7 +242,7 @@ onEveryEngine((engine) => {
         .to.match(/^Lease \S+ is ACTIVE/)
         .and.to.match(/^Attempts\n {2}NO +WORKER +FENCE/m);
       expect(ofLease.stdout).to.match(
-        /^ {2}1 +worker-1 +\d+ +60 s +20.* ACTIVE +- +running +\S{36} +0 +\d+ m?s, \d+ %$/m,
+        /^ {2}1 +worker-1 +\d+ +60 s +20.* ACTIVE +- +running +\S{36} +0 +[\d.]+ m?s, \d+ %$/m,
       );
       // What stands last is what a narrow terminal may do without.
       expect(ofLease.stdout).to.match(
@@ -289,7 +289,8 @@ onEveryEngine((engine) => {
 
     it('say what they do not understand, and end with 2', async () => {
       const mistakes: [string[], string][] = [
-        [['jobs'], 'says nothing to do'],
+        [['jobs'], 'jobs needs a command: list, '],
+        [['jobs', 'ls'], 'jobs has no command "ls"; its commands are list, '],
         [['jobs', 'get'], 'one job'],
         [['jobs', 'list', '--limit', 'x'], '--limit'],
         [['jobs', 'list', '--limit', '3', '--all'], '--all'],
@@ -317,10 +318,17 @@ onEveryEngine((engine) => {
         expect(failure, `${name} ${args.join(' ')}`).to.be.instanceOf(UsageError);
         expect((failure as UsageError).message).to.include(says);
       }
+      for (const [command, says] of [
+        [['files', 'ls'], 'files has no command "ls"; its commands are instruct, release'],
+        [['hook', 'git', 'ls'], 'hook git has no command "ls"; its commands are install, uninstall'],
+      ] as const) {
+        const { code, stderr } = await run(...command);
+        expect([code, stderr.split('\n')[0]]).to.deep.equal([2, `leasehold: ${says}`]);
+      }
       const { code, stdout, stderr } = await run('capacity', 'get');
       expect([code, stdout]).to.deep.equal([2, '']);
       expect(stderr).to.match(
-        /^leasehold: capacity cannot "get"; it can set\nSee 'leasehold capacity --help'\.$/,
+        /^leasehold: capacity has no command "get"; its commands are set, history\nSee 'leasehold capacity --help'\.$/,
       );
     });
   });

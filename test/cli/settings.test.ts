@@ -12,6 +12,20 @@ const badValues: Record<string, readonly string[]> = {
   REDIS_URL: ['nowhere', 'postgres://host', 'http://host', '127.0.0.1:6379', '//host', 'redis'],
   LEASEHOLD_DATA_DIR: ['a\0b'],
   LEASEHOLD_HTTP_ADDR: addresses,
+  LEASEHOLD_ALLOWED_HOSTS: [
+    'http://a.test',
+    'a.test:8080',
+    'a b',
+    'a,,b',
+    ',',
+    '*.',
+    'a.*',
+    '**',
+    '*a.test',
+    '.a.test',
+    '[::1]',
+    `${'a'.repeat(64)}.test`,
+  ],
   LEASEHOLD_GRPC_ADDR: addresses,
   LEASEHOLD_LEASE_TTL_S: [...numbers, '3601'],
   LEASEHOLD_HEARTBEAT_GRACE_S: [...numbers.filter((text) => text !== '0'), '3601'],
@@ -25,6 +39,7 @@ const badValues: Record<string, readonly string[]> = {
   LEASEHOLD_RETENTION_SAMPLES_DAYS: ['-1', '36501', ' '],
   LEASEHOLD_RETENTION_FILES_DAYS: ['-1', '36501', 'never'],
   LEASEHOLD_POOL_MAX: [...numbers, '1', '1001'],
+  LEASEHOLD_DATABASE_WAIT_S: [...numbers.filter((text) => text !== '0'), '3601'],
   OTEL_EXPORTER_OTLP_ENDPOINT: ['nowhere', 'postgres://host', 'grpc://host:4317', '127.0.0.1:4318', 'http'],
   OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: ['nowhere', 'ftp://host', '//host/v1/traces'],
   LEASEHOLD_LOG: ['INFO', 'loud', 'info,warn', ' info'],
@@ -74,6 +89,18 @@ describe('the settings', () => {
     expect(readConfig({ LEASEHOLD_MAX_CLAIMS: '4' }, env).maxClaims).to.equal(4);
     expect(readConfig({ LEASEHOLD_MAX_CLAIMS: '4' }, { LEASEHOLD_MAX_CLAIMS: 'bad' }).maxClaims).to.equal(4);
     expect(readConfig({ LEASEHOLD_MAX_CLAIMS: '' }, env).maxClaims).to.equal(3);
+  });
+
+  it('take hosts as names, suffixes, addresses and any', () => {
+    const hosts = (text: string) => readConfig({}, { LEASEHOLD_ALLOWED_HOSTS: text }).allowedHosts;
+    expect(hosts('*')).to.deep.equal(['*']);
+    expect(hosts('Leasehold, *.Example.com,10.0.0.7,fe80::1,my_host')).to.deep.equal([
+      'leasehold',
+      '*.example.com',
+      '10.0.0.7',
+      'fe80::1',
+      'my_host',
+    ]);
   });
 
   it('take addresses of every kind', () => {

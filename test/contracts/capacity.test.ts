@@ -150,7 +150,7 @@ onEveryEngine((engine) => {
       for (const method of ['POST', 'DELETE', 'PATCH']) {
         const answer = await ask(server, capacityPath, { method });
         expectError(answer, { status: 405, code: 'method_not_allowed' });
-        expect(answer.headers.get('allow')).to.equal('GET, PUT');
+        expect(answer.headers.get('allow')).to.equal('GET, HEAD, PUT');
       }
     });
   });

@@ -20,7 +20,7 @@ import {
   retry,
   submit,
 } from './queue.ts';
-import { claimedFrom, enqueue, fail, newStream } from './worker.ts';
+import { claimedFrom, complete, enqueue, fail, newStream } from './worker.ts';
 
 const asserted = new Set<string>();
 
@@ -89,6 +89,68 @@ onEveryEngine((engine) => {
       claimedFrom(server, [stream], { worker_id: workerId });
 
     describe('of a job that waits', () => {
+      /** A row of a worker that asks for any job, as another server would have written it. */
+      const workerForAll = () =>
+        server.database.query(
+          `insert into workers (worker_id, server_id, server_host, server_pid, peer, work_streams, heartbeat_streams,
+            waiting_calls, since, last_heard_at, asks, asks_cut, expires_at)
+          values ('for-all', gen_random_uuid(), 'h', 1, 'p', 1, 0, 0, now(), now(), $1::jsonb, false, now() + interval '1 hour')`,
+          [
+            JSON.stringify([
+              {
+                streams: null,
+                addonId: null,
+                jobTypes: null,
+                maxCostUnits: null,
+                available: [],
+                refused: [],
+                jobs: 1,
+                isCut: true,
+              },
+            ]),
+          ],
+        );
+      const noWorkers = () => server.database.query('delete from workers', []);
+      beforeEach(workerForAll);
+      afterEach(noWorkers);
+
+      it('names the missing worker before the line where no known worker asks for the job (A3)', async () => {
+        await noWorkers();
+        const stream = newStream();
+        const jobs = [await enqueue(server, stream), await enqueue(server, stream)];
+        const last = jobs[1]?.job_id;
+        const unknown = await explainJob(last);
+        expect(codesOf(unknown)).to.deep.equal([
+          'waiting_for_worker',
+          'waiting_in_line',
+          'needs_stream_worker',
+        ]);
+        expect(causeOf(unknown, 'waiting_for_worker')).to.deep.include({
+          text: `no known worker asks for stream ${stream} and may take this one`,
+          facts: { worker_known: false },
+        });
+        // A call that waits at any server makes its worker known.
+        const asking = post(server, '/internal/worker/claim', {
+          worker_id: 'w-known',
+          streams: [newStream(), stream],
+          max_wait_ms: 0,
+        });
+        const taken = (await asking).body;
+        expect(taken.claimed).to.equal(true);
+        await eventually('the worker is known', async () =>
+          codesOf(await explainJob(last))[0] === 'waiting_for_worker' &&
+          causeOf(await explainJob(last), 'waiting_for_worker').facts.worker_known !== false
+            ? true
+            : undefined,
+        );
+        expect(causeOf(await explainJob(last), 'waiting_for_worker').text).to.include(
+          'it is the next in line',
+        );
+        const completed = await complete(server, taken, { worker_id: 'w-known' });
+        expect(completed.status, completed.text).to.equal(200);
+        await cancel(server, last);
+      });
+
       it('says that it is next and there is room, and what it asks of a worker', async () => {
         const job = await submit(server, {
           unique: true,
@@ -140,6 +202,43 @@ onEveryEngine((engine) => {
         const second = causeOf(await explainJob(other.job_id), 'waiting_in_line');
         expect(second.facts.head).to.deep.equal({ job_id: first.job_id, cost_units: 7 });
         expect(second.text).to.include(`the next of stream ${stream} is ${first.job_id}`);
+      });
+
+      it('names the missing worker where only jobs for other workers are before it (A3)', async () => {
+        const before = await submit(server, { job_type: 'resize', cost_units: 10 });
+        const job = await submit(server, { job_type: 'train', addon_id: newAddon() });
+        const told = await explainJob(job.job_id);
+        expect(codesOf(told)).to.deep.equal(['waiting_for_worker', 'waiting_in_line']);
+        expect(told.summary).to.include('a worker that asks for train gets it at once');
+        // The claim proves the sentence: the job before it does not hold it up.
+        const asked = { workerId: 'worker-1', acceptJobTypes: ['train'] };
+        const { granted } = (await post(server, '/leasehold.v1.LeasesService/AcquireLease', asked)).body;
+        expect(granted.job.jobId).to.equal(job.job_id);
+        await release(server, granted.lease.leaseId, { job_id: job.job_id });
+        await cancel(server, before.job_id);
+      });
+
+      it('names the line first where the first job in it does not fit, which holds up a worker for any kind (A3)', async () => {
+        const { lease, job: holder } = await leasedJob(server, { cost_units: 960 });
+        const before = await submit(server, { job_type: 'resize', cost_units: 50 });
+        const job = await submit(server, { job_type: 'train', addon_id: newAddon() });
+        expect(codesOf(await explainJob(job.job_id))).to.deep.equal([
+          'waiting_in_line',
+          'waiting_for_worker',
+        ]);
+        for (const { job_id } of [before, job]) await cancel(server, job_id);
+        await release(server, lease.lease_id, { job_id: holder.job_id });
+      });
+
+      it('counts one attempt in the singular (A8)', async () => {
+        const stream = newStream();
+        await enqueue(server, stream, { max_attempts: 1 });
+        const claimed = await acquire(stream);
+        await fail(server, claimed);
+        const dead = await explainJob(claimed.job_id);
+        expect(dead.steps.map(({ text }: Body) => text)).to.include(
+          `stream ${stream} gave it up after 1 attempt`,
+        );
       });
 
       it('says how many units are missing, and which leases end next', async () => {

@@ -107,15 +107,84 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('is refused where the owner is not there any more: its contentions have lapsed with it', async () => {
-      for (const over of ['end', 'silence']) {
-        const { waiter, report } = await haltedPath(server);
-        if (over === 'end') await say(server, waiter, 'end');
-        else await pass(server, 61_000, []);
-        const answer = await instruct(server, report.contention_id, { instruction: 'RETRY' });
-        expectError(answer, { status: 409, code: 'illegal_transition' });
-        expect(answer.body.detail).to.include('LAPSED');
-      }
+    /** A halt whose owner is over, in one way or the other, while its holder goes on. */
+    const leftBehind = async (over: 'end' | 'silence') => {
+      const halt = await haltedPath(server);
+      if (over === 'end') await say(server, halt.waiter, 'end');
+      else await pass(server, 61_000, [halt.holder]);
+      return halt;
+    };
+
+    for (const over of ['end', 'silence'] as const) {
+      it(`stays possible after the owner's ${over}: the halt is listed until it is instructed (B2, B6)`, async () => {
+        const { holder, waiter, path, report } = await leftBehind(over);
+        await pass(server, 900_000, [holder]);
+        const [row] = await blockersOf(server, waiter);
+        expect(row).to.include({ state: 'HALTED', contention_id: report.contention_id });
+        expect(row.kept_instruction).to.equal(null);
+        const again = await acquired(server, 'halted', waiter, [path]);
+        expect(again.contention_id).to.equal(report.contention_id);
+      });
+
+      it(`keeps RETRY after the owner's ${over}, and judges it at the owner's next request (B2)`, async () => {
+        const { holder, waiter, path, report } = await leftBehind(over);
+        const order = { instruction: 'RETRY', requested_by: 'ops', reason: 'try it' };
+        const answer = await instruct(server, report.contention_id, order);
+        expect(answer.status, answer.text).to.equal(200);
+        const { contention_id } = report;
+        expect(answer.body).to.deep.equal({ outcome: 'kept', contention_id, instruction: 'RETRY' });
+        const [row] = await blockersOf(server, waiter);
+        expect(row.kept_instruction).to.include({
+          instruction: 'RETRY',
+          instructed_by: 'ops',
+          reason: 'try it',
+        });
+        // Applied once: the file is held still, so it is halted again, and without an instruction.
+        const still = await acquired(server, 'halted', waiter, [path]);
+        expect(still).to.include({ contention_id, kept_instruction: null });
+        expect(Date.parse(still.halted_at)).to.be.above(Date.parse(report.halted_at));
+        await say(server, waiter, 'end');
+        await instruct(server, contention_id, { instruction: 'RETRY' });
+        await release(server, holder);
+        await acquired(server, 'granted', waiter, [path]);
+        expect(await blockersOf(server, waiter)).to.deep.equal([]);
+      });
+
+      it(`keeps FORCE_RELEASE after the owner's ${over}: its next request takes the file (B2)`, async () => {
+        const { holder, waiter, path, report } = await leftBehind(over);
+        const order = { instruction: 'FORCE_RELEASE', requested_by: 'ops' };
+        const { body } = await instruct(server, report.contention_id, order);
+        expect(body.outcome).to.equal('kept');
+        expect(await leasesOf(server, holder), 'nothing is taken before').to.have.length(1);
+        const [lease] = await acquired(server, 'granted', waiter, [path]);
+        expect(lease).to.include({ path, owner_id: waiter });
+        const heard = await beat(server, holder);
+        expect(heard.body.lost_files[0]).to.include({ path });
+        expect(heard.body.lost_files[0].reason).to.include('ops');
+        expect(await blockersOf(server, waiter)).to.deep.equal([]);
+      });
+
+      it(`carries out ABANDON at once after the owner's ${over} (B2)`, async () => {
+        const { waiter, path, report } = await leftBehind(over);
+        const { body } = await instruct(server, report.contention_id, { instruction: 'ABANDON' });
+        expect(body.outcome).to.equal('abandoned');
+        expect(await blockersOf(server, waiter)).to.deep.equal([]);
+        const next = await acquired(server, 'contended', waiter, [path]);
+        expect(next.contention_id).not.to.equal(report.contention_id);
+      });
+    }
+
+    it('replaces an instruction that is kept by a later one (B2)', async () => {
+      const { holder, waiter, path, report } = await leftBehind('end');
+      await instruct(server, report.contention_id, { instruction: 'FORCE_RELEASE' });
+      await instruct(server, report.contention_id, { instruction: 'RETRY' });
+      await acquired(server, 'halted', waiter, [path]);
+      expect(await leasesOf(server, holder)).to.have.length(1);
+      await say(server, waiter, 'end');
+      await instruct(server, report.contention_id, { instruction: 'RETRY' });
+      const { body } = await instruct(server, report.contention_id, { instruction: 'ABANDON' });
+      expect(body.outcome).to.equal('abandoned');
+      await acquired(server, 'contended', waiter, [path]);
     });
 
     it('is refused by name where it is no instruction', async () => {

@@ -19,6 +19,7 @@ import {
   release,
   say,
 } from './files.ts';
+import { expectError } from './queue.ts';
 
 onEveryEngine((engine) => {
   describe('the file contract', () => {
@@ -38,7 +39,13 @@ onEveryEngine((engine) => {
         });
         expect(more).to.deep.equal([]);
         expectFileLease(lease, { path, owner_id: owner, lease_state: 'HELD' });
-        expect(lease.owner).to.deep.equal({ agent: 'coder', host: 'here', pid: 7, branch: 'main' });
+        expect(lease.owner).to.deep.equal({
+          agent: 'coder',
+          host: 'here',
+          pid: 7,
+          branch: 'main',
+          parent_owner_id: null,
+        });
         expect(Date.parse(lease.expires_at) - Date.parse(lease.last_heartbeat_at)).to.equal(60_000);
       });
 
@@ -91,7 +98,7 @@ onEveryEngine((engine) => {
         await acquired(server, 'granted', newOwner(), [given]);
       });
 
-      it('releases on failure and at the end everything of a repository', async () => {
+      it('releases on failure and at the end everything of a repository, and of all only for * (S7)', async () => {
         for (const reason of ['FAILED', 'ENDED']) {
           const [owner, path, other] = [newOwner(), newPath(), newPath()];
           await acquired(server, 'granted', owner, [path, other]);
@@ -99,7 +106,9 @@ onEveryEngine((engine) => {
           expect((await release(server, owner, { reason })).body.released).to.have.length(2);
           const [left] = await leasesOf(server, owner);
           expect(left).to.include({ repository: 'elsewhere', path });
-          const all = await release(server, owner, { reason, repository: undefined });
+          const unnamed = await release(server, owner, { reason, repository: undefined });
+          expectError(unnamed, { status: 400, code: 'invalid_request', field: 'repository' });
+          const all = await release(server, owner, { reason, repository: '*' });
           expect(all.body.released).to.have.length(1);
         }
       });
@@ -180,9 +189,8 @@ onEveryEngine((engine) => {
         const { holder, waiter, path } = await contendedPath(server);
         await pass(server, 600_000, [holder]);
         expect(await leasesOf(server, holder)).to.have.length(1);
-        // Whoever waited for it has died meanwhile, and so has its contention.
-        const contention = await acquired(server, 'contended', waiter, [path]);
-        expect(contention.retry_after_ms).to.equal(180_000);
+        // Its contention does not depend on the waiter, who has died meanwhile.
+        await acquired(server, 'halted', waiter, [path]);
       });
 
       it('and one that comes back begins a new life, with nothing of the old', async () => {
@@ -256,6 +264,48 @@ onEveryEngine((engine) => {
         await acquired(server, 'granted', newOwner(), [path]);
       });
 
+      it('judges the retry of a waiter that sent no heartbeat: halted while the file is held (B1)', async () => {
+        const { holder, waiter, path, contention } = await contendedPath(server);
+        await pass(server, 179_000, [holder]);
+        const early = await acquired(server, 'contended', waiter, [path]);
+        expect(early).to.include({ contention_id: contention.contention_id });
+        await pass(server, 60_000, [holder]);
+        const report = await acquired(server, 'halted', waiter, [path]);
+        expect(report).to.include({ contention_id: contention.contention_id, owner_id: waiter });
+      });
+
+      it('judges the retry of a waiter that sent no heartbeat: granted where the file is free (B1)', async () => {
+        const { holder, waiter, path } = await contendedPath(server);
+        await pass(server, 181_000, [holder]);
+        await release(server, holder);
+        await acquired(server, 'granted', waiter, [path]);
+        expect(await blockersOf(server, waiter)).to.deep.equal([]);
+      });
+
+      it('gives a waiter that ends and comes back the same contention (B6)', async () => {
+        const { holder, waiter, path, contention } = await contendedPath(server);
+        await release(server, holder);
+        await say(server, waiter, 'end');
+        expect(await blockersOf(server, waiter)).to.have.length(1);
+        const { contention_id, retry_at } = await acquired(server, 'contended', waiter, [path]);
+        expect({ contention_id, retry_at }).to.deep.equal({
+          contention_id: contention.contention_id,
+          retry_at: contention.retry_at,
+        });
+      });
+
+      it('lapses ten minutes after an unused retry also where the waiter has died (B1)', async () => {
+        const { holder, waiter, path, contention } = await contendedPath(server);
+        await pass(server, 779_000, [holder]);
+        expect(await blockersOf(server, waiter)).to.have.length(1);
+        await pass(server, 2_000, [holder]);
+        await eventually('the contention has lapsed', async () =>
+          (await blockersOf(server, waiter)).length === 0 ? true : undefined,
+        );
+        const next = await acquired(server, 'contended', waiter, [path]);
+        expect(next.contention_id).not.to.equal(contention.contention_id);
+      });
+
       it('grants the one retry where the file is free then', async () => {
         const { holder, waiter, path } = await contendedPath(server);
         await release(server, holder);
@@ -325,6 +375,17 @@ onEveryEngine((engine) => {
         const report = await acquired(server, 'halted', waiter, [path]);
         expect(report.blocker_changed).to.equal(true);
         expect(report.blockers[0].owner_id).to.equal(next);
+      });
+
+      it('says so where the same owner gave the file back and took it again (D16)', async () => {
+        const { holder, waiter, path } = await contendedPath(server);
+        await release(server, holder);
+        await pass(server, 10_000, [holder]);
+        await acquired(server, 'granted', holder, [path]);
+        await pass(server, 171_000, [holder]);
+        const report = await acquired(server, 'halted', waiter, [path]);
+        expect(report.blocker_changed).to.equal(true);
+        expect(report.blockers[0].owner_id).to.equal(holder);
       });
 
       it('lists who waits and who is halted', async () => {

@@ -117,7 +117,7 @@ export function expectContention(contention: Body, expected: { path: string; hol
   expect(contention.retry_after_ms).to.be.within(0, 180_000);
   const [blocker] = contention.blockers;
   expect(blocker).to.include({ path: expected.path, owner_id: expected.holder });
-  expect(blocker.owner).to.have.all.keys('agent', 'host', 'pid', 'branch');
+  expect(blocker.owner).to.have.all.keys('agent', 'host', 'pid', 'branch', 'parent_owner_id');
   expectTime(blocker.acquired_at, { withinMs: 3_600_000 });
   expectTime(blocker.last_heartbeat_at, { withinMs: 3_600_000 });
   expect(blocker.age_ms).to.be.at.least(0);

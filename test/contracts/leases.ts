@@ -84,6 +84,14 @@ export function expectLease(lease: Body, expected: Body): void {
   expect(only(lease, leaseFields)).to.deep.equal({ ...own, ...expected });
 }
 
+/** Holds a replayed grant to the first answer. `heartbeat_within_ms` counts from the replay, and says what is left. */
+export function expectReplay(again: Body, first: Body): void {
+  const { heartbeat_within_ms: left, ...rest } = again;
+  const { heartbeat_within_ms: atFirst, ...firstRest } = first;
+  expect(rest).to.deep.equal(firstRest);
+  expect(left).to.be.within(atFirst - 5_000, atFirst);
+}
+
 /** The distance of two times of an answer, in milliseconds. */
 export const between = (from: string, to: string): number => Date.parse(to) - Date.parse(from);
 

@@ -44,7 +44,7 @@ onEveryEngine((engine) => {
       'says null': { constraints_capabilities: null },
       'says nothing of that one': { constraints_capabilities: { network_available: true } },
       'says false': { constraints_capabilities: { gpu_available: false } },
-      'says it in other words': { constraints_capabilities: { gpu: true, gpu_required: true } },
+      'says it in other words': { constraints_capabilities: { gpus_available: true, gpu_heavy: true } },
     };
     for (const [how, fields] of Object.entries(refusals)) {
       it(`no job that requires x where the worker ${how}`, async () => {

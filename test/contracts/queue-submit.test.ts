@@ -51,7 +51,7 @@ onEveryEngine((engine) => {
     it('answers with the very job that is read afterwards', async () => {
       const job = await submit(server, {
         priority: 'HIGH',
-        constraints: { gpu_required: true, cpu_heavy: false, note: 'free text' },
+        constraints: { gpu_required: true, cpu_heavy: false },
         payload: { deep: [{ er: null }], ünï: '☃', number: 0.1 },
         client_request_id: 'key',
         stream: 'a stream',

@@ -17,8 +17,23 @@ describe('constraints and capabilities', () => {
     expect(one).to.deep.equal(needsOf({ a_required: true, b_required: true }));
   });
 
-  it('ignore what they do not know, and refuse a flag that is neither true nor false', () => {
-    expect(needsOf({ colour: 'green' })).to.deep.equal({ requires: [], heavy: [] });
+  it('are refused by a key that means nothing, and the error names the rule', () => {
+    const constraints = 'a key must end in _required or _heavy';
+    for (const key of ['gpu', 'colour', 'gpu_available', 'gpu_require', '', 'x'.repeat(5_000)]) {
+      expect(() => needsOf({ [key]: true }), key)
+        .to.throw(constraints)
+        .and.to.have.property('field')
+        .with.lengthOf.below(100);
+    }
+    expect(() => needsOf({ gpu: true }, 'jobs[3].constraints')).to.throw(
+      'jobs[3].constraints.gpu: is not known',
+    );
+    const capabilities = 'a key must end in _available or _heavy';
+    for (const key of ['gpu', 'gpu_required', ''])
+      expect(() => offerOf({ [key]: true })).to.throw(capabilities);
+  });
+
+  it('refuse a flag that is neither true nor false', () => {
     expect(() => needsOf({ gpu_required: 'yes' })).to.throw('constraints.gpu_required');
     expect(() => offerOf({ gpu_available: 1 })).to.throw('constraints_capabilities.gpu_available');
   });

@@ -30,7 +30,10 @@ const withContention = (
   state: ContentionState = 'CONTENDED',
   at = retryAtMs,
 ): AskedFile =>
-  file(fileId, { isBlocked, contention: { contentionId: `c-${fileId}`, state, retryAtMs: at } });
+  file(fileId, {
+    isBlocked,
+    contention: { contentionId: `c-${fileId}`, state, retryAtMs: at, isInstructed: false },
+  });
 
 describe('contentions', () => {
   it('wait for three minutes, no more and no less, and lapse ten minutes later', () => {

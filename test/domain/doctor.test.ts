@@ -1,9 +1,48 @@
 import { expect } from 'chai';
+import { type KnownAsk, suits } from '../../src/domain/asks.ts';
 import { diagnose } from '../../src/domain/doctor.ts';
-import type { DatabaseFacts, DiagnosisFacts, RedisFacts } from '../../src/domain/doctor-facts.ts';
+import type {
+  DatabaseFacts,
+  DiagnosisFacts,
+  QueueFacts,
+  QueueHead,
+  RedisFacts,
+} from '../../src/domain/doctor-facts.ts';
 
 const gib = 1024 ** 3;
 const hourMs = 3_600_000;
+
+const head: QueueHead = {
+  jobId: 'j1',
+  jobType: 'train',
+  addonId: 'visuals',
+  stream: null,
+  requires: [],
+  heavy: [],
+  costUnits: 1,
+  readyMs: 60_000,
+};
+const ask: KnownAsk = {
+  streams: null,
+  addonId: null,
+  jobTypes: null,
+  maxCostUnits: null,
+  available: [],
+  refused: [],
+  isCut: false,
+};
+const queue: QueueFacts = {
+  capacity: { total: 100, busyRating: 0, usable: 100, used: 5, available: 95, reserved: 0 },
+  heads: [head],
+  headsCut: false,
+  oldestCauses: [],
+  asks: [ask],
+  tooCostly: 0,
+  firstTooCostly: null,
+  deadLetters: [],
+  silent: [],
+};
+const silentLease = { leaseId: 'l1', jobId: 'j1', workerId: 'w1', silentMs: 50_000, ttlS: 60 };
 
 const database: DatabaseFacts = {
   engine: 'postgresql',
@@ -45,6 +84,7 @@ const database: DatabaseFacts = {
   slots: [{ name: 'standby', isActive: true, xminAge: null, keptBytes: 5 * gib }],
   prepared: [],
   service: { pulseAgeMs: 500, overdueMs: 30, openOutages: 0, usedUnits: 5, leasedUnits: 5 },
+  queue,
 };
 const redis: RedisFacts = {
   version: '7.2.4',
@@ -169,9 +209,16 @@ describe('the diagnosis', () => {
     ],
     [
       'what could not be read',
-      { migrations: null, tables: null, sessions: null, slots: null, service: null },
+      { migrations: null, tables: null, sessions: null, slots: null, service: null, queue: null },
       {},
-      ['WARN migrations', 'WARN tables', 'WARN connections', 'WARN replication_slots', 'WARN reaper'],
+      [
+        'WARN migrations',
+        'WARN tables',
+        'WARN connections',
+        'WARN replication_slots',
+        'WARN reaper',
+        'WARN queue',
+      ],
     ],
     [
       'an embedded database',
@@ -193,6 +240,86 @@ describe('the diagnosis', () => {
       for (const text of texts) expect(text).not.to.match(/undefined|NaN/);
     });
   }
+
+  const noUnits = { ...queue.capacity, busyRating: 10, usable: 0 };
+  const queueCases: [string, Partial<QueueFacts>, string[]][] = [
+    ['no usable unit while jobs wait', { capacity: noUnits }, ['PROBLEM usable_capacity']],
+    ['no usable unit of an empty queue', { capacity: noUnits, heads: [] }, ['WARN usable_capacity']],
+    ['a job that has been ready for long', { heads: [{ ...head, readyMs: hourMs }] }, ['WARN oldest_ready']],
+    ['a type without a worker', { asks: [{ ...ask, jobTypes: ['resize'] }] }, ['WARN types_without_worker']],
+    ['a type without any worker', { asks: [] }, ['WARN types_without_worker']],
+    ['a type whose worker may be about to ask', { asks: [], heads: [{ ...head, readyMs: 20_000 }] }, []],
+    [
+      'a capability without a worker',
+      { heads: [{ ...head, requires: ['gpu'] }] },
+      ['WARN capability_without_worker'],
+    ],
+    ['a stream without a worker', { heads: [{ ...head, stream: 's' }] }, ['WARN types_without_worker']],
+    ['jobs that were put aside', { tooCostly: 3, firstTooCostly: head }, ['WARN costs_more_than_total']],
+    [
+      'a job that is about to be put aside',
+      { heads: [{ ...head, costUnits: 101 }] },
+      ['WARN costs_more_than_total'],
+    ],
+    ['dead letters', { deadLetters: [{ stream: 's', jobs: 1 }] }, ['WARN dead_letters']],
+    ['silent leases', { silent: [silentLease] }, ['WARN silent_leases']],
+  ];
+  for (const [what, facts, expected] of queueCases) {
+    it(`tells of ${what} (A4)`, () => {
+      const { wrong, texts } = levelsWith({ queue: { ...queue, ...facts } });
+      expect(wrong, texts.join('\n')).to.deep.equal(expected);
+      for (const text of texts) expect(text).not.to.match(/undefined|NaN|null/);
+    });
+  }
+
+  it('names the oldest job, its type and its cause, and kinds of jobs once each (A4)', () => {
+    const heads = [head, { ...head, jobId: 'j2', readyMs: hourMs }, { ...head, jobId: 'j3', stream: 's' }];
+    const cause = { code: 'waiting_for_worker', text: 'it is next', sinceMs: null, untilMs: null, facts: {} };
+    const facts = { ...queue, heads, asks: [], oldestCauses: [cause as never] };
+    const { findings } = diagnose({ ...sound, database: { ...database, queue: facts } });
+    const textOf = (code: string) => findings.find((each) => each.code === code)?.text;
+    expect(textOf('oldest_ready')).to.equal(
+      'the oldest ready job is j2 (train), ready for 60 min: it is next',
+    );
+    expect(textOf('types_without_worker')).to.equal(
+      'jobs are ready that no known worker asks for: train, ready for 60 min, train of stream s, ready for 60 s',
+    );
+  });
+
+  it('gives no count of single streams where dead letters are more than it counts (A4)', () => {
+    const textWith = (jobs: number) =>
+      diagnose({
+        ...sound,
+        database: { ...database, queue: { ...queue, deadLetters: [{ stream: 's', jobs }] } },
+      }).findings.find(({ code }) => code === 'dead_letters')?.text;
+    expect(textWith(10_000)).to.equal('streams gave up 10,000 jobs: 10,000 in s');
+    expect(textWith(10_001)).to.equal('streams gave up more than 10,000 jobs, first of all s');
+  });
+
+  it('knows which jobs an ask suits', () => {
+    const fits = (more: Partial<KnownAsk>, job: Partial<QueueHead> = {}) =>
+      suits({ ...ask, ...more }, { ...head, ...job });
+    expect(fits({})).to.equal(true);
+    expect([fits({ streams: ['s'] }), fits({ streams: ['s'] }, { stream: 's' })]).to.deep.equal([
+      false,
+      true,
+    ]);
+    expect([fits({}, { stream: 's' }), fits({ streams: ['t'] }, { stream: 's' })]).to.deep.equal([
+      false,
+      false,
+    ]);
+    expect([fits({ jobTypes: ['train'] }), fits({ jobTypes: ['x'] })]).to.deep.equal([true, false]);
+    expect([fits({ addonId: 'visuals' }), fits({ addonId: 'x' })]).to.deep.equal([true, false]);
+    expect([fits({ maxCostUnits: 1 }), fits({ maxCostUnits: 0 })]).to.deep.equal([true, false]);
+    const gpu = { requires: ['gpu'] };
+    expect([fits({ available: ['gpu', 'x'] }, gpu), fits({ available: ['x'] }, gpu)]).to.deep.equal([
+      true,
+      false,
+    ]);
+    const heavy = { heavy: ['cpu'] };
+    expect([fits({}, heavy), fits({ refused: ['cpu'] }, heavy)]).to.deep.equal([true, false]);
+    expect(fits({ jobTypes: ['x'], isCut: true })).to.equal(true);
+  });
 
   it('judges a Redis by its version, its policy, its memory and its disk', () => {
     const codes = (more: Partial<RedisFacts>) =>

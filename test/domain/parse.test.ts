@@ -42,6 +42,8 @@ describe('parser', () => {
     ['cost_units', '30', 'cost_units: must be a whole number, not "30"'],
     ['addon_id', '   ', 'addon_id: must not be blank, not "   "'],
     ['addon_id', 7, 'addon_id: must be text, not 7'],
+    ['addon_id', '', 'addon_id: must not be empty'],
+    ['tags', ['ok', ''], 'tags[1]: must not be empty'],
     ['priority', 'urgent', 'priority: must be one of URGENT, HIGH, NORMAL, LOW, not "urgent"'],
     ['payload', [1], 'payload: must be a JSON object, not a list'],
     ['tags', ['ok', 3], 'tags[1]: must be text, not 3'],

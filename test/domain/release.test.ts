@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import type { ReleaseLease } from '../../src/domain/commands.ts';
 import { limits } from '../../src/domain/limits.ts';
-import { releaseOf } from '../../src/domain/release.ts';
+import { type ReleaseRules, releaseOf } from '../../src/domain/release.ts';
 
 describe('what a worker hands in', () => {
   const least: ReleaseLease = { worker_id: 'w', status: 'FAILED' };
@@ -22,7 +22,7 @@ describe('what a worker hands in', () => {
   it('is nothing where nothing was said, or null', () => {
     const nulls = { lease_token: null, job_id: null, result_data: null, error: null, metrics: null };
     for (const command of [least, { ...least, ...nulls }])
-      expect(releaseOf('l', command, true)).to.deep.equal(nothing);
+      expect(releaseOf('l', command, { mayRetry: true })).to.deep.equal(nothing);
   });
 
   it('is an error in words, and as the object that it came as', () => {
@@ -37,7 +37,7 @@ describe('what a worker hands in', () => {
     ];
     for (const [error, words] of errors) {
       const errorDetail = typeof error === 'object' ? error : null;
-      const { bytes, ...release } = releaseOf('l', { ...least, error }, true);
+      const { bytes, ...release } = releaseOf('l', { ...least, error }, { mayRetry: true });
       const { bytes: _none, ...rest } = nothing;
       expect(release).to.deep.equal({ ...rest, error: words, errorDetail });
       const parts = [words, errorDetail].filter((part) => part !== null);
@@ -46,17 +46,29 @@ describe('what a worker hands in', () => {
   });
 
   it('may be retried where its worker says so and its contract lets it', () => {
-    const retryable = (flag: boolean | null, mayRetry: boolean) =>
-      releaseOf('l', { ...least, error: { retryable: flag } }, mayRetry).retryable;
-    expect(retryable(true, true)).to.equal(true);
-    expect(retryable(true, false)).to.equal(false);
-    for (const flag of [false, null]) expect(retryable(flag, true)).to.equal(false);
+    const retryable = (flag: boolean | null, rules: ReleaseRules) =>
+      releaseOf('l', { ...least, error: { retryable: flag } }, rules).retryable;
+    expect(retryable(true, { mayRetry: true })).to.equal(true);
+    expect(retryable(true, { mayRetry: false })).to.equal(false);
+    for (const flag of [false, null]) expect(retryable(flag, { mayRetry: true })).to.equal(false);
+  });
+
+  it('may be retried by default where its contract says so (D4)', () => {
+    const retryable = (error: ReleaseLease['error'], mayRetry = true) =>
+      releaseOf('l', { ...least, error }, { mayRetry, retryableByDefault: true }).retryable;
+    for (const error of [null, 'text', {}, { retryable: null }, { retryable: true }]) {
+      expect(retryable(error)).to.equal(true);
+      expect(retryable(error, false)).to.equal(false);
+    }
+    expect(retryable({ retryable: false })).to.equal(false);
   });
 
   it('may take 1 MiB in all, and is refused by the name of the largest part beyond it', () => {
     const text = (bytes: number) => 'x'.repeat(bytes - '""'.length);
     const half = text(limits.jobBytes / 2);
-    expect(releaseOf('l', { ...least, result_data: half, error: half }, true).error).to.equal(half);
+    expect(releaseOf('l', { ...least, result_data: half, error: half }, { mayRetry: true }).error).to.equal(
+      half,
+    );
     const large = text(limits.jobBytes);
     const refused: [string, Partial<ReleaseLease>][] = [
       ['result_data', { result_data: large, error: 'e' }],
@@ -65,7 +77,7 @@ describe('what a worker hands in', () => {
       ['metrics', { metrics: { large } }],
     ];
     for (const [field, fields] of refused) {
-      expect(() => releaseOf('l', { ...least, ...fields }, true))
+      expect(() => releaseOf('l', { ...least, ...fields }, { mayRetry: true }))
         .to.throw('payload_too_large')
         .that.includes({ field, code: 'payload_too_large' });
     }

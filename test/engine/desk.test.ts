@@ -32,6 +32,7 @@ const calling = (workerId: string, jobType?: string, count = 1): AcquireCall => 
   requestId: null,
   count,
   isStreamed: count > 1,
+  ttlS: null,
   kind: `of ${jobType}`,
   filter: { ...anyJob, jobTypes: jobType === undefined ? null : [jobType] },
 });

@@ -7,15 +7,21 @@ export type Answer =
   | { kind: 'granted' }
   | { kind: 'contended' | 'halted'; contention: number; paths: readonly string[] }
   | { kind: 'abandoned' }
+  | { kind: 'kept' }
   | { kind: 'refused'; code: string };
 
 interface ModelOwner {
   alive: boolean;
   heardAt: number;
+  bornAt: number;
   /** Since when it has been idle; undefined where it has not stopped. */
   idleAt: number | undefined;
+  /** It has given up its files because it was idle. */
+  isRested: boolean;
   lost: Set<string>;
 }
+
+type Instruction = 'RETRY' | 'ABANDON' | 'FORCE_RELEASE';
 
 interface ModelContention {
   id: number;
@@ -23,6 +29,14 @@ interface ModelContention {
   path: string;
   state: 'CONTENDED' | 'HALTED';
   deniedAt: number;
+  /** What was decided while its owner was not alive. */
+  kept: Instruction | undefined;
+}
+
+/** A file that was lent: who lent it to whom, the first first, and when that began. */
+interface ModelLoan {
+  lenders: string[];
+  since: number;
 }
 
 const refused = (code: string): Answer => ({ kind: 'refused', code });
@@ -30,10 +44,19 @@ const refused = (code: string): Answer => ({ kind: 'refused', code });
 export class FileModel {
   now = 0;
   readonly holders = new Map<string, string>();
+  /** Owners that are giving up everything just now, and so get nothing back. */
+  readonly #leaving = new Set<string>();
+  readonly #loans = new Map<string, ModelLoan>();
+  /** Whose sub-agent an owner is. */
+  readonly #parents: Readonly<Record<string, string>>;
   readonly #owners = new Map<string, ModelOwner>();
   #contentions: ModelContention[] = [];
   /** How many contentions there have been. */
   contentions = 0;
+
+  constructor(parents: Readonly<Record<string, string>> = {}) {
+    this.#parents = parents;
+  }
 
   pass(seconds: number): void {
     this.now += seconds;
@@ -44,23 +67,30 @@ export class FileModel {
     const owner = this.#born(name);
     owner.heardAt = this.now;
     owner.idleAt = undefined;
+    owner.isRested = false;
     for (const path of paths) owner.lost.delete(path);
-    const own = paths.flatMap((path) =>
-      this.#contentions.filter((each) => each.owner === name && each.path === path),
+    let own = paths.flatMap((path) =>
+      this.#contentions.filter(
+        (each) => each.owner === name && each.path === path && this.holders.get(path) !== name,
+      ),
     );
     const isWaiting = ({ state, deniedAt }: ModelContention) =>
       state === 'CONTENDED' && this.now < deniedAt + 180;
+    for (const { id } of own.filter(({ state, kept }) => state === 'HALTED' && kept)) this.#applyKept(id);
+    own = own.filter((each) => this.#contentions.includes(each));
     const [halted] = own.filter(({ state }) => state === 'HALTED');
     if (halted) return this.#answer(halted.id, 'HALTED');
-    const [waiting] = own.filter(isWaiting).toSorted((a, b) => b.deniedAt - a.deniedAt);
+    const [waiting] = own.filter(isWaiting).toSorted((a, b) => b.deniedAt - a.deniedAt || b.id - a.id);
     if (waiting) return this.#answer(waiting.id, 'CONTENDED');
     const isLapsed = ({ deniedAt }: ModelContention) => this.now >= deniedAt + 780;
     this.#close(own.filter(isLapsed));
-    const blocked = paths.filter((path) => (this.holders.get(path) ?? name) !== name);
+    const blocked = paths.filter(
+      (path) => (this.holders.get(path) ?? name) !== name && !this.#lends(path, name),
+    );
     const due = own.filter((each) => !isLapsed(each) && blocked.includes(each.path));
     if (blocked.length === 0) {
       this.#close(own);
-      for (const path of paths) this.holders.set(path, name);
+      for (const path of paths) this.#give(path, name);
       return { kind: 'granted' };
     }
     const [first] = due;
@@ -70,7 +100,14 @@ export class FileModel {
     }
     const id = this.contentions++;
     for (const path of blocked)
-      this.#contentions.push({ id, owner: name, path, state: 'CONTENDED', deniedAt: this.now });
+      this.#contentions.push({
+        id,
+        owner: name,
+        path,
+        state: 'CONTENDED',
+        deniedAt: this.now,
+        kept: undefined,
+      });
     return this.#answer(id, 'CONTENDED');
   }
 
@@ -89,6 +126,7 @@ export class FileModel {
     if (!owner.alive) return refused('owner_not_alive');
     owner.heardAt = this.now;
     owner.idleAt = what === 'stop' ? (owner.idleAt ?? this.now) : undefined;
+    if (what === 'activity') owner.isRested = false;
     return { kind: 'granted' };
   }
 
@@ -99,17 +137,19 @@ export class FileModel {
     return { kind: 'granted' };
   }
 
-  release(name: string, paths: readonly string[]): Answer {
+  release(name: string, paths: readonly string[], isCommitted = true): Answer {
     const owner = this.#owners.get(name);
     if (!owner) return refused('owner_not_found');
     for (const path of paths) {
       owner.lost.delete(path);
-      if (this.holders.get(path) === name) this.holders.delete(path);
+      if (this.holders.get(path) !== name) continue;
+      if (isCommitted) this.#free(path);
+      else this.#giveUp(path);
     }
     return { kind: 'granted' };
   }
 
-  instruct(id: number, instruction: 'RETRY' | 'ABANDON' | 'FORCE_RELEASE'): Answer {
+  instruct(id: number, instruction: Instruction): Answer {
     const halted = this.#contentions.filter((each) => each.id === id && each.state === 'HALTED');
     const [first] = halted;
     if (!first) return refused('illegal_transition');
@@ -117,17 +157,87 @@ export class FileModel {
       this.#close(halted);
       return { kind: 'abandoned' };
     }
-    const isHeld = halted.some(({ path }) => this.holders.has(path));
-    if (instruction === 'RETRY' && isHeld) return this.#answer(id, 'HALTED');
+    if (!this.#owners.get(first.owner)?.alive) {
+      for (const each of halted) each.kept = instruction;
+      return { kind: 'kept' };
+    }
+    for (const each of halted) each.kept = undefined;
+    return this.#judge(id, halted, instruction);
+  }
+
+  #applyKept(id: number): void {
+    const kept = this.#contentions.filter((each) => each.id === id && each.state === 'HALTED' && each.kept);
+    const [first] = kept;
+    if (!first?.kept) return;
+    const instruction = first.kept;
+    for (const each of kept) each.kept = undefined;
+    this.#judge(id, kept, instruction);
+  }
+
+  #judge(id: number, halted: readonly ModelContention[], instruction: Instruction): Answer {
+    const [{ owner: name }] = halted as [ModelContention];
+    const isBlocked = (path: string) => this.holders.has(path) && !this.#lends(path, name);
+    if (instruction === 'RETRY' && halted.some(({ path }) => isBlocked(path)))
+      return this.#answer(id, 'HALTED');
     for (const { path } of halted) {
       const holder = this.holders.get(path);
-      if (holder !== undefined) this.#owners.get(holder)?.lost.add(path);
-      this.holders.set(path, first.owner);
+      if (holder !== undefined && isBlocked(path)) {
+        this.#owners.get(holder)?.lost.add(path);
+        this.#free(path);
+      }
+      this.#give(path, name);
     }
     this.#close(halted);
-    const owner = this.#owners.get(first.owner);
-    if (owner?.idleAt !== undefined) owner.idleAt = this.now;
+    this.#restart(this.#owners.get(name));
     return { kind: 'granted' };
+  }
+
+  /** Something that it did not ask for now gives one that has stopped its 30 seconds again. */
+  #restart(owner: ModelOwner | undefined): void {
+    if (owner?.idleAt === undefined) return;
+    owner.idleAt = this.now;
+    owner.isRested = false;
+  }
+
+  /** Whether the holder of a file is the parent of this owner, and not somebody that it has lent the file to. */
+  #lends(path: string, name: string): boolean {
+    const holder = this.holders.get(path);
+    if (holder === undefined || this.#parents[name] !== holder) return false;
+    return !this.#loans.get(path)?.lenders.includes(name);
+  }
+
+  /** Gives a file that is free, its own, or its parent's to an owner. */
+  #give(path: string, name: string): void {
+    const holder = this.holders.get(path);
+    if (holder === name) return;
+    if (holder !== undefined) {
+      const { lenders, since } = this.#loans.get(path) ?? { lenders: [], since: this.now };
+      this.#loans.set(path, { lenders: [...lenders, holder], since });
+    }
+    this.holders.set(path, name);
+  }
+
+  #free(path: string): void {
+    this.holders.delete(path);
+    this.#loans.delete(path);
+  }
+
+  /** Without a commit: a file that was lent goes back to a lender that still lives the life in which it lent it. */
+  #giveUp(path: string): void {
+    const loan = this.#loans.get(path);
+    this.#free(path);
+    for (const lenders = [...(loan?.lenders ?? [])]; loan && lenders.length > 0; ) {
+      const name = lenders.pop() as string;
+      const owner = this.#owners.get(name);
+      if (!owner?.alive || this.#leaving.has(name) || owner.bornAt > loan.since) continue;
+      const open = this.#contentions.filter((each) => each.owner === name && each.path === path);
+      if (open.some(({ state }) => state === 'HALTED')) continue;
+      this.#close(open);
+      this.holders.set(path, name);
+      if (lenders.length > 0) this.#loans.set(path, { lenders, since: loan.since });
+      this.#restart(owner);
+      return;
+    }
   }
 
   #answer(contention: number, state: ModelContention['state']): Answer {
@@ -143,27 +253,43 @@ export class FileModel {
   #born(name: string): ModelOwner {
     const known = this.#owners.get(name);
     if (known?.alive) return known;
-    const owner = { alive: true, heardAt: this.now, idleAt: undefined, lost: new Set<string>() };
+    const owner = {
+      alive: true,
+      heardAt: this.now,
+      bornAt: this.now,
+      idleAt: undefined,
+      isRested: false,
+      lost: new Set<string>(),
+    };
     this.#owners.set(name, owner);
     return owner;
   }
 
+  /** Those that are due at the same time are due together: none of them gets back what another gives up. */
   #settle(): void {
-    for (const [name, owner] of this.#owners) {
-      if (!owner.alive) continue;
-      if (this.now >= owner.heardAt + 60) this.#bury(name, owner);
-      else if (owner.idleAt !== undefined && this.now >= owner.idleAt + 30) this.#empty(name);
+    const living = [...this.#owners].filter(([, owner]) => owner.alive);
+    const dead = living.filter(([, { heardAt }]) => this.now >= heardAt + 60);
+    for (const [, owner] of dead) owner.alive = false;
+    const idle = living.filter(
+      ([, { alive, idleAt, isRested }]) =>
+        alive && !isRested && idleAt !== undefined && this.now >= idleAt + 30,
+    );
+    for (const [name] of idle) this.#leaving.add(name);
+    for (const [name, owner] of dead) this.#bury(name, owner);
+    for (const [name, owner] of idle) {
+      this.#empty(name);
+      owner.isRested = true;
     }
+    this.#leaving.clear();
   }
 
   #bury(name: string, owner: ModelOwner): void {
     owner.alive = false;
     owner.lost.clear();
     this.#empty(name);
-    this.#close(this.#contentions.filter((each) => each.owner === name));
   }
 
   #empty(name: string): void {
-    for (const [path, holder] of this.holders) if (holder === name) this.holders.delete(path);
+    for (const [path, holder] of [...this.holders]) if (holder === name) this.#giveUp(path);
   }
 }

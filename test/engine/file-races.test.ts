@@ -6,12 +6,14 @@ import { letFileTimePass } from '../support/files.ts';
 import { caller, engineOn } from '../support/jobs.ts';
 import {
   acquireFiles,
+  acquireFilesAs,
   beatOwner,
   contended,
   granted,
   halted,
   holdersOf,
   releaseFiles,
+  releaseFilesAs,
   repository,
   wipeFiles,
 } from './filing.ts';
@@ -154,7 +156,152 @@ onEveryEngine((kind) => {
       }
     });
 
+    it('a parent that gets its file back and siblings that ask for it: each file has one owner (B5)', async function () {
+      this.timeout(60_000);
+      for (let round = 0; round < 15; round++) {
+        const [parent, child, path] = [`parent-${round}`, `child-${round}`, `lent-${round}`];
+        const siblings = Array.from({ length: 6 }, (_, i) => `sibling-${round}-${i}`);
+        await granted(engine, parent, path);
+        const asked = await acquireFilesAs(serverFor(round), { ownerId: child, parentId: parent }, path);
+        expect(asked.kind).to.equal('granted');
+        const giveUp = () =>
+          round % 2 === 0
+            ? serverFor(round + 1).fileOwners.end(child, caller)
+            : releaseFilesAs(serverFor(round + 1), child, 'FAILED', path);
+        const [, ...outcomes] = await Promise.all([
+          giveUp(),
+          ...siblings.map((ownerId, i) => acquireFilesAs(serverFor(i), { ownerId, parentId: parent }, path)),
+        ]);
+        const winners = siblings.filter((_, i) => outcomes[i]?.kind === 'granted');
+        expect(winners.length, `winners of round ${round}`).to.be.at.most(1);
+        expect((await holdersOf(store.database))[path]).to.equal(winners[0] ?? parent);
+        for (const outcome of outcomes) expect(['granted', 'contended']).to.include(outcome.kind);
+        // And back once more, by those who have it and the parent at once.
+        const [last] = winners;
+        if (last === undefined) continue;
+        await Promise.all([
+          serverFor(round).fileOwners.end(last, caller),
+          beatOwner(serverFor(round + 1), parent),
+          acquireFiles(serverFor(round + 2), parent, `other-${round}`),
+        ]);
+        expect((await holdersOf(store.database))[path]).to.equal(parent);
+      }
+      const doubly = await store.database.query(
+        `select path, fence from (
+          select path, fence, type, lag(type) over (partition by path order by event_id) as before
+          from file_events where type in (0, 7, 8)
+        ) told where type = 0 and before = 0`,
+        [],
+      );
+      expect(doubly, 'grants that follow a grant').to.deep.equal([]);
+    });
+
+    it('a sub-agent and its parent that end at once: the file is nobody’s, and no lease is left with the dead (B5)', async function () {
+      this.timeout(60_000);
+      for (let round = 0; round < 15; round++) {
+        const [parent, child, path] = [`z-parent-${round}`, `a-child-${round}`, `both-${round}`];
+        await granted(engine, parent, path);
+        await acquireFilesAs(engine, { ownerId: child, parentId: parent }, path);
+        await Promise.all([
+          serverFor(round).fileOwners.end(child, caller),
+          serverFor(round + 1).fileOwners.end(parent, caller),
+        ]);
+        expect(await holdersOf(store.database)).to.deep.equal({});
+      }
+      await granted(engine, 'heir', ...Array.from({ length: 15 }, (_, i) => `both-${i}`));
+    });
+
+    it('an instruction and a request of an owner that was over: it is applied once, now or then (B2)', async function () {
+      this.timeout(60_000);
+      const outcomes = new Set<string>();
+      for (let round = 0; round < 12; round++) {
+        const [holder, waiter, path] = [`ih${round}`, `iw${round}`, `if${round}`];
+        await granted(engine, holder, path);
+        await contended(engine, waiter, path);
+        for (let passed = 0; passed < 4; passed++) {
+          await letFileTimePass(store.database, 46_000);
+          await beatOwner(engine, holder);
+        }
+        const { contentionId } = await halted(engine, waiter, path);
+        await engine.fileOwners.end(waiter, caller);
+        const instruct = () =>
+          serverFor(round).fileInstructor.instruct(contentionId, { instruction: 'FORCE_RELEASE' }, caller);
+        const ask = () => acquireFiles(serverFor(round + 1), waiter, path);
+        const [instructed, asked] = await Promise.all(
+          round % 2 === 0 ? [instruct(), ask()] : [ask(), instruct()].toReversed(),
+        );
+        outcomes.add(`${(instructed as { kind: string }).kind}, ${(asked as { kind: string }).kind}`);
+        // Kept, then applied by a later request; or granted to the owner that lives again.
+        await granted(engine, waiter, path);
+        expect((await holdersOf(store.database))[path]).to.equal(waiter);
+        const open = await store.database.query(
+          'select from file_contentions where contention_id = $1 and closed_at is null',
+          [contentionId],
+        );
+        expect(open).to.deep.equal([]);
+        const taken = await store.database.query(
+          'select from file_events where path = $1 and type = 8 and owner_id = $2',
+          [path, holder],
+        );
+        expect(taken, 'it was taken from its holder once').to.have.length(1);
+        expect(await beatOwner(engine, holder)).to.equal('extended');
+      }
+      for (const outcome of outcomes)
+        expect(['kept, halted', 'kept, granted', 'granted, halted', 'granted, granted']).to.include(outcome);
+    });
+
+    it('two owners of one caller that retry at once: one is granted, the other denied anew (B6)', async () => {
+      for (let round = 0; round < 10; round++) {
+        const [callerId, path] = [`caller-${round}`, `cf${round}`];
+        await granted(engine, `ch${round}`, path);
+        await acquireFilesAs(engine, { ownerId: `c0-${round}`, callerId }, path);
+        await releaseFiles(engine, `ch${round}`, path);
+        await letFileTimePass(store.database, 180_000);
+        const outcomes = await Promise.all(
+          [1, 2, 3].map((n) => acquireFilesAs(serverFor(n), { ownerId: `c${n}-${round}`, callerId }, path)),
+        );
+        expect(outcomes.map(({ kind: outcome }) => outcome).sort()).to.deep.equal([
+          'contended',
+          'contended',
+          'granted',
+        ]);
+        const ids = outcomes.flatMap((outcome) =>
+          outcome.kind === 'contended' ? [outcome.contention.contentionId] : [],
+        );
+        expect(new Set(ids).size, 'they wait as one caller').to.equal(1);
+      }
+    });
+
     if (kind.name !== 'postgresql') return;
+
+    it('a reaper that finds a dead sub-agent beside its waiting parent returns the file in one piece (B5)', async function () {
+      this.timeout(60_000);
+      for (let round = 0; round < 5; round++) {
+        const [parent, child, path] = [`rp${round}`, `rc${round}`, `rf${round}`];
+        await granted(engine, parent, path);
+        await acquireFilesAs(engine, { ownerId: child, parentId: parent }, path);
+        await letFileTimePass(store.database, 45_000);
+        await beatOwner(engine, parent);
+        await letFileTimePass(store.database, 20_000);
+        const lock = 'select from file_owners where owner_id = $1 for update';
+        const holder = await Holder.hold(store, lock, [parent]);
+        try {
+          const rounds = servers().map((server) => server.fileReaper.runOnce());
+          await holder.untilWaiting(1);
+          await holder.letGo();
+          await Promise.all(rounds);
+        } finally {
+          await holder.close();
+        }
+        expect((await holdersOf(store.database))[path]).to.equal(parent);
+        const returned = await store.database.query(
+          "select from file_events where path = $1 and type = 0 and data ? 'returned_by'",
+          [path],
+        );
+        expect(returned).to.have.length(1);
+        await releaseFiles(engine, parent, path);
+      }
+    });
 
     it('a locked file holds up only those who want it', async () => {
       await granted(engine, 'before', 'locked');

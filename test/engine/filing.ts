@@ -10,6 +10,23 @@ export const repository = 'r';
 export const acquireFiles = (engine: Engine, ownerId: string, ...paths: string[]): Promise<FileOutcome> =>
   engine.fileGate.acquire(fileRequestOf({ owner_id: ownerId, repository, paths }), caller);
 
+/** The same for an owner that is a sub-agent, or that acts for a caller. */
+export const acquireFilesAs = (
+  engine: Engine,
+  { ownerId, parentId, callerId }: { ownerId: string; parentId?: string; callerId?: string },
+  ...paths: string[]
+): Promise<FileOutcome> =>
+  engine.fileGate.acquire(
+    fileRequestOf({
+      owner_id: ownerId,
+      caller_id: callerId,
+      repository,
+      paths,
+      owner: { parent_owner_id: parentId },
+    }),
+    caller,
+  );
+
 function outcomeOf<Kind extends FileOutcome['kind']>(
   outcome: FileOutcome,
   kind: Kind,
@@ -28,10 +45,14 @@ export const halted = async (engine: Engine, ownerId: string, ...paths: string[]
   outcomeOf(await acquireFiles(engine, ownerId, ...paths), 'halted').report;
 
 export const releaseFiles = (engine: Engine, ownerId: string, ...paths: string[]) =>
-  engine.fileOwners.release(
-    fileReleaseOf({ owner_id: ownerId, repository, paths, reason: 'COMMITTED' }),
-    caller,
-  );
+  releaseFilesAs(engine, ownerId, 'COMMITTED', ...paths);
+
+export const releaseFilesAs = (
+  engine: Engine,
+  ownerId: string,
+  reason: 'COMMITTED' | 'FAILED' | 'ENDED',
+  ...paths: string[]
+) => engine.fileOwners.release(fileReleaseOf({ owner_id: ownerId, repository, paths, reason }), caller);
 
 /** What an owner's sign of life comes to: 'extended', or the code of its loss. */
 export async function beatOwner(engine: Engine, ownerId: string): Promise<string> {

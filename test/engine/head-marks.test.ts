@@ -72,14 +72,14 @@ onEveryEngine((kind) => {
       return (Plan['Shared Hit Blocks'] ?? 0) + (Plan['Shared Read Blocks'] ?? 0);
     }
     async function ripen(): Promise<void> {
-      marks.note([await laneId()]);
+      marks.note([{ lane_id: await laneId(), crowd: null }]);
       await marks.runOnce();
       clockMs += 600;
       await marks.runOnce();
     }
 
     it('is begun at a mark, once that is old enough, and not before', async () => {
-      marks.note([await laneId()]);
+      marks.note([{ lane_id: await laneId(), crowd: null }]);
       await marks.runOnce();
       expect(marks.json, 'what was just seen does not count yet').to.equal(null);
       const before = await pagesFor(null);
@@ -101,8 +101,8 @@ onEveryEngine((kind) => {
       expect(json).to.be.a('string');
       const [lane] = JSON.parse(json as string) as { from_seq: number[] }[];
       const { heads } = await probeHeads(store.database, [
-        { laneId: await laneId(), priority: 2, fromSeq: 0 },
-        { laneId: await laneId(), priority: 2, fromSeq: lane?.from_seq[2] as number },
+        { spot: { laneId: await laneId() }, priority: 2, fromSeq: 0 },
+        { spot: { laneId: await laneId() }, priority: 2, fromSeq: lane?.from_seq[2] as number },
       ]);
       expect(heads[1]?.seq).to.equal(heads[0]?.seq);
       expect(heads[1]?.tookMs).to.be.below(heads[0]?.tookMs as number);

@@ -5,7 +5,7 @@ import { HistoryKeeper } from '../../src/engine/history-keeper.ts';
 import { createLog } from '../../src/log.ts';
 import type { Database } from '../../src/store/database.ts';
 import { daysAheadMax, readEventDays } from '../../src/store/statements/event-days.ts';
-import { listEvents } from '../../src/store/statements/list-events.ts';
+import { listEvents } from '../../src/store/statements/find-events.ts';
 import { lockFold } from '../../src/store/statements/stat-fold.ts';
 import { letJobsAge } from '../support/age.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';

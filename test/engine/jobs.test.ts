@@ -2,6 +2,7 @@ import { expect } from 'chai';
 import type { Engine } from '../../src/engine/engine.ts';
 import { draft } from '../../src/engine/submit.ts';
 import { openDatabase } from '../../src/store/open.ts';
+import { ConnectionLostError } from '../../src/store/sql.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { failure } from '../support/failure.ts';
 import { caller, engineOn, letTimePass, submitted } from '../support/jobs.ts';
@@ -25,7 +26,7 @@ describe('jobs', () => {
     it('read back as they were submitted, also when the answer was made without reading', async () => {
       const [job] = await submitted(engine, {
         payload: { text: 'é "quoted" \\ back\nline {curly}, NULL', list: [1, null, true, { a: [] }] },
-        constraints: { gpu_required: true, colour: 'green' },
+        constraints: { gpu_required: true, colour_heavy: false },
         tags: ['one', 'with "quotes", commas and {braces}', 'NULL'],
         client_request_id: 'key',
         max_runtime_s: 60,
@@ -54,7 +55,37 @@ describe('jobs', () => {
       const [first, second, third] = await engine.submitter.submitMany(batch, caller);
       expect(first).to.include({ existing: false });
       expect(second).to.include({ existing: false });
-      expect(third).to.include({ code: 'duplicate_request', jobId: batch[0]?.jobId });
+      expect(third).to.include({ code: 'duplicate_request' });
+      expect(third?.jobId).to.be.a('string').and.equal(first?.jobId);
+    });
+
+    it('are published once they are committed, also where their answer waits for a standby in vain (V2)', async () => {
+      const lost = new ConnectionLostError('the standby cannot be asked');
+      const unconfirmed = new Proxy(store.database, {
+        get(target, name) {
+          if (name === 'awaitStandby') return () => Promise.reject(lost);
+          const value = Reflect.get(target, name);
+          return typeof value === 'function' ? value.bind(target) : value;
+        },
+      });
+      const other = engineOn(unconfirmed);
+      let published = 0;
+      other.waker.onWork(({ jobs }) => {
+        published += jobs.get('') ?? 0;
+      });
+      await submitted(other, { client_request_id: 'k' });
+      expect(published).to.equal(1);
+      const batch = [drafted({ client_request_id: 'k' }), drafted({ job_type: 'new' })];
+      expect(await failure(other.submitter.submitMany(batch, caller))).to.equal(lost);
+      expect(published).to.equal(2);
+      let commits = 0;
+      other.waker.onCommit(() => {
+        commits += 1;
+      });
+      const claim = other.claimer.claim({ worker_id: 'w', request_id: 'r' }, caller);
+      expect(await failure(claim)).to.equal(lost);
+      expect(commits).to.equal(1);
+      await other.stop();
     });
 
     it('claimed with a request_id are the same jobs again for as long as the claim lives', async () => {

@@ -3,6 +3,7 @@ import { Batcher } from '../../src/engine/batcher.ts';
 import { Claimer } from '../../src/engine/claim.ts';
 import type { EngineContext } from '../../src/engine/context.ts';
 import type { Engine } from '../../src/engine/engine.ts';
+import { KnownWorkers } from '../../src/engine/known-workers.ts';
 import { noPlaces } from '../../src/store/statements/heads.ts';
 import { Metrics } from '../../src/telemetry/metrics.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
@@ -28,6 +29,7 @@ function held() {
     headMarks: noPlaces,
     reaper: { expectIn: () => {} },
     waker: { publishJobs: () => {} },
+    workers: new KnownWorkers(),
     metrics: new Metrics(),
   };
   const claimer = new Claimer(context as unknown as EngineContext);

@@ -60,10 +60,10 @@ describe('leases that stand beside others', () => {
     });
 
     it('are not given to a worker that holds one where the job is unique, whichever way it asks', async () => {
-      await submitted(engine, {});
+      const [unique, common] = await submitted(engine, { unique: true }, { addon_id: 'other' });
+      await engine.claimer.claim({ worker_id: 'w' }, caller);
       const held = await acquired(engine);
-      const [unique] = await submitted(engine, { unique: true });
-      await engine.claimer.claim({ worker_id: held.lease.workerId }, caller);
+      expect([held.lease.workerId, held.job.jobId]).to.deep.equal(['w', common?.jobId]);
       const ask = { job_id: unique?.jobId ?? '' };
       expect(expectDenied(await engine.leaseRequester.request(ask, caller)).reason).to.match(/unique/);
       await engine.releaser.release(releaseFor(held), caller);

@@ -130,10 +130,17 @@ export class Machine {
 
   /** While there is no capacity at all, nothing is put aside. */
   claim(worker: string): JobModel | undefined {
-    if (this.total > 0 && (this.line()[0]?.cost ?? 0) > this.total) this.#park(this.line(), null, false);
-    const [job] = this.line();
-    if (job) Object.assign(job, { state: 'CLAIMED', worker, claimUntil: this.now + claimMs });
-    return job;
+    const holds = this.#holds(worker);
+    let passUnique = false;
+    for (;;) {
+      const job = this.line().find(({ unique }) => !(passUnique && unique));
+      if (job?.unique && holds) passUnique = true;
+      else if (job && this.total > 0 && job.cost > this.total) this.#park(this.line(), null, false);
+      else {
+        if (job) Object.assign(job, { state: 'CLAIMED', worker, claimUntil: this.now + claimMs });
+        return job;
+      }
+    }
   }
 
   /** The code of the refusal, or 'ok'. */
@@ -166,7 +173,6 @@ export class Machine {
     if (job.claimUntil <= this.now) return refuse('job_not_claimed');
     job.state = 'LEASE_PENDING';
     if (job.unique && this.#holds(job.worker)) {
-      job.claimUntil = this.now + claimMs;
       return { kind: 'deny', reason: 'The job is unique, and its worker holds a lease already' };
     }
     if (job.cost <= this.usable - this.used) return { kind: 'grant', job, replay: null };

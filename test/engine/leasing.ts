@@ -40,11 +40,19 @@ export const fetching = (engine: Engine, count: number, streams: string[] | null
   return engine.acquirer.fetch({
     workerId: 'w',
     filter,
-    kind: kindOf(filter),
+    ttlS: null,
+    kind: kindOf(filter, null),
     count: () => count,
     signal: undefined,
     idle: new AbortController().signal,
   });
+};
+
+/** What a replay of a grant has in common with its first answer: all but what is left of the lease, and the wait before it. */
+export const sameEachTime = (outcome: LeaseOutcome | undefined): Partial<Grant> | Denial | undefined => {
+  if (outcome?.kind !== 'granted') return outcome;
+  const { heartbeatWithinMs: _left, waitMs: _waited, ...rest } = outcome;
+  return rest;
 };
 
 /** The next job in line, claimed and leased in two steps. */

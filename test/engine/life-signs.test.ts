@@ -4,7 +4,7 @@ import { lengthMs } from '../../src/domain/explain-silences.ts';
 import type { Grant, Release } from '../../src/domain/lease.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import { extendLeases } from '../../src/store/statements/extend-leases.ts';
-import { readLifeSigns } from '../../src/store/statements/life-signs.ts';
+import { readLifeSigns } from '../../src/store/statements/find-leases.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, letTimePass, submitted } from '../support/jobs.ts';
 import { acquired, beatFor, claimedAndLeased, heardAfter, releaseFor, wipe } from './leasing.ts';

@@ -5,6 +5,7 @@ import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, letTimePass, submitted } from '../support/jobs.ts';
 import { MetricsText } from '../telemetry/text.ts';
 import { beatOwner, granted } from './filing.ts';
+import { acquired, releaseFor } from './leasing.ts';
 
 describe('the metrics of an engine', () => {
   onEveryEngine((kind) => {
@@ -38,6 +39,58 @@ describe('the metrics of an engine', () => {
       }
       await engine.reaper.runOnce();
       expect(handled('jobs', 'lease_expired')).to.equal(1);
+    });
+
+    const jobs = (outcome: string) => read().value('leasehold_jobs_total', { outcome }) ?? 0;
+    const ended = () => ['done', 'failed', 'canceled', 'timeout'].map(jobs);
+
+    it('count jobs by outcome, and those that are given up, once each (B13)', async () => {
+      const filter = { addon_id: 'a', retry_backoff_s: 0 };
+      await submitted(engine, filter, filter, { ...filter, stream: 's', max_attempts: 2 }, filter);
+      expect(read().value('leasehold_jobs_submitted_total')).to.equal(4);
+      const [first, second] = [await acquired(engine, 'w'), await acquired(engine, 'w')];
+      // One is ended by the statement alone, and one is judged.
+      await engine.releaser.end(releaseFor(first), caller);
+      await engine.releaser.release({ ...releaseFor(second), error: 'but' }, caller);
+      expect(ended()).to.deep.equal([2, 0, 0, 0]);
+      for (let attempt = 1; attempt <= 2; attempt++) {
+        expect(jobs('failed'), `before attempt ${attempt}`).to.equal(0);
+        const grant = await acquired(engine, 'w', { streams: ['s'] });
+        const error = { status: 'FAILED', retryable: true, error: 'broken' } as const;
+        await engine.releaser.release({ ...releaseFor(grant), ...error }, caller);
+      }
+      expect(ended()).to.deep.equal([2, 1, 0, 0]);
+      expect(read().value('leasehold_dead_letters_total')).to.equal(1);
+      const [canceled] = await submitted(engine, { addon_id: 'b' });
+      await engine.changer.cancel(canceled?.jobId ?? '', {}, caller);
+      expect(ended()).to.deep.equal([2, 1, 1, 0]);
+      await acquired(engine, 'w');
+      await letTimePass(store.database, 61_000);
+      await engine.reaper.runOnce();
+      expect(ended()).to.deep.equal([2, 1, 1, 1]);
+      expect(read().value('leasehold_dead_letters_total')).to.equal(1);
+    });
+
+    it('tell how long jobs waited and how long their leases lasted, replays of a grant aside (B13)', async () => {
+      await submitted(engine, { addon_id: 'one' }, { addon_id: 'two' });
+      await store.database.query("update live_jobs set ready_at = ready_at - interval '70 seconds'", []);
+      const one = { addon_id: 'one', request_id: 'r' };
+      const grant = await acquired(engine, 'w', one);
+      expect((await acquired(engine, 'w', one)).lease.leaseId).to.equal(grant.lease.leaseId);
+      const [claimed] = await engine.claimer.claim({ worker_id: 'w' }, caller);
+      const job = claimed?.jobId ?? '';
+      await engine.leaseRequester.request({ job_id: job, request_id: 'q' }, caller);
+      await engine.leaseRequester.request({ job_id: job, request_id: 'q' }, caller);
+      expect(read().value('leasehold_job_wait_seconds_count')).to.equal(2);
+      expect(read().value('leasehold_job_wait_seconds_bucket', { le: '60' })).to.equal(0);
+      expect(read().value('leasehold_job_wait_seconds_bucket', { le: '300' })).to.equal(2);
+      await letTimePass(store.database, 20_000);
+      await engine.releaser.end(releaseFor(grant), caller);
+      expect(read().value('leasehold_job_run_seconds_sum')).to.be.within(20, 60);
+      await letTimePass(store.database, 41_000);
+      await engine.reaper.runOnce();
+      expect(read().value('leasehold_job_run_seconds_count')).to.equal(2);
+      expect(read().value('leasehold_job_run_seconds_sum')).to.be.within(81, 140);
     });
 
     it('tell how late owners of files were found dead', async () => {

@@ -4,10 +4,10 @@ import type { Engine } from '../../src/engine/engine.ts';
 import { pruneSlice, rouseWalks, waitingWalks, walks } from '../../src/store/statements/prune.ts';
 import { letEndsAge, letJobsAge, multiplyEnded, older } from '../support/age.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
-import { letFilesAge } from '../support/files.ts';
+import { letFilesAge, letFileTimePass } from '../support/files.ts';
 import { endedLeases } from '../support/history.ts';
 import { caller, engineOn, engineSettings, submitted } from '../support/jobs.ts';
-import { acquireFiles, contended, granted, halted, releaseFiles, wipeFiles } from './filing.ts';
+import { acquireFiles, beatOwner, contended, granted, halted, releaseFiles, wipeFiles } from './filing.ts';
 import { acquired, codeOf, releaseFor, wipe } from './leasing.ts';
 
 const dayMs = 86_400_000;
@@ -141,6 +141,9 @@ onEveryEngine((kind) => {
       await granted(engine, 'ann', 'a.ts');
       await contended(engine, 'bob', 'a.ts');
       for (const owner of ['ann', 'bob']) await engine.fileOwners.end(owner, caller);
+      // A contention outlives its owner, until its retry has not been used for ten minutes.
+      await letFileTimePass(store.database, 781_000);
+      await engine.fileReaper.runOnce();
       await letFilesAge(store.database, 31 * dayMs);
       // Their ids tell when they were denied.
       await store.database.query(`update file_contentions set contention_id = ${older('contention_id')}`, [
@@ -159,6 +162,40 @@ onEveryEngine((kind) => {
       // Who comes back begins anew, on a server that remembers it.
       expect(await granted(engine, 'ann', 'a.ts')).to.have.length(1);
       expect(await contended(engine, 'bob', 'a.ts')).to.nested.include({ 'blockers[0].ownerId': 'ann' });
+    });
+
+    it('keeps a halt of an owner that is over, however old, until it is instructed (B2)', async () => {
+      await granted(engine, 'ann', 'a.ts');
+      await contended(engine, 'bob', 'a.ts');
+      for (let passed = 0; passed < 4; passed++) {
+        await letFileTimePass(store.database, 46_000);
+        await beatOwner(engine, 'ann');
+      }
+      const { contentionId } = await halted(engine, 'bob', 'a.ts');
+      for (const owner of ['ann', 'bob']) await engine.fileOwners.end(owner, caller);
+      const letMonthPass = async () => {
+        await letFilesAge(store.database, 31 * dayMs);
+        await store.database.query(`update file_contentions set contention_id = ${older('contention_id')}`, [
+          31 * dayMs,
+        ]);
+        await store.database.query('update pulse set alive_at = clock_timestamp()', []);
+        await engine.fileReaper.runOnce();
+        await rouseWalks(store.database, walks);
+        await engine.pruner.runOnce();
+      };
+      await letMonthPass();
+      const open = async () =>
+        store.database.query<{ id: string; state: number; owner_id: string }>(
+          'select contention_id as id, state, owner_id from file_contentions',
+          [],
+        );
+      const [halt] = await open();
+      expect(halt).to.include({ state: 1, owner_id: 'bob' });
+      expect(halt?.id).not.to.equal(contentionId);
+      const outcome = await engine.fileInstructor.instruct(halt?.id ?? '', { instruction: 'RETRY' }, caller);
+      expect(outcome.kind).to.equal('kept');
+      await letMonthPass();
+      expect(await open(), 'instructed a month ago, and never asked for again').to.deep.equal([]);
     });
 
     it('keeps owners and files, however old, that somebody holds, waits for, or is told of', async () => {

@@ -21,6 +21,7 @@ function ordered(mayAsk = () => true) {
     acquirer: { fetch },
     workerId: 'w',
     filter: anyJob,
+    ttlS: null,
     mayAsk,
     onGrants: (grants) => granted.push(grants.length),
     onFailed: (error) => failures.push(error),

@@ -113,6 +113,83 @@ describe('the figures', () => {
       expect(await queued()).to.equal(3);
     });
 
+    it('count a job that fails, is retried and fails again once, and not when it is DONE (D9)', async () => {
+      const failed = async () => (await snapshot()).last24h.failed;
+      const failures = async () =>
+        (await series('jobs_failed')).reduce((sum, { value }) => sum + (value ?? 0), 0);
+      const end = async (status: 'FAILED' | 'SUCCEEDED') => {
+        const grant = await acquired(engine);
+        await engine.releaser.release(releaseFor(grant, { status, retryable: false }), caller);
+      };
+      const [job] = await submitted(engine, {}, {});
+      await end('FAILED');
+      await end('FAILED');
+      expect([await failed(), await failures()]).to.deep.equal([2, 2]);
+      await engine.changer.retry(job?.jobId ?? '', {}, caller);
+      expect([await failed(), await failures()]).to.deep.equal([1, 2]);
+      await end('FAILED');
+      expect([await failed(), await failures()]).to.deep.equal([2, 3]);
+      await engine.statsFolder.runOnce();
+      expect([await failed(), await failures()]).to.deep.equal([2, 3]);
+      await engine.changer.retry(job?.jobId ?? '', {}, caller);
+      await end('SUCCEEDED');
+      await engine.statsFolder.runOnce();
+      expect([await failed(), await failures()]).to.deep.equal([1, 3]);
+    });
+
+    it('count no failure of more than a day ago, nor the retry of one (D9)', async () => {
+      const { database } = store;
+      const failed = async () => (await snapshot()).last24h.failed;
+      const fail = async () => {
+        const grant = await acquired(engine);
+        await engine.releaser.release(releaseFor(grant, { status: 'FAILED', retryable: false }), caller);
+      };
+      const [job] = await submitted(engine, {});
+      await fail();
+      expect(await failed()).to.equal(1);
+      await backdate(24 * 60 + 10);
+      await database.query(
+        "update job_outcomes set finished_at = finished_at - interval '24 hours 10 minutes'",
+        [],
+      );
+      expect(await failed()).to.equal(0);
+      await engine.changer.retry(job?.jobId ?? '', {}, caller);
+      expect(await failed()).to.equal(0);
+      await engine.statsFolder.runOnce();
+      expect(await failed()).to.equal(0);
+      await fail();
+      expect(await failed()).to.equal(1);
+    });
+
+    it('count a retry in the minute of the failure, whichever way the job failed (D9)', async () => {
+      const { database } = store;
+      const failAtOnce = async () => {
+        const grant = await acquired(engine);
+        await engine.releaser.release(releaseFor(grant, { status: 'FAILED', retryable: false }), caller);
+      };
+      const loseClaims = async () => {
+        const { maxClaims } = engine.settings;
+        for (let i = 0; i < maxClaims; i++) {
+          await engine.claimer.claim({ worker_id: 'w' }, caller);
+          await letTimePass(database, 100_000);
+          await engine.reaper.runOnce();
+        }
+      };
+      for (const fail of [failAtOnce, loseClaims]) {
+        const [job] = await submitted(engine, {});
+        await fail();
+        await engine.changer.retry(job?.jobId ?? '', {}, caller);
+        const rows = await database.query<{ at: string }>(
+          'select at::text from stat_tallies where failed + failed_retried > 0 order by txid',
+          [],
+        );
+        expect(rows, fail.name).to.have.length(2);
+        expect(rows[0]?.at, fail.name).to.equal(rows[1]?.at);
+        await engine.changer.cancel(job?.jobId ?? '', {}, caller);
+        await engine.statsFolder.runOnce();
+      }
+    });
+
     it('are right where a tally comes later than what happened after it', async () => {
       await submitted(engine, {}, {});
       await backdate(10);

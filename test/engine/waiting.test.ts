@@ -35,7 +35,7 @@ function watched(database: Database) {
     signal?: AbortSignal,
   ): Promise<T> => {
     const answer = await database.transaction(
-      (sql) => work({ ...count(sql), seal: () => sql.seal() }),
+      (sql) => work({ ...count(sql), em: (given) => sql.em(given), seal: () => sql.seal() }),
       signal,
     );
     await watch.afterCommit();

@@ -2,6 +2,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { expect } from 'chai';
 import { findAgent } from '../../src/gate/agent.ts';
+import { callerName } from '../../src/gate/caller.ts';
 import {
   ancestors,
   descendants,
@@ -97,5 +98,39 @@ describe('the agent among the ancestors', () => {
     expect(findAgent(line('claude'), String(process.pid))?.pid).to.equal(process.pid);
     expect(findAgent(line('claude'), '2147483646')).to.equal(undefined);
     expect(findAgent(line('claude'), 'x')).to.equal(undefined);
+  });
+});
+
+describe('the caller of guards', () => {
+  const facts = (pid: number, ...words: string[]): ProcessFacts => ({
+    pid,
+    parent: 1,
+    started: `at ${pid}`,
+    words,
+  });
+  const who = { user: 'ann', host: 'laptop' };
+  const login = facts(30, '-zsh');
+
+  it('is the agent, whatever shells it starts commands with (B6)', () => {
+    const agent = facts(20, 'node', '/usr/lib/node_modules/@anthropic-ai/claude-code/cli.js');
+    const name = callerName([facts(99, 'bash', '-c', 'leasehold guard a -- b'), agent, login], who);
+    expect(name).to.match(/^caller ann@laptop cli\.js 20 [0-9a-f]{8}$/);
+    expect(callerName([facts(98, '/bin/sh', 'build.sh'), facts(97, 'make'), agent, login], who)).to.equal(
+      name,
+    );
+  });
+
+  it('is otherwise the user, the host and the shell that the user types into (B6)', () => {
+    const name = callerName([login, facts(10, 'sshd')], who);
+    expect(name).to.match(/^caller ann@laptop zsh 30 [0-9a-f]{8}$/);
+    for (const between of [
+      [facts(41, 'bash', 'loop.sh')],
+      [facts(42, 'sh', '-c', 'leasehold guard a -- b'), facts(43, 'make')],
+      [facts(44, 'sh', '-ec', 'x'), facts(45, 'npm')],
+    ])
+      expect(callerName([...between, login, facts(10, 'sshd')], who)).to.equal(name);
+    expect(callerName([facts(31, '-zsh'), facts(10, 'sshd')], who)).not.to.equal(name);
+    expect(callerName([facts(50, 'sh', '-c', 'x'), facts(1, 'init')], who)).to.equal('caller ann@laptop');
+    expect(callerName([login], { ...who, host: 'x'.repeat(500) })).to.have.length.at.most(200);
   });
 });

@@ -72,8 +72,8 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is refused with 415 where it is compressed', async () => {
-      const headers = { 'content-type': 'application/json', 'content-encoding': 'gzip' };
+    it('is refused with 415 where it is compressed in another way than gzip', async () => {
+      const headers = { 'content-type': 'application/json', 'content-encoding': 'br' };
       expectRefusal(await postAs(server, submitPath, `{${least}}`, headers), 415, 'unsupported_media_type');
     });
 
@@ -122,13 +122,13 @@ onEveryEngine((engine) => {
     });
 
     it('that is said to be large is refused with 413 before it is sent', async () => {
-      const head = `POST ${submitPath} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n`;
+      const head = `POST ${submitPath} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n`;
       const answer = await sendRaw(server, `${head}content-length: 9999999999\r\n\r\n{`);
       expectRefusal(answer, 413, 'payload_too_large');
     });
 
     it('that grows in chunks beyond 1 MiB is refused with 413', async () => {
-      const head = `POST ${submitPath} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n`;
+      const head = `POST ${submitPath} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n`;
       const chunk = `10000\r\n${' '.repeat(0x10000)}\r\n`;
       const answer = await sendRaw(server, `${head}transfer-encoding: chunked\r\n\r\n`, chunk.repeat(17));
       expectRefusal(answer, 413, 'payload_too_large');
@@ -162,7 +162,7 @@ onEveryEngine((engine) => {
     });
 
     it('that never ends harms nobody', async () => {
-      const head = `POST ${submitPath} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n`;
+      const head = `POST ${submitPath} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n`;
       const { hostname, port } = new URL(server.http);
       const { connect } = await import('node:net');
       const socket = connect(Number(port), hostname);

@@ -46,7 +46,8 @@ export function* beyond({ schema, isRequired }: Field): Generator<unknown> {
 
 /** What the description just allows. */
 export function* within({ schema }: Field): Generator<unknown> {
-  if (schema.maxLength !== undefined && !schema.format) yield 'x'.repeat(schema.maxLength);
+  const isFree = !schema.format && [undefined, '\\S'].includes(schema.pattern);
+  if (schema.maxLength !== undefined && isFree) yield 'x'.repeat(schema.maxLength);
   if (schema.minimum !== undefined) yield schema.minimum;
   if (schema.maximum !== undefined) yield schema.maximum;
   if (schema.enum) yield schema.enum[0];

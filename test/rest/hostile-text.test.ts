@@ -54,8 +54,8 @@ onEveryEngine((engine) => {
       tags: (text) => ['submit', job({ tags: ['fine', text] })],
       payload: (text) => ['submit', job({ payload: { a: [{ b: text }] } })],
       'payload, as a key': (text) => ['submit', job({ payload: { a: [{ [text]: 1 }] } })],
-      constraints: (text) => ['submit', job({ constraints: { label: text } })],
-      'constraints, as a key': (text) => ['submit', job({ constraints: { [text]: true } })],
+      constraints: (text) => ['submit', job({ constraints: { label_required: text } })],
+      'constraints, as a key': (text) => ['submit', job({ constraints: { [`${text}_heavy`]: true } })],
       worker_id: (text) => ['claim', { worker_id: text }],
       'addon_id of a claim': (text) => ['claim', { worker_id: 'w', addon_id: text }],
       accept_job_types: (text) => ['claim', { worker_id: 'w', accept_job_types: [text] }],
@@ -107,7 +107,7 @@ onEveryEngine((engine) => {
           job_type: text,
           client_request_id: text,
           tags: [text, text],
-          constraints: { [`${text}_required`]: true, [`${text}_heavy`]: true, [text]: text },
+          constraints: { [`${text}_required`]: true, [`${text}_heavy`]: true },
           payload: { [text]: text, list: [text, { [text]: [text] }] },
         };
         const job = await submit(server, fields);

@@ -3,7 +3,7 @@ import Type from 'typebox';
 import { optional } from '../../src/domain/commands.ts';
 import { DomainError } from '../../src/domain/errors.ts';
 import { parser } from '../../src/domain/parse.ts';
-import { fromQuery } from '../../src/rest/query.ts';
+import { fromQuery, Query } from '../../src/rest/query.ts';
 
 describe('a query', () => {
   const schema = Type.Object({
@@ -13,7 +13,7 @@ describe('a query', () => {
     state: optional(Type.Array(Type.Enum(['A', 'B']), { maxItems: 3 })),
   });
   const check = parser(schema);
-  const read = (text: string) => fromQuery(schema, check, new URLSearchParams(text));
+  const read = (text: string) => fromQuery(schema, check, new Query(text));
 
   it('is read in the types of its schema', () => {
     expect(read('word=12&limit=34&flag=true&state=A&state=B,A')).to.deep.equal({
@@ -23,6 +23,21 @@ describe('a query', () => {
       state: ['A', 'B', 'A'],
     });
     expect(read('flag=false')).to.deep.equal({ flag: false });
+  });
+
+  it('is refused where a parameter that is read is not properly percent-encoded (S6)', () => {
+    for (const text of [
+      'word=%ff',
+      'word=a%',
+      'word=%zz',
+      'limit=%c0%af',
+      'w%6Frd=%ff',
+      'word=a&word=%E0%A4%A',
+    ])
+      expect(() => read(text), text)
+        .to.throw(DomainError, /: is not properly percent-encoded$/)
+        .with.property('code', 'invalid_request');
+    expect(read('word=%C3%A9+%25&unknown=%ff&%ff=1&=%')).to.deep.equal({ word: 'é %' });
   });
 
   it('has nothing where a parameter is empty, and takes the first where there are several', () => {

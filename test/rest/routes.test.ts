@@ -122,6 +122,17 @@ onEveryEngine((engine) => {
       });
     }
 
+    for (const [path, name] of [
+      [jobsPath, 'addon_id'],
+      ['/api/files/leases', 'owner_id'],
+      ['/api/scheduler/stats/snapshot', 'addon_id'],
+    ]) {
+      it(`is answered with 400 where ${name} of ${path} is badly percent-encoded (S6)`, async () => {
+        for (const value of ['%ff', '%', 'a%E0%A4%A'])
+          expectRefusal(await get(server, `${path}?${name}=${value}`), 400, 'invalid_request', name);
+      });
+    }
+
     it('is none where the query is long and its parameters are many', async () => {
       const query = Array.from({ length: 1_000 }, (_, i) => `unknown${i}=1`).join('&');
       expect((await get(server, `${jobsPath}?${query}`)).status).to.equal(200);
@@ -129,24 +140,24 @@ onEveryEngine((engine) => {
 
     const wire: Record<string, { request: string; statuses: number[] }> = {
       'a query of 100 kB': {
-        request: `GET ${jobsPath}?addon_id=${'x'.repeat(100_000)} HTTP/1.1\r\nhost: x\r\n\r\n`,
+        request: `GET ${jobsPath}?addon_id=${'x'.repeat(100_000)} HTTP/1.1\r\nhost: localhost\r\n\r\n`,
         statuses: [400, 413, 414, 431],
       },
       'a header of 100 kB': {
-        request: `GET ${jobsPath} HTTP/1.1\r\nhost: x\r\nx-long: ${'x'.repeat(100_000)}\r\n\r\n`,
+        request: `GET ${jobsPath} HTTP/1.1\r\nhost: localhost\r\nx-long: ${'x'.repeat(100_000)}\r\n\r\n`,
         statuses: [400, 413, 431],
       },
       'what is no HTTP': { request: 'HELLO\r\n\r\n', statuses: [400] },
       'a length that is no number': {
-        request: `POST ${jobsPath}/submit HTTP/1.1\r\nhost: x\r\ncontent-length: ten\r\n\r\n`,
+        request: `POST ${jobsPath}/submit HTTP/1.1\r\nhost: localhost\r\ncontent-length: ten\r\n\r\n`,
         statuses: [400],
       },
       'two lengths': {
-        request: `POST ${jobsPath}/submit HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n{}`,
+        request: `POST ${jobsPath}/submit HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n{}`,
         statuses: [400],
       },
       'a chunk that is none': {
-        request: `POST ${jobsPath}/submit HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n`,
+        request: `POST ${jobsPath}/submit HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n`,
         statuses: [400],
       },
     };
@@ -161,13 +172,13 @@ onEveryEngine((engine) => {
     }
 
     it('is none where the path is written with the address of the server, as to a proxy', async () => {
-      const head = `host: x\r\nconnection: close\r\n\r\n`;
+      const head = `host: localhost\r\nconnection: close\r\n\r\n`;
       const answer = await sendRaw(server, `GET ${server.http}${jobsPath} HTTP/1.1\r\n${head}`);
       expect(answer.status).to.equal(200);
     });
 
     it('is none where a GET has a body that nobody reads', async () => {
-      const head = `host: x\r\nconnection: close\r\ncontent-length: 3\r\n\r\n`;
+      const head = `host: localhost\r\nconnection: close\r\ncontent-length: 3\r\n\r\n`;
       expect((await sendRaw(server, `GET ${jobsPath} HTTP/1.1\r\n${head}{{{`)).status).to.equal(200);
     });
   });

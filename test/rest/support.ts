@@ -46,7 +46,7 @@ export async function sendRaw(server: TestServer, ...parts: (string | Buffer)[])
       return [each.slice(0, colon), each.slice(colon + 1).trim()];
     }),
   );
-  const json = /json/.test(headers.get('content-type') ?? '');
+  const json = /^application\/json/.test(headers.get('content-type') ?? '');
   return { status: Number(line.split(' ')[1]), headers, text, body: json ? JSON.parse(text) : undefined };
 }
 

@@ -4,6 +4,7 @@ import { optional } from '../../src/domain/commands.ts';
 import { answer, operations } from '../../src/rest/about.ts';
 import { withDocs } from '../../src/rest/docs.ts';
 import { openApi } from '../../src/rest/openapi.ts';
+import { Query } from '../../src/rest/query.ts';
 import type { Route } from '../../src/rest/router.ts';
 import { ToldSchemas, withoutNull } from '../../src/rest/told-schemas.ts';
 import { entity, word } from '../../src/rest/word-types.ts';
@@ -89,7 +90,7 @@ describe('the description of routes', () => {
     const describing = all.find(({ path }) => path === '/openapi.json');
     const answered = await describing?.handle({
       path: {},
-      query: new URLSearchParams(),
+      query: new Query(),
       body: {},
       caller: { peer: 'test', signal: new AbortController().signal },
     });
@@ -103,7 +104,15 @@ describe('the description of routes', () => {
 
   it('tells of errors by their statuses, and of those of bodies where there may be one', () => {
     const { paths } = openApi([route('GET', '/a'), route('POST', '/a')]) as Json;
-    expect(Object.keys(paths['/a'].get.responses)).to.deep.equal(['200', '400', '404', '429', '500', '503']);
+    expect(Object.keys(paths['/a'].get.responses)).to.deep.equal([
+      '200',
+      '400',
+      '403',
+      '404',
+      '429',
+      '500',
+      '503',
+    ]);
     expect(Object.keys(paths['/a'].post.responses)).to.include.members(['413', '415']);
   });
 

@@ -1,23 +1,19 @@
 /**
- * Over HTTP a compressed message is refused as such: it could not be looked at before it is read. Over gRPC compression
- * changes how a message travels, and nothing else.
+ * Compression with gzip changes how a message travels, and nothing else. Over HTTP other encodings are refused, with the
+ * name of the one that is supported.
  */
-import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { Code, ConnectError, createClient } from '@connectrpc/connect';
 import { errorFromJsonBytes } from '@connectrpc/connect/protocol-connect';
+import { compressionGzip, createConnectTransport, createGrpcWebTransport } from '@connectrpc/connect-node';
 import { credentials, Client as GrpcClient } from '@grpc/grpc-js';
 import { expect } from 'chai';
 import { JobsService } from '../../gen/leasehold/v1/jobs_pb.js';
-import { newAddon, submit } from '../contracts/queue.ts';
+import { jobsPath, newAddon, submit } from '../contracts/queue.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { expectRpcError, failure, grpcJsTransport, pathOf } from './wires.ts';
 
-type Compress = (bytes: Uint8Array | string) => Buffer;
-const compressions: Record<string, Compress> = {
-  gzip: (bytes) => gzipSync(bytes),
-  br: (bytes) => brotliCompressSync(bytes),
-};
 const least = { addonId: 'a', jobType: 't', costUnits: 1 };
 const json = (fields: object) => JSON.stringify({ ...least, ...fields });
 const mebibyte = 1024 * 1024;
@@ -70,47 +66,182 @@ onEveryEngine((engine) => {
     });
     after(() => server.stop());
 
-    for (const [encoding, compress] of Object.entries(compressions)) {
-      const connect = (type: string, body: Buffer) =>
-        post(server, type, body, { 'content-encoding': encoding });
-      const web = (type: string, body: Buffer) =>
-        postGrpcWeb(server, type, body, { 'grpc-encoding': encoding, 'x-grpc-web': '1' });
+    const largest = 16 * mebibyte;
+    const whole = (bytes: number) => {
+      const text = json({ payload: { text: '' } });
+      return gzipSync(json({ payload: { text: 'x'.repeat(bytes - text.length) } }));
+    };
+    const refusals: Record<string, [make: () => Buffer, code: Code]> = {
+      'has a word that no enum has': [() => gzipSync(json({ priority: 'SUPER' })), Code.InvalidArgument],
+      'has a number for text': [() => gzipSync('{"addonId":5}'), Code.InvalidArgument],
+      'is cut off': [() => gzipSync('{"addonId":5'), Code.InvalidArgument],
+      'is something else': [() => Buffer.from(json({})), Code.InvalidArgument],
+      'is cut off on its way': [() => gzipSync(json({})).subarray(0, 20), Code.InvalidArgument],
+      'is small, and too large once it is decompressed': [() => whole(largest + 1), Code.ResourceExhausted],
+      'is small, and a hundred times too large once it is decompressed': [
+        () => gzipSync(Buffer.alloc(100 * largest)),
+        Code.ResourceExhausted,
+      ],
+    };
+    for (const [how, [make, code]] of Object.entries(refusals)) {
+      it(`is refused in gzip where it ${how}, as the client's mistake (A7)`, async () => {
+        const body = make();
+        const response = await post(server, 'application/json', body, { 'content-encoding': 'gzip' });
+        const bytes = new Uint8Array(await response.arrayBuffer());
+        const unreadable = new ConnectError('not an error in JSON', Code.Unknown);
+        const error = errorFromJsonBytes(bytes, undefined, unreadable);
+        expect(Code[error.code], error.rawMessage).to.equal(Code[code]);
+        const headers = { 'grpc-encoding': 'gzip', 'x-grpc-web': '1' };
+        const web = await postGrpcWeb(server, 'application/grpc-web+json', body, headers);
+        expect(Code[web.code], web.message).to.equal(Code[code]);
+      });
+    }
 
-      const bodies: Record<string, () => Buffer> = {
-        'is fine': () => compress(json({})),
-        'has a word that no enum has': () => compress(json({ priority: 'SUPER' })),
-        'has a number for text': () => compress('{"addonId":5}'),
-        'is cut off': () => compress('{"addonId":5'),
-        'is empty': () => compress(''),
-        'is no protobuf': () => compress(Buffer.from('ffffff', 'hex')),
-        'is something else': () => Buffer.from(json({})),
-        'is cut off on its way': () => compress(json({})).subarray(0, 20),
-        'is small, and large once it is unpacked': () =>
-          compress(json({ payload: { text: 'x'.repeat(17 * mebibyte) } })),
-      };
-      for (const [how, make] of Object.entries(bodies)) {
-        it(`is refused as such with ${encoding} where it ${how}`, async () => {
-          const body = make();
-          for (const type of ['application/json', 'application/proto']) {
-            const error = await refused(connect(type, body));
-            expect(Code[error.code], error.rawMessage).to.equal(Code[Code.Unimplemented]);
-            expect(error.rawMessage).to.include(encoding);
-          }
-          for (const type of ['application/grpc-web+json', 'application/grpc-web+proto']) {
-            const { code, message } = await web(type, body);
-            expect(Code[code], message).to.equal(Code[Code.Unimplemented]);
-            expect(message).to.include(encoding);
-          }
+    it('may be as large as any other once it is decompressed (A7)', async () => {
+      // The text is larger than a job may be, and the message is not larger than messages may be.
+      const answer = await post(server, 'application/json', whole(largest), { 'content-encoding': 'gzip' });
+      expect(await answer.text()).to.include('payload_too_large: payload');
+    });
+
+    const transports = {
+      Connect: createConnectTransport,
+      'Connect in JSON': createConnectTransport,
+      'gRPC-Web': createGrpcWebTransport,
+    };
+    for (const [wire, create] of Object.entries(transports)) {
+      it(`is served in gzip over ${wire}, with the client of Connect (A7)`, async () => {
+        const transport = create({
+          baseUrl: server.http,
+          httpVersion: '1.1',
+          useBinaryFormat: wire !== 'Connect in JSON',
+          sendCompression: compressionGzip,
+          acceptCompression: [compressionGzip],
+          compressMinBytes: 0,
+        });
+        const jobs = createClient(JobsService, transport);
+        const payload = { text: 'x'.repeat(100_000) };
+        const addonId = newAddon();
+        const { job } = await jobs.submitJob({ ...least, addonId, payload });
+        expect(job?.payload).to.deep.equal(payload);
+        const heard: string[] = [];
+        const abort = new AbortController();
+        for await (const event of jobs.watchJob({ jobId: job?.jobId ?? '' }, { signal: abort.signal })) {
+          heard.push(event.job?.jobId ?? '');
+          break;
+        }
+        abort.abort();
+        expect(heard).to.deep.equal([job?.jobId]);
+        const nameless = await failure(jobs.submitJob({ ...least, addonId: '' }));
+        expect(expectRpcError(nameless, Code.InvalidArgument, 'invalid_request').field).to.equal('addon_id');
+      });
+    }
+
+    it('is the answer where it is large and the client takes gzip (A7)', async () => {
+      const text = 'x'.repeat(100_000);
+      const body = Buffer.from(json({ addonId: newAddon(), payload: { text } }));
+      const large = await post(server, 'application/json', body, { 'accept-encoding': 'gzip' });
+      expect(large.headers.get('content-encoding')).to.equal('gzip');
+      expect(Number(large.headers.get('content-length'))).to.be.below(10_000);
+      expect(await large.text()).to.include(text);
+      const plain = await post(server, 'application/json', body, { 'accept-encoding': 'identity' });
+      expect(plain.headers.get('content-encoding')).to.equal(null);
+      const small = await post(server, 'application/json', Buffer.from(json({})), {
+        'accept-encoding': 'gzip',
+      });
+      expect(small.headers.get('content-encoding')).to.equal(null);
+    });
+
+    it('is refused over every interface in an encoding that is not gzip, naming gzip', async () => {
+      const body = brotliCompressSync(json({}));
+      for (const type of ['application/json', 'application/proto']) {
+        const error = await refused(post(server, type, body, { 'content-encoding': 'br' }));
+        expect(Code[error.code], error.rawMessage).to.equal(Code[Code.Unimplemented]);
+        expect(error.rawMessage).to.include('br').and.to.include('gzip');
+      }
+      const headers = { 'grpc-encoding': 'br', 'x-grpc-web': '1' };
+      const { code, message } = await postGrpcWeb(server, 'application/grpc-web+json', body, headers);
+      expect(Code[code], message).to.equal(Code[Code.Unimplemented]);
+      expect(message).to.include('br').and.to.include('gzip');
+    });
+
+    describe('over REST', () => {
+      const rest = (body: Buffer, headers: Record<string, string> = { 'content-encoding': 'gzip' }) =>
+        fetch(`${server.http}${jobsPath}/submit`, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json', ...headers },
+          body: new Uint8Array(body),
+        });
+      const job = (text: string) =>
+        JSON.stringify({ addon_id: newAddon(), job_type: 't', cost_units: 1, payload: { text } });
+
+      it('is served in gzip (A7)', async () => {
+        const answer = await rest(gzipSync(job('x'.repeat(500_000))));
+        expect(answer.status, await answer.text()).to.equal(201);
+      });
+
+      it('may be decompressed to the size of any other body, and not a byte more (A7)', async () => {
+        const spare = mebibyte - job('').length;
+        expect((await rest(gzipSync(job('x'.repeat(spare - 10))))).status).to.equal(201);
+        const over = await rest(gzipSync(job('x'.repeat(spare + 10))));
+        expect(over.status).to.equal(413);
+        expect(await over.json()).to.deep.include({ code: 'payload_too_large', field: 'body' });
+      });
+
+      for (const [how, make] of Object.entries({
+        'is not gzip': () => Buffer.from(job('x')),
+        'is cut off': () => gzipSync(job('x')).subarray(0, 30),
+        'has a wrong checksum': () => {
+          const bytes = gzipSync(job('x'));
+          bytes[bytes.length - 5] = (bytes.at(-5) ?? 0) ^ 0xff;
+          return bytes;
+        },
+      })) {
+        it(`is refused with 400 where it ${how}`, async () => {
+          const answer = await rest(make());
+          expect(answer.status).to.equal(400);
+          expect(await answer.json()).to.deep.include({ code: 'invalid_request', field: 'body' });
         });
       }
 
-      it(`is never the answer to those who could read ${encoding}`, async () => {
-        const body = Buffer.from(json({ addonId: newAddon(), payload: { text: 'x'.repeat(100_000) } }));
-        const answer = await post(server, 'application/json', body, { 'accept-encoding': encoding });
-        expect(answer.status, await answer.text()).to.equal(200);
-        expect(answer.headers.get('content-encoding')).to.equal(null);
+      it('is refused with 415 in another encoding, naming gzip', async () => {
+        const answer = await rest(brotliCompressSync(job('x')), { 'content-encoding': 'br' });
+        expect(answer.status).to.equal(415);
+        expect(answer.headers.get('accept-encoding')).to.equal('gzip');
+        expect(await answer.json()).to.deep.include({ code: 'unsupported_media_type' });
       });
-    }
+
+      for (const path of ['/openapi.json', '/metrics', jobsPath]) {
+        it(`is the answer of ${path} where the client takes gzip, and only then (A7)`, async () => {
+          await rest(Buffer.from(job('x'.repeat(50_000))), {});
+          const { request } = await import('node:http');
+          const ask = (encoding: string) =>
+            new Promise<{ headers: Record<string, unknown>; bytes: Buffer }>((resolve, reject) => {
+              const headers = { 'accept-encoding': encoding };
+              const asked = request(`${server.http}${path}`, { headers }, (response) => {
+                const chunks: Buffer[] = [];
+                response.on('data', (chunk: Buffer) => chunks.push(chunk));
+                response.on('end', () =>
+                  resolve({ headers: response.headers, bytes: Buffer.concat(chunks) }),
+                );
+              });
+              asked.on('error', reject);
+              asked.end();
+            });
+          for (const encoding of ['gzip', 'br, GZIP;q=0.5', '*', 'deflate, gzip, br']) {
+            const { headers, bytes } = await ask(encoding);
+            expect(headers['content-encoding'], encoding).to.equal('gzip');
+            expect(headers.vary).to.equal('accept-encoding');
+            expect(headers['content-length']).to.equal(String(bytes.length));
+            expect(gunzipSync(bytes).length).to.be.above(2 * bytes.length);
+          }
+          for (const encoding of ['', 'identity', 'br', 'gzip;q=0', '*;q=0', 'gzip;q=0.0, *']) {
+            const { headers } = await ask(encoding);
+            expect(headers['content-encoding'], encoding).to.equal(undefined);
+            expect(headers.vary).to.equal('accept-encoding');
+          }
+        });
+      }
+    });
 
     it('is refused as such where nobody knows how it was compressed', async () => {
       const headers = { 'content-encoding': 'rot13' };
@@ -124,11 +255,12 @@ onEveryEngine((engine) => {
       expect(response.status, await response.text()).to.equal(200);
     });
 
-    it('is refused where it does not say how it was compressed', async () => {
-      const { code, message } = await postGrpcWeb(server, 'application/grpc-web+json', gzipSync(json({})), {
-        'x-grpc-web': '1',
-      });
-      expect(Code[code], message).to.be.oneOf(['InvalidArgument', 'Internal', 'Unimplemented']);
+    it("is refused as the client's mistake where it does not say how it was compressed", async () => {
+      for (const type of ['application/grpc-web+json', 'application/grpc-web+proto']) {
+        const { code, message } = await postGrpcWeb(server, type, gzipSync(json({})), { 'x-grpc-web': '1' });
+        expect(Code[code], message).to.equal(Code[Code.InvalidArgument]);
+        expect(message).to.match(/^invalid_request: /);
+      }
     });
 
     it('is served and refused over gRPC as any other', async () => {

@@ -2,6 +2,7 @@ import { once } from 'node:events';
 import { createServer, request, type Server } from 'node:http';
 import { connect as connectHttp2 } from 'node:http2';
 import type { AddressInfo } from 'node:net';
+import { constants } from 'node:os';
 import { Code, ConnectError, createClient } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-node';
 import { expect } from 'chai';
@@ -30,6 +31,15 @@ function enveloped(message: Buffer): Buffer {
 }
 
 const ids = (count: number): string[] => Array.from({ length: count }, () => newId());
+
+/** Lets the listener of a port fail to accept a connection, as where the process has no file descriptor left. */
+function failToAccept(port: number): void {
+  type Listener = { address?(): { port?: number } | null; _handle?: { onconnection(error: number): void } };
+  const { _getActiveHandles: activeHandles } = process as unknown as { _getActiveHandles(): Listener[] };
+  const listener = activeHandles.call(process).find((each) => each.address?.()?.port === port);
+  if (!listener?._handle) throw new Error(`nothing listens on port ${port}`);
+  listener._handle.onconnection(-constants.errno.EMFILE);
+}
 
 const complaints: string[] = [];
 const log = createLog({ level: 'warn', human: false, write: (line) => void complaints.push(line) });
@@ -73,6 +83,24 @@ describe('streams in both directions over gRPC', () => {
     client.end();
     expect(await client.ended).to.include({ code: 0 });
     expect(client.verdicts.map(({ leaseId }) => leaseId)).to.deep.equal(leaseIds);
+  });
+
+  it('go on after the listener has failed to accept a connection', async () => {
+    const client = connect();
+    client.send(frameFor(ids(1)));
+    // As libuv reports it, for want of file descriptors for example. No other way makes it fail on every system.
+    failToAccept(Number(address.split(':').at(-1)));
+    expect(complaints.splice(0).join())
+      .to.include('failed to accept a gRPC connection')
+      .and.include('EMFILE');
+    engine.eager = true;
+    const next = connect();
+    next.send(frameFor(ids(1)));
+    await eventually(
+      'a new connection is served',
+      async () => next.verdicts.length === 1 || undefined,
+      5_000,
+    );
   });
 
   it('are open before anything is sent, because some clients wait for that', async () => {

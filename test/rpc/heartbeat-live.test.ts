@@ -13,7 +13,7 @@ const byLease = (verdicts: readonly LeaseVerdict[]) =>
   Object.fromEntries(verdicts.map(({ leaseId, outcome }) => [leaseId, outcome]));
 
 const msOf = (outcome: LeaseVerdict['outcome'] | undefined): number => {
-  if (outcome?.case !== 'extended') return expect.fail(`not extended but ${outcome?.value?.code}`);
+  if (outcome?.case !== 'extended') return expect.fail(`not extended but ${outcome?.case}`);
   return Number(outcome.value.expiresAt?.seconds) * 1000 + (outcome.value.expiresAt?.nanos ?? 0) / 1e6;
 };
 

@@ -17,6 +17,7 @@ import {
 } from '../../gen/leasehold/v1/leases_pb.js';
 import type { OwnerVerdict } from '../../src/domain/file-lease.ts';
 import type { Beat, Verdict } from '../../src/domain/lease.ts';
+import { KnownWorkers } from '../../src/engine/known-workers.ts';
 import { LeaseNews } from '../../src/engine/lease-news.ts';
 import type { HeartbeatEngine } from '../../src/rpc/heartbeat-stream.ts';
 
@@ -80,6 +81,7 @@ export class ScriptedEngine implements HeartbeatEngine {
   readonly looks: Asked<string>[] = [];
   readonly owners: Asked<string, OwnerVerdict>[] = [];
   readonly leaseNews = new LeaseNews();
+  readonly workers = new KnownWorkers();
   /** Extends every lease at once, from now on. */
   eager = false;
   readonly heartbeats = {

@@ -64,17 +64,32 @@ const expectSame = <Desc extends DescMessage>(
 describe('answers on leases that are written by hand', () => {
   it('are what the generated code reads of any grant', () => {
     fc.assert(
-      fc.property(anyLease, anyJob, text, optional(text), (lease, job, token, messageId) => {
-        const answer = leaseOutcomeResponse({ kind: 'granted', lease, job, token, messageId });
-        const value = {
-          lease: { ...leaseMessage(lease), leaseToken: token },
-          job: jobMessage(job),
-          streamMessage:
-            job.stream === null || messageId === null ? undefined : { stream: job.stream, messageId },
-        };
-        expectSame(RequestLeaseResponseSchema, answer, { outcome: { case: 'granted', value } });
-        expectSame(AcquireLeaseResponseSchema, answer, { outcome: { case: 'granted', value } });
-      }),
+      fc.property(
+        anyLease,
+        anyJob,
+        text,
+        optional(text),
+        whole,
+        (lease, job, token, messageId, heartbeatWithinMs) => {
+          const answer = leaseOutcomeResponse({
+            kind: 'granted',
+            lease,
+            job,
+            token,
+            messageId,
+            heartbeatWithinMs,
+          });
+          const value = {
+            lease: { ...leaseMessage(lease), leaseToken: token },
+            job: jobMessage(job),
+            streamMessage:
+              job.stream === null || messageId === null ? undefined : { stream: job.stream, messageId },
+            heartbeatWithinMs: BigInt(heartbeatWithinMs),
+          };
+          expectSame(RequestLeaseResponseSchema, answer, { outcome: { case: 'granted', value } });
+          expectSame(AcquireLeaseResponseSchema, answer, { outcome: { case: 'granted', value } });
+        },
+      ),
     );
   });
 

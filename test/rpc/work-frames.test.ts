@@ -111,8 +111,8 @@ describe('the frames of a stream of work', () => {
 
   it('name a kind by everything that is said of it but the number of jobs', () => {
     const credits = [
-      { jobs: 5, acceptJobTypes: ['a', 'b'], maxUnits: 3 },
-      { jobs: 7, acceptJobTypes: ['a', 'b'], maxUnits: 3 },
+      { jobs: 5, acceptJobTypes: ['a', 'b'], maxUnits: 3, ttlSec: 9 },
+      { jobs: 7, acceptJobTypes: ['a', 'b'], maxUnits: 3, ttlSec: 9 },
       { jobs: 7, acceptJobTypes: ['b'], maxUnits: 3 },
       {},
     ];
@@ -122,7 +122,8 @@ describe('the frames of a stream of work', () => {
     expect(second?.bytes).to.equal(first?.bytes);
     expect(third?.bytes).to.not.equal(first?.bytes);
     expect(last).to.include({ jobs: 0, bytes: '' });
-    expect(first?.filter()).to.deep.include({ jobTypes: ['a', 'b'], maxCostUnits: 3, streams: null });
+    expect(first?.wanted().filter).to.deep.include({ jobTypes: ['a', 'b'], maxCostUnits: 3, streams: null });
+    expect([first?.wanted().ttlS, third?.wanted().ttlS]).to.deep.equal([9, null]);
   });
 
   it('that are rubbish are an invalid_request, and nothing else', () => {
@@ -166,6 +167,7 @@ describe('the frames of a stream of work', () => {
         token: 'token',
         job,
         messageId: 'm',
+        heartbeatWithinMs: 10_000,
       };
     };
     const answers = [

@@ -181,7 +181,7 @@ if (findPostgres()) {
       await using stranger = await openSession(store.url);
       const listeners = () =>
         store.query(`select count(*) from pg_stat_activity where application_name = 'leasehold listener'
-          and datname = current_database() and query ~* '^(listen|select pg_notify)' and state = 'idle'`);
+          and datname = current_database() and query ~* '^(listen|select pg_notify|select 1)' and state = 'idle'`);
       await until('two listeners', async () => (await listeners()) === '2');
       for (const channel of channels) {
         for (const message of messages) await stranger.query('select pg_notify($1, $2)', [channel, message]);

@@ -104,7 +104,11 @@ if (findPostgres()) {
     it('says that the database is out of reach, without its password, and ends with 1', async () => {
       const port = await freePort();
       const url = `postgres://somebody:open-sesame@127.0.0.1:${port}/somewhere`;
-      const exit = await runCommand(['serve'], { ...anywhere, DATABASE_URL: url });
+      const exit = await runCommand(['serve'], {
+        ...anywhere,
+        DATABASE_URL: url,
+        LEASEHOLD_DATABASE_WAIT_S: '0',
+      });
       expect(expectOneLine(exit)).to.match(new RegExp(`DATABASE_URL .* 127\\.0\\.0\\.1:${port}$`));
       expect(exit.stderr + exit.stdout).to.not.include('open-sesame');
     });

@@ -34,6 +34,7 @@ const job = { addonId: 'a', jobType: 't', costUnits: 1 };
 describe('traces', () => {
   let collector: Collector;
   let spans: readonly CollectedSpan[];
+  let jobId: string;
   before(async function () {
     this.timeout(60_000);
     collector = await Collector.start();
@@ -44,7 +45,21 @@ describe('traces', () => {
       OTEL_BSP_SCHEDULE_DELAY: '3600000',
     });
     using client = connect(server);
-    await client.jobs.submitJob(job, { headers: { traceparent: headers.traceparent } });
+    const first = await client.jobs.submitJob(job, { headers: { traceparent: headers.traceparent } });
+    jobId = first.job?.jobId ?? '';
+    const acquire = `${server.http}/leasehold.v1.LeasesService/AcquireLease`;
+    const acquired = await fetch(acquire, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ workerId: 'worker-1' }),
+    });
+    const { leaseId } = ((await acquired.json()) as { granted: { lease: { leaseId: string } } }).granted
+      .lease;
+    await fetch(`${server.http}/api/scheduler/lease/${leaseId}/heartbeat`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify({ worker_id: 'worker-1' }),
+    });
     await client.jobs.getJob({ jobId: 'nobody' }).catch(() => {});
     const path = `${server.http}/leasehold.v1.JobsService/SubmitJob`;
     await fetch(path, { method: 'POST', headers, body: JSON.stringify({ ...job, addonId: 'by-connect' }) });
@@ -84,7 +99,8 @@ describe('traces', () => {
     for (const span of [...rpcs, ...rest]) {
       expect([span.traceId, span.parentSpanId, span.status]).to.deep.equal([traceId, parentId, 0]);
     }
-    expect(rest[0]?.attributes).to.deep.equal({
+    const { 'leasehold.job_id': _, ...attributes } = rest[0]?.attributes ?? {};
+    expect(attributes).to.deep.equal({
       'http.request.method': 'POST',
       'http.route': '/api/scheduler/jobs/submit',
       'http.response.status_code': '201',
@@ -111,8 +127,37 @@ describe('traces', () => {
     for (const batch of batches) {
       expect(batch.parentSpanId).to.equal(batch.links[0]?.spanId);
       expect(batch.attributes['leasehold.batch.calls']).to.equal(String(batch.links.length));
-      expect(below(batch).map(({ name }) => name)).to.include('statement');
+      expect(below(batch).map(({ name }) => name)).to.include('INSERT jobs');
     }
+  });
+
+  it('say of what the database is asked which system, operation and table it is', () => {
+    const asked = spans.filter(({ attributes }) => 'db.system.name' in attributes);
+    expect(asked).to.not.deep.equal([]);
+    for (const { name, kind, attributes } of asked) {
+      expect(kind, name).to.equal(3);
+      expect(attributes['db.system.name']).to.equal('postgresql');
+      const { 'db.operation.name': operation = '', 'db.collection.name': table } = attributes;
+      expect(name).to.equal(table === undefined ? operation : `${operation} ${table}`);
+      expect(operation).to.match(/^(INSERT|SELECT|UPDATE|DELETE|TRANSACTION)$/);
+    }
+  });
+
+  it('name the job, the lease and the worker of single calls, over all faces', () => {
+    const idsOf = (name: string) => servers(name).map(({ attributes }) => attributes['leasehold.job_id']);
+    const submitted = idsOf('leasehold.v1.JobsService/SubmitJob');
+    expect(submitted).to.include(jobId).and.to.not.include(undefined);
+    expect(idsOf('POST /api/scheduler/jobs/submit')).to.not.include(undefined);
+    expect(idsOf('leasehold.v1.JobsService/GetJob')).to.deep.equal(['nobody']);
+    const [acquired] = servers('leasehold.v1.LeasesService/AcquireLease');
+    const { 'leasehold.job_id': job, 'leasehold.lease_id': lease, ...rest } = acquired?.attributes ?? {};
+    expect(job).to.be.oneOf(submitted);
+    expect(rest['leasehold.worker_id']).to.equal('worker-1');
+    const [heartbeat] = servers('POST /api/scheduler/lease/{lease_id}/heartbeat');
+    expect(heartbeat?.attributes).to.include({
+      'leasehold.lease_id': lease,
+      'leasehold.worker_id': 'worker-1',
+    });
   });
 
   it('have nothing of what goes on beside the calls', () => {

@@ -17,7 +17,7 @@ import {
 } from '../../src/store/statements/carry-messages.ts';
 import { addMessages } from '../../src/store/statements/stream-messages.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
-import { caller, engineOn } from '../support/jobs.ts';
+import { engineOn, submittedIds } from '../support/jobs.ts';
 
 const jobs = 10_000;
 const slice = 100;
@@ -60,9 +60,8 @@ describe('the statements of messages', () => {
           engine.settings,
         ),
       );
-      await engine.submitter.submitMany(drafts, caller);
+      const ids = await submittedIds(engine, drafts);
       await engine.stop();
-      const ids = drafts.map(({ jobId }) => jobId);
       await database.query('delete from stream_messages', []);
       await addMessages(database, ids);
 

@@ -1,10 +1,9 @@
 import { expect } from 'chai';
-import { newId } from '../../src/engine/ids.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import { type ClaimSlot, claimJobs as claimWithCounts } from '../../src/store/statements/claim-jobs.ts';
 import { type ClaimFilter, noPlaces } from '../../src/store/statements/heads.ts';
-import { ensureLanes, laneKey } from '../../src/store/statements/lanes.ts';
+import { ensureLanes, type LanePlace, laneKey } from '../../src/store/statements/lanes.ts';
 import { type NewJob, submitJobs } from '../../src/store/statements/submit-jobs.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { anyJob } from '../support/jobs.ts';
@@ -31,9 +30,8 @@ async function submit(database: Database, count: number, more: Partial<NewJob> =
     unique: false,
   };
   const key = laneKey(lane);
-  const laneId = (await ensureLanes(database, new Map([[key, lane]]))).get(key) as number;
+  const place = (await ensureLanes(database, new Map([[key, lane]]))).get(key) as LanePlace;
   const jobs: NewJob[] = Array.from({ length: count }, () => ({
-    jobId: newId(),
     addonId: 'a',
     jobType: 't',
     stream: null,
@@ -51,8 +49,9 @@ async function submit(database: Database, count: number, more: Partial<NewJob> =
     bytes: 10,
     ...more,
   }));
-  await submitJobs(database, jobs, { laneIds: jobs.map(() => laneId), keepsMessages: false });
-  return jobs.map(({ jobId }) => jobId);
+  const submitted = await submitJobs(database, jobs, { places: jobs.map(() => place), keepsMessages: false });
+  if (submitted.kind !== 'submitted') throw new Error('the lane is gone');
+  return submitted.jobIds.filter((id) => id !== null);
 }
 
 const slots = (workerId: string, count: number) =>

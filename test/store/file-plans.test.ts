@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { fileReleaseOf } from '../../src/domain/file-commands.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import { openDatabase } from '../../src/store/open.ts';
-import type { Sql } from '../../src/store/sql.ts';
+import type { EntitySql } from '../../src/store/sql.ts';
 import {
   closeFiles,
   contentionsOfOwners,
@@ -11,8 +11,8 @@ import {
 import { eventHorizon, followFileEvents } from '../../src/store/statements/file-events.ts';
 import { lockDueOwners, lockOwners } from '../../src/store/statements/file-owners.ts';
 import { endFiles, filesOfOwners, lockFreeFiles } from '../../src/store/statements/file-rows.ts';
+import { listFileLeases } from '../../src/store/statements/find-files.ts';
 import { keepOwners } from '../../src/store/statements/keep-owners.ts';
-import { listFileLeases } from '../../src/store/statements/list-files.ts';
 import { lookAtFiles } from '../../src/store/statements/look-at-files.ts';
 import { acquireFiles, beatOwner, granted, repository } from '../engine/filing.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
@@ -35,7 +35,7 @@ onEveryEngine((kind) => {
     });
 
     /** How many rows of files a statement laid hands on; what it wrote is undone. */
-    async function touched(work: (sql: Sql) => Promise<unknown>): Promise<number> {
+    async function touched(work: (sql: EntitySql) => Promise<unknown>): Promise<number> {
       let rows = -1;
       const undo = new Error('undone');
       await store.database
@@ -79,10 +79,14 @@ onEveryEngine((kind) => {
       }));
       const nowMs = Date.now();
       const ends = pairs.map((pair) => ({ ...pair, state: 'RELEASED', reason: 'r' }) as const);
-      const statements: Record<string, (sql: Sql) => Promise<unknown>> = {
+      const statements: Record<string, (sql: EntitySql) => Promise<unknown>> = {
         'locking owners': (sql) => lockOwners(sql, owners, { wait: true }),
         'keeping owners': (sql) => keepOwners(sql, owners, { wait: false }),
-        'looking at files': (sql) => lookAtFiles(sql, pairs),
+        'looking at files': (sql) =>
+          lookAtFiles(
+            sql,
+            pairs.map(({ fileId, ownerId }) => ({ fileId, callerId: ownerId })),
+          ),
         'locking free files': (sql) => lockFreeFiles(sql, ids, { wait: false }),
         'ending leases': (sql) => endFiles(sql, ends, nowMs),
         'reading contentions': (sql) => readContentions(sql, contentionIds),
@@ -116,7 +120,7 @@ onEveryEngine((kind) => {
       for (const table of ['file_leases', 'file_owners', 'file_contentions', 'file_events'])
         await store.database.query(`analyze ${table}`, []);
       await staysBounded('after an ANALYZE with everything held');
-      const release = fileReleaseOf({ owner_id: 'many', reason: 'ENDED' });
+      const release = fileReleaseOf({ owner_id: 'many', repository: '*', reason: 'ENDED' });
       await engine.fileOwners.release(release, caller);
       await granted(engine, 'many', ...all.slice(0, 10));
       await store.database.query('analyze file_leases', []);

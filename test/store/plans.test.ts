@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import type { Engine } from '../../src/engine/engine.ts';
 import { newId } from '../../src/engine/ids.ts';
 import { draft } from '../../src/engine/submit.ts';
-import type { Sql } from '../../src/store/sql.ts';
+import type { EntitySql } from '../../src/store/sql.ts';
 import { anyCandidate, holdersAmong, lockCandidates } from '../../src/store/statements/candidates.ts';
 import { auditCapacity, reservedNow } from '../../src/store/statements/capacity.ts';
 import { changeLiveJobs, endJobs } from '../../src/store/statements/change-jobs.ts';
@@ -22,7 +22,7 @@ import { makeUpForOutage } from '../../src/store/statements/pulse.ts';
 import { queueFigures, readyMax } from '../../src/store/statements/queue-figures.ts';
 import { readLeases } from '../../src/store/statements/read-leases.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
-import { anyJob, caller, engineOn } from '../support/jobs.ts';
+import { anyJob, caller, engineOn, submittedIds } from '../support/jobs.ts';
 import { rowsTouched } from '../support/rows-touched.ts';
 
 const jobs = 20_000;
@@ -43,7 +43,7 @@ describe('the plans of hot statements', () => {
 
     const slots = Array.from({ length: 10 }, () => ({ workerId: 'w', requestId: null }));
     const rules = { claimTtlMs: 60_000, capacityTotal: 100, places: noPlaces, passOver: async () => {} };
-    const claimTen = (sql: Sql) => claimJobs(sql, anyJob, slots, rules);
+    const claimTen = (sql: EntitySql) => claimJobs(sql, anyJob, slots, rules);
 
     const stays = async (when: string) => {
       expect(await rowsTouched(store.database, claimTen), `a claim ${when}`).to.be.below(400);
@@ -64,8 +64,7 @@ describe('the plans of hot statements', () => {
       const drafts = Array.from({ length: jobs }, () =>
         draft({ addon_id: 'a', job_type: 't', cost_units: 1 }, false, engine.settings),
       );
-      await engine.submitter.submitMany(drafts, caller);
-      ids = drafts.map(({ jobId }) => jobId);
+      ids = await submittedIds(engine, drafts);
       await stays('after an ANALYZE of the empty table');
       await store.database.query('analyze live_jobs', []);
       await stays('after an ANALYZE with everything queued');
@@ -160,16 +159,16 @@ describe('the plans of lease statements', () => {
         totalUnlessSet: 10 * jobs,
       };
       const marked = { json: JSON.stringify([{ lane_id: 1, from_seq: [0, 0, 1, 0] }]), note() {} };
-      const candidates = (sql: Sql, places: HeadPlaces) =>
+      const candidates = (sql: EntitySql, places: HeadPlaces) =>
         lockCandidates(sql, anyJob, { count: some, unique: true, places });
-      const dealt = async (sql: Sql, places: HeadPlaces) => {
+      const dealt = async (sql: EntitySql, places: HeadPlaces) => {
         const found = await grantNext(sql, leases, { ...dealing, places });
         expect(found !== 'judge' && found.grants.filter((grant) => grant)).to.have.length(some);
       };
-      const statements: Record<string, (sql: Sql) => Promise<unknown>> = {
+      const statements: Record<string, (sql: EntitySql) => Promise<unknown>> = {
         extendLeases: (sql) => extendLeases(sql, beats, { wait: false }),
         'extendLeases, waiting': (sql) => extendLeases(sql, beats, { wait: true }),
-        lockLeasedJobs: (sql) => lockLeasedJobs(sql, leaseIds, false),
+        lockLeasedJobs: (sql) => lockLeasedJobs(sql, leaseIds, { wait: false }),
         lockLiveJobs: (sql) => lockLiveJobs(sql, jobIds, false),
         'lockLiveJobs, waiting': (sql) => lockLiveJobs(sql, jobIds, true),
         grantLeases: (sql) => grantLeases(sql, leases, granting),
@@ -178,6 +177,8 @@ describe('the plans of lease statements', () => {
             ...beat,
             result: { ok: true },
             metrics: null,
+            stream: null,
+            attempt: 1,
             wantsJob: true,
           }));
           const { jobIds } = await completeLeases(sql, handedIn, { totalUnlessSet: jobs, moreUnits: 1 });

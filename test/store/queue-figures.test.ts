@@ -30,6 +30,7 @@ describe('the figures of the queue', () => {
         queued: 0,
         ready: 0,
         oldestMs: null,
+        deadLetters: 0,
         leases: 0,
         claims: 0,
         total: 70,

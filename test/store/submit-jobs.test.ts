@@ -6,7 +6,7 @@ import type { Engine } from '../../src/engine/engine.ts';
 import { draft } from '../../src/engine/submit.ts';
 import { readJobs } from '../../src/store/statements/read-jobs.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
-import { caller, engineOn } from '../support/jobs.ts';
+import { engineOn, submittedIds } from '../support/jobs.ts';
 
 const jobsMax = 6;
 const word = fc.constantFrom('a', 'b "quoted"', 'c\\d', 'é', 'NULL');
@@ -24,7 +24,7 @@ const columns = fc.record({
   job_type: column(word),
   priority: column(fc.constantFrom('LOW', 'NORMAL', 'HIGH', 'URGENT')),
   cost_units: column(fc.integer({ min: 1, max: 3 })),
-  constraints: column(maybe(fc.constantFrom({}, { gpu_required: true }, { note: 'none' }))),
+  constraints: column(maybe(fc.constantFrom({}, { gpu_required: true }, { io_heavy: false }))),
   payload: column(maybe(fc.constantFrom({}, { n: 1 }, { text: '"\\' }))),
   stream: column(maybe(word)),
   unique: column(maybe(fc.boolean())),
@@ -64,14 +64,11 @@ describe('a batch of submissions', () => {
               const key = isKeyed ? { client_request_id: `${batch} ${i}` } : {};
               return draft({ ...Object.fromEntries(given), ...key } as SubmitJob, false, engine.settings);
             });
-            await engine.submitter.submitMany(drafts, caller);
-            const kept = await readJobs(
-              store.database,
-              drafts.map(({ jobId }) => jobId),
-            );
+            const ids = await submittedIds(engine, drafts);
+            const kept = await readJobs(store.database, ids);
             expect(kept.size).to.equal(count);
-            for (const one of drafts) {
-              expect(kept.get(one.jobId)?.job).to.deep.include({
+            for (const [i, one] of drafts.entries()) {
+              expect(kept.get(ids[i] ?? '')?.job).to.deep.include({
                 addonId: one.addonId,
                 jobType: one.jobType,
                 priority: one.priorityName,

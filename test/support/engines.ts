@@ -10,8 +10,8 @@ import { join } from 'node:path';
 import { createLog } from '../../src/log.ts';
 import type { Database, DatabaseOptions } from '../../src/store/database.ts';
 import { temporaryFolder } from './cleanup.ts';
-import { findOnPath } from './find-postgres.ts';
 import { findPostgres, postgresVersion, sharedPostgres } from './postgres.ts';
+import { noteNotRun } from './programs.ts';
 
 export type EngineName = 'embedded' | 'postgresql';
 
@@ -148,36 +148,19 @@ export const engines: readonly EngineName[] = findPostgres() ? ['embedded', 'pos
 
 /** A describe block for each engine, with the same tests in it. */
 export function onEveryEngine(define: (engine: TestEngine) => void): void {
+  if (!engines.includes('postgresql')) noteNotRun('postgresql', 'every test on PostgreSQL');
   for (const name of engines) describe(`on ${name}`, () => define(everyEngine[name]));
-}
-
-/** Checks that all that LEASEHOLD_TEST_REQUIRE names is here, so that CI cannot pass by testing less. */
-export function checkRequired(): void {
-  const checks: Record<string, () => boolean> = {
-    postgresql: () => findPostgres() !== undefined,
-    redis: () => findOnPath('redis-server') !== undefined,
-  };
-  const words = (process.env.LEASEHOLD_TEST_REQUIRE ?? '').split(',').map((word) => word.trim());
-  for (const word of words.filter((word) => word !== '')) {
-    const isHere = Object.hasOwn(checks, word) ? checks[word] : undefined;
-    const known = Object.keys(checks).join(', ');
-    if (!isHere) throw new Error(`LEASEHOLD_TEST_REQUIRE names '${word}'; known are ${known}`);
-    if (!isHere())
-      throw new Error(`LEASEHOLD_TEST_REQUIRE names '${word}', and there is none on this machine`);
-  }
 }
 
 /** One line for people: on which engines this run really opened databases. */
 export function coverage(): string {
   const bin = findPostgres();
   if (covered.size === 0) return 'engines covered: none (no test that ran needs a database)';
-  const redis =
-    findOnPath('redis-server') === undefined ? '; not covered: Redis (no redis-server found)' : '';
   if (!bin) {
-    return `engines covered: embedded only (no PostgreSQL found; set LEASEHOLD_TEST_PG_BIN to its bin directory)${redis}`;
+    return 'engines covered: embedded only (no PostgreSQL found; set LEASEHOLD_TEST_PG_BIN to its bin directory)';
   }
   const names = engines.filter((name) => covered.has(name));
-  return `engines covered: ${names.map((name) => (name === 'embedded' ? name : `${name} ${postgresVersion(bin)}`)).join(', ')}${redis}`;
+  return `engines covered: ${names.map((name) => (name === 'embedded' ? name : `${name} ${postgresVersion(bin)}`)).join(', ')}`;
 }
 
 /** Closes what tests left open, and says where each was opened. */

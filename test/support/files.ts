@@ -12,7 +12,7 @@ const times: Record<string, readonly string[]> = {
     'ended_at',
     'check_at',
   ],
-  file_leases: ['acquired_at', 'ended_at'],
+  file_leases: ['acquired_at', 'ended_at', 'lent_at'],
   file_contentions: [
     'denied_at',
     'retry_at',
@@ -21,6 +21,7 @@ const times: Record<string, readonly string[]> = {
     'closed_at',
     'blocker_acquired_at',
     'blocker_now_acquired_at',
+    'instructed_at',
     'check_at',
   ],
   file_losses: ['lost_at'],

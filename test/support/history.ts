@@ -2,7 +2,9 @@
  * What the store keeps of what is over, as tests ask for it: an ended lease is in a table of its own where its job went on,
  * and in the job's outcome where it did not; and a row of the history may tell of up to three events.
  */
+
 import { eventNumber, stateNumber } from '../../src/domain/machine.ts';
+import { migrations } from '../../src/store/migrations/index.ts';
 import { submissions } from '../../src/store/statements/event-record.ts';
 
 /** All leases that are over, to select from. */
@@ -35,3 +37,7 @@ export const allEvents = `(
   union all
   select event_id, at, job_id, lease_id, type, from_state, to_state, actor, data from ${submissions} submitted
 ) all_events`;
+
+/** The names of a migration and of all that follow it. */
+export const migrationsFrom = (first: string): string[] =>
+  migrations.map(({ name }) => name).filter((name) => name >= first);

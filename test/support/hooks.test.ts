@@ -7,6 +7,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import { temporaryFolder } from './cleanup.ts';
 import { findPostgres } from './postgres.ts';
+import { notRunIn } from './report-lines.ts';
 
 const root = join(import.meta.dirname, '../..');
 const support = JSON.stringify(import.meta.dirname);
@@ -107,6 +108,31 @@ describe('a test run', () => {
     });
     expect(code).to.equal(1);
     expect(output).to.include("LEASEHOLD_TEST_REQUIRE names 'redis', and there is none on this machine");
+  });
+
+  it('names the tests of a missing program in one line, and fails where the program is required', async () => {
+    const text = `
+      const { describeWith } = await import(${support} + '/programs.ts');
+      describeWith('zsh', 'the tour in zsh', () => it('a', () => {}));
+      describeWith('chromium', 'the docs page', () => it('b', () => {}));
+      it('c', () => {});
+    `;
+    const left = await runMocha(text, { PATH: '/nowhere' });
+    expect({ code: left.code, lastLine: left.lastLine }).to.deep.equal({
+      code: 0,
+      lastLine: '1 passed, 0 failed',
+    });
+    expect(left.output).to.include('\nnot run: zsh (the tour in zsh); chromium (the docs page)\n');
+    const required = await runMocha(text, { PATH: '/nowhere', LEASEHOLD_TEST_REQUIRE: 'zsh,chromium' });
+    expect(required.code).to.equal(1);
+  });
+
+  it('adds up the lines of several runs', () => {
+    const line = 'not run: zsh (a, b); java (c)';
+    expect(notRunIn([`x\n${line}\n`, 'nothing\n', 'not run: zsh (b (d))\n'])).to.equal(
+      'not run: zsh (a, b, b (d)); java (c)',
+    );
+    expect(notRunIn(['1 passed, 0 failed\n'])).to.equal(undefined);
   });
 });
 

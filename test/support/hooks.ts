@@ -7,7 +7,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { inspect } from 'node:util';
 import { aliveSince, type Snapshot, snapshot } from './alive.ts';
 import { cleanUp } from './cleanup.ts';
-import { checkRequired, closeForgotten } from './engines.ts';
+import { closeForgotten } from './engines.ts';
+import { checkRequired } from './programs.ts';
 
 const closeLimitMs = 30_000;
 const settleLimitMs = 2_000;

@@ -2,7 +2,7 @@ import type { SubmitJob } from '../../src/domain/commands.ts';
 import type { Job } from '../../src/domain/job.ts';
 import type { EngineSettings } from '../../src/engine/context.ts';
 import { Engine } from '../../src/engine/engine.ts';
-import { draft } from '../../src/engine/submit.ts';
+import { type Draft, draft } from '../../src/engine/submit.ts';
 import { createLog } from '../../src/log.ts';
 import { type Channel, silentChannel } from '../../src/store/channel.ts';
 import type { Database } from '../../src/store/database.ts';
@@ -57,6 +57,15 @@ export async function submitted(engine: Engine, ...commands: Partial<SubmitJob>[
     jobs.push((await engine.submitter.submit(one, caller)).job);
   }
   return jobs;
+}
+
+/** Submits jobs as one batch and answers with their ids, in the order given. */
+export async function submittedIds(engine: Engine, drafts: readonly Draft[]): Promise<string[]> {
+  const outcomes = await engine.submitter.submitMany(drafts, caller);
+  return outcomes.map((outcome) => {
+    if (outcome instanceof Error) throw outcome;
+    return outcome.jobId;
+  });
 }
 
 /** Makes every claim, every lease and every waiting time a given time older, as if that time had passed. */

@@ -159,6 +159,14 @@ export class TestCluster {
     await this.#start();
   }
 
+  /** Called once, by `startStandby()`: copies a primary, follows it under this name, and starts as its hot standby. */
+  async follow(primary: { host: string; port: number }, name: string): Promise<void> {
+    const address = `host=${primary.host} port=${primary.port} user=postgres application_name=${name}`;
+    const args = ['-D', this.#data, '-d', address, '-X', 'stream', '-c', 'fast', '-R', '--no-sync'];
+    await run(join(this.#bin, 'pg_basebackup'), args, this.#spawnOptions());
+    await this.#start();
+  }
+
   get #data(): string {
     return join(this.#folder, 'data');
   }
@@ -257,6 +265,22 @@ function killIfThere(pid: number): void {
 
 /** Makes and starts a cluster; about two seconds. */
 export async function startPostgres(options: ClusterOptions = {}): Promise<TestCluster> {
+  const cluster = await prepareCluster(options);
+  await cluster.initialise();
+  return cluster;
+}
+
+/** Makes and starts a standby of the primary that listens there. */
+export async function startStandby(
+  primary: { host: string; port: number },
+  name: string,
+): Promise<TestCluster> {
+  const cluster = await prepareCluster({});
+  await cluster.follow(primary, name);
+  return cluster;
+}
+
+async function prepareCluster(options: ClusterOptions): Promise<TestCluster> {
   const bin = findPostgres();
   if (!bin) throw new Error('no PostgreSQL found; LEASEHOLD_TEST_PG_BIN may name its bin directory');
   const { durable = true, settings = {} } = options;
@@ -266,7 +290,6 @@ export async function startPostgres(options: ClusterOptions = {}): Promise<TestC
   if (identity) await chown(folder, identity.uid, identity.gid);
   const cluster = new TestCluster(bin, folder, identity, { max_connections: '200', ...onDisk, ...settings });
   atEnd(() => cluster.stop());
-  await cluster.initialise();
   return cluster;
 }
 

@@ -11,10 +11,9 @@ import { once } from 'node:events';
 import { rm } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
 import { createClient, type RedisClientType } from '@redis/client';
-import { expect } from 'chai';
 import { atEnd, forgetProcess, temporaryFolder, watchProcess } from './cleanup.ts';
-import { findOnPath } from './find-postgres.ts';
 import { freePort } from './free-port.ts';
+import { describeWith, findProgram } from './programs.ts';
 
 const startLimitMs = 10_000;
 const pollMs = 10;
@@ -142,7 +141,7 @@ async function answers(url: string): Promise<boolean> {
   }
 }
 
-export const findRedis = (): string | undefined => findOnPath('redis-server');
+export const findRedis = (): string | undefined => findProgram('redis');
 
 export async function startRedis(settings?: RedisSettings): Promise<TestRedis> {
   const program = findRedis();
@@ -153,10 +152,6 @@ export async function startRedis(settings?: RedisSettings): Promise<TestRedis> {
   return redis;
 }
 
-/** A describe block for tests that need a Redis. Where there is none they are left out, which CI does not allow. */
-export function describeWithRedis(title: string, define: () => void): void {
-  if (findRedis() !== undefined) describe(title, define);
-  else if (process.env.CI) {
-    describe(title, () => it('finds a redis-server', () => expect.fail('none is on the PATH')));
-  }
-}
+/** A describe block for tests that need a Redis; without one it becomes a part of the 'not run' line. */
+export const describeWithRedis = (title: string, define: () => void): void =>
+  describeWith('redis', title, define);

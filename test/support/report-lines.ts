@@ -18,3 +18,19 @@ export function countIn(output: string): { passed: number; failed: number } {
   const counts = [...output.matchAll(countsPattern)].at(-1);
   return counts ? { passed: Number(counts[1]), failed: Number(counts[2]) } : { passed: 0, failed: 1 };
 }
+
+/** The 'not run' lines of several runs as one: each program once, with all that was left out for want of it. */
+export function notRunIn(outputs: readonly string[]): string | undefined {
+  const titles = new Map<string, Set<string>>();
+  for (const output of outputs) {
+    for (const [, rest = ''] of output.matchAll(/^not run: (.+)$/gm)) {
+      for (const [, program = '', list = ''] of rest.matchAll(/(\w+) \((.*?)\)(?:; |$)/g)) {
+        const known = titles.get(program) ?? new Set();
+        for (const title of list.split(', ')) known.add(title);
+        titles.set(program, known);
+      }
+    }
+  }
+  if (titles.size === 0) return undefined;
+  return `not run: ${[...titles].map(([program, list]) => `${program} (${[...list].join(', ')})`).join('; ')}`;
+}

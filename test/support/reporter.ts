@@ -4,6 +4,7 @@
  */
 import Mocha from 'mocha';
 import { coverage } from './engines.ts';
+import { notRunLine } from './programs.ts';
 import { countsLine, failuresFollow } from './report-lines.ts';
 
 const { Base } = Mocha.reporters;
@@ -55,6 +56,8 @@ export default class Reporter extends Base {
     const time = duration === undefined ? '' : ` in ${(duration / 1000).toFixed(1)} s`;
     Base.consoleLog(`\n${passes + this.failures.length + pending} results${time}${skipped}`);
     Base.consoleLog(coverage());
+    const left = notRunLine();
+    if (left !== undefined) Base.consoleLog(left);
     Base.consoleLog(countsLine(passes, failures));
     finish?.(failures);
   }

@@ -1,7 +1,7 @@
 import type { Database } from '../../src/store/database.ts';
-import type { Sql } from '../../src/store/sql.ts';
+import type { EntitySql } from '../../src/store/sql.ts';
 
-type Work = (sql: Sql) => Promise<unknown>;
+type Work = (sql: EntitySql) => Promise<unknown>;
 
 /** How many rows a statement laid hands on, live rows of jobs unless told otherwise, by the counters of its own transaction. */
 export const rowsTouched = (

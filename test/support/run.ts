@@ -1,7 +1,8 @@
 /**
- * `npm test`: the whole suite as three runs of mocha at the same time, because most tests wait for something, and what
- * they wait for has two cores at the least; and then, with nothing beside them, those that hold the server to a time or
- * to a share of a core. What is named on the command line is run by one mocha, as it would be without this.
+ * `npm test`: the whole suite as four runs of mocha at the same time, because most tests wait for something, and what
+ * they wait for has two cores at the least. The fourth waits for minutes of real time and does next to nothing. And then,
+ * with nothing beside them, those that hold the server to a time or to a share of a core. What is named on the command
+ * line is run by one mocha, as it would be without this.
  *
  * Each run has processes, ports, folders and a PostgreSQL of its own, and knows nothing of the others. The first is
  * shown as it goes, the others when they are over, and what failed in any of them once more after that; the last line
@@ -10,13 +11,15 @@
 import { spawn } from 'node:child_process';
 import { globSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { countIn, countsLine, failuresIn } from './report-lines.ts';
+import { countIn, countsLine, failuresIn, notRunIn } from './report-lines.ts';
 
 const mocha = fileURLToPath(import.meta.resolve('mocha/bin/mocha.js'));
 
 /** The folders of the first and of the second run; all others are in the third. */
 const folders = [new Set(['cli', 'contracts', 'gate', 'transport']), new Set(['server', 'store'])];
 const isAlone = (file: string) => file.endsWith('.alone.test.ts');
+/** Waits for real time to pass, which takes minutes and hardly any work. */
+const isRealTime = (file: string) => file.endsWith('.realtime.test.ts');
 
 interface Run {
   output: Promise<string>;
@@ -38,8 +41,9 @@ function start(args: readonly string[], isShown: boolean): Run {
   return { code, output: code.then(() => Buffer.concat(chunks).toString()) };
 }
 
-/** Which run a file is in, by its folder. */
+/** Which run a file is in, by its folder or by its name. */
 function runOf(file: string): number {
+  if (isRealTime(file)) return folders.length + 1;
   const folder = file.split(/[\\/]/)[1] ?? '';
   const named = folders.findIndex((names) => names.has(folder));
   return named < 0 ? folders.length : named;
@@ -48,7 +52,7 @@ function runOf(file: string): number {
 async function everything(): Promise<number> {
   const files = globSync('test/**/*.test.ts').sort();
   const together = files.filter((file) => !isAlone(file));
-  const runs = Array.from({ length: folders.length + 1 }, (_, n) =>
+  const runs = Array.from({ length: folders.length + 2 }, (_, n) =>
     start(
       together.filter((file) => runOf(file) === n),
       n === 0,
@@ -66,6 +70,8 @@ async function everything(): Promise<number> {
   const counts = outputs.map(countIn);
   const sum = (of: 'passed' | 'failed') => counts.reduce((total, count) => total + count[of], 0);
   const failed = Math.max(sum('failed'), codes.filter((code) => code !== 0).length);
+  const left = notRunIn(outputs);
+  if (left !== undefined) process.stdout.write(`\n${left}\n`);
   process.stdout.write(`\n${countsLine(sum('passed'), failed)}\n`);
   return failed === 0 ? 0 : 1;
 }

@@ -11,7 +11,7 @@ export interface CollectedSpan {
   spanId: string;
   parentSpanId: string;
   name: string;
-  /** 1 is internal, 2 is a server's. */
+  /** 1 is internal, 2 is a server's, 3 a client's. */
   kind: number;
   attributes: Record<string, string>;
   links: { traceId: string; spanId: string }[];

@@ -6,6 +6,7 @@ const row = {
   queued: 4,
   ready: 1,
   oldestMs: 5,
+  deadLetters: 0,
   leases: 2,
   claims: 3,
   total: 100,

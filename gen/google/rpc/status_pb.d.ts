@@ -33,7 +33,7 @@ export declare type Status = Message<"google.rpc.Status"> & {
   message: string;
 
   /**
-   * Typed details; Leasehold sends an `ErrorInfo` and, where a field was at fault, a `BadRequest`.
+   * Typed details. Leasehold sends an `ErrorInfo`; where a field was at fault, its metadata names the `field`.
    *
    * @generated from field: repeated google.protobuf.Any details = 3;
    */

@@ -12,7 +12,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 export declare const file_leasehold_v1_diagnose: GenFile;
 
 /**
- * Asks what is wrong with a server, its database and its Redis.
+ * Asks what is wrong with a server, its database, its queue and its Redis.
  *
  * @generated from message leasehold.v1.DiagnoseRequest
  */
@@ -94,15 +94,15 @@ export declare const DiagnosisSchema: GenMessage<Diagnosis>;
  */
 export declare type Diagnosis_Finding = Message<"leasehold.v1.Diagnosis.Finding"> & {
   /**
-   * Whose it is: `server`, `database` or `redis`.
+   * Whose it is: `server`, `database`, `queue` or `redis`.
    *
    * @generated from field: string area = 1;
    */
   area: string;
 
   /**
-   * What was looked at, such as `fsync`, `oldest_transaction`, `dead_rows`, `clock_difference`, `migrations` or
-   * `redis_maxmemory_policy`.
+   * What was looked at, such as `fsync`, `oldest_transaction`, `dead_rows`, `clock_difference`, `migrations`,
+   * `usable_capacity`, `oldest_ready`, `dead_letters` or `redis_maxmemory_policy`.
    *
    * @generated from field: string code = 2;
    */

@@ -149,7 +149,8 @@ export declare type Explanation = Message<"leasehold.v1.Explanation"> & {
   attempts: Explanation_Attempt[];
 
   /**
-   * Older attempts that are not told; `ListLeases` has them all.
+   * Older attempts that are not told, because there are more than 50 or they would take more than 3.5 MiB; `ListLeases` has
+   * them all.
    *
    * @generated from field: int32 attempts_left_out = 11;
    */
@@ -169,7 +170,7 @@ export declare const ExplanationSchema: GenMessage<Explanation>;
  */
 export declare type Explanation_Cause = Message<"leasehold.v1.Explanation.Cause"> & {
   /**
-   * Which it is. What a queued job waits for: `waiting_for_worker`, `waiting_in_line`, `waiting_for_units`,
+   * Which it is. What a queued job waits for, the main reason first: `waiting_for_worker`, `waiting_in_line`, `waiting_for_units`,
    * `costs_more_than_total`, `backoff`, `run_at`, `needs_capability`, `needs_stream_worker`, `unique`. How a claimed one
    * is: `claimed`, `claim_overdue`. How a leased one is: `waiting_for_first_heartbeat`, `running`, `lease_overdue`,
    * `cancel_requested`. How an attempt ended: `released`, `failed_retryably`, `never_heard_of`, `no_heartbeat_since`,
@@ -203,7 +204,8 @@ export declare type Explanation_Cause = Message<"leasehold.v1.Explanation.Cause"
   until?: Timestamp | undefined;
 
   /**
-   * The figures behind the sentence.
+   * The figures behind the sentence. `waiting_for_worker` has `worker_known: false` where no worker that a server knows
+   * asks for such a job: see `StatsService.ListWorkers`.
    *
    * @generated from field: google.protobuf.Struct facts = 5;
    */

@@ -44,6 +44,13 @@ export declare type FileOwnerProfile = Message<"leasehold.v1.FileOwnerProfile"> 
    * @generated from field: optional string branch = 4;
    */
   branch?: string | undefined;
+
+  /**
+   * The owner that this one is a sub-agent of: it may borrow what that one holds. Not the owner itself.
+   *
+   * @generated from field: optional string parent_owner_id = 5;
+   */
+  parentOwnerId?: string | undefined;
 };
 
 /**
@@ -392,7 +399,7 @@ export declare type FileBlockerReport = Message<"leasehold.v1.FileBlockerReport"
   retryS: number;
 
   /**
-   * The files are held by somebody else than those who held them when it was denied.
+   * Another lease stands in the way than when it was denied: of another owner, or of the same owner taken anew.
    *
    * @generated from field: bool blocker_changed = 9;
    */
@@ -404,6 +411,13 @@ export declare type FileBlockerReport = Message<"leasehold.v1.FileBlockerReport"
    * @generated from field: repeated leasehold.v1.FileBlocker blockers = 10;
    */
   blockers: FileBlocker[];
+
+  /**
+   * What was decided while the owner was not alive. Its next request applies it. Absent where nothing is decided.
+   *
+   * @generated from field: leasehold.v1.KeptFileInstruction kept_instruction = 11;
+   */
+  keptInstruction?: KeptFileInstruction | undefined;
 };
 
 /**
@@ -413,13 +427,54 @@ export declare type FileBlockerReport = Message<"leasehold.v1.FileBlockerReport"
 export declare const FileBlockerReportSchema: GenMessage<FileBlockerReport>;
 
 /**
+ * An instruction that waits for its owner's next request.
+ *
+ * @generated from message leasehold.v1.KeptFileInstruction
+ */
+export declare type KeptFileInstruction = Message<"leasehold.v1.KeptFileInstruction"> & {
+  /**
+   * What was decided.
+   *
+   * @generated from field: leasehold.v1.FileInstruction instruction = 1;
+   */
+  instruction: FileInstruction;
+
+  /**
+   * When.
+   *
+   * @generated from field: google.protobuf.Timestamp instructed_at = 2;
+   */
+  instructedAt?: Timestamp | undefined;
+
+  /**
+   * By whom.
+   *
+   * @generated from field: string instructed_by = 3;
+   */
+  instructedBy: string;
+
+  /**
+   * Why, where that was said.
+   *
+   * @generated from field: optional string reason = 4;
+   */
+  reason?: string | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.KeptFileInstruction.
+ * Use `create(KeptFileInstructionSchema)` to create a new message.
+ */
+export declare const KeptFileInstructionSchema: GenMessage<KeptFileInstruction>;
+
+/**
  * Which files, and for whom.
  *
  * @generated from message leasehold.v1.AcquireFileLeasesRequest
  */
 export declare type AcquireFileLeasesRequest = Message<"leasehold.v1.AcquireFileLeasesRequest"> & {
   /**
-   * Who asks: at most 200 characters, the same for as long as its session lasts. Required.
+   * Who asks, and holds what is granted: at most 200 characters, the same for as long as its session lasts. Required.
    *
    * @generated from field: string owner_id = 1;
    */
@@ -445,6 +500,14 @@ export declare type AcquireFileLeasesRequest = Message<"leasehold.v1.AcquireFile
    * @generated from field: leasehold.v1.FileOwnerProfile owner = 4;
    */
   owner?: FileOwnerProfile | undefined;
+
+  /**
+   * Who is kept waiting and halted: the stable name of a caller that takes a new owner each time it starts. At most 200
+   * characters; the owner itself where left out.
+   *
+   * @generated from field: optional string caller_id = 5;
+   */
+  callerId?: string | undefined;
 };
 
 /**
@@ -681,7 +744,7 @@ export declare type ReleaseFileLeasesRequest = Message<"leasehold.v1.ReleaseFile
   ownerId: string;
 
   /**
-   * The repository. Required where files are named; without one, and without files, everything is given back.
+   * The repository. Required. `*` stands for all repositories; then no files are named.
    *
    * @generated from field: optional string repository = 2;
    */
@@ -920,6 +983,7 @@ export declare type ListFileLeasesResponse = Message<"leasehold.v1.ListFileLease
 
   /**
    * Where the next page starts; absent on the last.
+   * A page ends early where it would become larger than 3.5 MiB.
    *
    * @generated from field: optional string next_cursor = 2;
    */
@@ -995,6 +1059,7 @@ export declare type ListBlockersResponse = Message<"leasehold.v1.ListBlockersRes
 
   /**
    * Where the next page starts; absent on the last.
+   * A page ends early where it would become larger than 3.5 MiB.
    *
    * @generated from field: optional string next_cursor = 2;
    */
@@ -1119,6 +1184,14 @@ export declare type InstructBlockerResponse = Message<"leasehold.v1.InstructBloc
      */
     value: AbandonedContention;
     case: "abandoned";
+  } | {
+    /**
+     * The owner is not alive. Its next request for a file of the contention applies the instruction.
+     *
+     * @generated from field: leasehold.v1.KeptContention kept = 4;
+     */
+    value: KeptContention;
+    case: "kept";
   } | { case: undefined; value?: undefined };
 };
 
@@ -1127,6 +1200,33 @@ export declare type InstructBlockerResponse = Message<"leasehold.v1.InstructBloc
  * Use `create(InstructBlockerResponseSchema)` to create a new message.
  */
 export declare const InstructBlockerResponseSchema: GenMessage<InstructBlockerResponse>;
+
+/**
+ * A contention whose instruction is kept.
+ *
+ * @generated from message leasehold.v1.KeptContention
+ */
+export declare type KeptContention = Message<"leasehold.v1.KeptContention"> & {
+  /**
+   * Which.
+   *
+   * @generated from field: string contention_id = 1;
+   */
+  contentionId: string;
+
+  /**
+   * What is kept for it.
+   *
+   * @generated from field: leasehold.v1.FileInstruction instruction = 2;
+   */
+  instruction: FileInstruction;
+};
+
+/**
+ * Describes the message leasehold.v1.KeptContention.
+ * Use `create(KeptContentionSchema)` to create a new message.
+ */
+export declare const KeptContentionSchema: GenMessage<KeptContention>;
 
 /**
  * A contention that was closed.
@@ -1276,7 +1376,8 @@ export declare type FileEvent = Message<"leasehold.v1.FileEvent"> & {
 
   /**
    * Who did it, and why: `by`, `reason`, `blocker_owner_id`, `retry_at`; of what was reclaimed `last_heartbeat_at` and
-   * `reclaimed_at`.
+   * `reclaimed_at`; of a lease that passed between a parent and its sub-agent `lent_to` and `lent_by`, `returned_to` and
+   * `returned_by`; of an instruction `kept`, where it waits for its owner.
    *
    * @generated from field: google.protobuf.Struct data = 9;
    */
@@ -1494,8 +1595,7 @@ export declare const FileOwnerStateSchema: GenEnum<FileOwnerState>;
  *
  * Liveness. An owner is an agent's session. It begins to live with its first `AcquireFileLeases`, and lives for 60
  * seconds after each sign of life: a heartbeat, an activity, an acquisition, a word that it has stopped. One that falls
- * silent is dead: its leases are reclaimed and its contentions lapse, when somebody asks for them and otherwise within
- * a second. One that says it has stopped, and shows no activity for 30 seconds, gives up its leases and lives on;
+ * silent is dead: its leases are reclaimed, at the next request for them and otherwise within a second. One that says it has stopped, and shows no activity for 30 seconds, gives up its leases and lives on;
  * acquisitions and `RecordActivity` are activity, heartbeats are not. `EndOwner` ends it at once. A dead or ended owner
  * begins a new life with its next acquisition, and holds nothing of the old one.
  *
@@ -1503,8 +1603,24 @@ export declare const FileOwnerStateSchema: GenEnum<FileOwnerState>;
  * after it was denied, exactly, by the database's clock. Until then every request of that owner that touches the file
  * is given the same contention, even where the file has become free. The first request at or after that time is the
  * one retry: it is granted, or the contention halts with the full report. A halted contention lets its owner have the
- * file only after somebody has instructed it. A contention lapses with its owner, or 10 minutes after a `retry_at`
- * that was not used; the next request is then a first one.
+ * file only after an operator has instructed it.
+ *
+ * Contentions do not depend on the liveness of their owner: a client that asks, waits for 180 seconds without a
+ * heartbeat and asks again is judged. A contention lapses 10 minutes after a `retry_at` that was not used; the next
+ * request is then a first one. `EndOwner` ends no contention. A halt is listed until an operator instructs it, also
+ * where its owner has died or ended. RETRY and FORCE_RELEASE for an owner that is not alive are kept, and applied at
+ * its next request for the file.
+ *
+ * Callers. A client that takes a new owner each time it starts, as `leasehold guard` does, names its caller with
+ * `caller_id`. Contentions and halts are then those of the caller, and each owner holds its own leases: two owners of
+ * one caller compete.
+ *
+ * Sub-agents. An owner whose record names a `parent_owner_id` may borrow what its parent holds: its request for such a
+ * file is granted, and the lease passes to it with a new fence. While it holds the file, its siblings and its parent
+ * are contended. When it releases the file without a commit, ends, dies, or stays stopped and idle, the lease returns
+ * to the parent with a new fence. The file comes free instead where the parent is not alive, has begun a new life
+ * since it lent the file, or has halted for it. Each change is one event for the owner that had the lease and one for
+ * the owner that gets it.
  *
  * Where a request names several files, all are granted or none. A file that blocks it for the first time is denied with
  * a contention of its own, and one whose retry finds it blocked still halts the request.
@@ -1518,6 +1634,10 @@ export declare const FileLeasesService: GenService<{
   /**
    * Asks for files, all or none. Files that the owner holds are granted again as they are. Granted, contended and
    * halted are answers, not errors.
+   *
+   * The answer names all files, once where it is granted and twice where it is not, each with its owner: some 250 bytes and
+   * the path for each. Clients that keep the 4 MiB they take by default ask for no more than 5,000 files of 200 bytes at once,
+   * and those that ask for more raise `max_receive_message_length`. `ListBlockers` has the same bound for one contention.
    *
    * Errors: `invalid_request` names the path that is at fault, as `paths[3]`.
    *
@@ -1552,7 +1672,7 @@ export declare const FileLeasesService: GenService<{
     output: typeof RecordActivityResponseSchema;
   },
   /**
-   * Gives leases back: those named, or all of a repository, or all. What cannot be given back is said for each path,
+   * Gives leases back: those named, or all of a repository, or all of all repositories (`*`). What cannot be given back is said for each path,
    * and holds up no other.
    *
    * Errors: `owner_not_found`; `invalid_request`.
@@ -1576,7 +1696,9 @@ export declare const FileLeasesService: GenService<{
     output: typeof StopOwnerResponseSchema;
   },
   /**
-   * Ends an owner: its leases are released and its contentions lapse. Ending one that is over already changes nothing.
+   * Ends an owner: its leases are released. Its contentions and halts stay. Ending one that is over already changes
+   * nothing. The answer names all files that were released: an owner of more than 10,000 raises
+   * `max_receive_message_length`, or gives them back by `ReleaseFileLeases` first.
    * Errors: `owner_not_found`.
    *
    * @generated from rpc leasehold.v1.FileLeasesService.EndOwner
@@ -1597,7 +1719,7 @@ export declare const FileLeasesService: GenService<{
     output: typeof ListFileLeasesResponseSchema;
   },
   /**
-   * Lists who waits and who is halted, newest first.
+   * Lists who waits and who is halted, newest first: whether or not the owner is still alive.
    *
    * @generated from rpc leasehold.v1.FileLeasesService.ListBlockers
    */
@@ -1608,7 +1730,8 @@ export declare const FileLeasesService: GenService<{
   },
   /**
    * Decides about a halted contention. What it grants is its owner's whether or not that asks again; an owner that has
-   * stopped has 30 seconds to take it up.
+   * stopped has 30 seconds to take it up. RETRY and FORCE_RELEASE for an owner that is not alive are kept: its next
+   * request for a file of the contention applies them. A later instruction replaces one that is kept.
    *
    * Errors: `contention_not_found`; `illegal_transition` where it is not halted, because it waits still, was granted,
    * was abandoned, or has lapsed.
@@ -1622,7 +1745,7 @@ export declare const FileLeasesService: GenService<{
   },
   /**
    * Follows what happens to files: everything from now on, or from after a cursor. Ends only with its caller or with
-   * the server, then with `unavailable`.
+   * the server, then with `unavailable`. A message has at most 200 events, of less than 17 KiB each.
    *
    * @generated from rpc leasehold.v1.FileLeasesService.WatchFileLeases
    */

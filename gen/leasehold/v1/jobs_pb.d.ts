@@ -25,14 +25,14 @@ export declare type Job = Message<"leasehold.v1.Job"> & {
   jobId: string;
 
   /**
-   * Who submitted it.
+   * The application or tenant that submitted it.
    *
    * @generated from field: string addon_id = 2;
    */
   addonId: string;
 
   /**
-   * What kind of work it is.
+   * The kind of work. Workers choose jobs by it.
    *
    * @generated from field: string job_type = 3;
    */
@@ -46,14 +46,14 @@ export declare type Job = Message<"leasehold.v1.Job"> & {
   priority: Priority;
 
   /**
-   * Its weight, in units of capacity.
+   * Units of capacity that its lease uses. The usable units bound how much runs at once.
    *
    * @generated from field: int32 cost_units = 5;
    */
   costUnits: number;
 
   /**
-   * What it asks of a worker: `x_required: true` needs a worker with `x_available: true`; `x_heavy: true` passes
+   * What its worker must have: `x_required: true` needs a worker with `x_available: true`; `x_heavy: true` passes
    * over workers that say `x_heavy: false`.
    *
    * @generated from field: google.protobuf.Struct constraints = 6;
@@ -61,7 +61,7 @@ export declare type Job = Message<"leasehold.v1.Job"> & {
   constraints?: JsonObject | undefined;
 
   /**
-   * The submitter's words to the worker.
+   * The JSON object that is passed to the worker.
    *
    * @generated from field: google.protobuf.Struct payload = 7;
    */
@@ -138,14 +138,14 @@ export declare type Job = Message<"leasehold.v1.Job"> & {
   stream?: string | undefined;
 
   /**
-   * Not given to a worker that already holds a lease.
+   * Not given to a worker that already holds a lease. It does not detect duplicates: `client_request_id` does.
    *
    * @generated from field: bool unique = 18;
    */
   unique: boolean;
 
   /**
-   * Free labels.
+   * Labels that are kept with the job and shown with it.
    *
    * @generated from field: repeated string tags = 19;
    */
@@ -180,7 +180,7 @@ export declare type Job = Message<"leasehold.v1.Job"> & {
   runAt?: Timestamp | undefined;
 
   /**
-   * Somebody asked for it to be canceled, and its worker has yet to stop.
+   * A client asked to cancel it, and its worker has not stopped yet.
    *
    * @generated from field: bool cancel_requested = 24;
    */
@@ -354,14 +354,15 @@ export declare const JobEventSchema: GenMessage<JobEvent>;
  */
 export declare type SubmitJobRequest = Message<"leasehold.v1.SubmitJobRequest"> & {
   /**
-   * Who submits it. Required, at most 200 characters.
+   * The application or tenant that submits it. Claims, lists and figures can be limited to it. Required, at most 200
+   * characters.
    *
    * @generated from field: string addon_id = 1;
    */
   addonId: string;
 
   /**
-   * What kind of work it is. Required, at most 200 characters.
+   * The kind of work, such as `render_image`. Workers choose jobs by it. Required, at most 200 characters.
    *
    * @generated from field: string job_type = 2;
    */
@@ -375,21 +376,21 @@ export declare type SubmitJobRequest = Message<"leasehold.v1.SubmitJobRequest"> 
   priority: Priority;
 
   /**
-   * Its weight, from 1.
+   * Units of capacity that its lease uses, from 1.
    *
    * @generated from field: int32 cost_units = 4;
    */
   costUnits: number;
 
   /**
-   * See `Job.constraints`. Values are true or false.
+   * See `Job.constraints`. Keys end in `_required` or `_heavy`; values are true or false.
    *
    * @generated from field: google.protobuf.Struct constraints = 5;
    */
   constraints?: JsonObject | undefined;
 
   /**
-   * The words to the worker: an object, at most 32 levels deep.
+   * A JSON object that is passed to the worker, at most 32 levels deep.
    *
    * @generated from field: google.protobuf.Struct payload = 6;
    */
@@ -410,14 +411,14 @@ export declare type SubmitJobRequest = Message<"leasehold.v1.SubmitJobRequest"> 
   stream?: string | undefined;
 
   /**
-   * Do not give it to a worker that already holds a lease.
+   * Do not give it to a worker that already holds a lease. It does not detect duplicates: `client_request_id` does.
    *
    * @generated from field: optional bool unique = 9;
    */
   unique?: boolean | undefined;
 
   /**
-   * Free labels, at most 50 of 100 characters.
+   * Labels that are kept with the job, at most 50 of 100 characters.
    *
    * @generated from field: repeated string tags = 10;
    */
@@ -808,14 +809,14 @@ export declare type ListJobsRequest = Message<"leasehold.v1.ListJobsRequest"> & 
   stream?: string | undefined;
 
   /**
-   * Only jobs submitted after this time.
+   * Only jobs whose `created_at`, which is the database's time in milliseconds, is later than this.
    *
    * @generated from field: google.protobuf.Timestamp created_after = 5;
    */
   createdAfter?: Timestamp | undefined;
 
   /**
-   * Only jobs submitted before this time.
+   * Only jobs whose `created_at`, which is the database's time in milliseconds, is earlier than this.
    *
    * @generated from field: google.protobuf.Timestamp created_before = 6;
    */
@@ -841,6 +842,13 @@ export declare type ListJobsRequest = Message<"leasehold.v1.ListJobsRequest"> & 
    * @generated from field: optional bool dead_lettered = 9;
    */
   deadLettered?: boolean | undefined;
+
+  /**
+   * The oldest first; the newest first where left out. The same on all pages.
+   *
+   * @generated from field: optional bool oldest_first = 10;
+   */
+  oldestFirst?: boolean | undefined;
 };
 
 /**
@@ -856,7 +864,7 @@ export declare const ListJobsRequestSchema: GenMessage<ListJobsRequest>;
  */
 export declare type ListJobsResponse = Message<"leasehold.v1.ListJobsResponse"> & {
   /**
-   * The jobs, newest first.
+   * The jobs, newest first unless `oldest_first` was asked for.
    *
    * @generated from field: repeated leasehold.v1.Job jobs = 1;
    */
@@ -864,6 +872,7 @@ export declare type ListJobsResponse = Message<"leasehold.v1.ListJobsResponse"> 
 
   /**
    * Where the next page starts; absent on the last.
+   * A page ends early where it would become larger than 3.5 MiB.
    *
    * @generated from field: optional string next_cursor = 2;
    */
@@ -1146,6 +1155,20 @@ export declare type ListStreamsRequest = Message<"leasehold.v1.ListStreamsReques
    * @generated from field: optional string stream = 1;
    */
   stream?: string | undefined;
+
+  /**
+   * How many at the most: 200 where left out, and at most that.
+   *
+   * @generated from field: optional int32 limit = 2;
+   */
+  limit?: number | undefined;
+
+  /**
+   * The next_cursor of the page before this one.
+   *
+   * @generated from field: optional string cursor = 3;
+   */
+  cursor?: string | undefined;
 };
 
 /**
@@ -1155,7 +1178,7 @@ export declare type ListStreamsRequest = Message<"leasehold.v1.ListStreamsReques
 export declare const ListStreamsRequestSchema: GenMessage<ListStreamsRequest>;
 
 /**
- * Streams.
+ * A page of streams.
  *
  * @generated from message leasehold.v1.ListStreamsResponse
  */
@@ -1166,6 +1189,13 @@ export declare type ListStreamsResponse = Message<"leasehold.v1.ListStreamsRespo
    * @generated from field: repeated leasehold.v1.Stream streams = 1;
    */
   streams: Stream[];
+
+  /**
+   * Where the next page begins; absent on the last one.
+   *
+   * @generated from field: optional string next_cursor = 2;
+   */
+  nextCursor?: string | undefined;
 };
 
 /**
@@ -1175,7 +1205,7 @@ export declare type ListStreamsResponse = Message<"leasehold.v1.ListStreamsRespo
 export declare const ListStreamsResponseSchema: GenMessage<ListStreamsResponse>;
 
 /**
- * A stream: it exists from the first job that was submitted to it.
+ * A stream: it is listed from the first job that was submitted to it, for as long as a job of it is kept.
  *
  * @generated from message leasehold.v1.Stream
  */
@@ -1271,6 +1301,7 @@ export declare type ListJobEventsResponse = Message<"leasehold.v1.ListJobEventsR
 
   /**
    * Where the next page starts; absent on the last.
+   * A page ends early where it would become larger than 3.5 MiB.
    *
    * @generated from field: optional string next_cursor = 2;
    */
@@ -1598,6 +1629,10 @@ export declare const JobsService: GenService<{
    * two workers. An empty answer means that nothing fits now. Jobs that cost more than all capacity there is are passed
    * over, and their history says so (JOB_UNSCHEDULABLE).
    *
+   * One answer holds at most 3.5 MiB of jobs, or one job, so that clients with the usual limit of 4 MiB accept it; what is left is
+   * claimed by the next call. A job whose payload is mostly numbers takes up to six times its JSON on the wire: clients that
+   * expect large ones raise `max_receive_message_length`.
+   *
    * A claim is not a lease: it reserves the job until `claim_expires_at`, then the job returns to the queue.
    *
    * @generated from rpc leasehold.v1.JobsService.ClaimJobs
@@ -1611,6 +1646,9 @@ export declare const JobsService: GenService<{
    * Reads one job and, where it has ended, its result. Errors: `job_not_found`, also for a job that ended longer ago than
    * the server keeps jobs.
    *
+   * A job and its result take at most 1 MiB of JSON each, and are not cut. As a protobuf Struct a list of short numbers takes
+   * up to six times as much as its JSON: clients that store such payloads raise `max_receive_message_length` to 16 MiB.
+   *
    * @generated from rpc leasehold.v1.JobsService.GetJob
    */
   getJob: {
@@ -1619,7 +1657,8 @@ export declare const JobsService: GenService<{
     output: typeof GetJobResponseSchema;
   },
   /**
-   * Lists jobs, newest first. No job comes twice and none is missed while others arrive.
+   * Lists jobs, newest first. No job comes twice and none is missed while others arrive. A page holds at most 3.5 MiB of jobs,
+   * as an answer of `ClaimJobs` does.
    *
    * @generated from rpc leasehold.v1.JobsService.ListJobs
    */
@@ -1696,7 +1735,8 @@ export declare const JobsService: GenService<{
     output: typeof ListJobEventsResponseSchema;
   },
   /**
-   * Follows a job: the job as it stands at once, then again with every change, until it has ended.
+   * Follows a job: the job as it stands at once, then again with every change, until it has ended. Events that would make
+   * a message larger than 3.5 MiB come with the next message; for the job and its result see `GetJob`.
    * Errors: `job_not_found`.
    *
    * @generated from rpc leasehold.v1.JobsService.WatchJob

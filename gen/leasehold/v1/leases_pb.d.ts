@@ -307,6 +307,13 @@ export declare type AcquireLeaseRequest = Message<"leasehold.v1.AcquireLeaseRequ
    * @generated from field: repeated string streams = 8;
    */
   streams: string[];
+
+  /**
+   * How long the lease lasts without a heartbeat, for its whole life: 1 to 3,600 seconds. The setting where left out.
+   *
+   * @generated from field: optional int32 ttl_sec = 9;
+   */
+  ttlSec?: number | undefined;
 };
 
 /**
@@ -377,6 +384,15 @@ export declare type LeaseGrant = Message<"leasehold.v1.LeaseGrant"> & {
    * @generated from field: leasehold.v1.StreamMessage stream_message = 3;
    */
   streamMessage?: StreamMessage | undefined;
+
+  /**
+   * The first heartbeat, or the release, must arrive within so many milliseconds of the grant, or the lease expires. On
+   * `StreamWork` that is at most 10 seconds, however long the TTL is: **answer a grant with a heartbeat at once**. From
+   * then on `ttl_remaining_ms` of each verdict says the same of the next heartbeat.
+   *
+   * @generated from field: int64 heartbeat_within_ms = 4;
+   */
+  heartbeatWithinMs: bigint;
 };
 
 /**
@@ -755,6 +771,13 @@ export declare type StreamWorkRequest_Credit = Message<"leasehold.v1.StreamWorkR
    * @generated from field: repeated string streams = 6;
    */
   streams: string[];
+
+  /**
+   * How long the leases last without a heartbeat, as in `AcquireLeaseRequest`.
+   *
+   * @generated from field: optional int32 ttl_sec = 7;
+   */
+  ttlSec?: number | undefined;
 };
 
 /**
@@ -882,7 +905,7 @@ export declare type ReleaseVerdict_Ended = Message<"leasehold.v1.ReleaseVerdict.
 export declare const ReleaseVerdict_EndedSchema: GenMessage<ReleaseVerdict_Ended>;
 
 /**
- * It was not taken, and nothing of it was written.
+ * It was not taken, and nothing of it was written; but for `unavailable`, where that is not known.
  *
  * @generated from message leasehold.v1.ReleaseVerdict.Refused
  */
@@ -922,7 +945,7 @@ export declare type OwnerVerdict = Message<"leasehold.v1.OwnerVerdict"> & {
   ownerId: string;
 
   /**
-   * One of the two.
+   * One of the three.
    *
    * @generated from oneof leasehold.v1.OwnerVerdict.outcome
    */
@@ -942,6 +965,14 @@ export declare type OwnerVerdict = Message<"leasehold.v1.OwnerVerdict"> & {
      */
     value: OwnerVerdict_Lost;
     case: "lost";
+  } | {
+    /**
+     * Nothing is known.
+     *
+     * @generated from field: leasehold.v1.OwnerVerdict.Unavailable unavailable = 4;
+     */
+    value: OwnerVerdict_Unavailable;
+    case: "unavailable";
   } | { case: undefined; value?: undefined };
 };
 
@@ -1021,6 +1052,27 @@ export declare type OwnerVerdict_Lost = Message<"leasehold.v1.OwnerVerdict.Lost"
 export declare const OwnerVerdict_LostSchema: GenMessage<OwnerVerdict_Lost>;
 
 /**
+ * The database did not answer: whether the heartbeat counts is not known, and nothing was lost by that. Send it
+ * again after a second.
+ *
+ * @generated from message leasehold.v1.OwnerVerdict.Unavailable
+ */
+export declare type OwnerVerdict_Unavailable = Message<"leasehold.v1.OwnerVerdict.Unavailable"> & {
+  /**
+   * The same in words.
+   *
+   * @generated from field: string detail = 1;
+   */
+  detail: string;
+};
+
+/**
+ * Describes the message leasehold.v1.OwnerVerdict.Unavailable.
+ * Use `create(OwnerVerdict_UnavailableSchema)` to create a new message.
+ */
+export declare const OwnerVerdict_UnavailableSchema: GenMessage<OwnerVerdict_Unavailable>;
+
+/**
  * What became of one lease.
  *
  * @generated from message leasehold.v1.LeaseVerdict
@@ -1034,7 +1086,7 @@ export declare type LeaseVerdict = Message<"leasehold.v1.LeaseVerdict"> & {
   leaseId: string;
 
   /**
-   * One of the two.
+   * One of the three.
    *
    * @generated from oneof leasehold.v1.LeaseVerdict.outcome
    */
@@ -1054,6 +1106,14 @@ export declare type LeaseVerdict = Message<"leasehold.v1.LeaseVerdict"> & {
      */
     value: LeaseVerdict_Lost;
     case: "lost";
+  } | {
+    /**
+     * Nothing is known.
+     *
+     * @generated from field: leasehold.v1.LeaseVerdict.Unavailable unavailable = 4;
+     */
+    value: LeaseVerdict_Unavailable;
+    case: "unavailable";
   } | { case: undefined; value?: undefined };
 };
 
@@ -1131,6 +1191,27 @@ export declare type LeaseVerdict_Lost = Message<"leasehold.v1.LeaseVerdict.Lost"
  * Use `create(LeaseVerdict_LostSchema)` to create a new message.
  */
 export declare const LeaseVerdict_LostSchema: GenMessage<LeaseVerdict_Lost>;
+
+/**
+ * The database did not answer: whether the heartbeat counts is not known, and nothing was lost by that. Go on working, and
+ * send it again after a second, for as long as the last known TTL allows.
+ *
+ * @generated from message leasehold.v1.LeaseVerdict.Unavailable
+ */
+export declare type LeaseVerdict_Unavailable = Message<"leasehold.v1.LeaseVerdict.Unavailable"> & {
+  /**
+   * The same in words.
+   *
+   * @generated from field: string detail = 1;
+   */
+  detail: string;
+};
+
+/**
+ * Describes the message leasehold.v1.LeaseVerdict.Unavailable.
+ * Use `create(LeaseVerdict_UnavailableSchema)` to create a new message.
+ */
+export declare const LeaseVerdict_UnavailableSchema: GenMessage<LeaseVerdict_Unavailable>;
 
 /**
  * How the job went.
@@ -1394,6 +1475,7 @@ export declare type ListLeasesResponse = Message<"leasehold.v1.ListLeasesRespons
 
   /**
    * Where the next page starts; absent on the last.
+   * A page ends early where it would become larger than 3.5 MiB.
    *
    * @generated from field: optional string next_cursor = 2;
    */
@@ -1504,6 +1586,8 @@ export declare const LeasesService: GenService<{
    * A lease that is unknown or lost is a verdict, and never ends the stream. Ending the stream releases nothing. A
    * verdict of `extended` is sent only after the commit that made it true.
    *
+   * An outage of the database does not end the stream: each heartbeat is answered by a verdict `unavailable` until it is over.
+   *
    * @generated from rpc leasehold.v1.LeasesService.StreamHeartbeats
    */
   streamHeartbeats: {
@@ -1518,10 +1602,14 @@ export declare const LeasesService: GenService<{
    * and never more. What it hands in is answered, once it is committed, by what became of it; heartbeats are answered as
    * those of `StreamHeartbeats`, and verdicts come unasked as they do there. Answers may come in any order.
    *
-   * A grant on this stream is on its way until its worker is heard of it, by a heartbeat or by what it hands in: at first
-   * the lease lasts for 10 seconds at the most, as its `expires_at` says, and from the first heartbeat on as long as any
-   * other. One that nothing was heard of goes back into the queue and was no attempt, because the stream may have broken
-   * under it. A job that happens to too often in a row, as often as claims may be lost, loses an attempt all the same.
+   * **Answer each grant with a heartbeat at once.** Until its first heartbeat or its release, the lease of a grant on this
+   * stream lasts for 10 seconds at the most, whatever its TTL: `heartbeat_within_ms` says for how long. An unconfirmed
+   * grant goes back into the queue and does not count as an attempt, because the stream may have broken under it. A
+   * grant that stays unconfirmed too often in a row, as often as claims may be lost, does count.
+   *
+   * An outage of the database does not end the stream either. What is handed in meanwhile is refused with `unavailable`: whether
+   * it was taken is not known, and it is handed in again, with its token. Heartbeats get the verdict `unavailable`.
+   * Credit stays, and jobs are granted again when the database answers.
    *
    * What is wrong with a heartbeat or with what is handed in is an answer, and never ends the stream; what is wrong with
    * a credit or with `worker_id` does, as `invalid_request`. Ending the stream releases nothing and takes back what credit is left. Before

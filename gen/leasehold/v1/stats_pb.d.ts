@@ -2,9 +2,10 @@
 // @generated from file leasehold/v1/stats.proto (package leasehold.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
-import type { Message } from "@bufbuild/protobuf";
+import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { JsonObject, Message } from "@bufbuild/protobuf";
 import type { Timestamp } from "@bufbuild/protobuf/wkt";
+import type { Priority } from "./jobs_pb.js";
 import type { ExplainRequestSchema, ExplainResponseSchema } from "./explain_pb.js";
 import type { DiagnoseRequestSchema, DiagnoseResponseSchema } from "./diagnose_pb.js";
 
@@ -121,6 +122,20 @@ export declare type SetCapacityRequest = Message<"leasehold.v1.SetCapacityReques
    * @generated from field: optional int32 busy_rating = 2;
    */
   busyRating?: number | undefined;
+
+  /**
+   * Why, for the list of changes.
+   *
+   * @generated from field: optional string reason = 3;
+   */
+  reason?: string | undefined;
+
+  /**
+   * Who asks, for the list of changes; the caller's address where left out.
+   *
+   * @generated from field: optional string requested_by = 4;
+   */
+  requestedBy?: string | undefined;
 };
 
 /**
@@ -239,7 +254,8 @@ export declare type Snapshot_Jobs = Message<"leasehold.v1.Snapshot.Jobs"> & {
   doneLast24h: bigint;
 
   /**
-   * Ended FAILED in the last 24 hours.
+   * Jobs that ended FAILED in the last 24 hours and are FAILED now. One that failed, was retried and failed again
+   * counts once. `jobs_failed` of the time series counts each failure.
    *
    * @generated from field: int64 failed_last_24h = 6;
    */
@@ -502,6 +518,682 @@ export declare type WatchSnapshotsResponse = Message<"leasehold.v1.WatchSnapshot
 export declare const WatchSnapshotsResponseSchema: GenMessage<WatchSnapshotsResponse>;
 
 /**
+ * A kind of jobs that a worker asks for.
+ *
+ * @generated from message leasehold.v1.WorkerAsk
+ */
+export declare type WorkerAsk = Message<"leasehold.v1.WorkerAsk"> & {
+  /**
+   * Only jobs of these streams; jobs without a stream where it is empty.
+   *
+   * @generated from field: repeated string streams = 1;
+   */
+  streams: string[];
+
+  /**
+   * Only jobs of these types; all types where it is empty.
+   *
+   * @generated from field: repeated string accept_job_types = 2;
+   */
+  acceptJobTypes: string[];
+
+  /**
+   * Only jobs of this submitter.
+   *
+   * @generated from field: optional string addon_id = 3;
+   */
+  addonId?: string | undefined;
+
+  /**
+   * Only jobs of at most this cost.
+   *
+   * @generated from field: optional int32 max_units = 4;
+   */
+  maxUnits?: number | undefined;
+
+  /**
+   * What the worker has, and what it refuses: `x_available: true` and `x_heavy: false`.
+   *
+   * @generated from field: google.protobuf.Struct constraints_capabilities = 5;
+   */
+  constraintsCapabilities?: JsonObject | undefined;
+
+  /**
+   * Jobs of this kind that it would take now: the credit of its stream, or one for each call that waits. 0 where it asked
+   * for them lately and does not at the moment.
+   *
+   * @generated from field: int32 jobs = 6;
+   */
+  jobs: number;
+
+  /**
+   * There are more names than are listed.
+   *
+   * @generated from field: bool truncated = 7;
+   */
+  truncated: boolean;
+};
+
+/**
+ * Describes the message leasehold.v1.WorkerAsk.
+ * Use `create(WorkerAskSchema)` to create a new message.
+ */
+export declare const WorkerAskSchema: GenMessage<WorkerAsk>;
+
+/**
+ * A worker as one server knows it.
+ *
+ * @generated from message leasehold.v1.WorkerServer
+ */
+export declare type WorkerServer = Message<"leasehold.v1.WorkerServer"> & {
+  /**
+   * Given anew at each start of the server.
+   *
+   * @generated from field: string server_id = 1;
+   */
+  serverId: string;
+
+  /**
+   * The name of the server's host.
+   *
+   * @generated from field: string host = 2;
+   */
+  host: string;
+
+  /**
+   * The server's process on that host.
+   *
+   * @generated from field: int32 pid = 3;
+   */
+  pid: number;
+
+  /**
+   * The address of the worker's latest call or stream.
+   *
+   * @generated from field: string peer = 4;
+   */
+  peer: string;
+
+  /**
+   * How the worker is connected; at least one.
+   *
+   * @generated from field: repeated leasehold.v1.WorkerConnection connections = 5;
+   */
+  connections: WorkerConnection[];
+
+  /**
+   * Since when the server has known the worker without a gap of 30 seconds.
+   *
+   * @generated from field: google.protobuf.Timestamp since = 6;
+   */
+  since?: Timestamp | undefined;
+
+  /**
+   * The latest call or frame of the worker, as it was up to 10 seconds ago.
+   *
+   * @generated from field: google.protobuf.Timestamp last_heard_at = 7;
+   */
+  lastHeardAt?: Timestamp | undefined;
+
+  /**
+   * Jobs that it would take now, of all kinds that it asks for.
+   *
+   * @generated from field: int32 slots = 8;
+   */
+  slots: number;
+
+  /**
+   * The kinds of jobs that it asks for; at most 10, those first of which it would take most.
+   *
+   * @generated from field: repeated leasehold.v1.WorkerAsk asks = 9;
+   */
+  asks: WorkerAsk[];
+
+  /**
+   * It asks for more kinds than are listed.
+   *
+   * @generated from field: bool asks_truncated = 10;
+   */
+  asksTruncated: boolean;
+};
+
+/**
+ * Describes the message leasehold.v1.WorkerServer.
+ * Use `create(WorkerServerSchema)` to create a new message.
+ */
+export declare const WorkerServerSchema: GenMessage<WorkerServer>;
+
+/**
+ * A worker.
+ *
+ * @generated from message leasehold.v1.Worker
+ */
+export declare type Worker = Message<"leasehold.v1.Worker"> & {
+  /**
+   * Its name, as it says it.
+   *
+   * @generated from field: string worker_id = 1;
+   */
+  workerId: string;
+
+  /**
+   * The latest call, frame or heartbeat of it.
+   *
+   * @generated from field: google.protobuf.Timestamp last_heard_at = 2;
+   */
+  lastHeardAt?: Timestamp | undefined;
+
+  /**
+   * The leases that it holds, counted up to 10,000.
+   *
+   * @generated from field: int32 active_leases = 3;
+   */
+  activeLeases: number;
+
+  /**
+   * The jobs that it has claimed and not leased, counted up to 10,000.
+   *
+   * @generated from field: int32 claims = 4;
+   */
+  claims: number;
+
+  /**
+   * The servers that know it; none where it holds jobs and no server has heard of it for 30 seconds.
+   *
+   * @generated from field: repeated leasehold.v1.WorkerServer servers = 5;
+   */
+  servers: WorkerServer[];
+};
+
+/**
+ * Describes the message leasehold.v1.Worker.
+ * Use `create(WorkerSchema)` to create a new message.
+ */
+export declare const WorkerSchema: GenMessage<Worker>;
+
+/**
+ * Which workers.
+ *
+ * @generated from message leasehold.v1.ListWorkersRequest
+ */
+export declare type ListWorkersRequest = Message<"leasehold.v1.ListWorkersRequest"> & {
+  /**
+   * Only this worker.
+   *
+   * @generated from field: optional string worker_id = 1;
+   */
+  workerId?: string | undefined;
+
+  /**
+   * Only workers that ask for this stream.
+   *
+   * @generated from field: optional string stream = 2;
+   */
+  stream?: string | undefined;
+
+  /**
+   * Only workers that ask for this job type, or for all types. Together with `stream`, one kind of jobs that they ask for
+   * must have both.
+   *
+   * @generated from field: optional string job_type = 3;
+   */
+  jobType?: string | undefined;
+
+  /**
+   * Workers at the most, from 1 to 200; 50 where left out.
+   *
+   * @generated from field: optional int32 limit = 4;
+   */
+  limit?: number | undefined;
+
+  /**
+   * Go on where the page with this `next_cursor` ended.
+   *
+   * @generated from field: optional string cursor = 5;
+   */
+  cursor?: string | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.ListWorkersRequest.
+ * Use `create(ListWorkersRequestSchema)` to create a new message.
+ */
+export declare const ListWorkersRequestSchema: GenMessage<ListWorkersRequest>;
+
+/**
+ * A page of workers.
+ *
+ * @generated from message leasehold.v1.ListWorkersResponse
+ */
+export declare type ListWorkersResponse = Message<"leasehold.v1.ListWorkersResponse"> & {
+  /**
+   * By `worker_id`.
+   *
+   * @generated from field: repeated leasehold.v1.Worker workers = 1;
+   */
+  workers: Worker[];
+
+  /**
+   * Where the next page starts; absent on the last.
+   * A page ends early where it would become larger than 3.5 MiB.
+   *
+   * @generated from field: optional string next_cursor = 2;
+   */
+  nextCursor?: string | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.ListWorkersResponse.
+ * Use `create(ListWorkersResponseSchema)` to create a new message.
+ */
+export declare const ListWorkersResponseSchema: GenMessage<ListWorkersResponse>;
+
+/**
+ * Which changes of the capacity.
+ *
+ * @generated from message leasehold.v1.ListCapacityChangesRequest
+ */
+export declare type ListCapacityChangesRequest = Message<"leasehold.v1.ListCapacityChangesRequest"> & {
+  /**
+   * Changes at the most, from 1 to 200; 50 where left out.
+   *
+   * @generated from field: optional int32 limit = 1;
+   */
+  limit?: number | undefined;
+
+  /**
+   * Go on where the page with this `next_cursor` ended.
+   *
+   * @generated from field: optional string cursor = 2;
+   */
+  cursor?: string | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.ListCapacityChangesRequest.
+ * Use `create(ListCapacityChangesRequestSchema)` to create a new message.
+ */
+export declare const ListCapacityChangesRequestSchema: GenMessage<ListCapacityChangesRequest>;
+
+/**
+ * A page of changes.
+ *
+ * @generated from message leasehold.v1.ListCapacityChangesResponse
+ */
+export declare type ListCapacityChangesResponse = Message<"leasehold.v1.ListCapacityChangesResponse"> & {
+  /**
+   * The newest first.
+   *
+   * @generated from field: repeated leasehold.v1.CapacityChange changes = 1;
+   */
+  changes: CapacityChange[];
+
+  /**
+   * Where the next page starts; absent on the last.
+   *
+   * @generated from field: optional string next_cursor = 2;
+   */
+  nextCursor?: string | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.ListCapacityChangesResponse.
+ * Use `create(ListCapacityChangesResponseSchema)` to create a new message.
+ */
+export declare const ListCapacityChangesResponseSchema: GenMessage<ListCapacityChangesResponse>;
+
+/**
+ * A change of the capacity.
+ *
+ * @generated from message leasehold.v1.CapacityChange
+ */
+export declare type CapacityChange = Message<"leasehold.v1.CapacityChange"> & {
+  /**
+   * Rises from change to change.
+   *
+   * @generated from field: int64 change_id = 1;
+   */
+  changeId: bigint;
+
+  /**
+   * When it was made, by the database's clock.
+   *
+   * @generated from field: google.protobuf.Timestamp ts = 2;
+   */
+  ts?: Timestamp | undefined;
+
+  /**
+   * Who asked for it: `requested_by` of the request, or the caller's address.
+   *
+   * @generated from field: string requested_by = 3;
+   */
+  requestedBy: string;
+
+  /**
+   * Why, as the request said.
+   *
+   * @generated from field: optional string reason = 4;
+   */
+  reason?: string | undefined;
+
+  /**
+   * All units, before it.
+   *
+   * @generated from field: int32 total_before = 5;
+   */
+  totalBefore: number;
+
+  /**
+   * All units, after it.
+   *
+   * @generated from field: int32 total_after = 6;
+   */
+  totalAfter: number;
+
+  /**
+   * The busy rating, before it.
+   *
+   * @generated from field: int32 busy_rating_before = 7;
+   */
+  busyRatingBefore: number;
+
+  /**
+   * The busy rating, after it.
+   *
+   * @generated from field: int32 busy_rating_after = 8;
+   */
+  busyRatingAfter: number;
+};
+
+/**
+ * Describes the message leasehold.v1.CapacityChange.
+ * Use `create(CapacityChangeSchema)` to create a new message.
+ */
+export declare const CapacityChangeSchema: GenMessage<CapacityChange>;
+
+/**
+ * Which part of the queue.
+ *
+ * @generated from message leasehold.v1.GetQueueRequest
+ */
+export declare type GetQueueRequest = Message<"leasehold.v1.GetQueueRequest"> & {
+  /**
+   * Groups at the most, from 1 to 50; 20 where left out.
+   *
+   * @generated from field: optional int32 limit = 1;
+   */
+  limit?: number | undefined;
+
+  /**
+   * Go on where the page with this `next_cursor` ended.
+   *
+   * @generated from field: optional string cursor = 2;
+   */
+  cursor?: string | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.GetQueueRequest.
+ * Use `create(GetQueueRequestSchema)` to create a new message.
+ */
+export declare const GetQueueRequestSchema: GenMessage<GetQueueRequest>;
+
+/**
+ * A page of the queue.
+ *
+ * @generated from message leasehold.v1.GetQueueResponse
+ */
+export declare type GetQueueResponse = Message<"leasehold.v1.GetQueueResponse"> & {
+  /**
+   * In an order that stays.
+   *
+   * @generated from field: repeated leasehold.v1.QueueGroup groups = 1;
+   */
+  groups: QueueGroup[];
+
+  /**
+   * Where the next page starts; absent on the last.
+   * A page ends early where it would become larger than 3.5 MiB.
+   *
+   * @generated from field: optional string next_cursor = 2;
+   */
+  nextCursor?: string | undefined;
+
+  /**
+   * When it was read, by the database's clock.
+   *
+   * @generated from field: google.protobuf.Timestamp ts = 3;
+   */
+  ts?: Timestamp | undefined;
+
+  /**
+   * More than 10,000 jobs are delayed, claimed or running: those that are due last are not counted.
+   *
+   * @generated from field: bool truncated = 4;
+   */
+  truncated: boolean;
+};
+
+/**
+ * Describes the message leasehold.v1.GetQueueResponse.
+ * Use `create(GetQueueResponseSchema)` to create a new message.
+ */
+export declare const GetQueueResponseSchema: GenMessage<GetQueueResponse>;
+
+/**
+ * Jobs that the same workers may take, and that have not ended.
+ *
+ * @generated from message leasehold.v1.QueueGroup
+ */
+export declare type QueueGroup = Message<"leasehold.v1.QueueGroup"> & {
+  /**
+   * Their stream; absent for jobs without one.
+   *
+   * @generated from field: optional string stream = 1;
+   */
+  stream?: string | undefined;
+
+  /**
+   * Who submitted them.
+   *
+   * @generated from field: string addon_id = 2;
+   */
+  addonId: string;
+
+  /**
+   * What kind of work they are.
+   *
+   * @generated from field: string job_type = 3;
+   */
+  jobType: string;
+
+  /**
+   * What they require: `gpu` for `gpu_required`.
+   *
+   * @generated from field: repeated string requires = 4;
+   */
+  requires: string[];
+
+  /**
+   * What they are heavy on: `cpu` for `cpu_heavy`.
+   *
+   * @generated from field: repeated string heavy = 5;
+   */
+  heavy: string[];
+
+  /**
+   * They are not for a worker that already holds a lease.
+   *
+   * @generated from field: bool unique = 6;
+   */
+  unique: boolean;
+
+  /**
+   * Jobs that may be leased now, counted up to 1,000.
+   *
+   * @generated from field: int32 ready = 7;
+   */
+  ready: number;
+
+  /**
+   * Jobs that wait for a backoff, for a time to start, or for more capacity.
+   *
+   * @generated from field: int32 delayed = 8;
+   */
+  delayed: number;
+
+  /**
+   * Jobs that are claimed and not leased.
+   *
+   * @generated from field: int32 claimed = 9;
+   */
+  claimed: number;
+
+  /**
+   * Jobs that are leased.
+   *
+   * @generated from field: int32 running = 10;
+   */
+  running: number;
+
+  /**
+   * When the next of those that wait for a backoff or a time becomes ready.
+   *
+   * @generated from field: google.protobuf.Timestamp next_ready_at = 11;
+   */
+  nextReadyAt?: Timestamp | undefined;
+
+  /**
+   * Known workers that ask for jobs like the oldest ready one; absent where there are too many workers to compare.
+   *
+   * @generated from field: optional int32 workers = 12;
+   */
+  workers?: number | undefined;
+
+  /**
+   * Jobs like it that they would take now.
+   *
+   * @generated from field: optional int32 slots = 13;
+   */
+  slots?: number | undefined;
+
+  /**
+   * The job that has been ready for longest, of the first of each priority.
+   *
+   * @generated from field: leasehold.v1.QueuedJob oldest = 14;
+   */
+  oldest?: QueuedJob | undefined;
+};
+
+/**
+ * Describes the message leasehold.v1.QueueGroup.
+ * Use `create(QueueGroupSchema)` to create a new message.
+ */
+export declare const QueueGroupSchema: GenMessage<QueueGroup>;
+
+/**
+ * A job that waits.
+ *
+ * @generated from message leasehold.v1.QueuedJob
+ */
+export declare type QueuedJob = Message<"leasehold.v1.QueuedJob"> & {
+  /**
+   * The job.
+   *
+   * @generated from field: string job_id = 1;
+   */
+  jobId: string;
+
+  /**
+   * Which jobs go first.
+   *
+   * @generated from field: leasehold.v1.Priority priority = 2;
+   */
+  priority: Priority;
+
+  /**
+   * Its weight, in units of capacity.
+   *
+   * @generated from field: int32 cost_units = 3;
+   */
+  costUnits: number;
+
+  /**
+   * Since when it could have been leased.
+   *
+   * @generated from field: google.protobuf.Timestamp ready_since = 4;
+   */
+  readySince?: Timestamp | undefined;
+
+  /**
+   * The main cause that `Explain` gives: its code.
+   *
+   * @generated from field: string cause_code = 5;
+   */
+  causeCode: string;
+
+  /**
+   * The same in a sentence.
+   *
+   * @generated from field: string cause_text = 6;
+   */
+  causeText: string;
+};
+
+/**
+ * Describes the message leasehold.v1.QueuedJob.
+ * Use `create(QueuedJobSchema)` to create a new message.
+ */
+export declare const QueuedJobSchema: GenMessage<QueuedJob>;
+
+/**
+ * How a worker is connected to a server.
+ *
+ * @generated from enum leasehold.v1.WorkerConnection
+ */
+export enum WorkerConnection {
+  /**
+   * Not said.
+   *
+   * @generated from enum value: WORKER_CONNECTION_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * It has an open `StreamWork`.
+   *
+   * @generated from enum value: WORKER_CONNECTION_WORK_STREAM = 1;
+   */
+  WORK_STREAM = 1,
+
+  /**
+   * It has an open `StreamHeartbeats`.
+   *
+   * @generated from enum value: WORKER_CONNECTION_HEARTBEAT_STREAM = 2;
+   */
+  HEARTBEAT_STREAM = 2,
+
+  /**
+   * A call of it waits for work: `AcquireLease` with `wait_ms`, or the worker contract's claim.
+   *
+   * @generated from enum value: WORKER_CONNECTION_WAITING = 3;
+   */
+  WAITING = 3,
+
+  /**
+   * None of these: it made single calls in the last 30 seconds.
+   *
+   * @generated from enum value: WORKER_CONNECTION_POLLING = 4;
+   */
+  POLLING = 4,
+}
+
+/**
+ * Describes the enum leasehold.v1.WorkerConnection.
+ */
+export declare const WorkerConnectionSchema: GenEnum<WorkerConnection>;
+
+/**
  * How much there is of everything, and how that came to be.
  *
  * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST faces use; the
@@ -532,6 +1224,17 @@ export declare const StatsService: GenService<{
     output: typeof SetCapacityResponseSchema;
   },
   /**
+   * Lists who changed the capacity, when, and from what to what; the newest first. Changes are kept for as long as the
+   * history of jobs.
+   *
+   * @generated from rpc leasehold.v1.StatsService.ListCapacityChanges
+   */
+  listCapacityChanges: {
+    methodKind: "unary";
+    input: typeof ListCapacityChangesRequestSchema;
+    output: typeof ListCapacityChangesResponseSchema;
+  },
+  /**
    * Says why a job or a lease stands where it stands: what happened to it, why it ended, or what would let it go on.
    *
    * @generated from rpc leasehold.v1.StatsService.Explain
@@ -542,7 +1245,7 @@ export declare const StatsService: GenService<{
     output: typeof ExplainResponseSchema;
   },
   /**
-   * Says what is wrong with the server, its database and its Redis, and what to do about it. Changes nothing.
+   * Says what is wrong with the server, its database, its queue and its Redis, and what to do about it. Changes nothing.
    *
    * @generated from rpc leasehold.v1.StatsService.Diagnose
    */
@@ -582,6 +1285,29 @@ export declare const StatsService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchSnapshotsRequestSchema;
     output: typeof WatchSnapshotsResponseSchema;
+  },
+  /**
+   * Reads what waits and what runs, in groups of jobs that the same workers may take: who asks for them, which job is the
+   * oldest, and why it waits. A page costs the same however many jobs wait.
+   *
+   * @generated from rpc leasehold.v1.StatsService.GetQueue
+   */
+  getQueue: {
+    methodKind: "unary";
+    input: typeof GetQueueRequestSchema;
+    output: typeof GetQueueResponseSchema;
+  },
+  /**
+   * Lists the workers that are connected to any server on the database, wait at it or called it in the last 30 seconds,
+   * and those that hold jobs; by `worker_id`. Servers refresh what they know of a worker every 10 seconds. A worker that
+   * is gone leaves the list after 30 seconds at the latest, also where its server died.
+   *
+   * @generated from rpc leasehold.v1.StatsService.ListWorkers
+   */
+  listWorkers: {
+    methodKind: "unary";
+    input: typeof ListWorkersRequestSchema;
+    output: typeof ListWorkersResponseSchema;
   },
 }>;
 

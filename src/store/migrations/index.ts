@@ -1,3 +1,4 @@
+import type { MigrationObject } from '@mikro-orm/core';
 import { Jobs } from './0001-jobs.ts';
 import { Leases } from './0002-leases.ts';
 import { Streams } from './0003-streams.ts';
@@ -8,17 +9,37 @@ import { Lanes } from './0007-lanes.ts';
 import { LeanHistory } from './0008-lean-history.ts';
 import { Silences } from './0009-silences.ts';
 import { Submissions } from './0010-submissions.ts';
+import { SchemaCompatibility } from './0011-schema-compatibility.ts';
+import { Crowds } from './0012-crowds.ts';
+import { FileLending } from './0013-files.ts';
+import { Workers } from './0014-workers.ts';
+import { CapacityChanges } from './0015-capacity-changes.ts';
+import { FailedJobs } from './0017-failed-jobs.ts';
 
-/** In the order in which they run. Names are recorded in the database and never change. */
-export const migrations = [
-  { name: '0001-jobs', class: Jobs },
-  { name: '0002-leases', class: Leases },
-  { name: '0003-streams', class: Streams },
-  { name: '0004-files', class: Files },
-  { name: '0005-stats', class: Stats },
-  { name: '0006-history', class: History },
-  { name: '0007-lanes', class: Lanes },
-  { name: '0008-lean-history', class: LeanHistory },
-  { name: '0009-silences', class: Silences },
-  { name: '0010-submissions', class: Submissions },
+export interface SchemaMigration extends MigrationObject {
+  oldestWriter: string;
+}
+
+/**
+ * In the order in which they run. A migration that has landed is never edited, nor is its name; `migrations.test.ts`
+ * compares its SQL with a checksum. `oldestWriter` is the oldest server version that may still write beside it; see
+ * `schema-compatibility.ts`.
+ */
+export const migrations: readonly SchemaMigration[] = [
+  { name: '0001-jobs', class: Jobs, oldestWriter: '0.1.0' },
+  { name: '0002-leases', class: Leases, oldestWriter: '0.1.0' },
+  { name: '0003-streams', class: Streams, oldestWriter: '0.1.0' },
+  { name: '0004-files', class: Files, oldestWriter: '0.1.0' },
+  { name: '0005-stats', class: Stats, oldestWriter: '0.1.0' },
+  { name: '0006-history', class: History, oldestWriter: '0.1.0' },
+  { name: '0007-lanes', class: Lanes, oldestWriter: '0.1.0' },
+  { name: '0008-lean-history', class: LeanHistory, oldestWriter: '0.1.0' },
+  { name: '0009-silences', class: Silences, oldestWriter: '0.1.0' },
+  { name: '0010-submissions', class: Submissions, oldestWriter: '0.1.0' },
+  { name: '0011-schema-compatibility', class: SchemaCompatibility, oldestWriter: '0.1.0' },
+  { name: '0012-crowds', class: Crowds, oldestWriter: '0.2.0' },
+  { name: '0013-files', class: FileLending, oldestWriter: '0.2.0' },
+  { name: '0014-workers', class: Workers, oldestWriter: '0.1.0' },
+  { name: '0015-capacity-changes', class: CapacityChanges, oldestWriter: '0.1.0' },
+  { name: '0017-failed-jobs', class: FailedJobs, oldestWriter: '0.2.0' },
 ];

@@ -19,6 +19,9 @@ const quoted = (value: string): string => `"${value.replaceAll('\\', '\\\\').rep
 /** Ids have nothing in them that needs quoting. */
 export const uuidArray = (ids: readonly string[]): string => `{${ids.join(',')}}`;
 
+/** Numbers that JavaScript has no exact number for. */
+export const digitArray = (values: readonly (string | bigint)[]): string => `{${values.join(',')}}`;
+
 export const numberArray = (values: readonly (number | null)[]): string =>
   `{${values.map((value) => value ?? 'NULL').join(',')}}`;
 

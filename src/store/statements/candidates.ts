@@ -11,7 +11,6 @@ import {
   headCounts,
   headParams,
   nextLook,
-  noteLanes,
   onHeads,
 } from './heads.ts';
 
@@ -22,7 +21,7 @@ with ${lockedHeads}
 select counts.*, locked.job_id, locked.cost_units, locked.is_unique, locked.bytes
 from ${headCounts} left join locked on locked.free
 order by locked.turn, locked.priority, locked.seq`),
-  '$10',
+  '$13',
 );
 
 interface HeadRow extends HeadCounts {
@@ -64,8 +63,7 @@ export async function lockCandidates(
     const candidates = rows.flatMap(({ job_id, cost_units, is_unique, bytes }) =>
       job_id === null ? [] : { jobId: job_id, costUnits: cost_units, isUnique: is_unique, bytes },
     );
-    const counts = rows[0] ?? { lanes: 0, heads: 0, locked: 0, free: 0 };
-    noteLanes(filter, counts.lanes);
+    const counts = rows[0] ?? { heads: 0, locked: 0, free: 0 };
     const next = nextLook(counts, count, look);
     // Whoever looks again locks the same rows again, which costs nothing, and others beside them.
     if (candidates.length === count || next === undefined) return candidates;
@@ -74,11 +72,8 @@ export async function lockCandidates(
 }
 
 const peek = onHeads(
-  (lockedHeads) =>
-    hot(
-      `with ${lockedHeads} select exists (select from head) as found, (select count(*)::int from lane) as lanes`,
-    ),
-  '$10',
+  (lockedHeads) => hot(`with ${lockedHeads} select exists (select from head) as found`),
+  '$13',
 );
 
 /** Whether there is any job that suits. Locks nothing: what is not referred to is not run. */
@@ -89,26 +84,28 @@ export async function anyCandidate(
   signal?: AbortSignal,
 ): Promise<boolean> {
   const look = async (more: readonly string[]): Promise<boolean> => {
-    type Row = { found: boolean; lanes: number };
     const params = [...headParams(filter, 1, 1), ...more];
-    const [row] = await sql.query<Row>(peek(filter, more.length > 0), params, signal);
+    const [row] = await sql.query<{ found: boolean }>(peek(filter, more.length > 0), params, signal);
     if (!row) throw new Error('the database did not say whether there is any');
-    noteLanes(filter, row.lanes);
     return row.found;
   };
   return (marks !== null && (await look([marks]))) || look([]);
 }
 
-// Each worker is looked for by name: joined, the planner may begin with all that is leased.
-const findHolders = hot(`
-select worker_id from unnest($1::text[]) as worker_id
-cross join lateral (
+/**
+ * One row if this worker holds an active lease. Each worker is looked up by its name: joined, the planner may begin with all
+ * that is leased.
+ */
+export const activeLeaseOfWorker = (workerId: string): string => `(
   select from live_jobs live
-  where live.claimed_by = worker_id
+  where live.claimed_by = ${workerId}
     and live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
     and live.state <> ${stateNumber('QUEUED')} and live.expires_at > clock_timestamp()
   limit 1
-) held`);
+)`;
+
+const findHolders = hot(`
+select worker_id from unnest($1::text[]) as worker_id cross join lateral ${activeLeaseOfWorker('worker_id')} held`);
 
 /** Which of these workers hold an active lease. */
 export async function holdersAmong(sql: Sql, workerIds: readonly string[]): Promise<Set<string>> {

@@ -1,6 +1,9 @@
+import { type Kysely, sql as raw } from 'kysely';
 import { claimedStates, leasedStates, stateNumber } from '../../domain/machine.ts';
+import { CapacityRow as CapacityEntity } from '../entities.ts';
 import { hot } from '../prepared.ts';
-import type { Sql } from '../sql.ts';
+import type { EntitySql, Sql } from '../sql.ts';
+import { select, type Tables } from '../tables.ts';
 
 /** The one row that everything that takes or returns capacity has to lock, after all rows of jobs. */
 export interface CapacityNow {
@@ -56,18 +59,6 @@ export function toCapacity([row]: readonly CapacityRow[]): CapacityNow {
   return { total: row.total, busyRating: row.busy_rating, used: Number(row.used) };
 }
 
-const sumOf = (states: readonly number[]) =>
-  `(select coalesce(sum(cost_units), 0) from live_jobs where state = any ('{${states.join(',')}}'::smallint[])
-    and state <> ${stateNumber('QUEUED')})`;
-const reservedUnits = sumOf(claimedStates.map(stateNumber));
-const leasedUnits = sumOf(leasedStates.map(stateNumber));
-
-/** What the jobs would take that are claimed and not leased yet. */
-export async function reservedNow(sql: Sql, signal?: AbortSignal): Promise<number> {
-  const [row] = await sql.query<{ units: string }>(`select ${reservedUnits} as units`, [], signal);
-  return Number(row?.units ?? 0);
-}
-
 const change = hot('update capacity set used = used + $1::bigint where capacity_id = 1');
 
 /** Takes units, or returns them where the number is negative. */
@@ -76,12 +67,42 @@ export async function takeUnits(sql: Sql, units: number): Promise<void> {
 }
 
 /** Changes what is not null. */
-export async function setCapacity(sql: Sql, total: number | null, busyRating: number | null): Promise<void> {
-  await sql.query(
-    `update capacity set total = coalesce($1::int, total), busy_rating = coalesce($2::smallint, busy_rating)
-    where capacity_id = 1`,
-    [total, busyRating],
-  );
+export async function setCapacity(
+  sql: EntitySql,
+  total: number | null,
+  busyRating: number | null,
+): Promise<void> {
+  const changed = {
+    ...(total === null ? {} : { total }),
+    ...(busyRating === null ? {} : { busy_rating: busyRating }),
+  };
+  if (Object.keys(changed).length > 0)
+    await sql.em().nativeUpdate(CapacityEntity, { capacity_id: 1 }, changed);
+}
+
+/** The capacity as it stands, for answers. Nothing that grants goes by it: that locks the row. */
+export async function findCapacity(
+  sql: EntitySql,
+  totalUnlessSet: number,
+  signal?: AbortSignal,
+): Promise<CapacityNow> {
+  const row = await sql.em(signal).findOne(CapacityEntity, { capacity_id: 1 });
+  if (!row) throw new Error('the row of the capacity is gone');
+  return { total: row.total ?? totalUnlessSet, busyRating: row.busy_rating, used: Number(row.used) };
+}
+
+const unitsOf = (tables: Kysely<Tables>, states: readonly number[]) =>
+  tables
+    .selectFrom('live_jobs')
+    .select(raw<string>`coalesce(sum(cost_units), 0)`.as('units'))
+    .where('state', 'in', states)
+    // So that the planner may take the index of jobs that a worker has.
+    .where('state', '<>', stateNumber('QUEUED'));
+
+/** What the jobs would take that are claimed and not leased yet. */
+export async function reservedNow(sql: EntitySql, signal?: AbortSignal): Promise<number> {
+  const [row] = await select(sql, (tables) => unitsOf(tables, claimedStates.map(stateNumber)), signal);
+  return Number(row?.units ?? 0);
 }
 
 export interface Audit {
@@ -90,10 +111,13 @@ export interface Audit {
 }
 
 /** What is counted as used, and what the active leases really take, as one snapshot sees them. */
-export async function auditCapacity(sql: Sql): Promise<Audit> {
-  const [row] = await sql.query<{ used: string; leased: string }>(
-    `select used, ${leasedUnits} as leased from capacity where capacity_id = 1`,
-    [],
+export async function auditCapacity(sql: EntitySql): Promise<Audit> {
+  const [row] = await select(sql, (tables) =>
+    tables
+      .selectFrom('capacity')
+      .select('used')
+      .select(unitsOf(tables, leasedStates.map(stateNumber)).as('leased'))
+      .where('capacity_id', '=', 1),
   );
   if (!row) throw new Error('the row of the capacity is gone');
   return { used: Number(row.used), leased: Number(row.leased) };

@@ -1,7 +1,9 @@
+import { sql as raw } from 'kysely';
 import { leasedStates, stateNumber } from '../../domain/machine.ts';
 import { type Envelope, enqueueIdOf, type SentMessage } from '../../domain/stream.ts';
 import { hot } from '../prepared.ts';
-import { byKey, rowOf, type Sql } from '../sql.ts';
+import { byKey, type EntitySql, rowOf, type Sql } from '../sql.ts';
+import { select } from '../tables.ts';
 import { numberArray, textArray, uuidArray } from './arrays.ts';
 
 /**
@@ -230,22 +232,32 @@ export async function forgetLostMessages(sql: Sql, rows: readonly MessageRow[]):
 }
 
 /** The streams that jobs were ever submitted to, up to `limit`. */
-export async function listStreams(sql: Sql, limit: number): Promise<string[]> {
-  const rows = await sql.query<{ stream: string }>(distinctStreams, [limit]);
+export async function listStreams(sql: EntitySql, limit: number): Promise<string[]> {
+  const rows = await select(sql, (tables) =>
+    tables
+      .selectFrom('lanes')
+      .select('stream')
+      .distinct()
+      .where('stream', '<>', '')
+      .orderBy('stream')
+      .limit(limit),
+  );
   return rows.map(({ stream }) => stream);
 }
-
-const distinctStreams = "select distinct stream from lanes where stream <> '' order by stream limit $1::int";
 
 /**
  * A name for this database that no other one has, for keys that several databases might otherwise share. A copy beside it
  * has the same id, and another number in its cluster.
  */
-export async function databaseName(sql: Sql): Promise<string> {
-  const [row] = await sql.query<{ name: string }>(
-    `select database_id || '-' || (select oid from pg_database where datname = current_database()) as name
-    from identity`,
-    [],
+export async function databaseName(sql: EntitySql): Promise<string> {
+  const [row] = await select(sql, (tables) =>
+    tables
+      .selectFrom('identity')
+      .select(
+        raw<string>`database_id || '-' || (select oid from pg_database where datname = current_database())`.as(
+          'name',
+        ),
+      ),
   );
   if (!row) throw new Error('the database did not tell its name');
   return row.name;

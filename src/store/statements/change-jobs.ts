@@ -3,7 +3,9 @@ import { claimedStates, leasedStates, type State, stateNamed, stateNumber } from
 import { hot } from '../prepared.ts';
 import { byKey, rowOf, type Sql } from '../sql.ts';
 import { numberArray, uuidArray } from './arrays.ts';
-import { tally } from './stat-tallies.ts';
+import { keepLanesOf } from './lanes.ts';
+import { tally, tallyRetried } from './stat-tallies.ts';
+import { crowdColumns } from './submit-jobs.ts';
 
 /** What becomes of a locked row. Fields that are left out stay as they are. */
 export interface LiveChange {
@@ -97,20 +99,23 @@ export interface Ending {
 
 const countEnded = (state: State): string => `count(*) filter (where final_state = ${stateNumber(state)})`;
 
+// The outcome and the tally have the same time, so that a retry finds the minute in which a failure was counted.
 const end = hot(`
-with gone as (
+with clock as materialized (
+  select clock_timestamp() as now
+), gone as (
   delete from live_jobs live
-  using jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, error text)
+  using jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, error text), clock
   where ${byKey('live.job_id', 'ending.job_id')}
-  returning live.*, ending.state as final_state, ending.error
+  returning live.*, ending.state as final_state, ending.error, clock.now
 ), outcome as (
   insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
     finished_at, error_text)
   select job_id, final_state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-    clock_timestamp(), error
+    now, error
   from gone
 )
-${tally('gone', 'clock_timestamp()', {
+${tally('gone', 'now', {
   queued: `-count(*) filter (where state = ${queued})`,
   claimed: `-count(*) filter (where state in (${claimed}))`,
   reserved: `-${unitsIn(claimed, 'state')}`,
@@ -140,11 +145,12 @@ with outcome as (
   delete from job_outcomes where job_id = any ($1::uuid[]) and state = any ($2::smallint[]) returning *
 ), live as (
   insert into live_jobs (job_id, lane_id, seq, priority, cost_units, state, attempts, attempts_limit, claims_lost,
-    lease_id, cancel_requested, updated_at, check_at, bytes, ready_at)
+    lease_id, cancel_requested, updated_at, check_at, bytes, ready_at, ${crowdColumns})
   select job.job_id, job.lane_id, job.seq, job.priority, job.cost_units, ${queued}, outcome.attempts,
     outcome.attempts + job.max_attempts, 0, outcome.lease_id, false, clock_timestamp(),
-    case when job.run_at > clock_timestamp() then job.run_at end, job.bytes, greatest(job.run_at, clock_timestamp())
+    case when job.run_at > clock_timestamp() then job.run_at end, job.bytes, greatest(job.run_at, clock_timestamp()), ${crowdColumns}
   from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job
+  cross join ${rowOf('lanes', 'lane_id', 'job.lane_id')} lane
   returning lane_id, updated_at
 ), lease as (
   insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
@@ -157,6 +163,10 @@ with outcome as (
     outcome.longest_silence_since
   from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job where outcome.fence is not null
 ), tallied as (${tally('live', 'updated_at', { queued: 'count(*)' })}
+), retried as (${tallyRetried(`(
+    select job.lane_id, outcome.state, outcome.finished_at
+    from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job
+  ) ended`)}
 )
 select job_id, state, jsonb_build_object('status', state, 'error', error_text, 'error_detail', error_detail,
   'result_data', result, 'metrics', metrics, 'started_at', ${told('started_at')}, 'finished_at', ${told('finished_at')},
@@ -177,6 +187,7 @@ export async function reviveJobs(
   from: readonly State[],
 ): Promise<Revived[]> {
   if (jobIds.length === 0) return [];
+  await keepLanesOf(sql, jobIds);
   type Row = { job_id: string; state: number; previous: JsonObject };
   const rows = await sql.query<Row>(revive, [uuidArray(jobIds), numberArray(from.map(stateNumber))]);
   return rows.map(({ job_id, state, previous }) => {

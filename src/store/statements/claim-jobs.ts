@@ -3,6 +3,7 @@ import { claimedStates, eventNumber, stateNumber } from '../../domain/machine.ts
 import { hot } from '../prepared.ts';
 import { byKey, rowOf, type Sql } from '../sql.ts';
 import { numberArray, textArray } from './arrays.ts';
+import { activeLeaseOfWorker } from './candidates.ts';
 import {
   type ClaimFilter,
   firstLook,
@@ -13,6 +14,7 @@ import {
   type Look,
   nextLook,
   onHeads,
+  type TakenFrom,
 } from './heads.ts';
 import { type JobRecord, jobColumns, liveColumns } from './job-record.ts';
 import { lockRequests } from './lock-requests.ts';
@@ -24,26 +26,37 @@ export interface ClaimSlot {
   requestId: string | null;
 }
 
+// A unique job is not for a worker that holds a lease. Where there is one among the first in line, and such a worker asks,
+// nothing is claimed, and the caller asks again for these workers and for the others separately.
+//
 // While there is no capacity at all, which is how an operator holds everything up, no job costs more than there will be.
 const claim = onHeads(
   (lockedHeads) =>
     hot(`
 with ${lockedHeads}, all_there_is as (
-  select coalesce(nullif(coalesce(total, $13::int), 0), ${limits.costUnits}) as total
+  select coalesce(nullif(coalesce(total, $16::int), 0), ${limits.costUnits}) as total
   from capacity where capacity_id = 1
+), holding as materialized (
+  select array_agg(worker_id) as workers
+  from (
+    select distinct worker_id from unnest($13::text[]) as slot (worker_id)
+    where (select bool_or(free and is_unique) from locked)
+  ) slot cross join lateral ${activeLeaseOfWorker('slot.worker_id')} held
 ), fitting as (
-  select job_id, priority, seq, sum(bytes) over (order by priority, seq) - bytes as bytes_before
-  from locked, all_there_is where free and cost_units <= total
+  select job_id, priority, seq, sum(bytes + ${limits.jobOverheadBytes}) over (order by priority, seq) as bytes_so_far,
+    row_number() over (order by priority, seq) as place
+  from locked, all_there_is where free and cost_units <= total and (select workers from holding) is null
 ), slot as (
   select job_id, worker_id, request_id, slot, clock_timestamp() as now
   from unnest(
-    (select array_agg(job_id order by priority, seq) from fitting where bytes_before < ${limits.frameBytes}),
-    $10::text[], $11::text[]) with ordinality as slot (job_id, worker_id, request_id, slot)
+    (select array_agg(job_id order by priority, seq) from fitting
+      where place = 1 or bytes_so_far <= ${limits.answerBytes}),
+    $13::text[], $14::text[]) with ordinality as slot (job_id, worker_id, request_id, slot)
   where job_id is not null
 ), claimed as (
   update live_jobs live
   set state = ${stateNumber('CLAIMED')}, claimed_by = slot.worker_id, request_id = slot.request_id,
-    claim_expires_at = slot.now + $12::float8 * interval '1 ms', check_at = slot.now + $12::float8 * interval '1 ms',
+    claim_expires_at = slot.now + $15::float8 * interval '1 ms', check_at = slot.now + $15::float8 * interval '1 ms',
     progress = null, note = null, updated_at = slot.now
   from slot
   where ${byKey('live.job_id', 'slot.job_id')}
@@ -61,23 +74,25 @@ with ${lockedHeads}, all_there_is as (
     })}
 )
 select counts.*, (select count(*)::int from locked, all_there_is where free and cost_units > total) as large,
-  claimed.slot::int, claimed.lane_id, ${jobColumns('job')}, ${liveColumns('claimed')}
+  (select workers from holding) as holders, claimed.slot::int, claimed.lane_id, claimed.crowd, ${jobColumns('job')}, ${liveColumns('claimed')}
 from ${headCounts}
 left join (claimed cross join ${rowOf('jobs', 'job_id', 'claimed.job_id')} job) on true`),
-  '$14',
+  '$17',
 );
 
 export interface Claims {
   records: JobRecord[];
   /** There was more, but this is as much as one answer may hold. */
   full: boolean;
+  /** The workers that hold leases, where unique jobs come next: these workers have to be served separately. */
+  holders?: ReadonlySet<string>;
 }
 
-interface ClaimRow extends JobRecord, HeadCounts {
+interface ClaimRow extends JobRecord, HeadCounts, TakenFrom {
   slot: number | null;
-  lane_id: number;
   /** Of the free ones, those that cost more than all there is. */
   large: number;
+  holders: string[] | null;
 }
 
 export interface ClaimRules {
@@ -87,6 +102,8 @@ export interface ClaimRules {
   /** Puts some jobs at the head of the queue aside that cost more than all there is: nobody can ever lease them. */
   passOver(): Promise<void>;
   places: HeadPlaces;
+  /** Unique jobs are left alone. */
+  passUnique?: boolean;
 }
 
 /** So often are jobs put aside for one claim; the next one goes on with the rest. */
@@ -97,7 +114,7 @@ export async function claimJobs(
   sql: Sql,
   filter: ClaimFilter,
   slots: readonly ClaimSlot[],
-  { claimTtlMs, capacityTotal, passOver, places }: ClaimRules,
+  { claimTtlMs, capacityTotal, passOver, places, passUnique = false }: ClaimRules,
   signal?: AbortSignal,
 ): Promise<Claims> {
   const records: JobRecord[] = [];
@@ -109,7 +126,7 @@ export async function claimJobs(
     const rows: ClaimRow[] = await sql.query<ClaimRow>(
       claim(filter, marks !== null),
       [
-        ...headParams(filter, open.length, open.length + spare),
+        ...headParams(filter, open.length, open.length + spare, !passUnique),
         textArray(open.map((slot) => slot.workerId)),
         textArray(open.map((slot) => slot.requestId)),
         claimTtlMs,
@@ -118,11 +135,13 @@ export async function claimJobs(
       ],
       signal,
     );
+    const holders = rows[0]?.holders;
+    if (holders) return { records, full: false, holders: new Set(holders) };
     // Where nothing was claimed the statement still answers with one row, for the sake of its counts.
     const taken = rows.flatMap((row) => (row.slot === null ? [] : { ...row, slot: row.slot }));
-    places.note(new Set(taken.map(({ lane_id }) => lane_id)));
+    places.note(taken);
     records.push(...taken.sort((a, b) => a.slot - b.slot));
-    const counts = rows[0] ?? { lanes: 0, heads: 0, locked: 0, free: 0, large: 0 };
+    const counts = rows[0] ?? { heads: 0, locked: 0, free: 0, large: 0 };
     if (taken.length < counts.free - counts.large) return { records, full: true };
     if (counts.large > 0) {
       if (passOvers++ === passOversMax) break;

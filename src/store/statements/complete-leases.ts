@@ -3,7 +3,16 @@ import type { Lease } from '../../domain/lease.ts';
 import { eventNumber, leasedStates, stateNumber, transition } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { rowOf, type Sql } from '../sql.ts';
-import { columnsOf, firstForAll, jsonsOrNull, noneOr, oneForAll, textArray, uuidArray } from './arrays.ts';
+import {
+  columnsOf,
+  firstForAll,
+  jsonsOrNull,
+  noneOr,
+  numberArray,
+  oneForAll,
+  textArray,
+  uuidArray,
+} from './arrays.ts';
 import { type CapacityNow, type CapacityRow, capacityColumns, toCapacity } from './capacity.ts';
 import { insertOutcomes } from './end-leases.ts';
 import { type EndedRecord, jobColumns, toJobWithResult } from './job-record.ts';
@@ -25,6 +34,9 @@ export interface Completion {
   jobId: string | null;
   result: Json;
   metrics: Json;
+  /** The stream and the attempt that the worker names; null where it names none. */
+  stream: string | null;
+  attempt: number | null;
   /** Whoever hands it in is told of the job. */
   wantsJob: boolean;
 }
@@ -44,14 +56,17 @@ const completing = (isTold: boolean) =>
   hot(`
 with asked as materialized (
   select * from rows from (
-    unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[]),
+    unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $9::text[], $10::int[]),
     jsonb_array_elements($5::jsonb), jsonb_array_elements($6::jsonb)
-  ) with ordinality as asked (lease_id, worker_id, token, job_id, result, metrics, n)
+  ) with ordinality as asked (lease_id, worker_id, token, job_id, stream, attempt, result, metrics, n)
 ), locked as materialized (
   select asked.n, asked.result, asked.metrics, live.place, live.expires_at,
     live.state in (${leased}) and not live.cancel_requested and live.claimed_by = ${firstForAll('asked.worker_id', '$2::text[]')}
       and (asked.token is null or asked.token = live.lease_token)
-      and (asked.job_id is null or asked.job_id = live.job_id) as is_theirs
+      and (asked.job_id is null or asked.job_id = live.job_id)
+      and (asked.attempt is null or asked.attempt = live.attempts)
+      and (asked.stream is null
+        or asked.stream = (select stream from lanes where lanes.lane_id = live.lane_id)) as is_theirs
   from asked cross join ${rowOf('live_jobs', 'lease_id', 'asked.lease_id', 'for update skip locked')} live
 ), clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
@@ -97,10 +112,11 @@ with asked as materialized (
   for update
 )
 select found.*, (select array_agg(n)::text from gone) as numbers, (select array_agg(job_id)::text from gone) as job_ids,
-  (select free::float8 from units) as units
+  (select free::float8 from units) as units,
+  (select array_agg(round(date_part('epoch', now - started_at) * 1000)::bigint)::text from gone) as run_ms
 ${isTold ? ', ended.*' : ''}
 from (select * from freed union all select * from kept) found
-${isTold ? `left join (${toldOutcomes('$9')}) ended on true` : ''}`);
+${isTold ? `left join (${toldOutcomes('$11')}) ended on true` : ''}`);
 
 const completeTold = completing(true);
 const completeUntold = completing(false);
@@ -116,6 +132,8 @@ export interface Completed {
   jobIds: ReadonlyMap<number, string>;
   /** Units that came free. */
   units: number;
+  /** How long the leases of these jobs lasted. */
+  runMs: readonly number[];
   /** Locked, and with the units. */
   capacity: CapacityNow;
   /** By the ids of the leases, where that was wanted. */
@@ -132,7 +150,12 @@ export async function completeLeases(
   { totalUnlessSet, moreUnits }: { totalUnlessSet: number; moreUnits: number },
   signal?: AbortSignal,
 ): Promise<Completed> {
-  type Own = CapacityRow & { numbers: string | null; job_ids: string | null; units: number };
+  type Own = CapacityRow & {
+    numbers: string | null;
+    job_ids: string | null;
+    units: number;
+    run_ms: string | null;
+  };
   type Row = Own & (({ lease_job_id: string } & LeaseRecord & EndedRecord) | { lease_job_id?: null });
   const ofEach = columnsOf(completions);
   const wanted = completions.flatMap(({ leaseId, wantsJob }) => (wantsJob ? leaseId : []));
@@ -147,6 +170,8 @@ export async function completeLeases(
       jsonsOrNull(ofEach('metrics')),
       totalUnlessSet,
       moreUnits,
+      noneOr(ofEach('stream'), textArray),
+      noneOr(ofEach('attempt'), numberArray),
       ...(wanted.length > 0 ? [uuidArray(wanted)] : []),
     ],
     signal,
@@ -160,6 +185,7 @@ export async function completeLeases(
   return {
     jobIds: new Map(elements(row.numbers).map((n, i) => [Number(n) - 1, jobIds[i] as string])),
     units: row.units,
+    runMs: elements(row.run_ms).map(Number),
     capacity,
     told,
   };

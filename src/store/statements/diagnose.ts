@@ -1,3 +1,4 @@
+import { sql as raw } from 'kysely';
 import type {
   DatabaseFacts,
   ServiceFacts,
@@ -6,7 +7,8 @@ import type {
   TableFacts,
 } from '../../domain/doctor-facts.ts';
 import { migrations } from '../migrations/index.ts';
-import { type Sql, timeMs } from '../sql.ts';
+import { type EntitySql, type Sql, timeMs } from '../sql.ts';
+import { select } from '../tables.ts';
 import { auditCapacity } from './capacity.ts';
 
 /** Settings that are judged, whatever they are worth at a connection of ours. */
@@ -139,18 +141,38 @@ from pg_prepared_xacts where database = current_database() order by prepared lim
 export const readPrepared = (sql: Sql, signal?: AbortSignal): Promise<{ gid: string; openMs: number }[]> =>
   sql.query<{ gid: string; openMs: number }>(prepared, [], signal);
 
-const service = `
-select
-  (select extract(epoch from clock_timestamp() - alive_at)::float8 * 1000 from pulse where pulse_id = 1) as pulse_age,
-  (select greatest(extract(epoch from clock_timestamp() - check_at)::float8 * 1000, 0) from live_jobs
-    where check_at < 'infinity' order by check_at limit 1) as overdue,
-  (select count(*)::int from outages where next_lease_id is not null) as open_outages`;
-
 /** How far the servers are behind. */
-export async function readService(sql: Sql, signal?: AbortSignal): Promise<ServiceFacts> {
-  type Row = { pulse_age: number | null; overdue: number | null; open_outages: number };
-  const [row] = await sql.query<Row>(service, [], signal);
-  const { used, leased } = await auditCapacity(sql);
+export async function readService(sql: EntitySql, signal?: AbortSignal): Promise<ServiceFacts> {
+  const reading = select(
+    sql,
+    (tables) =>
+      tables.selectNoFrom((eb) => [
+        eb
+          .selectFrom('pulse')
+          .select(raw<number>`extract(epoch from clock_timestamp() - alive_at)::float8 * 1000`.as('ms'))
+          .where('pulse_id', '=', 1)
+          .as('pulse_age'),
+        eb
+          .selectFrom('live_jobs')
+          .select(
+            raw<number>`greatest(extract(epoch from clock_timestamp() - check_at)::float8 * 1000, 0)`.as(
+              'ms',
+            ),
+          )
+          .where('check_at', '<', raw<Date>`'infinity'`)
+          .orderBy('check_at')
+          .limit(1)
+          .as('overdue'),
+        eb
+          .selectFrom('outages')
+          .select(raw<number>`count(*)::int`.as('count'))
+          .where('next_lease_id', 'is not', null)
+          .as('open_outages'),
+      ]),
+    signal,
+  );
+  // Asked beside it: on the embedded engine a later statement would wait for those of all other parts.
+  const [[row], { used, leased }] = await Promise.all([reading, auditCapacity(sql)]);
   return {
     pulseAgeMs: row?.pulse_age ?? null,
     overdueMs: row?.overdue ?? 0,

@@ -47,10 +47,12 @@ export type EndedLease = LeaseRecord & { lease_token: string };
  * Locks the capacity where units come free. All other rows are locked already, so that it does not matter which part comes
  * first.
  */
-const effects = (units: string, tallies: string) => `freed as (
+const effects = (units: string, tallies: string, at: string) => `freed as (
   update capacity set used = used - ${units}::bigint where capacity_id = 1 and ${units}::bigint <> 0
-), tallied as (${tallyAll(tallies)}
+), tallied as (${tallyAll(tallies, at)}
 )`;
+
+const timeOf = (ms: string): string => `to_timestamp(${ms}::float8 / 1000)`;
 
 const completed = transition('complete');
 
@@ -96,7 +98,7 @@ with ending as (
     state: 'final_state',
     leaseState: 'lease_state',
     status: 'status',
-    finishedAt: 'to_timestamp($11::float8 / 1000)',
+    finishedAt: timeOf('$11'),
     error: 'error',
     errorDetail: "nullif(error_detail, 'null')",
     deadStream: 'dead_stream',
@@ -106,7 +108,7 @@ with ending as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, release_status)
   select clock_timestamp(), job_id, lease_id, ${eventNumber(completed.event)}, state, final_state, claimed_by, status
   from gone where is_plain
-), ${effects('$12', '$13')}
+), ${effects('$12', '$13', timeOf('$11'))}
 ${answer}`);
 
 const finishTold = finishing(
@@ -151,13 +153,13 @@ with lease as (
     heartbeats, longest_silence_ms, longest_silence_since)
   select live.lease_id, live.job_id, live.attempts, live.claimed_by, live.cost_units, live.lease_ttl_s, live.fence,
     live.lease_token, ending.state, live.started_at, live.last_heartbeat_at, live.expires_at,
-    to_timestamp($2::float8 / 1000), ending.status, true, ending.error, nullif(ending.error_detail, 'null'),
+    ${timeOf('$2')}, ending.status, true, ending.error, nullif(ending.error_detail, 'null'),
     live.heartbeats, live.longest_silence_ms, live.longest_silence_since
   from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, status smallint, error text,
     error_detail jsonb)
   cross join ${rowOf('live_jobs', 'job_id', 'ending.job_id')} live
   returning *
-), ${effects('$3', '$4')}
+), ${effects('$3', '$4', timeOf('$2'))}
 select ${endedLeaseColumns('lease')}, lease.lease_token from lease cross join ${rowOf('jobs', 'job_id', 'lease.job_id')} job`);
 
 /**

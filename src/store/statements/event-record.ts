@@ -38,9 +38,6 @@ export interface EventRecord {
   release_status: number | null;
 }
 
-export const eventColumns = `job_id, event_id::text as event_id, at, lease_id, type, from_state, to_state, actor, data,
-  attempt, fence, ttl_s, expires_at, release_status`;
-
 /**
  * The submissions of jobs, as rows of the history. Those of earlier versions have a row of their own, or had one before it
  * was too old: their jobs are no further in line than `submissions_told` says.
@@ -52,19 +49,6 @@ export const submissions = `(
     jsonb_build_object('priority', ${word(priorities, 'job.priority')}) as data, null::int as attempt,
     null::bigint as fence, null::int as ttl_s, null::timestamptz as expires_at, null::smallint as release_status
   from jobs job where job.seq > (select after_seq from submissions_told where told_id = 1)
-)`;
-
-/**
- * Rows of one job's history with its submission. `which` says which of the others, in which order and how many, so that the
- * log is read from the end that is asked for.
- */
-export const historyOf = (jobId: string, which: string): string => `(
-  select * from ${submissions} submitted where job_id = ${jobId}
-  union all (
-    select job_id, event_id, at, lease_id, type, from_state, to_state, actor, data, attempt, fence, ttl_s, expires_at,
-      release_status
-    from job_events where job_id = ${jobId} ${which}
-  )
 )`;
 
 /** How far the last number that a row tells of is from its own. */

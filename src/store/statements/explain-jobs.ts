@@ -1,8 +1,12 @@
+import { type Kysely, sql as raw } from 'kysely';
 import { type Away, aheadMax, type EndingLease, type Place } from '../../domain/explain-facts.ts';
 import type { JobEvent } from '../../domain/job.ts';
 import { leasedStates, stateNumber } from '../../domain/machine.ts';
-import { type Sql, timeMs } from '../sql.ts';
-import { type EventRecord, eventColumns, historyOf, toEvents } from './event-record.ts';
+import { Outage } from '../entities.ts';
+import { type EntitySql, type Sql, timeMs } from '../sql.ts';
+import { select, type Tables } from '../tables.ts';
+import { type EventRecord, toEvents } from './event-record.ts';
+import { historyOf, rowsOf } from './find-events.ts';
 
 /** Events that are looked at to find those of one lease. */
 const scanMax = 20_000;
@@ -10,6 +14,8 @@ const scanMax = 20_000;
 const lanesMax = 1_000;
 /** Rows that are due next and are looked at to find leases that end soon. */
 const dueMax = 200;
+/** Outages that are read; they are few. */
+const outagesMax = 1_000;
 
 /** Everything that is read for one explanation sees the same moment. Stands at the beginning of its transaction. */
 export const seeOneMoment = async (sql: Sql): Promise<number> => {
@@ -22,13 +28,6 @@ export const seeOneMoment = async (sql: Sql): Promise<number> => {
   return row.now;
 };
 
-// With a lease, only so many events of its job are looked at, the newest first: a job may have a history without end.
-const ofLease = () => `(
-  select * from (select * from job_events where job_id = $1 order by event_id desc limit ${scanMax}) recent
-  where lease_id = $2
-) found`;
-const ofJob = (which: string) => `${historyOf('$1', `and $2::uuid is null ${which}`)} found`;
-
 export interface EventWindow {
   first: JobEvent[];
   last: JobEvent[];
@@ -38,17 +37,21 @@ export interface EventWindow {
 
 /** The first and the last events of a job, or of one of its leases, each in their order. */
 export async function eventWindow(
-  sql: Sql,
+  sql: EntitySql,
   jobId: string,
   leaseId: string | null,
   { first, last }: { first: number; last: number },
 ): Promise<EventWindow> {
-  const from = leaseId === null ? ofJob : ofLease;
-  const read = (order: 'asc' | 'desc', limit: number) =>
-    sql.query<EventRecord>(
-      `select ${eventColumns} from ${from(`order by event_id ${order} limit $3`)} order by found.event_id ${order} limit $3`,
-      [jobId, leaseId, limit],
+  const read = async (order: 'asc' | 'desc', limit: number) => {
+    const rows = await select(sql, (tables) =>
+      tables
+        .selectFrom(eventsOf(tables, jobId, leaseId, { order, limit }).as('found'))
+        .selectAll()
+        .orderBy('event_id', order)
+        .limit(limit),
     );
+    return rows as EventRecord[];
+  };
   const oldest = await read('asc', first + last + 1);
   const events = oldest.flatMap(toEvents);
   if (oldest.length <= first + last) {
@@ -60,15 +63,37 @@ export async function eventWindow(
     };
   }
   const newest = (await read('desc', last)).reverse();
-  const [count] = await sql.query<{ events: number }>(
-    `select coalesce(sum(${told}), 0)::int as events from (select * from ${from('')} limit ${scanMax}) counted`,
-    [jobId, leaseId],
+  const [count] = await select(sql, (tables) =>
+    tables
+      .selectFrom((eb) =>
+        eb
+          .selectFrom(eventsOf(tables, jobId, leaseId, null).as('all'))
+          .selectAll()
+          .limit(scanMax)
+          .as('counted'),
+      )
+      .select(raw<number>`coalesce(sum(${raw.raw(told)}), 0)::int`.as('events')),
   );
   return {
     first: events.slice(0, first),
     last: newest.flatMap(toEvents).slice(-last),
     leftOut: Math.max(0, (count?.events ?? 0) - first - last),
   };
+}
+
+/** Events of a job, or of one of its leases: all of them, or so many from one end. */
+function eventsOf(
+  tables: Kysely<Tables>,
+  jobId: string,
+  leaseId: string | null,
+  end: { order: 'asc' | 'desc'; limit: number } | null,
+) {
+  const rows = rowsOf(tables, jobId);
+  if (leaseId === null)
+    return historyOf(tables, jobId, end ? rows.orderBy('event_id', end.order).limit(end.limit) : rows);
+  // Only so many events of the job are read, the newest first: a job may have a history without end.
+  const recent = rows.orderBy('event_id', 'desc').limit(scanMax);
+  return tables.selectFrom(recent.as('recent')).selectAll().where('lease_id', '=', leaseId);
 }
 
 /** How many events a row tells of; see `event-record.ts`. */
@@ -147,19 +172,28 @@ export async function placeInLine(sql: Sql, jobId: string): Promise<Place | null
   };
 }
 
-// A lease is looked at no later than it ends. Where many that were renewed are due for a look, one that ends before them may
-// be missed; finding it would mean to look at all.
-const endingNext = `
-select lease_id, claimed_by, cost_units, expires_at from (
-  select * from live_jobs where check_at < 'infinity' order by check_at limit ${dueMax}
-) due
-where state in (${leasedStates.map(stateNumber).join(', ')})
-order by expires_at limit $1`;
-
-/** The leases that end next unless they are kept. */
-export async function leasesEndingNext(sql: Sql, limit: number): Promise<EndingLease[]> {
-  type Row = { lease_id: string; claimed_by: string; cost_units: number; expires_at: string };
-  const rows = await sql.query<Row>(endingNext, [limit]);
+/**
+ * The leases that end next unless they are kept. A lease is due for a check no later than it ends. Where many that were renewed are
+ * due, one that ends before them may be missed; finding it would mean reading all.
+ */
+export async function leasesEndingNext(sql: EntitySql, limit: number): Promise<EndingLease[]> {
+  const rows = await select(sql, (tables) =>
+    tables
+      .selectFrom((eb) =>
+        eb
+          .selectFrom('live_jobs')
+          .selectAll()
+          .where('check_at', '<', raw<Date>`'infinity'`)
+          .orderBy('check_at')
+          .limit(dueMax)
+          .as('due'),
+      )
+      .select(['lease_id', 'claimed_by', 'cost_units', 'expires_at'])
+      .where('state', 'in', leasedStates.map(stateNumber))
+      .orderBy('expires_at')
+      .limit(limit)
+      .$castTo<{ lease_id: string; claimed_by: string; cost_units: number; expires_at: string }>(),
+  );
   return rows.map(({ lease_id, claimed_by, cost_units, expires_at }) => ({
     leaseId: lease_id,
     workerId: claimed_by,
@@ -168,16 +202,12 @@ export async function leasesEndingNext(sql: Sql, limit: number): Promise<EndingL
   }));
 }
 
-// Outages are few, and are numbered in the order of time; the newest are looked at.
-const away = `
-select began_at, ended_at from (select * from outages order by outage_id desc limit 1000) recent
-where ended_at >= to_timestamp($1::float8 / 1000.0) order by outage_id limit $2`;
-
-/** Times without a server since then. */
-export async function outagesSince(sql: Sql, sinceMs: number, limit: number): Promise<Away[]> {
-  const rows = await sql.query<{ began_at: string; ended_at: string }>(away, [sinceMs, limit]);
-  return rows.map(({ began_at, ended_at }) => ({
-    beganAtMs: timeMs(began_at),
-    endedAtMs: timeMs(ended_at),
-  }));
+/** Times without a server since then, oldest first: the first `limit` among the newest thousand. They are numbered in the order of time. */
+export async function outagesSince(sql: EntitySql, sinceMs: number, limit: number): Promise<Away[]> {
+  const newest = await sql.em().find(Outage, {}, { orderBy: { outage_id: 'desc' }, limit: outagesMax });
+  return newest
+    .map(({ began_at, ended_at }) => ({ beganAtMs: timeMs(began_at), endedAtMs: timeMs(ended_at) }))
+    .filter(({ endedAtMs }) => endedAtMs >= sinceMs)
+    .reverse()
+    .slice(0, limit);
 }

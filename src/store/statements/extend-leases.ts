@@ -1,5 +1,6 @@
 import { eventNumber, leasedStates, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
+import { repeatable } from '../repeatable.ts';
 import { byKey, rowOf, type Sql } from '../sql.ts';
 import { integers, noneOr, numberArray, textArray, uuidArray } from './arrays.ts';
 
@@ -76,7 +77,9 @@ const silenceMs = `least(greatest(date_part('epoch', judged.now - live.last_hear
  * named twice is written and answered once.
  */
 const extend = ({ locking, isSame }: { locking: string; isSame: string }) =>
-  hot(`
+  // A second run extends the same leases once more.
+  repeatable(
+    hot(`
 with beat as (
   select * from unnest($1::uuid[], $2::text[], $3::text[], $4::float8[], $5::text[], $6::text[]) with ordinality
     as beat (lease_id, worker_id, token, progress, message, job_id, n)
@@ -132,7 +135,8 @@ with beat as (
 )
 select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::text as numbers,
   array_agg(result)::text as results, array_agg(told) filter (where told is not null)::text as told
-from answered`);
+from answered`),
+  );
 
 const extendFree = extend({
   locking: `beat cross join ${rowOf('live_jobs', 'lease_id', 'beat.lease_id', 'for update skip locked')} live`,

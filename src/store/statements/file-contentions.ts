@@ -4,10 +4,11 @@ import {
   contentionStates,
   unusedMs,
 } from '../../domain/contentions.ts';
-import type { OwnerProfile } from '../../domain/file-lease.ts';
+import { instructions, type KeptInstruction, type OwnerProfile } from '../../domain/file-lease.ts';
 import { hot } from '../prepared.ts';
 import { byKeys, rowOf, type Sql, timeMs } from '../sql.ts';
 import { numberArray, textArray, uuidArray } from './arrays.ts';
+import { type ProfileRecord, profileColumns, toProfile } from './file-owners.ts';
 
 /** Contentions, a row for each file of each. They are written only under their owner's lock; see `file-owners.ts`. */
 
@@ -26,13 +27,16 @@ export interface ContendedFile {
   closedAtMs: number | null;
   /** It was told that its retry is due. */
   isAnnounced: boolean;
-  /** Who held the file when it was denied. */
+  /** What an operator decided while the owner was not alive. */
+  keptInstruction: KeptInstruction | null;
+  /** Who held the file when it was denied, and since when. */
   blockerId: string;
+  blockerAcquiredAtMs: number;
   /** Who stood in the way last. */
   blocker: { ownerId: string; profile: OwnerProfile; acquiredAtMs: number; lastHeartbeatAtMs: number };
 }
 
-interface Row extends OwnerProfile {
+export interface ContentionRecord extends ProfileRecord {
   contention_id: string;
   file_id: string;
   owner_id: string;
@@ -45,7 +49,12 @@ interface Row extends OwnerProfile {
   halted_at: string | null;
   closed_at: string | null;
   is_announced: boolean;
+  kept_instruction: number | null;
+  instructed_at: string | null;
+  instructed_by: string | null;
+  instruction_reason: string | null;
   blocker_id: string;
+  blocker_acquired_at: string;
   last_id: string;
   last_acquired_at: string;
   last_heartbeat_at: string;
@@ -53,16 +62,16 @@ interface Row extends OwnerProfile {
 
 const columns = `contention.contention_id, contention.file_id, contention.owner_id, contention.repository,
   contention.path, contention.state, contention.denied_at, contention.retry_at, contention.retried_at,
-  contention.halted_at, contention.closed_at, contention.blocker_id,
+  contention.halted_at, contention.closed_at, contention.blocker_id, contention.blocker_acquired_at,
+  contention.kept_instruction, contention.instructed_at, contention.instructed_by, contention.instruction_reason,
   coalesce(contention.check_at > contention.retry_at, false) as is_announced,
   coalesce(contention.blocker_now_id, contention.blocker_id) as last_id,
   coalesce(contention.blocker_now_acquired_at, contention.blocker_acquired_at) as last_acquired_at,
-  blocker.last_heartbeat_at, blocker.agent, blocker.host, blocker.pid, blocker.branch`;
+  blocker.last_heartbeat_at, ${profileColumns('blocker')}`;
 
 const withBlocker = `cross join ${rowOf('file_owners', 'owner_id', 'coalesce(contention.blocker_now_id, contention.blocker_id)')} blocker`;
 
-function toFile(row: Row): ContendedFile {
-  const { agent, host, pid, branch } = row;
+export function toContendedFile(row: ContentionRecord): ContendedFile {
   return {
     contentionId: row.contention_id,
     fileId: row.file_id,
@@ -76,13 +85,28 @@ function toFile(row: Row): ContendedFile {
     haltedAtMs: timeMs(row.halted_at),
     closedAtMs: timeMs(row.closed_at),
     isAnnounced: row.is_announced,
+    keptInstruction: keptIn(row),
     blockerId: row.blocker_id,
+    blockerAcquiredAtMs: timeMs(row.blocker_acquired_at),
     blocker: {
       ownerId: row.last_id,
-      profile: { agent, host, pid, branch },
+      profile: toProfile(row),
       acquiredAtMs: timeMs(row.last_acquired_at),
       lastHeartbeatAtMs: timeMs(row.last_heartbeat_at),
     },
+  };
+}
+
+function keptIn(row: ContentionRecord): KeptInstruction | null {
+  if (row.kept_instruction === null) return null;
+  const instruction = instructions[row.kept_instruction];
+  if (!instruction || row.instructed_at === null || row.instructed_by === null)
+    throw new Error(`contention ${row.contention_id} has an instruction that this version does not know`);
+  return {
+    instruction,
+    instructedAtMs: timeMs(row.instructed_at),
+    instructedBy: row.instructed_by,
+    reason: row.instruction_reason,
   };
 }
 
@@ -98,7 +122,9 @@ export async function readContentions(
   signal?: AbortSignal,
 ): Promise<ContendedFile[]> {
   if (contentionIds.length === 0) return [];
-  return (await sql.query<Row>(readByIds, [uuidArray(contentionIds)], signal)).map(toFile);
+  return (await sql.query<ContentionRecord>(readByIds, [uuidArray(contentionIds)], signal)).map(
+    toContendedFile,
+  );
 }
 
 const readOpen = hot(`
@@ -112,7 +138,7 @@ order by contention.contention_id, contention.path`);
 /** All open contentions of these owners. */
 export async function contentionsOfOwners(sql: Sql, ownerIds: readonly string[]): Promise<ContendedFile[]> {
   if (ownerIds.length === 0) return [];
-  return (await sql.query<Row>(readOpen, [textArray(ownerIds)])).map(toFile);
+  return (await sql.query<ContentionRecord>(readOpen, [textArray(ownerIds)])).map(toContendedFile);
 }
 
 /** A file whose retry was blocked. */
@@ -140,6 +166,22 @@ export async function haltFiles(sql: Sql, halts: readonly Halt[], nowMs: number)
     textArray(halts.map(({ blockerId }) => blockerId)),
     numberArray(halts.map(({ blockerAcquiredAtMs }) => blockerAcquiredAtMs)),
   ]);
+}
+
+const keepInstruction = `
+update file_contentions set kept_instruction = $2::smallint, instructed_at = to_timestamp($3::float8 / 1000.0),
+  instructed_by = $4::text, instruction_reason = $5::text
+where contention_id = $1::uuid and state = ${contentionStateNumber('HALTED')}`;
+
+/** Keeps an instruction for the halted files of a contention, whose owner is locked; null takes it away. */
+export async function keepInstructionFor(
+  sql: Sql,
+  contentionId: string,
+  kept: KeptInstruction | null,
+): Promise<void> {
+  const number = kept && instructions.indexOf(kept.instruction);
+  const { instructedAtMs = null, instructedBy = null, reason = null } = kept ?? {};
+  await sql.query(keepInstruction, [contentionId, number, instructedAtMs, instructedBy, reason]);
 }
 
 /** How a contention ends for one of its files. */
@@ -179,38 +221,4 @@ export async function markDue(
   if (files.length === 0) return;
   const ids = uuidArray(files.map(({ contentionId }) => contentionId));
   await sql.query(announce, [ids, uuidArray(files.map(({ fileId }) => fileId))]);
-}
-
-export interface ContentionFilter {
-  repository: string | null;
-  ownerId: string | null;
-  state: 'CONTENDED' | 'HALTED' | null;
-  cursor: string | null;
-  limit: number;
-}
-
-/** The index of the open ones has this as its condition. */
-const firstClosed = contentionStateNumber('GRANTED');
-
-const list = `
-with page as materialized (
-  select distinct contention_id from file_contentions
-  where state < ${firstClosed} and ($1::text is null or repository = $1) and ($2::text is null or owner_id = $2)
-    and ($3::smallint is null or state = $3) and ($4::uuid is null or contention_id < $4)
-  order by contention_id desc limit $5
-)
-select ${columns}
-from page join file_contentions contention on contention.contention_id = page.contention_id ${withBlocker}
-where contention.state < ${firstClosed} and ($3::smallint is null or contention.state = $3)
-order by contention.contention_id desc, contention.state desc, contention.path`;
-
-/** The files of the open contentions of a page, newest first. */
-export async function listContentions(
-  sql: Sql,
-  { repository, ownerId, state, cursor, limit }: ContentionFilter,
-  signal?: AbortSignal,
-): Promise<ContendedFile[]> {
-  const number = state === null ? null : contentionStateNumber(state);
-  const rows = await sql.query<Row>(list, [repository, ownerId, number, cursor, limit], signal);
-  return rows.map(toFile);
 }

@@ -20,7 +20,9 @@ export interface OwnerRecord {
   host: string | null;
   pid: number | null;
   branch: string | null;
+  parent_owner_id: string | null;
   state: number;
+  born_at: string;
   last_heartbeat_at: string;
   last_activity_at: string;
   expires_at: string;
@@ -37,7 +39,9 @@ export const ownerColumns = (owner: string): string =>
     'host',
     'pid',
     'branch',
+    'parent_owner_id',
     'state',
+    'born_at',
     'last_heartbeat_at',
     'last_activity_at',
     'expires_at',
@@ -49,17 +53,31 @@ export const ownerColumns = (owner: string): string =>
     .map((column) => `${owner}.${column}`)
     .join(', ');
 
-export const toProfile = ({ agent, host, pid, branch }: OwnerProfile): OwnerProfile => ({
-  agent,
-  host,
-  pid,
-  branch,
+/** The columns of an owner that say who it is. */
+export interface ProfileRecord {
+  agent: string | null;
+  host: string | null;
+  pid: number | null;
+  branch: string | null;
+  parent_owner_id: string | null;
+}
+
+export const profileColumns = (owner: string): string =>
+  `${owner}.agent, ${owner}.host, ${owner}.pid, ${owner}.branch, ${owner}.parent_owner_id`;
+
+export const toProfile = (record: ProfileRecord): OwnerProfile => ({
+  agent: record.agent,
+  host: record.host,
+  pid: record.pid,
+  branch: record.branch,
+  parentOwnerId: record.parent_owner_id,
 });
 
 export const toOwner = (record: OwnerRecord): Owner => ({
   ownerId: record.owner_id,
   profile: toProfile(record),
   state: ownerStateNamed(record.state),
+  bornAtMs: timeMs(record.born_at),
   lastHeartbeatAtMs: timeMs(record.last_heartbeat_at),
   lastActivityAtMs: timeMs(record.last_activity_at),
   expiresAtMs: timeMs(record.expires_at),
@@ -191,10 +209,11 @@ update file_owners owner set state = ${alive}, last_heartbeat_at = now,
   born_at = case when born then now else owner.born_at end,
   ended_at = null, has_losses = owner.has_losses and not born,
   agent = coalesce(touched.agent, owner.agent), host = coalesce(touched.host, owner.host),
-  pid = coalesce(touched.pid, owner.pid), branch = coalesce(touched.branch, owner.branch)
+  pid = coalesce(touched.pid, owner.pid), branch = coalesce(touched.branch, owner.branch),
+  parent_owner_id = coalesce(touched.parent_owner_id, owner.parent_owner_id)
 from clock, unnest($${first}::text[], $${first + 1}::boolean[], $${first + 2}::boolean[], $${first + 3}::text[],
-  $${first + 4}::text[], $${first + 5}::int[], $${first + 6}::text[])
-  as touched (owner_id, stops, born, agent, host, pid, branch)
+  $${first + 4}::text[], $${first + 5}::int[], $${first + 6}::text[], $${first + 7}::text[])
+  as touched (owner_id, stops, born, agent, host, pid, branch, parent_owner_id)
 where ${byKey('owner.owner_id', 'touched.owner_id')}`;
 
 export const touchParams = (touches: readonly OwnerTouch[]): unknown[] => [
@@ -205,6 +224,7 @@ export const touchParams = (touches: readonly OwnerTouch[]): unknown[] => [
   textArray(touches.map(({ profile }) => profile?.host ?? null)),
   numberArray(touches.map(({ profile }) => profile?.pid ?? null)),
   textArray(touches.map(({ profile }) => profile?.branch ?? null)),
+  textArray(touches.map(({ profile }) => profile?.parentOwnerId ?? null)),
 ];
 
 const touch = hot(`

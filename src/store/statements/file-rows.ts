@@ -1,10 +1,17 @@
-import type { FileLease, OwnerProfile } from '../../domain/file-lease.ts';
-import { fileLeaseStates } from '../../domain/file-lease.ts';
+import { type FileLease, fileLeaseStates } from '../../domain/file-lease.ts';
+import { type Loan, notLent } from '../../domain/file-lending.ts';
 import type { Owner } from '../../domain/file-owners.ts';
 import { hot } from '../prepared.ts';
 import { byKey, rowOf, type Sql, timeMs } from '../sql.ts';
 import { numberArray, textArray, uuidArray } from './arrays.ts';
-import { type OwnerRecord, ownerColumns, toOwner, toProfile } from './file-owners.ts';
+import {
+  type OwnerRecord,
+  ownerColumns,
+  type ProfileRecord,
+  profileColumns,
+  toOwner,
+  toProfile,
+} from './file-owners.ts';
 
 /** Files and who holds them. Rows are locked by their ids, in order, after all owners; see `file-owners.ts`. */
 
@@ -15,9 +22,32 @@ export interface Holder {
   owner: Owner;
   acquiredAtMs: number;
   fence: string;
+  loan: Loan;
 }
 
-export interface FileLeaseRecord extends OwnerProfile {
+/** What of a file's row says how its lease is held. */
+export interface HoldingRecord {
+  lease_state: number | null;
+  acquired_at: string;
+  fence: string;
+  /** A JSON array: the driver's own parser of arrays is not asked on this path. */
+  lenders: string | null;
+  lent_at: string | null;
+}
+
+export const holdingColumns = (file: string): string =>
+  `${file}.state as lease_state, ${file}.acquired_at, ${file}.fence, to_json(${file}.lenders)::text as lenders, ${file}.lent_at`;
+
+export const loanIn = ({ lenders, lent_at }: { lenders: string | null; lent_at: string | null }): Loan =>
+  lenders === null ? notLent : { lenders: JSON.parse(lenders) as string[], lentAtMs: timeMs(lent_at) };
+
+/** Who holds a file, from its row and its owner's; null for one that is free. */
+export const holderIn = (row: HoldingRecord & OwnerRecord): Holder | null =>
+  row.lease_state === held
+    ? { owner: toOwner(row), acquiredAtMs: timeMs(row.acquired_at), fence: row.fence, loan: loanIn(row) }
+    : null;
+
+export interface FileLeaseRecord extends ProfileRecord {
   file_id: string;
   repository: string;
   path: string;
@@ -31,8 +61,7 @@ export interface FileLeaseRecord extends OwnerProfile {
 
 export const fileLeaseColumns = (file: string, owner: string): string =>
   `${file}.file_id, ${file}.repository, ${file}.path, ${file}.state as lease_state, ${file}.owner_id,
-  ${file}.acquired_at, ${file}.fence, ${owner}.last_heartbeat_at, ${owner}.expires_at, ${owner}.agent, ${owner}.host,
-  ${owner}.pid, ${owner}.branch`;
+  ${file}.acquired_at, ${file}.fence, ${owner}.last_heartbeat_at, ${owner}.expires_at, ${profileColumns(owner)}`;
 
 export function toFileLease(record: FileLeaseRecord): FileLease {
   const state = fileLeaseStates[record.lease_state];
@@ -51,7 +80,7 @@ export function toFileLease(record: FileLeaseRecord): FileLease {
 }
 
 const read = hot(`
-select file.file_id, file.state as lease_state, file.acquired_at, file.fence, ${ownerColumns('owner')}
+select file.file_id, ${holdingColumns('file')}, ${ownerColumns('owner')}
 from unnest($1::uuid[]) as wanted (file_id) cross join ${rowOf('file_leases', 'file_id', 'wanted.file_id')} file
 left join ${rowOf('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}`);
 
@@ -61,21 +90,9 @@ export async function readFiles(
   fileIds: readonly string[],
   signal?: AbortSignal,
 ): Promise<Map<string, Holder | null>> {
-  type Row = {
-    file_id: string;
-    lease_state: number | null;
-    acquired_at: string;
-    fence: string;
-  } & OwnerRecord;
+  type Row = { file_id: string } & HoldingRecord & OwnerRecord;
   const rows = await sql.query<Row>(read, [uuidArray(fileIds)], signal);
-  return new Map(
-    rows.map((row) => [
-      row.file_id,
-      row.lease_state === held
-        ? { owner: toOwner(row), acquiredAtMs: timeMs(row.acquired_at), fence: row.fence }
-        : null,
-    ]),
-  );
+  return new Map(rows.map((row) => [row.file_id, holderIn(row)]));
 }
 
 const lock = (how: string) =>
@@ -131,7 +148,7 @@ with ending as (
   cross join ${rowOf('file_leases', 'file_id', 'ending.file_id', 'for update')} file
 ), ended as (
   update file_leases file set state = locked.state, ended_at = to_timestamp($1::float8 / 1000.0),
-    end_reason = locked.reason
+    end_reason = locked.reason, lenders = null, lent_at = null
   from locked
   where ${byKey('file.file_id', 'locked.file_id')} and locked.was = ${held} and locked.holder_id = locked.owner_id
   returning file.*
@@ -155,24 +172,35 @@ export async function endFiles(
 }
 
 const ofOwners = hot(`
-select file.file_id, file.owner_id, file.repository
+select file.file_id, file.owner_id, file.repository, to_json(file.lenders)::text as lenders, file.lent_at
 from unnest($1::text[]) as wanted (owner_id) cross join lateral (
   select * from file_leases where owner_id = wanted.owner_id and state = ${held} offset 0
 ) file`);
 
+/** A file that an owner holds. */
+export interface HeldFile {
+  fileId: string;
+  ownerId: string;
+  repository: string;
+  loan: Loan;
+}
+
 /** All that these locked owners hold. */
-export async function filesOfOwners(
-  sql: Sql,
-  ownerIds: readonly string[],
-): Promise<{ fileId: string; ownerId: string; repository: string }[]> {
+export async function filesOfOwners(sql: Sql, ownerIds: readonly string[]): Promise<HeldFile[]> {
   if (ownerIds.length === 0) return [];
-  const rows = await sql.query<{ file_id: string; owner_id: string; repository: string }>(ofOwners, [
-    textArray(ownerIds),
-  ]);
-  return rows.map(({ file_id, owner_id, repository }) => ({
-    fileId: file_id,
-    ownerId: owner_id,
-    repository,
+  interface Row {
+    file_id: string;
+    owner_id: string;
+    repository: string;
+    lenders: string | null;
+    lent_at: string | null;
+  }
+  const rows = await sql.query<Row>(ofOwners, [textArray(ownerIds)]);
+  return rows.map((row) => ({
+    fileId: row.file_id,
+    ownerId: row.owner_id,
+    repository: row.repository,
+    loan: loanIn(row),
   }));
 }
 

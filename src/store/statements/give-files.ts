@@ -12,6 +12,8 @@ import { held } from './file-rows.ts';
 export interface NewFileLease {
   file: FileName;
   ownerId: string;
+  /** Whose contention the grant ends. */
+  callerId: string;
 }
 
 /** A file that is denied for the first time. */
@@ -45,7 +47,7 @@ with clock as materialized (
 ), granted as (
   insert into file_leases as file (file_id, repository, path, state, owner_id, acquired_at, fence)
   select file_id, repository, path, ${held}, owner_id, now, nextval('lease_fence')
-  from clock, unnest($9::uuid[], $10::text[], $11::text[], $12::text[])
+  from clock, unnest($10::uuid[], $11::text[], $12::text[], $13::text[])
     as wanted (file_id, repository, path, owner_id)
   order by file_id
   on conflict (file_id) do update set state = excluded.state, owner_id = excluded.owner_id,
@@ -57,18 +59,20 @@ with clock as materialized (
     blocker_id, blocker_acquired_at, check_at)
   select contention_id, file_id, owner_id, repository, path, ${contentionStateNumber('CONTENDED')}, now,
     now + interval '${retryMs} ms', blocker_id, to_timestamp(acquired_at / 1000.0), now + interval '${retryMs} ms'
-  from clock, unnest($13::uuid[], $14::uuid[], $15::text[], $16::text[], $17::text[], $18::text[], $19::float8[])
+  from clock, unnest($14::uuid[], $15::uuid[], $16::text[], $17::text[], $18::text[], $19::text[], $20::float8[])
     as denied (contention_id, file_id, owner_id, repository, path, blocker_id, acquired_at)
 ), told_grants as (
   insert into file_events (txid, at, type, owner_id, repository, path, fence, contention_id, actor, data)
   select pg_current_xact_id()::text::bigint, now, ${fileEventNumber('FILE_GRANTED')}, owner_id, repository, path, fence,
     (select contention_id from file_contentions contention
-      where contention.owner_id = granted.owner_id and contention.file_id = granted.file_id
-        and contention.closed_at is null),
-    coalesce($20::text, owner_id), $21::jsonb
+      where contention.file_id = granted.file_id and contention.closed_at is null and contention.owner_id =
+        case when cardinality($24::text[]) = 0 then granted.owner_id else coalesce(
+          (select caller_id from unnest($24::text[], $25::text[]) as named (owner_id, caller_id)
+            where named.owner_id = granted.owner_id limit 1), granted.owner_id) end),
+    coalesce($21::text, owner_id), $22::jsonb
   from granted, clock
 ), told as (
-  ${telling(22)}
+  ${telling(23)}
 )
 select file_id, fence from granted`);
 
@@ -81,6 +85,7 @@ export async function giveFiles(
   { touches, grants, denials, events, cause }: Gifts,
   nowMs: number,
 ): Promise<Map<string, string>> {
+  const named = grants.filter(({ ownerId, callerId }) => callerId !== ownerId);
   const rows = await sql.query<{ file_id: string; fence: string }>(give, [
     nowMs,
     ...touchParams(touches),
@@ -98,6 +103,8 @@ export async function giveFiles(
     cause?.actor ?? null,
     cause?.data === undefined ? null : JSON.stringify(cause.data),
     eventsParam(events),
+    textArray(named.map(({ ownerId }) => ownerId)),
+    textArray(named.map(({ callerId }) => callerId)),
   ]);
   return new Map(rows.map(({ file_id, fence }) => [file_id, fence]));
 }

@@ -3,8 +3,15 @@ import { limits } from '../../domain/limits.ts';
 import { eventNumber, leasedStates, type State, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { byKey, rowOf, type Sql } from '../sql.ts';
-import { integers, noneOr, numberArray, textArray, uuidArray } from './arrays.ts';
-import { type ClaimFilter, type HeadPlaces, headParams, noteLanes, onHeads, spareHeads } from './heads.ts';
+import { noneOr, numberArray, textArray, uuidArray } from './arrays.ts';
+import {
+  type ClaimFilter,
+  type HeadPlaces,
+  headParams,
+  onHeads,
+  spareHeads,
+  type TakenFrom,
+} from './heads.ts';
 import { type JobRecord, jobColumns, liveColumns, toJob } from './job-record.ts';
 import { activeLeaseOf, type GrantedLeaseRecord, grantedLeaseColumns } from './lease-record.ts';
 import { lockRequests } from './lock-requests.ts';
@@ -26,15 +33,20 @@ export interface NewLease {
 
 /** A job with its lease. `message_id` is null where the job has no stream, or where its message has no name yet. */
 type GrantRecord = JobRecord & GrantedLeaseRecord & { message_id: string | null };
+/** A grant that is told again, and how much of its lease is left. */
+type ReplayRecord = GrantRecord & { remaining_ms: number };
 
-function toGrant(record: GrantRecord): Grant {
+function toGrant(record: GrantRecord, remainingMs?: number, waitMs: number | null = null): Grant {
   const job = toJob(record);
+  const lease = activeLeaseOf(record, job);
   return {
     kind: 'granted',
-    lease: activeLeaseOf(record, job),
+    lease,
+    heartbeatWithinMs: Math.max(0, Math.floor(remainingMs ?? lease.expiresAtMs - lease.grantedAtMs)),
     token: record.lease_token,
     job,
     messageId: record.message_id,
+    waitMs,
   };
 }
 
@@ -66,7 +78,7 @@ const grantParts = ({ graceS, from }: GrantParams): string => `granted as (
     cross join ${rowOf('jobs', 'job_id', 'wanted.job_id')} job
   ) timed
   where ${byKey('live.job_id', 'timed.job_id')}
-  returning timed.n, ${jobColumns('timed')}, live.lane_id, live.state, live.claimed_by, live.lease_id, live.lease_ttl_s,
+  returning timed.n, ${jobColumns('timed')}, live.lane_id, live.crowd, live.state, live.claimed_by, live.lease_id, live.lease_ttl_s,
     live.attempts, live.fence, live.started_at, live.expires_at, live.ready_at, live.cancel_requested, live.note
 ), told as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, attempt, fence, ttl_s, expires_at)
@@ -89,7 +101,8 @@ const grantParts = ({ graceS, from }: GrantParams): string => `granted as (
 
 const grantedColumns = (keepsMessages: boolean): string => `granted.n::int as n, ${jobColumns('granted')},
   granted.attempts, granted.fence, granted.started_at as granted_at, granted.expires_at, granted.cancel_requested,
-  granted.note, ${keepsMessages ? 'message.message_id' : 'null::text as message_id'}`;
+  granted.note, round(date_part('epoch', granted.started_at - granted.ready_at) * 1000)::float8 as wait_ms,
+  ${keepsMessages ? 'message.message_id' : 'null::text as message_id'}`;
 
 const messageOf = (keepsMessages: boolean): string =>
   keepsMessages
@@ -117,7 +130,7 @@ type KnownBefore =
   | 'lease_id'
   | 'progress'
   | 'updated_at';
-type NewGrantRecord = { n: number } & Omit<
+type NewGrantRecord = { n: number; wait_ms: number | null } & Omit<
   GrantRecord,
   KnownBefore | 'dead_lettered' | 'ttl_s' | 'lease_token' | 'last_heartbeat_at'
 >;
@@ -153,20 +166,24 @@ export async function grantLeases(
 }
 
 const newGrantOf = (row: NewGrantRecord, lease: Hand): Grant =>
-  toGrant({
-    ...row,
-    state: stateNumber(lease.state),
-    check_at: null,
-    claimed_by: lease.workerId,
-    claim_expires_at: null,
-    lease_id: lease.leaseId,
-    progress: null,
-    updated_at: row.granted_at,
-    dead_lettered: false,
-    ttl_s: lease.ttlS,
-    lease_token: lease.token,
-    last_heartbeat_at: row.granted_at,
-  });
+  toGrant(
+    {
+      ...row,
+      state: stateNumber(lease.state),
+      check_at: null,
+      claimed_by: lease.workerId,
+      claim_expires_at: null,
+      lease_id: lease.leaseId,
+      progress: null,
+      updated_at: row.granted_at,
+      dead_lettered: false,
+      ttl_s: lease.ttlS,
+      lease_token: lease.token,
+      last_heartbeat_at: row.granted_at,
+    },
+    undefined,
+    row.wait_ms,
+  );
 
 /** A lease for whichever job is next. */
 export type Hand = Omit<NewLease, 'jobId'>;
@@ -187,22 +204,21 @@ with ${lockedHeads}, sized as materialized (
   select not has_unique and bytes <= ${limits.frameBytes} and units <= available
     and (free = $6::int or units < available and free = locked and (select count(*) from head) < $7::int) as is_plain
   from sized, (
-    select coalesce(total, $10::int)::bigint * (10 - busy_rating) / 10 - used as available
+    select coalesce(total, $13::int)::bigint * (10 - busy_rating) / 10 - used as available
     from capacity where capacity_id = 1
   ) capacity
 ), wanted as (
-  select next.n, next.job_id, ($11::uuid[])[next.n] as lease_id, ($12::uuid[])[next.n] as lease_token,
-    ($13::text[])[($14::int[])[next.n]] as worker_id, ($15::text[])[next.n] as request_id,
-    ($16::smallint[])[next.n] as state, $17::int as ttl_s, ($18::int[])[next.n] as delivery_s
+  select next.n, next.job_id, ($14::uuid[])[next.n] as lease_id, ($15::uuid[])[next.n] as lease_token,
+    ($16::text[])[($17::int[])[next.n]] as worker_id, ($18::text[])[next.n] as request_id,
+    ($19::smallint[])[next.n] as state, $20::int as ttl_s, ($21::int[])[next.n] as delivery_s
   from (
     select job_id, (row_number() over (order by turn, priority, seq))::int as n from locked where free
   ) next
   where (select is_plain from room)
-), ${grantParts({ graceS: '$19', from: `${stateNumber('QUEUED')}` })}
-select room.is_plain, (select count(*)::int from lane) as lanes,
-  (select array_agg(distinct lane_id)::text from granted) as lane_ids, ${grantedColumns(keepsMessages)}
+), ${grantParts({ graceS: '$22', from: `${stateNumber('QUEUED')}` })}
+select room.is_plain, granted.lane_id, granted.crowd, ${grantedColumns(keepsMessages)}
 from room left join granted on true ${messageOf(keepsMessages)}`),
-    '$20',
+    '$23',
   );
 
 const grantHeadsWithMessages = grantHeads(true);
@@ -230,7 +246,7 @@ export async function grantNext(
 ): Promise<{ grants: (Grant | undefined)[]; isAll: boolean } | 'judge'> {
   const workers = [...new Set(hands.map(({ workerId }) => workerId))];
   const placeOf = new Map(workers.map((worker, i) => [worker, i + 1]));
-  type Row = { is_plain: boolean; lanes: number; lane_ids: string | null } & (NewGrantRecord | { n: null });
+  type Row = { is_plain: boolean } & ((NewGrantRecord & TakenFrom) | { n: null });
   const marks = places.json;
   const rows = await sql.query<Row>(
     (keepsMessages ? grantHeadsWithMessages : grantHeadsWithout)(filter, marks !== null),
@@ -255,11 +271,11 @@ export async function grantNext(
   );
   const [first] = rows;
   if (!first) throw new Error('the row of the capacity is gone');
-  noteLanes(filter, first.lanes);
-  places.note(integers(first.lane_ids));
   if (!first.is_plain) return 'judge';
+  const granted = rows.flatMap((row) => (row.n === null ? [] : [row]));
+  places.note(granted);
   const grants = new Array<Grant | undefined>(hands.length);
-  for (const row of rows) if (row.n !== null) grants[row.n - 1] = newGrantOf(row, hands[row.n - 1] as Hand);
+  for (const row of granted) grants[row.n - 1] = newGrantOf(row, hands[row.n - 1] as Hand);
   return { grants, isAll: marks === null };
 }
 
@@ -267,7 +283,7 @@ export async function grantNext(
 const readGrants = (key: string) =>
   hot(`
 select ${jobColumns('job')}, ${liveColumns('live')}, ${grantedLeaseColumns('live')}, message.message_id,
-  live.request_id
+  live.request_id, date_part('epoch', live.expires_at - clock_timestamp()) * 1000 as remaining_ms
 from (select * from live_jobs where ${key} offset 0) live cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
 left join ${rowOf('stream_messages', 'job_id', 'live.job_id')} message on message.attempt = live.attempts
 where live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
@@ -283,13 +299,13 @@ export async function findGrantsByRequest(
   signal?: AbortSignal,
 ): Promise<{ requestId: string; grant: Grant }[]> {
   await lockRequests(sql, requestIds, signal);
-  type Row = GrantRecord & { request_id: string };
+  type Row = ReplayRecord & { request_id: string };
   const rows = await sql.query<Row>(byRequest, [textArray(requestIds)], signal);
-  return rows.map((row) => ({ requestId: row.request_id, grant: toGrant(row) }));
+  return rows.map((row) => ({ requestId: row.request_id, grant: toGrant(row, row.remaining_ms) }));
 }
 
 /** The active leases of these jobs, as they were granted. */
 export async function findGrantsByJob(sql: Sql, jobIds: readonly string[]): Promise<Map<string, Grant>> {
-  const rows = await sql.query<GrantRecord>(byJob, [uuidArray(jobIds)]);
-  return new Map(rows.map((row) => [row.job_id, toGrant(row)]));
+  const rows = await sql.query<ReplayRecord>(byJob, [uuidArray(jobIds)]);
+  return new Map(rows.map((row) => [row.job_id, toGrant(row, row.remaining_ms)]));
 }

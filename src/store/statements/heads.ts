@@ -1,7 +1,8 @@
 import { priorities } from '../../domain/job.ts';
 import { stateNumber } from '../../domain/machine.ts';
 import { rowOf } from '../sql.ts';
-import { textArray } from './arrays.ts';
+import { digitArray, textArray } from './arrays.ts';
+import { isReadyInCrowd, keysOf, nameKeysOf, rootsOf } from './crowds.ts';
 
 /** Which jobs suit. Calls with the same filter are served by one statement. */
 export interface ClaimFilter {
@@ -14,60 +15,130 @@ export interface ClaimFilter {
   refused: readonly string[];
 }
 
-/** What is known of the places in their lanes before which nobody waits. */
+/** Where in its lane or crowd a job was that was taken. */
+export interface TakenFrom {
+  lane_id: number;
+  crowd: string | null;
+}
+
+/** What is known of the places in lanes and crowds before which no job waits. */
 export interface HeadPlaces {
-  /** The lanes with their places by priority; null where all are read from the front. */
+  /** The lanes and crowds with their places by priority; null where all are read from the front. */
   readonly json: string | null;
-  /** Something was taken from these lanes. */
-  note(laneIds: Iterable<number>): void;
+  /** Jobs were taken from these. */
+  note(taken: readonly TakenFrom[]): void;
 }
 
 /** All lanes are read from the front. */
 export const noPlaces: HeadPlaces = { json: null, note() {} };
 
-const waits = `live_jobs.lane_id = lane.lane_id and state = ${stateNumber('QUEUED')} and check_at is null
-      and ($5::int is null or cost_units <= $5)`;
+const fits = '($5::int is null or cost_units <= $5)';
 
-const fromTheFront = `cross join lateral (
-    select job_id, priority, seq from live_jobs where ${waits}
-    order by priority, seq
-    limit $7::int
-  ) head`;
+/** Whether a lane suits; the parameters are those of `lockedHeads`. */
+const suits = `($1::text is null or addon_id = $1) and ($2::text[] is null or job_type = any ($2))
+    and requires <@ $3::text[] and not heavy && $4::text[] and ($8::boolean or not is_unique)`;
+
+/** Where jobs are found in the order of the queue: in a lane of its own, or through a key of their crowd. */
+interface Source {
+  /** The part of the statement with the lanes or the keys. */
+  from: string;
+  /** What finds the jobs. */
+  found: string;
+  /** Whether their lanes are unique. */
+  isUnique: string;
+  /** What a mark is known by. */
+  mark: string;
+  /** Further parts that a job has to be joined with. */
+  joined: string;
+}
+
+const ownLanes: Source = {
+  from: 'lane source',
+  found: `live_jobs.lane_id = source.lane_id and state = ${stateNumber('QUEUED')} and check_at is null`,
+  isUnique: 'source.is_unique',
+  mark: 'mark.lane_id = source.lane_id',
+  joined: '',
+};
+
+// Keys are digests: the lane of each job is looked at, one by one, in the order of the queue, until there are enough.
+const crowdsBy = (column: CrowdColumn): Source => ({
+  from: 'crowd source',
+  found: `live_jobs.${column} = source.key and ${isReadyInCrowd}`,
+  isUnique: 'found_lane.is_unique',
+  mark: 'mark.crowd = source.path_id',
+  joined: `cross join lateral (
+        select is_unique from lanes
+        where lanes.lane_id = live_jobs.lane_id and stream = ($9::text[])[source.turn] and ${suits} offset 0
+      ) found_lane`,
+});
+
+const fromTheFront = ({ from, found, isUnique, joined }: Source): string => `
+    select head.job_id, source.turn, head.priority, head.seq, head.is_unique from ${from} cross join lateral (
+      select job_id, live_jobs.priority, seq, ${isUnique} as is_unique from live_jobs ${joined} where ${found} and ${fits}
+      order by live_jobs.priority, seq
+      limit $7::int
+    ) head`;
 
 // Each priority has a mark of its own, and is read by itself: of one index, one part each.
-const fromMarks = (marks: string): string => `
-  left join jsonb_to_recordset(${marks}::jsonb) as mark (lane_id int, from_seq bigint[]) on mark.lane_id = lane.lane_id
-  cross join lateral (
-    select one.* from generate_series(0, ${priorities.length - 1}) as level cross join lateral (
-      select job_id, live_jobs.priority, seq from live_jobs
-      where ${waits} and live_jobs.priority = level::smallint and seq >= coalesce(mark.from_seq[level + 1], 0)
-      order by seq
+const fromMarks = ({ from, found, isUnique, mark, joined }: Source, marks: string): string => `
+    select head.job_id, source.turn, head.priority, head.seq, head.is_unique from ${from}
+    left join jsonb_to_recordset(${marks}::jsonb) as mark (lane_id int, crowd bigint, from_seq bigint[]) on ${mark}
+    cross join lateral (
+      select one.* from generate_series(0, ${priorities.length - 1}) as level cross join lateral (
+        select job_id, live_jobs.priority, seq, ${isUnique} as is_unique from live_jobs ${joined}
+        where ${found} and ${fits} and live_jobs.priority = level::smallint
+          and seq >= coalesce(mark.from_seq[level + 1], 0)
+        order by seq
+        limit $7::int
+      ) one
+      order by priority, seq
       limit $7::int
-    ) one
-    order by priority, seq
-    limit $7::int
-  ) head`;
+    ) head`;
 
 /**
- * The heads of the suitable lanes are read in order and merged, one stream after the other; of these the first are locked, and
- * rows that another server holds are passed over. More heads are read of each lane than are wanted, so that there are
- * others where some are taken.
+ * The elements of an array, of which the planner believes that there is one and not ten; multiplied with each other, its tens
+ * would make it expect thousands of crowds.
+ */
+const few = (array: string, name: string): string =>
+  `(select ${name} from unnest(${array}::bigint[]) as ${name} where ${name} between ${name} and ${name})`;
+
+type CrowdColumn = 'crowd' | 'crowd_type' | 'crowd_addon' | 'crowd_both';
+
+/**
+ * The heads of the suitable own lanes and of the suitable crowds are read in order and merged, one stream after the other; of
+ * these the first are locked, and rows that another server holds are passed over. More heads are read of each than are wanted,
+ * so that there are others where some are taken. How many rows that touches is independent of how many lanes there are:
+ * own lanes are few, and of a crowd one index is read from its front; see `crowds.ts`.
  *
  * Rows are locked by key, and only then is it seen whether they are queued still: asked for both at once, the planner
  * may take the index of queued rows for the shorter way to a key, and walk all of it for each.
  *
  * The parameters: $1 to $5 are the filter's, $6 is how many to lock, $7 how many heads to read, $8 whether lanes of
- * unique jobs are among them, $9 are the streams, of which the empty one stands for none. `marks` is one more where
+ * unique jobs are among them, $9 are the streams, of which the empty one stands for none. $10 are the roots of their
+ * crowds, $11 the names that a worker has, and $12 what makes a key of the end of a path. `marks` is one more where
  * lanes are to be read from a mark on.
  */
-const lockedHeads = (lanes: string, marks?: string) => `
-recursive ${lanes}, lane as materialized (
-  select lane_id, is_unique, array_position($9::text[], stream) as turn from candidate
-  where stream = any ($9) and ($1::text is null or addon_id = $1) and ($2::text[] is null or job_type = any ($2))
-    and requires <@ $3::text[] and not heavy && $4::text[] and ($8::boolean or not is_unique)
+const lockedHeads = (column: CrowdColumn, marks?: string) => {
+  const heads = (source: Source) => (marks === undefined ? fromTheFront(source) : fromMarks(source, marks));
+  return `
+recursive lane as materialized (
+  select lane_id, is_unique, array_position($9::text[], stream) as turn from lanes
+  where own_stream = any ($9) and ${suits}
+), reached (path_id, turn) as (
+  select root, ((n + 1) / 2)::int from unnest($10::bigint[]) with ordinality as roots (root, n)
+  where $8::boolean or n % 2 = 1
+  union all
+  select step.path_id, reached.turn from reached cross join ${few('$11', 'name_key')} available
+  cross join lateral (
+    select path.path_id from requirement_paths path
+    where path.parent_id = reached.path_id and path.name_key = available.name_key offset 0
+  ) step
+), crowd as materialized (
+  select path_id, turn, path_id # part.key as key from reached cross join ${few('$12', 'key')} part
 ), head as materialized (
-  select head.job_id, lane.turn, head.priority, head.seq, lane.is_unique
-  from lane ${marks === undefined ? fromTheFront : fromMarks(marks)}
+  select * from (${heads(ownLanes)}
+    union all ${heads(crowdsBy(column))}
+  ) heads
   order by turn, priority, seq
   limit $7::int
 ), locked as materialized (
@@ -77,127 +148,69 @@ recursive ${lanes}, lane as materialized (
   cross join ${rowOf('live_jobs', 'job_id', 'head.job_id', 'for update skip locked')} live
   limit $6::int
 )`;
-
-/** The lanes of some types or of some streams are found by name. */
-const named = 'candidate as (select * from lanes)';
-
-/** Those of a submitter are, too; a plan that is made for all values would not know that there is one. */
-const submitted = 'candidate as (select * from lanes where addon_id = $1)';
+};
 
 /**
- * Whoever takes anything must not look into every lane there ever was: the lanes that have something in them are found by
- * leaping through the queue's index from one to the next.
- */
-const present = `present (lane_id) as (
-  (select lane_id from live_jobs where state = ${stateNumber('QUEUED')} and check_at is null order by lane_id limit 1)
-  union all
-  select (select live_jobs.lane_id from live_jobs
-    where state = ${stateNumber('QUEUED')} and check_at is null and live_jobs.lane_id > present.lane_id
-    order by live_jobs.lane_id limit 1)
-  from present where present.lane_id is not null
-), candidate as (
-  select lanes.* from present cross join ${rowOf('lanes', 'lane_id', 'present.lane_id')} lanes
-)`;
-
-/** From so many lanes on that would have to be looked into it is worth leaping, up to so many times. */
-const lanesMany = 500;
-const leapsMax = 50;
-
-/** The stream's first lane that is not before the next one after `lane_id` that has something in it. */
-const nextOf = (lane_id: string): string => `(
-  select lanes.lane_id from lanes where lanes.stream = ($9::text[])[1] and lanes.lane_id >= (
-    select live_jobs.lane_id from live_jobs
-    where state = ${stateNumber('QUEUED')} and check_at is null and live_jobs.lane_id > ${lane_id}
-    order by live_jobs.lane_id limit 1
-  ) order by lanes.lane_id limit 1
-)`;
-
-/**
- * One stream may have thousands of lanes, one for each submitter, and most of them empty; or thousands of lanes may have
- * something in them, and few of those be this stream's. Leaping from a lane with something in it to the stream's next,
- * and on to the next with something in it, takes no more leaps than there are of either. Where that is too many after
- * all, the stream's lanes are found by name. What was leapt to is looked up by key (`offset 0`): left to itself, the planner
- * may read all lanes of the stream and compare.
- */
-const leaping = `leap (lane_id, n) as (
-  select ${nextOf('0')}, 1
-  union all
-  select ${nextOf('leap.lane_id')}, n + 1 from leap where lane_id is not null and n < ${leapsMax}
-), whole as materialized (
-  select exists (select from leap where lane_id is null) as known
-), candidate as (
-  select found.* from leap cross join lateral (
-    select * from lanes where lanes.lane_id = leap.lane_id offset 0
-  ) found where (select known from whole)
-  union all
-  select * from lanes where not (select known from whole)
-)`;
-
-/**
- * Streams that were seen to have many lanes. Lanes stay for ever, so these do as well; and for any other stream leaping
- * would be right, only not quicker.
- */
-const wide = new Set<string>();
-const wideMax = 10_000;
-
-/** Remembers how many lanes had to be looked into, where they were found by name. */
-export function noteLanes({ streams }: ClaimFilter, lanes: number): void {
-  const [stream] = streams ?? [];
-  if (stream === undefined || streams?.length !== 1 || lanes < lanesMany) return;
-  if (wide.size >= wideMax) wide.clear();
-  wide.add(stream);
-}
-
-/**
- * A statement that begins by locking heads of the queue as `locked`; which way they are found depends on the filter. With a
- * parameter for `marks` there is another one that reads lanes from their marks on.
+ * A statement that begins by locking heads of the queue as `locked`; the filter decides by which key crowds are read. With a
+ * parameter for `marks` there is another one that reads lanes and crowds from their marks on.
  */
 export function onHeads(
   make: (lockedHeads: string) => string,
   marks?: string,
 ): (filter: ClaimFilter, isMarked?: boolean) => string {
-  const texts = (param?: string) => ({
-    byName: make(lockedHeads(named, param)),
-    bySubmitter: make(lockedHeads(submitted, param)),
-    byPresence: make(lockedHeads(present, param)),
-    byLeaping: make(lockedHeads(leaping, param)),
+  const texts = (param?: string): Record<CrowdColumn, string> => ({
+    crowd: make(lockedHeads('crowd', param)),
+    crowd_type: make(lockedHeads('crowd_type', param)),
+    crowd_addon: make(lockedHeads('crowd_addon', param)),
+    crowd_both: make(lockedHeads('crowd_both', param)),
   });
   const plain = texts();
   const marked = marks === undefined ? plain : texts(marks);
-  return ({ addonId, jobTypes, streams }, isMarked = false) => {
-    const { byName, bySubmitter, byPresence, byLeaping } = isMarked ? marked : plain;
-    if (addonId !== null) return bySubmitter;
-    if (jobTypes !== null) return byName;
-    if (streams === null) return byPresence;
-    return streams.length === 1 && wide.has(streams[0] as string) ? byLeaping : byName;
-  };
+  return (filter, isMarked = false) => (isMarked ? marked : plain)[columnFor(filter)];
+}
+
+function columnFor({ addonId, jobTypes }: ClaimFilter): CrowdColumn {
+  if (addonId !== null) return jobTypes === null ? 'crowd_addon' : 'crowd_both';
+  return jobTypes === null ? 'crowd' : 'crowd_type';
 }
 
 /** The parameters of `onHeads` statements. */
-export const headParams = (
-  filter: ClaimFilter,
-  lockMax: number,
-  readMax: number,
-  unique = true,
-): unknown[] => [
-  filter.addonId,
-  filter.jobTypes === null ? null : textArray(filter.jobTypes),
-  textArray(filter.available),
-  textArray(filter.refused),
-  filter.maxCostUnits,
-  lockMax,
-  readMax,
-  unique,
-  textArray(filter.streams ?? ['']),
-];
+export function headParams(filter: ClaimFilter, lockMax: number, readMax: number, unique = true): unknown[] {
+  const streams = [...new Set(filter.streams ?? [''])];
+  return [
+    filter.addonId,
+    filter.jobTypes === null ? null : textArray(filter.jobTypes),
+    textArray(filter.available),
+    textArray(filter.refused),
+    filter.maxCostUnits,
+    lockMax,
+    readMax,
+    unique,
+    textArray(streams),
+    ...crowdParams(filter, streams),
+  ];
+}
+
+/** Digests of the parameters of crowds, which are the same for all calls with one filter. */
+const digests = new WeakMap<ClaimFilter, unknown[]>();
+
+function crowdParams(filter: ClaimFilter, streams: readonly string[]): unknown[] {
+  const known = digests.get(filter);
+  if (known) return known;
+  const params = [
+    digitArray(rootsOf(streams)),
+    digitArray(nameKeysOf([...new Set(filter.available)])),
+    digitArray(keysOf(filter.addonId, filter.jobTypes)),
+  ];
+  digests.set(filter, params);
+  return params;
+}
 
 /** How many more heads are read than are wanted: rows that other servers are about to take. */
 export const spareHeads = 32;
 
 /** What a look at the heads has found. */
 export interface HeadCounts {
-  /** Lanes that were looked into. */
-  lanes: number;
   /** Heads that were read. */
   heads: number;
   locked: number;
@@ -206,7 +219,7 @@ export interface HeadCounts {
 }
 
 export const headCounts = `(
-  select (select count(*)::int from lane) as lanes, (select count(*)::int from head) as heads, count(*)::int as locked,
+  select (select count(*)::int from head) as heads, count(*)::int as locked,
     count(*) filter (where free)::int as free
   from locked
 ) counts`;
@@ -223,11 +236,7 @@ export const firstLook = ({ json: marks }: HeadPlaces): Look => ({ marks, spare:
  * How to look the next time round, or nothing where there is no use in looking again. Whoever finds too little behind the
  * marks looks once more from the front.
  */
-export function nextLook(
-  counts: Omit<HeadCounts, 'lanes'>,
-  wanted: number,
-  { marks, spare }: Look,
-): Look | undefined {
+export function nextLook(counts: HeadCounts, wanted: number, { marks, spare }: Look): Look | undefined {
   const next = nextSpare(counts, wanted, spare);
   if (next !== undefined) return { marks, spare: next };
   return marks === null ? undefined : firstLook(noPlaces);
@@ -240,11 +249,7 @@ export function nextLook(
  * Reading further helps only where others hold what was read. Who was merely slower tries again just as it did: the
  * longer the reading takes, the staler its head has become by the time its rows are locked.
  */
-function nextSpare(
-  { heads, locked, free }: Omit<HeadCounts, 'lanes'>,
-  wanted: number,
-  spare: number,
-): number | undefined {
+function nextSpare({ heads, locked, free }: HeadCounts, wanted: number, spare: number): number | undefined {
   const wasRead = wanted + spare;
   if (heads < wasRead && free === locked) return undefined;
   return locked < wanted && heads === wasRead ? spare * 4 : spare;

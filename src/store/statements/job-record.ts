@@ -1,6 +1,6 @@
 import type { FinalStatus, Job, JobResult, JobWithResult, Json, JsonObject } from '../../domain/job.ts';
 import { priorities } from '../../domain/job.ts';
-import { isClaimed, isTerminal, type State, stateNamed } from '../../domain/machine.ts';
+import { isClaimed, isLeased, isTerminal, type State, stateNamed } from '../../domain/machine.ts';
 import { timeMs } from '../sql.ts';
 
 /** What is known of a job, as the statements return it: its own row beside its live row or its outcome. */
@@ -37,8 +37,7 @@ export interface JobRecord {
 const list = (columns: readonly string[]) => (table: string) =>
   columns.map((column) => `${table}.${column}`).join(', ');
 
-/** The columns of a job's own row. */
-export const jobColumns = list([
+const jobColumnNames = [
   'job_id',
   'addon_id',
   'job_type',
@@ -55,9 +54,9 @@ export const jobColumns = list([
   'retry_backoff_s',
   'run_at',
   'created_at',
-]);
+] as const;
 
-const told = list([
+const liveColumnNames = [
   'state',
   'check_at',
   'attempts',
@@ -68,10 +67,19 @@ const told = list([
   'progress',
   'note',
   'updated_at',
-]);
+] as const;
+
+/** The columns of a job's own row. */
+export const jobColumns = list(jobColumnNames);
+
+const told = list(liveColumnNames);
 
 /** The columns of its live row that anybody is told of. */
 export const liveColumns = (live: string): string => `${told(live)}, false as dead_lettered`;
+
+/** The same for the query builder, of tables that are named `job` and `live`. */
+export const jobSelection = jobColumnNames.map((column) => `job.${column}` as const);
+export const liveSelection = liveColumnNames.map((column) => `live.${column}` as const);
 
 export function toJob(record: JobRecord): Job {
   const state = stateNamed(record.state);
@@ -88,7 +96,8 @@ export function toJob(record: JobRecord): Job {
     updatedAtMs: timeMs(record.updated_at),
     claimedBy: record.claimed_by,
     claimExpiresAtMs: isClaimed(state) ? timeMs(record.claim_expires_at) : null,
-    leaseId: record.lease_id,
+    // The lease that a requeued job has lost is in its history.
+    leaseId: isLeased(state) || isTerminal(state) ? record.lease_id : null,
     attempts: record.attempts,
     // A job that was put aside until there is more capacity waits for no time.
     nextRetryAtMs: state === 'QUEUED' && record.check_at !== 'infinity' ? timeMs(record.check_at) : null,

@@ -1,6 +1,9 @@
 import { createHash } from 'node:crypto';
-import type { Sql } from '../sql.ts';
-import { booleanArray, textArray } from './arrays.ts';
+import { storedNeedsOf } from '../../domain/constraints.ts';
+import type { JsonObject } from '../../domain/job.ts';
+import { byKey, type Sql } from '../sql.ts';
+import { booleanArray, digitArray, numberArray, textArray, uuidArray } from './arrays.ts';
+import { crowdKeysOf, ownLanesMax, type PathStep } from './crowds.ts';
 
 /** What decides which worker may have a job, apart from its cost. */
 export interface Lane {
@@ -22,32 +25,144 @@ export const laneWords = ({ stream, addonId, jobType, requires, heavy, unique }:
 export const laneKey = (lane: Lane): string =>
   createHash('sha256').update(laneWords(lane)).digest('base64url');
 
-/** Makes the lanes that are not there yet, and answers with the number of each by its key. */
-export async function ensureLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): Promise<Map<string, number>> {
+/** Where the jobs of a lane are put. */
+export interface LanePlace {
+  laneId: number;
+  /** Its jobs have the keys of a crowd; see `crowds.ts`. */
+  isCrowded: boolean;
+}
+
+const addSteps = `
+insert into requirement_paths (path_id, parent_id, name_key)
+select path_id, parent_id, name_key from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as step (path_id, parent_id, name_key)
+on conflict (parent_id, name_key) do nothing`;
+
+// The own lanes of a stream are counted once for all its new lanes, and no further than to the bound.
+const addLanes = `
+insert into lanes (lane_key, stream, addon_id, job_type, requires, heavy, is_unique, crowd, crowd_type, crowd_addon, crowd_both)
+select lane_key, stream, addon_id, job_type, requires::text[], heavy::text[], is_unique,
+  case when is_crowded then crowd end, case when is_crowded then crowd_type end,
+  case when is_crowded then crowd_addon end, case when is_crowded then crowd_both end
+from (
+  select counted.*, max(own) over (partition by stream) + nth > ${ownLanesMax} as is_crowded from (
+    select numbered.*, case when nth = 1 then (
+      select count(*) from (select from lanes where lanes.own_stream = numbered.stream limit ${ownLanesMax}) counted
+    ) end as own
+    from (
+      select fresh.*, row_number() over (partition by stream order by n) as nth
+      from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::bigint[],
+        $9::bigint[], $10::bigint[], $11::bigint[]) with ordinality as fresh
+        (lane_key, stream, addon_id, job_type, requires, heavy, is_unique, crowd, crowd_type, crowd_addon, crowd_both, n)
+      where not exists (select from lanes old where old.lane_key = fresh.lane_key)
+    ) numbered
+  ) counted
+  order by n
+) placed
+on conflict (lane_key) do nothing`;
+
+// Another server's lanes are visible only to a statement that starts after the insert has waited for them.
+const findLanes = (lock: string) =>
+  `select lane_key, lane_id, crowd is not null as is_crowded from lanes where lane_key = any($1::text[])
+  order by lane_key ${lock}`;
+const readLanes = findLanes('');
+const keepLanes = findLanes('for key share');
+
+/**
+ * Makes the lanes that are not there yet, and answers with the place of each by its key. With `keep`, in a transaction,
+ * none of them is removed before its end; one that is removed just then is missing in the answer.
+ */
+export async function ensureLanes(
+  sql: Sql,
+  lanes: ReadonlyMap<string, Lane>,
+  keep = false,
+): Promise<Map<string, LanePlace>> {
   // Sorted, so that two servers that make the same lanes wait for each other and never in a circle.
   const keys = [...lanes.keys()].sort();
   const columns = keys.map((key) => lanes.get(key) as Lane);
+  const crowds = columns.map(crowdKeysOf);
+  const steps = new Map(crowds.flatMap(({ steps }) => steps.map((step) => [step.path, step])));
+  if (steps.size > 0)
+    await addPathSteps(
+      sql,
+      [...steps.keys()].sort().map((path) => steps.get(path) as PathStep),
+    );
+  await sql.query(addLanes, [
+    textArray(keys),
+    textArray(columns.map((lane) => lane.stream ?? '')),
+    textArray(columns.map((lane) => lane.addonId)),
+    textArray(columns.map((lane) => lane.jobType)),
+    textArray(columns.map((lane) => textArray(lane.requires))),
+    textArray(columns.map((lane) => textArray(lane.heavy))),
+    booleanArray(columns.map((lane) => lane.unique)),
+    digitArray(crowds.map(({ crowd }) => crowd)),
+    digitArray(crowds.map(({ crowdType }) => crowdType)),
+    digitArray(crowds.map(({ crowdAddon }) => crowdAddon)),
+    digitArray(crowds.map(({ crowdBoth }) => crowdBoth)),
+  ]);
+  type Row = { lane_key: string; lane_id: number; is_crowded: boolean };
+  const rows = await sql.query<Row>(keep ? keepLanes : readLanes, [textArray(keys)]);
+  return new Map(rows.map((row) => [row.lane_key, { laneId: row.lane_id, isCrowded: row.is_crowded }]));
+}
+
+const addPathSteps = (sql: Sql, steps: readonly PathStep[]) =>
+  sql.query(addSteps, [
+    digitArray(steps.map(({ path }) => path)),
+    digitArray(steps.map(({ parent }) => parent)),
+    digitArray(steps.map(({ name }) => name)),
+  ]);
+
+/** So often may lanes be removed right after they were made, before that is an error. */
+const triesMax = 3;
+
+/** The places of lanes that are not known yet, by their words. With `keep`, none is removed before the transaction ends. */
+export async function makeLanes(
+  sql: Sql,
+  missing: ReadonlyMap<string, Lane>,
+  keep = false,
+): Promise<Map<string, LanePlace>> {
+  const keyed = [...missing].map(([words, lane]) => ({ words, lane, key: laneKey(lane) }));
+  const wanted = new Map(keyed.map(({ key, lane }) => [key, lane]));
+  for (let tries = 1; ; tries++) {
+    const byKey = await ensureLanes(sql, wanted, keep);
+    if (byKey.size === wanted.size)
+      return new Map(keyed.map(({ words, key }) => [words, byKey.get(key) as LanePlace]));
+    if (tries === triesMax) throw new Error('a lane that was just made is not there');
+  }
+}
+
+const findRemoved = `
+with kept as materialized (
+  select lane_id from lanes
+  where lane_id = any (array(select lane_id from jobs where job_id = any ($1::uuid[]))) order by lane_id for key share
+)
+select job_id, stream, addon_id, job_type, constraints, is_unique as "unique" from jobs
+where job_id = any ($1::uuid[]) and not exists (select from kept where kept.lane_id = jobs.lane_id)`;
+
+/**
+ * Keeps the lanes of these jobs until the transaction ends, because the jobs are about to be put into them again. A lane that was
+ * removed since a job ended is made anew.
+ */
+export async function keepLanesOf(sql: Sql, jobIds: readonly string[]): Promise<void> {
+  type Row = { job_id: string; constraints: JsonObject } & Omit<
+    Lane,
+    'addonId' | 'jobType' | 'requires' | 'heavy'
+  > & {
+      addon_id: string;
+      job_type: string;
+    };
+  const jobs = (await sql.query<Row>(findRemoved, [uuidArray(jobIds)])).map((row) => {
+    const { job_id: jobId, stream, addon_id: addonId, job_type: jobType, unique, constraints } = row;
+    const lane: Lane = { stream, addonId, jobType, unique, ...storedNeedsOf(constraints) };
+    return { jobId, lane, words: laneWords(lane) };
+  });
+  if (jobs.length === 0) return;
+  const places = await makeLanes(sql, new Map(jobs.map(({ words, lane }) => [words, lane])), true);
   await sql.query(
-    `insert into lanes (lane_key, stream, addon_id, job_type, requires, heavy, is_unique)
-    select lane_key, stream, addon_id, job_type, requires::text[], heavy::text[], is_unique
-    from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[])
-      as new (lane_key, stream, addon_id, job_type, requires, heavy, is_unique)
-    where not exists (select from lanes old where old.lane_key = new.lane_key)
-    on conflict (lane_key) do nothing`,
+    `update jobs set lane_id = made.lane_id from unnest($1::uuid[], $2::int[]) as made (job_id, lane_id)
+    where ${byKey('jobs.job_id', 'made.job_id')}`,
     [
-      textArray(keys),
-      textArray(columns.map((lane) => lane.stream ?? '')),
-      textArray(columns.map((lane) => lane.addonId)),
-      textArray(columns.map((lane) => lane.jobType)),
-      textArray(columns.map((lane) => textArray(lane.requires))),
-      textArray(columns.map((lane) => textArray(lane.heavy))),
-      booleanArray(columns.map((lane) => lane.unique)),
+      uuidArray(jobs.map(({ jobId }) => jobId)),
+      numberArray(jobs.map(({ words }) => (places.get(words) as LanePlace).laneId)),
     ],
   );
-  // Another server's lanes are visible only to a statement that starts after the insert has waited for them.
-  const rows = await sql.query<{ lane_key: string; lane_id: number }>(
-    'select lane_key, lane_id from lanes where lane_key = any($1::text[])',
-    [textArray(keys)],
-  );
-  return new Map(rows.map(({ lane_key, lane_id }) => [lane_key, lane_id]));
 }

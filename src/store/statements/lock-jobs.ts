@@ -36,6 +36,8 @@ export interface LockedJob extends JobPolicy {
   /** Leases may be judged at this time; see `pulse.ts`. */
   awake: boolean;
   nowMs: number;
+  /** The name of its message in Redis, where messages were asked for, and none was sent again since the lease was granted. */
+  sentId?: string | undefined;
 }
 
 interface LockedRow {
@@ -63,6 +65,7 @@ interface LockedRow {
   stream: string | null;
   retry_backoff_s: number;
   is_unique: boolean;
+  message_id?: string | null;
 }
 
 /** What is told of the rows that are `locked`, once they are. */
@@ -101,28 +104,34 @@ export async function lockLiveJobs(
 }
 
 // In the same order, but not by the column: the planner may take an index that has it for the shorter way, and read all of it.
-const lockByLease = (how: string) =>
+const lockByLease = (how: string, withMessages: boolean) =>
   hot(`
 with locked as materialized (
   select * from live_jobs where lease_id = any ($1::uuid[]) order by uuid_send(job_id) ${how}
 ), ${clock}
-${lockedRows}`);
+${
+  withMessages
+    ? `select told.*, message.message_id
+from (${lockedRows}) told left join ${rowOf('stream_messages', 'job_id', 'told.job_id')} message
+  on message.attempt = told.attempts and message.written_at <= told.started_at`
+    : lockedRows
+}`);
 
-const lockFreeByLease = lockByLease('for update skip locked');
-const lockAllByLease = lockByLease('for update');
+const skipping = 'for update skip locked';
+const lockLeased = {
+  free: { plain: lockByLease(skipping, false), withMessages: lockByLease(skipping, true) },
+  all: { plain: lockByLease('for update', false), withMessages: lockByLease('for update', true) },
+};
 
 /** Locks the live rows whose present or last lease is one of these, by lease. With `wait`, those that others have too. */
 export async function lockLeasedJobs(
   sql: Sql,
   leaseIds: readonly string[],
-  wait: boolean,
+  { wait, withMessages = false }: { wait: boolean; withMessages?: boolean },
   signal?: AbortSignal,
 ): Promise<Map<string, LockedJob>> {
-  const rows = await sql.query<LockedRow>(
-    wait ? lockAllByLease : lockFreeByLease,
-    [uuidArray(leaseIds)],
-    signal,
-  );
+  const statement = lockLeased[wait ? 'all' : 'free'][withMessages ? 'withMessages' : 'plain'];
+  const rows = await sql.query<LockedRow>(statement, [uuidArray(leaseIds)], signal);
   return new Map(rows.map((row) => [row.lease_id ?? '', toLocked(row)]));
 }
 
@@ -233,5 +242,6 @@ function toLocked(row: LockedRow): LockedJob {
     stream: row.stream,
     retryBackoffS: row.retry_backoff_s,
     isUnique: row.is_unique,
+    sentId: row.message_id ?? undefined,
   };
 }

@@ -2,12 +2,12 @@ import { type ContentionState, contentionStates } from '../../domain/contentions
 import { hot } from '../prepared.ts';
 import { rowOf, type Sql, timeMs } from '../sql.ts';
 import { textArray, uuidArray } from './arrays.ts';
-import { type OwnerRecord, ownerColumns, toOwner } from './file-owners.ts';
-import { type Holder, held } from './file-rows.ts';
+import { type OwnerRecord, ownerColumns } from './file-owners.ts';
+import { type Holder, type HoldingRecord, held, holderIn, holdingColumns } from './file-rows.ts';
 
-/** An owner, locked, and a file that it asks for. */
+/** A caller, locked, and a file that it asks for. */
 export interface AskedPair {
-  ownerId: string;
+  callerId: string;
   fileId: string;
 }
 
@@ -16,6 +16,8 @@ export interface OpenContention extends AskedPair {
   contentionId: string;
   state: ContentionState;
   retryAtMs: number;
+  /** An instruction about it is kept. */
+  isInstructed: boolean;
 }
 
 export interface FilesSeen {
@@ -28,15 +30,16 @@ export interface FilesSeen {
 // Contentions are looked up one by one (`offset 0`): joined, the planner may take all that are open for a handful, and
 // compare each of them with each file that is asked for.
 const look = hot(`
-select asked.owner_id as asker_id, asked.file_id, file.file_id is not null as is_known, file.state as lease_state,
-  file.acquired_at, file.fence, contention.contention_id, contention.state as contention_state, contention.retry_at,
+select asked.caller_id, asked.file_id, file.file_id is not null as is_known, ${holdingColumns('file')},
+  contention.contention_id, contention.state as contention_state, contention.retry_at,
+  contention.kept_instruction is not null as is_instructed,
   date_trunc('milliseconds', clock_timestamp())::text as now, ${ownerColumns('owner')}
-from unnest($1::text[], $2::uuid[]) as asked (owner_id, file_id)
+from unnest($1::text[], $2::uuid[]) as asked (caller_id, file_id)
 left join ${rowOf('file_leases', 'file_id', 'asked.file_id')} file on true
 left join ${rowOf('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}
 left join lateral (
   select * from file_contentions
-  where owner_id = asked.owner_id and file_id = asked.file_id and closed_at is null offset 0
+  where owner_id = asked.caller_id and file_id = asked.file_id and closed_at is null offset 0
 ) contention on true`);
 
 /** How the files stand that owners ask for, and whether they are contended already; in one look, locking nothing. */
@@ -46,19 +49,18 @@ export async function lookAtFiles(
   signal?: AbortSignal,
 ): Promise<FilesSeen> {
   type Row = {
-    asker_id: string;
+    caller_id: string;
     file_id: string;
     is_known: boolean;
-    lease_state: number | null;
-    acquired_at: string;
-    fence: string;
     contention_id: string | null;
     contention_state: number;
     retry_at: string;
+    is_instructed: boolean;
     now: string;
-  } & OwnerRecord;
-  const owners = textArray(asked.map(({ ownerId }) => ownerId));
-  const rows = await sql.query<Row>(look, [owners, uuidArray(asked.map(({ fileId }) => fileId))], signal);
+  } & HoldingRecord &
+    OwnerRecord;
+  const callers = textArray(asked.map(({ callerId }) => callerId));
+  const rows = await sql.query<Row>(look, [callers, uuidArray(asked.map(({ fileId }) => fileId))], signal);
   const seen: FilesSeen = { nowMs: 0, files: new Map(), contentions: [] };
   for (const row of rows) {
     if (row.is_known && !seen.files.has(row.file_id)) seen.files.set(row.file_id, holderIn(row));
@@ -66,19 +68,13 @@ export async function lookAtFiles(
     seen.contentions.push({
       contentionId: row.contention_id,
       fileId: row.file_id,
-      ownerId: row.asker_id,
+      callerId: row.caller_id,
       state: contentionStates[row.contention_state] as ContentionState,
       retryAtMs: timeMs(row.retry_at),
+      isInstructed: row.is_instructed,
     });
   }
   const last = rows.at(-1);
   if (last) seen.nowMs = timeMs(last.now);
   return seen;
 }
-
-const holderIn = (
-  row: { lease_state: number | null; acquired_at: string; fence: string } & OwnerRecord,
-): Holder | null =>
-  row.lease_state === held
-    ? { owner: toOwner(row), acquiredAtMs: timeMs(row.acquired_at), fence: row.fence }
-    : null;

@@ -1,7 +1,8 @@
+import { raw } from '@mikro-orm/core';
 import { contentionStateNumber } from '../../domain/contentions.ts';
 import { ownerStateNumber } from '../../domain/file-owners.ts';
-import type { Sql } from '../sql.ts';
-import { textArray } from './arrays.ts';
+import { PruneWalk } from '../entities.ts';
+import type { EntitySql, Sql } from '../sql.ts';
 import { held } from './file-rows.ts';
 
 /**
@@ -96,18 +97,21 @@ const jobs = walkText({
 
 const open = `state < ${contentionStateNumber('GRANTED')}`;
 
+// A halt stays until it is instructed. What was decided for an owner that never asked again is as old as the decision.
+const isOld = (contention: string) =>
+  `coalesce(${contention}.closed_at, ${contention}.instructed_at) < time.cutoff`;
 const contentions = walkText({
   parts: `looked as materialized (
     select contention_id as place, file_id, due, row_number() over (order by contention_id, file_id) as n
     from time cross join lateral (
-      select contention_id, file_id, coalesce(closed_at < time.cutoff, false) as due from file_contentions
+      select contention_id, file_id, coalesce(${isOld('contention')}, false) as due from file_contentions contention
       where contention_id > coalesce(time.mark, '${nowhere}')::uuid and contention_id < ${idAt('time.cutoff')}
       order by contention_id, file_id limit $3::int
     ) found
   ), locked as materialized (
-    select contention.contention_id, contention.file_id from looked join file_contentions contention
+    select contention.contention_id, contention.file_id from time, looked join file_contentions contention
       on contention.contention_id = looked.place and contention.file_id = looked.file_id
-    where looked.due order by contention.contention_id, contention.file_id for update of contention skip locked
+    where looked.due and ${isOld('contention')} order by contention.contention_id, contention.file_id for update of contention skip locked
   ), gone as (
     delete from file_contentions contention using locked
     where contention.contention_id = locked.contention_id and contention.file_id = locked.file_id
@@ -198,39 +202,46 @@ const outages = headText({
   due: 'outages.ended_at < time.cutoff and outages.next_lease_id is null',
 });
 
+// A job of such a stream ended before its last lane was removed, and is not kept for longer than from then on.
+const idleStreams = headText({
+  table: 'idle_streams',
+  order: 'idle_since',
+  due: 'idle_streams.idle_since < time.cutoff',
+});
+
 export const walks: readonly Walk[] = [
   { name: 'jobs', retained: 'jobs', restMs: jobsRestMs, text: jobs },
   { name: 'outages', retained: 'jobs', restMs, text: outages },
+  { name: 'idle streams', retained: 'jobs', restMs, text: idleStreams },
   { name: 'contentions', retained: 'files', restMs, text: contentions },
   { name: 'owners', retained: 'files', restMs, text: owners },
   { name: 'files', retained: 'files', restMs, text: files },
   { name: 'file events', retained: 'files', restMs, text: fileEvents },
 ];
 
-const waiting = `
-select wanted.walk from unnest($1::text[]) with ordinality as wanted (walk, n)
-left join prune_walks known on known.walk = wanted.walk
-where known.rests_until <= clock_timestamp() or known.walk is null
-order by wanted.n`;
+const namesOf = (wanted: readonly Walk[]): string[] => wanted.map(({ name }) => name);
 
-const begin = `
-insert into prune_walks (walk, rests_until) select walk, '-infinity' from unnest($1::text[]) as walk order by walk
-on conflict (walk) do nothing`;
+/** A time before any other, for walks that may begin at once. */
+const longAgo = new Date(0);
 
-/** Those of these walks that may go on or begin. Most of the time one look tells that there are none. */
-export async function waitingWalks(sql: Sql, wanted: readonly Walk[]): Promise<Walk[]> {
-  const rows = await sql.query<{ walk: string }>(waiting, [textArray(wanted.map(({ name }) => name))]);
-  if (rows.length === 0) return [];
-  const names = rows.map(({ walk }) => walk);
-  await sql.query(begin, [textArray(names)]);
-  return wanted.filter(({ name }) => names.includes(name));
+/** Those of these walks that may go on or begin. Most of the time one read tells that there are none. */
+export async function waitingWalks(sql: EntitySql, wanted: readonly Walk[]): Promise<Walk[]> {
+  const resting = await sql
+    .em()
+    .find(PruneWalk, { walk: { $in: namesOf(wanted) }, rests_until: { $gt: raw('clock_timestamp()') } });
+  const rests = new Set(resting.map(({ walk }) => walk));
+  const waiting = wanted.filter(({ name }) => !rests.has(name));
+  if (waiting.length === 0) return [];
+  const rows = namesOf(waiting)
+    .sort()
+    .map((walk) => ({ walk, mark: null, rests_until: longAgo }));
+  await sql.em().qb(PruneWalk).insert(rows).onConflict('walk').ignore().execute();
+  return waiting;
 }
 
-const rouse = `update prune_walks set rests_until = '-infinity' where walk = any ($1::text[])`;
-
 /** Lets these walks begin at once. */
-export async function rouseWalks(sql: Sql, wanted: readonly Walk[]): Promise<void> {
-  await sql.query(rouse, [textArray(wanted.map(({ name }) => name))]);
+export async function rouseWalks(sql: EntitySql, wanted: readonly Walk[]): Promise<void> {
+  await sql.em().nativeUpdate(PruneWalk, { walk: { $in: namesOf(wanted) } }, { rests_until: longAgo });
 }
 
 /** What a slice has come to. */

@@ -1,7 +1,10 @@
+import { type Kysely, sql as raw } from 'kysely';
 import { idleMs, ownerTtlMs } from '../../domain/file-owners.ts';
 import { claimedStates, leasedStates, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { byKey, rowOf, type Sql } from '../sql.ts';
+import { repeatable } from '../repeatable.ts';
+import { byKey, type EntitySql, rowOf, type Sql } from '../sql.ts';
+import { select, type Tables } from '../tables.ts';
 
 const leased = leasedStates.map(stateNumber).join(', ');
 const claimed = claimedStates.map(stateNumber).join(', ');
@@ -23,7 +26,9 @@ export const isAwake = (now: string): string => `(
 // Whether anybody holds anything is asked only when there was an outage (`case`; of conditions, the planner takes that one
 // first): with every beat it would wade through all leases that are over and may not be cleared away yet.
 // Owners of files are few beside leases, and are made up for at once, in the statement that finds the outage.
-const beat = hot(`
+// A second run finds the outage that the first has written as one that is unfinished.
+const beat = repeatable(
+  hot(`
 with pulse_now as materialized (
   select alive_at from pulse where pulse_id = 1 for update
 ), clock as materialized (
@@ -55,24 +60,38 @@ with pulse_now as materialized (
   update pulse set alive_at = greatest(alive_at, now) from clock where pulse_id = 1
   returning pulse_id
 )
-select (select ms from outage) as outage_ms from beaten`);
+select (select ms from outage) as outage_ms from beaten`),
+);
 
 // A statement of its own: one that has waited for the pulse does not see the outage that was found meanwhile.
-const open = hot('select exists (select from outages where next_lease_id is not null) as unfinished');
+const openOutages = (tables: Kysely<Tables>) =>
+  tables.selectNoFrom((eb) => [
+    eb
+      .exists(eb.selectFrom('outages').select('outage_id').where('next_lease_id', 'is not', null))
+      .$castTo<boolean>()
+      .as('unfinished'),
+    raw<boolean>`current_setting('synchronous_standby_names') <> ''`.as('synchronous'),
+  ]);
 
 export interface Beaten {
   /** How long no server had been alive, where that was longer than allowed and jobs were claimed or leased meanwhile. */
   outageMs: number | null;
   /** There are outages whose claims and leases have not all been looked at. */
   unfinished: boolean;
+  /** PostgreSQL is set to wait for a standby with each commit. */
+  synchronous: boolean;
 }
 
 /** Says that a server is alive, and finds out whether none was for longer than `allowedMs`. */
-export async function beatPulse(sql: Sql, allowedMs: number = silenceMs): Promise<Beaten> {
+export async function beatPulse(sql: EntitySql, allowedMs: number = silenceMs): Promise<Beaten> {
   const [beaten] = await sql.query<{ outage_ms: number | null }>(beat, [allowedMs]);
   if (!beaten) throw new Error('the row of the pulse is gone');
-  const [outages] = await sql.query<{ unfinished: boolean }>(open, []);
-  return { outageMs: beaten.outage_ms, unfinished: outages?.unfinished ?? false };
+  const [found] = await select(sql, openOutages);
+  return {
+    outageMs: beaten.outage_ms,
+    unfinished: found?.unfinished ?? false,
+    synchronous: found?.synchronous ?? true,
+  };
 }
 
 // Claims have no order of their own to go by: those that have been made up for are known by their `updated_at`, which is

@@ -12,6 +12,8 @@ export interface QueueFigures {
   /** How long the one has been waiting that has waited longest at the head of its lane and priority; null without any. */
   oldestMs: number | null;
   leases: number;
+  /** Jobs of streams that were given up, up to `readyMax`. */
+  deadLetters: number;
   claims: number;
   total: number;
   busyRating: number;
@@ -52,6 +54,8 @@ with recursive ${foldMark}, head (lane_id, priority, updated_at) as (
 select
   (select count(*)::int from (select 1 from live_jobs where ${isReady} limit ${readyMax}) ready) as ready,
   (select extract(epoch from clock_timestamp() - since)::float8 * 1000 from oldest) as "oldestMs",
+  (select count(*)::int from (select 1 from job_outcomes where dead_stream is not null limit ${readyMax}) dead)
+    as "deadLetters",
   queued::float8, running::float8 as leases, claimed::float8 as claims, reserved::float8,
   coalesce(capacity.total, $1::int) as total, capacity.busy_rating as "busyRating", capacity.used::float8
 from counted cross join capacity where capacity.capacity_id = 1`);

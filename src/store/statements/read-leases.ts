@@ -1,13 +1,12 @@
-import { type Lease, type LeaseState, leaseStates } from '../../domain/lease.ts';
+import type { Lease } from '../../domain/lease.ts';
 import { leasedStates, stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
 import { rowOf, type Sql } from '../sql.ts';
-import { numberArray, uuidArray } from './arrays.ts';
+import { uuidArray } from './arrays.ts';
 import {
   activeLeaseColumns,
   endedLeaseColumns,
   type LeaseRecord,
-  leaseStateNumber,
   outcomeLeaseColumns,
   toLease,
 } from './lease-record.ts';
@@ -16,6 +15,8 @@ import {
 export interface KnownLease {
   lease: Lease;
   token: string;
+  /** The stream of its job. */
+  stream: string | null;
   cancelRequested: boolean;
   /** For an active lease: how long it lasts, by the database's clock. */
   ttlRemainingMs: number;
@@ -74,6 +75,7 @@ export async function readLeases(
 export const knownLease = (record: LeaseRecord & { lease_token: string }): KnownLease => ({
   lease: toLease(record),
   token: record.lease_token,
+  stream: record.lease_stream ?? null,
   cancelRequested: false,
   ttlRemainingMs: 0,
 });
@@ -102,48 +104,3 @@ export async function findLeasesByToken(
   for (const { n, lease_id, has_job } of rows) found[n - 1] = has_job ? lease_id : undefined;
   return found;
 }
-
-export interface LeaseFilter {
-  states: readonly LeaseState[] | null;
-  workerId: string | null;
-  jobId: string | null;
-  /** Only leases older than this one. */
-  cursor: string | null;
-  limit: number;
-}
-
-/** Newest first: ids rise with time, so the order needs no sort. */
-export async function listLeases(sql: Sql, filter: LeaseFilter, signal?: AbortSignal): Promise<Lease[]> {
-  const { states, workerId, jobId, cursor, limit } = filter;
-  const wanted = states ?? leaseStates;
-  const ended = wanted.filter((state) => state !== 'ACTIVE');
-  const pages = [
-    ...(wanted.includes('ACTIVE') ? [activePage] : []),
-    ...(ended.length > 0 ? [endedPage, outcomePage] : []),
-  ].map((page) => `(${page})`);
-  const rows = await sql.query<LeaseRecord>(
-    `select * from (${pages.join(' union all ')}) page where $5::smallint[] is not null order by lease_id desc limit $4`,
-    [cursor, workerId, jobId, limit, numberArray(ended.map(leaseStateNumber))],
-    signal,
-  );
-  return rows.map(toLease);
-}
-
-const activePage = `select ${activeLeaseColumns('live')}
-  from live_jobs live join jobs job on job.job_id = live.job_id
-  where live.lease_id is not null and ${leased} and ($1::uuid is null or live.lease_id < $1)
-    and ($2::text is null or live.claimed_by = $2) and ($3::uuid is null or live.job_id = $3)
-  order by live.lease_id desc limit $4`;
-
-const endedPage = `select ${endedLeaseColumns('lease')}
-  from leases lease join jobs job on job.job_id = lease.job_id
-  where lease.state = any ($5::smallint[]) and ($1::uuid is null or lease.lease_id < $1)
-    and ($2::text is null or lease.worker_id = $2) and ($3::uuid is null or lease.job_id = $3)
-  order by lease.lease_id desc limit $4`;
-
-const outcomePage = `select ${outcomeLeaseColumns('outcome')}
-  from job_outcomes outcome join jobs job on job.job_id = outcome.job_id
-  where outcome.fence is not null and outcome.lease_state = any ($5::smallint[])
-    and ($1::uuid is null or outcome.lease_id < $1)
-    and ($2::text is null or outcome.claimed_by = $2) and ($3::uuid is null or outcome.job_id = $3)
-  order by outcome.lease_id desc limit $4`;

@@ -1,6 +1,8 @@
+import { raw } from '@mikro-orm/core';
 import { claimedStates, leasedStates, stateNumber } from '../../domain/machine.ts';
 import { type GaugeColumn, gaugeColumns } from '../../domain/stats.ts';
-import type { Sql } from '../sql.ts';
+import type { EntitySql, Sql } from '../sql.ts';
+import { StatFold } from '../stat-entities.ts';
 import { foldMark } from './stat-fold.ts';
 
 const claimed = claimedStates.map(stateNumber).join(', ');
@@ -16,7 +18,8 @@ const truth: Record<GaugeColumn, string> = {
 const listed = (of: (column: GaugeColumn) => string): string => gaugeColumns.map(of).join(', ');
 
 // One moment sees the jobs, the totals and the tallies, so that a difference is a mistake; and what is added to make up for
-// it is a tally like any other, which is right whatever happens meanwhile.
+// it is a tally like any other, which is right whatever happens meanwhile. A submitter whose lanes are all idle may have none that
+// a tally could name: its total is written, and the next audit adds up the total of all.
 const audit = `
 with ${foldMark}, counted as (
   select lane_id, ${listed((column) => `${truth[column]} as ${column}`)} from live_jobs group by lane_id
@@ -34,9 +37,15 @@ with ${foldMark}, counted as (
   group by addon_id having ${gaugeColumns.map((column) => `sum(${column}) <> 0`).join(' or ')}
 ), repaired as (
   insert into stat_tallies (txid, at, lane_id, ${gaugeColumns.join(', ')})
-  select pg_current_xact_id()::text::bigint, clock_timestamp(),
-    (select min(lane_id) from lanes where lanes.addon_id = missing.addon_id), ${gaugeColumns.join(', ')}
+  select pg_current_xact_id()::text::bigint, clock_timestamp(), first.lane_id, ${gaugeColumns.join(', ')}
+  from missing cross join lateral (
+    select lane_id from lanes where lanes.addon_id = missing.addon_id limit 1
+  ) first
+), corrected as (
+  update stat_totals total set ${listed((column) => `${column} = total.${column} + missing.${column}`)}
   from missing
+  where total.addon_id = missing.addon_id
+    and not exists (select from lanes where lanes.addon_id = missing.addon_id)
 ), stamped as (
   update stat_fold set audited_at = clock_timestamp() where fold_id = 1
 )
@@ -68,12 +77,9 @@ export async function auditTotals(sql: Sql): Promise<Repairs> {
   return { shortfalls, wasTotalWrong: wrong.length > 0 };
 }
 
-/** Whether nobody has compared them for so long. */
-export async function isAuditDue(sql: Sql, everyMs: number): Promise<boolean> {
-  const [row] = await sql.query<{ due: boolean }>(
-    `select coalesce(audited_at < clock_timestamp() - $1::float8 * interval '1 ms', true) as due
-    from stat_fold where fold_id = 1`,
-    [everyMs],
-  );
-  return row?.due ?? false;
+/** Whether the last comparison was longer ago than this. */
+export async function isAuditDue(sql: EntitySql, everyMs: number): Promise<boolean> {
+  const longAgo = raw(`clock_timestamp() - ?::float8 * interval '1 ms'`, [everyMs]);
+  const due = { fold_id: 1, $or: [{ audited_at: null }, { audited_at: { $lt: longAgo } }] };
+  return (await sql.em().findOne(StatFold, due)) !== null;
 }

@@ -25,17 +25,23 @@ const pending = `${foldMark}, clock as materialized (
   where tally.txid >= (select txid from mark) and ($1::text = '' or lanes.addon_id = $1)
 )`;
 
-const columns = [...gaugeColumns, ...counterColumns];
 const sumsOf = (names: readonly string[]): string =>
   names.map((name) => `coalesce(sum(${name}), 0)::bigint as ${name}`).join(', ');
 
+/** A tally of a retry has the time of the failure, which may be more than a day ago. */
+const openCounters = counterColumns
+  .map(
+    (name) => `coalesce(sum(${name}) filter (where at >= (select minute from first)), 0)::bigint as ${name}`,
+  )
+  .join(', ');
+
 // A day is the minutes of its first hour, and then hours.
 const snapshot = hot(`
-with ${pending}, open as materialized (
-  select ${sumsOf(columns)} from pending
-), first as materialized (
+with ${pending}, first as materialized (
   select minute, date_bin(interval '1 hour', minute + interval '59 minutes', timestamptz 'epoch') as hour
   from (select date_trunc('minute', now - interval '24 hours') as minute from clock) day
+), open as materialized (
+  select ${sumsOf(gaugeColumns)}, ${openCounters} from pending
 ), rolled as (
   select ${counterColumns.join(', ')} from stat_rollups
   where addon_id = $1 and level = 60 and bucket >= (select hour from first)

@@ -1,3 +1,4 @@
+import { stateNumber } from '../../domain/machine.ts';
 import { type CounterColumn, type GaugeColumn, slotGrowth, slotMax } from '../../domain/stats.ts';
 
 /** What a tally says of the rows it is made of: aggregates by the names of their columns. What is left out is 0. */
@@ -21,10 +22,13 @@ export type LaneTally = Partial<Record<GaugeColumn | CounterColumn, number>> & {
 
 const endColumns = ['running', 'used', 'expired', 'done', 'failed', 'canceled', 'timeouts'] as const;
 
-/** The part of a statement that writes the tallies of leases that end, from a parameter that holds the `tallyRows`. */
-export const tallyAll = (param: string): string => `
+/**
+ * The part of a statement that writes the tallies of leases that end, from a parameter that holds the `tallyRows`. `at` is
+ * the time at which their jobs finish, so that a retry finds the minute in which a failure was counted.
+ */
+export const tallyAll = (param: string, at: string): string => `
   insert into stat_tallies (txid, at, lane_id, runs, ${endColumns.join(', ')})
-  select pg_current_xact_id()::text::bigint, clock_timestamp(), lane_id, runs, ${endColumns.join(', ')}
+  select pg_current_xact_id()::text::bigint, ${at}, lane_id, runs, ${endColumns.join(', ')}
   from jsonb_to_recordset(${param}::jsonb) as tally (lane_id int, runs smallint[],
     ${endColumns.map((column) => `${column} bigint`).join(', ')})`;
 
@@ -36,6 +40,16 @@ export const tallyRows = (tallies: Iterable<LaneTally>): string =>
       ...Object.fromEntries(endColumns.map((column) => [column, sums[column] ?? 0])),
     })),
   );
+
+/**
+ * The part of a statement that takes retried failures out of the count of failed jobs, from a part with the outcomes
+ * and their lanes. A failure of more than a day ago is counted no more, and its roll-ups may be gone.
+ */
+export const tallyRetried = (from: string): string => `
+  insert into stat_tallies (txid, at, lane_id, failed_retried)
+  select pg_current_xact_id()::text::bigint, min(finished_at), lane_id, count(*)
+  from ${from} where state = ${stateNumber('FAILED')} and finished_at > clock_timestamp() - interval '25 hours'
+  group by lane_id, date_trunc('minute', finished_at)`;
 
 /** The slot of a duration; see `domain/stats.ts`. Not with `extract`, which reckons in decimals. */
 export const slotOf = (interval: string): string =>

@@ -1,6 +1,6 @@
 import { stateNumber } from '../../domain/machine.ts';
 import { hot } from '../prepared.ts';
-import { type Sql, timeMs } from '../sql.ts';
+import { rowOf, type Sql, timeMs } from '../sql.ts';
 import {
   booleanArray,
   columnsOf,
@@ -10,13 +10,13 @@ import {
   numberArray,
   oneForAll,
   textArray,
-  uuidArray,
 } from './arrays.ts';
+import { idPrefix, idSuffixes } from './job-ids.ts';
+import type { LanePlace } from './lanes.ts';
 import { tally } from './stat-tallies.ts';
 
 /** A job that is about to be written. JSON comes as text: it is parsed once, by the database. */
 export interface NewJob {
-  jobId: string;
   addonId: string;
   jobType: string;
   stream: string | null;
@@ -36,32 +36,43 @@ export interface NewJob {
 }
 
 export interface SubmittedJobs {
+  kind: 'submitted';
   createdAtMs: number;
-  /** The jobs that were written; the others had a `client_request_id` that was taken. */
-  written: ReadonlySet<string> | 'all';
+  /** The id of each job, in the order given; null for a job that was not written because its `client_request_id` was taken. */
+  jobIds: (string | null)[];
 }
+
+/** The keys by which the jobs of a crowded lane are found; see `crowds.ts`. */
+export const crowdColumns = 'crowd, crowd_type, crowd_addon, crowd_both';
 
 const sameForAll = (column: string, array: string): string => `${firstForAll(column, array)} as ${column}`;
 
 // One statement writes a whole batch: the jobs, their places in line and what there is to count. A place in line is the
 // number of the event that the submission is, which is told from the job; see `event-record.ts`. Everything after the
 // first insert feeds on its `returning`; joining the parameters again would compare every job with every other.
-const submit = (order: string, onConflict: string, answer: string) =>
+//
+// The lanes are locked first. A lane that was removed meanwhile has no row to be locked, and then nothing is written. One that
+// is locked stays until the jobs in it are committed, because a lane is removed only under a lock that this one excludes.
+// The order of the locks does not matter: the sweep passes over rows that are locked, and waits for none.
+const submit = (isCrowded: boolean, order: string, onConflict: string, answer: string) =>
   hot(`
-with clock as materialized (
-  select clock_timestamp() as now
+with kept_lane as materialized (
+  select lane_id from lanes where lane_id = any ($2::int[]) for key share
+), clock as materialized (
+  select now, ${idPrefix} as prefix from (select clock_timestamp() as now) as clock
+  where (select count(*) from kept_lane) = $19::int
 ), numbered as (
-  select job_id, ${sameForAll('lane_id', '$2::int[]')}, ${sameForAll('addon_id', '$3::text[]')},
+  select (prefix || suffix)::uuid as job_id, ${sameForAll('lane_id', '$2::int[]')}, ${sameForAll('addon_id', '$3::text[]')},
     ${sameForAll('job_type', '$4::text[]')}, stream, ${sameForAll('priority', '$6::smallint[]')},
     ${sameForAll('cost_units', '$7::int[]')}, coalesce(constraints, $8::jsonb -> 0) as constraints, payload,
     client_request_id, ${sameForAll('is_unique', '$11::boolean[]')}, tags, max_runtime_s,
     ${sameForAll('max_attempts', '$14::int[]')}, ${sameForAll('retry_backoff_s', '$15::int[]')}, run_at, bytes,
     nextval('job_events_event_id_seq') as seq, now
   from clock, rows from (
-    unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::int[], $10::text[],
+    unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::int[], $10::text[],
       $11::boolean[], $12::text[], $13::int[], $14::int[], $15::int[], $16::float8[], $17::int[]),
     jsonb_array_elements($8::jsonb), jsonb_array_elements($9::jsonb)
-  ) as new (job_id, lane_id, addon_id, job_type, stream, priority, cost_units, client_request_id, is_unique, tags,
+  ) as new (suffix, lane_id, addon_id, job_type, stream, priority, cost_units, client_request_id, is_unique, tags,
     max_runtime_s, max_attempts, retry_backoff_s, run_at, bytes, constraints, payload)
 ), job as (
   insert into jobs (job_id, seq, lane_id, addon_id, job_type, stream, priority, cost_units, constraints, payload,
@@ -75,11 +86,11 @@ with clock as materialized (
   returning job_id, seq, lane_id, stream, priority, cost_units, max_attempts, run_at, bytes, created_at
 ), live as (
   insert into live_jobs (job_id, seq, lane_id, priority, cost_units, bytes, state, check_at, attempts,
-    attempts_limit, claims_lost, cancel_requested, updated_at, ready_at)
-  select job_id, seq, lane_id, priority, cost_units, bytes, ${stateNumber('QUEUED')},
+    attempts_limit, claims_lost, cancel_requested, updated_at, ready_at${isCrowded ? `, ${crowdColumns}` : ''})
+  select job_id, seq, job.lane_id, job.priority, cost_units, bytes, ${stateNumber('QUEUED')},
     case when run_at > created_at then run_at end, 0, max_attempts, 0, false, created_at,
-    greatest(run_at, created_at)
-  from job
+    greatest(run_at, created_at)${isCrowded ? `, ${crowdColumns}` : ''}
+  from job ${isCrowded ? `cross join ${rowOf('lanes', 'lane_id', 'job.lane_id')} lane` : ''}
 ), enqueued as (
   insert into stream_messages (job_id, stream, attempt, written_at)
   select job_id, stream, 1, created_at from job where $18::boolean and stream is not null
@@ -87,31 +98,39 @@ with clock as materialized (
 )
 ${answer}`);
 
-const submitPlain = submit('', '', 'select now, null as job_id from clock');
+const byPlace = (order: string, onConflict: string, answer: string) => ({
+  own: submit(false, order, onConflict, answer),
+  crowded: submit(true, order, onConflict, answer),
+});
+
+const submitPlain = byPlace('', '', 'select now, prefix, null as job_id from clock');
 // Keys are taken in one order, whatever the order of the jobs, so that two batches with the same keys wait for each
 // other and never in a circle.
-const submitKeyed = submit(
+const submitKeyed = byPlace(
   'order by addon_id, client_request_id, seq',
   'on conflict (addon_id, client_request_id) where client_request_id is not null do nothing',
-  'select created_at as now, job_id from job union all select now, null from clock',
+  'select created_at as now, null as prefix, job_id from job union all select now, prefix, null from clock',
 );
 
 /**
- * Writes the jobs that are not there yet into their lanes, in the order given, and says which those were. The messages
- * of those that have a stream are written with them where messages are kept.
+ * Writes the jobs that are not there yet into their lanes, in the order given, and answers with their ids. The messages
+ * of those that have a stream are written with them where messages are kept. Where a lane has been removed, nothing is written.
  */
 export async function submitJobs(
   sql: Sql,
   jobs: readonly NewJob[],
-  { laneIds, keepsMessages }: { laneIds: readonly number[]; keepsMessages: boolean },
+  { places, keepsMessages }: { places: readonly LanePlace[]; keepsMessages: boolean },
   signal?: AbortSignal,
-): Promise<SubmittedJobs> {
+): Promise<SubmittedJobs | { kind: 'lane removed' }> {
   const keyed = jobs.some((job) => job.clientRequestId !== null);
   const ofEach = columnsOf(jobs);
-  const rows = await sql.query<{ now: string; job_id: string | null }>(
-    keyed ? submitKeyed : submitPlain,
+  const suffixes = idSuffixes(jobs.length);
+  const laneIds = places.map(({ laneId }) => laneId);
+  const isCrowded = places.some((place) => place.isCrowded);
+  const rows = await sql.query<{ now: string; prefix: string | null; job_id: string | null }>(
+    (keyed ? submitKeyed : submitPlain)[isCrowded ? 'crowded' : 'own'],
     [
-      uuidArray(ofEach('jobId')),
+      textArray(suffixes),
       oneForAll(laneIds, numberArray),
       oneForAll(ofEach('addonId'), textArray),
       oneForAll(ofEach('jobType'), textArray),
@@ -132,13 +151,17 @@ export async function submitJobs(
       noneOr(ofEach('runAtMs'), numberArray),
       numberArray(ofEach('bytes')),
       keepsMessages,
+      new Set(laneIds).size,
     ],
     signal,
   );
   const last = rows.at(-1);
-  if (!last) throw new Error('the database did not tell the time');
-  const written = keyed ? new Set(rows.flatMap(({ job_id }) => job_id ?? [])) : 'all';
-  return { createdAtMs: timeMs(last.now), written };
+  if (!last) return { kind: 'lane removed' };
+  const ids = suffixes.map((suffix) => `${last.prefix}${suffix}`);
+  const createdAtMs = timeMs(last.now);
+  if (!keyed) return { kind: 'submitted', createdAtMs, jobIds: ids };
+  const written = new Set(rows.map(({ job_id }) => job_id));
+  return { kind: 'submitted', createdAtMs, jobIds: ids.map((id) => (written.has(id) ? id : null)) };
 }
 
 export interface FirstJob {

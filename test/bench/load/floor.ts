@@ -2,12 +2,11 @@
  * The floor under the faces: the store's own statements, as large as the engine makes them at its best, with no
  * network, no decoding and no checks. What the server does less than this is what the faces and the engine cost.
  */
-import { newId } from '../../../src/engine/ids.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { migrate } from '../../../src/store/migrate.ts';
 import { claimJobs } from '../../../src/store/statements/claim-jobs.ts';
 import { noPlaces } from '../../../src/store/statements/heads.ts';
-import { ensureLanes, type Lane, laneKey } from '../../../src/store/statements/lanes.ts';
+import { ensureLanes, type Lane, type LanePlace, laneKey } from '../../../src/store/statements/lanes.ts';
 import { type NewJob, submitJobs } from '../../../src/store/statements/submit-jobs.ts';
 import { drive, forCount, forDuration, type Round } from './drive.ts';
 import { job } from './messages.ts';
@@ -33,11 +32,11 @@ export interface FloorOrder extends FloorPlace {
 export class Floor {
   readonly #database: Database;
   readonly #template: Omit<NewJob, 'jobId'>;
-  readonly #laneId: number;
+  readonly #place: LanePlace;
 
-  private constructor(database: Database, laneId: number, stream: string | null) {
+  private constructor(database: Database, place: LanePlace, stream: string | null) {
     this.#database = database;
-    this.#laneId = laneId;
+    this.#place = place;
     this.#template = {
       addonId: job.addonId,
       jobType: job.jobType,
@@ -70,9 +69,9 @@ export class Floor {
       unique: false,
     };
     const key = laneKey(lane);
-    const laneId = (await ensureLanes(database, new Map([[key, lane]]))).get(key);
-    if (laneId === undefined) throw new Error('the store made no lane');
-    return new Floor(database, laneId, stream);
+    const lanePlace = (await ensureLanes(database, new Map([[key, lane]]))).get(key);
+    if (lanePlace === undefined) throw new Error('the store made no lane');
+    return new Floor(database, lanePlace, stream);
   }
 
   submit(durationMs: number): Promise<Round> {
@@ -118,9 +117,9 @@ export class Floor {
   }
 
   async #submit(jobs: number): Promise<number> {
-    const batch = Array.from({ length: jobs }, () => ({ ...this.#template, jobId: newId() }));
-    const laneIds = batch.map(() => this.#laneId);
-    await submitJobs(this.#database, batch, { laneIds, keepsMessages: false });
+    const batch = Array.from({ length: jobs }, () => this.#template);
+    const places = batch.map(() => this.#place);
+    await submitJobs(this.#database, batch, { places, keepsMessages: false });
     return jobs;
   }
 }

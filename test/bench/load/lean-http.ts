@@ -86,9 +86,9 @@ function bodyOf(answer: Buffer): { at: number; end: number } | undefined {
 /** A POST of JSON, complete with its head, to be sent as it is. */
 export function post(path: string, body: unknown): Buffer {
   const text = JSON.stringify(body);
-  const head = `POST ${path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(text)}`;
+  const head = `POST ${path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: ${Buffer.byteLength(text)}`;
   return Buffer.from(`${head}\r\n\r\n${text}`);
 }
 
 /** A GET, to be sent as it is. */
-export const get = (path: string): Buffer => Buffer.from(`GET ${path} HTTP/1.1\r\nhost: bench\r\n\r\n`);
+export const get = (path: string): Buffer => Buffer.from(`GET ${path} HTTP/1.1\r\nhost: localhost\r\n\r\n`);

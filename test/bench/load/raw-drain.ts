@@ -98,7 +98,7 @@ export class RawDrain {
 
   async #end(leaseIds: readonly string[]): Promise<number> {
     if (leaseIds.length === 0) return 0;
-    const locked = await lockLeasedJobs(this.#sql, leaseIds, false);
+    const locked = await lockLeasedJobs(this.#sql, leaseIds, { wait: false });
     const ends = new LeaseEnds({ transport: { keepsMessages: false }, maxClaims });
     const cause = { kind: 'RELEASED', status: 'SUCCEEDED' } as const;
     for (const job of locked.values())

@@ -1,0 +1,61 @@
+import { suits } from '../domain/asks.ts';
+import { capacityOf } from '../domain/capacity.ts';
+import type { QueueFacts } from '../domain/doctor-facts.ts';
+import { oldestOf } from '../domain/doctor-queue.ts';
+import type { Cause } from '../domain/explain-facts.ts';
+import { queuedCauses } from '../domain/explain-job.ts';
+import type { Capacity } from '../domain/lease.ts';
+import type { Database } from '../store/database.ts';
+import { findCapacity } from '../store/statements/capacity.ts';
+import { readClock } from '../store/statements/diagnose.ts';
+import {
+  readDeadLetters,
+  readHeads,
+  readSilentLeases,
+  readTooCostly,
+} from '../store/statements/diagnose-queue.ts';
+import { leasesEndingNext, placeInLine } from '../store/statements/explain-jobs.ts';
+import { readKnownAsks } from '../store/statements/known-asks.ts';
+import { readJobs } from '../store/statements/read-jobs.ts';
+
+/** What a diagnosis judges of the queue. Each statement reads a bounded number of rows, however long the queue is. */
+export async function readQueueFacts(
+  database: Database,
+  capacityTotal: number,
+  signal: AbortSignal,
+): Promise<QueueFacts> {
+  const [now, { heads, headsCut }, costly, deadLetters, silent, asks] = await Promise.all([
+    findCapacity(database, capacityTotal, signal),
+    readHeads(database, signal),
+    readTooCostly(database, signal),
+    readDeadLetters(database, signal),
+    readSilentLeases(database, signal),
+    readKnownAsks(database, signal),
+  ]);
+  // Units of claimed jobs take nothing from those that are available.
+  const capacity = capacityOf({ ...now, reserved: 0 });
+  const oldest = oldestOf(heads);
+  const isAsked = oldest && asks ? asks.some((ask) => suits(ask, oldest)) : null;
+  const oldestCauses = oldest
+    ? await causesOf(database, { jobId: oldest.jobId, isAsked, capacity }, signal)
+    : [];
+  return { capacity, heads, headsCut, oldestCauses, asks, ...costly, deadLetters, silent };
+}
+
+/** Why a job waits; nothing where a worker has taken it meanwhile. */
+async function causesOf(
+  database: Database,
+  { jobId, isAsked, capacity }: { jobId: string; isAsked: boolean | null; capacity: Capacity },
+  signal: AbortSignal,
+): Promise<Cause[]> {
+  const [jobs, place, endingSoon, nowMs] = await Promise.all([
+    readJobs(database, [jobId], signal),
+    placeInLine(database, jobId),
+    leasesEndingNext(database, 1),
+    readClock(database, signal),
+  ]);
+  const job = jobs.get(jobId)?.job;
+  return job?.state === 'QUEUED' && place
+    ? queuedCauses({ job, nowMs, capacity, endingSoon, isAsked }, place)
+    : [];
+}

@@ -1,0 +1,25 @@
+import type { Duplex } from 'node:stream';
+import type pg from 'pg';
+
+/** How long the other side may take to close a connection before the socket is destroyed. */
+const patienceMs = 500;
+
+/** The parts of a client of `pg` that its types leave out. */
+export interface ClientInternals {
+  connection: { stream: Duplex & { bytesRead?: number }; emit(event: 'error', error: Error): void };
+  /** False from the moment a statement is sent until its answer is complete. */
+  readyForQuery: boolean | null;
+  processID: number | null;
+}
+
+export const internalsOf = (client: object): ClientInternals => client as unknown as ClientInternals;
+
+/** Ends a connection. One whose other side no longer answers is closed without it. */
+export async function hangUp(client: pg.Client): Promise<void> {
+  const late = setTimeout(() => internalsOf(client).connection.stream.destroy(), patienceMs);
+  try {
+    await client.end();
+  } finally {
+    clearTimeout(late);
+  }
+}

@@ -1,0 +1,24 @@
+import { Migration } from '@mikro-orm/migrations';
+
+/**
+ * Sub-agents, which borrow what their parents hold, and instructions that are kept for an owner that is not alive.
+ * Columns without a default rewrite no row.
+ */
+export class FileLending extends Migration {
+  override up(): void {
+    this.addSql('alter table file_owners add column parent_owner_id text');
+    this.addSql('alter table file_leases add column lenders text[], add column lent_at timestamptz');
+    this.addSql(`alter table file_contentions
+      add column kept_instruction smallint,
+      add column instructed_at timestamptz,
+      add column instructed_by text,
+      add column instruction_reason text`);
+  }
+
+  override down(): void {
+    this.addSql(`alter table file_contentions drop column kept_instruction, drop column instructed_at,
+      drop column instructed_by, drop column instruction_reason`);
+    this.addSql('alter table file_leases drop column lenders, drop column lent_at');
+    this.addSql('alter table file_owners drop column parent_owner_id');
+  }
+}

@@ -1,0 +1,22 @@
+import { Migration } from '@mikro-orm/migrations';
+
+/** Who changed the capacity, and when. The indexed time is that of the deletion of what is too old. */
+export class CapacityChanges extends Migration {
+  override up(): void {
+    this.addSql(`create table capacity_changes (
+      change_id bigserial primary key,
+      at timestamptz not null,
+      requested_by text not null,
+      reason text,
+      total_before int not null,
+      total_after int not null,
+      busy_rating_before smallint not null,
+      busy_rating_after smallint not null
+    )`);
+    this.addSql('create index capacity_changes_at on capacity_changes (at)');
+  }
+
+  override down(): void {
+    this.addSql('drop table capacity_changes');
+  }
+}

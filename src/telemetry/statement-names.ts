@@ -1,0 +1,73 @@
+/** What spans of statements are called and say: low in number, and without a value of anybody's. */
+import type { Attributes } from './tracing.ts';
+
+export interface StatementName {
+  /** Such as `INSERT jobs`. */
+  name: string;
+  attributes: Attributes;
+}
+
+const system = 'postgresql';
+/** Texts that are made for their filters are many; those beyond the bound are looked at each time. */
+const knownMax = 1_000;
+const known = new Map<string, StatementName>();
+
+export const transactionName: StatementName = {
+  name: 'TRANSACTION',
+  attributes: { 'db.system.name': system, 'db.operation.name': 'TRANSACTION' },
+};
+
+export function statementName(text: string): StatementName {
+  const before = known.get(text);
+  if (before) return before;
+  const operation = operationOf(text);
+  const table = tableOf(text);
+  const found = {
+    name: table === undefined ? operation : `${operation} ${table}`,
+    attributes: {
+      'db.system.name': system,
+      'db.operation.name': operation,
+      ...(table === undefined ? {} : { 'db.collection.name': table }),
+    },
+  };
+  if (known.size < knownMax) known.set(text, found);
+  return found;
+}
+
+/** A statement of parts is named after what its parts write, or is a SELECT. */
+function operationOf(text: string): string {
+  const [first = ''] = /[a-z]+/i.exec(text) ?? [];
+  if (first.toLowerCase() !== 'with') return first.toUpperCase();
+  const [, writes] =
+    /(?<!\bfor )(?<!\bkey )\b(insert|delete|update)\s+(?:into\s+|from\s+)?[a-z_"]+/i.exec(text) ?? [];
+  return (writes ?? 'select').toUpperCase();
+}
+
+/** The first table that is written to, or else read; parts of the statement are none. */
+function tableOf(text: string): string | undefined {
+  const parts = new Set(
+    Array.from(
+      text.matchAll(/([a-z_]+)\s*(?:\([^()]*\)\s*)?as\s+(?:(?:not\s+)?materialized\s+)?\(/gi),
+      ([, part]) => part,
+    ),
+  );
+  for (const pattern of [
+    /(?<!\bfor )(?<!\bkey )\b(?:insert\s+into|update|delete\s+from)\s+"?([a-z_]+)/gi,
+    /\b(?:from|join)\s+"?([a-z_]+)/gi,
+  ])
+    for (const [, table = ''] of text.matchAll(pattern))
+      if (!parts.has(table) && !noTables.has(table.toLowerCase())) return table;
+  return undefined;
+}
+
+const noTables = new Set([
+  'lateral',
+  'unnest',
+  'rows',
+  'select',
+  'set',
+  'skip',
+  'of',
+  'nowait',
+  'generate_series',
+]);

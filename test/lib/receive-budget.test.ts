@@ -1,0 +1,67 @@
+import { expect } from 'chai';
+import { DomainError } from '../../src/domain/errors.ts';
+import { ReceiveBudget } from '../../src/lib/receive-budget.ts';
+
+const code = (work: () => void): string => {
+  try {
+    work();
+  } catch (error) {
+    if (error instanceof DomainError) return error.code;
+    throw error;
+  }
+  return 'accepted';
+};
+
+describe('the receive budget (A3, A4)', () => {
+  it('refuses a request when requests that make progress hold all of the room', () => {
+    const budget = new ReceiveBudget({ bytesMax: 1_000, stallMs: 60_000 });
+    const evicted: string[] = [];
+    const [first, second] = ['first', 'second'].map((name) => budget.open(() => evicted.push(name)));
+    first?.add(900);
+    expect(code(() => second?.add(200))).to.equal('overloaded');
+    expect(evicted).to.deep.equal([]);
+    expect(budget.bytes).to.equal(900);
+  });
+
+  it('evicts the request that stalled first, and no more than it needs', () => {
+    const budget = new ReceiveBudget({ bytesMax: 1_000, stallMs: 0 });
+    const evicted: string[] = [];
+    const [first, second, third] = ['first', 'second', 'third'].map((name) =>
+      budget.open(() => evicted.push(name)),
+    );
+    first?.add(400);
+    second?.add(400);
+    first?.add(100);
+    third?.add(300);
+    expect(evicted).to.deep.equal(['second']);
+    expect(budget.bytes).to.equal(800);
+  });
+
+  it('gives room back once, however often a request is closed', () => {
+    const budget = new ReceiveBudget({ bytesMax: 1_000, stallMs: 0 });
+    const receiving = budget.open(() => {});
+    receiving.add(600);
+    receiving.close();
+    receiving.close();
+    receiving.add(100);
+    expect(budget.bytes).to.equal(0);
+  });
+
+  it('refuses a body that arrives in tiny pieces, and takes one in pieces of usual size', () => {
+    const budget = new ReceiveBudget();
+    const tiny = budget.open(() => {});
+    expect(
+      code(() => {
+        for (let i = 0; i < 2_000; i++) tiny.add(1);
+      }),
+    ).to.equal('invalid_request');
+    const usual = budget.open(() => {});
+    expect(
+      code(() => {
+        for (let i = 0; i < 2_000; i++) usual.add(1_000);
+      }),
+    ).to.equal('accepted');
+    for (const one of [tiny, usual]) one.close();
+    expect(budget.bytes).to.equal(0);
+  });
+});

@@ -1,0 +1,134 @@
+import { expect } from 'chai';
+import { nearest } from '../../src/rest/unknown-fields.ts';
+import { claimedJob, jobsPath, newAddon, post, submit } from '../contracts/queue.ts';
+import { onEveryEngine } from '../support/engines.ts';
+import type { TestServer } from '../support/server.ts';
+import { shareServer } from '../support/shared-server.ts';
+
+describe('the name of an unknown field', () => {
+  const known = [
+    'payload',
+    'max_attempts',
+    'run_at',
+    'tags',
+    'job_type',
+    'addon_id',
+    'priority',
+    'max_runtime_s',
+  ];
+
+  it('is close to the field that was mistyped (C21)', () => {
+    const typos: Record<string, string | undefined> = {
+      payloads: 'payload',
+      max_attempt: 'max_attempts',
+      maxAttempts: 'max_attempts',
+      runAt: 'run_at',
+      'run-at': 'run_at',
+      tag: 'tags',
+      prioritiy: 'priority',
+      addonid: 'addon_id',
+      jobtypes: 'job_type',
+    };
+    for (const [typo, field] of Object.entries(typos)) expect(nearest(typo, known), typo).to.equal(field);
+  });
+
+  it('is close to none where it has nothing of it (C21)', () => {
+    for (const name of ['color', 'x', '', 'runtime', 'p'.repeat(100_000)]) {
+      expect(nearest(name, known), name.slice(0, 20)).to.equal(undefined);
+    }
+  });
+});
+
+onEveryEngine((engine) => {
+  describe('the answer to a body', () => {
+    const share = shareServer(engine, {});
+    let server: TestServer;
+    before(async () => {
+      server = await share.start();
+    });
+    after(() => share.leave());
+    afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
+
+    const job = () => ({ addon_id: newAddon(), job_type: 'load30', cost_units: 1 });
+
+    it('names the fields that it does not know, and what was most likely meant (C21)', async () => {
+      const body = { ...job(), max_attempt: 3, payloads: {}, whatever: null };
+      const answer = await post(server, `${jobsPath}/submit`, body);
+      expect(answer.status).to.equal(201);
+      expect(answer.body.job.max_attempts).to.equal(1);
+      expect(answer.body.warnings).to.deep.equal([
+        '"max_attempt" is not a field of this request and was ignored; it is close to "max_attempts"',
+        '"payloads" is not a field of this request and was ignored; it is close to "payload"',
+        '"whatever" is not a field of this request and was ignored',
+      ]);
+    });
+
+    it('has no warnings where every field is known, nor of fields within others (C21)', async () => {
+      const body = { ...job(), payload: { max_attempt: 1 }, client_request_id: null };
+      expect((await post(server, `${jobsPath}/submit`, body)).body).to.have.all.keys('job');
+    });
+
+    it('has no warnings of what the queue contract says in a lease request (C21)', async () => {
+      const { job_id, addon_id } = await claimedJob(server, { cost_units: 1 });
+      const body = {
+        job_id,
+        addon_id,
+        job_type: 'load30',
+        cost_units: 9,
+        priority: 'LOW',
+        constraints: { gpu: 1 },
+      };
+      const answer = await post(server, '/api/scheduler/lease/request', { ...body, ttl_sec: 30 });
+      expect(answer.body.approved, answer.text).to.equal(true);
+      expect(answer.body.warnings).to.equal(undefined);
+    });
+
+    it('names ten of many unknown fields, and the beginning of a long one (C21)', async () => {
+      const unknown = Object.fromEntries(Array.from({ length: 1_000 }, (_, i) => [`unknown_${i}`, 0]));
+      const { body } = await post(server, `${jobsPath}/submit`, {
+        ['x'.repeat(5_000)]: 1,
+        ...job(),
+        ...unknown,
+      });
+      expect(body.warnings).to.have.length(10);
+      expect(JSON.stringify(body.warnings).length).to.be.below(2_000);
+    });
+
+    for (const [field, key, rule, ask] of [
+      ['constraints', 'gpu', '_required or _heavy', `${jobsPath}/submit`],
+      ['constraints', 'gpu_available', '_required or _heavy', '/api/system/scheduler/jobs'],
+      ['constraints_capabilities', 'gpu', '_available or _heavy', `${jobsPath}/claim`],
+      [
+        'constraints_capabilities',
+        'gpu_required',
+        '_available or _heavy',
+        '/api/system/scheduler/leases/request',
+      ],
+      ['constraints_capabilities', 'gpu', '_available or _heavy', '/internal/worker/claim'],
+    ] as const) {
+      it(`is 400 for ${field} that say ${key}, from ${ask}`, async () => {
+        const least = { ...job(), type: 'a', requested_units: 1, worker_id: 'w', streams: ['nothing-here'] };
+        const { status, body } = await post(server, ask, {
+          ...least,
+          stream: null,
+          [field]: { [key]: true },
+        });
+        expect(status).to.equal(400);
+        expect(body).to.include({ code: 'invalid_request', field: `${field}.${key}` });
+        expect(body.detail).to.include(`a key must end in ${rule}`);
+      });
+    }
+
+    it('is not judged again for constraints of jobs that are stored already', async () => {
+      const { job_id, addon_id } = await submit(server, { cost_units: 1 });
+      await server.database.query(`update jobs set constraints = '{"colour": "green"}' where job_id = $1`, [
+        job_id,
+      ]);
+      const claimed = await post(server, `${jobsPath}/claim`, { addon_id, worker_id: 'w' });
+      expect(claimed.body.job.constraints).to.deep.equal({ colour: 'green' });
+      await post(server, `${jobsPath}/${job_id}/cancel`, {});
+      const retried = await post(server, `${jobsPath}/${job_id}/retry`, {});
+      expect([retried.status, retried.body.job.state]).to.deep.equal([200, 'QUEUED']);
+    });
+  });
+});
