@@ -14,8 +14,9 @@ export class LoadProcess {
     this.#child = child;
   }
 
-  static async start(): Promise<LoadProcess> {
-    const child = fork(new URL('./load/main.ts', import.meta.url), { execArgv: [] });
+  /** That of another tree is another file. */
+  static async start(file = new URL('./load/main.ts', import.meta.url)): Promise<LoadProcess> {
+    const child = fork(file, { execArgv: [] });
     await once(child, 'spawn');
     const load = new LoadProcess(child);
     await watchProcess(child.pid as number);

@@ -3,6 +3,8 @@ import { writeFile } from 'node:fs/promises';
 import { availableParallelism, cpus } from 'node:os';
 import { cleanUp } from '../support/cleanup.ts';
 import type { EngineName } from '../support/engines.ts';
+import { comparisonsText } from './against/report.ts';
+import { type AgainstOptions, isCompared, runAgainst } from './against/run.ts';
 import type { Contest } from './contest.ts';
 import type { LeaseSet } from './load/lease-set.ts';
 import { LoadProcess } from './load-process.ts';
@@ -68,6 +70,8 @@ const scenarios: readonly Scenario[] = [
 ];
 
 let interrupted = false;
+/** How the run ends where something does not work. */
+let failedCode = 1;
 
 const print = (text: string) => process.stdout.write(`${text}\n`);
 
@@ -191,8 +195,10 @@ async function runEngine(engine: EngineName, options: Options, outcome: Outcome)
   await stage.close();
 }
 
+const machine = { cores: availableParallelism(), processor: cpus()[0]?.model, node: process.version };
+
 const recordOf = async ({ records, contests, notes }: Outcome) => ({
-  machine: { cores: availableParallelism(), processor: cpus()[0]?.model, node: process.version },
+  machine,
   peers: await peerVersions(),
   figures: records,
   ratios: ratioRecords(contests),
@@ -200,25 +206,44 @@ const recordOf = async ({ records, contests, notes }: Outcome) => ({
 });
 
 async function main(): Promise<number> {
-  const options = readOptions(
-    process.argv.slice(2),
-    scenarios.map(({ name }) => name),
-  );
+  const names = scenarios.map(({ name }) => name);
+  const comparedNames = scenarios.filter(isCompared).map(({ name }) => name);
+  const options = readOptions(process.argv.slice(2), names, comparedNames);
+  const { against } = options;
   if (options.help) {
-    process.stdout.write(help(scenarios));
+    process.stdout.write(help(scenarios, comparedNames));
     return 0;
   }
+  if (against !== undefined) return mainAgainst({ ...options, against });
   const outcome: Outcome = { records: [], contests: [], notes: [], failures: 0 };
   for (const engine of options.engines) await runEngine(engine, options, outcome);
   print(`\n${summaryText(outcome)}`);
   for (const note of outcome.notes) print(`\n${note}`);
-  if (options.json !== undefined) {
-    await writeFile(options.json, JSON.stringify(await recordOf(outcome), null, 2));
-    print(`\nfigures: ${options.json}`);
-  }
-  if (options.profile) print(`\nprofiles: ${await profileFolder()}`);
+  await leave(options, await recordOf(outcome));
   print(`\n${outcome.records.length} figures, ${outcome.failures} failures`);
   return outcome.failures === 0 ? 0 : 1;
+}
+
+async function mainAgainst(options: AgainstOptions): Promise<number> {
+  // 1 is for a figure that is below the bound.
+  failedCode = 3;
+  const { against, bound } = options;
+  const { comparisons, failures } = await runAgainst(options, scenarios, print, () => interrupted);
+  print(`\n${comparisonsText(comparisons)}`);
+  await leave(options, { machine, against, bound, comparisons });
+  const below = comparisons.filter(({ verdict }) => verdict === 'below').length;
+  print(`\n${comparisons.length} figures, ${below} below ${bound}, ${failures} failures`);
+  if (failures > 0) return failedCode;
+  return below > 0 ? 1 : 0;
+}
+
+/** Writes what is asked for, and says where it is. */
+async function leave({ json, profile }: Options, record: object): Promise<void> {
+  if (json !== undefined) {
+    await writeFile(json, JSON.stringify(record, null, 2));
+    print(`\nfigures: ${json}`);
+  }
+  if (profile) print(`\nprofiles: ${await profileFolder()}`);
 }
 
 for (const [signal, code] of [
@@ -236,7 +261,7 @@ try {
 } catch (error) {
   const words = error instanceof UsageError ? `${error.message}; see --help` : error;
   process.stderr.write(`bench: ${words instanceof Error ? words.stack : words}\n`);
-  process.exitCode = error instanceof UsageError ? 2 : 1;
+  process.exitCode = error instanceof UsageError ? 2 : failedCode;
 } finally {
   for (const failure of await cleanUp()) process.stderr.write(`bench: ${failure.stack}\n`);
 }

@@ -92,6 +92,6 @@ function cpuShare(taken: readonly Sample<Untimed>[]): CpuShare {
 }
 
 /** The embedded engine is asked for half of what PostgreSQL is. */
-export const rateGoal = ({ engine }: Bench, postgresql: number) => ({
+export const rateGoal = ({ engine }: Pick<Bench, 'engine'>, postgresql: number) => ({
   atLeast: engine === 'postgresql' ? postgresql : postgresql / 2,
 });

@@ -31,6 +31,24 @@ describe('the options of the benchmark', () => {
   it('refuse a scenario that there is not', () => {
     expect(() => read('--only', 'submit,dream')).to.throw(UsageError, /dream/);
   });
+
+  it('take 0.97 for the bound of a ratio to another tree, unless they name one', () => {
+    expect(read('--against', 'there')).to.include({ against: 'there', bound: 0.97 });
+    expect(read('--against', 'there', '--bound', '1.02').bound).to.equal(1.02);
+    for (const bound of ['0', '-1', 'much', '1e3', ''])
+      expect(() => read('--against', 'there', `--bound=${bound}`), bound).to.throw(UsageError, /--bound/);
+    expect(() => read('--bound', '0.9')).to.throw(UsageError, /--against/);
+  });
+
+  it('refuse against another tree what cannot be compared with one', () => {
+    const against = (...args: string[]) =>
+      readOptions(['--against', 'there', ...args], ['submit', 'drain'], ['submit']);
+    expect(against('--only', 'submit').only).to.deep.equal(['submit']);
+    expect(() => against('--only', 'drain')).to.throw(UsageError, /drain/);
+    expect(() => against('--quick')).to.throw(UsageError, /--quick/);
+    expect(() => against('--long')).to.throw(UsageError, /--long/);
+    expect(() => against('--engine', 'embedded')).to.throw(UsageError, /PostgreSQL/);
+  });
 });
 
 describe('the sizes of the benchmark', () => {
@@ -56,5 +74,12 @@ describe('the sizes of the benchmark', () => {
   it('play one round in a quick run, or as many as are asked for', () => {
     expect(sizesOf('--quick').repeats).to.equal(1);
     expect(sizesOf('--quick', '--repeats', '4').repeats).to.equal(4);
+  });
+
+  it('play eleven pairs against another tree, and in a smoke run the fewest that have an interval', () => {
+    expect(sizesOf('--against', 'there').repeats).to.equal(11);
+    expect(sizesOf('--against', 'there', '--repeats', '21').repeats).to.equal(21);
+    expect(sizesOf('--against', 'there', '--smoke').repeats).to.equal(6);
+    expect(sizesOf('--against', 'there', '--smoke').roundMs).to.be.below(1_000);
   });
 });

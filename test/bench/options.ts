@@ -14,6 +14,10 @@ export interface Options {
   client: ClientKind;
   repeats: number | undefined;
   json: string | undefined;
+  /** The folder of another checkout, whose server plays against this one's. */
+  against: string | undefined;
+  /** The least ratio of this tree's rate to the other's that is not a step back. */
+  bound: number;
 }
 
 /** A command line that cannot be understood. */
@@ -21,10 +25,18 @@ export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
 
-export function readOptions(args: readonly string[], scenarioNames: readonly string[]): Options {
+/** Not every scenario can be played against another tree: `comparedNames` can. */
+export function readOptions(
+  args: readonly string[],
+  scenarioNames: readonly string[],
+  comparedNames: readonly string[] = scenarioNames,
+): Options {
   const { values } = parse(args);
+  const { against, bound } = values;
+  if (against !== undefined) checkAgainst(values);
+  else if (bound !== undefined) throw new UsageError('--bound is of use only with --against');
   const only = values.only?.split(',');
-  for (const name of only ?? []) oneOf('--only', name, scenarioNames);
+  for (const name of only ?? []) oneOf('--only', name, against === undefined ? scenarioNames : comparedNames);
   const engine = values.engine === undefined ? undefined : oneOf('--engine', values.engine, engines);
   return {
     help: values.help,
@@ -37,7 +49,18 @@ export function readOptions(args: readonly string[], scenarioNames: readonly str
     client: oneOf('--client', values.client, clients),
     repeats: values.repeats === undefined ? undefined : whole('--repeats', values.repeats),
     json: values.json ?? (values.smoke ? undefined : 'leasehold-bench.json'),
+    against,
+    bound: bound === undefined ? defaultBound : ratio('--bound', bound),
   };
+}
+
+const defaultBound = 0.97;
+
+function checkAgainst(values: { quick: boolean; long: boolean; engine?: string | undefined }): void {
+  for (const flag of ['quick', 'long'] as const)
+    if (values[flag]) throw new UsageError(`--against has sizes of its own: leave out --${flag}`);
+  if (values.engine === 'embedded' || !engines.includes('postgresql'))
+    throw new UsageError('--against needs PostgreSQL');
 }
 
 /** Whoever has a minute sees what the goals speak of, which is PostgreSQL where there is one. */
@@ -59,6 +82,8 @@ function parse(args: readonly string[]) {
         client: { type: 'string', default: 'lean' },
         repeats: { type: 'string' },
         json: { type: 'string' },
+        against: { type: 'string' },
+        bound: { type: 'string' },
       },
     });
   } catch (error) {
@@ -78,7 +103,16 @@ function whole(flag: string, text: string): number {
   return Number(text);
 }
 
-export const help = (scenarios: readonly { name: string; about: string }[]): string => `\
+function ratio(flag: string, text: string): number {
+  if (!/^\d{1,3}(\.\d{1,6})?$/.test(text) || Number(text) === 0)
+    throw new UsageError(`${flag} is '${text}'; it must be a number above 0, such as 0.97`);
+  return Number(text);
+}
+
+export const help = (
+  scenarios: readonly { name: string; about: string }[],
+  compared: readonly string[],
+): string => `\
 Measures a server, in a process of its own, under load from another, with the database beside them; and beside it what
 others do with the same jobs on the same machine.
 
@@ -93,6 +127,9 @@ Usage: npm run bench -- [options]
   --client <name>     lean (default) or grpc-js: who makes the gRPC calls; both share the processors with the server
   --repeats <n>       rounds of each measurement
   --profile           a CPU profile of the server for each scenario
+  --against <folder>  another checkout of Leasehold, with its node_modules: its server and this tree's play rounds in pairs, on
+                      PostgreSQL, under the load of this tree; 11 pairs where --repeats is left out
+  --bound <ratio>     with --against: the least ratio of this tree's rate to the other's; 0.97 where left out
   --json <file>       where the figures go for a program to read; leasehold-bench.json where left out, and nowhere in a smoke run
 
 Scenarios:
@@ -102,4 +139,9 @@ A figure is the median of its rounds, with the least and the greatest beside it.
 the ratios at the end are of rounds that followed one another. The exit code is 1 where something
 failed, a job was handed out twice, or a lease was lost that was kept, and 0 otherwise: a goal that is missed may be
 the machine's fault.
+
+With --against, a figure is the median of the ratios of its pairs, this tree's rate to the other's, with the 95 % interval
+of that median. It is 'below' where the whole interval is below the bound, 'undecided' where the interval contains the
+bound and is wider than 3 % to either side, and 'holds' otherwise. The exit code is 1 where a figure is below, 3 where
+something failed, and 0 otherwise. The scenarios are ${compared.join(', ')}.
 `;

@@ -6,6 +6,7 @@ import type { ServerProcess } from './server-process.ts';
 import type { Sizes } from './sizes.ts';
 import type { Stage, Store } from './stage.ts';
 import type { Latency } from './stats.ts';
+import type { Entrant } from './turns.ts';
 
 /** One line of the report. */
 export interface Figure {
@@ -70,4 +71,15 @@ export interface Scenario {
   /** What lives in the store of `someServer`. No two scenarios have a set of the same number. */
   leases?(sizes: Sizes): readonly LeaseSet[];
   run(bench: Bench): Promise<void>;
+  /** What is compared with another tree, one by one; undefined where nothing is. */
+  compared?: Compared;
 }
+
+export interface Compared {
+  unit: string;
+  /** Each is a figure of one server, whose store is empty but for the scenario's leases. */
+  entrants(bench: Playing, served: Served): readonly Entrant[];
+}
+
+/** As much as an entrant needs to play. */
+export type Playing = Pick<Bench, 'engine' | 'sizes' | 'load'>;

@@ -1,14 +1,20 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createInterface } from 'node:readline';
-import { fileURLToPath } from 'node:url';
 import { atEnd, forgetProcess, watchProcess } from '../support/cleanup.ts';
-import { nodeFlags } from '../support/process.ts';
+import { main, nodeFlags } from '../support/process.ts';
 
-const mainFile = fileURLToPath(new URL('../../src/main.ts', import.meta.url));
 const unmeteredFile = new URL('./unmetered.ts', import.meta.url).href;
 const readyLimitMs = 60_000;
 const stopLimitMs = 15_000;
+
+/** What a server is started from. */
+export interface Program {
+  nodeFlags: readonly string[];
+  main: string;
+}
+
+const ownProgram: Program = { nodeFlags, main };
 
 export interface ServerOptions {
   env: Record<string, string>;
@@ -16,6 +22,8 @@ export interface ServerOptions {
   profile?: { folder: string; name: string } | undefined;
   /** Counts nothing; see `unmetered.ts`. */
   unmetered?: boolean | undefined;
+  /** That of another tree; of this one where left out. */
+  program?: Program | undefined;
 }
 
 /** A real server in a process of its own: running from the moment `start` resolves until `stop`. */
@@ -33,13 +41,14 @@ export class ServerProcess {
     this.readyMs = readyMs;
   }
 
-  static async start({ env, profile, unmetered }: ServerOptions): Promise<ServerProcess> {
+  static async start(options: ServerOptions): Promise<ServerProcess> {
+    const { env, profile, unmetered, program = ownProgram } = options;
     const flags = profile
       ? ['--cpu-prof', `--cpu-prof-dir=${profile.folder}`, `--cpu-prof-name=${profile.name}.cpuprofile`]
       : [];
     if (unmetered) flags.push('--import', unmeteredFile);
     const began = performance.now();
-    const child = spawn(process.execPath, [...nodeFlags, ...flags, mainFile, 'serve'], {
+    const child = spawn(process.execPath, [...program.nodeFlags, ...flags, program.main, 'serve'], {
       env: { ...ownEnvironment(), ...fixedSettings, ...env },
       // Whatever a server says at this level is worth seeing.
       stdio: ['ignore', 'pipe', 'inherit'],

@@ -164,6 +164,18 @@ const tiny = {
   halfLoadWindowMs: 250,
 };
 
+/** Short rounds, so that 11 pairs of one scenario end within two or three minutes. */
+const inPairs = {
+  ...whole,
+  repeats: 11,
+  roundMs: 2_000,
+  claims: 30_000,
+  deepQueue: 200_000,
+};
+
+/** Fewer pairs have no interval. */
+const tinyInPairs = { ...tiny, repeats: 6 };
+
 const full = {
   keepMs: 600_000,
   statsFinished: 10_000_000,
@@ -174,8 +186,15 @@ const full = {
   halfLoadWindowMs: 60_000,
 };
 
-export function sizesFor({ smoke, quick, long, client, repeats }: Options): Sizes {
-  const chosen = smoke ? tiny : quick ? short : long ? { ...whole, ...full } : whole;
+export function sizesFor(options: Options): Sizes {
+  const { smoke, client, repeats } = options;
+  const chosen = options.against === undefined ? alone(options) : smoke ? tinyInPairs : inPairs;
   const sizes = { ...chosen, client, judged: !smoke };
   return repeats === undefined ? sizes : { ...sizes, repeats, starts: repeats, turns: 4 * repeats };
+}
+
+function alone({ smoke, quick, long }: Options) {
+  if (smoke) return tiny;
+  if (quick) return short;
+  return long ? { ...whole, ...full } : whole;
 }

@@ -6,7 +6,7 @@ import type { EngineName } from '../support/engines.ts';
 import { startPostgres, type TestCluster } from '../support/postgres.ts';
 import type { FloorPlace } from './load/floor.ts';
 import { familyCpuMs } from './proc.ts';
-import { ServerProcess } from './server-process.ts';
+import { type Program, ServerProcess } from './server-process.ts';
 
 /** An empty place for jobs, which one server or the floor may open. */
 export interface Store {
@@ -94,9 +94,9 @@ export function profileFolder(): Promise<string> {
 export async function startServer(
   store: Store,
   profileName: string | undefined,
-  { unmetered = false } = {},
+  { unmetered, program }: { unmetered?: boolean; program?: Program } = {},
 ): Promise<ServerProcess> {
   const profile =
     profileName === undefined ? undefined : { folder: await profileFolder(), name: profileName };
-  return ServerProcess.start({ env: store.env, profile, unmetered });
+  return ServerProcess.start({ env: store.env, profile, unmetered, program });
 }

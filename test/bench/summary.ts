@@ -54,7 +54,7 @@ function ratioText(found: Ratio | undefined): string {
 }
 
 /** Columns as wide as what is in them; those that are named are numbers and end on the right. */
-function table(
+export function table(
   heads: readonly string[],
   rows: readonly (readonly string[])[],
   numbers: readonly number[],

@@ -32,8 +32,7 @@ export async function playByTurns(
   for (let round = warmUpMs > 0 ? -1 : 0; round < repeats; round++) {
     const share = round < 0 ? warmUpShare : 1;
     for (const entrant of entrants) {
-      await entrant.prepare?.(share);
-      const played = await sample(bench, entrant.server, () => entrant.play(share));
+      const played = await playRound(bench, entrant, share);
       if (round >= 0) taken.get(entrant)?.push(played);
     }
   }
@@ -45,4 +44,23 @@ export async function playByTurns(
   const contest = { name, unit, contenders };
   bench.compare(contest);
   return contest;
+}
+
+/** Rounds of an entrant that has no other beside it, as a line of the report. */
+export async function playAlone(bench: Bench, unit: string, entrant: Entrant): Promise<void> {
+  const { warmUpMs, repeats, roundMs } = bench.sizes;
+  const taken: Sample<Untimed>[] = [];
+  if (warmUpMs > 0) await playRound(bench, entrant, warmUpMs / roundMs);
+  for (let i = 0; i < repeats; i++) taken.push(await playRound(bench, entrant, 1));
+  bench.report({ ...throughput(entrant.name, unit, taken, entrant.goal), failure: entrant.failure?.() });
+}
+
+/** What has to be there comes first, and is not a part of the round. */
+export async function playRound(
+  bench: Pick<Bench, 'stage'>,
+  entrant: Entrant,
+  share: number,
+): Promise<Sample<Untimed>> {
+  await entrant.prepare?.(share);
+  return sample(bench, entrant.server, () => entrant.play(share));
 }

@@ -51,8 +51,8 @@ export const fileTasks = {
   },
 
   /** One owner takes so many files, for others to be denied. */
-  async holdFiles(on: Order & { files: number }): Promise<FileRound> {
-    let next = 0;
+  async holdFiles(on: Order & { from: number; files: number }): Promise<FileRound> {
+    let next = on.from;
     const { ask, state } = asker(
       on,
       'granted',

@@ -1,7 +1,8 @@
 import type { ClaimRound } from '../load/tasks.ts';
 import { perSecond, rateGoal, type Sample, sample, throughput } from '../measure.ts';
-import type { Bench, Scenario } from '../scenario.ts';
+import type { Bench, Playing, Scenario, Served } from '../scenario.ts';
 import type { ServerProcess } from '../server-process.ts';
+import type { Entrant } from '../turns.ts';
 
 const claimers = 64;
 const connections = 4;
@@ -48,21 +49,51 @@ export const claim: Scenario = {
     await bench.stopServers();
     await floor(bench);
   },
+  compared: {
+    unit: 'jobs/s',
+    entrants: (bench, served) => [
+      claiming(bench, served, names.short, 2 * bench.sizes.claims),
+      claiming(bench, served, names.long(bench), bench.sizes.deepQueue),
+    ],
+  },
+};
+
+/** Claims from a queue that has the same length before each round. */
+function claiming(bench: Playing, { server, store }: Served, name: string, queued: number): Entrant {
+  const { load, sizes } = bench;
+  const target = { address: server.grpc, client: sizes.client, connections };
+  const taken: ClaimRound[] = [];
+  return {
+    name,
+    side: 'ours',
+    server,
+    async prepare() {
+      const jobs = taken.length === 0 ? queued : sizes.claims;
+      await load.run('fill', { target, jobs });
+      if (taken.length === 0) await store.vacuum();
+    },
+    async play() {
+      const round = await load.run('claim', { target, claimers, jobs: sizes.claims });
+      taken.push(round);
+      return round;
+    },
+    failure: () => failureOf({ taken }),
+  };
+}
+
+const names = {
+  short: `ClaimJobs, ${claimers} claimers`,
+  long: ({ sizes }: Pick<Bench, 'sizes'>) => `the same, ${sizes.deepQueue.toLocaleString('en')} queued`,
 };
 
 function report(bench: Bench, short: Queue, long: Queue): void {
-  const { judged, deepQueue } = bench.sizes;
+  const { judged } = bench.sizes;
   bench.report({
-    ...throughput(
-      `ClaimJobs, ${claimers} claimers`,
-      'jobs/s',
-      short.taken,
-      judged ? rateGoal(bench, 5_000) : undefined,
-    ),
+    ...throughput(names.short, 'jobs/s', short.taken, judged ? rateGoal(bench, 5_000) : undefined),
     failure: failureOf(short),
   });
   bench.report({
-    ...throughput(`the same, ${deepQueue.toLocaleString('en')} queued`, 'jobs/s', long.taken),
+    ...throughput(names.long(bench), 'jobs/s', long.taken),
     failure: failureOf(long),
   });
   bench.report({
@@ -73,7 +104,7 @@ function report(bench: Bench, short: Queue, long: Queue): void {
   });
 }
 
-function failureOf({ taken }: Queue): string | undefined {
+function failureOf({ taken }: { taken: readonly ClaimRound[] }): string | undefined {
   const sum = (of: (round: ClaimRound) => number) => taken.reduce((total, round) => total + of(round), 0);
   const duplicates = sum((round) => round.duplicates);
   if (duplicates > 0) return `${duplicates} jobs were handed out twice`;

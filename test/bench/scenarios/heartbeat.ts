@@ -1,8 +1,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import type { BeatRound } from '../load/heartbeat-tasks.ts';
 import type { LeaseSet } from '../load/lease-set.ts';
 import { rateGoal, samples, throughput } from '../measure.ts';
-import type { Bench, Scenario } from '../scenario.ts';
+import type { Bench, Playing, Scenario, Served } from '../scenario.ts';
 import type { Store, Updates } from '../stage.ts';
+import { type Entrant, playAlone } from '../turns.ts';
 import { lossesIn, sets } from './lease-sets.ts';
 
 const both = ['postgresql', 'embedded'] as const;
@@ -38,28 +40,43 @@ export const heartbeatFrames: Scenario = {
   quick: true,
   leases: (sizes) => holdings.map(({ setFor }) => setFor(sizes)),
   async run(bench) {
-    const { load, sizes } = bench;
+    const { sizes } = bench;
     // Sessions tell of what they did up to ten seconds later, where somebody else may take it for theirs.
     const isCounted = bench.engine === 'postgresql';
-    const { server, store } = await (isCounted ? bench.ownServer() : bench.someServer());
-    const target = { address: server.grpc, client: sizes.client, connections, streams: frameStreams };
-    const goal = judged(bench, rateGoal(bench, 150_000));
+    const served = await (isCounted ? bench.ownServer() : bench.someServer());
+    const { store } = served;
     const before = await store.updates();
-    for (const { held, setFor } of holdings) {
-      const set = setFor(sizes);
-      const taken = await samples(bench, server, (durationMs) =>
-        load.run('beatFrames', { target, set, inFlight: framesInFlight(set), durationMs }),
-      );
-      const name = `frames of 50, ${set.leases.toLocaleString('en')} leases ${held}`;
-      bench.report({ ...throughput(name, 'leases/s', taken, goal), failure: lossesIn(taken) });
-    }
+    for (const entrant of framesOf(bench, served)) await playAlone(bench, 'leases/s', entrant);
     if (before) await reportHot(bench, store, before);
     await bench.stopServers();
     // Opening another embedded store would be the longest part of a smoke run.
     const isCheap = sizes.judged || bench.engine === 'postgresql';
     if (sizes.beatsFloor && isCheap) await reportFloor(bench);
   },
+  compared: { unit: 'leases/s', entrants: framesOf },
 };
+
+function framesOf(bench: Playing, { server }: Served): Entrant[] {
+  const { load, sizes } = bench;
+  const target = { address: server.grpc, client: sizes.client, connections, streams: frameStreams };
+  return holdings.map(({ held, setFor }) => {
+    const set = setFor(sizes);
+    const on = { target, set, inFlight: framesInFlight(set) };
+    const rounds: BeatRound[] = [];
+    return {
+      name: `frames of 50, ${set.leases.toLocaleString('en')} leases ${held}`,
+      side: 'ours',
+      server,
+      goal: judged(bench, rateGoal(bench, 150_000)),
+      async play(share) {
+        const round = await load.run('beatFrames', { ...on, durationMs: share * sizes.roundMs });
+        rounds.push(round);
+        return round;
+      },
+      failure: () => lossesIn(rounds),
+    };
+  });
+}
 
 /** Frames in flight on each stream. */
 const framesInFlight = ({ leases }: LeaseSet): number =>
@@ -159,4 +176,4 @@ export const heartbeatUnary: Scenario = {
   },
 };
 
-const judged = <Goal>({ sizes }: Bench, goal: Goal): Goal | undefined => (sizes.judged ? goal : undefined);
+const judged = <Goal>({ sizes }: Playing, goal: Goal): Goal | undefined => (sizes.judged ? goal : undefined);

@@ -2,7 +2,7 @@ import { type Contender, type Contest, fastestPeer, ratio } from '../contest.ts'
 import type { DrainRound } from '../load/drain-tasks.ts';
 import { type OpenPeer, openPeers } from '../peers/list.ts';
 import type { PeerMode } from '../peers/peer.ts';
-import type { Bench, Scenario, Served } from '../scenario.ts';
+import type { Bench, Playing, Scenario, Served } from '../scenario.ts';
 import { type Entrant, playByTurns } from '../turns.ts';
 import { type DrainWay, drainWays, faultsOf, jobsOf } from './drains.ts';
 import { floorEntrant } from './floors.ts';
@@ -22,7 +22,7 @@ export const peersDrain: Scenario = {
     const [peers, served] = await Promise.all([openPeers(bench), bench.someServer()]);
     try {
       const entrants = [
-        ...drainWays.map((way, i) => oursOf(bench, served, way, `drain-${i}`)),
+        ...oursOf(bench, served),
         await floorEntrant(bench),
         ...peers.flatMap((peer) => theirsOf(bench, peer)),
       ];
@@ -32,9 +32,15 @@ export const peersDrain: Scenario = {
       await Promise.all(peers.map((peer) => peer.close()));
     }
   },
+  // The peers are the same beside either tree.
+  compared: { unit: 'jobs/s', entrants: oursOf },
 };
 
-function oursOf(bench: Bench, { server, store }: Served, way: DrainWay, stream: string): Entrant {
+function oursOf(bench: Playing, served: Served): Entrant[] {
+  return drainWays.map((way, i) => oneOfOurs(bench, served, way, `drain-${i}`));
+}
+
+function oneOfOurs(bench: Playing, { server, store }: Served, way: DrainWay, stream: string): Entrant {
   const { load, sizes } = bench;
   const target = { address: server.grpc, client: sizes.client, connections };
   const rounds: DrainRound[] = [];
@@ -92,5 +98,5 @@ function reportGoals(bench: Bench, { name, goals }: DrainWay, contest: Contest):
 /** Those that keep their jobs in PostgreSQL as well, as they come. */
 const defaults = ['graphile-worker, default', 'pg-boss, default'];
 
-const goalOf = ({ sizes }: Bench, least: number | undefined) =>
+const goalOf = ({ sizes }: Playing, least: number | undefined) =>
   sizes.judged && least !== undefined ? { atLeast: least } : undefined;

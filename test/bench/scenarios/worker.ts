@@ -1,13 +1,15 @@
 import { findRedis, startRedis } from '../../support/redis.ts';
 import type { WorkerRound } from '../load/worker-tasks.ts';
-import { rateGoal, type Sample, sample, samples, throughput } from '../measure.ts';
-import type { Bench, Scenario } from '../scenario.ts';
+import { rateGoal, samples, throughput } from '../measure.ts';
+import type { Playing, Scenario } from '../scenario.ts';
 import type { ServerProcess } from '../server-process.ts';
+import { type Entrant, playAlone } from '../turns.ts';
 
 const workers = 64;
 const waiting = 100;
 const perSecond = 500;
 const connections = 4;
+const unit = 'jobs/s';
 
 export const workerRest: Scenario = {
   name: 'worker-rest',
@@ -15,7 +17,7 @@ export const workerRest: Scenario = {
   engines: ['postgresql', 'embedded'],
   async run(bench) {
     const { server } = await bench.someServer();
-    await work(bench, server, '', 4_000);
+    await playAlone(bench, unit, working(bench, server, '', 4_000));
     await bench.stopServers();
     if (bench.engine === 'embedded' || findRedis() === undefined) return;
     await using redis = await startRedis();
@@ -24,32 +26,31 @@ export const workerRest: Scenario = {
       { ...store, env: { ...store.env, REDIS_URL: redis.url } },
       'worker-redis',
     );
-    await work(bench, carried, ', messages on Redis', 3_000);
+    await playAlone(bench, unit, working(bench, carried, ', messages on Redis', 3_000));
     await bench.stopServers();
   },
+  compared: { unit, entrants: (bench, { server }) => [working(bench, server, '', 4_000)] },
 };
 
-async function work(bench: Bench, server: ServerProcess, how: string, goal: number): Promise<void> {
+function working(bench: Playing, server: ServerProcess, how: string, goal: number): Entrant {
   const { load, sizes } = bench;
   const stream = 'work';
   const target = { address: server.grpc, client: sizes.client, connections };
-  const taken: (WorkerRound & Sample)[] = [];
-  for (let round = sizes.warmUpMs > 0 ? -1 : 0; round < sizes.repeats; round++) {
-    await load.run('fill', { target, jobs: sizes.workerJobs, stream });
-    const one = await sample(bench, server, () =>
-      load.run('work', { address: server.http, stream, workers, jobs: sizes.workerJobs }),
-    );
-    if (round >= 0 || one.duplicates > 0) taken.push(one);
-  }
-  bench.report({
-    ...throughput(
-      `claim and complete, ${workers} workers${how}`,
-      'jobs/s',
-      taken,
-      sizes.judged ? rateGoal(bench, goal) : undefined,
-    ),
-    failure: failureOf(taken),
-  });
+  const jobs = sizes.workerJobs;
+  const rounds: WorkerRound[] = [];
+  return {
+    name: `claim and complete, ${workers} workers${how}`,
+    side: 'ours',
+    server,
+    goal: sizes.judged ? rateGoal(bench, goal) : undefined,
+    prepare: async () => void (await load.run('fill', { target, jobs, stream })),
+    async play() {
+      const round = await load.run('work', { address: server.http, stream, workers, jobs });
+      rounds.push(round);
+      return round;
+    },
+    failure: () => failureOf(rounds),
+  };
 }
 
 function failureOf(taken: readonly WorkerRound[]): string | undefined {
