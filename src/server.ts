@@ -106,6 +106,7 @@ export async function startServer(
     transport,
     isUp: () => orAfter(health.runOnce(), scrapeMs, false),
     queue: new QueueWatch(database, config.capacityTotal),
+    process: processFigures,
   });
   const doctor = new Doctor({
     database,

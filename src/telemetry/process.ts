@@ -1,27 +1,28 @@
 /**
- * How this process is: its processor time, its memory, its garbage, and whether its event loop keeps up.
+ * Metrics of this process: processor time, memory, files, garbage collections and the event loop. Names, types, labels
+ * and units are those of prom-client 15, so that its dashboards and alerts work. `leasehold_gc_duration_seconds`,
+ * `leasehold_heap_bytes` and `leasehold_eventloop_delay_seconds` are the names of earlier versions.
  *
- * Garbage is watched from the construction on. The delay of the event loop is watched from the first time somebody
- * reads it, because watching it takes a timer that fires all the time: a server whose metrics nobody reads stays idle.
- * Ends with `stop`.
+ * Garbage collections are observed from the construction on, the event loop from the first `measure`. Ends with `stop`.
  */
-import { readdirSync } from 'node:fs';
-import { constants, monitorEventLoopDelay, PerformanceObserver, performance } from 'node:perf_hooks';
+import { readdirSync, readFileSync } from 'node:fs';
+import { constants, PerformanceObserver, performance } from 'node:perf_hooks';
 import { version } from '../version.ts';
-import type { Registry, Sample } from './registry.ts';
+import { EventLoop } from './event-loop.ts';
+import type { Histogram, Registry, Series } from './registry.ts';
 
-/** How often the event loop is looked at. */
-const lookMs = 20;
-/** Readers that follow each other within this time are told of the same period. */
-const periodMs = 5_000;
-const gcBounds = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1];
+/** The buckets of prom-client. */
+const gcBounds = [0.001, 0.01, 0.1, 1, 2, 5];
+const deprecatedGcBounds = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1];
 
 const gcKinds: Readonly<Record<number, string>> = {
   [constants.NODE_PERFORMANCE_GC_MINOR]: 'minor',
   [constants.NODE_PERFORMANCE_GC_MAJOR]: 'major',
   [constants.NODE_PERFORMANCE_GC_INCREMENTAL]: 'incremental',
-  [constants.NODE_PERFORMANCE_GC_WEAKCB]: 'weak_callbacks',
+  [constants.NODE_PERFORMANCE_GC_WEAKCB]: 'weakcb',
 };
+/** The one kind whose word differs in `leasehold_gc_duration_seconds`. */
+const deprecatedGcKinds: Readonly<Record<string, string>> = { weakcb: 'weak_callbacks' };
 
 interface GarbageEntry {
   duration: number;
@@ -30,135 +31,146 @@ interface GarbageEntry {
 
 export class ProcessFigures {
   readonly #garbage: PerformanceObserver;
-  readonly #delay = new LoopDelay();
+  readonly #eventLoop: EventLoop;
 
   constructor(registry: Registry, engine: string) {
-    const pauses = registry.histograms(
-      'leasehold_gc_duration_seconds',
-      'How long garbage collections took, by kind.',
-      gcBounds,
-      'kind',
-    );
-    this.#garbage = new PerformanceObserver((list) => {
-      for (const { duration, detail } of list.getEntries() as unknown as GarbageEntry[]) {
-        const { kind = 0 } = detail ?? {};
-        pauses.of(gcKinds[kind] ?? 'other').observe(duration / 1000);
-      }
-    });
-    this.#garbage.observe({ entryTypes: ['gc'] });
+    this.#garbage = observeGarbage(declareGarbage(registry));
     declareProcess(registry);
     declareHeap(registry);
-    registry.summary(
-      'leasehold_eventloop_delay_seconds',
-      'How late the event loop was, since the last reading.',
-      () => this.#delay.read(),
-    );
-    registry.counting(
-      'leasehold_eventloop_seconds_total',
-      'Time of the event loop, by what it did: its utilization is the share of active.',
-      () => {
-        const { active, idle } = performance.eventLoopUtilization();
-        return [
-          { labels: { state: 'active' }, value: active / 1000 },
-          { labels: { state: 'idle' }, value: idle / 1000 },
-        ];
-      },
-    );
-    registry.gauge('leasehold_build_info', 'Always 1; its labels say what runs.', () => [
-      { labels: { version, node: process.version, database: engine }, value: 1 },
-    ]);
+    this.#eventLoop = new EventLoop(registry);
+    declareVersions(registry, engine);
+  }
+
+  /** Measures what takes a turn of the event loop, for the next telling. */
+  measure(): Promise<void> {
+    return this.#eventLoop.measure();
   }
 
   stop(): void {
     this.#garbage.disconnect();
-    this.#delay.stop();
+    this.#eventLoop.stop();
   }
 }
 
-function declareProcess(registry: Registry): void {
-  registry.counting('process_cpu_seconds_total', 'Processor time, by mode.', () => {
-    const { user, system } = process.cpuUsage();
-    return [
-      { labels: { mode: 'user' }, value: user / 1e6 },
-      { labels: { mode: 'system' }, value: system / 1e6 },
-    ];
+interface Pauses {
+  current: Series<Histogram>;
+  deprecated: Series<Histogram>;
+}
+
+const declareGarbage = (registry: Registry): Pauses => ({
+  current: registry.histograms(
+    'nodejs_gc_duration_seconds',
+    'Duration of garbage collections by kind (major, minor, incremental, weakcb), in seconds.',
+    gcBounds,
+    'kind',
+  ),
+  deprecated: registry.histograms(
+    'leasehold_gc_duration_seconds',
+    'How long garbage collections took, by kind. Deprecated: replaced by nodejs_gc_duration_seconds.',
+    deprecatedGcBounds,
+    'kind',
+  ),
+});
+
+function observeGarbage({ current, deprecated }: Pauses): PerformanceObserver {
+  const observer = new PerformanceObserver((list) => {
+    for (const { duration, detail } of list.getEntries() as unknown as GarbageEntry[]) {
+      const kind = gcKinds[detail?.kind ?? 0] ?? 'other';
+      current.of(kind).observe(duration / 1000);
+      deprecated.of(deprecatedGcKinds[kind] ?? kind).observe(duration / 1000);
+    }
   });
-  registry.gauge('process_resident_memory_bytes', 'Memory that the process has in use.', () =>
+  observer.observe({ entryTypes: ['gc'] });
+  return observer;
+}
+
+function declareProcess(registry: Registry): void {
+  registry.counting(
+    'process_cpu_user_seconds_total',
+    'Processor time of the process in user mode, in seconds.',
+    () => process.cpuUsage().user / 1e6,
+  );
+  registry.counting(
+    'process_cpu_system_seconds_total',
+    'Processor time of the process in system mode, in seconds.',
+    () => process.cpuUsage().system / 1e6,
+  );
+  registry.counting(
+    'process_cpu_seconds_total',
+    'Processor time of the process in user and system mode, in seconds.',
+    () => {
+      const { user, system } = process.cpuUsage();
+      return (user + system) / 1e6;
+    },
+  );
+  registry.gauge('process_resident_memory_bytes', 'Resident memory of the process, in bytes.', () =>
     process.memoryUsage.rss(),
   );
   registry.gauge(
     'process_start_time_seconds',
-    'When the process began, in seconds since 1970.',
+    'Start of the process, in seconds since 1970.',
     () => performance.timeOrigin / 1000,
   );
-  registry.gauge('process_open_fds', 'Open files and sockets, where the system tells.', openFiles);
+  registry.gauge('process_open_fds', 'Open file descriptors of the process, on Linux.', openFiles);
+  registry.gauge('process_max_fds', 'Maximum number of open file descriptors, on Linux.', filesMax);
 }
 
 function declareHeap(registry: Registry): void {
-  registry.gauge('leasehold_heap_bytes', 'Memory of JavaScript, by kind.', () => {
-    const { heapUsed, heapTotal, external, arrayBuffers } = process.memoryUsage();
-    return [
-      { labels: { kind: 'used' }, value: heapUsed },
-      { labels: { kind: 'total' }, value: heapTotal },
-      { labels: { kind: 'external' }, value: external },
-      { labels: { kind: 'array_buffers' }, value: arrayBuffers },
-    ];
-  });
+  registry.gauge(
+    'nodejs_heap_size_total_bytes',
+    'Size of the JavaScript heap, in bytes.',
+    () => process.memoryUsage().heapTotal,
+  );
+  registry.gauge(
+    'nodejs_heap_size_used_bytes',
+    'Used part of the JavaScript heap, in bytes.',
+    () => process.memoryUsage().heapUsed,
+  );
+  registry.gauge(
+    'nodejs_external_memory_bytes',
+    'Memory outside of the heap that JavaScript objects own, array buffers included, in bytes.',
+    () => process.memoryUsage().external,
+  );
+  registry.gauge(
+    'leasehold_heap_bytes',
+    'Memory of JavaScript, by kind. Deprecated: replaced by nodejs_heap_size_used_bytes, nodejs_heap_size_total_bytes and nodejs_external_memory_bytes.',
+    () => {
+      const { heapUsed, heapTotal, external, arrayBuffers } = process.memoryUsage();
+      return [
+        { labels: { kind: 'used' }, value: heapUsed },
+        { labels: { kind: 'total' }, value: heapTotal },
+        { labels: { kind: 'external' }, value: external },
+        { labels: { kind: 'array_buffers' }, value: arrayBuffers },
+      ];
+    },
+  );
 }
 
-/** Only Linux has the folder. */
+function declareVersions(registry: Registry, engine: string): void {
+  const [major = '', minor = '', patch = ''] = process.versions.node.split('.');
+  registry.gauge('nodejs_version_info', 'Always 1; its labels are the version of Node.', () => [
+    { labels: { version: process.version, major, minor, patch }, value: 1 },
+  ]);
+  registry.gauge('leasehold_build_info', 'Always 1; its labels say what runs.', () => [
+    { labels: { version, node: process.version, database: engine }, value: 1 },
+  ]);
+}
+
+/** Only Linux has the folder. One of the entries is the descriptor that reads it. */
 function openFiles(): number | undefined {
   try {
-    return readdirSync('/proc/self/fd').length;
+    return readdirSync('/proc/self/fd').length - 1;
   } catch {
     return undefined;
   }
 }
 
-const quantiles = [0.5, 0.9, 0.99, 1];
-
-type Watch = ReturnType<typeof monitorEventLoopDelay>;
-
-class LoopDelay {
-  #watch: Watch | undefined;
-  #periodBeganAt = 0;
-  #told: readonly Sample[] = [];
-  #count = 0;
-  #sumS = 0;
-
-  read(): readonly Sample[] {
-    if (!this.#watch) {
-      this.#watch = monitorEventLoopDelay({ resolution: lookMs });
-      this.#watch.enable();
-    } else if (performance.now() - this.#periodBeganAt < periodMs) return this.#told;
-    this.#periodBeganAt = performance.now();
-    this.#told = this.#tell(this.#watch);
-    this.#watch.reset();
-    return this.#told;
-  }
-
-  stop(): void {
-    this.#watch?.disable();
-    this.#watch = undefined;
-  }
-
-  #tell(watch: Watch): readonly Sample[] {
-    if (watch.count > 0) {
-      this.#count += watch.count;
-      this.#sumS += lateS(watch.mean) * watch.count;
-    }
-    const parts: Sample[] = quantiles.map((quantile) => ({
-      labels: { quantile: String(quantile) },
-      value: watch.count === 0 ? Number.NaN : lateS(watch.percentile(quantile * 100)),
-    }));
-    const labels = {};
-    return [
-      ...parts,
-      { suffix: '_sum', labels, value: this.#sumS },
-      { suffix: '_count', labels, value: this.#count },
-    ];
+/** The soft limit, from the only system that has the file. */
+function filesMax(): number | undefined {
+  try {
+    const [, limit] = /^Max open files\s+(\S+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
+    return limit === 'unlimited' ? Number.POSITIVE_INFINITY : limit === undefined ? undefined : Number(limit);
+  } catch {
+    return undefined;
   }
 }
-
-/** The histogram counts the time between two looks, of which one look's interval is as it should be. */
-const lateS = (ns: number): number => Math.max(ns / 1e9 - lookMs / 1000, 0);

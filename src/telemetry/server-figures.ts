@@ -2,6 +2,7 @@
 import type { Engine } from '../engine/engine.ts';
 import type { Connections, Database } from '../store/database.ts';
 import type { Transport } from '../transport/transport.ts';
+import type { ProcessFigures } from './process.ts';
 import type { QueueState, QueueWatch } from './queue.ts';
 import type { Reading, Registry } from './registry.ts';
 
@@ -20,6 +21,7 @@ export interface FiguresOptions {
   /** Says within a second whether the database answers. */
   isUp: () => Promise<boolean>;
   queue: QueueWatch;
+  process: ProcessFigures;
 }
 
 export class ServerFigures {
@@ -61,7 +63,8 @@ export class ServerFigures {
 
   /** The text of everything that is counted, once what has to be asked for is there. */
   async tell(): Promise<string> {
-    const { registry, database, isUp, queue } = this.#options;
+    const { registry, database, isUp, queue, process } = this.#options;
+    await process.measure();
     // What is asked below should not be counted among what waits.
     const connections = await database.connections();
     const [databaseUp, state] = await Promise.all([isUp(), queue.read()]);

@@ -44,10 +44,10 @@ onEveryEngine((engine) => {
       expect((await read()).families).to.have.deep.members(listed);
     });
 
-    it('has no name without a unit, a total or a thing that is counted, and none that is not ours', async () => {
+    it('has no name without a unit, a total or a thing that is counted, and none that is not ours or of prom-client', async () => {
       const { families, lines } = await read();
       for (const { name, type } of families) {
-        expect(name).to.match(/^(leasehold|process)_[a-z_]+$/);
+        expect(name).to.match(/^(leasehold|nodejs|process)_[a-z_]+(p50|p90|p99)?[a-z_]+$/);
         if (type === 'COUNTER') expect(name).to.match(/_total$/);
         else expect(name).to.not.match(/_total$/);
         expect(name).to.not.match(/(_ms|_millis|_kb|_mb)(_|$)/);
@@ -222,7 +222,8 @@ onEveryEngine((engine) => {
       expect(text.value('leasehold_database_pool_max_connections')).to.be.above(0);
       expect(text.value('leasehold_database_pool_connections', { state: 'idle' })).to.be.at.least(0);
       expect(text.value('leasehold_history_days_ahead')).to.be.within(6, 8);
-      expect(text.value('process_cpu_seconds_total', { mode: 'user' })).to.be.above(0);
+      expect(text.value('process_cpu_seconds_total')).to.be.above(0);
+      expect(text.value('nodejs_eventloop_lag_seconds')).to.be.within(0, 10);
       expect(text.value('process_resident_memory_bytes')).to.be.above(1e6);
       expect(text.value('process_start_time_seconds')).to.be.within(1e9, Date.now() / 1000);
       expect(text.value('leasehold_heap_bytes', { kind: 'used' })).to.be.above(1e6);

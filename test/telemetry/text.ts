@@ -38,6 +38,11 @@ export class MetricsText {
     return this.#samples.get(name)?.find((sample) => isIt(sample.labels))?.value;
   }
 
+  /** The labels of all lines with this name. */
+  labelSets(name: string): LabelSet[] {
+    return (this.#samples.get(name) ?? []).map(({ labels }) => labels);
+  }
+
   /** All values of a label. */
   labelled(name: string, label: string): string[] {
     return (this.#samples.get(name) ?? []).flatMap(({ labels }) => labels[label] ?? []);
