@@ -42,11 +42,17 @@ export class BatchFamily {
       'Calls that were refused because too many waited.',
       'batch',
     );
-    registry.gauge('leasehold_batch_waiting_calls', 'Calls that wait for the next batch.', () =>
-      this.#all(({ waiting }) => waiting),
+    registry.gauge(
+      'leasehold_batch_waiting_calls',
+      'Calls that wait for the next batch.',
+      () => this.#all(({ waiting }) => waiting),
+      'batch',
     );
-    registry.gauge('leasehold_batches_in_flight', 'Batches under way.', () =>
-      this.#all(({ inFlight }) => inFlight),
+    registry.gauge(
+      'leasehold_batches_in_flight',
+      'Batches under way.',
+      () => this.#all(({ inFlight }) => inFlight),
+      'batch',
     );
   }
 

@@ -59,6 +59,7 @@ export class CallFamily {
         [...this.#open.values()].flatMap(({ labels, meter: { open } }) =>
           open === 0 ? [] : { labels, value: open },
         ),
+      ...labelNames,
     );
   }
 

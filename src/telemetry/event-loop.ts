@@ -74,6 +74,7 @@ export class EventLoop {
           { labels: { state: 'idle' }, value: idle / 1000 },
         ];
       },
+      'state',
     );
   }
 

@@ -10,11 +10,14 @@ import { CallFamily, type CallMeter } from './calls.ts';
 import { JobMeter } from './jobs.ts';
 import { DatabaseMeter, ReapMeter, RoundMeter } from './meters.ts';
 import { type Counter, type Histogram, Registry, type Series, secondsBounds } from './registry.ts';
-import type { Tracing } from './tracing.ts';
+import { spanAttributes, type Tracing } from './tracing.ts';
 
 const lagBounds = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
 
 export type Transport = 'grpc' | 'http';
+
+const idNames = ['job_id', 'lease_id', 'worker_id'] as const;
+type IdName = (typeof idNames)[number];
 
 export class Metrics {
   readonly registry = new Registry();
@@ -109,13 +112,12 @@ export class Metrics {
   }
 
   /** Lets the trace of the call that is being served be found by what it is about. */
-  noteIds(
-    ids: Readonly<Partial<Record<'job_id' | 'lease_id' | 'worker_id', string | null | undefined>>>,
-  ): void {
+  noteIds(ids: Readonly<Partial<Record<IdName, string | null | undefined>>>): void {
     if (!this.tracing) return;
-    const given = Object.entries(ids).flatMap(([name, id]) =>
-      id ? [[`leasehold.${name}`, id.slice(0, limits.nameChars)] as const] : [],
-    );
+    const given = idNames.flatMap((name) => {
+      const id = ids[name];
+      return id ? [[spanAttributes[name], id.slice(0, limits.nameChars)] as const] : [];
+    });
     this.tracing.current()?.note(Object.fromEntries(given));
   }
 
@@ -125,8 +127,8 @@ export class Metrics {
     return this.#rpcs.meter([transport, method], {
       tracing: this.tracing,
       name: method,
-      attributes: { 'rpc.system.name': system, 'rpc.method': method },
-      outcomeAttributes: (code) => ({ 'rpc.status_code': code }),
+      attributes: { [spanAttributes.rpcSystem]: system, [spanAttributes.rpcMethod]: method },
+      outcomeAttributes: (code) => ({ [spanAttributes.rpcStatus]: code }),
       received: messages('received'),
       sent: messages('sent'),
     });
@@ -136,8 +138,8 @@ export class Metrics {
     return this.#routes.meter([method, path], {
       tracing: this.tracing,
       name: `${method} ${path}`,
-      attributes: { 'http.request.method': method, 'http.route': path },
-      outcomeAttributes: (status) => ({ 'http.response.status_code': Number(status) }),
+      attributes: { [spanAttributes.httpMethod]: method, [spanAttributes.httpRoute]: path },
+      outcomeAttributes: (status) => ({ [spanAttributes.httpStatus]: Number(status) }),
     });
   }
 

@@ -34,7 +34,7 @@ import { version } from '../version.ts';
 import type { Carrier } from './calls.ts';
 import { processorOptions, samplerOf } from './otlp-settings.ts';
 import type { StatementName } from './statement-names.ts';
-import type { Attributes, BatchFacts, Span, Tracing } from './tracing.ts';
+import { type Attributes, type BatchFacts, type Span, spanAttributes, type Tracing } from './tracing.ts';
 
 /** How long spans may take to leave when the server stops. */
 const stopMs = 2_000;
@@ -84,7 +84,7 @@ export class OtlpTracing implements Tracing {
   batch<T>(name: string, { callers, weight }: BatchFacts, work: () => Promise<T>): Promise<T> {
     const spans = callers.flatMap((caller) => (caller instanceof OtlpSpan ? caller.span : []));
     const links = [...new Set(spans)].map((span) => ({ context: span.spanContext() }));
-    const attributes = { 'leasehold.batch.calls': callers.length, 'leasehold.batch.weight': weight };
+    const attributes = { [spanAttributes.batchCalls]: callers.length, [spanAttributes.batchWeight]: weight };
     return this.#below(spans[0], `batch ${name}`, { attributes, links }, work);
   }
 

@@ -143,17 +143,26 @@ function declareHeap(registry: Registry): void {
         { labels: { kind: 'array_buffers' }, value: arrayBuffers },
       ];
     },
+    'kind',
   );
 }
 
 function declareVersions(registry: Registry, engine: string): void {
   const [major = '', minor = '', patch = ''] = process.versions.node.split('.');
-  registry.gauge('nodejs_version_info', 'Always 1; its labels are the version of Node.', () => [
-    { labels: { version: process.version, major, minor, patch }, value: 1 },
-  ]);
-  registry.gauge('leasehold_build_info', 'Always 1; its labels say what runs.', () => [
-    { labels: { version, node: process.version, database: engine }, value: 1 },
-  ]);
+  const node = { version: process.version, major, minor, patch };
+  registry.gauge(
+    'nodejs_version_info',
+    'Always 1; its labels are the version of Node.',
+    () => [{ labels: node, value: 1 }],
+    ...Object.keys(node),
+  );
+  const build = { version, node: process.version, database: engine };
+  registry.gauge(
+    'leasehold_build_info',
+    'Always 1; its labels say what runs.',
+    () => [{ labels: build, value: 1 }],
+    ...Object.keys(build),
+  );
 }
 
 /** Only Linux has the folder. One of the entries is the descriptor that reads it. */

@@ -28,9 +28,15 @@ export interface Sample extends LabelledValue {
 
 export type FamilyKind = 'counter' | 'gauge' | 'histogram' | 'summary';
 
-interface Family {
+/** A metric as its readers know it. `le` and `quantile` follow from the kind and are not among its labels. */
+export interface Declared {
+  name: string;
   kind: FamilyKind;
   help: string;
+  labelNames: readonly string[];
+}
+
+interface Family extends Declared {
   samples(): readonly Sample[];
 }
 
@@ -113,7 +119,7 @@ export class Registry {
 
   counters(name: string, help: string, ...labelNames: string[]): Series<Counter> {
     const series = new Series(labelNames, () => new Counter());
-    this.#add(name, 'counter', help, () =>
+    this.#add({ name, kind: 'counter', help, labelNames }, () =>
       series.all().flatMap(({ labels, child: { value } }) => (value === 0 ? [] : { labels, value })),
     );
     return series;
@@ -126,24 +132,29 @@ export class Registry {
     ...labelNames: string[]
   ): Series<Histogram> {
     const series = new Series(labelNames, () => new Histogram(bounds));
-    this.#add(name, 'histogram', help, () =>
+    this.#add({ name, kind: 'histogram', help, labelNames }, () =>
       series.all().flatMap(({ labels, child }) => (child.count === 0 ? [] : child.samples(labels))),
     );
     return series;
   }
 
   /** What is known elsewhere and read when it is told. */
-  gauge(name: string, help: string, read: () => Reading): void {
-    this.#add(name, 'gauge', help, () => samplesOf(read()));
+  gauge(name: string, help: string, read: () => Reading, ...labelNames: string[]): void {
+    this.#add({ name, kind: 'gauge', help, labelNames }, () => samplesOf(read()));
   }
 
   /** The same of something that only ever rises. */
-  counting(name: string, help: string, read: () => Reading): void {
-    this.#add(name, 'counter', help, () => samplesOf(read()));
+  counting(name: string, help: string, read: () => Reading, ...labelNames: string[]): void {
+    this.#add({ name, kind: 'counter', help, labelNames }, () => samplesOf(read()));
   }
 
   summary(name: string, help: string, read: () => readonly Sample[]): void {
-    this.#add(name, 'summary', help, read);
+    this.#add({ name, kind: 'summary', help, labelNames: [] }, read);
+  }
+
+  /** Every metric, in the order in which it was declared. */
+  get declared(): readonly Declared[] {
+    return [...this.#families.values()];
   }
 
   /** Everything, in the order in which it was declared. */
@@ -158,9 +169,10 @@ export class Registry {
     return `${lines.join('\n')}\n`;
   }
 
-  #add(name: string, kind: FamilyKind, help: string, samples: () => readonly Sample[]): void {
+  #add(declared: Declared, samples: () => readonly Sample[]): void {
+    const { name } = declared;
     if (this.#families.has(name)) throw new Error(`${name} is declared twice`);
-    this.#families.set(name, { kind, help, samples });
+    this.#families.set(name, { ...declared, samples });
   }
 }
 

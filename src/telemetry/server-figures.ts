@@ -82,6 +82,7 @@ export class ServerFigures {
         { labels: { state: 'idle' }, value: idle },
         { labels: { state: 'busy' }, value: open - idle },
       ]),
+      'state',
     );
     registry.gauge(
       'leasehold_database_pool_max_connections',
@@ -136,6 +137,7 @@ export class ServerFigures {
           value,
         })),
       ),
+      'kind',
     );
   }
 }

@@ -1,5 +1,5 @@
 /** What spans of statements are called and say: low in number, and without a value of anybody's. */
-import type { Attributes } from './tracing.ts';
+import { type Attributes, spanAttributes } from './tracing.ts';
 
 export interface StatementName {
   /** Such as `INSERT jobs`. */
@@ -14,7 +14,7 @@ const known = new Map<string, StatementName>();
 
 export const transactionName: StatementName = {
   name: 'TRANSACTION',
-  attributes: { 'db.system.name': system, 'db.operation.name': 'TRANSACTION' },
+  attributes: { [spanAttributes.dbSystem]: system, [spanAttributes.dbOperation]: 'TRANSACTION' },
 };
 
 export function statementName(text: string): StatementName {
@@ -25,9 +25,9 @@ export function statementName(text: string): StatementName {
   const found = {
     name: table === undefined ? operation : `${operation} ${table}`,
     attributes: {
-      'db.system.name': system,
-      'db.operation.name': operation,
-      ...(table === undefined ? {} : { 'db.collection.name': table }),
+      [spanAttributes.dbSystem]: system,
+      [spanAttributes.dbOperation]: operation,
+      ...(table === undefined ? {} : { [spanAttributes.dbTable]: table }),
     },
   };
   if (known.size < knownMax) known.set(text, found);

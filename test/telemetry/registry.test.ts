@@ -38,6 +38,22 @@ describe('the registry of metrics', () => {
     expect(read(registry).labelled('odd_total', 'label')).to.deep.equal([odd]);
   });
 
+  it('tells the labels of every metric, whether or not it has a series', () => {
+    const registry = new Registry();
+    registry.counters('a_total', 'A.', 'method', 'code');
+    registry.histograms('b_seconds', 'B.', [1], 'what');
+    registry.gauge('c', 'C.', () => undefined, 'state');
+    registry.counting('d_total', 'D.', () => undefined, 'mode');
+    registry.summary('e_seconds', 'E.', () => []);
+    expect(registry.declared.map(({ name, kind, labelNames }) => [name, kind, ...labelNames])).to.deep.equal([
+      ['a_total', 'counter', 'method', 'code'],
+      ['b_seconds', 'histogram', 'what'],
+      ['c', 'gauge', 'state'],
+      ['d_total', 'counter', 'mode'],
+      ['e_seconds', 'summary'],
+    ]);
+  });
+
   it('tells the names of what nobody has used, and no series of it', () => {
     const registry = new Registry();
     registry.counters('unused_total', 'Unused.', 'label').of('a');
