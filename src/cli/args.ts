@@ -12,12 +12,17 @@ export interface Arguments {
   settings: Record<string, string>;
 }
 
+/** The flags of a command, without `--help`, which every command takes. */
+export type FlagTypes = Readonly<Record<string, 'string' | 'boolean'>>;
+
+/** The flags of a command that takes settings. */
+export const settingFlags: FlagTypes = Object.fromEntries(
+  [...flagVariables.keys()].map((flag) => [flag, 'string' as const]),
+);
+
 /** Reads the flags of a command that takes settings and nothing else. */
 export function readSettings(args: readonly string[]): Arguments {
-  const flags = Object.fromEntries(
-    [...flagVariables.keys()].map((flag) => [flag, { type: 'string' } as const]),
-  );
-  const { values } = parse(args, flags);
+  const { values } = parse(args, settingFlags);
   const settings: Record<string, string> = {};
   for (const [flag, variable] of flagVariables) {
     const value = (values as Record<string, unknown>)[flag];
@@ -31,7 +36,6 @@ export const readNothing = (args: readonly string[]): { help: boolean } => ({
   help: parse(args, {}).values.help === true,
 });
 
-type FlagTypes = Readonly<Record<string, 'string' | 'boolean'>>;
 /** The values of flags that were given. */
 type FlagValues<Types extends FlagTypes> = {
   [Flag in keyof Types]?: Types[Flag] extends 'string' ? string : boolean;
@@ -42,21 +46,17 @@ export function readFlags<const Types extends FlagTypes>(
   args: readonly string[],
   types: Types,
 ): { help: boolean; values: FlagValues<Types>; words: string[] } {
-  const flags = Object.fromEntries(Object.entries(types).map(([flag, type]) => [flag, { type }]));
-  const { values, positionals } = parse(args, flags, true);
+  const { values, positionals } = parse(args, types, true);
   const { help, ...given } = values;
   return { help: help === true, values: given as FlagValues<Types>, words: positionals };
 }
 
-function parse(
-  args: readonly string[],
-  options: Record<string, { type: 'string' | 'boolean' }>,
-  allowPositionals = false,
-) {
+function parse(args: readonly string[], types: FlagTypes, allowPositionals = false) {
+  const flags = Object.fromEntries(Object.entries(types).map(([flag, type]) => [flag, { type }]));
   try {
     return parseArgs({
       args: [...args],
-      options: { ...options, help: { type: 'boolean', short: 'h' } },
+      options: { ...flags, help: { type: 'boolean', short: 'h' } },
       allowPositionals,
     });
   } catch (error) {

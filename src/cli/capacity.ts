@@ -2,8 +2,8 @@ import { readFlags, UsageError } from './args.ts';
 import { type Column, fittedTable } from './fitted-table.ts';
 import {
   commonFlags,
+  listFlags,
   type Page,
-  pageFlags,
   pageHelp,
   pagingOf,
   queryOf,
@@ -55,22 +55,26 @@ function show(capacity: CapacityBody, asJson: boolean): number {
 
 const showVerb: Verb = {
   name: 'show',
+  flags: commonFlags,
   async run(args) {
     const { values } = readFlags(args, commonFlags);
     return withServer(values.url, async (server) => show(await server.get(path), values.json === true));
   },
 };
 
+const setFlags = {
+  total: 'string',
+  'busy-rating': 'string',
+  reason: 'string',
+  'requested-by': 'string',
+  ...commonFlags,
+} as const;
+
 const setVerb: Verb = {
   name: 'set',
+  flags: setFlags,
   async run(args) {
-    const { values, words } = readFlags(args, {
-      total: 'string',
-      'busy-rating': 'string',
-      reason: 'string',
-      'requested-by': 'string',
-      ...commonFlags,
-    });
+    const { values, words } = readFlags(args, setFlags);
     if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);
     const total = wholeFlag('total', values.total, 0);
     const busy_rating = wholeFlag('busy-rating', values['busy-rating'], 0);
@@ -102,8 +106,9 @@ interface ChangeBody {
 
 const historyVerb: Verb = {
   name: 'history',
+  flags: listFlags,
   async run(args) {
-    const { values, words } = readFlags(args, { ...pageFlags, ...commonFlags });
+    const { values, words } = readFlags(args, listFlags);
     if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);
     const paging = pagingOf(values);
     return withServer(values.url, async (server) => {

@@ -1,10 +1,15 @@
 import { ConfigError } from '../config.ts';
 import { inLines } from '../terminal-text.ts';
-import { UsageError } from './args.ts';
+import { type FlagTypes, UsageError } from './args.ts';
 
 /** One command of `leasehold`. Answers with its exit code. */
 export interface Command {
   name: string;
+  flags: FlagTypes;
+  /** What its first word may be. */
+  verbs?: readonly { name: string; flags: FlagTypes }[];
+  /** Commands of its own, where its first word names one. */
+  commands?: readonly Entry[];
   /** What `--help` shows below the first line. */
   help(): string;
   run(args: readonly string[]): Promise<number>;
@@ -12,14 +17,14 @@ export interface Command {
 
 export const exitCodes = { ok: 0, failed: 1, usage: 2 } as const;
 
-interface Entry {
+export interface Entry {
   name: string;
   about: string;
   /** Commands are loaded one at a time: guards and hooks start often, and others wait for them. */
   load(): Promise<Command>;
 }
 
-const commands: readonly Entry[] = [
+export const commands: readonly Entry[] = [
   {
     name: 'serve',
     about: 'Serve until SIGTERM or SIGINT.',

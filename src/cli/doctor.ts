@@ -17,6 +17,7 @@ interface DiagnosisBody {
 
 export const doctorCommand: Command = {
   name: 'doctor',
+  flags: commonFlags,
   help: () => `Usage: leasehold doctor [flags]
 
 Says what is wrong with a server, its database, its queue and its Redis, and what to do about it: settings that lose what

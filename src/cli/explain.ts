@@ -54,6 +54,7 @@ interface Explanation {
 
 export const explainCommand: Command = {
   name: 'explain',
+  flags: commonFlags,
   help: () => `Usage: leasehold explain <job_id | lease_id> [flags]
 
 Says why a job or a lease stands where it stands: what a job that waits needs to start, how one that runs is, why one

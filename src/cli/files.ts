@@ -31,6 +31,11 @@ const answerLimitMs = 10_000;
 
 export const filesCommand: Command = {
   name: 'files',
+  flags,
+  verbs: [
+    { name: 'instruct', flags },
+    { name: 'release', flags },
+  ],
   help: () => `Usage: leasehold files [flags]
        leasehold files instruct <contention_id> RETRY|ABANDON|FORCE_RELEASE [flags]
        leasehold files release <path>... --owner <id> [flags]

@@ -22,6 +22,7 @@ const answerLimitMs = 10_000;
 
 export const guardCommand: Command = {
   name: 'guard',
+  flags,
   help: () => `Usage: leasehold guard <path>... [flags] -- <command> [args...]
 
 Runs a command while nobody else has these files: takes a lease on them, all or none, keeps it while the command runs

@@ -5,10 +5,13 @@ import type { Command } from './commands.ts';
 import { say } from './say.ts';
 import { urlHelp } from './server-client.ts';
 
+const flags = { url: 'string', owner: 'string', 'grace-ms': 'string' } as const;
+
 const answerLimitMs = 10_000;
 
 export const hookAfterGuardCommand: Command = {
   name: 'hook after-guard',
+  flags,
   help: () => `Usage: leasehold hook after-guard '<pid> <started>' [flags]
 
 Ends what a guard that was killed has left: its command, and then its owner. Guards have it started; nobody else needs to.
@@ -18,7 +21,7 @@ Ends what a guard that was killed has left: its command, and then its owner. Gua
 ${urlHelp}
 `,
   async run(args) {
-    const { help, values, words } = readFlags(args, { url: 'string', owner: 'string', 'grace-ms': 'string' });
+    const { help, values, words } = readFlags(args, flags);
     if (help) {
       process.stdout.write(this.help());
       return 0;

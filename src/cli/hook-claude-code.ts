@@ -15,6 +15,7 @@ const answerLimitMs = 8_000;
 
 export const hookClaudeCodeCommand: Command = {
   name: 'hook claude-code',
+  flags,
   help: () => `Usage: leasehold hook claude-code [flags]
 
 A hook of Claude Code: reads the event on standard input, and answers on standard output where there is something to

@@ -13,10 +13,17 @@ import { ownCommand } from './own-command.ts';
 import { say } from './say.ts';
 import { urlHelp } from './server-client.ts';
 
+const flags = { url: 'string' } as const;
+
 const answerLimitMs = 5_000;
 
 export const hookGitCommand: Command = {
   name: 'hook git',
+  flags,
+  verbs: ['install', 'uninstall', 'post-commit', 'post-merge', 'post-rewrite'].map((name) => ({
+    name,
+    flags,
+  })),
   help: () => `Usage: leasehold hook git install | uninstall [flags]
        leasehold hook git post-commit [<commit>] | post-merge <before> <after> | post-rewrite [flags]
 
@@ -41,7 +48,7 @@ post-commit, post-merge and post-rewrite always end with 0: the commit is made, 
 that.
 `,
   async run(args) {
-    const { help, values, words } = readFlags(args, { url: 'string' });
+    const { help, values, words } = readFlags(args, flags);
     if (help) {
       process.stdout.write(this.help());
       return 0;

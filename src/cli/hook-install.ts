@@ -36,6 +36,7 @@ const flagsHelp = `  --agent claude-code   Whose settings; there is no other age
 
 export const hookInstallCommand: Command = {
   name: 'hook install',
+  flags,
   help: () => `Usage: leasehold hook install [flags]
 
 Has a coding agent call 'leasehold hook claude-code': writes the hooks into its settings, keeps everything else that is
@@ -57,11 +58,14 @@ ${flagsHelp}
 
 export const hookUninstallCommand: Command = {
   name: 'hook uninstall',
+  flags,
   help: () => `Usage: leasehold hook uninstall [flags]
 
 Takes the hooks of 'leasehold hook install' out of a coding agent's settings, and shows what it changes.
 
 ${flagsHelp}
+  --on-unreachable <what>
+                        Without effect: the flags of install may be repeated.
 `,
   run(args) {
     return change(this, args, withoutHooks);

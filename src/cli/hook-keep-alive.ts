@@ -4,6 +4,7 @@ import type { Command } from './commands.ts';
 
 export const hookKeepAliveCommand: Command = {
   name: 'hook keep-alive',
+  flags: {},
   help: () => `Usage: leasehold hook keep-alive <owner_id>
 
 Heartbeats for an owner that a hook has noted, until its session ends or its agent's process is gone; then it ends the

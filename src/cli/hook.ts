@@ -1,11 +1,5 @@
 import { UsageError } from './args.ts';
-import type { Command } from './commands.ts';
-
-interface Entry {
-  name: string;
-  about: string;
-  load(): Promise<Command>;
-}
+import type { Command, Entry } from './commands.ts';
 
 const hooks: readonly Entry[] = [
   {
@@ -42,6 +36,8 @@ const hooks: readonly Entry[] = [
 
 export const hookCommand: Command = {
   name: 'hook',
+  flags: {},
+  commands: hooks,
   help: () => `Usage: leasehold hook <hook> [--help]
 
 What makes leases on files happen by themselves: agents take them before they write and keep them while they live, and

@@ -1,9 +1,9 @@
 import { readFlags, UsageError } from './args.ts';
 import {
   commonFlags,
+  listFlags,
   onlyWord,
   type Page,
-  pageFlags,
   pagingOf,
   queryOf,
   readPages,
@@ -44,7 +44,7 @@ interface EventBody {
   data: Record<string, unknown>;
 }
 
-const listFlags = {
+const jobFlags = {
   state: 'string',
   'addon-id': 'string',
   'job-type': 'string',
@@ -53,14 +53,14 @@ const listFlags = {
   oldest: 'boolean',
   'created-after': 'string',
   'created-before': 'string',
-  ...pageFlags,
-  ...commonFlags,
+  ...listFlags,
 } as const;
 
 export const listVerb: Verb = {
   name: 'list',
+  flags: jobFlags,
   async run(args) {
-    const { values, words } = readFlags(args, listFlags);
+    const { values, words } = readFlags(args, jobFlags);
     if (words.length > 0) throw new UsageError(`lists jobs, and takes no ${JSON.stringify(words[0])}`);
     const paging = pagingOf(values);
     const filter = {
@@ -126,6 +126,7 @@ const stateWords = ({ state, dead_lettered, cancel_requested }: JobBody): string
 
 export const getVerb: Verb = {
   name: 'get',
+  flags: commonFlags,
   async run(args) {
     const { values, words } = readFlags(args, commonFlags);
     const jobId = onlyWord(words, 'job');
@@ -149,8 +150,9 @@ export const valueWords = (value: unknown): string =>
 
 export const eventsVerb: Verb = {
   name: 'events',
+  flags: listFlags,
   async run(args) {
-    const { values, words } = readFlags(args, { ...pageFlags, ...commonFlags });
+    const { values, words } = readFlags(args, listFlags);
     const jobId = onlyWord(words, 'job');
     const paging = pagingOf(values);
     return withServer(values.url, async (server) => {

@@ -7,6 +7,8 @@ import type { Verb } from './verbs.ts';
 
 const by = { reason: 'string', 'requested-by': 'string' } as const;
 
+const cancelFlags = { ...by, ...commonFlags } as const;
+
 const retryFlags = {
   'dead-letters': 'boolean',
   stream: 'string',
@@ -14,8 +16,7 @@ const retryFlags = {
   'job-type': 'string',
   'error-code': 'string',
   limit: 'string',
-  ...by,
-  ...commonFlags,
+  ...cancelFlags,
 } as const;
 
 /** Which flags choose dead letters, and the fields that they stand for. */
@@ -36,6 +37,7 @@ interface Outcome {
 
 export const retryVerb: Verb = {
   name: 'retry',
+  flags: retryFlags,
   async run(args) {
     const { values, words: jobIds } = readFlags(args, retryFlags);
     const who = { reason: values.reason, requested_by: values['requested-by'] ?? userName() };
@@ -61,8 +63,9 @@ export const retryVerb: Verb = {
 
 export const cancelVerb: Verb = {
   name: 'cancel',
+  flags: cancelFlags,
   async run(args) {
-    const { values, words: jobIds } = readFlags(args, { ...by, ...commonFlags });
+    const { values, words: jobIds } = readFlags(args, cancelFlags);
     if (jobIds.length === 0) throw new UsageError('names no job');
     const who = { reason: values.reason, requested_by: values['requested-by'] ?? userName() };
     return withServer(values.url, async (server) =>

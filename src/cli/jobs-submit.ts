@@ -42,6 +42,7 @@ const flags = {
 
 export const submitVerb: Verb = {
   name: 'submit',
+  flags,
   async run(args) {
     const { values, words } = readFlags(args, flags);
     if (words.length > 0) throw new UsageError(`submits one job, and takes no ${JSON.stringify(words[0])}`);

@@ -2,9 +2,9 @@ import { readFlags, UsageError } from './args.ts';
 import { valueWords } from './jobs-list.ts';
 import {
   commonFlags,
+  listFlags,
   onlyWord,
   type Page,
-  pageFlags,
   pageHelp,
   pagingOf,
   readPages,
@@ -87,16 +87,18 @@ function statesOf(given: string | undefined): string[] {
   return words.map((word) => `LEASE_STATE_${word}`);
 }
 
+const leaseFlags = {
+  state: 'string',
+  'worker-id': 'string',
+  'job-id': 'string',
+  ...listFlags,
+} as const;
+
 const listVerb: Verb = {
   name: 'list',
+  flags: leaseFlags,
   async run(args) {
-    const { values, words } = readFlags(args, {
-      state: 'string',
-      'worker-id': 'string',
-      'job-id': 'string',
-      ...pageFlags,
-      ...commonFlags,
-    });
+    const { values, words } = readFlags(args, leaseFlags);
     if (words.length > 0) throw new UsageError(`lists leases, and takes no ${JSON.stringify(words[0])}`);
     const paging = pagingOf(values);
     const filter = {
@@ -147,6 +149,7 @@ const leasesTable = (leases: readonly LeaseBody[]): string =>
 
 const getVerb: Verb = {
   name: 'get',
+  flags: commonFlags,
   async run(args) {
     const { values, words } = readFlags(args, commonFlags);
     const leaseId = onlyWord(words, 'lease');

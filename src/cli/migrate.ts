@@ -1,11 +1,13 @@
 import { settingsHelp } from '../config.ts';
 import { inOneLine } from '../log.ts';
+import { settingFlags } from './args.ts';
 import type { Command } from './commands.ts';
 import { prepare } from './prepare.ts';
 import { say } from './say.ts';
 
 export const migrateCommand: Command = {
   name: 'migrate',
+  flags: settingFlags,
   help: () => `Usage: leasehold migrate [settings]
 
 Brings the schema of the database up to date and ends. 'leasehold serve' does the same when it starts; this is for

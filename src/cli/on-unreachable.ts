@@ -1,11 +1,11 @@
 import type { OnUnreachable } from '../gate/guard.ts';
 import { UsageError } from './args.ts';
 
-const variable = 'LEASEHOLD_ON_UNREACHABLE';
+export const onUnreachableVariable = 'LEASEHOLD_ON_UNREACHABLE';
 
 /** What the flag says, or else the variable, or else the command's own habit. */
 export function readOnUnreachable(flag: string | undefined, habit: OnUnreachable): OnUnreachable {
-  const value = flag || process.env[variable] || habit;
+  const value = flag || process.env[onUnreachableVariable] || habit;
   if (value === 'allow' || value === 'deny') return value;
   throw new UsageError(`--on-unreachable must be allow or deny, not ${JSON.stringify(value)}`);
 }
@@ -14,5 +14,5 @@ export const onUnreachableHelp = (habit: OnUnreachable, allow: string, deny: str
   `  --on-unreachable <what>
                         What to do where no server answers: 'allow' ${allow};
                         'deny' ${deny}. '${habit}' where neither this nor
-                        ${variable} says otherwise. A file that is known to be held by
+                        ${onUnreachableVariable} says otherwise. A file that is known to be held by
                         somebody else is denied in any case.`;

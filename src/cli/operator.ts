@@ -13,6 +13,9 @@ export const commonFlags = { json: 'boolean', url: 'string' } as const;
 /** Flags of lists. */
 export const pageFlags = { limit: 'string', cursor: 'string', all: 'boolean' } as const;
 
+/** Flags of lists that cannot be filtered. */
+export const listFlags = { ...pageFlags, ...commonFlags } as const;
+
 /** Rows of one request: the server gives no more. */
 const pageMax = 200;
 /** What `--all` comes to at the most. */

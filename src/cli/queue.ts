@@ -1,7 +1,7 @@
 import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { type Column, fittedTable } from './fitted-table.ts';
-import { commonFlags, type Page, pageFlags, pagingOf, queryOf, tellMore, withServer } from './operator.ts';
+import { listFlags, type Page, pagingOf, queryOf, tellMore, withServer } from './operator.ts';
 import { age, print, printJson } from './output.ts';
 import { urlHelp } from './server-client.ts';
 
@@ -36,6 +36,7 @@ const pageMax = 50;
 
 export const queueCommand: Command = {
   name: 'queue',
+  flags: listFlags,
   help: () => `Usage: leasehold queue [flags]
 
 Shows what waits and what runs, in groups of jobs that the same workers may take; the group whose job has been ready for
@@ -51,7 +52,7 @@ READY counts to 1,000. WORKERS are the known workers that ask for such jobs, SLO
 Ends with 1 where the server refuses or does not answer.
 `,
   async run(args) {
-    const { help, values, words } = readFlags(args, { ...pageFlags, ...commonFlags });
+    const { help, values, words } = readFlags(args, listFlags);
     if (help) {
       process.stdout.write(this.help());
       return 0;

@@ -1,6 +1,7 @@
 import { settingsHelp } from '../config.ts';
 import { inOneLine, type Log } from '../log.ts';
 import type { RunningServer } from '../server.ts';
+import { settingFlags } from './args.ts';
 import type { Command } from './commands.ts';
 import { prepare } from './prepare.ts';
 import { say } from './say.ts';
@@ -8,6 +9,7 @@ import { tidyUp } from './tidy-up.ts';
 
 export const serveCommand: Command = {
   name: 'serve',
+  flags: settingFlags,
   help: () => `Usage: leasehold serve [settings]
 
 Serves gRPC and HTTP until SIGTERM or SIGINT, then finishes what is in flight and ends. The line that says 'ready' on

@@ -3,8 +3,8 @@ import type { IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 
 /** The variable and the flag `--url` that say where the server is. */
-const urlVariable = 'LEASEHOLD_URL';
-const defaultUrl = 'http://127.0.0.1:8080';
+export const urlVariable = 'LEASEHOLD_URL';
+export const defaultUrl = 'http://127.0.0.1:8080';
 
 export const urlHelp = `  --url <address>       Where the server's HTTP is; ${defaultUrl} where neither this nor
                         ${urlVariable} says otherwise.`;

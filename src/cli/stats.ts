@@ -7,6 +7,8 @@ import { draw, lineWidth, listing, plain, print, printJson } from './output.ts';
 import { say } from './say.ts';
 import { type ServerClient, ServerError, urlHelp } from './server-client.ts';
 
+const flags = { watch: 'boolean', 'addon-id': 'string', ...commonFlags } as const;
+
 const watchMs = 1_000;
 
 /** Groups of figures, as the API has them. There may be more than are known here. */
@@ -21,6 +23,7 @@ const shown: readonly (readonly [group: string, figures: readonly string[]])[] =
 
 export const statsCommand: Command = {
   name: 'stats',
+  flags,
   help: () => `Usage: leasehold stats [flags]
 
 Shows how much there is of everything: capacity, jobs and leases.
@@ -33,7 +36,6 @@ ${urlHelp}
 Ends with 1 where the server refuses or does not answer. A watch goes on and says so, unless it is so from the beginning.
 `,
   async run(args) {
-    const flags = { watch: 'boolean', 'addon-id': 'string', ...commonFlags } as const;
     const { help, values, words } = readFlags(args, flags);
     if (help) {
       process.stdout.write(this.help());

@@ -2,9 +2,8 @@ import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { type Column, fittedTable } from './fitted-table.ts';
 import {
-  commonFlags,
+  listFlags,
   type Page,
-  pageFlags,
   pageHelp,
   pagingOf,
   queryOf,
@@ -25,6 +24,7 @@ interface StreamBody {
 
 export const streamsCommand: Command = {
   name: 'streams',
+  flags: listFlags,
   help: () => `Usage: leasehold streams [<stream>] [flags]
 
 Lists the streams by name, or the one that is named, and how much is in each: jobs that may be taken now, jobs that wait
@@ -37,7 +37,7 @@ ${urlHelp}
 Ends with 1 where the server refuses or does not answer.
 `,
   async run(args) {
-    const { help, values, words } = readFlags(args, { ...pageFlags, ...commonFlags });
+    const { help, values, words } = readFlags(args, listFlags);
     if (help) {
       process.stdout.write(this.help());
       return 0;

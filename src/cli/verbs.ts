@@ -1,9 +1,10 @@
-import { UsageError } from './args.ts';
+import { type FlagTypes, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 
 /** One thing that a command can do. Answers with the exit code. */
 export interface Verb {
   name: string;
+  flags: FlagTypes;
   run(args: readonly string[]): Promise<number>;
 }
 
@@ -16,6 +17,8 @@ export function commandOf(
 ): Command {
   return {
     name,
+    flags: byDefault?.flags ?? {},
+    verbs,
     help,
     async run(args) {
       if (args.includes('--help') || args.includes('-h')) {

@@ -4,6 +4,7 @@ import type { Command } from './commands.ts';
 
 export const versionCommand: Command = {
   name: 'version',
+  flags: {},
   help: () => `Usage: leasehold version
 
 Prints the version.

@@ -2,9 +2,8 @@ import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { type Column, fittedTable } from './fitted-table.ts';
 import {
-  commonFlags,
+  listFlags,
   type Page,
-  pageFlags,
   pageHelp,
   pagingOf,
   queryOf,
@@ -46,8 +45,16 @@ interface WorkerBody {
   servers: ServerBody[];
 }
 
+const flags = {
+  'worker-id': 'string',
+  stream: 'string',
+  'job-type': 'string',
+  ...listFlags,
+} as const;
+
 export const workersCommand: Command = {
   name: 'workers',
+  flags,
   help: () => `Usage: leasehold workers [flags]
 
 Lists the workers that are connected to any server on the database, wait at it or called it in the last 30 seconds, and
@@ -64,13 +71,7 @@ SLOTS are the jobs that a worker would take now. Servers refresh what they know 
 Ends with 1 where the server refuses or does not answer.
 `,
   async run(args) {
-    const { help, values, words } = readFlags(args, {
-      'worker-id': 'string',
-      stream: 'string',
-      'job-type': 'string',
-      ...pageFlags,
-      ...commonFlags,
-    });
+    const { help, values, words } = readFlags(args, flags);
     if (help) {
       process.stdout.write(this.help());
       return 0;

@@ -15,7 +15,7 @@ export interface Note {
   since: string;
 }
 
-const folderVariable = 'LEASEHOLD_STATE_DIR';
+export const folderVariable = 'LEASEHOLD_STATE_DIR';
 /** Locks that nobody has used for so long belong to nobody. */
 const lockKeptMs = 24 * 60 * 60 * 1000;
 
