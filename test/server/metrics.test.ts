@@ -11,6 +11,7 @@ import { ask, claimedJob, get, jobsPath, submit } from '../contracts/queue.ts';
 import { frame, HeartbeatClient } from '../rpc/heartbeats.ts';
 import { wires } from '../rpc/wires.ts';
 import { onEveryEngine } from '../support/engines.ts';
+import { publicNamesFile, readNames } from '../support/name-list.ts';
 import { eventually, startTestServer, type TestServer } from '../support/server.ts';
 import { type MetricsText, readMetrics } from '../telemetry/text.ts';
 
@@ -229,6 +230,24 @@ onEveryEngine((engine) => {
       expect(text.value('leasehold_heap_bytes', { kind: 'used' })).to.be.above(1e6);
       expect(text.value('leasehold_eventloop_seconds_total', { state: 'active' })).to.be.above(0);
       expect(text.value('leasehold_eventloop_delay_seconds_count')).to.be.at.least(0);
+    });
+
+    it('has no label that the list of public names lacks', async () => {
+      const { metrics = [] } = readNames(publicNamesFile);
+      const declared = new Map(
+        metrics.map((line) => {
+          const [, name = '', labels = ''] = /^(\w+) = \w+(?: \{(.*)\})?$/.exec(line) ?? [];
+          return [name, labels.split(', ')];
+        }),
+      );
+      const text = await read();
+      for (const { name, type } of text.families) {
+        const ownLabels: readonly string[] = { HISTOGRAM: ['le'], SUMMARY: ['quantile'] }[type] ?? [];
+        const lines = ['', '_bucket', '_sum', '_count'].flatMap((suffix) => text.labelSets(name + suffix));
+        const labels = new Set(lines.flatMap((line) => Object.keys(line)));
+        const known = [...(declared.get(name) ?? []), ...ownLabels];
+        for (const label of labels) expect(known, name).to.include(label);
+      }
     });
 
     it('knows every method and route from the start, and none beside them', async () => {
