@@ -244,12 +244,15 @@ export const Heartbeat = Type.Object({
 export type Heartbeat = Static<typeof Heartbeat>;
 
 /** What went wrong, as an object. It may carry more than is named here, and all of it is kept. */
-export const LeaseError = Type.Object({
-  message: optional(Type.String({ description: 'In words.' })),
-  code: optional(Type.String({ maxLength: limits.nameChars, description: 'A name for it.' })),
-  stack: optional(Type.String({ description: 'Where it was.' })),
-  retryable: optional(Type.Boolean({ description: 'Whether another attempt may go better.' })),
-});
+export const LeaseError = Type.Object(
+  {
+    message: optional(Type.String({ description: 'In words.' })),
+    code: optional(Type.String({ maxLength: limits.nameChars, description: 'A name for it.' })),
+    stack: optional(Type.String({ description: 'Where it was.' })),
+    retryable: optional(Type.Boolean({ description: 'Whether another attempt may go better.' })),
+  },
+  { additionalProperties: true },
+);
 export type LeaseError = Static<typeof LeaseError>;
 
 export const ReleaseLease = Type.Object({

@@ -64,7 +64,7 @@ class Description {
         version,
         summary: 'A service that leases work.',
         description:
-          'One owner per job, or per file, for a bounded time, kept alive only by heartbeats. Requests and answers are JSON in UTF-8; times are ISO-8601 in UTC. A field without a value is `null` and not left out, unknown fields of a request are ignored and named in `warnings`, a list of texts in the answer, and answers may have more fields than are told here. HEAD is answered wherever GET is.',
+          'One owner per job, or per file, for a bounded time, kept alive only by heartbeats. Requests and answers are JSON in UTF-8; times are ISO-8601 in UTC. A field without a value is `null` and not left out, unknown fields of a request and of objects in it are ignored and named with their paths in `warnings`, a list of texts in the answer, and answers may have more fields than are told here. HEAD is answered wherever GET is.',
         license: { name: 'MIT', identifier: 'MIT' },
       },
       servers: [{ url: '/', description: 'This server.' }],

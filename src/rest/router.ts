@@ -107,7 +107,8 @@ export async function serve(
   const query = new Query(mark < 0 ? '' : url.slice(mark + 1));
   const body = route.method === 'GET' ? {} : await readBody(request, route.bodyBytesMax ?? limits.jobBytes);
   const answer = await route.handle({ path, query, body, caller });
-  const warnings = unknownFields(body, route.about);
+  const asked = route.about.body;
+  const warnings = asked ? unknownFields(body, asked.schema) : [];
   if (warnings.length === 0 || typeof answer.body !== 'object') return answer;
   return { ...answer, body: { ...answer.body, warnings } };
 }

@@ -1,6 +1,10 @@
 import { expect } from 'chai';
-import { nearest } from '../../src/rest/unknown-fields.ts';
+import Type from 'typebox';
+import { optional } from '../../src/domain/commands.ts';
+import type { JsonObject } from '../../src/domain/job.ts';
+import { nearest, unknownFields } from '../../src/rest/unknown-fields.ts';
 import { claimedJob, jobsPath, newAddon, post, submit } from '../contracts/queue.ts';
+import { fail, grantedJob } from '../contracts/system.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import type { TestServer } from '../support/server.ts';
 import { shareServer } from '../support/shared-server.ts';
@@ -39,6 +43,51 @@ describe('the name of an unknown field', () => {
   });
 });
 
+describe('the warnings of unknown fields', () => {
+  const Part = Type.Object({ label: Type.String(), size: optional(Type.Object({ width: Type.Integer() })) });
+  const schema = Type.Object({
+    parts: optional(Type.Array(Part)),
+    open: Type.Union([
+      Type.String(),
+      Type.Object({ retryable: Type.Boolean() }, { additionalProperties: true }),
+    ]),
+    payload: Type.Record(Type.String(), Type.Unknown()),
+    result: Type.Unknown(),
+  });
+  const warningsOf = (body: object) => unknownFields(body as JsonObject, schema);
+
+  it('name the path of a field in objects, and in objects of lists', () => {
+    const body = { parts: [{ label: 'a' }, { labels: 'b', size: { widths: 1 } }, null, 7] };
+    expect(warningsOf(body)).to.deep.equal([
+      '"parts[1].labels" is not a field of this request and was ignored; it is close to "parts[1].label"',
+      '"parts[1].size.widths" is not a field of this request and was ignored; it is close to "parts[1].size.width"',
+    ]);
+  });
+
+  it('leave out what stands in objects whose fields are free', () => {
+    expect(warningsOf({ payload: { lable: { retriable: 1 } }, result: [{ lable: 1 }] })).to.deep.equal([]);
+  });
+
+  it('say that a further field of an open object has no effect, only where it is close to a known one', () => {
+    expect(warningsOf({ open: { retriable: true, hint: 'restart' } })).to.deep.equal([
+      '"open.retriable" is not a field of this request and has no effect; it is close to "open.retryable"',
+    ]);
+    expect(warningsOf({ open: 'retriable' })).to.deep.equal([]);
+  });
+
+  it('are ten at the most, whatever the depth', () => {
+    const parts = Array.from({ length: 1_000 }, () => ({ label: 'a', other: 1 }));
+    expect(warningsOf({ parts, other: 1 })).to.have.length(10);
+  });
+
+  it('compare the first hundred further fields of open objects', () => {
+    const further = (count: number) =>
+      Object.fromEntries(Array.from({ length: count }, (_, i) => [`field_${i}`, 0]));
+    expect(warningsOf({ open: { ...further(99), retriable: true } })).to.have.length(1);
+    expect(warningsOf({ open: { ...further(100), retriable: true } })).to.deep.equal([]);
+  });
+});
+
 onEveryEngine((engine) => {
   describe('the answer to a body', () => {
     const share = shareServer(engine, {});
@@ -63,7 +112,27 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('has no warnings where every field is known, nor of fields within others (C21)', async () => {
+    it('names unknown fields of an owner, and a mistyped one of an error with its path', async () => {
+      const owner = { agnt: 'claude', colour: 'green' };
+      const ask = { owner_id: newAddon(), repository: newAddon(), paths: ['a'], owner };
+      const acquired = await post(server, '/api/files/acquire', ask);
+      expect(acquired.body.outcome, acquired.text).to.equal('granted');
+      expect(acquired.body.warnings).to.deep.equal([
+        '"owner.agnt" is not a field of this request and was ignored; it is close to "owner.agent"',
+        '"owner.colour" is not a field of this request and was ignored',
+      ]);
+
+      const { lease } = await grantedJob(server);
+      const failed = await fail(server, lease.lease_id, {
+        error: { message: 'no', hint: 1, retriable: true },
+      });
+      expect([failed.status, failed.body.job.state], failed.text).to.deep.equal([200, 'failed']);
+      expect(failed.body.warnings).to.deep.equal([
+        '"error.retriable" is not a field of this request and has no effect; it is close to "error.retryable"',
+      ]);
+    });
+
+    it('has no warnings where every field is known, nor of fields of a payload (C21)', async () => {
       const body = { ...job(), payload: { max_attempt: 1 }, client_request_id: null };
       expect((await post(server, `${jobsPath}/submit`, body)).body).to.have.all.keys('job');
     });
