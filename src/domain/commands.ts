@@ -1,4 +1,5 @@
 import Type, { type Static, type TSchema } from 'typebox';
+import { capabilityKeys, constraintKeys } from './constraints.ts';
 import { finalStatuses, priorities } from './job.ts';
 import { leaseStates } from './lease.ts';
 import { limits } from './limits.ts';
@@ -16,9 +17,9 @@ export const name = (description: string) =>
   Type.String({ minLength: 1, maxLength: limits.nameChars, pattern: '\\S', description });
 const json = (description: string, described: object = {}) =>
   Type.Record(Type.String(), Type.Unknown(), { description, described });
-/** Flags with these endings, for the API's description; `constraints.ts` refuses others by name. */
-const flags = (...endings: string[]) => ({
-  propertyNames: { type: 'string', pattern: `(${endings.join('|')})$` },
+/** Flags with keys like this, for the API's description; `constraints.ts` refuses others by name. */
+const flags = ({ source: pattern }: RegExp) => ({
+  propertyNames: { type: 'string', pattern },
   additionalProperties: { type: 'boolean' },
 });
 const whole = (minimum: number, maximum: number, description: string) =>
@@ -57,7 +58,7 @@ export const SubmitJob = Type.Object({
   constraints: optional(
     json(
       'What its worker must have: `x_required: true` needs a worker that says `x_available: true`; `x_heavy: true` passes over workers that say `x_heavy: false`. No other keys.',
-      flags('_required', '_heavy'),
+      flags(constraintKeys.pattern),
     ),
   ),
   payload: optional(json('The JSON object that is passed to the worker.')),
@@ -93,7 +94,7 @@ export type SubmitJob = Static<typeof SubmitJob>;
 const capabilities = () =>
   Type.Record(Type.String(), Type.Unknown(), {
     maxProperties: limits.capabilities,
-    described: flags('_available', '_heavy'),
+    described: flags(capabilityKeys.pattern),
     description:
       'What the worker has (`x_available: true`) and what it will not take (`x_heavy: false`). What it does not say, it does not have. No other keys.',
   });

@@ -21,9 +21,17 @@ export interface Offer {
   refused: string[];
 }
 
+/** What each key is like: a name, and one of these endings. Anchored, so that a long key is read once. */
+const keysWith = (...endings: string[]) => ({
+  endings: endings.join(' or '),
+  pattern: new RegExp(`^\\s*\\S[\\s\\S]*(${endings.join('|')})$`),
+});
+export const constraintKeys = keysWith('_required', '_heavy');
+export const capabilityKeys = keysWith('_available', '_heavy');
+
 /** What a job that is submitted needs. */
 export function needsOf(constraints: JsonObject, at = 'constraints'): Needs {
-  checkKeys(constraints, ['_required', '_heavy'], at);
+  checkKeys(constraints, constraintKeys, at);
   return storedNeedsOf(constraints, at);
 }
 
@@ -35,7 +43,7 @@ export const storedNeedsOf = (constraints: JsonObject, at = 'constraints'): Need
 
 export function offerOf(capabilities: JsonObject): Offer {
   const at = 'constraints_capabilities';
-  checkKeys(capabilities, ['_available', '_heavy'], at);
+  checkKeys(capabilities, capabilityKeys, at);
   return {
     available: stems(capabilities, '_available', true, at),
     refused: stems(capabilities, '_heavy', false, at),
@@ -43,11 +51,11 @@ export function offerOf(capabilities: JsonObject): Offer {
 }
 
 /** A key that means nothing is a mistake: what its writer wanted would silently not be asked for. */
-function checkKeys(flags: JsonObject, suffixes: readonly string[], field: string): void {
+function checkKeys(flags: JsonObject, { endings, pattern }: typeof constraintKeys, field: string): void {
   for (const key of Object.keys(flags)) {
-    if (suffixes.some((suffix) => key.endsWith(suffix))) continue;
+    if (pattern.test(key)) continue;
     const name = key.length > 80 ? `${key.slice(0, 80).toWellFormed()}…` : key;
-    throw invalid(`${field}.${name}`, `is not known: a key must end in ${suffixes.join(' or ')}`);
+    throw invalid(`${field}.${name}`, `is not known: a key must end in ${endings}, after a name`);
   }
 }
 

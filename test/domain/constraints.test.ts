@@ -33,6 +33,19 @@ describe('constraints and capabilities', () => {
       expect(() => offerOf({ [key]: true })).to.throw(capabilities);
   });
 
+  it('are refused by a key that has no name before its ending', () => {
+    for (const key of ['_required', '_heavy', ' _required', '\n_heavy']) {
+      expect(() => needsOf({ [key]: true }), JSON.stringify(key)).to.throw('_heavy, after a name');
+    }
+    for (const key of ['_available', '_heavy', '\t_available']) {
+      expect(() => offerOf({ [key]: true }), JSON.stringify(key)).to.throw('_heavy, after a name');
+    }
+    expect(needsOf({ x_required: true, _required_heavy: true })).to.deep.equal({
+      requires: ['x'],
+      heavy: ['_required'],
+    });
+  });
+
   it('refuse a flag that is neither true nor false', () => {
     expect(() => needsOf({ gpu_required: 'yes' })).to.throw('constraints.gpu_required');
     expect(() => offerOf({ gpu_available: 1 })).to.throw('constraints_capabilities.gpu_available');

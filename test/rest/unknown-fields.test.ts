@@ -165,6 +165,7 @@ onEveryEngine((engine) => {
 
     for (const [field, key, rule, ask] of [
       ['constraints', 'gpu', '_required or _heavy', `${jobsPath}/submit`],
+      ['constraints', '_required', '_required or _heavy, after a name', `${jobsPath}/submit`],
       ['constraints', 'gpu_available', '_required or _heavy', '/api/system/scheduler/jobs'],
       ['constraints_capabilities', 'gpu', '_available or _heavy', `${jobsPath}/claim`],
       [
@@ -173,6 +174,7 @@ onEveryEngine((engine) => {
         '_available or _heavy',
         '/api/system/scheduler/leases/request',
       ],
+      ['constraints_capabilities', '_available', '_available or _heavy, after a name', `${jobsPath}/claim`],
       ['constraints_capabilities', 'gpu', '_available or _heavy', '/internal/worker/claim'],
     ] as const) {
       it(`is 400 for ${field} that say ${key}, from ${ask}`, async () => {

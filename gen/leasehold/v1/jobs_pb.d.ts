@@ -383,7 +383,7 @@ export declare type SubmitJobRequest = Message<"leasehold.v1.SubmitJobRequest"> 
   costUnits: number;
 
   /**
-   * See `Job.constraints`. Keys end in `_required` or `_heavy`; values are true or false.
+   * See `Job.constraints`. Keys are a name with `_required` or `_heavy` after it; values are true or false.
    *
    * @generated from field: google.protobuf.Struct constraints = 5;
    */
