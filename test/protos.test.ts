@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
-import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, globSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { delimiter, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
@@ -9,27 +9,41 @@ import { expect } from 'chai';
 const root = fileURLToPath(new URL('..', import.meta.url));
 const buf = join(root, 'node_modules/.bin/buf');
 
-/** Runs `buf breaking` over a copy of the protos that `change` has edited, and gives back what it prints. */
-async function breakingAfter(file: string, change: (text: string) => string): Promise<string> {
+/** Hands over a copy of the protos, with the code that is generated from them and all that generates it. */
+async function inCopy<T>(use: (directory: string) => Promise<T>): Promise<T> {
   const directory = mkdtempSync(join(tmpdir(), 'leasehold-protos-'));
   try {
-    for (const path of ['proto', 'third_party', 'buf.yaml']) {
+    for (const path of ['proto', 'third_party', 'gen', 'buf.yaml', 'buf.gen.yaml', 'package.json'])
       cpSync(join(root, path), join(directory, path), { recursive: true });
-    }
+    symlinkSync(join(root, 'node_modules'), join(directory, 'node_modules'));
+    return await use(directory);
+  } finally {
+    rmSync(directory, { recursive: true, force: true });
+  }
+}
+
+/** Runs `buf breaking` over a copy of the protos that `change` has edited, and gives back what it prints. */
+const breakingAfter = (file: string, change: (text: string) => string): Promise<string> =>
+  inCopy((directory) => {
     const edited = join(directory, file);
     writeFileSync(edited, change(readFileSync(edited, 'utf8')));
     const args = ['breaking', 'proto', '--against', 'proto/baseline.binpb'];
-    return await new Promise((resolve, reject) => {
+    return new Promise((resolve, reject) => {
       execFile(buf, args, { cwd: directory }, (error, stdout) => {
         // Exit code 100 says that something breaks; any other failure is one of the program itself.
         if (error && error.code !== 100) reject(error);
         else resolve(stdout);
       });
     });
-  } finally {
-    rmSync(directory, { recursive: true, force: true });
-  }
-}
+  });
+
+/** Every file of generated code in a directory, with its text. */
+const generatedIn = (directory: string): Record<string, string> =>
+  Object.fromEntries(
+    globSync('gen/**/*.{js,ts}', { cwd: directory })
+      .sort()
+      .map((path) => [path, readFileSync(join(directory, path), 'utf8')]),
+  );
 
 describe('the protos', () => {
   it('name their packages for Go and Java (C16)', () => {
@@ -51,6 +65,27 @@ describe('the protos', () => {
       );
       for (const path of imports) expect(path, file).to.match(/^(leasehold\/v1|google\/protobuf)\//);
     }
+  });
+
+  for (const folder of ['proto', 'third_party/proto']) {
+    it(`keep all generated code when buf generates ${folder} alone`, async () => {
+      await inCopy(async (directory) => {
+        const path = `${join(root, 'node_modules/.bin')}${delimiter}${process.env.PATH}`;
+        await promisify(execFile)(buf, ['generate', folder], {
+          cwd: directory,
+          env: { ...process.env, PATH: path },
+        });
+        expect(generatedIn(directory)).to.deep.equal(generatedIn(root));
+      });
+    });
+  }
+
+  it('have no code of removed files left by npm run generate', async () => {
+    await inCopy(async (directory) => {
+      writeFileSync(join(directory, 'gen/leasehold/v1/removed_pb.js'), '');
+      await promisify(execFile)('npm', ['run', '--silent', 'generate'], { cwd: directory });
+      expect(generatedIn(directory)).to.deep.equal(generatedIn(root));
+    });
   });
 
   it('keep every field, name and RPC of the baseline', async () => {
