@@ -1,6 +1,7 @@
 import { ConfigError } from '../config.ts';
 import { inLines } from '../terminal-text.ts';
 import { type FlagTypes, UsageError } from './args.ts';
+import { enterCallersDirectory } from './callers-directory.ts';
 
 /** One command of `leasehold`. Answers with its exit code. */
 export interface Command {
@@ -20,6 +21,8 @@ export const exitCodes = { ok: 0, failed: 1, usage: 2 } as const;
 export interface Entry {
   name: string;
   about: string;
+  /** Whether it acts on the directory that its user is in. */
+  usesDirectory?: true;
   /** Commands are loaded one at a time: guards and hooks start often, and others wait for them. */
   load(): Promise<Command>;
 }
@@ -83,16 +86,19 @@ export const commands: readonly Entry[] = [
   {
     name: 'guard',
     about: 'Run a command while nobody else has its files.',
+    usesDirectory: true,
     load: async () => (await import('./guard.ts')).guardCommand,
   },
   {
     name: 'hook',
     about: 'Take and give back the files that coding agents write, and that git commits.',
+    usesDirectory: true,
     load: async () => (await import('./hook.ts')).hookCommand,
   },
   {
     name: 'files',
     about: 'See who has which files and who waits, and decide about halts.',
+    usesDirectory: true,
     load: async () => (await import('./files.ts')).filesCommand,
   },
   {
@@ -111,6 +117,7 @@ export async function main(args: readonly string[]): Promise<number> {
   }
   const entry = commands.find((candidate) => candidate.name === (name === '--version' ? 'version' : name));
   if (!entry) return complain(`there is no command ${JSON.stringify(name)}`, 'leasehold --help');
+  if (entry.usesDirectory) enterCallersDirectory();
   const command = await entry.load();
   try {
     return await command.run(rest);
