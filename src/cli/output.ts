@@ -62,9 +62,16 @@ export function age(time: string, nowMs = Date.now()): string {
   return ms >= 0 ? `${words} ago` : `in ${words}`;
 }
 
-/** How wide lines may be: as the terminal is, and without an end where there is none. */
-export const lineWidth = (): number =>
-  process.stdout.isTTY ? (process.stdout.columns ?? Number.POSITIVE_INFINITY) : Number.POSITIVE_INFINITY;
+/** Lines of fewer characters say nothing; a terminal that is narrower wraps them. */
+const widthMin = 40;
+
+/**
+ * How wide lines may be: as the terminal is, and without an end where there is none. A terminal of no columns, as in CI, does
+ * not know its width.
+ */
+export const lineWidth = (
+  { isTTY, columns }: { isTTY?: boolean; columns?: number } = process.stdout,
+): number => (isTTY && columns ? Math.max(columns, widthMin) : Number.POSITIVE_INFINITY);
 
 const cut = (line: string, width: number): string =>
   line.length <= width ? line : `${line.slice(0, Math.max(0, width - 1)).toWellFormed()}…`;
