@@ -40,7 +40,8 @@ export const queueCommand: Command = {
   help: () => `Usage: leasehold queue [flags]
 
 Shows what waits and what runs, in groups of jobs that the same workers may take; the group whose job has been ready for
-longest comes first. For that job it shows the id and why it waits; 'leasehold explain' says more.
+longest comes first. For that job it shows the id and why it waits; 'leasehold explain' says more. Where no job of a group is ready, it
+shows one that costs more than the total.
 
   --limit <n>           So many groups at the most; 50 where left out.
   --all                 As many as there are, up to 10,000.

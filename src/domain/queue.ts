@@ -18,8 +18,9 @@ export interface QueueGroup {
   running: number;
   /** When the next of those that wait for a time or a backoff becomes ready. */
   nextReadyAtMs: number | null;
-  /** Known workers that ask for the oldest ready job, and how many jobs like it they would take now; null where that is not known. */
+  /** Known workers that ask for the oldest job, and how many jobs like it they would take now; null where that is not known. */
   asking: { workers: number; slots: number } | null;
+  /** The job that has been ready for longest; where none is ready, one that was put aside. */
   oldest: OldestJob | null;
 }
 

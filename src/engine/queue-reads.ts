@@ -21,7 +21,7 @@ export interface QueuePage extends Page<QueueGroup & { laneId: number }> {
 }
 
 /**
- * Tells what waits and what runs in groups, with the oldest job of each that is ready, who asks for it, and the main cause that
+ * Tells what waits and what runs in groups, with the oldest job of each, who asks for it, and the main cause that
  * `explain` gives for it. Everything is read as one moment saw it.
  */
 export class QueueReader {
@@ -67,7 +67,7 @@ export class QueueReader {
       const { oldest, asking, jobType, stream, isUnique: unique } = group;
       const place = oldest && (await placeInLine(sql, oldest.jobId));
       if (!oldest || !place) continue;
-      // It is ready, so that it waits for no time, whatever was before.
+      // It is ready or put aside, so that it waits for no time, whatever was before.
       const job = { ...oldest, jobType, stream, unique, attempts: 0, nextRetryAtMs: null, runAtMs: null };
       const isAsked = asking && asking.workers > 0;
       oldest.cause = queuedCauses({ job, nowMs, capacity, endingSoon, isAsked }, place)[0] ?? null;

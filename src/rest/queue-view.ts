@@ -12,11 +12,14 @@ import { fromQuery } from './query.ts';
 import type { Route } from './router.ts';
 import { count, entity, flag, list, nextCursor, oneOf, orNull, time, uuid, word } from './word-types.ts';
 
-const OldestJob = entity('QueuedJob', 'The job of a group that has been ready for longest.', {
+const oldestWords =
+  'The job of a group that has been ready for longest. Where none is ready, one that was put aside because it costs more than the total.';
+
+const OldestJob = entity('QueuedJob', oldestWords, {
   job_id: uuid('The job.'),
   priority: oneOf([...priorities], 'Which jobs go first.'),
   cost_units: count('Its weight, in units of capacity.'),
-  ready_since: time('Since when it could have been leased.'),
+  ready_since: time('Since when it could have been leased, had there been units for it.'),
   cause: orNull(
     entity('QueuedCause', 'Why it waits: the main cause that `explain` gives.', {
       code: oneOf(causeCodes, 'Which it is; codes stay.'),

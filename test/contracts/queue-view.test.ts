@@ -7,6 +7,7 @@ import { runCommand } from '../support/process.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { leasedJob, setCapacity } from './leases.ts';
 import { type Body, get, jobsPath, newAddon, post, submit } from './queue.ts';
+import { request } from './system.ts';
 import { newStream } from './worker.ts';
 
 const queuePath = '/api/scheduler/stats/queue';
@@ -72,6 +73,34 @@ onEveryEngine((engine) => {
       expect(cause).to.deep.equal({ code: main.code, text: main.text });
     });
 
+    it('names a job that was put aside where none is ready, with the cause that explain gives', async () => {
+      const job_type = newAddon();
+      const { job_id, addon_id } = await submit(server, { job_type, cost_units: 500 });
+      await older(job_id, 600);
+      // Judging it puts it aside.
+      const judged = await request(server, { accept_job_types: [job_type] });
+      expect(judged.body.denied, judged.text).to.equal(true);
+      const events = (await get(server, `${jobsPath}/${job_id}/events`)).body.events;
+      expect(events.map(({ type }: Body) => type)).to.include('JOB_UNSCHEDULABLE');
+
+      const found = await group(job_type);
+      expect(found).to.deep.include({ ready: 0, delayed: 1, next_ready_at: null });
+      expect(found.oldest).to.include({ job_id, priority: 'NORMAL', cost_units: 500 });
+      expect(Date.now() - Date.parse(found.oldest.ready_since)).to.be.within(599_000, 660_000);
+      const [main] = (await get(server, `${jobsPath}/${job_id}/explain`)).body.causes;
+      expect(main.code).to.equal('costs_more_than_total');
+      expect(found.oldest.cause).to.deep.equal({ code: main.code, text: main.text });
+      const rpc = await post(server, '/leasehold.v1.StatsService/GetQueue', {});
+      expect(rpc.body.groups[0].oldest).to.include({ jobId: job_id, causeCode: 'costs_more_than_total' });
+      if (engine.name !== 'embedded') {
+        const { stdout } = await runCommand(['queue'], { LEASEHOLD_URL: server.http });
+        expect(stdout).to.match(new RegExp(`10min ago +costs_more_than_total +${job_id}$`));
+      }
+
+      const ready = await submit(server, { job_type, addon_id, cost_units: 1 });
+      expect((await group(job_type)).oldest.job_id).to.equal(ready.job_id);
+    });
+
     it('counts the workers that ask for a group, and the jobs that they would take', async () => {
       const stream = newStream();
       const job_type = newAddon();
@@ -126,13 +155,17 @@ onEveryEngine((engine) => {
 
     it('reads a bounded number of rows beside many jobs, and says where it has not counted all', async () => {
       const { job_id } = await submit(server, { job_type: newAddon() });
-      const copies = (set: string, count: number) =>
-        server.database.query(
-          `insert into live_jobs select (jsonb_populate_record(live, jsonb_build_object(
-            'job_id', gen_random_uuid(), 'seq', live.seq + n, ${set}))).*
-          from live_jobs live, generate_series(1, $2::int) as n where live.job_id = $1`,
-          [job_id, count],
-        );
+      // A thousand at a time: the embedded database answers nothing else meanwhile.
+      const copies = async (set: string, count: number) => {
+        for (let first = 1; first <= count; first += 1_000) {
+          await server.database.query(
+            `insert into live_jobs select (jsonb_populate_record(live, jsonb_build_object(
+              'job_id', gen_random_uuid(), 'seq', live.seq + n, ${set}))).*
+            from live_jobs live, generate_series($2::int, $3::int) as n where live.job_id = $1`,
+            [job_id, first, Math.min(count, first + 999)],
+          );
+        }
+      };
       await copies("'priority', live.priority", 3 * queueCounts.ready);
       await copies("'check_at', now() + interval '1 hour'", queueCounts.due + 10);
       const { groups, truncated } = await read();

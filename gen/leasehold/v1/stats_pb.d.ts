@@ -1064,7 +1064,7 @@ export declare type QueueGroup = Message<"leasehold.v1.QueueGroup"> & {
   nextReadyAt?: Timestamp | undefined;
 
   /**
-   * Known workers that ask for jobs like the oldest ready one; absent where there are too many workers to compare.
+   * Known workers that ask for jobs like the oldest one; absent where there are too many workers to compare.
    *
    * @generated from field: optional int32 workers = 12;
    */
@@ -1078,7 +1078,8 @@ export declare type QueueGroup = Message<"leasehold.v1.QueueGroup"> & {
   slots?: number | undefined;
 
   /**
-   * The job that has been ready for longest, of the first of each priority.
+   * The job that has been ready for longest, of the first of each priority. Where none is ready, one that was put aside
+   * because it costs more than the total.
    *
    * @generated from field: leasehold.v1.QueuedJob oldest = 14;
    */
@@ -1119,7 +1120,7 @@ export declare type QueuedJob = Message<"leasehold.v1.QueuedJob"> & {
   costUnits: number;
 
   /**
-   * Since when it could have been leased.
+   * Since when it could have been leased, had there been units for it.
    *
    * @generated from field: google.protobuf.Timestamp ready_since = 4;
    */

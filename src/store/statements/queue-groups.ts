@@ -8,12 +8,14 @@ import { select } from '../tables.ts';
 
 const queued = stateNumber('QUEUED');
 const isReady = `live_jobs.state = ${queued} and live_jobs.check_at is null`;
+const since = 'coalesce(ready_at, updated_at) as since';
+const dueColumns = `lane_id, state, check_at, job_id, priority, cost_units, ${since}`;
 const count = (states: readonly string[]) => `(count(*) filter (where state in (${states.join(', ')})))::int`;
 
 /**
  * Lanes with ready jobs are found by leaping through the queue's index; those whose jobs are delayed, claimed or running, among
  * the rows that are due for a check next. Of each index no more rows are read than are counted, so that the page costs the
- * same beside a million jobs or lanes.
+ * same beside a million jobs or lanes. A job that was put aside stands for its lane where no job of it is ready.
  */
 const page = `
 with recursive present (lane_id, n) as (
@@ -23,15 +25,18 @@ with recursive present (lane_id, n) as (
     order by live_jobs.lane_id limit 1), n + 1
   from present where present.lane_id is not null and n < $2::int
 ), due as materialized (
-  (select lane_id, state, check_at from live_jobs where check_at < 'infinity' order by check_at limit ${queueCounts.due})
+  (select ${dueColumns} from live_jobs where check_at < 'infinity' order by check_at limit ${queueCounts.due})
   union all
-  (select lane_id, state, check_at from live_jobs where check_at = 'infinity' limit ${queueCounts.parked})
+  (select ${dueColumns} from live_jobs where check_at = 'infinity' limit ${queueCounts.parked})
 ), other as materialized (
   select lane_id, ${count([`${queued}`])} as delayed,
     ${count(claimedStates.map((state) => `${stateNumber(state)}`))} as claimed,
     ${count(leasedStates.map((state) => `${stateNumber(state)}`))} as running,
     min(check_at) filter (where state = ${queued} and check_at < 'infinity') as next_ready_at
   from due group by lane_id
+), aside as materialized (
+  select distinct on (lane_id) lane_id, job_id, priority, cost_units, since from due
+  where state = ${queued} and check_at = 'infinity' order by lane_id, since
 ), page as materialized (
   select lane_id from (
     select lane_id from present where lane_id is not null
@@ -41,7 +46,8 @@ with recursive present (lane_id, n) as (
 )
 select page.lane_id, nullif(lanes.stream, '') as stream, lanes.addon_id, lanes.job_type, lanes.requires, lanes.heavy,
   lanes.is_unique, ready.jobs as ready, coalesce(other.delayed, 0) as delayed, coalesce(other.claimed, 0) as claimed,
-  coalesce(other.running, 0) as running, other.next_ready_at, oldest.job_id, oldest.priority, oldest.cost_units, oldest.since,
+  coalesce(other.running, 0) as running, other.next_ready_at,
+  ${['job_id', 'priority', 'cost_units', 'since'].map((name) => `coalesce(oldest.${name}, aside.${name}) as ${name}`).join(', ')},
   (select count(*) from due) >= ${queueCounts.due} as is_cut
 from page cross join ${rowOf('lanes', 'lane_id', 'page.lane_id')} lanes
 left join other on other.lane_id = page.lane_id
@@ -52,12 +58,13 @@ cross join lateral (
 ) ready
 left join lateral (
   select first.* from generate_series(0, ${priorities.length - 1}) as level cross join lateral (
-    select job_id, priority, cost_units, coalesce(ready_at, updated_at) as since from live_jobs
+    select job_id, priority, cost_units, ${since} from live_jobs
     where ${isReady} and live_jobs.lane_id = page.lane_id and live_jobs.priority = level::smallint
     order by seq limit 1
   ) first
   order by first.since limit 1
 ) oldest on true
+left join aside on aside.lane_id = page.lane_id and oldest.job_id is null
 order by page.lane_id`;
 
 interface Row {
