@@ -1,47 +1,57 @@
 import { randomFillSync } from 'node:crypto';
 
 /**
- * The ids of jobs: UUIDs of version 7 whose time is the database's, to the microsecond. A list in the order of ids is therefore
- * a list in the order of `created_at`, whichever server a job came through and whatever that server's clock says.
+ * The ids of jobs: UUIDs of version 7 that rise with `created_at`, then with the number of the batch, then with the place in the
+ * batch. A list in the order of ids is therefore a list in the order of submission.
  *
- * The statement that writes a batch makes the first half of the ids from the `created_at` of the batch: 48 bits of milliseconds
- * and the microseconds after them. The server makes the second half: the place in the batch, so that the ids of one batch rise
- * in the order of submission, and 44 random bits.
+ *     0199c0de-f00d-7abc-8bbb-bbbbbpppprrr
+ *     milliseconds   µs  batch     place and random bits
  *
- *     0199c0de-f00d-7abc-vppp-prrrrrrrrrrr
- *     milliseconds   µs  place  random
+ * The statement that writes a batch makes the first part of the ids. The time is the `created_at` of the batch, and the batch is
+ * numbered by the sequence that numbers places in line. Both come from the database. The server adds the second part. Therefore:
+ *
+ * - A batch comes behind all batches that were answered before it began, also within one microsecond. The clock of the embedded
+ *   engine counts milliseconds, so that batches of the same time are common there.
+ * - Servers on one PostgreSQL share its clock and its sequence; their own clocks do not count. Of two batches that are written
+ *   at the same time, one is listed as a whole behind the other: by `created_at`, and within a microsecond by the numbers of
+ *   the batches. Claims may take the jobs of two such batches alternately.
+ * - A database whose clock is set back lists later jobs before earlier ones, as their `created_at` says.
+ * - An id has 32 bits of the batch's number. Where these begin anew, batches of that one microsecond may change places.
  */
 
-/** The first 18 characters of an id, from a `timestamptz` that is named `now`. */
-export const idPrefix = `(select substr(ms, 1, 8) || '-' || substr(ms, 9) || '-7' || us from (
-    select lpad(to_hex(epoch_us / 1000), 12, '0') as ms, lpad(to_hex(epoch_us % 1000), 3, '0') as us
+/** The first 29 characters of an id, from a `timestamptz` that is named `now`. Each call numbers a batch. */
+export const idPrefix = `(select concat(substr(ms, 1, 8), '-', substr(ms, 9), '-7', us, '-', substr(batch, 1, 4), '-', substr(batch, 5))
+  from (
+    select lpad(to_hex(epoch_us / 1000), 12, '0') as ms, lpad(to_hex(epoch_us % 1000), 3, '0') as us,
+      to_hex(${2n ** 35n} + (nextval('job_events_event_id_seq') & ${2n ** 32n - 1n})) as batch
     from (select (date_part('epoch', now) * 1000000)::bigint as epoch_us) as clock_us
   ) as digits)`;
 
-/** Jobs whose places fit into the 18 bits there are. A batch is smaller. */
-const placesMax = 0x40000;
-const randomDigitsPerId = 11;
+const placeDigits = 4;
+const placesMax = 16 ** placeDigits;
+const randomDigits = 3;
 /** Random digits for many ids at once: filling a large buffer costs hardly more than filling a small one. */
-const pool = Buffer.alloc(8 * 1_024);
+const pool = Buffer.alloc(6 * 1_024);
 let digits = '';
 let used = 0;
 
-function randomDigits(): string {
-  if (used + randomDigitsPerId > digits.length) {
+/** Tells apart ids of different databases. */
+function nextRandomDigits(): string {
+  if (used + randomDigits > digits.length) {
     digits = randomFillSync(pool).toString('hex');
     used = 0;
   }
-  used += randomDigitsPerId;
-  return digits.slice(used - randomDigitsPerId, used);
+  used += randomDigits;
+  return digits.slice(used - randomDigits, used);
 }
 
-/** The other 18 characters, for each job of a batch. */
+/** The other 7 characters, for each job of a batch. */
 export function idSuffixes(count: number): string[] {
   if (count > placesMax) throw new Error(`a batch of ${count} jobs is too large to be numbered`);
-  return Array.from({ length: count }, (_, place) => {
-    const placed = (0x80000 + place).toString(16);
-    return `-${placed.slice(0, 4)}-${placed.slice(4)}${randomDigits()}`;
-  });
+  return Array.from(
+    { length: count },
+    (_, place) => place.toString(16).padStart(placeDigits, '0') + nextRandomDigits(),
+  );
 }
 
 /**
