@@ -13,6 +13,7 @@ import { Engine } from './engine/engine.ts';
 import { Health } from './engine/health.ts';
 import { OutageLog } from './engine/outage-log.ts';
 import { orAfter } from './engine/patience.ts';
+import { receiveBudget } from './lib/receive-budget.ts';
 import type { Log } from './log.ts';
 
 import { withDocs } from './rest/docs.ts';
@@ -78,6 +79,8 @@ export async function startServer(
   opening: Promise<Database> = openConfigured(config, log),
   /** Gives the start up while it waits for the database. */
   givenUp?: AbortSignal,
+  /** Bounds what all faces are still receiving. */
+  receiving = receiveBudget,
 ): Promise<RunningServer> {
   const database = await opening;
   const wait = new DatabaseWait({ waitS: config.databaseWaitS, log, signal: givenUp });
@@ -121,7 +124,7 @@ export async function startServer(
     bind(FileLeasesService, filesImplementation(engine)),
   ];
   let stopping = false;
-  const grpc = createGrpcServer({ bindings, health, metrics, log: serverLog });
+  const grpc = createGrpcServer({ bindings, health, metrics, log: serverLog, receiving });
   const http = new HttpServer({
     routes: withDocs([
       ...healthRoutes(health, transport, () => stopping),
@@ -138,10 +141,11 @@ export async function startServer(
       ...queueViewRoutes(engine),
       ...fileRoutes(engine),
     ]),
-    connect: createConnectFace({ bindings, metrics, log: serverLog }),
+    connect: createConnectFace({ bindings, metrics, log: serverLog, receiving }),
     metrics,
     log: serverLog,
     guard: { boundHost: config.httpAddr.host, allowedHosts: config.allowedHosts },
+    receiving,
   });
 
   let stopped: Promise<void> | undefined;

@@ -2,6 +2,13 @@
 export const limits = {
   jobBytes: 1024 * 1024,
   frameBytes: 16 * 1024 * 1024,
+  /** Bytes of unfinished requests that one server holds together: eight of the largest frames. */
+  receivingBytes: 128 * 1024 * 1024,
+  /** Bytes a second that a request has to keep up with while it is received. */
+  receivingBytesPerS: 64 * 1024,
+  /** How long a request may be slower than that before others take its room, and by how much it may fall behind at all. */
+  receivingStallMs: 1_000,
+  receivingBehindMs: 30_000,
   /** Jobs in one answer, by their JSON: clients of gRPC take 4 MiB by default. */
   answerBytes: 3.5 * 1024 * 1024,
   /** What a job takes in an answer beside its constraints and its payload. */

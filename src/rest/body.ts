@@ -4,16 +4,20 @@ import { gunzip } from 'node:zlib';
 import { DomainError, printable } from '../domain/errors.ts';
 import type { JsonObject } from '../domain/job.ts';
 import { decompressInTurn } from '../lib/decompression.ts';
-import { receiveBudget } from '../lib/receive-budget.ts';
+import type { ReceiveBudget } from '../lib/receive-budget.ts';
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
 /** Reads a JSON object from a request, or says what is wrong with it. No body at all is an empty object. */
-export async function readBody(request: IncomingMessage, bytesMax: number): Promise<JsonObject> {
+export async function readBody(
+  request: IncomingMessage,
+  bytesMax: number,
+  budget: ReceiveBudget,
+): Promise<JsonObject> {
   const { headers } = request;
   // A body that is chunked may turn out to be empty, and then needs no type.
   if (Number(headers['content-length']) > 0) checkType(request);
-  const sent = await readBytes(request, bytesMax);
+  const sent = await readBytes(request, bytesMax, budget);
   if (sent.length === 0) return {};
   checkType(request);
   const bytes = headers['content-encoding'] === 'gzip' ? await unpackGzip(sent, bytesMax) : sent;
@@ -29,7 +33,11 @@ export const tooLarge = (bytesMax: number) =>
   new DomainError('payload_too_large', `body: must not be larger than ${bytesMax} bytes`, { field: 'body' });
 
 /** Reads the whole body, or refuses it as soon as it is too large. */
-export function readBytes(request: IncomingMessage, bytesMax: number): Promise<Buffer> {
+export function readBytes(
+  request: IncomingMessage,
+  bytesMax: number,
+  budget: ReceiveBudget,
+): Promise<Buffer> {
   if (Number(request.headers['content-length']) > bytesMax) return Promise.reject(tooLarge(bytesMax));
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
@@ -41,7 +49,7 @@ export function readBytes(request: IncomingMessage, bytesMax: number): Promise<B
       receiving.close();
       reject(error);
     };
-    const receiving = receiveBudget.open(refuse);
+    const receiving = budget.open(refuse);
     const take = (chunk: Buffer) => {
       length += chunk.length;
       try {

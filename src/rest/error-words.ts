@@ -98,7 +98,7 @@ export const errorWords: Readonly<
     },
   },
   overloaded: {
-    means: 'Too many are asking; nothing was done. Ask again later.',
+    means: 'Too many are asking, or the request arrives too slowly; nothing was done. Ask again later.',
     example: { detail: 'too many calls are waiting; try again later' },
   },
   unavailable: {

@@ -10,6 +10,7 @@ import type { Duplex } from 'node:stream';
 import type { Address } from '../config.ts';
 import { DomainError } from '../domain/errors.ts';
 import type { Caller } from '../engine/context.ts';
+import { type ReceiveBudget, receiveMsMax } from '../lib/receive-budget.ts';
 import type { Log } from '../log.ts';
 import type { ConnectFace } from '../rpc/connect.ts';
 import { type CallMeter, headersOf } from '../telemetry/calls.ts';
@@ -29,6 +30,8 @@ export interface HttpOptions {
   metrics: Metrics;
   log: Log;
   guard: BrowserGuardOptions;
+  /** Of the bodies of REST. */
+  receiving: ReceiveBudget;
 }
 
 export class HttpServer {
@@ -37,21 +40,24 @@ export class HttpServer {
   readonly #router: Router;
   readonly #connect: ConnectFace;
   readonly #guard: BrowserGuard;
+  readonly #receiving: ReceiveBudget;
   readonly #meters: ReadonlyMap<Route, CallMeter>;
   /** Of requests that belong to no route. */
   readonly #lost: CallMeter;
   readonly #sockets = new Map<Socket, number>();
   #stopping = false;
 
-  constructor({ routes, connect, metrics, log, guard }: HttpOptions) {
+  constructor({ routes, connect, metrics, log, guard, receiving }: HttpOptions) {
     this.#log = log;
     this.#meters = new Map(routes.map((route) => [route, metrics.route(route.method, route.path)]));
     this.#lost = metrics.route('other', 'other');
     this.#router = new Router(routes);
     this.#connect = connect;
     this.#guard = new BrowserGuard(guard);
+    this.#receiving = receiving;
     this.#server = createServer({
-      requestTimeout: 60_000,
+      // Bodies that are kept have the bounds of the receive budget, which ends slow ones before this does.
+      requestTimeout: receiveMsMax,
       headersTimeout: 20_000,
       keepAliveTimeout: 65_000,
       // The guard looks at Host and answers in JSON, which Node would not.
@@ -180,7 +186,7 @@ export class HttpServer {
     const running = (this.#meters.get(match.route) ?? this.#lost).begin(headersOf(request));
     let answer: RestResponse;
     try {
-      answer = await running.run(() => serve(match, request, caller));
+      answer = await running.run(() => serve(match, request, caller, this.#receiving));
       send(request, response, answer);
     } catch (error) {
       const refused = errorResponse(error, this.#log, route, gone.signal);

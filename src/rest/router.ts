@@ -3,6 +3,7 @@ import { DomainError } from '../domain/errors.ts';
 import type { JsonObject } from '../domain/job.ts';
 import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
+import type { ReceiveBudget } from '../lib/receive-budget.ts';
 import type { About } from './about.ts';
 import { readBody } from './body.ts';
 import type { ErrorBody, RestResponse } from './errors.ts';
@@ -101,11 +102,13 @@ export async function serve(
   { route, path }: Match,
   request: IncomingMessage,
   caller: Caller,
+  receiving: ReceiveBudget,
 ): Promise<RestResponse> {
   const url = request.url ?? '/';
   const mark = url.indexOf('?');
   const query = new Query(mark < 0 ? '' : url.slice(mark + 1));
-  const body = route.method === 'GET' ? {} : await readBody(request, route.bodyBytesMax ?? limits.jobBytes);
+  const bytesMax = route.bodyBytesMax ?? limits.jobBytes;
+  const body = route.method === 'GET' ? {} : await readBody(request, bytesMax, receiving);
   const answer = await route.handle({ path, query, body, caller });
   const asked = route.about.body;
   const warnings = asked ? unknownFields(body, asked.schema) : [];

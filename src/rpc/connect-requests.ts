@@ -11,6 +11,7 @@ import type { ConnectError } from '@connectrpc/connect';
 import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
 import { type DomainError, invalid } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
+import type { ReceiveBudget } from '../lib/receive-budget.ts';
 import { readBytes, tooLarge, unpackGzip } from '../rest/body.ts';
 import { endAnswer, ifUnread } from '../rest/send.ts';
 import { checkEnumWords } from './enum-words.ts';
@@ -59,9 +60,14 @@ export function withoutEncoding(wire: Wire, headers: Headers): Headers {
 }
 
 /** The body as Connect may have it, decompressed, once it has been seen that its message can be read. */
-export async function readChecked(input: DescMessage, wire: Wire, request: IncomingMessage): Promise<Buffer> {
+export async function readChecked(
+  input: DescMessage,
+  wire: Wire,
+  request: IncomingMessage,
+  budget: ReceiveBudget,
+): Promise<Buffer> {
   // An envelope adds five bytes to the largest message.
-  const sent = await readBytes(request, limits.frameBytes + envelopeBytes);
+  const sent = await readBytes(request, limits.frameBytes + envelopeBytes, budget);
   const { message: packed, isPacked } = wire.enveloped
     ? messageIn(sent)
     : { message: sent, isPacked: sent.length > 0 };

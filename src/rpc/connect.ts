@@ -20,6 +20,7 @@ import {
 import { DomainError } from '../domain/errors.ts';
 import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
+import type { ReceiveBudget } from '../lib/receive-budget.ts';
 import type { Log } from '../log.ts';
 import { compressFromBytes } from '../rest/send.ts';
 import { type CallMeter, type Carrier, headersOf } from '../telemetry/calls.ts';
@@ -49,9 +50,10 @@ export interface ConnectOptions {
   bindings: readonly Binding[];
   metrics: Metrics;
   log: Log;
+  receiving: ReceiveBudget;
 }
 
-export function createConnectFace({ bindings, metrics, log }: ConnectOptions): ConnectFace {
+export function createConnectFace({ bindings, metrics, log, receiving }: ConnectOptions): ConnectFace {
   const router = createConnectRouter({
     // HTTP/1.1 carries no gRPC. Connect would read its messages past the bounds of `connect-requests.ts`.
     grpc: false,
@@ -71,7 +73,7 @@ export function createConnectFace({ bindings, metrics, log }: ConnectOptions): C
   const handlers = new Map(
     router.handlers.map((handler): [string, Metered] => {
       const meter = metrics.rpc('http', handler.requestPath.slice(1));
-      return [handler.requestPath, { handler, meter }];
+      return [handler.requestPath, { handler, meter, receiving }];
     }),
   );
   return (request, response, path, refusal) => {
@@ -95,10 +97,11 @@ export function createConnectFace({ bindings, metrics, log }: ConnectOptions): C
   };
 }
 
-/** A method, and who counts its calls. */
+/** A method, what counts its calls, and what bounds its messages. */
 interface Metered {
   handler: UniversalHandler;
   meter: CallMeter;
+  receiving: ReceiveBudget;
 }
 
 const isBidirectional = (method: DescMethod): boolean => method.methodKind === 'bidi_streaming';
@@ -115,14 +118,15 @@ function streamRefusal(path: string): DomainError {
 }
 
 async function handle(
-  { handler, meter }: Metered,
+  { handler, meter, receiving }: Metered,
   request: IncomingMessage,
   response: ServerResponse,
 ): Promise<void> {
   const wire = wireOf(request);
   let body: Buffer | undefined;
   try {
-    if (wire && encodingOf(wire, request)) body = await readChecked(handler.method.input, wire, request);
+    if (wire && encodingOf(wire, request))
+      body = await readChecked(handler.method.input, wire, request, receiving);
   } catch (error) {
     if (!wire || !(error instanceof DomainError)) throw error;
     refuse(request, response, wire, error);

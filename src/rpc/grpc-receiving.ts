@@ -1,9 +1,10 @@
 /**
- * Puts gRPC messages that are still being received under the process's receive budget, and decompresses in turn.
+ * Puts gRPC messages that are still being received under the receive budget, and decompresses in turn.
  *
  * grpc-js keeps the parts of an unfinished message in its decoder, up to the largest message for each of a thousand
  * streams of a connection, and has no bound on their sum. A call that takes a single message is not served before its
- * client has ended its side, so its complete message counts until then. The decoder has no public hook, so methods of two
+ * client has ended its side, so its complete message counts until then. Time in which grpc-js has paused the stream, because
+ * the server does not read on, is not the client's. The decoder has no public hook, so methods of two
  * prototypes are wrapped once. A message that is complete after one part, which is nearly every message, costs one
  * comparison.
  */
@@ -11,7 +12,7 @@ import { constants } from 'node:http2';
 import type { ServerInterceptingCallInterface } from '@grpc/grpc-js';
 import { DomainError } from '../domain/errors.ts';
 import { decompressInTurn } from '../lib/decompression.ts';
-import { type Receiving, receiveBudget } from '../lib/receive-budget.ts';
+import type { ReceiveBudget, Receiving } from '../lib/receive-budget.ts';
 import { toConnectError } from './errors.ts';
 import { statusOf } from './grpc-status.ts';
 
@@ -34,18 +35,29 @@ interface Owner {
     once(event: 'close' | 'end' | 'finish', listener: () => void): unknown;
     close(code: number): void;
     readableEnded: boolean;
+    headersSent: boolean;
+    isPaused(): boolean;
   };
   decompressMessage(message: Buffer, encoding: string): Buffer | Promise<Buffer>;
   sendStatus: ServerInterceptingCallInterface['sendStatus'];
   /** Set by us. */
+  budget?: ReceiveBudget;
   takesOneMessage?: boolean;
 }
 
+/** How long a client of a stream has to read why it ends. */
+const lastWordsMs = 1_000;
+
 const wrapped = new WeakSet<object>();
 
-export function boundReceiving(call: ServerInterceptingCallInterface, takesOneMessage: boolean): void {
+export function boundReceiving(
+  call: ServerInterceptingCallInterface,
+  budget: ReceiveBudget,
+  takesOneMessage: boolean,
+): void {
   const owner = call as unknown as Owner;
   const { decoder } = owner;
+  owner.budget = budget;
   owner.takesOneMessage = takesOneMessage;
   decoder.owner = owner;
   const prototype = Object.getPrototypeOf(decoder) as Decoder;
@@ -81,11 +93,18 @@ function wrapDecompress(prototype: Owner): void {
 
 function hold(decoder: Decoder, bytes: number): void {
   const { owner } = decoder;
-  if (!owner) return;
+  if (!owner?.budget) return;
   if (!decoder.receiving) {
-    decoder.receiving = receiveBudget.open((reason) => end(owner, reason));
+    const { budget, stream } = owner;
+    decoder.receiving = budget.open(
+      (reason) => {
+        release(decoder);
+        end(owner, reason);
+      },
+      () => stream.isPaused(),
+    );
     if (!decoder.isReleasedAtEnd)
-      for (const event of ['end', 'close'] as const) owner.stream.once(event, () => release(decoder));
+      for (const event of ['end', 'close'] as const) stream.once(event, () => release(decoder));
     decoder.isReleasedAtEnd = true;
   }
   try {
@@ -107,7 +126,11 @@ function release(decoder: Decoder): void {
  * long as the client leaves its side open.
  */
 function end(owner: Owner, reason: DomainError): void {
-  owner.stream.once('finish', () => owner.stream.close(constants.NGHTTP2_NO_ERROR));
+  const { stream, decoder } = owner;
+  const close = () => stream.close(constants.NGHTTP2_NO_ERROR);
+  // HTTP/2 drops trailers that are not sent yet when the stream is closed.
+  if (stream.headersSent) setTimeout(close, lastWordsMs).unref();
+  else stream.once('finish', close);
   owner.sendStatus(statusOf(toConnectError(reason)));
-  owner.decoder.readPartialMessage = [];
+  decoder.readPartialMessage = [];
 }

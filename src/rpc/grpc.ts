@@ -27,6 +27,7 @@ import { limits } from '../domain/limits.ts';
 import type { Caller } from '../engine/context.ts';
 import type { Health } from '../engine/health.ts';
 import { OpenCalls } from '../engine/open-calls.ts';
+import type { ReceiveBudget } from '../lib/receive-budget.ts';
 import type { Log } from '../log.ts';
 import type { CallMeter } from '../telemetry/calls.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
@@ -47,6 +48,7 @@ export interface GrpcOptions {
   health: Health;
   metrics: Metrics;
   log: Log;
+  receiving: ReceiveBudget;
 }
 
 export interface GrpcServer {
@@ -63,14 +65,14 @@ interface GrpcCaller extends Caller {
 
 type AnyMethod = (request: unknown, caller: Caller) => unknown;
 
-export function createGrpcServer({ bindings, health, metrics, log }: GrpcOptions): GrpcServer {
+export function createGrpcServer({ bindings, health, metrics, log, receiving }: GrpcOptions): GrpcServer {
   const told = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
   setLogger({ error: told, info: told, debug: told });
   replaceSessionStreams();
   const frameMethods = new Map<string, FrameMethod>();
   const meters = new Map<string, CallMeter>();
   const calls = new OpenCalls();
-  const wiring: Wiring = { frameMethods, meters, calls, metrics, log };
+  const wiring: Wiring = { frameMethods, meters, calls, metrics, log, receiving };
   const server = new Server({
     interceptors: [interceptor(wiring)],
     'grpc.max_receive_message_length': limits.frameBytes,
@@ -126,15 +128,16 @@ interface Wiring {
   calls: OpenCalls;
   metrics: Metrics;
   log: Log;
+  receiving: ReceiveBudget;
 }
 
 /** Takes the calls of streams of frames. The others are left as they are, because wrapping a call costs it time. */
 const interceptor =
-  ({ frameMethods, meters, calls, log }: Wiring): ServerInterceptor =>
+  ({ frameMethods, meters, calls, log, receiving }: Wiring): ServerInterceptor =>
   ({ path }, call) => {
     const method = frameMethods.get(path);
     const meter = meters.get(path);
-    boundReceiving(call, meter !== undefined);
+    boundReceiving(call, receiving, meter !== undefined);
     if (method) return new FrameCall(call, method, calls, log);
     if (meter) countRefusals(call, meter);
     else onRefusal(call, () => {});

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import { DomainError } from '../../src/domain/errors.ts';
 import { ReceiveBudget } from '../../src/lib/receive-budget.ts';
@@ -63,5 +64,58 @@ describe('the receive budget (A3, A4)', () => {
     ).to.equal('accepted');
     for (const one of [tiny, usual]) one.close();
     expect(budget.bytes).to.equal(0);
+  });
+
+  it('evicts a request that arrives slower than the rate, though its last piece has just come', async () => {
+    const budget = new ReceiveBudget({ bytesMax: 1_000, bytesPerS: 1_000, stallMs: 100 });
+    const evicted: string[] = [];
+    const [slow, fast, third] = ['slow', 'fast', 'third'].map((name) =>
+      budget.open(() => evicted.push(name)),
+    );
+    slow?.add(400);
+    for (let i = 0; i < 6; i++) {
+      await delay(30);
+      slow?.add(1);
+      fast?.add(90);
+    }
+    expect(code(() => third?.add(300))).to.equal('accepted');
+    expect(evicted).to.deep.equal(['slow']);
+    for (const one of [fast, third]) one?.close();
+  });
+
+  it('ends a request that fell behind the rate, and counts no bytes in advance', async () => {
+    const budget = new ReceiveBudget({ bytesPerS: 1_000, behindMs: 100, sweepMs: 10 });
+    const reasons: string[] = [];
+    const receiving = budget.open(({ message }) => reasons.push(message));
+    receiving.add(100_000);
+    await delay(300);
+    expect(reasons).to.have.length(1);
+    expect(reasons[0]).to.match(/^overloaded: .* 0\.1 s behind/);
+    expect(budget.bytes).to.equal(0);
+  });
+
+  it('neither evicts nor ends a request while the server does not read it', async () => {
+    const budget = new ReceiveBudget({
+      bytesMax: 1_000,
+      bytesPerS: 1_000,
+      stallMs: 50,
+      behindMs: 100,
+      sweepMs: 10,
+    });
+    const evicted: string[] = [];
+    let isPaused = true;
+    const receiving = budget.open(
+      () => evicted.push('paused'),
+      () => isPaused,
+    );
+    receiving.add(900);
+    await delay(300);
+    const other = budget.open(() => {});
+    expect(code(() => other.add(200))).to.equal('overloaded');
+    expect(evicted).to.deep.equal([]);
+    isPaused = false;
+    await delay(300);
+    expect(evicted).to.deep.equal(['paused']);
+    other.close();
   });
 });

@@ -10,14 +10,13 @@ import { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { limits } from '../../src/domain/limits.ts';
 import type { Health } from '../../src/engine/health.ts';
 import { newId } from '../../src/engine/ids.ts';
+import { receiveBudget } from '../../src/lib/receive-budget.ts';
 import { createLog } from '../../src/log.ts';
 import { createConnectFace } from '../../src/rpc/connect.ts';
 import { createGrpcServer, type GrpcServer } from '../../src/rpc/grpc.ts';
-import { streamHeartbeats } from '../../src/rpc/heartbeat-stream.ts';
-import type { Binding } from '../../src/rpc/implementation.ts';
 import { Metrics } from '../../src/telemetry/metrics.ts';
 import { eventually } from '../support/server.ts';
-import { frame, frameFor, HeartbeatClient, heartbeatsPath, ScriptedEngine } from './heartbeats.ts';
+import { bindingOf, frame, frameFor, HeartbeatClient, heartbeatsPath, ScriptedEngine } from './heartbeats.ts';
 import { expectRpcError, failure, fromGrpc } from './wires.ts';
 
 /** One lease is as good as another where only their number matters. */
@@ -44,13 +43,6 @@ function failToAccept(port: number): void {
 const complaints: string[] = [];
 const log = createLog({ level: 'warn', human: false, write: (line) => void complaints.push(line) });
 
-/** A service whose other methods are never called. */
-function bindingOf(engine: ScriptedEngine): Binding {
-  const others = LeasesService.methods.map(({ localName }) => [localName, () => Promise.reject(new Error())]);
-  const implementation = { ...Object.fromEntries(others), ...streamHeartbeats(engine) };
-  return { service: LeasesService, implementation };
-}
-
 describe('streams in both directions over gRPC', () => {
   let engine: ScriptedEngine;
   let server: GrpcServer;
@@ -65,7 +57,13 @@ describe('streams in both directions over gRPC', () => {
   beforeEach(async () => {
     engine = new ScriptedEngine();
     const health = { onChange: () => {} } as unknown as Health;
-    server = createGrpcServer({ bindings: [bindingOf(engine)], health, metrics: new Metrics(), log });
+    server = createGrpcServer({
+      bindings: [bindingOf(engine)],
+      health,
+      metrics: new Metrics(),
+      log,
+      receiving: receiveBudget,
+    });
     const { host, port } = await server.listen({ host: '127.0.0.1', port: 0 });
     address = `${host}:${port}`;
   });
@@ -313,6 +311,7 @@ describe('streams in both directions over HTTP/1.1', () => {
       bindings: [bindingOf(new ScriptedEngine())],
       metrics: new Metrics(),
       log,
+      receiving: receiveBudget,
     });
     server = createServer((request, response) => void face(request, response, request.url ?? ''));
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));

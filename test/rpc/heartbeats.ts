@@ -19,7 +19,8 @@ import type { OwnerVerdict } from '../../src/domain/file-lease.ts';
 import type { Beat, Verdict } from '../../src/domain/lease.ts';
 import { KnownWorkers } from '../../src/engine/known-workers.ts';
 import { LeaseNews } from '../../src/engine/lease-news.ts';
-import type { HeartbeatEngine } from '../../src/rpc/heartbeat-stream.ts';
+import { type HeartbeatEngine, streamHeartbeats } from '../../src/rpc/heartbeat-stream.ts';
+import type { Binding } from '../../src/rpc/implementation.ts';
 
 type Heartbeat = MessageInitShape<typeof StreamHeartbeatsRequest_HeartbeatSchema>;
 
@@ -135,6 +136,13 @@ export class ScriptedEngine implements HeartbeatEngine {
       if (this.eager) one.answer();
     });
   }
+}
+
+/** A service whose other methods are never called. */
+export function bindingOf(engine: ScriptedEngine): Binding {
+  const others = LeasesService.methods.map(({ localName }) => [localName, () => Promise.reject(new Error())]);
+  const implementation = { ...Object.fromEntries(others), ...streamHeartbeats(engine) };
+  return { service: LeasesService, implementation };
 }
 
 export const heartbeatsPath = `/${LeasesService.typeName}/StreamHeartbeats`;

@@ -1,6 +1,6 @@
 /**
  * The guarantee: a gRPC message counts against the receive budget only while it is unfinished, however many messages the
- * stream carries and wherever the pieces that arrive are cut.
+ * stream carries and wherever the pieces that arrive are cut. Time in which the server does not read is not the client's.
  */
 import { once } from 'node:events';
 import { type ClientHttp2Session, type ClientHttp2Stream, connect } from 'node:http2';
@@ -8,9 +8,15 @@ import { create, toBinary } from '@bufbuild/protobuf';
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { expect } from 'chai';
 import { StreamHeartbeatsRequestSchema } from '../../gen/leasehold/v1/leases_pb.js';
-import { receiveBudget } from '../../src/lib/receive-budget.ts';
+import { limits } from '../../src/domain/limits.ts';
+import type { Health } from '../../src/engine/health.ts';
+import { ReceiveBudget, receiveBudget } from '../../src/lib/receive-budget.ts';
+import { createGrpcServer, type GrpcServer } from '../../src/rpc/grpc.ts';
+import { Metrics } from '../../src/telemetry/metrics.ts';
 import { onEveryEngine } from '../support/engines.ts';
+import { silentLog } from '../support/jobs.ts';
 import { eventually, startTestServer, type TestServer } from '../support/server.ts';
+import { bindingOf, frameFor, heartbeatsPath, ScriptedEngine } from './heartbeats.ts';
 
 /** Larger than a DATA frame, so that each message arrives in pieces. */
 const paddingBytes = 100_000;
@@ -27,9 +33,29 @@ function message(): Buffer {
     toBinary(StreamHeartbeatsRequestSchema, frame),
     padding.bytes(new Uint8Array(paddingBytes)).finish(),
   ]);
+  return enveloped(body);
+}
+
+/** A message as gRPC puts it on the wire. */
+function enveloped(body: Buffer): Buffer {
   const head = Buffer.alloc(headBytes);
   head.writeUInt32BE(body.length, 1);
   return Buffer.concat([head, body]);
+}
+
+/** A frame of one heartbeat. Frames one behind the other are a frame of all their heartbeats. */
+const one = frameFor([crypto.randomUUID()]);
+
+function openHeartbeats(session: ClientHttp2Session): ClientHttp2Stream {
+  session.on('error', () => {});
+  const stream = session.request({
+    ':method': 'POST',
+    ':path': heartbeatsPath,
+    'content-type': 'application/grpc',
+    te: 'trailers',
+  });
+  stream.on('error', () => {});
+  return stream;
 }
 
 /** Counts the answers on a stream. */
@@ -57,14 +83,7 @@ describe('gRPC messages that are being received', () => {
     beforeEach(async () => {
       server = await startTestServer(engine);
       session = connect(`http://${server.grpc}`);
-      session.on('error', () => {});
-      stream = session.request({
-        ':method': 'POST',
-        ':path': '/leasehold.v1.LeasesService/StreamHeartbeats',
-        'content-type': 'application/grpc',
-        te: 'trailers',
-      });
-      stream.on('error', () => {});
+      stream = openHeartbeats(session);
       answers = countAnswers(stream);
     });
     afterEach(async () => {
@@ -103,5 +122,51 @@ describe('gRPC messages that are being received', () => {
       }
       expect(warnings).not.to.include('MaxListenersExceededWarning');
     });
+  });
+});
+
+describe('gRPC messages that the server does not read on', () => {
+  const receiving = new ReceiveBudget({ behindMs: 300, sweepMs: 30 });
+  const engine = new ScriptedEngine();
+  let server: GrpcServer;
+  let session: ClientHttp2Session;
+  before(async () => {
+    server = createGrpcServer({
+      bindings: [bindingOf(engine)],
+      health: { onChange: () => {} } as unknown as Health,
+      metrics: new Metrics(),
+      log: silentLog,
+      receiving,
+    });
+    const { host, port } = await server.listen({ host: '127.0.0.1', port: 0 });
+    session = connect(`http://${host}:${port}`);
+  });
+  after(async () => {
+    session.destroy();
+    await server.stop(1_000);
+  });
+
+  it('do not fall behind meanwhile, because their client is not at fault (A4)', async () => {
+    const stream = openHeartbeats(session).resume();
+    // The server reads no further than the heartbeats that it may have open.
+    const full = enveloped(Buffer.concat(Array<Buffer>(limits.streamHeartbeats).fill(one)));
+    const next = enveloped(Buffer.concat([one, one]));
+    const cut = next.length - 20;
+    stream.write(Buffer.concat([full, next.subarray(0, cut)]));
+    await eventually('the server to read no further', async () => engine.calls[3]);
+    await new Promise((resolve) => setTimeout(resolve, 1_000));
+    expect(receiving.bytes, 'half a message').to.equal(cut - headBytes);
+    engine.eager = true;
+    engine.answerAll();
+    await eventually(
+      'heartbeats to be heard',
+      async () => engine.heard === limits.streamHeartbeats || undefined,
+    );
+    stream.write(next.subarray(cut));
+    await eventually(
+      'the rest to be heard',
+      async () => engine.heard === limits.streamHeartbeats + 2 || undefined,
+    );
+    expect(receiving.bytes).to.equal(0);
   });
 });

@@ -3,6 +3,7 @@
  * test says to it goes through a real socket.
  */
 import { type Config, readConfig } from '../../src/config.ts';
+import type { ReceiveBudget } from '../../src/lib/receive-budget.ts';
 import { createLog, type LogFields } from '../../src/log.ts';
 import { type RunningServer, startServer } from '../../src/server.ts';
 import type { Database } from '../../src/store/database.ts';
@@ -33,11 +34,13 @@ export interface TestServerOptions {
   settings?: Partial<Config>;
   /** Another server's database, to share it; it is left in place when this server stops. */
   shared?: TestStore;
+  /** The process's where left out. */
+  receiving?: ReceiveBudget;
 }
 
 export async function startTestServer(
   engine: TestEngine,
-  { settings = {}, shared }: TestServerOptions = {},
+  { settings = {}, shared, receiving }: TestServerOptions = {},
 ): Promise<TestServer> {
   const store = shared ?? (await engine.create());
   const complaints: LogLine[] = [];
@@ -53,10 +56,12 @@ export async function startTestServer(
   };
   const log = createLog({ level: 'warn', human: false, write });
   const opening = openConfigured(config, log);
-  const running = await startServer(config, log, opening).catch(async (error: unknown) => {
-    if (!shared) await store.remove();
-    throw error;
-  });
+  const running = await startServer(config, log, opening, undefined, receiving).catch(
+    async (error: unknown) => {
+      if (!shared) await store.remove();
+      throw error;
+    },
+  );
   const stop = async () => {
     await running.stop();
     if (!shared) await store.remove();
