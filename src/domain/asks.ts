@@ -30,3 +30,12 @@ export const canRun = (ask: KnownAsk, { requires, heavy }: AskedJob): boolean =>
 
 /** Whether a worker that asks so may be given the job. */
 export const suits = (ask: KnownAsk, job: AskedJob): boolean => namesJob(ask, job) && canRun(ask, job);
+
+/** What known workers would do with a job: one may take it, those that ask for it cannot run it, or none asks for it. */
+export type Demand = 'suits' | 'cannot_run' | 'none';
+
+export function demandFor(asks: readonly KnownAsk[], job: AskedJob): Demand {
+  const naming = asks.filter((ask) => namesJob(ask, job));
+  if (naming.length === 0) return 'none';
+  return naming.some((ask) => canRun(ask, job)) ? 'suits' : 'cannot_run';
+}

@@ -1,3 +1,4 @@
+import type { Demand } from './asks.ts';
 import type { AttemptSigns, LifeSigns } from './explain-silences.ts';
 import type { Job, JobEvent, JobResult, JsonObject } from './job.ts';
 import type { Capacity, Lease } from './lease.ts';
@@ -118,8 +119,8 @@ export interface ExplainFacts {
   outages: readonly Away[];
   capacity: Capacity;
   place: Place | null;
-  /** Of a queued job: whether a known worker asks for jobs like it and may take it; null where that is not known. */
-  isAsked: boolean | null;
+  /** Of a queued job: what known workers would do with it; null where that is not known. */
+  demand: Demand | null;
   endingSoon: readonly EndingLease[];
   /** Of the present lease: the stream that kept it last has closed, as far as this server knows. */
   streamClosed: StreamClosing | null;

@@ -123,7 +123,6 @@ function units({ job, capacity, endingSoon, nowMs }: QueuedFacts): Cause[] {
   return [cause('waiting_for_units', text, { facts: { ...figures, ending_next: next } })];
 }
 
-/** What the causes of a queued job are made from. */
 /** What of a queued job its causes are found from. */
 export type QueuedJob = Pick<
   Job,
@@ -138,15 +137,15 @@ export type QueuedJob = Pick<
   | 'runAtMs'
 >;
 
-export type QueuedFacts = Pick<ExplainFacts, 'nowMs' | 'capacity' | 'endingSoon' | 'isAsked'> & {
+export type QueuedFacts = Pick<ExplainFacts, 'nowMs' | 'capacity' | 'endingSoon' | 'demand'> & {
   job: QueuedJob;
 };
 
 /** What a queued job waits for: the main reason first. */
 export function queuedCauses(facts: QueuedFacts, place: Place): Cause[] {
-  const { job, nowMs } = facts;
+  const { job, nowMs, demand } = facts;
   const notYet = delayed(job, nowMs);
-  const needs = needsOf(job, place);
+  const needs = needsOf(job, place, demand);
   if (notYet) return [notYet, ...needs];
   if (place.isParked) {
     const [cost] = units(facts);
@@ -160,8 +159,12 @@ export function queuedCauses(facts: QueuedFacts, place: Place): Cause[] {
   // same workers, the units keep it waiting and the line does not.
   const isTooMuch = cost.some(({ code }) => code === 'costs_more_than_total');
   // Neither units nor the line moving on would start it.
-  if (facts.isAsked === false && !isTooMuch)
-    return [...cost, notAsked(job, needs.length > 0), ...line, ...needs];
+  if ((demand === 'none' || demand === 'cannot_run') && !isTooMuch) {
+    // What the workers that ask for it lack says more than that none may take it.
+    const lacking = demand === 'cannot_run' ? needs.filter(({ code }) => code === 'needs_capability') : [];
+    const others = needs.filter((need) => !lacking.includes(need));
+    return [...cost, ...lacking, notAsked(job, needs.length > 0), ...line, ...others];
+  }
   if (!isTooMuch && place.aheadInLane > 0) return [...line, ...cost, ...needs];
   if (cost.length > 0) return [...cost, ...line, ...needs];
   // A worker for any kind of job is denied while the first job does not fit, so that a large job is not overtaken for ever.
@@ -170,8 +173,12 @@ export function queuedCauses(facts: QueuedFacts, place: Place): Cause[] {
   return headFits ? [worker, ...line, ...needs] : [...line, worker, ...needs];
 }
 
+/** What workers ask for that ask for jobs like it. */
+const askedWords = ({ stream, jobType }: QueuedJob): string =>
+  stream === null ? `jobs of type ${jobType}` : `stream ${stream}`;
+
 function notAsked(job: QueuedJob, hasNeeds: boolean): Cause {
-  const what = job.stream === null ? `jobs of type ${job.jobType}` : `stream ${job.stream}`;
+  const what = askedWords(job);
   const may = hasNeeds ? ` and may take this one` : '';
   return cause('waiting_for_worker', `no known worker asks for ${what}${may}`, {
     facts: { worker_known: false },
@@ -223,11 +230,15 @@ function inLine(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: Place): 
 }
 
 /** What it asks of a worker, whether or not there is one. */
-function needsOf(job: QueuedJob, { requires, heavy }: Place): Cause[] {
+function needsOf(job: QueuedJob, { requires, heavy }: Place, demand: QueuedFacts['demand']): Cause[] {
   const wants = [
     ...requires.map((name) => `says ${name}_available: true`),
     ...heavy.map((name) => `does not say ${name}_heavy: false`),
-  ];
+  ].join(' and ');
+  const isLacking = demand === 'cannot_run';
+  const capability = isLacking
+    ? `known workers ask for ${askedWords(job)}, but none that ${wants}`
+    : `only for a worker that ${wants}`;
   return [
     ...(job.stream === null
       ? []
@@ -236,11 +247,15 @@ function needsOf(job: QueuedJob, { requires, heavy }: Place): Cause[] {
             facts: { stream: job.stream },
           }),
         ]),
-    ...(wants.length === 0
+    ...(wants === ''
       ? []
       : [
-          cause('needs_capability', `only for a worker that ${wants.join(' and ')}`, {
-            facts: { requires: [...requires], heavy: [...heavy] },
+          cause('needs_capability', capability, {
+            facts: {
+              requires: [...requires],
+              heavy: [...heavy],
+              ...(isLacking ? { worker_known: false } : {}),
+            },
           }),
         ]),
     ...(job.unique ? [cause('unique', 'not for a worker that holds a lease already')] : []),

@@ -1,4 +1,4 @@
-import { suits } from '../domain/asks.ts';
+import { type Demand, demandFor } from '../domain/asks.ts';
 import { capacityOf } from '../domain/capacity.ts';
 import type { QueueFacts } from '../domain/doctor-facts.ts';
 import { oldestOf } from '../domain/doctor-queue.ts';
@@ -35,9 +35,9 @@ export async function readQueueFacts(
   // Units of claimed jobs take nothing from those that are available.
   const capacity = capacityOf({ ...now, reserved: 0 });
   const oldest = oldestOf(heads);
-  const isAsked = oldest && asks ? asks.some((ask) => suits(ask, oldest)) : null;
+  const demand = oldest && asks ? demandFor(asks, oldest) : null;
   const oldestCauses = oldest
-    ? await causesOf(database, { jobId: oldest.jobId, isAsked, capacity }, signal)
+    ? await causesOf(database, { jobId: oldest.jobId, demand, capacity }, signal)
     : [];
   return { capacity, heads, headsCut, oldestCauses, asks, ...costly, deadLetters, silent };
 }
@@ -45,7 +45,7 @@ export async function readQueueFacts(
 /** Why a job waits; nothing where a worker has taken it meanwhile. */
 async function causesOf(
   database: Database,
-  { jobId, isAsked, capacity }: { jobId: string; isAsked: boolean | null; capacity: Capacity },
+  { jobId, demand, capacity }: { jobId: string; demand: Demand | null; capacity: Capacity },
   signal: AbortSignal,
 ): Promise<Cause[]> {
   const [jobs, place, endingSoon, nowMs] = await Promise.all([
@@ -56,6 +56,6 @@ async function causesOf(
   ]);
   const job = jobs.get(jobId)?.job;
   return job?.state === 'QUEUED' && place
-    ? queuedCauses({ job, nowMs, capacity, endingSoon, isAsked }, place)
+    ? queuedCauses({ job, nowMs, capacity, endingSoon, demand }, place)
     : [];
 }

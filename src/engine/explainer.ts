@@ -1,4 +1,4 @@
-import { suits } from '../domain/asks.ts';
+import { demandFor } from '../domain/asks.ts';
 import { capacityOf } from '../domain/capacity.ts';
 import { jobNotFound, leaseNotFound } from '../domain/errors.ts';
 import { type Explanation, explain } from '../domain/explain.ts';
@@ -111,10 +111,10 @@ export class Explainer {
   }
 }
 
-/** Where a queued job stands, and whether a known worker asks for it. */
-async function waitingOf(sql: EntitySql, job: Job): Promise<Pick<ExplainFacts, 'place' | 'isAsked'>> {
+/** Where a queued job stands, and what known workers would do with it. */
+async function waitingOf(sql: EntitySql, job: Job): Promise<Pick<ExplainFacts, 'place' | 'demand'>> {
   const place = job.state === 'QUEUED' ? await placeInLine(sql, job.jobId) : null;
-  if (!place) return { place, isAsked: null };
+  if (!place) return { place, demand: null };
   const asks = await readKnownAsks(sql);
-  return { place, isAsked: asks?.some((ask) => suits(ask, { ...job, ...place })) ?? null };
+  return { place, demand: asks && demandFor(asks, { ...job, ...place }) };
 }

@@ -1,4 +1,4 @@
-import { suits } from '../domain/asks.ts';
+import { demandFor, type KnownAsk, suits } from '../domain/asks.ts';
 import { capacityOf } from '../domain/capacity.ts';
 import { invalid, printable } from '../domain/errors.ts';
 import { queuedCauses } from '../domain/explain-job.ts';
@@ -44,7 +44,8 @@ export class QueueReader {
       const groups = found.slice(0, limit);
       const workers = await readAskingWorkers(sql, signal);
       for (const group of groups) group.asking = workers && askingFor(group, workers);
-      await this.#explain(sql, nowMs, groups, signal);
+      const asks = workers?.flatMap((worker) => worker.asks) ?? null;
+      await this.#explain(sql, { nowMs, asks }, groups, signal);
       const nextCursor = found.length > limit ? String(groups.at(-1)?.laneId) : null;
       return { items: groups, nextCursor, nowMs, isCut };
     }, signal);
@@ -52,7 +53,7 @@ export class QueueReader {
 
   async #explain(
     sql: EntitySql,
-    nowMs: number,
+    { nowMs, asks }: { nowMs: number; asks: readonly KnownAsk[] | null },
     groups: readonly QueueGroup[],
     signal: AbortSignal | undefined,
   ): Promise<void> {
@@ -64,13 +65,13 @@ export class QueueReader {
     });
     const endingSoon = await leasesEndingNext(sql, 1);
     for (const group of groups) {
-      const { oldest, asking, jobType, stream, isUnique: unique } = group;
+      const { oldest, jobType, stream, isUnique: unique } = group;
       const place = oldest && (await placeInLine(sql, oldest.jobId));
       if (!oldest || !place) continue;
       // It is ready or put aside, so that it waits for no time, whatever was before.
       const job = { ...oldest, jobType, stream, unique, attempts: 0, nextRetryAtMs: null, runAtMs: null };
-      const isAsked = asking && asking.workers > 0;
-      oldest.cause = queuedCauses({ job, nowMs, capacity, endingSoon, isAsked }, place)[0] ?? null;
+      const demand = asks && demandFor(asks, { ...group, costUnits: oldest.costUnits });
+      oldest.cause = queuedCauses({ job, nowMs, capacity, endingSoon, demand }, place)[0] ?? null;
     }
   }
 }

@@ -205,7 +205,8 @@ export declare type Explanation_Cause = Message<"leasehold.v1.Explanation.Cause"
 
   /**
    * The figures behind the sentence. `waiting_for_worker` has `worker_known: false` where no worker that a server knows
-   * asks for such a job: see `StatsService.ListWorkers`.
+   * asks for such a job and may take it: see `StatsService.ListWorkers`. `needs_capability` has it, and comes first, where
+   * known workers ask for such a job and none of them has what it needs.
    *
    * @generated from field: google.protobuf.Struct facts = 5;
    */
