@@ -77,7 +77,7 @@ async function readiness(server: ServerClient): Promise<Finding> {
     if (!(error instanceof ServerError)) throw error;
     return { status: 0, said: error.message };
   });
-  const advice = 'nothing is served meanwhile; see the findings about the database';
+  const advice = 'not all calls are served meanwhile; see the findings about the database';
   const text = status === 200 ? 'it is ready to serve' : `it is not ready: ${plain(readinessWords(said))}`;
   return finding('server', 'ready', status === 200 ? 'OK' : 'PROBLEM', text, advice, { status });
 }
@@ -90,10 +90,11 @@ function readinessWords(said: string): string {
   } catch {
     return said;
   }
-  const { status, ...others } = parts;
+  const { status, reason, ...others } = parts;
   if (typeof status !== 'string') return said;
   const words = Object.entries(others).map(([part, state]) => `${part} ${state}`);
-  return [status === 'stopping' ? 'the server is stopping' : 'it cannot serve', ...words].join(', ');
+  const why = status === 'stopping' ? 'the server is stopping' : (reason ?? 'it cannot serve');
+  return [why, ...words].join(', ');
 }
 
 /** The worst first: whoever reads this is in a hurry. */

@@ -20,7 +20,7 @@ export function judgeDatabase({ database, poolMax, nowMs }: DiagnosisFacts, limi
       ours: 'this server',
       theirs: 'the database',
     }),
-    ...judgeMigrations(database.migrations),
+    ...judgeMigrations(database),
     ...judgeTables(database.tables, nowMs),
     ...(database.engine === 'embedded' ? [] : judgeSessions(database, poolMax, limits)),
     ...judgeHolders(database, limits),
@@ -85,12 +85,16 @@ const embedded = found(
   { fsync: 'off' },
 );
 
-function judgeMigrations(migrations: DatabaseFacts['migrations']): Finding[] {
-  if (!migrations) return [unread('migrations', 'what has been migrated')];
-  const { applied, known } = migrations;
+function judgeMigrations({ migrations, refusal }: DatabaseFacts): Finding[] {
+  if (!migrations && refusal === null) return [unread('migrations', 'what has been migrated')];
+  const { applied, known } = migrations ?? { applied: [], known: [] };
   const missing = known.filter((name) => !applied.includes(name));
   const newer = applied.filter((name) => !known.includes(name));
   const facts = { applied: [...applied], missing, newer };
+  if (refusal !== null) {
+    const advice = 'writes are refused and reads are answered; bring this server up to that version';
+    return [found('migrations', 'PROBLEM', refusal, advice, migrations ? facts : {})];
+  }
   if (missing.length > 0) {
     const text = `the schema lacks ${missing.join(', ')}`;
     return [found('migrations', 'PROBLEM', text, "run 'leasehold migrate'", facts)];

@@ -48,6 +48,8 @@ export interface DatabaseFacts {
   databaseBytes: number;
   /** Transactions since the oldest that is not frozen. */
   transactionAge: number;
+  /** Why the server refuses writes. */
+  refusal: string | null;
   /** What could be read of these; null where it could not. */
   migrations: { applied: readonly string[]; known: readonly string[] } | null;
   tables: readonly TableFacts[] | null;

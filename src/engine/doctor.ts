@@ -103,7 +103,8 @@ export class Doctor {
     ]);
     const clock = { aheadMs: theirsMs - (beganAtMs + roundTripMs / 2), uncertainMs: roundTripMs / 2 };
     const parts = { migrations, sessions, slots, prepared, service, tables, queue };
-    return { ...basics, engine: database.engine, roundTripMs, clock, ...parts };
+    const refusal = database.refusal ?? null;
+    return { ...basics, engine: database.engine, roundTripMs, clock, refusal, ...parts };
   }
 }
 

@@ -1,6 +1,7 @@
 /**
- * Knows whether the database answers. Looks every `lookMs` while started, and at once with `runOnce`; whoever wants
- * to hear of a change says so with `onChange`. Until the first look it says no.
+ * Knows whether the database answers, and whether the server is ready: it is while the database answers and takes its
+ * writes. Looks every `lookMs` while started, and at once with `runOnce`. `onChange` tells of the database, `onReady` of the
+ * server; a refusal of writes is told of at once. Until the first look both say no.
  */
 import { inOneLine } from '../log.ts';
 import type { Database } from '../store/database.ts';
@@ -15,11 +16,14 @@ export class Health implements Service {
   readonly #listeners: ((up: boolean) => void)[] = [];
   #timer: NodeJS.Timeout | undefined;
   #looking: Promise<boolean> | undefined;
+  readonly #readyListeners: ((ready: boolean) => void)[] = [];
   #up = false;
+  #wasReady = false;
   #reason: string | undefined;
 
   constructor(database: Database) {
     this.#database = database;
+    database.onRefusal(() => this.#tellReady());
   }
 
   get databaseUp(): boolean {
@@ -29,6 +33,20 @@ export class Health implements Service {
   /** Why it does not answer, where it has said so. */
   get reason(): string | undefined {
     return this.#reason;
+  }
+
+  /** Why the database takes no writes of this server, while that is so; reads go on. */
+  get refusal(): string | undefined {
+    return this.#database.refusal;
+  }
+
+  get isReady(): boolean {
+    return this.#up && this.refusal === undefined;
+  }
+
+  onReady(listener: (ready: boolean) => void): void {
+    this.#readyListeners.push(listener);
+    listener(this.isReady);
   }
 
   onChange(listener: (up: boolean) => void): void {
@@ -69,7 +87,14 @@ export class Health implements Service {
     if (up !== this.#up) {
       this.#up = up;
       for (const listener of this.#listeners) listener(up);
+      this.#tellReady();
     }
     return up;
+  }
+
+  #tellReady(): void {
+    if (this.isReady === this.#wasReady) return;
+    this.#wasReady = this.isReady;
+    for (const listener of this.#readyListeners) listener(this.isReady);
   }
 }

@@ -5,8 +5,8 @@ import { serverAbout } from './server-about.ts';
 
 /**
  * `/healthz` says whether this process lives: 200, and in the body whether its database answers. `/readyz` says
- * whether it can serve: 503 while the database does not answer, or once it is shutting down. Both say how Redis is
- * where there is one; claims go on without it.
+ * whether it can serve: 503 while the database does not answer, while the schema is too new for this server to write, which
+ * is its `reason`, or once it is shutting down. Both say how Redis is where there is one; claims go on without it.
  */
 export function healthRoutes(health: Health, transport: Transport, isStopping: () => boolean): Route[] {
   const parts = (up: boolean) => ({
@@ -28,9 +28,11 @@ export function healthRoutes(health: Health, transport: Transport, isStopping: (
       about: serverAbout.getReadiness,
       async handle() {
         const up = await health.runOnce();
-        const ready = up && !isStopping();
+        const { isReady, refusal } = health;
+        const ready = isReady && !isStopping();
         const status = isStopping() ? 'stopping' : ready ? 'ready' : 'unavailable';
-        return { status: ready ? 200 : 503, body: { status, ...parts(up) } };
+        const reason = refusal === undefined ? {} : { reason: refusal };
+        return { status: ready ? 200 : 503, body: { status, ...parts(up), ...reason } };
       },
     },
   ];

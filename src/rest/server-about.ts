@@ -11,6 +11,7 @@ const Alive = Type.Object({ status: oneOf(['ok'], 'The process lives.'), ...part
 const Readiness = Type.Object({
   status: oneOf(['ready', 'unavailable', 'stopping'], 'Whether it can serve.'),
   ...parts,
+  reason: Type.Optional(word('Why it refuses writes, while it does; reads go on.')),
 });
 
 const Diagnosis = Type.Object({

@@ -85,8 +85,8 @@ export function createGrpcServer({ bindings, health, metrics, log, receiving }: 
   for (const binding of bindings) addService(server, binding, wiring);
   const status = new HealthImplementation();
   const names = ['', ...bindings.map(({ service }) => service.typeName)];
-  health.onChange((up) => {
-    for (const name of names) status.setStatus(name, up ? 'SERVING' : 'NOT_SERVING');
+  health.onReady((ready) => {
+    for (const name of names) status.setStatus(name, ready ? 'SERVING' : 'NOT_SERVING');
   });
   status.addToServer(server);
   reflectionOf(bindings).addToServer(server);

@@ -91,6 +91,7 @@ export class Database implements EntitySql {
   #asynchronousAt = Number.NEGATIVE_INFINITY;
   /** Why writes are refused; see `refuseWrites`. */
   #refusal: string | undefined;
+  readonly #refusalListeners: (() => void)[] = [];
   /** Connections whose session is read-only because of it. */
   readonly #readOnly = new WeakSet<object>();
   /** Looks on at everything that is asked. Whoever opens a database may not know yet who will. */
@@ -187,8 +188,19 @@ export class Database implements EntitySql {
   async refuseWrites(reason: string | undefined): Promise<void> {
     const pool = await this.#openPool();
     this.#refusal = reason;
-    if (pool.listeners('acquire').includes(this.#applyRefusal)) return;
-    if (reason !== undefined) pool.on('acquire', this.#applyRefusal);
+    if (reason !== undefined && !pool.listeners('acquire').includes(this.#applyRefusal))
+      pool.on('acquire', this.#applyRefusal);
+    for (const listener of this.#refusalListeners) listener();
+  }
+
+  /** Why writes are refused, while they are. */
+  get refusal(): string | undefined {
+    return this.#refusal;
+  }
+
+  /** Calls back whenever `refusal` may have changed. */
+  onRefusal(listener: () => void): void {
+    this.#refusalListeners.push(listener);
   }
 
   readonly #applyRefusal = (connection: Connection): void => {

@@ -64,6 +64,7 @@ const database: DatabaseFacts = {
   roundTripMs: 1,
   databaseBytes: gib,
   transactionAge: 1_000_000,
+  refusal: null,
   migrations: { applied: ['a', 'b'], known: ['a', 'b'] },
   tables: [
     {
@@ -151,6 +152,7 @@ describe('the diagnosis', () => {
       {},
       ['PROBLEM migrations'],
     ],
+    ['a schema that is too new to write', { refusal: 'schema too new: z' }, {}, ['PROBLEM migrations']],
     ['a newer schema', { migrations: { applied: ['a', 'z'], known: ['a'] } }, {}, ['WARN migrations']],
     [
       'an overdue reaper',

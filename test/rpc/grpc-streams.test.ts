@@ -56,7 +56,7 @@ describe('streams in both directions over gRPC', () => {
 
   beforeEach(async () => {
     engine = new ScriptedEngine();
-    const health = { onChange: () => {} } as unknown as Health;
+    const health = { onReady: () => {} } as unknown as Health;
     server = createGrpcServer({
       bindings: [bindingOf(engine)],
       health,

@@ -1,25 +1,14 @@
-import { createClient } from '@connectrpc/connect';
-import { credentials, Client as GrpcClient } from '@grpc/grpc-js';
 import { expect } from 'chai';
-import { Health, HealthCheckResponse_ServingStatus as Serving } from '../../gen/grpc/health/v1/health_pb.js';
 import { get, jobsPath, post, read, submit } from '../contracts/queue.ts';
 import { onEveryEngine, type TestEngine } from '../support/engines.ts';
 import { startPostgres, type TestCluster } from '../support/postgres.ts';
+import { runCommand } from '../support/process.ts';
 import { eventually, startTestServer, type TestServer } from '../support/server.ts';
-import { grpcJsTransport } from './wires.ts';
+import { servingStatus } from './wires.ts';
 
 const jobsService = 'leasehold.v1.JobsService';
 
-/** Asks for the health of a service over gRPC. */
-async function check(server: TestServer, service: string): Promise<string> {
-  const client = new GrpcClient(server.grpc, credentials.createInsecure());
-  try {
-    const { status } = await createClient(Health, grpcJsTransport(client)).check({ service });
-    return Serving[status];
-  } finally {
-    client.close();
-  }
-}
+const check = (server: TestServer, service: string) => servingStatus(server.grpc, service);
 
 onEveryEngine((engine) => {
   describe('health', () => {
@@ -34,6 +23,49 @@ onEveryEngine((engine) => {
         status: 200,
         body: { status: 'ready', database: 'up' },
       });
+    });
+  });
+
+  describe('health while writes are refused', () => {
+    const reason = 'schema too new: migration 9999-future needs version 99.0.0 or later to write';
+
+    it('is NOT_SERVING at once and not ready, but alive, until writes are accepted again', async () => {
+      await using server = await startTestServer(engine);
+      const submitted = () =>
+        post(server, `${jobsPath}/submit`, { addon_id: 'a', job_type: 't', cost_units: 1 });
+      await server.database.refuseWrites(reason);
+      for (const service of ['', jobsService]) expect(await check(server, service)).to.equal('NOT_SERVING');
+      expect(await get(server, '/readyz')).to.deep.include({
+        status: 503,
+        body: { status: 'unavailable', database: 'up', reason },
+      });
+      expect(await get(server, '/healthz')).to.deep.include({
+        status: 200,
+        body: { status: 'ok', database: 'up' },
+      });
+      expect((await submitted()).status).to.equal(503);
+      expect((await get(server, jobsPath)).status).to.equal(200);
+      await server.database.refuseWrites(undefined);
+      for (const service of ['', jobsService]) expect(await check(server, service)).to.equal('SERVING');
+      expect(await get(server, '/readyz')).to.deep.include({
+        status: 200,
+        body: { status: 'ready', database: 'up' },
+      });
+      expect((await submitted()).status).to.equal(201);
+    });
+
+    it('is named by the doctor', async () => {
+      await using server = await startTestServer(engine);
+      await server.database.refuseWrites(reason);
+      const { code, stdout } = await runCommand(['doctor'], { LEASEHOLD_URL: server.http });
+      expect(code, stdout).to.equal(1);
+      expect(stdout).to.match(new RegExp(`^PROBLEM +migrations +${reason}$`, 'm'));
+      expect(stdout).to.match(new RegExp(`^PROBLEM +ready +it is not ready: ${reason}, database up$`, 'm'));
+      await server.database.refuseWrites(undefined);
+      const { stdout: after } = await runCommand(['doctor'], { LEASEHOLD_URL: server.http });
+      expect(after)
+        .to.match(/^OK +migrations /m)
+        .and.match(/^OK +ready /m);
     });
   });
 

@@ -133,7 +133,7 @@ describe('gRPC messages that the server does not read on', () => {
   before(async () => {
     server = createGrpcServer({
       bindings: [bindingOf(engine)],
-      health: { onChange: () => {} } as unknown as Health,
+      health: { onReady: () => {} } as unknown as Health,
       metrics: new Metrics(),
       log: silentLog,
       receiving,

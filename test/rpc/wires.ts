@@ -18,6 +18,7 @@ import {
 import { expect } from 'chai';
 import { ErrorInfoSchema } from '../../gen/google/rpc/error_details_pb.js';
 import { StatusSchema } from '../../gen/google/rpc/status_pb.js';
+import { Health, HealthCheckResponse_ServingStatus } from '../../gen/grpc/health/v1/health_pb.js';
 import { JobsService } from '../../gen/leasehold/v1/jobs_pb.js';
 import type { TestServer } from '../support/server.ts';
 
@@ -152,4 +153,15 @@ export function expectRpcError(error: ConnectError, code: Code, reason: string):
   expect(more).to.deep.equal([]);
   expect(info, 'an ErrorInfo').to.include({ reason, domain: 'leasehold' });
   return info?.metadata ?? {};
+}
+
+/** The health of a service at an address, over gRPC: `SERVING` or `NOT_SERVING`. */
+export async function servingStatus(address: string, service: string): Promise<string> {
+  const client = new GrpcClient(address, credentials.createInsecure());
+  try {
+    const { status } = await createClient(Health, grpcJsTransport(client)).check({ service });
+    return HealthCheckResponse_ServingStatus[status];
+  } finally {
+    client.close();
+  }
 }

@@ -13,6 +13,7 @@ import {
 } from '../../src/store/schema-compatibility.ts';
 import type { Sql } from '../../src/store/sql.ts';
 import { version } from '../../src/version.ts';
+import { servingStatus } from '../rpc/wires.ts';
 import { onEveryEngine, type TestStore } from '../support/engines.ts';
 import { engineOn, submitted } from '../support/jobs.ts';
 import { runCommand, startServer } from '../support/process.ts';
@@ -145,6 +146,29 @@ describeWith('postgresql', 'a server that runs while a newer one migrates (V5)',
         return undefined;
       }
     });
+  });
+
+  it('is not ready meanwhile, over HTTP, gRPC and in the doctor, and ready again afterwards', async () => {
+    await using store = await createPostgresStore();
+    await using server = await startServer(store.env);
+    await using operator = await openStore(store);
+    using client = connect(server);
+    const readiness = () => client.rest('GET', '/readyz');
+    expect(await readiness()).to.deep.equal({ status: 200, body: { status: 'ready', database: 'up' } });
+    await migrateAsNewer(operator, '99.0.0');
+    const refused = await eventually('the server to be not ready', async () => {
+      const answer = await readiness();
+      return answer.status === 503 ? answer : undefined;
+    });
+    const reason = `schema too new: migration ${future} needs version 99.0.0 or later to write, and this server is ${version}`;
+    expect(refused.body).to.deep.equal({ status: 'unavailable', database: 'up', reason });
+    expect(await servingStatus(server.grpc, '')).to.equal('NOT_SERVING');
+    const doctor = await runCommand(['doctor'], { LEASEHOLD_URL: server.http });
+    expect(doctor.code).to.equal(1);
+    expect(doctor.stdout).to.include(reason);
+    await operator.query('delete from schema_compatibility where migration = $1', [future]);
+    await eventually('the server to be ready', async () => (await readiness()).status === 200 || undefined);
+    expect(await servingStatus(server.grpc, '')).to.equal('SERVING');
   });
 
   it('logs once that it refuses writes, and not with each round of its services', async () => {
