@@ -59,11 +59,10 @@ const lost = (code: Lost['code'], detail: string): Lost => ({ kind: 'lost', code
 export const wrongWorker = lost('worker_mismatch', 'the lease is with another worker');
 export const wrongToken = lost('token_mismatch', "lease_token is not this lease's");
 
+const atTime = (ms: number | null): string => (ms === null ? '' : ` at ${new Date(ms).toISOString()}`);
+
 export const expired = (leaseId: string, atMs: number | null): Lost =>
-  lost(
-    'lease_not_active',
-    `lease ${leaseId} expired${atMs === null ? '' : ` at ${new Date(atMs).toISOString()}`}`,
-  );
+  lost('lease_not_active', `lease ${leaseId} expired${atTime(atMs)}`);
 
 export const released = (leaseId: string, atMs: number): Lost =>
   lost('lease_not_active', `lease ${leaseId} was released at ${new Date(atMs).toISOString()}`);
@@ -135,9 +134,11 @@ export interface LeaseAsk {
 
 export function decideRequest(job: LeasedJob, ask: LeaseAsk, capacity: Capacity): RequestDecision {
   if (isLeased(job.state)) {
-    const holds = job.expiresAtMs !== null && job.expiresAtMs > job.nowMs;
+    if (job.expiresAtMs === null || job.expiresAtMs <= job.nowMs) {
+      throw new DomainError('job_not_claimed', `the job's lease expired${atTime(job.expiresAtMs)}`);
+    }
     const same = ask.requestId !== null && ask.requestId === job.requestId;
-    if (holds && same && (ask.workerId === null || ask.workerId === job.claimedBy)) return { kind: 'replay' };
+    if (same && (ask.workerId === null || ask.workerId === job.claimedBy)) return { kind: 'replay' };
     throw new DomainError('job_not_claimed', 'the job has its lease already');
   }
   if (!isClaimed(job.state))

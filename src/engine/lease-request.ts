@@ -24,21 +24,22 @@ interface RequestCall {
 }
 
 type Answer = Grant | { kind: 'denied'; reason: string; missing: number };
-/** What a batch says to one request; of a row that somebody else has it cannot say anything yet. */
+/** What a batch says to one request. Nothing yet of a job whose row is locked elsewhere, or which was not the same throughout. */
 type Judged = Answer | 'held';
 
 /** Requests of one transaction at the most. */
 const requestsMax = 250;
 
 /**
- * Asks for the leases of claimed jobs. A batch locks all its jobs in one order, then the capacity, judges one request
- * after the other against both, and writes everything together. A row that somebody else has locked holds up nobody: its
- * requests leave the batch and wait by themselves.
+ * Asks for the leases of claimed jobs. A batch locks all its jobs in one order, then the capacity, judges one request after the
+ * other against both, and writes everything together. A row that another transaction has locked holds up no other request: its
+ * requests leave the batch and wait by themselves. So do requests for a job that changed during the batch, because an answer is
+ * judged from one look at the job.
  */
 export class LeaseRequester {
   readonly #context: EngineContext;
   readonly #batcher: Batcher<RequestCall, Judged>;
-  readonly #held: Batcher<RequestCall, Answer>;
+  readonly #held: Batcher<RequestCall, Judged>;
 
   constructor(context: EngineContext) {
     this.#context = context;
@@ -48,9 +49,9 @@ export class LeaseRequester {
       sizeMax: requestsMax,
       waitingMax,
     });
-    this.#held = new Batcher<RequestCall, Answer>({
+    this.#held = new Batcher<RequestCall, Judged>({
       meter: context.metrics.batch('request_lease_held'),
-      flush: async (calls, signal) => (await this.#flush(calls, true, signal)) as (Answer | Error)[],
+      flush: (calls, signal) => this.#flush(calls, true, signal),
       ...heldBatches,
     });
   }
@@ -60,8 +61,8 @@ export class LeaseRequester {
     metrics.noteIds({ job_id: command.job_id, worker_id: command.worker_id });
     if (!isUuid(command.job_id)) throw jobNotFound(command.job_id);
     const call = { jobId: command.job_id.toLowerCase(), command };
-    const judged = await this.#batcher.run(call, signal);
-    const answer = judged === 'held' ? await this.#held.run(call, signal) : judged;
+    let answer = await this.#batcher.run(call, signal);
+    while (answer === 'held') answer = await this.#held.run(call, signal);
     if (answer.kind === 'granted') {
       metrics.noteIds({ lease_id: answer.lease.leaseId, worker_id: answer.lease.workerId });
       return answer;
@@ -111,8 +112,10 @@ export class LeaseRequester {
         if (verdict !== undefined && verdict !== 'granted') return verdict;
         const grant = granted.get(jobId);
         if (grant) return grant;
+        // The lease of an earlier grant has run out since its row was locked.
+        if (locked.has(jobId)) return 'held';
         const job = ended.get(jobId)?.job;
-        if (job && !wait && !isTerminal(job.state)) return 'held';
+        if (job && !isTerminal(job.state)) return 'held';
         return job ? new DomainError('job_not_claimed', `the job is ${job.state}`) : jobNotFound(jobId);
       });
     }, signal);
