@@ -10,7 +10,7 @@ import type { OperatorRequest, RetryJobs, UpdateJobStatus } from '../domain/comm
 import { jobNotFound } from '../domain/errors.ts';
 import type { Job } from '../domain/job.ts';
 import { limits } from '../domain/limits.ts';
-import { isClaimed, isTerminal, type State, transition } from '../domain/machine.ts';
+import { allows, isClaimed, isTerminal, type State, transition } from '../domain/machine.ts';
 import type { Envelope, SentMessage } from '../domain/stream.ts';
 import type { Sql } from '../store/sql.ts';
 import {
@@ -37,7 +37,7 @@ type ChangeCall = { jobId: string } & (
   | { kind: 'cancel'; command: OperatorRequest; peer: string }
 );
 
-/** What a batch says to one call; of a row that somebody else has it cannot say anything yet. */
+/** What a batch says to one call. Nothing yet of a job whose row is locked elsewhere, or which was not the same throughout. */
 type Judged = Job | 'held';
 
 /** Changes of one transaction at the most. */
@@ -46,12 +46,13 @@ const changesMax = 500;
 /**
  * Changes single jobs: a worker's word on its state, a cancellation, a retry. A batch locks all its rows first, in
  * one order, then judges one call after the other against what it has locked, and writes everything together. A row that
- * somebody else has locked holds up nobody: its calls leave the batch and wait by themselves.
+ * another transaction has locked holds up no other call: its calls leave the batch and wait by themselves. So do calls for a job
+ * that came back into the queue during the batch, because an answer is judged from one look at the job.
  */
 export class Changer {
   readonly #context: EngineContext;
   readonly #batcher: Batcher<ChangeCall, Judged>;
-  readonly #held: Batcher<ChangeCall, Job>;
+  readonly #held: Batcher<ChangeCall, Judged>;
 
   constructor(context: EngineContext) {
     this.#context = context;
@@ -61,9 +62,9 @@ export class Changer {
       sizeMax: changesMax,
       waitingMax,
     });
-    this.#held = new Batcher<ChangeCall, Job>({
+    this.#held = new Batcher<ChangeCall, Judged>({
       meter: context.metrics.batch('change_held'),
-      flush: async (calls, signal) => (await this.#flush(calls, true, signal)) as (Job | Error)[],
+      flush: (calls, signal) => this.#flush(calls, true, signal),
       ...heldBatches,
     });
   }
@@ -81,11 +82,14 @@ export class Changer {
   async retry(jobId: string, command: OperatorRequest, { peer, signal }: Caller): Promise<Job> {
     if (!isUuid(jobId)) throw jobNotFound(jobId);
     const { job, retried } = await this.#context.database.transaction(async (sql) => {
-      const retried = await this.#retry(sql, [jobId], command, peer);
-      const found = (await readJobs(sql, [jobId], signal)).get(jobId.toLowerCase());
-      if (!found) throw jobNotFound(jobId);
-      if (retried.jobIds.length === 0) throw illegal(found.job.state, 'QUEUED');
-      return { job: found.job, retried };
+      for (;;) {
+        const retried = await this.#retry(sql, [jobId], command, peer);
+        const found = (await readJobs(sql, [jobId], signal)).get(jobId.toLowerCase());
+        if (!found) throw jobNotFound(jobId);
+        if (retried.jobIds.length > 0) return { job: found.job, retried };
+        // A job that may be retried has ended between the two statements.
+        if (!allows('retry', found.job.state)) throw illegal(found.job.state, 'QUEUED');
+      }
     }, signal);
     this.#tellRetried(retried);
     return job;
@@ -143,8 +147,9 @@ export class Changer {
 
   async #run(call: ChangeCall, signal: AbortSignal | undefined): Promise<Job> {
     this.#context.metrics.noteIds({ job_id: call.jobId });
-    const judged = await this.#batcher.run(call, signal);
-    return judged === 'held' ? this.#held.run(call, signal) : judged;
+    let answer = await this.#batcher.run(call, signal);
+    while (answer === 'held') answer = await this.#held.run(call, signal);
+    return answer;
   }
 
   /** With `wait`, also for rows that others have locked. */
@@ -171,7 +176,7 @@ export class Changer {
       return calls.map((call, i) => {
         const job = jobs.get(call.jobId)?.job;
         const judged = changes.touched(call.jobId);
-        if (job && !judged && !wait && !isTerminal(job.state)) return 'held';
+        if (job && !judged && !isTerminal(job.state)) return 'held';
         return errors[i] ?? answerOf(call, job, judged);
       });
     }, signal);
