@@ -4,7 +4,8 @@ import { DomainError } from '../domain/errors.ts';
 import { type Job, type JsonObject, type Priority, priorities } from '../domain/job.ts';
 import { limits } from '../domain/limits.ts';
 import { instantMs, within } from '../domain/parse.ts';
-import type { Lane } from '../store/statements/lanes.ts';
+import type { Sql } from '../store/sql.ts';
+import type { Lane, LanePlace } from '../store/statements/lanes.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
 import {
   type FirstJob,
@@ -42,9 +43,6 @@ const jobsMax = 500;
 const companionJobs = 250;
 /** A job weighs one for itself and one for every so many bytes, so that a statement stays below some 4 MB. */
 const bytesPerWeight = 8_192;
-
-/** So often is a batch written again because a lane was removed that it was to be written into. */
-const writesMax = 5;
 
 /** Turns a checked command into a draft, or says what is wrong with it. */
 export function draft(command: SubmitJob, returnExisting: boolean, settings: EngineSettings, at = ''): Draft {
@@ -164,19 +162,22 @@ export class Submitter {
     );
   }
 
-  /** Writes the jobs into their lanes. Where one of those has been removed, they are made anew. */
+  /**
+   * Writes the jobs into their lanes. Where one of those has been removed, the jobs are written once more, in a transaction that
+   * keeps the lanes.
+   */
   async #write(drafts: readonly Draft[], signal: AbortSignal | undefined): Promise<SubmittedJobs> {
     const { database, transport } = this.#context;
+    const { keepsMessages } = transport;
     const lanes = drafts.map(({ lane }) => lane);
-    for (let tries = 1; ; tries++) {
-      const places = await this.#lanes.placesOf(database, lanes);
-      const { keepsMessages } = transport;
-      const submitted = await submitJobs(database, drafts, { places, keepsMessages }, signal);
-      if (submitted.kind === 'submitted') return submitted;
-      this.#lanes.forget(lanes);
-      if (tries === writesMax)
-        throw new DomainError('unavailable', 'the lanes of these jobs keep going; try again');
-    }
+    const writeTo = (sql: Sql, places: readonly LanePlace[]) =>
+      submitJobs(sql, drafts, { places, keepsMessages }, signal);
+    const places = await this.#lanes.placesOf(database, lanes);
+    const submitted = places && (await writeTo(database, places));
+    if (submitted?.kind === 'submitted') return submitted;
+    const again = await this.#lanes.keeping(database, lanes, writeTo, signal);
+    if (again.kind === 'submitted') return again;
+    throw new Error('a lane was removed that a transaction keeps');
   }
 
   /** The jobs that hold the keys, by key. */

@@ -3,7 +3,7 @@ import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import { type ClaimSlot, claimJobs as claimWithCounts } from '../../src/store/statements/claim-jobs.ts';
 import { type ClaimFilter, noPlaces } from '../../src/store/statements/heads.ts';
-import { ensureLanes, type LanePlace, laneKey } from '../../src/store/statements/lanes.ts';
+import { type LanePlace, laneWords, makeLanes } from '../../src/store/statements/lanes.ts';
 import { type NewJob, submitJobs } from '../../src/store/statements/submit-jobs.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { anyJob } from '../support/jobs.ts';
@@ -29,8 +29,8 @@ async function submit(database: Database, count: number, more: Partial<NewJob> =
     heavy: [],
     unique: false,
   };
-  const key = laneKey(lane);
-  const place = (await ensureLanes(database, new Map([[key, lane]]))).get(key) as LanePlace;
+  const words = laneWords(lane);
+  const place = (await makeLanes(database, new Map([[words, lane]]))).get(words) as LanePlace;
   const jobs: NewJob[] = Array.from({ length: count }, () => ({
     addonId: 'a',
     jobType: 't',

@@ -10,7 +10,7 @@ import { newId } from '../../src/engine/ids.ts';
 import { createLog, type Log } from '../../src/log.ts';
 import type { Database } from '../../src/store/database.ts';
 import type { Sql } from '../../src/store/sql.ts';
-import { ensureLanes, type LanePlace, laneKey } from '../../src/store/statements/lanes.ts';
+import { keepLanes, type LanePlace, laneWords } from '../../src/store/statements/lanes.ts';
 import { addMessages, settleMessages } from '../../src/store/statements/stream-messages.ts';
 import { RedisTransport, type RedisTransportOptions } from '../../src/transport/redis.ts';
 import type { TestDatabase, TestEngine } from '../support/engines.ts';
@@ -70,9 +70,9 @@ export class Stage {
   async queue(count: number, stream = 's', { plain = false } = {}): Promise<Envelope[]> {
     return this.database.transaction(async (sql) => {
       const lane = { stream, addonId: 'a', jobType: 't', requires: [], heavy: [], unique: false };
-      const places = await ensureLanes(sql, new Map([[laneKey(lane), lane]]));
+      const places = await keepLanes(sql, new Map([[laneWords(lane), lane]]));
       const ids = Array.from({ length: count }, () => newId());
-      await insertJobs(sql, ids, stream, (places.get(laneKey(lane)) as LanePlace).laneId);
+      await insertJobs(sql, ids, stream, (places.get(laneWords(lane)) as LanePlace).laneId);
       if (!plain) await addMessages(sql, ids);
       return ids.map((jobId) => ({ jobId, stream, attempt: 1 }));
     });

@@ -22,8 +22,7 @@ export const laneWords = ({ stream, addonId, jobType, requires, heavy, unique }:
   JSON.stringify([stream, addonId, jobType, requires, heavy, ...(unique ? ['unique'] : [])]);
 
 /** The fixed-length name of a lane; the columns together would be too long for an index. */
-export const laneKey = (lane: Lane): string =>
-  createHash('sha256').update(laneWords(lane)).digest('base64url');
+const laneKey = (lane: Lane): string => createHash('sha256').update(laneWords(lane)).digest('base64url');
 
 /** Where the jobs of a lane are put. */
 export interface LanePlace {
@@ -38,7 +37,7 @@ select path_id, parent_id, name_key from unnest($1::bigint[], $2::bigint[], $3::
 on conflict (parent_id, name_key) do nothing`;
 
 // The own lanes of a stream are counted once for all its new lanes, and no further than to the bound.
-const addLanes = `
+const addLanes = (isMissing: string, onConflict: string): string => `
 insert into lanes (lane_key, stream, addon_id, job_type, requires, heavy, is_unique, crowd, crowd_type, crowd_addon, crowd_both)
 select lane_key, stream, addon_id, job_type, requires::text[], heavy::text[], is_unique,
   case when is_crowded then crowd end, case when is_crowded then crowd_type end,
@@ -53,55 +52,79 @@ from (
       from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::bigint[],
         $9::bigint[], $10::bigint[], $11::bigint[]) with ordinality as fresh
         (lane_key, stream, addon_id, job_type, requires, heavy, is_unique, crowd, crowd_type, crowd_addon, crowd_both, n)
-      where not exists (select from lanes old where old.lane_key = fresh.lane_key)
+      where ${isMissing}
     ) numbered
   ) counted
   order by n
 ) placed
-on conflict (lane_key) do nothing`;
+on conflict (lane_key) ${onConflict}`;
+
+// A lane that is there takes no number.
+const addMissing = addLanes(
+  'not exists (select from lanes old where old.lane_key = fresh.lane_key)',
+  'do nothing',
+);
+// Each lane is inserted, or else its row is locked, as one step: PostgreSQL inserts again where the row is deleted before it can
+// be locked. The condition comes after the lock, so that nothing is changed. The lock lets submissions pass, and no sweep.
+const addOrLock = addLanes('true', 'do update set is_unique = excluded.is_unique where false');
 
 // Another server's lanes are visible only to a statement that starts after the insert has waited for them.
 const findLanes = (lock: string) =>
   `select lane_key, lane_id, crowd is not null as is_crowded from lanes where lane_key = any($1::text[])
   order by lane_key ${lock}`;
 const readLanes = findLanes('');
-const keepLanes = findLanes('for key share');
+const lockLanes = findLanes('for key share');
 
-/**
- * Makes the lanes that are not there yet, and answers with the place of each by its key. With `keep`, in a transaction,
- * none of them is removed before its end; one that is removed just then is missing in the answer.
- */
-export async function ensureLanes(
+interface KeyedLane {
+  words: string;
+  lane: Lane;
+  key: string;
+}
+
+/** Sorted, so that two servers that make the same lanes wait for each other and never in a circle. */
+const keyed = (lanes: ReadonlyMap<string, Lane>): KeyedLane[] =>
+  [...lanes]
+    .map(([words, lane]) => ({ words, lane, key: laneKey(lane) }))
+    .sort((a, b) => (a.key < b.key ? -1 : 1));
+
+async function findPlaces(
   sql: Sql,
-  lanes: ReadonlyMap<string, Lane>,
-  keep = false,
+  text: string,
+  lanes: readonly KeyedLane[],
 ): Promise<Map<string, LanePlace>> {
-  // Sorted, so that two servers that make the same lanes wait for each other and never in a circle.
-  const keys = [...lanes.keys()].sort();
-  const columns = keys.map((key) => lanes.get(key) as Lane);
-  const crowds = columns.map(crowdKeysOf);
+  type Row = { lane_key: string; lane_id: number; is_crowded: boolean };
+  const rows = await sql.query<Row>(text, [textArray(lanes.map(({ key }) => key))]);
+  const found = new Map(rows.map((row) => [row.lane_key, row]));
+  return new Map(
+    lanes.flatMap(({ words, key }): [string, LanePlace][] => {
+      const row = found.get(key);
+      return row ? [[words, { laneId: row.lane_id, isCrowded: row.is_crowded }]] : [];
+    }),
+  );
+}
+
+async function insertLanes(sql: Sql, text: string, keyedLanes: readonly KeyedLane[]): Promise<void> {
+  const lanes = keyedLanes.map(({ lane }) => lane);
+  const crowds = lanes.map(crowdKeysOf);
   const steps = new Map(crowds.flatMap(({ steps }) => steps.map((step) => [step.path, step])));
   if (steps.size > 0)
     await addPathSteps(
       sql,
       [...steps.keys()].sort().map((path) => steps.get(path) as PathStep),
     );
-  await sql.query(addLanes, [
-    textArray(keys),
-    textArray(columns.map((lane) => lane.stream ?? '')),
-    textArray(columns.map((lane) => lane.addonId)),
-    textArray(columns.map((lane) => lane.jobType)),
-    textArray(columns.map((lane) => textArray(lane.requires))),
-    textArray(columns.map((lane) => textArray(lane.heavy))),
-    booleanArray(columns.map((lane) => lane.unique)),
+  await sql.query(text, [
+    textArray(keyedLanes.map(({ key }) => key)),
+    textArray(lanes.map((lane) => lane.stream ?? '')),
+    textArray(lanes.map((lane) => lane.addonId)),
+    textArray(lanes.map((lane) => lane.jobType)),
+    textArray(lanes.map((lane) => textArray(lane.requires))),
+    textArray(lanes.map((lane) => textArray(lane.heavy))),
+    booleanArray(lanes.map((lane) => lane.unique)),
     digitArray(crowds.map(({ crowd }) => crowd)),
     digitArray(crowds.map(({ crowdType }) => crowdType)),
     digitArray(crowds.map(({ crowdAddon }) => crowdAddon)),
     digitArray(crowds.map(({ crowdBoth }) => crowdBoth)),
   ]);
-  type Row = { lane_key: string; lane_id: number; is_crowded: boolean };
-  const rows = await sql.query<Row>(keep ? keepLanes : readLanes, [textArray(keys)]);
-  return new Map(rows.map((row) => [row.lane_key, { laneId: row.lane_id, isCrowded: row.is_crowded }]));
 }
 
 const addPathSteps = (sql: Sql, steps: readonly PathStep[]) =>
@@ -111,23 +134,27 @@ const addPathSteps = (sql: Sql, steps: readonly PathStep[]) =>
     digitArray(steps.map(({ name }) => name)),
   ]);
 
-/** So often may lanes be removed right after they were made, before that is an error. */
-const triesMax = 3;
+/**
+ * Makes the lanes that are not there yet, and answers with the place of each by its words. One that is removed just then is
+ * missing in the answer.
+ */
+export async function makeLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): Promise<Map<string, LanePlace>> {
+  const wanted = keyed(lanes);
+  await insertLanes(sql, addMissing, wanted);
+  return findPlaces(sql, readLanes, wanted);
+}
 
-/** The places of lanes that are not known yet, by their words. With `keep`, none is removed before the transaction ends. */
-export async function makeLanes(
-  sql: Sql,
-  missing: ReadonlyMap<string, Lane>,
-  keep = false,
-): Promise<Map<string, LanePlace>> {
-  const keyed = [...missing].map(([words, lane]) => ({ words, lane, key: laneKey(lane) }));
-  const wanted = new Map(keyed.map(({ key, lane }) => [key, lane]));
-  for (let tries = 1; ; tries++) {
-    const byKey = await ensureLanes(sql, wanted, keep);
-    if (byKey.size === wanted.size)
-      return new Map(keyed.map(({ words, key }) => [words, byKey.get(key) as LanePlace]));
-    if (tries === triesMax) throw new Error('a lane that was just made is not there');
-  }
+/**
+ * The places of lanes, by their words, in a transaction before whose end none of them is removed. Lanes that are not there are
+ * made. Each lane is locked or inserted once, so no sweep can make this fail, however often it removes the lanes.
+ */
+export async function keepLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): Promise<Map<string, LanePlace>> {
+  const wanted = keyed(lanes);
+  const kept = await findPlaces(sql, lockLanes, wanted);
+  const missing = wanted.filter(({ words }) => !kept.has(words));
+  if (missing.length === 0) return kept;
+  await insertLanes(sql, addOrLock, missing);
+  return new Map([...kept, ...(await findPlaces(sql, readLanes, missing))]);
 }
 
 const findRemoved = `
@@ -156,7 +183,7 @@ export async function keepLanesOf(sql: Sql, jobIds: readonly string[]): Promise<
     return { jobId, lane, words: laneWords(lane) };
   });
   if (jobs.length === 0) return;
-  const places = await makeLanes(sql, new Map(jobs.map(({ words, lane }) => [words, lane])), true);
+  const places = await keepLanes(sql, new Map(jobs.map(({ words, lane }) => [words, lane])));
   await sql.query(
     `update jobs set lane_id = made.lane_id from unnest($1::uuid[], $2::int[]) as made (job_id, lane_id)
     where ${byKey('jobs.job_id', 'made.job_id')}`,

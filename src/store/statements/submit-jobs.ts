@@ -53,7 +53,7 @@ const sameForAll = (column: string, array: string): string => `${firstForAll(col
 //
 // The lanes are locked first. A lane that was removed meanwhile has no row to be locked, and then nothing is written. One that
 // is locked stays until the jobs in it are committed, because a lane is removed only under a lock that this one excludes.
-// The order of the locks does not matter: the sweep passes over rows that are locked, and waits for none.
+// The order of the locks does not matter: submissions do not exclude each other, and the sweep waits for no row.
 const submit = (isCrowded: boolean, order: string, onConflict: string, answer: string) =>
   hot(`
 with kept_lane as materialized (

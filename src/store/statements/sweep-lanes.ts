@@ -2,9 +2,10 @@
  * The removal of idle lanes: lanes of which no job is unfinished.
  *
  * A lane must never go while a job is being put into it; that job would be found by no claim. Three rules see to that:
- * - All who put a job into a lane (`submitJobs`, `keepLanesOf`) hold its row with `for key share` until they commit. A
- *   lane that they find removed is made anew, under a new number.
- * - The sweep holds the row with `for update`, which excludes the other lock. It passes over rows that are locked already.
+ * - All who put a job into a lane (`submitJobs`, `keepLanesOf`) hold its row with `for key share` until they commit. Where
+ *   they find it removed, a transaction makes it anew, under a new number, and holds it until it commits (`keepLanes`).
+ * - The sweep holds the row with `for update`, which excludes the other locks. It passes over rows that are locked already, and
+ *   rows that are not committed do not exist for it.
  * - Whether a lane is idle is decided by a statement that begins after that lock. Its snapshot sees all jobs that were
  *   committed before, and no further ones can come. A snapshot from before the lock could miss a job.
  *

@@ -6,7 +6,7 @@ import type { Database } from '../../../src/store/database.ts';
 import { migrate } from '../../../src/store/migrate.ts';
 import { claimJobs } from '../../../src/store/statements/claim-jobs.ts';
 import { noPlaces } from '../../../src/store/statements/heads.ts';
-import { ensureLanes, type Lane, type LanePlace, laneKey } from '../../../src/store/statements/lanes.ts';
+import { type Lane, type LanePlace, laneWords, makeLanes } from '../../../src/store/statements/lanes.ts';
 import { type NewJob, submitJobs } from '../../../src/store/statements/submit-jobs.ts';
 import { drive, forCount, forDuration, type Round } from './drive.ts';
 import { job } from './messages.ts';
@@ -68,8 +68,8 @@ export class Floor {
       heavy: [],
       unique: false,
     };
-    const key = laneKey(lane);
-    const lanePlace = (await ensureLanes(database, new Map([[key, lane]]))).get(key);
+    const words = laneWords(lane);
+    const lanePlace = (await makeLanes(database, new Map([[words, lane]]))).get(words);
     if (lanePlace === undefined) throw new Error('the store made no lane');
     return new Floor(database, lanePlace, stream);
   }
