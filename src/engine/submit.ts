@@ -114,14 +114,16 @@ export class Submitter {
 
   /** Submits one job and answers with it. */
   async submit(one: Draft, { signal }: Caller): Promise<{ job: Job; existing: boolean }> {
-    const [submitted] = await this.#batcher.run([one], signal);
-    if (!submitted || submitted instanceof DomainError)
-      throw submitted ?? new Error('a submission got no answer');
-    this.#context.metrics.noteIds({ job_id: submitted.jobId });
-    if (!submitted.existing) return { job: jobOf(one, submitted), existing: false };
-    const found = (await readJobs(this.#context.database, [submitted.jobId], signal)).get(submitted.jobId);
-    if (!found) throw new DomainError('job_not_found', 'the first job with this client_request_id is gone');
-    return { job: found.job, existing: true };
+    for (;;) {
+      const [submitted] = await this.#batcher.run([one], signal);
+      if (!submitted || submitted instanceof DomainError)
+        throw submitted ?? new Error('a submission got no answer');
+      this.#context.metrics.noteIds({ job_id: submitted.jobId });
+      if (!submitted.existing) return { job: jobOf(one, submitted), existing: false };
+      const found = (await readJobs(this.#context.database, [submitted.jobId], signal)).get(submitted.jobId);
+      if (found) return { job: found.job, existing: true };
+      // The pruner has deleted it since, and its key is free.
+    }
   }
 
   /** Submits many; each has its own outcome, in the order given. */
@@ -133,7 +135,10 @@ export class Submitter {
     return this.#batcher.close();
   }
 
-  async #flush(calls: readonly (readonly Draft[])[], signal: AbortSignal | undefined) {
+  async #flush(
+    calls: readonly (readonly Draft[])[],
+    signal: AbortSignal | undefined,
+  ): Promise<(readonly (Submitted | DomainError)[])[]> {
     const drafts = calls.length === 1 ? (calls[0] as readonly Draft[]) : calls.flat();
     const { database, reaper, waker, prospects, transport, metrics } = this.#context;
     const { createdAtMs, jobIds } = await this.#write(drafts, signal);
@@ -152,9 +157,15 @@ export class Submitter {
     // What follows may fail, and what is committed is ready for workers whatever becomes of the answer.
     const first = await this.#firstJobs(duplicates, signal);
     if (first.size > 0) await database.awaitStandby(signal);
+    // Where the pruner has deleted the first job since, its key is free.
+    const freed = duplicates.filter((one) => !first.has(keyOf(one)));
+    const [again = []] = freed.length > 0 ? await this.#flush([freed], signal) : [];
+    const answersOfFreed = again.values();
     const answers = drafts.map((one, i) => {
       const jobId = jobIds[i] ?? null;
-      return jobId === null ? duplicate(one, first.get(keyOf(one))) : { jobId, createdAtMs, existing: false };
+      if (jobId !== null) return { jobId, createdAtMs, existing: false };
+      const job = first.get(keyOf(one));
+      return job ? duplicate(one, job) : (answersOfFreed.next().value as Submitted | DomainError);
     });
     return deal(
       answers,
@@ -195,9 +206,7 @@ export class Submitter {
   }
 }
 
-function duplicate(one: Draft, first: FirstJob | undefined): Submitted | DomainError {
-  if (!first) return new DomainError('unavailable', 'the submission met one that was undone; try again');
-  const { jobId, createdAtMs } = first;
+function duplicate(one: Draft, { jobId, createdAtMs }: FirstJob): Submitted | DomainError {
   if (one.returnExisting) return { jobId, createdAtMs, existing: true };
   const words = `client_request_id ${JSON.stringify(one.clientRequestId)} was used before, for job ${jobId}`;
   return new DomainError('duplicate_request', words, { jobId, field: 'client_request_id' });

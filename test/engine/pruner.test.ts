@@ -1,6 +1,7 @@
 /** The guarantee: what is over goes when its time is over and not before, whole, and whatever still matters stays. */
 import { expect } from 'chai';
 import type { Engine } from '../../src/engine/engine.ts';
+import { draft } from '../../src/engine/submit.ts';
 import { pruneSlice, rouseWalks, waitingWalks, walks } from '../../src/store/statements/prune.ts';
 import { letEndsAge, letJobsAge, multiplyEnded, older } from '../support/age.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
@@ -47,6 +48,33 @@ onEveryEngine((kind) => {
       );
       return row;
     };
+
+    for (const [moment, part, returnsExisting] of [
+      ['before its first job is looked up', 'as "clientRequestId"', false],
+      ['before its first job is read', 'from job_outcomes outcome cross join', true],
+    ] as const) {
+      it(`lets a submission have a client_request_id whose first job it deletes ${moment}`, async () => {
+        const { database } = store;
+        const key = { addon_id: 'a', job_type: 't', cost_units: 1, client_request_id: 'k' };
+        const { jobId } = await ended(key);
+        await letJobsAge(database, [jobId], 30.1);
+        const { query } = database;
+        let pruned = 0;
+        database.query = async (text, params, signal) => {
+          if (text.includes(part)) {
+            database.query = query;
+            pruned = await engine.pruner.runOnce();
+          }
+          return query.call(database, text, params, signal) as Promise<never>;
+        };
+        const { job, existing } = await engine.submitter.submit(
+          draft(key, returnsExisting, engine.settings),
+          caller,
+        );
+        expect({ pruned, existing }).to.deep.equal({ pruned: 1, existing: false });
+        expect((await engine.reader.get(job.jobId, caller)).job.state).to.equal('QUEUED');
+      });
+    }
 
     it('deletes a job with its outcome and its leases once it ended long enough ago, and not before', async () => {
       const { jobId, leaseId } = await ended();
