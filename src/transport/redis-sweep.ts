@@ -12,7 +12,7 @@
  * round that fails is logged, once for as long as they go on failing. `stop` lets a round finish.
  */
 import { ErrorReply } from '@redis/client';
-import type { Envelope } from '../domain/stream.ts';
+import { type Envelope, enqueueIdOf } from '../domain/stream.ts';
 import { Rounds } from '../engine/rounds.ts';
 import type { Service } from '../engine/service.ts';
 import type { Log } from '../log.ts';
@@ -31,8 +31,9 @@ import {
 } from '../store/statements/carry-messages.ts';
 import type { RoundMeter } from '../telemetry/meters.ts';
 import type { Metrics } from '../telemetry/metrics.ts';
-import { keyOf, markerKeyOf, ownerKey } from './redis-keys.ts';
+import { keyOf, markerKeyOf } from './redis-keys.ts';
 import { ForeignRedisError, RedisAwayError, type RedisClient, type RedisLink } from './redis-link.ts';
+import { ownerOf } from './redis-owner.ts';
 import type { RedisReader } from './redis-reader.ts';
 import type { RedisSender } from './redis-sender.ts';
 import type { RedisSettler } from './redis-settler.ts';
@@ -142,12 +143,10 @@ export class RedisSweep implements Service {
     const { link, database } = this.#options;
     this.#name ??= await databaseName(database);
     const name = this.#name;
-    const isOurs = await link.run(async (client) => {
-      if ((await client.get(ownerKey)) === name) return true;
-      await client.set(ownerKey, name, { condition: 'NX' });
-      return (await client.get(ownerKey)) === name;
-    });
-    if (!isOurs) link.drop(new ForeignRedisError('it carries the messages of another database'));
+    const owner = await link.run((client) => ownerOf(client, name));
+    // Without an owner it was emptied once more; the next round takes it again.
+    if (owner !== null && owner !== name)
+      link.drop(new ForeignRedisError('it carries the messages of another database'));
   }
 
   /** Finds out whether Redis has lost everything; whoever is first to mark it again walks through all messages. */
@@ -226,10 +225,12 @@ export class RedisSweep implements Service {
 
   async #missingAmong(rows: readonly MessageRow[]): Promise<MessageRow[]> {
     const { link } = this.#options;
-    const isThere = async (client: RedisClient, { stream, messageId }: MessageRow) => {
+    const isThere = async (client: RedisClient, row: MessageRow) => {
+      const { stream, messageId } = row;
       if (messageId === null) return true;
       const entries = await client.xRange(keyOf(stream), messageId, messageId).catch(nothingIfRefused);
-      return entries !== null && entries.length > 0;
+      // A Redis that has lost everything may give the same name to another message.
+      return entries?.some(({ message }) => message.enqueue_id === enqueueIdOf(row)) ?? false;
     };
     const answers = await link.run((client) => Promise.all(rows.map((row) => isThere(client, row))));
     return rows.filter((_, i) => !answers[i]);

@@ -23,6 +23,7 @@ import { RedisChecker } from './redis-checker.ts';
 import { inspectRedis } from './redis-inspect.ts';
 import { ownerKey } from './redis-keys.ts';
 import { ForeignRedisError, RedisAwayError, type RedisClient, RedisLink } from './redis-link.ts';
+import { ownerOf } from './redis-owner.ts';
 import { RedisReader } from './redis-reader.ts';
 import { RedisSender } from './redis-sender.ts';
 import { RedisSettler } from './redis-settler.ts';
@@ -158,8 +159,8 @@ export class RedisTransport implements Transport {
   async #admit(client: RedisClient): Promise<void> {
     this.#databaseName ??= databaseName(this.#database);
     const name = await this.#databaseName;
-    await client.set(ownerKey, name, { condition: 'NX' });
-    const owner = await client.get(ownerKey);
+    const owner = await ownerOf(client, name);
+    if (owner === null) throw new Error('its owner was lost again and again');
     if (owner !== name) {
       throw new ForeignRedisError(
         `it carries the messages of another database: its key ${ownerKey} is ${owner}, not ${name}`,

@@ -108,6 +108,20 @@ describeWithRedis('a Redis that fails', () => {
       await stage.inLine('s', 10_000);
     });
 
+    it('is asked for the message itself, where it has given the lost name to another one since', async () => {
+      const transport = await stage.transport();
+      transport.send(await stage.queue(1));
+      await stage.inLine();
+      const { id } = first(await stage.entries());
+      const other = first(await stage.queue(1));
+      const message = { job_id: other.jobId, enqueue_id: enqueueIdOf(other) };
+      await stage.client.multi().flushDb().xAdd('leasehold:stream:s', id, message).exec();
+      await until('both messages', async () => {
+        await transport.runOnce();
+        return (await stage.isInLine()) && (await stage.entries()).length === 2;
+      });
+    });
+
     it('may be killed and come back empty, with writes in between', async function () {
       this.timeout(60_000);
       const transport = await stage.transport();
