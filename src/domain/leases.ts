@@ -77,16 +77,17 @@ export interface AttemptMessage {
   jobId: string;
   attempt: number;
   stream: string | null;
-  /** Its name in Redis. Undefined where that is not known, or where it was sent again since the attempt began. */
-  sentId?: string | undefined;
+  /** All names that it has had in Redis. Nothing where an ended attempt did not keep them. */
+  messageIds?: readonly string[] | null | undefined;
 }
 
 /**
  * Nothing where the message that a worker names is the attempt's, or why it is not: acknowledging it would lose another job.
- * `carrier` says where messages lie: a name that Redis may have given is right unless another is known.
+ * Every name that the message has had is right, because a claim may have told any of them. Where names are not known,
+ * `carrier` says whether Redis may have given one.
  */
 export function checkMessage(
-  { jobId, attempt, stream, sentId }: AttemptMessage,
+  { jobId, attempt, stream, messageIds }: AttemptMessage,
   named: NamedMessage | undefined,
   carrier: 'database' | 'redis',
 ): Lost | undefined {
@@ -97,7 +98,7 @@ export function checkMessage(
   const { messageId } = named;
   if (messageId === null || messageId === enqueueIdOf({ jobId, attempt })) return undefined;
   const mayBeRedis = carrier === 'redis' && stream !== null && !messageId.includes(':');
-  if (mayBeRedis && (sentId === undefined || sentId === messageId)) return undefined;
+  if (messageIds?.includes(messageId) ?? mayBeRedis) return undefined;
   return wrongMessage('message_id', `${printable(messageId)} is not the message of the attempt`);
 }
 

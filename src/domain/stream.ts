@@ -5,6 +5,11 @@ export interface Envelope {
   attempt: number;
 }
 
+/** The message of a granted job, by the name that its row had when the job was granted; null where it had none. */
+export interface GrantedMessage extends Envelope {
+  messageId: string | null;
+}
+
 /** A message that was sent, by the name that its transport gave it. */
 export interface SentMessage {
   stream: string;

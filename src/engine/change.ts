@@ -23,7 +23,7 @@ import {
 import { findDeadLetters } from '../store/statements/find-jobs.ts';
 import type { LockedJob } from '../store/statements/lock-jobs.ts';
 import { readJobs } from '../store/statements/read-jobs.ts';
-import { addMessages, settleMessages } from '../store/statements/stream-messages.ts';
+import { addMessages, sentAmong, settleMessages } from '../store/statements/stream-messages.ts';
 import { streamsOf } from '../store/statements/streams.ts';
 import { type NewEvent, writeEvents } from '../store/statements/write-events.ts';
 import { Batcher } from './batcher.ts';
@@ -171,7 +171,7 @@ export class Changer {
       asked = changes.asked;
       ended = changes.endedJobs.length;
       givenBack = changes.givenBack;
-      if (transport.keepsMessages) settled = await settleMessages(sql, changes.endedJobs);
+      if (transport.keepsMessages) settled = sentAmong(await settleMessages(sql, changes.endedJobs));
       const jobs = await readJobs(sql, jobIds, signal);
       return calls.map((call, i) => {
         const job = jobs.get(call.jobId)?.job;

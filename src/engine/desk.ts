@@ -218,15 +218,20 @@ export class Desk {
     );
     waker.publishJobs(granted.map(({ job }) => job.jobId));
     const fromStreams = granted.filter(({ job }) => job.stream !== null);
-    if (fromStreams.length > 0) await Promise.all(fromStreams.map((grant) => this.#nameMessage(grant)));
+    if (fromStreams.length > 0) await this.#nameMessages(fromStreams);
   }
 
   /** A worker is told the name of its job's message, which may not have been known to the database yet. */
-  async #nameMessage(grant: Grant): Promise<void> {
-    const { job, lease } = grant;
-    if (job.stream === null) return;
-    const envelope = { jobId: job.jobId, stream: job.stream, attempt: lease.attempt };
-    grant.messageId = await this.#context.transport.nameOf(envelope, grant.messageId);
+  async #nameMessages(grants: readonly Grant[]): Promise<void> {
+    const names = await this.#context.transport.namesOf(
+      grants.map(({ job: { jobId, stream }, lease: { attempt }, messageId }) => ({
+        jobId,
+        stream: stream as string,
+        attempt,
+        messageId,
+      })),
+    );
+    for (const [i, grant] of grants.entries()) grant.messageId = names[i] ?? null;
   }
 
   /**

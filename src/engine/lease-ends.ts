@@ -9,6 +9,7 @@ import { type CounterColumn, slotOf } from '../domain/stats.ts';
 import type { Envelope, SentMessage } from '../domain/stream.ts';
 import { iso } from '../domain/times.ts';
 import type { Sql } from '../store/sql.ts';
+import { readMessages } from '../store/statements/carry-messages.ts';
 import { changeLiveJobs, type LiveChange } from '../store/statements/change-jobs.ts';
 import {
   closeLeases,
@@ -19,7 +20,7 @@ import {
 } from '../store/statements/end-leases.ts';
 import type { LockedJob } from '../store/statements/lock-jobs.ts';
 import type { LaneTally } from '../store/statements/stat-tallies.ts';
-import { addMessages, settleMessages } from '../store/statements/stream-messages.ts';
+import { addMessages, sentAmong, settleMessages } from '../store/statements/stream-messages.ts';
 import { type NewEvent, writeEvents } from '../store/statements/write-events.ts';
 import { JobCounts } from '../telemetry/jobs.ts';
 import type { Transport } from '../transport/transport.ts';
@@ -136,6 +137,7 @@ export class LeaseEnds {
       status,
       error: handed.error,
       errorDetail: handed.errorDetail,
+      messageIds: job.messageIds ?? null,
     };
     const tell = (event: Pick<NewEvent, 'type' | 'from' | 'to' | 'data' | 'released'>) =>
       this.#events.push({ jobId, leaseId, actor, ...event });
@@ -212,7 +214,10 @@ export class LeaseEnds {
     if (this.#outcomes.size === 0) return [];
     if (this.#keepsMessages && this.#streams.size > 0) {
       const over = [...this.#streams.keys()].filter((jobId) => !this.#undone.has(jobId));
-      this.settled = await settleMessages(sql, over);
+      const settled = await settleMessages(sql, over);
+      this.settled = sentAmong(settled);
+      const kept = await readMessages(sql, [...this.#undone]);
+      this.#keepNames([...settled, ...kept.values()]);
       const again = this.#changes.flatMap(({ jobId, undoesAttempt }) =>
         this.#streams.has(jobId) && !undoesAttempt ? jobId : [],
       );
@@ -229,6 +234,14 @@ export class LeaseEnds {
     const ended = Promise.all(written);
     await Promise.all([ended, writeEvents(sql, this.#events), changeLiveJobs(sql, this.#changes)]);
     return (await ended).flat();
+  }
+
+  /** A release that comes again names the same message, which is known from the lease's history by then. */
+  #keepNames(known: readonly { jobId: string; messageIds: readonly string[] }[]): void {
+    const names = new Map(known.map(({ jobId, messageIds }) => [jobId, messageIds]));
+    for (const ending of [...this.#leases, ...this.#endings]) {
+      if (this.#streams.has(ending.jobId)) ending.messageIds = names.get(ending.jobId) ?? [];
+    }
   }
 }
 

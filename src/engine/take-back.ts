@@ -92,8 +92,8 @@ export class TakenBack {
   async lock(sql: Sql): Promise<void> {
     if (this.#calls.length === 0) return;
     const leaseIds = [...new Set(this.#calls.map(({ release }) => release.leaseId))];
-    const { wait, signal, transport } = this.#how;
-    const withMessages = transport.keepsMessages && this.#calls.some(({ release }) => release.message);
+    const { wait, signal } = this.#how;
+    const withMessages = this.#calls.some(({ release }) => release.message?.messageId);
     const locked = await lockLeasedJobs(sql, leaseIds, { wait, withMessages }, signal);
     this.#problems = this.#calls.map((call) => this.#judge(call, locked.get(call.release.leaseId)));
   }
@@ -202,13 +202,13 @@ const handedIn = ({ resultData, error, errorDetail, metrics }: Release) => ({
 
 /** A lease that was over before: the same release again, with the token, is answered again, and no other. */
 function afterTheEnd(
-  { lease, token, stream }: KnownLease,
+  { lease, token, stream, messageIds }: KnownLease,
   call: Release,
   carrier: 'database' | 'redis',
 ): Error | undefined {
   const stranger =
     checkProof({ jobId: lease.jobId, claimedBy: lease.workerId, leaseToken: token }, call) ??
-    checkMessage({ jobId: lease.jobId, attempt: lease.attempt, stream }, call.message, carrier);
+    checkMessage({ jobId: lease.jobId, attempt: lease.attempt, stream, messageIds }, call.message, carrier);
   if (stranger) return lostError(stranger);
   if (lease.state !== 'RELEASED' || lease.endedAtMs === null) {
     return lostError(expired(lease.leaseId, lease.expiresAtMs));

@@ -245,6 +245,8 @@ export const Outcome = defineEntity({
     heartbeats: p.integer().nullable(),
     longest_silence_ms: p.integer().nullable(),
     longest_silence_since: p.datetime().nullable(),
+    /** All names of the attempt's message in Redis; null where they were not kept. */
+    message_ids: p.array().columnType('text[]').$type<string[]>().nullable(),
   },
 });
 export type OutcomeRow = InferEntity<typeof Outcome>;
@@ -355,6 +357,8 @@ export const EndedLease = defineEntity({
     heartbeats: p.integer().nullable(),
     longest_silence_ms: p.integer().nullable(),
     longest_silence_since: p.datetime().nullable(),
+    /** All names of the attempt's message in Redis; null where they were not kept. */
+    message_ids: p.array().columnType('text[]').$type<string[]>().nullable(),
   },
 });
 
@@ -374,6 +378,8 @@ export const StreamMessage = defineEntity({
     /** Where it lies; null until it was sent. */
     message_id: p.text().nullable(),
     written_at: p.datetime(),
+    /** Where it lay before Redis lost it, the latest first. A worker may have been told any of these names. */
+    earlier_ids: p.array().columnType('text[]').$type<string[]>().nullable(),
   },
 });
 

@@ -1,4 +1,4 @@
-import { type Envelope, enqueueIdOf } from '../domain/stream.ts';
+import { enqueueIdOf } from '../domain/stream.ts';
 import type { Transport } from './transport.ts';
 
 /** The database alone: a job's row is its own message, so there is nothing to carry. */
@@ -6,7 +6,7 @@ export const databaseTransport: Transport = {
   keepsMessages: false,
   state: 'none',
   send: () => {},
-  nameOf: async (envelope: Envelope) => enqueueIdOf(envelope),
+  namesOf: async (messages) => messages.map(enqueueIdOf),
   inspect: async () => null,
   settle: () => {},
   start: () => {},

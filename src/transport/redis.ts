@@ -12,12 +12,12 @@
  * `start` waits a moment for Redis and not for long; `stop` gives what is under way `finishMs` to finish.
  */
 import type { RedisFacts, RedisFailure } from '../domain/doctor-facts.ts';
-import { type Envelope, enqueueIdOf, type SentMessage } from '../domain/stream.ts';
+import { type Envelope, enqueueIdOf, type GrantedMessage, type SentMessage } from '../domain/stream.ts';
 import { newId } from '../engine/ids.ts';
 import { orAfter } from '../engine/patience.ts';
 import type { Log } from '../log.ts';
 import type { Database } from '../store/database.ts';
-import { databaseName } from '../store/statements/carry-messages.ts';
+import { databaseName, type KnownMessage, readMessages } from '../store/statements/carry-messages.ts';
 import { Metrics } from '../telemetry/metrics.ts';
 import { RedisChecker } from './redis-checker.ts';
 import { inspectRedis } from './redis-inspect.ts';
@@ -111,11 +111,31 @@ export class RedisTransport implements Transport {
     }
   }
 
-  async nameOf(envelope: Envelope, known: string | null): Promise<string> {
-    const place = known ?? this.#sender.placeOf(envelope);
-    if (place !== undefined) return place;
+  /**
+   * A name is told only if the message's row has it or has had it, because a release is compared with the row, on
+   * whichever server. What this process remembers of a message may have been forgotten by its row, so the row is read.
+   */
+  async namesOf(messages: readonly GrantedMessage[]): Promise<string[]> {
+    const rows = await this.#rowsOf(messages.filter(({ messageId }) => messageId === null));
+    return Promise.all(
+      messages.map((message) => message.messageId ?? this.#nameOf(message, rows.get(enqueueIdOf(message)))),
+    );
+  }
+
+  async #rowsOf(messages: readonly Envelope[]): Promise<Map<string, KnownMessage>> {
+    if (!this.#link.isUp) return new Map();
+    const jobIds = messages.map(({ jobId }) => jobId);
+    return readMessages(this.#database, jobIds).catch((error: unknown) => {
+      this.#log.debug('failed to read the names of messages', { error });
+      return new Map();
+    });
+  }
+
+  /** Sends a message that has no name yet. Without a row or an answer its enqueue id names it, which is always right. */
+  async #nameOf(envelope: Envelope, row: KnownMessage | undefined): Promise<string> {
     const name = enqueueIdOf(envelope);
-    if (!this.#link.isUp) return name;
+    if (row === undefined) return name;
+    if (row.messageId !== null) return row.messageId;
     const sent = this.#sender.send(envelope).then(
       (found) => found ?? name,
       () => name,

@@ -1,5 +1,5 @@
 import type { RedisFacts, RedisFailure } from '../domain/doctor-facts.ts';
-import type { Envelope, SentMessage } from '../domain/stream.ts';
+import type { Envelope, GrantedMessage, SentMessage } from '../domain/stream.ts';
 import type { Service } from '../engine/service.ts';
 
 /** How a transport is: `up` where it carries messages, `down` where it should and cannot, `none` where it has nothing to. */
@@ -15,8 +15,8 @@ export interface Transport extends Service {
   readonly state: TransportState;
   /** These jobs were queued by a commit, which wrote the rows of their messages. */
   send(envelopes: readonly Envelope[]): void;
-  /** The name of a granted job's message. `known` is what its row says, and null where the row says nothing. */
-  nameOf(envelope: Envelope, known: string | null): Promise<string>;
+  /** What the workers of granted jobs are told as the names of their messages, in the order of these. */
+  namesOf(messages: readonly GrantedMessage[]): Promise<string[]>;
   /** How that is which carries the messages, or why that is not known; null where there is nothing. */
   inspect(): Promise<RedisFacts | RedisFailure | null>;
   /** The attempts of these messages have ended by a commit, which deleted their rows. */

@@ -1,4 +1,5 @@
 import { expect } from 'chai';
+import { forgetLostMessages, lookAtMessages, nowhere } from '../../src/store/statements/carry-messages.ts';
 import { eventually, type TestServer } from '../support/server.ts';
 import { onEveryTransport } from '../support/transports.ts';
 import { plenty } from './leases.ts';
@@ -65,7 +66,7 @@ onEveryTransport(({ name, start }) => {
       const claim = await runningJob(server, { max_attempts: 2 });
       await fail(server, claim);
       const successor = await claimedFrom(server, [claim.name]);
-      for (const fields of [{ stream: 'zzz' }, { message_id: `${claim.job_id}:2` }]) {
+      for (const fields of [{ stream: 'zzz' }, { message_id: `${claim.job_id}:2` }, { message_id: '9-9' }]) {
         for (const end of [complete, fail]) {
           const { body } = await end(server, claim, fields);
           expect(body).to.include({ ok: false, ack: false, code: 'message_mismatch' });
@@ -79,8 +80,10 @@ onEveryTransport(({ name, start }) => {
       const claim = await runningJob(server);
       expect((await complete(server, claim)).body).to.deep.equal({ ok: true, ack: true });
       expect((await complete(server, claim)).body).to.deep.equal({ ok: true, ack: true });
-      const wrong = await complete(server, claim, { stream: 'zzz' });
-      expect(wrong.body).to.include({ ok: false, ack: false, code: 'message_mismatch' });
+      for (const fields of [{ stream: 'zzz' }, { message_id: '9-9' }]) {
+        const wrong = await complete(server, claim, fields);
+        expect(wrong.body).to.include({ ok: false, ack: false, code: 'message_mismatch' });
+      }
     });
 
     if (name === 'redis') {
@@ -93,10 +96,14 @@ onEveryTransport(({ name, start }) => {
         });
         const claim = await claimedFrom(server, [stream]);
         expect(claim.stream.message_id).to.match(/^\d+-\d+$/);
-        await server.database.query(
-          "update stream_messages set message_id = '9-9', written_at = clock_timestamp() where job_id = $1",
-          [claim.job_id],
-        );
+        const seen = await lookAtMessages(server.database, nowhere, 200);
+        const lost = seen.found.filter(({ jobId }) => jobId === claim.job_id);
+        expect(await forgetLostMessages(server.database, lost)).to.have.length(1);
+        expect((await complete(server, claim, { message_id: '9-9' })).body).to.include({
+          ok: false,
+          ack: false,
+        });
+        expect((await complete(server, claim)).body).to.deep.equal({ ok: true, ack: true });
         expect((await complete(server, claim)).body).to.deep.equal({ ok: true, ack: true });
       });
     }

@@ -148,7 +148,14 @@ describe('the plans of lease statements', () => {
       const granting = { from: 'QUEUED', graceS: 0, keepsMessages: true } as const;
       const effects = { units: 1, tallies: [{ laneId: 1, runs: [7], running: -1 }] };
       const endings = jobIds.map((jobId): LeaseEnding => {
-        return { jobId, state: 'EXPIRED', status: null, error: null, errorDetail: null };
+        return {
+          jobId,
+          state: 'EXPIRED',
+          status: null,
+          error: null,
+          errorDetail: null,
+          messageIds: ['1-1', '1-2'],
+        };
       });
       const nothingLeft = { result: null, metrics: null, deadStream: null };
       const dealing = {

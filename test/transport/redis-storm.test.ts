@@ -5,7 +5,7 @@ import type { RedisTransport } from '../../src/transport/redis.ts';
 import { engines, onEveryEngine } from '../support/engines.ts';
 import { until } from '../support/process.ts';
 import { describeWithRedis } from '../support/redis.ts';
-import { openStage, type Stage } from './stage.ts';
+import { nameOf, openStage, type Stage } from './stage.ts';
 
 /** A server's day: jobs come, are granted, end or go round once more, and their messages with them. */
 async function work(stage: Stage, transport: RedisTransport, isOver: () => boolean): Promise<number> {
@@ -17,7 +17,7 @@ async function work(stage: Stage, transport: RedisTransport, isOver: () => boole
     transport.send(come);
     const granted = [...waiting, ...come].filter(() => Math.random() < 0.6);
     await stage.grant(granted);
-    const names = await Promise.all(granted.map((envelope) => transport.nameOf(envelope, null)));
+    const names = await Promise.all(granted.map((envelope) => nameOf(transport, envelope)));
     expect(names).to.not.include('');
     const ended = granted.filter(() => Math.random() < 0.7);
     transport.settle(await stage.finish(ended));

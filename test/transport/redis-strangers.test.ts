@@ -4,7 +4,7 @@ import { newId } from '../../src/engine/ids.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { until } from '../support/process.ts';
 import { describeWithRedis } from '../support/redis.ts';
-import { first, idsOf, openStage, type Stage } from './stage.ts';
+import { first, idsOf, nameOf, openStage, type Stage } from './stage.ts';
 
 const key = 'leasehold:stream:s';
 
@@ -85,7 +85,7 @@ describeWithRedis('what does not belong into a stream of Redis', () => {
       transport.send(envelopes);
       await stage.inLine();
       await until('pending messages', async () => (await stage.pending()).get(transport.consumer) === 2);
-      expect(await transport.nameOf(first(broken), null)).to.equal(enqueueIdOf(first(broken)));
+      expect(await nameOf(transport, first(broken))).to.equal(enqueueIdOf(first(broken)));
       await stage.queue(3, 's', { plain: true });
       await stage.age();
       await transport.runOnce().catch(() => {});

@@ -3,7 +3,7 @@ import { type Envelope, enqueueIdOf } from '../../src/domain/stream.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { until } from '../support/process.ts';
 import { describeWithRedis } from '../support/redis.ts';
-import { first, openStage, type Stage } from './stage.ts';
+import { first, nameOf, openStage, type Stage } from './stage.ts';
 
 describeWithRedis('messages over Redis', () => {
   onEveryEngine((engine) => {
@@ -64,7 +64,7 @@ describeWithRedis('messages over Redis', () => {
       const envelopes = await stage.queue(20);
       a.send(envelopes);
       const namesOf = async (envelope: Envelope) =>
-        Promise.all([a.nameOf(envelope, null), b.nameOf(envelope, null), a.nameOf(envelope, null)]);
+        Promise.all([nameOf(a, envelope), nameOf(b, envelope), nameOf(a, envelope)]);
       // A machine that is busy may take longer than a grant waits for a name.
       let names: string[][] = [];
       await until('names given by Redis', async () => {
@@ -76,7 +76,11 @@ describeWithRedis('messages over Redis', () => {
         const name = rows.get(jobId);
         expect(names[i]).to.deep.equal([name, name, name]);
       });
-      expect(await a.nameOf(first(envelopes), '7-0'), 'a known name').to.equal('7-0');
+      const known = await a.namesOf([
+        { ...first(envelopes), messageId: '7-0' },
+        { ...first(envelopes), messageId: null },
+      ]);
+      expect(known, 'a name that was known, and one that was not').to.deep.equal(['7-0', names[0]?.[0]]);
       await stage.inLine();
     });
 
@@ -88,7 +92,7 @@ describeWithRedis('messages over Redis', () => {
       transport.send([...envelopes, ...left]);
       await stage.inLine();
       expect(await stage.entries()).to.have.length(1);
-      expect(await transport.nameOf(first(envelopes), null)).to.equal(enqueueIdOf(first(envelopes)));
+      expect(await nameOf(transport, first(envelopes))).to.equal(enqueueIdOf(first(envelopes)));
     });
 
     it('are sent by the sweep where a server died between its commit and the sending', async () => {

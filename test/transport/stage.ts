@@ -11,7 +11,7 @@ import { createLog, type Log } from '../../src/log.ts';
 import type { Database } from '../../src/store/database.ts';
 import type { Sql } from '../../src/store/sql.ts';
 import { keepLanes, type LanePlace, laneWords } from '../../src/store/statements/lanes.ts';
-import { addMessages, settleMessages } from '../../src/store/statements/stream-messages.ts';
+import { addMessages, sentAmong, settleMessages } from '../../src/store/statements/stream-messages.ts';
 import { RedisTransport, type RedisTransportOptions } from '../../src/transport/redis.ts';
 import type { TestDatabase, TestEngine } from '../support/engines.ts';
 import { until } from '../support/process.ts';
@@ -91,7 +91,7 @@ export class Stage {
     const ids = jobs.map(({ jobId }) => jobId);
     return this.database.transaction(async (sql) => {
       await sql.query('delete from live_jobs where job_id = any ($1::uuid[])', [ids]);
-      return settleMessages(sql, ids);
+      return sentAmong(await settleMessages(sql, ids));
     });
   }
 
@@ -103,7 +103,7 @@ export class Stage {
         ids,
         stateNumber('QUEUED'),
       ]);
-      const settled = await settleMessages(sql, ids);
+      const settled = sentAmong(await settleMessages(sql, ids));
       return { settled, envelopes: await addMessages(sql, ids) };
     });
   }
@@ -185,6 +185,10 @@ export async function openStage(engine: TestEngine): Promise<Stage> {
   const [store, redis] = await Promise.all([engine.open(), startRedis()]);
   return new Stage(store, redis, await redis.client());
 }
+
+/** What the worker of a job is told whose message had no name when it was granted. */
+export const nameOf = async (transport: RedisTransport, envelope: Envelope): Promise<string> =>
+  first(await transport.namesOf([{ ...envelope, messageId: null }]));
 
 export const idsOf = (entries: readonly Entry[]): string[] => entries.map(({ id }) => id);
 

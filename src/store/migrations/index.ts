@@ -15,6 +15,7 @@ import { FileLending } from './0013-files.ts';
 import { Workers } from './0014-workers.ts';
 import { CapacityChanges } from './0015-capacity-changes.ts';
 import { FailedJobs } from './0017-failed-jobs.ts';
+import { MessageNames } from './0018-message-names.ts';
 
 export interface SchemaMigration extends MigrationObject {
   oldestWriter: string;
@@ -42,4 +43,5 @@ export const migrations: readonly SchemaMigration[] = [
   { name: '0014-workers', class: Workers, oldestWriter: '0.1.0' },
   { name: '0015-capacity-changes', class: CapacityChanges, oldestWriter: '0.1.0' },
   { name: '0017-failed-jobs', class: FailedJobs, oldestWriter: '0.2.0' },
+  { name: '0018-message-names', class: MessageNames, oldestWriter: '0.1.0' },
 ];

@@ -5,6 +5,7 @@ import { hot } from '../prepared.ts';
 import { byKey, type EntitySql, rowOf, type Sql } from '../sql.ts';
 import { select } from '../tables.ts';
 import { numberArray, textArray, uuidArray } from './arrays.ts';
+import { messageNames } from './stream-messages.ts';
 
 /**
  * What a transport does with the rows of messages. It waits for nobody's locks: a row that somebody has is passed over,
@@ -62,16 +63,20 @@ export async function recordMessages(sql: Sql, messages: readonly CarriedMessage
 }
 
 const read = hot(`
-select job_id as "jobId", stream, attempt, message_id as "messageId"
-from stream_messages where job_id = any ($1::uuid[])`);
+select job_id as "jobId", stream, attempt, message_id as "messageId", ${messageNames('message')} as "messageIds"
+from stream_messages message where job_id = any ($1::uuid[])`);
+
+/** What is known of a message. */
+export interface KnownMessage extends Envelope {
+  messageId: string | null;
+  /** All names that it has had. */
+  messageIds: string[];
+}
 
 /** What is known of the messages of these jobs, by enqueue id. */
-export async function readMessages(
-  sql: Sql,
-  jobIds: readonly string[],
-): Promise<Map<string, { stream: string; messageId: string | null }>> {
+export async function readMessages(sql: Sql, jobIds: readonly string[]): Promise<Map<string, KnownMessage>> {
   if (jobIds.length === 0) return new Map();
-  const rows = await sql.query<Envelope & { messageId: string | null }>(read, [uuidArray(jobIds)]);
+  const rows = await sql.query<KnownMessage>(read, [uuidArray(jobIds)]);
   return new Map(rows.map((row) => [enqueueIdOf(row), row]));
 }
 
@@ -220,9 +225,14 @@ export async function removeStaleMessages(sql: Sql, rows: readonly MessageRow[])
   return removed.flatMap(({ stream, messageId }) => (messageId === null ? [] : { stream, messageId }));
 }
 
+/** A grant tells the name that its statement has read, so at most the last few are ever told. */
+const earlierIdsMax = 8;
+
+// A grant that runs at the same time may tell its worker the name that is forgotten here, so the row goes on knowing it.
 const forgetLost = `
 with ${unchanged}
-update stream_messages message set message_id = null, written_at = clock_timestamp()
+update stream_messages message set message_id = null, written_at = clock_timestamp(),
+  earlier_ids = (array_prepend(message.message_id, message.earlier_ids))[1:${earlierIdsMax}]
 from same where ${byKey('message.job_id', 'same.job_id')}
 returning message.job_id as "jobId", message.stream, message.attempt`;
 

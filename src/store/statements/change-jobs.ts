@@ -155,12 +155,12 @@ with outcome as (
 ), lease as (
   insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
     last_heartbeat_at, expires_at, ended_at, release_status, requeued, dead_lettered, error_text, error_detail,
-    heartbeats, longest_silence_ms, longest_silence_since)
+    heartbeats, longest_silence_ms, longest_silence_since, message_ids)
   select outcome.lease_id, outcome.job_id, outcome.attempts, outcome.claimed_by, job.cost_units, outcome.ttl_s,
     outcome.fence, outcome.lease_token, outcome.lease_state, outcome.started_at, outcome.last_heartbeat_at,
     outcome.expires_at, outcome.finished_at, outcome.release_status, false, outcome.dead_stream is not null,
     outcome.error_text, outcome.error_detail, outcome.heartbeats, outcome.longest_silence_ms,
-    outcome.longest_silence_since
+    outcome.longest_silence_since, outcome.message_ids
   from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job where outcome.fence is not null
 ), tallied as (${tally('live', 'updated_at', { queued: 'count(*)' })}
 ), retried as (${tallyRetried(`(

@@ -85,6 +85,7 @@ with asked as materialized (
     error: 'null',
     errorDetail: 'null',
     deadStream: 'null',
+    messageIds: 'null',
   })}
   returning ${isTold ? '*' : '1 as one'}
 ), told as (

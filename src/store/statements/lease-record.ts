@@ -24,6 +24,8 @@ export interface LeaseRecord {
   lease_dead_lettered: boolean;
   /** The stream of its job, where that was asked for. */
   lease_stream?: string | null;
+  /** The names of the attempt's message, where those were asked for and kept. */
+  lease_message_ids?: string[] | null;
 }
 
 /** Of a live row, beside its job as `job`. */
@@ -33,7 +35,7 @@ export const activeLeaseColumns = (live: string) => `${live}.lease_id, ${live}.j
   ${live}.last_heartbeat_at, ${live}.expires_at, ${live}.fence, ${live}.attempts as attempt,
   null::timestamptz as ended_at, null::smallint as release_status, null::text as lease_error,
   null::jsonb as lease_error_detail, false as requeued, false as lease_dead_lettered,
-  job.stream as lease_stream`;
+  job.stream as lease_stream, null::text[] as lease_message_ids`;
 
 /** The part of a live row that `activeLeaseOf` needs beside what is told of its job. */
 export const grantedLeaseColumns = (
@@ -79,7 +81,7 @@ export const endedLeaseColumns = (lease: string) => `${lease}.lease_id, ${lease}
   ${lease}.state as lease_state, ${lease}.granted_at, ${lease}.last_heartbeat_at, ${lease}.expires_at, ${lease}.fence,
   ${lease}.attempt, ${lease}.ended_at, ${lease}.release_status, ${lease}.error_text as lease_error,
   ${lease}.error_detail as lease_error_detail, ${lease}.requeued, ${lease}.dead_lettered as lease_dead_lettered,
-  job.stream as lease_stream`;
+  job.stream as lease_stream, ${lease}.message_ids as lease_message_ids`;
 
 /** Of the outcome of a job that ended with its lease, beside the job as `job`. */
 export const outcomeLeaseColumns = (
@@ -89,7 +91,8 @@ export const outcomeLeaseColumns = (
   ${outcome}.lease_state, ${outcome}.started_at as granted_at, ${outcome}.last_heartbeat_at, ${outcome}.expires_at,
   ${outcome}.fence, ${outcome}.attempts as attempt, ${outcome}.finished_at as ended_at, ${outcome}.release_status,
   ${outcome}.error_text as lease_error, ${outcome}.error_detail as lease_error_detail, false as requeued,
-  ${outcome}.dead_stream is not null as lease_dead_lettered, job.stream as lease_stream`;
+  ${outcome}.dead_stream is not null as lease_dead_lettered, job.stream as lease_stream,
+  ${outcome}.message_ids as lease_message_ids`;
 
 export const leaseStateNumber = (state: LeaseState): number => leaseStates.indexOf(state);
 export const statusNumber = (status: FinalStatus): number => finalStatuses.indexOf(status);

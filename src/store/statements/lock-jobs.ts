@@ -3,6 +3,7 @@ import { hot } from '../prepared.ts';
 import { byKey, rowOf, type Sql, timeMs } from '../sql.ts';
 import { textArray, uuidArray } from './arrays.ts';
 import { isAwake } from './pulse.ts';
+import { messageNames } from './stream-messages.ts';
 
 /** What the job's own row says that matters when its state changes; it never does itself. */
 export interface JobPolicy {
@@ -36,8 +37,8 @@ export interface LockedJob extends JobPolicy {
   /** Leases may be judged at this time; see `pulse.ts`. */
   awake: boolean;
   nowMs: number;
-  /** The name of its message in Redis, where messages were asked for, and none was sent again since the lease was granted. */
-  sentId?: string | undefined;
+  /** All names that its message has had in Redis, where messages were asked for. */
+  messageIds?: readonly string[] | undefined;
 }
 
 interface LockedRow {
@@ -65,7 +66,7 @@ interface LockedRow {
   stream: string | null;
   retry_backoff_s: number;
   is_unique: boolean;
-  message_id?: string | null;
+  message_ids?: string[];
 }
 
 /** What is told of the rows that are `locked`, once they are. */
@@ -111,9 +112,9 @@ with locked as materialized (
 ), ${clock}
 ${
   withMessages
-    ? `select told.*, message.message_id
+    ? `select told.*, ${messageNames('message')} as message_ids
 from (${lockedRows}) told left join ${rowOf('stream_messages', 'job_id', 'told.job_id')} message
-  on message.attempt = told.attempts and message.written_at <= told.started_at`
+  on message.attempt = told.attempts`
     : lockedRows
 }`);
 
@@ -242,6 +243,6 @@ function toLocked(row: LockedRow): LockedJob {
     stream: row.stream,
     retryBackoffS: row.retry_backoff_s,
     isUnique: row.is_unique,
-    sentId: row.message_id ?? undefined,
+    messageIds: row.message_ids,
   };
 }

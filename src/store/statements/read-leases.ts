@@ -17,6 +17,8 @@ export interface KnownLease {
   token: string;
   /** The stream of its job. */
   stream: string | null;
+  /** All names that the attempt's message has had, where the lease is over and they were kept. */
+  messageIds: readonly string[] | null;
   cancelRequested: boolean;
   /** For an active lease: how long it lasts, by the database's clock. */
   ttlRemainingMs: number;
@@ -76,6 +78,7 @@ export const knownLease = (record: LeaseRecord & { lease_token: string }): Known
   lease: toLease(record),
   token: record.lease_token,
   stream: record.lease_stream ?? null,
+  messageIds: record.lease_message_ids ?? null,
   cancelRequested: false,
   ttlRemainingMs: 0,
 });
