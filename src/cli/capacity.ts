@@ -1,19 +1,8 @@
 import { readFlags, UsageError } from './args.ts';
 import { type Column, fittedTable } from './fitted-table.ts';
-import {
-  commonFlags,
-  listFlags,
-  type Page,
-  pageHelp,
-  pagingOf,
-  queryOf,
-  readPages,
-  tellMore,
-  userName,
-  wholeFlag,
-  withServer,
-} from './operator.ts';
+import { commonFlags, listFlags, pageHelp, userName, wholeFlag, withServer } from './operator.ts';
 import { listing, print, printJson, when } from './output.ts';
+import { showList } from './pages.ts';
 import { urlHelp } from './server-client.ts';
 import { commandOf, type Verb } from './verbs.ts';
 
@@ -110,23 +99,11 @@ const historyVerb: Verb = {
   async run(args) {
     const { values, words } = readFlags(args, listFlags);
     if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);
-    const paging = pagingOf(values);
-    return withServer(values.url, async (server) => {
-      const { rows, next_cursor } = await readPages(
-        paging,
-        async (limit, cursor): Promise<Page<ChangeBody>> => {
-          const page = await server.get<{ changes: ChangeBody[]; next_cursor: string | null }>(
-            `${path}/changes${queryOf({ limit, cursor })}`,
-          );
-          return { rows: page.changes, next_cursor: page.next_cursor };
-        },
-      );
-      if (values.json) printJson({ changes: rows, next_cursor });
-      else {
-        print(rows.length === 0 ? 'No changes.' : fittedTable(historyColumns, rows));
-        tellMore(next_cursor);
-      }
-      return 0;
+    return showList<ChangeBody>(values, {
+      name: 'changes',
+      path: `${path}/changes`,
+      none: 'No changes.',
+      table: (rows) => fittedTable(historyColumns, rows),
     });
   },
 };

@@ -1,17 +1,7 @@
 import { readFlags, UsageError } from './args.ts';
-import {
-  commonFlags,
-  listFlags,
-  onlyWord,
-  type Page,
-  pagingOf,
-  queryOf,
-  readPages,
-  tellMore,
-  withServer,
-} from './operator.ts';
+import { commonFlags, listFlags, onlyWord, withServer } from './operator.ts';
 import { age, cell, listing, print, printJson, stamp, table, when } from './output.ts';
-import type { ServerClient } from './server-client.ts';
+import { showList } from './pages.ts';
 import type { Verb } from './verbs.ts';
 
 /** A job in the words of the API, as far as it is shown. */
@@ -62,7 +52,6 @@ export const listVerb: Verb = {
   async run(args) {
     const { values, words } = readFlags(args, jobFlags);
     if (words.length > 0) throw new UsageError(`lists jobs, and takes no ${JSON.stringify(words[0])}`);
-    const paging = pagingOf(values);
     const filter = {
       state: values.state?.toUpperCase(),
       addon_id: values['addon-id'],
@@ -73,20 +62,12 @@ export const listVerb: Verb = {
       created_after: values['created-after'],
       created_before: values['created-before'],
     };
-    return withServer(values.url, async (server) => {
-      const { rows, next_cursor } = await readPages(paging, async (limit, cursor): Promise<Page<JobBody>> => {
-        const query = queryOf({ ...filter, limit, cursor });
-        const page = await server.get<{ jobs: JobBody[]; next_cursor: string | null }>(
-          `/api/scheduler/jobs${query}`,
-        );
-        return { rows: page.jobs, next_cursor: page.next_cursor };
-      });
-      if (values.json) printJson({ jobs: rows, next_cursor });
-      else {
-        print(rows.length === 0 ? 'No jobs.' : jobsTable(rows));
-        tellMore(next_cursor);
-      }
-      return 0;
+    return showList<JobBody>(values, {
+      name: 'jobs',
+      path: '/api/scheduler/jobs',
+      filter,
+      none: 'No jobs.',
+      table: jobsTable,
     });
   },
 };
@@ -154,30 +135,14 @@ export const eventsVerb: Verb = {
   async run(args) {
     const { values, words } = readFlags(args, listFlags);
     const jobId = onlyWord(words, 'job');
-    const paging = pagingOf(values);
-    return withServer(values.url, async (server) => {
-      const read = (limit: number, cursor: string | undefined) => readEvents(server, jobId, limit, cursor);
-      const { rows, next_cursor } = await readPages(paging, read);
-      if (values.json) printJson({ events: rows, next_cursor });
-      else {
-        print(eventsTable(rows));
-        tellMore(next_cursor);
-      }
-      return 0;
+    return showList<EventBody>(values, {
+      name: 'events',
+      path: `${jobPath(jobId)}/events`,
+      none: 'No events.',
+      table: eventsTable,
     });
   },
 };
-
-async function readEvents(
-  server: ServerClient,
-  jobId: string,
-  limit: number,
-  cursor: string | undefined,
-): Promise<Page<EventBody>> {
-  const path = `${jobPath(jobId)}/events${queryOf({ limit, cursor })}`;
-  const page = await server.get<{ events: EventBody[]; next_cursor: string | null }>(path);
-  return { rows: page.events, next_cursor: page.next_cursor };
-}
 
 const eventsTable = (events: readonly EventBody[]): string =>
   table(

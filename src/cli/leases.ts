@@ -8,10 +8,10 @@ import {
   pageHelp,
   pagingOf,
   readPages,
-  tellMore,
   withServer,
 } from './operator.ts';
 import { age, listing, print, printJson, stamp, table } from './output.ts';
+import { showRows } from './pages.ts';
 import { urlHelp } from './server-client.ts';
 import { commandOf, type Verb } from './verbs.ts';
 
@@ -107,24 +107,16 @@ const listVerb: Verb = {
       ...(values['job-id'] === undefined ? {} : { jobId: values['job-id'] }),
     };
     return withServer(values.url, async (server) => {
-      const { rows, next_cursor } = await readPages(
-        paging,
-        async (limit, cursor): Promise<Page<LeaseBody>> => {
-          const path = '/leasehold.v1.LeasesService/ListLeases';
-          const page = await server.post<{ leases?: LeaseMessage[]; nextCursor?: string }>(path, {
-            ...filter,
-            limit,
-            ...(cursor === undefined ? {} : { cursor }),
-          });
-          return { rows: (page.leases ?? []).map(leaseBody), next_cursor: page.nextCursor ?? null };
-        },
-      );
-      if (values.json) printJson({ leases: rows, next_cursor });
-      else {
-        print(rows.length === 0 ? 'No leases.' : leasesTable(rows));
-        tellMore(next_cursor);
-      }
-      return 0;
+      const page = await readPages(paging, async (limit, cursor): Promise<Page<LeaseBody>> => {
+        const path = '/leasehold.v1.LeasesService/ListLeases';
+        const page = await server.post<{ leases?: LeaseMessage[]; nextCursor?: string }>(path, {
+          ...filter,
+          limit,
+          ...(cursor === undefined ? {} : { cursor }),
+        });
+        return { rows: (page.leases ?? []).map(leaseBody), next_cursor: page.nextCursor ?? null };
+      });
+      return showRows(values, { name: 'leases', none: 'No leases.', table: leasesTable }, page);
     });
   },
 };

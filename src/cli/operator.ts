@@ -16,7 +16,7 @@ export const pageFlags = { limit: 'string', cursor: 'string', all: 'boolean' } a
 /** Flags of lists that cannot be filtered. */
 export const listFlags = { ...pageFlags, ...commonFlags } as const;
 
-/** Rows of one request: the server gives no more. */
+/** Rows of one request to most routes: the server gives no more. */
 const pageMax = 200;
 /** What `--all` comes to at the most. */
 export const allMax = 10_000;
@@ -70,11 +70,12 @@ export interface Page<Row> {
 export async function readPages<Row>(
   { limit, cursor }: Paging,
   read: (limit: number, cursor: string | undefined) => Promise<Page<Row>>,
+  rowsMax = pageMax,
 ): Promise<Page<Row>> {
   const rows: Row[] = [];
   let next: string | null = cursor ?? null;
   do {
-    const page: Page<Row> = await read(Math.min(pageMax, limit - rows.length), next ?? undefined);
+    const page: Page<Row> = await read(Math.min(rowsMax, limit - rows.length), next ?? undefined);
     rows.push(...page.rows);
     next = page.next_cursor;
   } while (next !== null && rows.length < limit);

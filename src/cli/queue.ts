@@ -1,7 +1,7 @@
 import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { type Column, fittedTable } from './fitted-table.ts';
-import { listFlags, type Page, pagingOf, queryOf, tellMore, withServer } from './operator.ts';
+import { listFlags, type Page, pagingOf, queryOf, readPages, tellMore, withServer } from './operator.ts';
 import { age, print, printJson } from './output.ts';
 import { urlHelp } from './server-client.ts';
 
@@ -32,6 +32,7 @@ interface QueueBody {
   next_cursor: string | null;
 }
 
+/** Groups of one request: the server gives no more. */
 const pageMax = 50;
 
 export const queueCommand: Command = {
@@ -40,8 +41,8 @@ export const queueCommand: Command = {
   help: () => `Usage: leasehold queue [flags]
 
 Shows what waits and what runs, in groups of jobs that the same workers may take; the group whose job has been ready for
-longest comes first. For that job it shows the id and why it waits; 'leasehold explain' says more. Where no job of a group is ready, it
-shows one that costs more than the total.
+longest comes first. For that job it shows the id and why it waits; 'leasehold explain' says more. Where no job of a
+group is ready, it shows one that costs more than the total.
 
   --limit <n>           So many groups at the most; 50 where left out.
   --all                 As many as there are, up to 10,000.
@@ -59,16 +60,15 @@ Ends with 1 where the server refuses or does not answer.
       return 0;
     }
     if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);
-    const { limit, cursor } = pagingOf(values);
+    const paging = pagingOf(values);
     return withServer(values.url, async (server) => {
       let truncated = false;
-      const { rows, next_cursor } = await readGroups(limit, cursor, async (count, after) => {
-        const page = await server.get<QueueBody>(
-          `/api/scheduler/stats/queue${queryOf({ limit: count, cursor: after })}`,
-        );
+      const read = async (limit: number, cursor: string | undefined): Promise<Page<GroupBody>> => {
+        const page = await server.get<QueueBody>(`/api/scheduler/stats/queue${queryOf({ limit, cursor })}`);
         truncated ||= page.truncated;
         return { rows: page.groups, next_cursor: page.next_cursor };
-      });
+      };
+      const { rows, next_cursor } = await readPages(paging, read, pageMax);
       const groups = rows.sort((a, b) => readySince(a) - readySince(b));
       if (values.json) printJson({ groups, truncated, next_cursor });
       else {
@@ -84,23 +84,7 @@ Ends with 1 where the server refuses or does not answer.
   },
 };
 
-/** Asks for pages until there are as many groups as are wanted. */
-async function readGroups(
-  limit: number,
-  cursor: string | undefined,
-  read: (limit: number, cursor: string | undefined) => Promise<Page<GroupBody>>,
-): Promise<Page<GroupBody>> {
-  const rows: GroupBody[] = [];
-  let next: string | null = cursor ?? null;
-  do {
-    const page = await read(Math.min(pageMax, limit - rows.length), next ?? undefined);
-    rows.push(...page.rows);
-    next = page.next_cursor;
-  } while (next !== null && rows.length < limit);
-  return { rows, next_cursor: next };
-}
-
-/** Groups without a ready job come last. */
+/** Groups that show no job come last. */
 const readySince = ({ oldest }: GroupBody): number =>
   oldest ? Date.parse(oldest.ready_since) : Number.MAX_SAFE_INTEGER;
 

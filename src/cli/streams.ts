@@ -1,17 +1,8 @@
 import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { type Column, fittedTable } from './fitted-table.ts';
-import {
-  listFlags,
-  type Page,
-  pageHelp,
-  pagingOf,
-  queryOf,
-  readPages,
-  tellMore,
-  withServer,
-} from './operator.ts';
-import { print, printJson } from './output.ts';
+import { listFlags, pageHelp } from './operator.ts';
+import { showList } from './pages.ts';
 import { urlHelp } from './server-client.ts';
 
 interface StreamBody {
@@ -43,23 +34,12 @@ Ends with 1 where the server refuses or does not answer.
       return 0;
     }
     if (words.length > 1) throw new UsageError('takes one stream');
-    const paging = pagingOf(values);
-    return withServer(values.url, async (server) => {
-      const { rows, next_cursor } = await readPages(
-        paging,
-        async (limit, cursor): Promise<Page<StreamBody>> => {
-          const page = await server.get<{ streams: StreamBody[]; next_cursor: string | null }>(
-            `/api/scheduler/streams${queryOf({ stream: words[0], limit, cursor })}`,
-          );
-          return { rows: page.streams, next_cursor: page.next_cursor };
-        },
-      );
-      if (values.json) printJson({ streams: rows, next_cursor });
-      else {
-        print(rows.length === 0 ? 'No streams.' : fittedTable(columns, rows));
-        tellMore(next_cursor);
-      }
-      return 0;
+    return showList<StreamBody>(values, {
+      name: 'streams',
+      path: '/api/scheduler/streams',
+      filter: { stream: words[0] },
+      none: 'No streams.',
+      table: (rows) => fittedTable(columns, rows),
     });
   },
 };

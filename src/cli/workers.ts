@@ -1,17 +1,9 @@
 import { readFlags, UsageError } from './args.ts';
 import type { Command } from './commands.ts';
 import { type Column, fittedTable } from './fitted-table.ts';
-import {
-  listFlags,
-  type Page,
-  pageHelp,
-  pagingOf,
-  queryOf,
-  readPages,
-  tellMore,
-  withServer,
-} from './operator.ts';
-import { age, print, printJson } from './output.ts';
+import { listFlags, pageHelp } from './operator.ts';
+import { age } from './output.ts';
+import { showList } from './pages.ts';
 import { urlHelp } from './server-client.ts';
 
 interface AskBody {
@@ -77,29 +69,12 @@ Ends with 1 where the server refuses or does not answer.
       return 0;
     }
     if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);
-    const paging = pagingOf(values);
-    const filter = {
-      worker_id: values['worker-id'],
-      stream: values.stream,
-      job_type: values['job-type'],
-    };
-    return withServer(values.url, async (server) => {
-      const { rows, next_cursor } = await readPages(
-        paging,
-        async (limit, cursor): Promise<Page<WorkerBody>> => {
-          const query = queryOf({ ...filter, limit, cursor });
-          const page = await server.get<{ workers: WorkerBody[]; next_cursor: string | null }>(
-            `/api/scheduler/workers${query}`,
-          );
-          return { rows: page.workers, next_cursor: page.next_cursor };
-        },
-      );
-      if (values.json) printJson({ workers: rows, next_cursor });
-      else {
-        print(rows.length === 0 ? 'No workers.' : fittedTable(columns, rows.flatMap(linesOf)));
-        tellMore(next_cursor);
-      }
-      return 0;
+    return showList<WorkerBody>(values, {
+      name: 'workers',
+      path: '/api/scheduler/workers',
+      filter: { worker_id: values['worker-id'], stream: values.stream, job_type: values['job-type'] },
+      none: 'No workers.',
+      table: (rows) => fittedTable(columns, rows.flatMap(linesOf)),
     });
   },
 };
