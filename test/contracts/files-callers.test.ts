@@ -2,11 +2,12 @@
 import { expect } from 'chai';
 import { onEveryEngine } from '../support/engines.ts';
 import type { TestServer } from '../support/server.ts';
-import { shareServer } from '../support/shared-server.ts';
+import { holdSharedServer } from '../support/shared-server.ts';
 import {
   acquired,
   beat,
   blockersOf,
+  contendedPath,
   instruct,
   leasesOf,
   newOwner,
@@ -18,20 +19,15 @@ import {
 
 onEveryEngine((engine) => {
   describe('the file contract: callers of many owners', () => {
-    const share = shareServer(engine, {});
     let server: TestServer;
-    before(async () => {
-      server = await share.start();
+    holdSharedServer(engine, {}, (shared) => {
+      server = shared;
     });
-    afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
-    after(() => share.leave());
 
-    /** A path that somebody has, and a caller that was denied it. */
+    /** A path that an owner has, and a caller that was denied it. */
     async function denied() {
-      const [holder, owner, caller, path] = [newOwner(), newOwner(), newOwner(), newPath()];
-      await acquired(server, 'granted', holder, [path]);
-      const contention = await acquired(server, 'contended', owner, [path], { caller_id: caller });
-      return { holder, caller, path, contention };
+      const caller = newOwner();
+      return { caller, ...(await contendedPath(server, { caller_id: caller })) };
     }
 
     it('keeps a caller waiting though it comes back with another owner (B6)', async () => {

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { onEveryEngine } from '../support/engines.ts';
 import type { TestServer } from '../support/server.ts';
-import { shareServer } from '../support/shared-server.ts';
+import { holdSharedServer } from '../support/shared-server.ts';
 import {
   acquired,
   beat,
@@ -20,13 +20,10 @@ import { expectError } from './queue.ts';
 
 onEveryEngine((engine) => {
   describe('the file contract: what an operator instructs', () => {
-    const share = shareServer(engine, {});
     let server: TestServer;
-    before(async () => {
-      server = await share.start();
+    holdSharedServer(engine, {}, (shared) => {
+      server = shared;
     });
-    afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
-    after(() => share.leave());
 
     it('RETRY is judged at once: halted again while the file is held, granted when it is free', async () => {
       const { holder, waiter, path, report } = await haltedPath(server);

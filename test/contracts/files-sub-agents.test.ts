@@ -2,19 +2,16 @@
 import { expect } from 'chai';
 import { onEveryEngine } from '../support/engines.ts';
 import { eventually, type TestServer } from '../support/server.ts';
-import { shareServer } from '../support/shared-server.ts';
+import { holdSharedServer } from '../support/shared-server.ts';
 import { acquired, haltedPath, instruct, leasesOf, newOwner, newPath, pass, release, say } from './files.ts';
 import { expectError, post } from './queue.ts';
 
 onEveryEngine((engine) => {
   describe('the file contract: sub-agents', () => {
-    const share = shareServer(engine, {});
     let server: TestServer;
-    before(async () => {
-      server = await share.start();
+    holdSharedServer(engine, {}, (shared) => {
+      server = shared;
     });
-    afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
-    after(() => share.leave());
 
     const of = (parent: string) => ({ owner: { parent_owner_id: parent } });
     const holderOf = async (path: string) => {

@@ -2,7 +2,7 @@
 import { expect } from 'chai';
 import { onEveryEngine } from '../support/engines.ts';
 import { eventually, type TestServer } from '../support/server.ts';
-import { shareServer } from '../support/shared-server.ts';
+import { holdSharedServer } from '../support/shared-server.ts';
 import {
   acquire,
   acquired,
@@ -23,13 +23,10 @@ import { expectError } from './queue.ts';
 
 onEveryEngine((engine) => {
   describe('the file contract', () => {
-    const share = shareServer(engine, {});
     let server: TestServer;
-    before(async () => {
-      server = await share.start();
+    holdSharedServer(engine, {}, (shared) => {
+      server = shared;
     });
-    afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
-    after(() => share.leave());
 
     describe('lease acquire, deny, release', () => {
       it('grants a free file to the first who asks, as the record says', async () => {

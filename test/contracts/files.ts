@@ -73,13 +73,14 @@ export async function pass(server: TestServer, ms: number, alive: readonly strin
   }
 }
 
-/** A path that `holder` has and that `waiter` was denied. */
+/** A path that `holder` has and that `waiter` was denied, whose request may say more. */
 export async function contendedPath(
   server: TestServer,
+  more: object = {},
 ): Promise<{ holder: string; waiter: string; path: string; contention: Body }> {
   const [holder, waiter, path] = [newOwner(), newOwner(), newPath()];
   await acquired(server, 'granted', holder, [path], { owner: { agent: 'coder', pid: 42 } });
-  const contention = await acquired(server, 'contended', waiter, [path]);
+  const contention = await acquired(server, 'contended', waiter, [path], more);
   return { holder, waiter, path, contention };
 }
 

@@ -7,7 +7,7 @@ import { claimedJob, jobsPath, newAddon, post, submit } from '../contracts/queue
 import { fail, grantedJob } from '../contracts/system.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import type { TestServer } from '../support/server.ts';
-import { shareServer } from '../support/shared-server.ts';
+import { holdSharedServer } from '../support/shared-server.ts';
 
 describe('the name of an unknown field', () => {
   const known = [
@@ -90,13 +90,10 @@ describe('the warnings of unknown fields', () => {
 
 onEveryEngine((engine) => {
   describe('the answer to a body', () => {
-    const share = shareServer(engine, {});
     let server: TestServer;
-    before(async () => {
-      server = await share.start();
+    holdSharedServer(engine, {}, (shared) => {
+      server = shared;
     });
-    after(() => share.leave());
-    afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
 
     const job = () => ({ addon_id: newAddon(), job_type: 'load30', cost_units: 1 });
 

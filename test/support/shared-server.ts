@@ -3,6 +3,7 @@
  * ask for the same settings on the same engine get the same server: it starts with the first of them and stops with
  * the last, or at the end of the run where some of them are left out of it.
  */
+import { expect } from 'chai';
 import type { Config } from '../../src/config.ts';
 import type { TestEngine } from './engines.ts';
 import { startTestServer, type TestServer } from './server.ts';
@@ -34,6 +35,25 @@ export function shareServer(engine: TestEngine, settings: Partial<Config>): Serv
       if (--shared.users === 0) await stop(shared);
     },
   };
+}
+
+/**
+ * Hands a shared server to a describe block before its first test, and holds the server to no complaint in each. Stands before
+ * the block's own hooks.
+ */
+export function holdSharedServer(
+  engine: TestEngine,
+  settings: Partial<Config>,
+  hold: (server: TestServer) => void,
+): void {
+  const share = shareServer(engine, settings);
+  let server: TestServer;
+  before(async () => {
+    server = await share.start();
+    hold(server);
+  });
+  afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
+  after(() => share.leave());
 }
 
 async function stop(shared: Shared): Promise<void> {
