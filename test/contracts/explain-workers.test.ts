@@ -1,20 +1,18 @@
 /** What an explanation says of known workers: those that ask for a job, and those that may take it. */
 import { expect } from 'chai';
 import { onEveryEngine } from '../support/engines.ts';
-import type { TestServer } from '../support/server.ts';
-import { shareServer } from '../support/shared-server.ts';
+import { startTestServer, type TestServer } from '../support/server.ts';
 import { type Body, cancel, get, jobsPath, newAddon, post, submit } from './queue.ts';
 import { request } from './system.ts';
 import { enqueue, newStream } from './worker.ts';
 
 onEveryEngine((engine) => {
   describe('the causes of a job that needs a capability', () => {
-    const share = shareServer(engine, {});
     let server: TestServer;
     let job_type: string;
     const submitted: string[] = [];
     before(async () => {
-      server = await share.start();
+      server = await startTestServer(engine);
     });
     beforeEach(() => {
       job_type = newAddon();
@@ -23,7 +21,7 @@ onEveryEngine((engine) => {
       for (const jobId of submitted.splice(0)) await cancel(server, jobId);
       expect(server.complaints.splice(0)).to.deep.equal([]);
     });
-    after(() => share.leave());
+    after(() => server.stop());
 
     const constraints = { gpu_required: true, cpu_heavy: true };
     const waiting = async (): Promise<string> => {
