@@ -90,7 +90,8 @@ onEveryEngine((engine) => {
         expect(body.released).to.have.length(1);
         expectFileLease(body.released[0], { path: given, owner_id: owner, lease_state: 'RELEASED' });
         expect(body.not_released).to.have.length(1);
-        expect(body.not_released[0]).to.include({ path: strange, code: 'not_held' });
+        const detail = 'no owner holds it';
+        expect(body.not_released[0]).to.include({ path: strange, code: 'not_held', detail });
         expect((await leasesOf(server, owner)).map(({ path }) => path)).to.deep.equal([kept]);
         await acquired(server, 'granted', newOwner(), [given]);
       });

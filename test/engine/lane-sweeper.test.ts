@@ -237,7 +237,7 @@ onEveryEngine((kind) => {
 
     it('loses and refuses no job of two servers whose lanes are removed while they submit', async function () {
       this.timeout(60_000);
-      const steps = 40;
+      const steps = 20;
       const turns = 40;
       const other = engineOn(store.database, settings);
       const sweeper = new LaneSweeper({ database: store.database, log: silentLog, keptMax: 0 });
