@@ -157,7 +157,7 @@ export class FileOwnerChanger {
 const notHeld = (path: string, holder: Holder | null | undefined): NotReleased => ({
   path,
   code: 'not_held',
-  detail: holder ? `it is held by ${holder.owner.ownerId}` : 'nobody holds it',
+  detail: holder ? `it is held by ${holder.owner.ownerId}` : 'no owner holds it',
 });
 
 const staleFence = (path: string, now: string, given: string): NotReleased => ({

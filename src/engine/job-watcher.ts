@@ -157,7 +157,7 @@ class Changes {
     return taken;
   }
 
-  /** Settles when there is something to take, or nobody waits any more. */
+  /** Settles when there is something to take, or the watcher has gone. */
   async next(): Promise<void> {
     if (this.#pending !== undefined || this.#until.aborted) return;
     await new Promise<void>((resolve) => {

@@ -7,8 +7,8 @@
  * those who lacked it. How many find a place in the room is known to nobody, so one of them that got something wakes two
  * more: what came free is found without waking a herd. Being woken means 'ask again'; who asks in vain comes back to
  * their old place. Every `sweepMs`, in case a message was lost, and whenever it is known that something may have come of
- * which nobody told, it is asked once for which of the kinds that wait there are jobs, and the first who waits for each of their
- * streams is called. How many jobs there are is not known then either, so one of them that
+ * which no message told, it is asked once for which of the kinds that wait there are jobs, and the first who waits for each of
+ * their streams is called. How many jobs there are is not known then either, so one of them that
  * got something calls two more.
  *
  * Nothing is lost on those who are asking while something comes, and may have looked just before it did: as many of
@@ -155,7 +155,7 @@ export class WaitingLine<K extends Kind = Kind> {
     for (const line of new Set([...this.#cramped, ...this.#asking])) this.#wakeLine(line, count, room);
   }
 
-  /** Something may have come of which nobody told. */
+  /** Something may have come of which no message told. */
   lookAgain(): void {
     if (this.#lines.size === 0) return;
     // One who is about it may have looked too early, and then does so again.

@@ -43,8 +43,8 @@ export interface GuardOptions {
  * runs and gives them back when it has ended. Answers with the exit code. Until the files are granted nothing runs, and
  * once they are lost nothing runs any more; nor does it when the guard itself was killed, which its watcher sees to.
  *
- * Files that the owner held before stay with it, because whoever it acts for is still at work on them. An owner of the guard's
- * own always ends with it: a halt is its caller's, and stays.
+ * Files that the owner held before stay with it, because the session that it names is still at work on them. An
+ * owner of the guard's own always ends with it: a halt is its caller's, and stays.
  */
 export class Guard {
   readonly #options: GuardOptions;

@@ -157,7 +157,7 @@ export const fileAbout = operations('Files', {
   instructBlocker: {
     summary: 'Decide about a halt',
     details:
-      'RETRY is judged at once; ABANDON closes the contention; FORCE_RELEASE takes the files from those who stand in the way. For an owner that is not alive, RETRY and FORCE_RELEASE are kept, and applied at its next request.',
+      'RETRY is judged at once; ABANDON closes the contention; FORCE_RELEASE takes the files from the owners that hold them. For an owner that is not alive, RETRY and FORCE_RELEASE are kept, and applied at its next request.',
     body: ask(InstructBlocker, { instruction: 'RETRY', reason: 'ann has gone home', requested_by: 'carl' }),
     answers: {
       200: answer(

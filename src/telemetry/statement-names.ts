@@ -1,4 +1,4 @@
-/** What spans of statements are called and say: low in number, and without a value of anybody's. */
+/** What spans of statements are called and say: low in number, and without a value of a client's. */
 import { type Attributes, spanAttributes } from './tracing.ts';
 
 export interface StatementName {
