@@ -7,11 +7,13 @@ import type { SubmitJob } from '../../src/domain/commands.ts';
 import type { Engine } from '../../src/engine/engine.ts';
 import { LaneSweeper } from '../../src/engine/lane-sweeper.ts';
 import { draft } from '../../src/engine/submit.ts';
+import type { TransactionSql } from '../../src/store/sql.ts';
 import { ownLanesMax } from '../../src/store/statements/crowds.ts';
 import { auditTotals } from '../../src/store/statements/stat-audit.ts';
 import { rouseSweep, sweepLanes } from '../../src/store/statements/sweep-lanes.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, engineSettings, silentLog, submitted, submittedIds } from '../support/jobs.ts';
+import { rowsTouched } from '../support/rows-touched.ts';
 import { acquired, Holder, releaseFor } from './leasing.ts';
 
 const settings = { ...engineSettings, capacityTotal: 10_000 };
@@ -82,6 +84,35 @@ describe('the removal of idle lanes (A5)', () => {
       expect(await usual.runOnce()).to.equal(0);
       expect(await sweeper.runOnce()).to.equal(1_050);
       expect(await lanes()).to.deep.equal([]);
+    });
+
+    it('touches few rows in a slice where the queue is long and the statistics call it empty', async function () {
+      this.timeout(60_000);
+      await store.database.query('analyze', []);
+      await submitMany(20, (i) => ({ job_type: `t${i}` }));
+      await store.database.query(
+        `insert into live_jobs (job_id, seq, lane_id, priority, cost_units, bytes, state, attempts, attempts_limit,
+          claims_lost, cancel_requested, updated_at, ready_at)
+        select gen_random_uuid(), n, first.lane_id, 2, 1, 1, 0, 0, 1, 0, false, now(), now()
+        from (select min(lane_id) as lane_id from lanes) first, generate_series(1, 20000) as n`,
+        [],
+      );
+      await store.database.query(
+        'delete from live_jobs where lane_id > (select min(lane_id) + 9 from lanes)',
+        [],
+      );
+      await fold();
+      await store.database.query('delete from stat_tallies', []);
+      let removed: number | undefined;
+      const touched = await rowsTouched(
+        store.database,
+        async (sql) => {
+          removed = (await sweepLanes(sql as TransactionSql, 0))?.removed;
+        },
+        ['live_jobs', 'lanes'],
+      );
+      expect(removed).to.equal(10);
+      expect(touched).to.be.below(100);
     });
 
     it('lets a server that remembers a removed lane submit into it again', async () => {

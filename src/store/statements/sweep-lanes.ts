@@ -21,8 +21,11 @@ export const sweepSlice = 2_000;
 
 const walk = 'lanes';
 
-const hasReady = (lane: string): string =>
-  `exists (select from live_jobs where live_jobs.lane_id = ${lane} and state = ${stateNumber('QUEUED')} and check_at is null)`;
+// Not `exists`, for which the planner reads the whole queue ahead where the statistics call it empty.
+const hasReady = (lane: string): string => `coalesce((
+    select true from live_jobs
+    where live_jobs.lane_id = ${lane} and state = ${stateNumber('QUEUED')} and check_at is null limit 1
+  ), false)`;
 
 const begin = `insert into prune_walks (walk, rests_until) values ('${walk}', '-infinity') on conflict (walk) do nothing`;
 
