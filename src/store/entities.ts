@@ -52,6 +52,7 @@ export const Lane = defineEntity({
     { name: 'lanes_addon', properties: ['addon_id', 'job_type'] },
     { name: 'lanes_stream_lane', properties: ['stream', 'lane_id'] },
     { name: 'lanes_own_stream', properties: ['own_stream'] },
+    { name: 'lanes_crowd', properties: ['crowd'], where: { crowd: { $ne: null } } },
   ],
   properties: {
     lane_id: p.integer().primary(),

@@ -10,7 +10,8 @@ import { draft } from '../../src/engine/submit.ts';
 import type { TransactionSql } from '../../src/store/sql.ts';
 import { ownLanesMax } from '../../src/store/statements/crowds.ts';
 import { auditTotals } from '../../src/store/statements/stat-audit.ts';
-import { rouseSweep, sweepLanes } from '../../src/store/statements/sweep-lanes.ts';
+import { sweepLanes } from '../../src/store/statements/sweep-lanes.ts';
+import { rouseSweeps } from '../../src/store/statements/sweep-walks.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, engineSettings, silentLog, submitted, submittedIds } from '../support/jobs.ts';
 import { rowsTouched } from '../support/rows-touched.ts';
@@ -259,10 +260,10 @@ onEveryEngine((kind) => {
           claims_lost, cancel_requested, updated_at)
         select gen_random_uuid(), lane_id, 1, 2, 1, 0, 0, 0, 1, 0, false, now() from lanes`,
       );
-      await rouseSweep(store.database);
+      await rouseSweeps(store.database);
       expect((await store.database.transaction((sql) => sweepLanes(sql, 0)))?.removed).to.equal(0);
       await writer.letGo();
-      await rouseSweep(store.database);
+      await rouseSweeps(store.database);
       expect((await store.database.transaction((sql) => sweepLanes(sql, 0)))?.removed).to.equal(0);
     });
 

@@ -25,6 +25,7 @@ const checksums: Record<string, string> = {
   '0015-capacity-changes': '173303f3a35569a8',
   '0017-failed-jobs': 'f4d2edcb8018b51f',
   '0018-message-names': 'cbff7f690f224968',
+  '0019-lanes-of-crowds': 'b7716cfcadec53ca',
 };
 
 type Steps = Pick<Migration, 'up' | 'down' | 'getQueries' | 'reset'>;

@@ -16,6 +16,7 @@ import { Workers } from './0014-workers.ts';
 import { CapacityChanges } from './0015-capacity-changes.ts';
 import { FailedJobs } from './0017-failed-jobs.ts';
 import { MessageNames } from './0018-message-names.ts';
+import { LanesOfCrowds } from './0019-lanes-of-crowds.ts';
 
 export interface SchemaMigration extends MigrationObject {
   oldestWriter: string;
@@ -44,4 +45,5 @@ export const migrations: readonly SchemaMigration[] = [
   { name: '0015-capacity-changes', class: CapacityChanges, oldestWriter: '0.1.0' },
   { name: '0017-failed-jobs', class: FailedJobs, oldestWriter: '0.2.0' },
   { name: '0018-message-names', class: MessageNames, oldestWriter: '0.1.0' },
+  { name: '0019-lanes-of-crowds', class: LanesOfCrowds, oldestWriter: '0.2.0' },
 ];

@@ -13,7 +13,8 @@
  *
  * What jobs require is part of the key, because a worker must not walk over a million jobs that it may not have. The sets of
  * requirements form a tree: each set is the path of its names in their order, and `requirement_paths` has one row a step. A
- * claim goes down that tree and follows only names that its worker has. It visits no set that the worker cannot satisfy.
+ * claim goes down that tree and follows only names that its worker has. It visits no set that the worker cannot satisfy. Steps
+ * that lead to no crowded lane are removed in the background; see `sweep-paths.ts`.
  *
  * Rules for changes of this:
  * - Whether a lane is own or crowded is decided when it is made, and never changes. Jobs of a lane that was own would lack keys.

@@ -22,7 +22,7 @@ export const laneWords = ({ stream, addonId, jobType, requires, heavy, unique }:
   JSON.stringify([stream, addonId, jobType, requires, heavy, ...(unique ? ['unique'] : [])]);
 
 /** The fixed-length name of a lane; the columns together would be too long for an index. */
-const laneKey = (lane: Lane): string => createHash('sha256').update(laneWords(lane)).digest('base64url');
+export const laneKey = (lane: Lane): string => createHash('sha256').update(laneWords(lane)).digest('base64url');
 
 /** Where the jobs of a lane are put. */
 export interface LanePlace {
@@ -31,10 +31,11 @@ export interface LanePlace {
   isCrowded: boolean;
 }
 
-const addSteps = `
+// A step that is there is locked and left as it is. One that is just being removed is waited for, and then added again.
+const keepSteps = `
 insert into requirement_paths (path_id, parent_id, name_key)
 select path_id, parent_id, name_key from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as step (path_id, parent_id, name_key)
-on conflict (parent_id, name_key) do nothing`;
+on conflict (parent_id, name_key) do update set path_id = excluded.path_id where false`;
 
 // The own lanes of a stream are counted once for all its new lanes, and no further than to the bound.
 const addLanes = (isMissing: string, onConflict: string): string => `
@@ -106,12 +107,6 @@ async function findPlaces(
 async function insertLanes(sql: Sql, text: string, keyedLanes: readonly KeyedLane[]): Promise<void> {
   const lanes = keyedLanes.map(({ lane }) => lane);
   const crowds = lanes.map(crowdKeysOf);
-  const steps = new Map(crowds.flatMap(({ steps }) => steps.map((step) => [step.path, step])));
-  if (steps.size > 0)
-    await addPathSteps(
-      sql,
-      [...steps.keys()].sort().map((path) => steps.get(path) as PathStep),
-    );
   await sql.query(text, [
     textArray(keyedLanes.map(({ key }) => key)),
     textArray(lanes.map((lane) => lane.stream ?? '')),
@@ -127,21 +122,33 @@ async function insertLanes(sql: Sql, text: string, keyedLanes: readonly KeyedLan
   ]);
 }
 
-const addPathSteps = (sql: Sql, steps: readonly PathStep[]) =>
-  sql.query(addSteps, [
-    digitArray(steps.map(({ path }) => path)),
-    digitArray(steps.map(({ parent }) => parent)),
-    digitArray(steps.map(({ name }) => name)),
+/** Locks or adds the steps to these lanes as far as they are crowded, so that claims find the way. */
+async function keepPaths(
+  sql: Sql,
+  lanes: readonly KeyedLane[],
+  places: ReadonlyMap<string, LanePlace>,
+): Promise<void> {
+  const crowds = lanes.flatMap(({ words, lane }) => (places.get(words)?.isCrowded ? crowdKeysOf(lane) : []));
+  const steps = new Map(crowds.flatMap(({ steps }) => steps.map((step) => [step.path, step])));
+  if (steps.size === 0) return;
+  const sorted = [...steps.keys()].sort().map((path) => steps.get(path) as PathStep);
+  await sql.query(keepSteps, [
+    digitArray(sorted.map(({ path }) => path)),
+    digitArray(sorted.map(({ parent }) => parent)),
+    digitArray(sorted.map(({ name }) => name)),
   ]);
+}
 
 /**
  * Makes the lanes that are not there yet, and answers with the place of each by its words. One that is removed just then is
- * missing in the answer.
+ * missing in the answer. The paths to crowded lanes come after the lanes; see `sweep-paths.ts`.
  */
 export async function makeLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): Promise<Map<string, LanePlace>> {
   const wanted = keyed(lanes);
   await insertLanes(sql, addMissing, wanted);
-  return findPlaces(sql, readLanes, wanted);
+  const places = await findPlaces(sql, readLanes, wanted);
+  await keepPaths(sql, wanted, places);
+  return places;
 }
 
 /**
@@ -150,11 +157,15 @@ export async function makeLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): Pro
  */
 export async function keepLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): Promise<Map<string, LanePlace>> {
   const wanted = keyed(lanes);
-  const kept = await findPlaces(sql, lockLanes, wanted);
-  const missing = wanted.filter(({ words }) => !kept.has(words));
-  if (missing.length === 0) return kept;
-  await insertLanes(sql, addOrLock, missing);
-  return new Map([...kept, ...(await findPlaces(sql, readLanes, missing))]);
+  const places = await findPlaces(sql, lockLanes, wanted);
+  const missing = wanted.filter(({ words }) => !places.has(words));
+  if (missing.length > 0) {
+    await insertLanes(sql, addOrLock, missing);
+    for (const [words, place] of await findPlaces(sql, readLanes, missing)) places.set(words, place);
+  }
+  // Also to lanes that were there: the server that has made one may not have come to its path yet.
+  await keepPaths(sql, wanted, places);
+  return places;
 }
 
 const findRemoved = `

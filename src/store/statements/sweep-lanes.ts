@@ -15,22 +15,13 @@
 import { stateNumber } from '../../domain/machine.ts';
 import type { TransactionSql } from '../sql.ts';
 import { numberArray } from './arrays.ts';
-
-/** Lanes that one slice looks at. */
-export const sweepSlice = 2_000;
-
-const walk = 'lanes';
+import { moveWalk, type SweptSlice, sweepSlice, takeWalk } from './sweep-walks.ts';
 
 // Not `exists`, for which the planner reads the whole queue ahead where the statistics call it empty.
 const hasReady = (lane: string): string => `coalesce((
     select true from live_jobs
     where live_jobs.lane_id = ${lane} and state = ${stateNumber('QUEUED')} and check_at is null limit 1
   ), false)`;
-
-const begin = `insert into prune_walks (walk, rests_until) values ('${walk}', '-infinity') on conflict (walk) do nothing`;
-
-const take = `select coalesce(mark, '0')::int as mark from prune_walks
-  where walk = '${walk}' and rests_until <= clock_timestamp() for update skip locked`;
 
 const findWithoutReady = `
 with slice as materialized (
@@ -56,40 +47,21 @@ with busy as materialized (
 )
 select count(*)::int as removed from gone`;
 
-const move = `update prune_walks set mark = $1::text,
-  rests_until = case when $1::text is null then clock_timestamp() + $2::float8 * interval '1 ms' else rests_until end
-  where walk = '${walk}'`;
-
-/** Whether there are more lanes than this. Reads no more of them. */
-export async function hasMoreLanes(sql: Pick<TransactionSql, 'query'>, than: number): Promise<boolean> {
-  const [row] = await sql.query<{ lanes: number }>(
-    'select count(*)::int as lanes from (select from lanes limit $1::int + 1) counted',
-    [than],
-  );
-  return (row?.lanes ?? 0) > than;
-}
-
-export interface SweptSlice {
-  /** All lanes have been looked at. */
-  isOver: boolean;
-  removed: number;
-}
-
 /**
  * Looks at the next lanes and removes those that are idle. Answers nothing where the walk rests or another server is at it. In a
  * transaction of its own, which holds locks on the lanes that it may remove.
  */
 export async function sweepLanes(sql: TransactionSql, restMs: number): Promise<SweptSlice | undefined> {
-  await sql.query(begin, []);
-  const [from] = await sql.query<{ mark: number }>(take, []);
-  if (!from) return undefined;
+  const walk = await takeWalk(sql, 'lanes');
+  if (!walk) return undefined;
+  const from = Number(walk.mark ?? 0);
   type Found = { lane_id: number; hasReady: boolean };
-  const found = await sql.query<Found>(findWithoutReady, [from.mark, sweepSlice]);
+  const found = await sql.query<Found>(findWithoutReady, [from, sweepSlice]);
   const idle = found.flatMap(({ lane_id, hasReady }) => (hasReady ? [] : lane_id));
   const removed = idle.length > 0 ? await removeIdle(sql, idle) : 0;
   const isOver = found.length < sweepSlice;
-  const last = found.reduce((max, { lane_id }) => Math.max(max, lane_id), from.mark);
-  await sql.query(move, [isOver ? null : `${last}`, restMs]);
+  const last = found.reduce((max, { lane_id }) => Math.max(max, lane_id), from);
+  await moveWalk(sql, 'lanes', isOver ? null : `${last}`, restMs);
   return { isOver, removed };
 }
 
@@ -100,9 +72,4 @@ async function removeIdle(sql: TransactionSql, laneIds: readonly number[]): Prom
     numberArray(locked.map(({ lane_id }) => lane_id)),
   ]);
   return row?.removed ?? 0;
-}
-
-/** Lets the next walk begin at once. */
-export async function rouseSweep(sql: Pick<TransactionSql, 'query'>): Promise<void> {
-  await sql.query(`update prune_walks set rests_until = '-infinity' where walk = '${walk}'`, []);
 }
