@@ -67,6 +67,8 @@ export interface RunningServer {
   grpc: Address;
   /** Which database is behind it, in words. */
   database: string;
+  /** What the server counts about itself. */
+  metrics: Metrics;
   /** Settles with the reason if the server cannot go on and has to be stopped. */
   lost: Promise<Error>;
   stop(): Promise<void>;
@@ -190,7 +192,7 @@ export async function startServer(
       grpc.listen(config.grpcAddr),
     );
     const words = database.engine === 'embedded' ? `embedded in ${config.dataDir}` : 'PostgreSQL';
-    return { http: httpAddress, grpc: grpcAddress, database: words, lost: database.lost, stop };
+    return { http: httpAddress, grpc: grpcAddress, database: words, metrics, lost: database.lost, stop };
   } catch (error) {
     await stop();
     throw error;

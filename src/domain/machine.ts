@@ -1,7 +1,7 @@
 /**
  * The one state machine behind all the contracts. The table below is the only place that says what may follow
- * what: the engine asks it, the store's statements are bound to its numbers, the diagram in the README is printed
- * from it, and the tests walk it.
+ * what: the engine asks it, the store's statements are bound to its numbers, the diagram in docs/concepts.md is
+ * printed from it, and the tests walk it.
  */
 
 /** The states, in the order of their numbers in the database. Numbers are stored and never reused. */
@@ -114,7 +114,7 @@ export function eventNamed(number: number): EventType {
   return type;
 }
 
-/** The table as a Mermaid diagram, for the README and for whoever asks. */
+/** The table as a Mermaid diagram, for docs/concepts.md. */
 export function diagram(): string {
   const arrows = transitions.flatMap(({ verb, from, to }) =>
     from.map((state) => `    ${state} --> ${to}: ${verb}`),

@@ -25,16 +25,11 @@ import { folderVariable } from '../../src/gate/notes.ts';
 import { statuses } from '../../src/rest/errors.ts';
 import { toConnectError } from '../../src/rpc/errors.ts';
 import { startServer } from '../../src/server.ts';
-import type { Database } from '../../src/store/database.ts';
-import { openConfigured } from '../../src/store/open.ts';
-import { ProcessFigures } from '../../src/telemetry/process.ts';
-import { QueueWatch } from '../../src/telemetry/queue.ts';
-import { ServerFigures } from '../../src/telemetry/server-figures.ts';
+import type { Declared } from '../../src/telemetry/registry.ts';
 import { transactionName } from '../../src/telemetry/statement-names.ts';
 import { spanAttributes } from '../../src/telemetry/tracing.ts';
-import { databaseTransport } from '../../src/transport/database.ts';
 import { temporaryFolder } from './cleanup.ts';
-import { engineOn, silentLog } from './jobs.ts';
+import { silentLog } from './jobs.ts';
 import type { NameList } from './name-list.ts';
 import { type OpenApi, restNames, restSchemaNames } from './rest-names.ts';
 
@@ -77,13 +72,12 @@ async function servedNames(): Promise<NameList> {
     LEASEHOLD_GRPC_ADDR: '127.0.0.1:0',
   };
   const config = readConfig(flags, {});
-  const opening = openConfigured(config, silentLog);
-  const server = await startServer(config, silentLog, opening);
+  const server = await startServer(config, silentLog);
   try {
     const url = `http://${server.http.host}:${server.http.port}`;
     const api = JSON.parse(await textFrom(`${url}/openapi.json`)) as OpenApi;
     return {
-      metrics: metricNames(await textFrom(`${url}/metrics`), await labelNames(await opening)),
+      metrics: metricNames(server.metrics.registry.declared),
       'REST routes': restNames(api),
       'REST schemas': restSchemaNames(api),
     };
@@ -99,27 +93,10 @@ async function textFrom(url: string): Promise<string> {
   return text;
 }
 
-/** Names and kinds as the server tells them. Labels are told only where something was counted, so that they come from elsewhere. */
-function metricNames(text: string, labels: ReadonlyMap<string, readonly string[]>): string[] {
-  return [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)].map(([, name = '', kind]) => {
-    const names = labels.get(name);
-    if (!names) throw new Error(`the labels of ${name} are not known`);
-    return names.length === 0 ? `${name} = ${kind}` : `${name} = ${kind} {${names.toSorted().join(', ')}}`;
-  });
-}
-
-/** A server keeps its registry to itself, so that the parts that declare metrics are made once more. */
-async function labelNames(database: Database): Promise<Map<string, readonly string[]>> {
-  const engine = engineOn(database);
-  const { registry } = engine.metrics;
-  const process = new ProcessFigures(registry, database.engine);
-  const queue = new QueueWatch(database, 0);
-  const isUp = async () => true;
-  new ServerFigures({ registry, engine, database, transport: databaseTransport, isUp, queue, process });
-  process.stop();
-  await engine.stop();
-  return new Map(registry.declared.map((declared) => [declared.name, declared.labelNames]));
-}
+const metricNames = (metrics: readonly Declared[]): string[] =>
+  metrics.map(({ name, kind, labelNames }) =>
+    labelNames.length === 0 ? `${name} = ${kind}` : `${name} = ${kind} {${labelNames.toSorted().join(', ')}}`,
+  );
 
 function settingNames(): string[] {
   return Object.values(settings).map(({ variable, default: value }) => {
