@@ -8,7 +8,7 @@
 import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { diagram } from '../src/domain/machine.ts';
+import { diagram } from '../src/domain/jobs/state-machine.ts';
 import { cliSection } from './sections/cli.ts';
 import { errorsSection } from './sections/errors.ts';
 import { fileEventsSection, jobEventsSection } from './sections/events.ts';

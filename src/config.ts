@@ -1,5 +1,5 @@
 import { isIP } from 'node:net';
-import { type LogLevel, logLevels } from './log.ts';
+import { type LogLevel, logLevels } from './lib/log.ts';
 
 /**
  * Every setting, in the one place where they are declared: its variable, what it may be, and what it is for. A

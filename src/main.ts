@@ -9,7 +9,7 @@ if (major < 22 || (major === 22 && minor < 18)) {
 
 // Modules are loaded after this, so that from the second start on they come compiled from the cache.
 module.enableCompileCache();
-const { main } = await import('./cli/commands.ts');
+const { main } = await import('./cli/main.ts');
 
 process.exitCode = await main(process.argv.slice(2));
 

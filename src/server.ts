@@ -8,51 +8,48 @@ import { JobsService } from '../gen/leasehold/v1/jobs_pb.js';
 import { LeasesService } from '../gen/leasehold/v1/leases_pb.js';
 import { StatsService } from '../gen/leasehold/v1/stats_pb.js';
 import type { Address, Config } from './config.ts';
-import { Doctor } from './engine/doctor.ts';
+import { Doctor } from './engine/doctor/doctor.ts';
 import { Engine } from './engine/engine.ts';
-import { Health } from './engine/health.ts';
-import { OutageLog } from './engine/outage-log.ts';
-import { orAfter } from './engine/patience.ts';
-import { receiveBudget } from './lib/receive-budget.ts';
-import type { Log } from './log.ts';
-
-import { withDocs } from './rest/docs.ts';
-
-import { doctorRoutes } from './rest/doctor.ts';
-import { explainRoutes } from './rest/explain.ts';
-
-import { fileRoutes } from './rest/files.ts';
-import { healthRoutes } from './rest/health.ts';
-import { HttpServer } from './rest/http.ts';
-import { metricsRoutes } from './rest/metrics.ts';
-import { queueRoutes } from './rest/queue.ts';
-import { queueLeaseRoutes } from './rest/queue-leases.ts';
-import { queueViewRoutes } from './rest/queue-view.ts';
-import { statsRoutes } from './rest/stats.ts';
-import { streamRoutes } from './rest/streams.ts';
-import { systemRoutes } from './rest/system.ts';
-import { workerRoutes } from './rest/worker.ts';
-import { workerListRoutes } from './rest/workers.ts';
-import { createConnectFace } from './rpc/connect.ts';
-import { filesImplementation } from './rpc/files.ts';
-import { createGrpcServer } from './rpc/grpc.ts';
-import { streamHeartbeats } from './rpc/heartbeat-stream.ts';
+import { Health } from './engine/maintenance/health-monitor.ts';
+import { OutageLog } from './engine/maintenance/outage-log.ts';
+import { orAfter } from './lib/async/with-timeout.ts';
+import { receiveBudget } from './lib/http/receive-budget.ts';
+import type { Log } from './lib/log.ts';
+import { doctorRoutes } from './rest/doctor/routes.ts';
+import { explainRoutes } from './rest/explain/routes.ts';
+import { fileRoutes } from './rest/files/routes.ts';
+import { HttpServer } from './rest/http/server.ts';
+import { queueRoutes } from './rest/jobs/routes.ts';
+import { queueLeaseRoutes } from './rest/leases/routes.ts';
+import { queueViewRoutes } from './rest/queue/routes.ts';
+import { withDocs } from './rest/server/docs-page.ts';
+import { healthRoutes } from './rest/server/health.ts';
+import { metricsRoutes } from './rest/server/metrics.ts';
+import { statsRoutes } from './rest/stats/routes.ts';
+import { streamRoutes } from './rest/streams/routes.ts';
+import { systemRoutes } from './rest/system/routes.ts';
+import { workerRoutes } from './rest/worker/routes.ts';
+import { workerListRoutes } from './rest/workers/routes.ts';
+import { createConnectFace } from './rpc/connect/handler.ts';
+import { filesImplementation } from './rpc/files/service.ts';
+import { createGrpcServer } from './rpc/grpc/server.ts';
+import { streamHeartbeats } from './rpc/heartbeat-stream/session.ts';
 import type { Binding, Implementation } from './rpc/implementation.ts';
-import { jobsImplementation } from './rpc/jobs.ts';
-import { leasesMethods } from './rpc/leases.ts';
-import { statsImplementation } from './rpc/stats.ts';
-import { streamWork } from './rpc/work-stream.ts';
-import { PostgresChannel, silentChannel } from './store/channel.ts';
+import { jobsImplementation } from './rpc/jobs/service.ts';
+import { leasesMethods } from './rpc/leases/service.ts';
+import { statsImplementation } from './rpc/stats/service.ts';
+import { streamWork } from './rpc/work-stream/session.ts';
+import { PostgresChannel, silentChannel } from './store/connection/notify-channel.ts';
 import type { Database } from './store/database.ts';
 import { DatabaseWait } from './store/database-wait.ts';
 import { migrate } from './store/migrate.ts';
 import { openConfigured } from './store/open.ts';
+import { QueueWatch } from './telemetry/gauges/queue-watch.ts';
+import { ServerFigures } from './telemetry/gauges/server-gauges.ts';
 import { Metrics } from './telemetry/metrics.ts';
-import { ProcessFigures } from './telemetry/process.ts';
-import { QueueWatch } from './telemetry/queue.ts';
-import { ServerFigures } from './telemetry/server-figures.ts';
+import { ProcessFigures } from './telemetry/process-metrics.ts';
 import { openTracing, type Tracing } from './telemetry/tracing.ts';
-import { databaseTransport } from './transport/database.ts';
+import { databaseTransport } from './transport/database-transport.ts';
 import type { Transport } from './transport/transport.ts';
 
 /** How long calls that are in flight may take to finish when the server stops. */
@@ -205,7 +202,7 @@ async function openTransport(
   parts: { database: Database; metrics: Metrics; log: Log },
 ): Promise<Transport> {
   if (redisUrl === undefined) return databaseTransport;
-  const { RedisTransport } = await import('./transport/redis.ts');
+  const { RedisTransport } = await import('./transport/redis/transport.ts');
   return new RedisTransport({ url: redisUrl, ...parts });
 }
 

@@ -1,6 +1,6 @@
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
-import { commands, type Entry } from '../../src/cli/commands.ts';
+import { commands, type Entry } from '../../src/cli/main.ts';
 import { fenced, paragraphs } from './markdown.ts';
 
 /** What `leasehold --help` prints, and `leasehold <command> --help` for every command. */

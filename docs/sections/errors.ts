@@ -1,7 +1,7 @@
 import { Code } from '@connectrpc/connect';
 import { DomainError, type ErrorCode, errorCodes } from '../../src/domain/errors.ts';
-import { errorWords } from '../../src/rest/error-words.ts';
-import { statuses } from '../../src/rest/errors.ts';
+import { statuses } from '../../src/rest/http/errors.ts';
+import { errorWords } from '../../src/rest/openapi/error-docs.ts';
 import { toConnectError } from '../../src/rpc/errors.ts';
 import { code, table } from './markdown.ts';
 

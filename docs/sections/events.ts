@@ -1,5 +1,5 @@
-import { type FileEventType, fileEventTypes } from '../../src/domain/file-lease.ts';
-import { type EventType, eventTypes, transitions } from '../../src/domain/machine.ts';
+import { type FileEventType, fileEventTypes } from '../../src/domain/files/file-lease.ts';
+import { type EventType, eventTypes, transitions } from '../../src/domain/jobs/state-machine.ts';
 import { code, codes, table } from './markdown.ts';
 
 /** What an event says, and the fields of its `data` beside `by`, `from` and `to`. */

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { readConfig } from '../../src/config.ts';
-import { createLog } from '../../src/log.ts';
+import { createLog } from '../../src/lib/log.ts';
 import { startServer } from '../../src/server.ts';
 import type { Declared } from '../../src/telemetry/registry.ts';
 import type { OpenApi } from './schemas.ts';

@@ -1,6 +1,6 @@
 /**
  * Everything that can be wrong with a request, in the words that every face uses. `rpc/errors.ts` and
- * `rest/errors.ts` hold one map each from these codes to their wire; nothing else decides a status.
+ * `rest/http/errors.ts` hold one map each from these codes to their wire; nothing else decides a status.
  */
 export const errorCodes = [
   'invalid_request',

@@ -4,8 +4,8 @@ import { Code, ConnectError } from '@connectrpc/connect';
 import { ErrorInfoSchema } from '../../gen/google/rpc/error_details_pb.js';
 import { StatusSchema } from '../../gen/google/rpc/status_pb.js';
 import { DomainError, type ErrorCode } from '../domain/errors.ts';
-import { asDomainError } from '../engine/failures.ts';
-import { inOneLine, type Log } from '../log.ts';
+import { asDomainError } from '../engine/context/to-domain-error.ts';
+import { inOneLine, type Log } from '../lib/log.ts';
 
 /** The one map from the domain's words to gRPC and Connect. */
 const codes: Record<ErrorCode, Code> = {

@@ -1,10 +1,10 @@
 import type { DescMethod, DescService, MessageInitShape, MessageShape } from '@bufbuild/protobuf';
-import type { Caller } from '../engine/context.ts';
-import type { EncodedMessage } from './job-bytes.ts';
+import type { Caller } from '../engine/context/engine-context.ts';
+import type { EncodedMessage } from './jobs/encode.ts';
 
 /**
  * A service's methods, free of any transport: a decoded request and its caller in, a response out, which may be
- * encoded already. `grpc.ts` and `connect.ts` bind the same implementation to their wires.
+ * encoded already. `rpc/grpc/server.ts` and `rpc/connect/handler.ts` bind the same implementation to their wires.
  */
 export type Implementation<Service extends DescService> = {
   [Name in keyof Service['method']]: Method<Service['method'][Name]>;

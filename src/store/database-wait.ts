@@ -6,8 +6,8 @@
  * works of one `DatabaseWait` share one time limit and one log line.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import { inOneLine, type Log } from '../log.ts';
-import { isUnavailable } from './sql.ts';
+import { inOneLine, type Log } from '../lib/log.ts';
+import { isUnavailable } from './connection/sql.ts';
 
 const pauseMs = 500;
 

@@ -1,9 +1,9 @@
 import type { EventEmitter } from 'node:events';
 import type { EntityManager, MikroORM } from '@mikro-orm/postgresql';
-import type { Log } from '../log.ts';
-import type { DatabaseMeter, DatabaseWork } from '../telemetry/meters.ts';
-import { isRepeatable } from './repeatable.ts';
-import { SchemaTooNewError } from './schema-too-new.ts';
+import type { Log } from '../lib/log.ts';
+import type { DatabaseMeter, DatabaseWork } from '../telemetry/service-metrics.ts';
+import { awaitStandby } from './connection/await-standby.ts';
+import { isRepeatable } from './connection/repeatable.ts';
 import {
   type EntitySql,
   isConnectionLost,
@@ -12,10 +12,10 @@ import {
   lacksPartition,
   sqlState,
   type TransactionSql,
-} from './sql.ts';
-import { awaitStandby } from './statements/await-standby.ts';
-import { makeEventDays } from './statements/event-days.ts';
-import { type Connection, Transaction } from './transaction.ts';
+} from './connection/sql.ts';
+import { type Connection, Transaction } from './connection/transaction.ts';
+import { SchemaTooNewError } from './schema-too-new.ts';
+import { makeEventDays } from './sql/events/partitions.ts';
 
 export interface DatabaseOptions {
   /** A `postgres://` address. Without one the database is embedded, in `dataDir`. */

@@ -1,4 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
+import type { Sql } from './connection/sql.ts';
 import type { Database } from './database.ts';
 import { migrations } from './migrations/index.ts';
 import {
@@ -7,7 +8,6 @@ import {
   recordMigrations,
   withdrawMigrations,
 } from './schema-compatibility.ts';
-import type { Sql } from './sql.ts';
 
 /** Any number, as long as every version of the server takes the same one. */
 const advisoryLock = 7_160_523;

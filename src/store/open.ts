@@ -1,16 +1,16 @@
 import type { EventEmitter } from 'node:events';
 import { Migrator } from '@mikro-orm/migrations';
 import type { Config } from '../config.ts';
-import type { Log } from '../log.ts';
-import { ConnectionWatch } from './connection-watch.ts';
+import type { Log } from '../lib/log.ts';
+import { ConnectionWatch } from './connection/connection-watch.ts';
+import type { EntityConnection } from './connection/entity-driver.ts';
+import { PreparingClient } from './connection/prepared-client.ts';
+import { sessionOptions, sessionStatements } from './connection/session-settings.ts';
 import { Database, type DatabaseOptions, type DatabaseParts } from './database.ts';
 import { openEmbedded } from './embedded/client.ts';
-import { entities } from './entities.ts';
-import type { EntityConnection } from './entity-driver.ts';
 import { migrations } from './migrations/index.ts';
-import { contractViewNames } from './migrations/views.ts';
-import { PreparingClient } from './prepared.ts';
-import { sessionOptions, sessionStatements } from './session.ts';
+import { contractViewNames } from './migrations/views/contract-views.ts';
+import { entities } from './schema/entities.ts';
 
 /**
  * Opens the database that the options name. Nothing is created or changed but the embedded one's directory.
@@ -90,7 +90,7 @@ function opened(parts: DatabaseParts): Database {
 
 async function initOrm({ log }: DatabaseOptions, place: object) {
   const { MikroORM } = await import('@mikro-orm/postgresql');
-  const { EntityDriver } = await import('./entity-driver.ts');
+  const { EntityDriver } = await import('./connection/entity-driver.ts');
   return MikroORM.init({
     driver: EntityDriver,
     entities,
@@ -101,7 +101,7 @@ async function initOrm({ log }: DatabaseOptions, place: object) {
       snapshot: false,
       silent: true,
     },
-    // Its parts come and go, which an entity cannot say; see `statements/event-days.ts`.
+    // Its parts come and go, which an entity cannot say; see `store/sql/events/partitions.ts`.
     ensureDatabase: false,
     // Views are for people; nothing here is read through them. A table in parts is not what the entity says.
     schemaGenerator: { skipTables: ['job_events'], skipViews: [...contractViewNames] },

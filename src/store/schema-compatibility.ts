@@ -1,8 +1,8 @@
-import { isOlder } from '../domain/versions.ts';
-import { version } from '../version.ts';
+import { isOlder } from '../lib/compare-versions.ts';
+import { version } from '../lib/version.ts';
+import type { Sql } from './connection/sql.ts';
 import { migrations } from './migrations/index.ts';
 import { SchemaTooNewError } from './schema-too-new.ts';
-import type { Sql } from './sql.ts';
 
 /**
  * Which server versions may write to this schema.

@@ -5,12 +5,13 @@
  * Counting is done once a call, a frame or a batch, and never once a lease or a job.
  */
 import { limits } from '../domain/limits.ts';
-import { BatchFamily, type BatchMeter } from './batches.ts';
-import { CallFamily, type CallMeter } from './calls.ts';
-import { JobMeter } from './jobs.ts';
-import { DatabaseMeter, ReapMeter, RoundMeter } from './meters.ts';
+import { BatchFamily, type BatchMeter } from './batch-metrics.ts';
+import { CallFamily, type CallMeter } from './call-metrics.ts';
+import { JobMeter } from './job-metrics.ts';
 import { type Counter, type Histogram, Registry, type Series, secondsBounds } from './registry.ts';
-import { spanAttributes, type Tracing } from './tracing.ts';
+import { DatabaseMeter, ReapMeter, RoundMeter } from './service-metrics.ts';
+import { spanAttributes } from './span-attributes.ts';
+import type { Tracing } from './tracing.ts';
 
 const lagBounds = [0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300];
 

@@ -7,7 +7,7 @@ import {
   type Sampler,
   TraceIdRatioBasedSampler,
 } from '@opentelemetry/sdk-trace';
-import type { Log } from '../log.ts';
+import type { Log } from '../lib/log.ts';
 
 const samplers: Readonly<Record<string, (ratio: number) => Sampler>> = {
   always_on: () => new AlwaysOnSampler(),

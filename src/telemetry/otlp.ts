@@ -28,13 +28,14 @@ import {
   type SpanExporter,
   TracerProvider,
 } from '@opentelemetry/sdk-trace';
-import { orAfter } from '../engine/patience.ts';
-import type { Log } from '../log.ts';
-import { version } from '../version.ts';
-import type { Carrier } from './calls.ts';
+import { orAfter } from '../lib/async/with-timeout.ts';
+import type { Log } from '../lib/log.ts';
+import { version } from '../lib/version.ts';
+import type { Carrier } from './call-metrics.ts';
 import { processorOptions, samplerOf } from './otlp-settings.ts';
+import { spanAttributes } from './span-attributes.ts';
 import type { StatementName } from './statement-names.ts';
-import { type Attributes, type BatchFacts, type Span, spanAttributes, type Tracing } from './tracing.ts';
+import type { Attributes, BatchFacts, Span, Tracing } from './tracing.ts';
 
 /** How long spans may take to leave when the server stops. */
 const stopMs = 2_000;

@@ -1,5 +1,7 @@
 /** What spans of statements are called and say: low in number, and without a value of a client's. */
-import { type Attributes, spanAttributes } from './tracing.ts';
+
+import { spanAttributes } from './span-attributes.ts';
+import type { Attributes } from './tracing.ts';
 
 export interface StatementName {
   /** Such as `INSERT jobs`. */

@@ -1,6 +1,6 @@
-import type { RedisFacts, RedisFailure } from '../domain/doctor-facts.ts';
-import type { Envelope, GrantedMessage, SentMessage } from '../domain/stream.ts';
-import type { Service } from '../engine/service.ts';
+import type { RedisFacts, RedisFailure } from '../domain/doctor/facts.ts';
+import type { Envelope, GrantedMessage, SentMessage } from '../domain/streams/stream-message.ts';
+import type { Service } from '../lib/async/service.ts';
 
 /** How a transport is: `up` where it carries messages, `down` where it should and cannot, `none` where it has nothing to. */
 export type TransportState = 'up' | 'down' | 'none';

@@ -3,10 +3,10 @@
  * a server with one as users have it. Nobody else wants one, so that it is no setting.
  */
 import { PerformanceObserver } from 'node:perf_hooks';
-import { BatchMeter } from '../../src/telemetry/batches.ts';
-import { CallMeter, type RunningCall } from '../../src/telemetry/calls.ts';
-import { DatabaseMeter, ReapMeter, RoundMeter } from '../../src/telemetry/meters.ts';
+import { BatchMeter } from '../../src/telemetry/batch-metrics.ts';
+import { CallMeter, type RunningCall } from '../../src/telemetry/call-metrics.ts';
 import { Counter, Histogram } from '../../src/telemetry/registry.ts';
+import { DatabaseMeter, ReapMeter, RoundMeter } from '../../src/telemetry/service-metrics.ts';
 
 const uncounted = { run: <T>(work: () => T): T => work(), end: () => {} } as unknown as RunningCall;
 

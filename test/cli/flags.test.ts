@@ -1,7 +1,7 @@
 /** Commands declare their flags, and the list of public names is made from what they declare. */
 import { expect } from 'chai';
-import type { FlagTypes } from '../../src/cli/args.ts';
-import { type Command, commands, type Entry } from '../../src/cli/commands.ts';
+import { type Command, commands, type Entry } from '../../src/cli/main.ts';
+import type { FlagTypes } from '../../src/cli/support/args.ts';
 import { runCommand } from '../support/process.ts';
 
 interface Declared {

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
-import { gitEnvironment, Repository } from '../gate/support.ts';
+import { gitEnvironment, Repository } from '../support/coding-agents.ts';
 import { bareEnvironment } from '../support/process.ts';
 
 const root = fileURLToPath(new URL('../..', import.meta.url));

@@ -1,10 +1,10 @@
 import { expect } from 'chai';
-import { Batcher } from '../../src/engine/batcher.ts';
-import { Claimer } from '../../src/engine/claim.ts';
-import type { EngineContext } from '../../src/engine/context.ts';
+import type { EngineContext } from '../../src/engine/context/engine-context.ts';
 import type { Engine } from '../../src/engine/engine.ts';
-import { KnownWorkers } from '../../src/engine/known-workers.ts';
-import { noPlaces } from '../../src/store/statements/heads.ts';
+import { Claimer } from '../../src/engine/jobs/claimer.ts';
+import { KnownWorkers } from '../../src/engine/workers/known-workers.ts';
+import { Batcher } from '../../src/lib/async/batcher.ts';
+import { noPlaces } from '../../src/store/sql/queue/heads.ts';
 import { Metrics } from '../../src/telemetry/metrics.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, submitted } from '../support/jobs.ts';

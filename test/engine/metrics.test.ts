@@ -2,10 +2,10 @@
 import { expect } from 'chai';
 import type { Engine } from '../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
+import { beatOwner, granted } from '../support/file-lease-helpers.ts';
 import { caller, engineOn, letTimePass, submitted } from '../support/jobs.ts';
-import { MetricsText } from '../telemetry/text.ts';
-import { beatOwner, granted } from './filing.ts';
-import { acquired, releaseFor } from './leasing.ts';
+import { acquired, releaseFor } from '../support/lease-helpers.ts';
+import { MetricsText } from '../support/metrics-text.ts';
 
 describe('the metrics of an engine', () => {
   onEveryEngine((kind) => {

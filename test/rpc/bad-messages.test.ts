@@ -12,10 +12,10 @@ import {
   PrioritySchema,
   SubmitJobRequestSchema,
 } from '../../gen/leasehold/v1/jobs_pb.js';
-import { newAddon, submit } from '../contracts/queue.ts';
 import { onEveryEngine } from '../support/engines.ts';
+import { newAddon, submit } from '../support/jobs-api.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { expectRpcError, failure, fromGrpc, pathOf, wires } from './wires.ts';
+import { expectRpcError, failure, fromGrpc, pathOf, wires } from '../support/wires.ts';
 
 const least = { addonId: 'a', jobType: 't', costUnits: 1 };
 

@@ -6,8 +6,8 @@ import { Code } from '@connectrpc/connect';
 import { codeFromString } from '@connectrpc/connect/protocol-connect';
 import { expect } from 'chai';
 import { SubmitJobRequestSchema } from '../../gen/leasehold/v1/jobs_pb.js';
-import { submit } from '../contracts/queue.ts';
 import { onEveryEngine } from '../support/engines.ts';
+import { submit } from '../support/jobs-api.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
 const service = '/leasehold.v1.JobsService';

@@ -9,10 +9,10 @@ import { compressionGzip, createConnectTransport, createGrpcWebTransport } from 
 import { credentials, Client as GrpcClient } from '@grpc/grpc-js';
 import { expect } from 'chai';
 import { JobsService } from '../../gen/leasehold/v1/jobs_pb.js';
-import { jobsPath, newAddon, submit } from '../contracts/queue.ts';
 import { onEveryEngine } from '../support/engines.ts';
+import { jobsPath, newAddon, submit } from '../support/jobs-api.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { expectRpcError, failure, grpcJsTransport, pathOf } from './wires.ts';
+import { expectRpcError, failure, grpcJsTransport, pathOf } from '../support/wires.ts';
 
 const least = { addonId: 'a', jobType: 't', costUnits: 1 };
 const json = (fields: object) => JSON.stringify({ ...least, ...fields });

@@ -3,10 +3,17 @@ import { errorFromJsonBytes } from '@connectrpc/connect/protocol-connect';
 import { expect } from 'chai';
 import pg from 'pg';
 import { JobState } from '../../gen/leasehold/v1/jobs_pb.js';
-import { claimedJob, submit } from '../contracts/queue.ts';
 import { onEveryEngine } from '../support/engines.ts';
+import { claimedJob, submit } from '../support/jobs-api.ts';
 import { eventually, startTestServer, type TestServer } from '../support/server.ts';
-import { type Connection, expectRpcError, failure, type JobsClient, pathOf, wires } from './wires.ts';
+import {
+  type Connection,
+  expectRpcError,
+  failure,
+  type JobsClient,
+  pathOf,
+  wires,
+} from '../support/wires.ts';
 
 onEveryEngine((engine) => {
   // A lock that a test holds needs a second connection, and the embedded database has but one.

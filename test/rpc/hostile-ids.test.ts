@@ -1,10 +1,10 @@
 import { Code } from '@connectrpc/connect';
 import { expect } from 'chai';
 import type { OnDuplicate, Priority } from '../../gen/leasehold/v1/jobs_pb.js';
-import { newAddon, submit } from '../contracts/queue.ts';
 import { onEveryEngine } from '../support/engines.ts';
+import { newAddon, submit } from '../support/jobs-api.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
-import { type Connection, expectRpcError, failure, pathOf, wires } from './wires.ts';
+import { type Connection, expectRpcError, failure, pathOf, wires } from '../support/wires.ts';
 
 /** Characters of two units each: some of these are cut in half wherever a text is cut at a round length. */
 const emoji = '😀'.repeat(60);

@@ -5,11 +5,11 @@ import { expect } from 'chai';
 import { LeasesService } from '../../gen/leasehold/v1/leases_pb.js';
 import { limits } from '../../src/domain/limits.ts';
 import { onEveryEngine } from '../support/engines.ts';
+import { readMetrics } from '../support/metrics-text.ts';
 import type { TestServer } from '../support/server.ts';
 import { eventually } from '../support/server.ts';
 import { type ServerShare, shareServer } from '../support/shared-server.ts';
-import { readMetrics } from '../telemetry/text.ts';
-import { pathOf } from './wires.ts';
+import { pathOf } from '../support/wires.ts';
 
 /** A message in an envelope; `flags` is 1 where it is said to be compressed. */
 function envelope(message: Uint8Array, flags = 0, length = message.length): Buffer {

@@ -5,7 +5,7 @@ import { expect } from 'chai';
 import { findPostgres } from '../support/postgres.ts';
 import { type ServerProcess, startServer, until } from '../support/process.ts';
 import { type Link, PostgresProxy, type Stage, type Way } from '../support/proxy.ts';
-import { connect, createPostgresStore, openSession, type PostgresStore } from './support.ts';
+import { connect, createPostgresStore, openSession, type PostgresStore } from '../support/server-clients.ts';
 
 const job = { addonId: 'a', jobType: 't', costUnits: 1 };
 const stages: readonly Stage[] = ['connecting', 'login', 'ready', 'statement', 'closing'];

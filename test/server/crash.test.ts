@@ -6,9 +6,9 @@ import { expect } from 'chai';
 import { OnDuplicate } from '../../gen/leasehold/v1/jobs_pb.js';
 import { onEveryEngine } from '../support/engines.ts';
 import { type ServerProcess, startServer, until } from '../support/process.ts';
+import { connect, createStore, openStore } from '../support/server-clients.ts';
 import { Ledger, problemsIn } from './ledger.ts';
 import { Load, submission } from './load.ts';
-import { connect, createStore, openStore } from './support.ts';
 
 const rounds = 3;
 /** Acknowledged writes before the kill, at the most. */

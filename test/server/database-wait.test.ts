@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import { findPostgres, startPostgres, type TestCluster } from '../support/postgres.ts';
 import { startProcess, startServer, until } from '../support/process.ts';
-import { codeOf, connect, createPostgresStore, type PostgresStore } from './support.ts';
+import { codeOf, connect, createPostgresStore, type PostgresStore } from '../support/server-clients.ts';
 
 const anywhere = { LEASEHOLD_HTTP_ADDR: '127.0.0.1:0', LEASEHOLD_GRPC_ADDR: '127.0.0.1:0' };
 const waitingLine = 'waiting for the database';

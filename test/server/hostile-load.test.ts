@@ -7,12 +7,12 @@ import { type ClientHttp2Session, connect as connectHttp2 } from 'node:http2';
 import { connect as connectTcp, type Socket } from 'node:net';
 import { gzipSync } from 'node:zlib';
 import { expect } from 'chai';
-import { receiveBudget } from '../../src/lib/receive-budget.ts';
+import { receiveBudget } from '../../src/lib/http/receive-budget.ts';
 import type { Database } from '../../src/store/database.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { caller, engineOn, submitted } from '../support/jobs.ts';
 import { eventually, startTestServer, type TestServer } from '../support/server.ts';
-import { connect } from './support.ts';
+import { connect } from '../support/server-clients.ts';
 
 const MiB = 1024 * 1024;
 const budgetBytes = 128 * MiB;

@@ -6,10 +6,10 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect } from 'chai';
 import type { JobEvent } from '../../gen/leasehold/v1/jobs_pb.js';
+import { readMetrics } from '../support/metrics-text.ts';
 import { findPostgres, startPostgres, type TestCluster } from '../support/postgres.ts';
 import { startServer, until } from '../support/process.ts';
-import { readMetrics } from '../telemetry/text.ts';
-import { connect, createPostgresStore, openSession } from './support.ts';
+import { connect, createPostgresStore, openSession } from '../support/server-clients.ts';
 
 const run = promisify(execFile);
 /** Two seconds of patience with the database, and room for a busy machine. */

@@ -6,7 +6,7 @@ import { promisify } from 'node:util';
 import { expect } from 'chai';
 import { findPostgres } from '../support/postgres.ts';
 import { startServer } from '../support/process.ts';
-import { connect, createPostgresStore } from './support.ts';
+import { connect, createPostgresStore } from '../support/server-clients.ts';
 
 const run = promisify(execFile);
 const watchedMs = 10_000;

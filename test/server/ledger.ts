@@ -4,7 +4,7 @@
  * A call is entered only after its answer has arrived. The database may hold more than that, because an answer can be
  * lost after its commit; it must never hold less, and never something half done.
  */
-import { eventNamed, stateNamed } from '../../src/domain/machine.ts';
+import { eventNamed, stateNamed } from '../../src/domain/jobs/state-machine.ts';
 import type { Database } from '../../src/store/database.ts';
 import { allEvents } from '../support/history.ts';
 

@@ -6,8 +6,8 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { JobState } from '../../gen/leasehold/v1/jobs_pb.js';
+import { type Answer, type Client, codeOf, connect } from '../support/server-clients.ts';
 import type { Ledger, Sent } from './ledger.ts';
-import { type Answer, type Client, codeOf, connect } from './support.ts';
 
 const batchJobs = 40;
 const claimJobs = 5;

@@ -5,10 +5,10 @@
  */
 import { expect } from 'chai';
 import { type JobEvent, OnDuplicate, Priority } from '../../gen/leasehold/v1/jobs_pb.js';
-import { eventNumber } from '../../src/domain/machine.ts';
+import { eventNumber } from '../../src/domain/jobs/state-machine.ts';
 import { findPostgres } from '../support/postgres.ts';
 import { type ServerProcess, startServer, until } from '../support/process.ts';
-import { type Client, connect, createPostgresStore, type PostgresStore } from './support.ts';
+import { type Client, connect, createPostgresStore, type PostgresStore } from '../support/server-clients.ts';
 
 const serverCount = 3;
 const claimersEach = 8;

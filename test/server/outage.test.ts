@@ -5,9 +5,9 @@
 import { expect } from 'chai';
 import { findPostgres, startPostgres } from '../support/postgres.ts';
 import { type ServerProcess, startServer, until } from '../support/process.ts';
+import { type Client, codeOf, connect, createPostgresStore, openStore } from '../support/server-clients.ts';
 import { Ledger, problemsIn } from './ledger.ts';
 import { Load } from './load.ts';
-import { type Client, codeOf, connect, createPostgresStore, openStore } from './support.ts';
 
 const outages = 2;
 const writesBetween = 400;

@@ -4,6 +4,8 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
+import { version } from '../../src/lib/version.ts';
+import type { Sql } from '../../src/store/connection/sql.ts';
 import { migrate } from '../../src/store/migrate.ts';
 import { migrations } from '../../src/store/migrations/index.ts';
 import {
@@ -11,15 +13,13 @@ import {
   unmetRequirement,
   withdrawMigrations,
 } from '../../src/store/schema-compatibility.ts';
-import type { Sql } from '../../src/store/sql.ts';
-import { version } from '../../src/version.ts';
-import { servingStatus } from '../rpc/wires.ts';
 import { onEveryEngine, type TestStore } from '../support/engines.ts';
 import { engineOn, submitted } from '../support/jobs.ts';
 import { runCommand, startServer } from '../support/process.ts';
 import { describeWith } from '../support/programs.ts';
 import { eventually } from '../support/server.ts';
-import { codeOf, connect, createPostgresStore, createStore, openStore } from './support.ts';
+import { codeOf, connect, createPostgresStore, createStore, openStore } from '../support/server-clients.ts';
+import { servingStatus } from '../support/wires.ts';
 
 const future = '9999-future';
 const job = { addonId: 'a', jobType: 't', costUnits: 1 };

@@ -20,7 +20,7 @@ import {
   createStore,
   emptyDirectory,
   openSession,
-} from './support.ts';
+} from '../support/server-clients.ts';
 
 /** With nothing under way there is nothing to wait for; the rest is room for a busy machine. */
 const promptMs = 2_500;

@@ -4,7 +4,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
-import { PostgresChannel } from '../../src/store/channel.ts';
+import { PostgresChannel } from '../../src/store/connection/notify-channel.ts';
 import { silentLog } from '../support/jobs.ts';
 import { findPostgres } from '../support/postgres.ts';
 import { type ServerProcess, startServer, until } from '../support/process.ts';
@@ -16,7 +16,7 @@ import {
   openSession,
   openStore,
   type PostgresStore,
-} from './support.ts';
+} from '../support/server-clients.ts';
 
 const job = { addonId: 'a', jobType: 't', costUnits: 1 };
 /** What is promised, and room for a busy machine. */

@@ -4,9 +4,9 @@
  */
 import { expect } from 'chai';
 import { limits } from '../../src/domain/limits.ts';
-import { ReceiveBudget, receiveBudget } from '../../src/lib/receive-budget.ts';
-import { frameFor, HeartbeatClient } from '../rpc/heartbeats.ts';
+import { ReceiveBudget, receiveBudget } from '../../src/lib/http/receive-budget.ts';
 import { onEveryEngine } from '../support/engines.ts';
+import { frameFor, HeartbeatClient } from '../support/heartbeat-streams.ts';
 import { eventually, startTestServer, type TestServer } from '../support/server.ts';
 import { beginGrpc, beginHttp, drip, type SlowClient, sendSteadily } from './slow-clients.ts';
 

@@ -1,7 +1,7 @@
 /** The guarantee: a server on an embedded directory is ready soon. */
 import { expect } from 'chai';
 import { startServer } from '../support/process.ts';
-import { emptyDirectory } from './support.ts';
+import { emptyDirectory } from '../support/server-clients.ts';
 
 const emptyLimitMs = 5_000;
 const usedLimitMs = 2_000;

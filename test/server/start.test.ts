@@ -9,7 +9,7 @@ import { expect } from 'chai';
 import { onEveryEngine } from '../support/engines.ts';
 import { findPostgres } from '../support/postgres.ts';
 import { type Exit, runCommand, startServer } from '../support/process.ts';
-import { connect, createPostgresStore, createStore, emptyDirectory } from './support.ts';
+import { connect, createPostgresStore, createStore, emptyDirectory } from '../support/server-clients.ts';
 
 /** A port that somebody listens on until the scope ends. */
 async function occupiedPort() {

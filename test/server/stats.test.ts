@@ -2,7 +2,7 @@
 import { expect } from 'chai';
 import { onEveryEngine } from '../support/engines.ts';
 import { startServer } from '../support/process.ts';
-import { connect, createStore } from './support.ts';
+import { connect, createStore } from '../support/server-clients.ts';
 
 const jobs = 20;
 

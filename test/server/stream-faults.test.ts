@@ -9,8 +9,8 @@ import type { Database } from '../../src/store/database.ts';
 import { onEveryEngine, type TestStore } from '../support/engines.ts';
 import { type ServerProcess, startServer, until } from '../support/process.ts';
 import { describeWithRedis, startRedis, type TestRedis } from '../support/redis.ts';
+import { connect, createStore, openStore } from '../support/server-clients.ts';
 import { checkEnds, Mill } from './stream-mill.ts';
-import { connect, createStore, openStore } from './support.ts';
 
 const jobsInAll = 200;
 const key = 'leasehold:stream:mill';

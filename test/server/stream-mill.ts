@@ -6,7 +6,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { Database } from '../../src/store/database.ts';
 import { endedLeases } from '../support/history.ts';
-import { type Answer, connect } from './support.ts';
+import { type Answer, connect } from '../support/server-clients.ts';
 
 const pauseMs = 20;
 

@@ -12,7 +12,7 @@ import {
 } from '../../gen/leasehold/v1/leases_pb.js';
 import { findPostgres, startPostgres } from '../support/postgres.ts';
 import { startServer, until } from '../support/process.ts';
-import { connect, createPostgresStore } from './support.ts';
+import { connect, createPostgresStore } from '../support/server-clients.ts';
 
 /** What a client sends, as it comes to mind. */
 class Outbox<T> implements AsyncIterable<T> {

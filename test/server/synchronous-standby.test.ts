@@ -15,7 +15,7 @@ import {
   openSession,
   openStore,
   type PostgresStore,
-} from './support.ts';
+} from '../support/server-clients.ts';
 
 const deadlineMs = 1_500;
 const submission = (clientRequestId: string) => ({

@@ -3,8 +3,8 @@ import { join } from 'node:path';
 import { expect } from 'chai';
 import { temporaryFolder } from '../support/cleanup.ts';
 import { type ServerProcess, startServer } from '../support/process.ts';
-import { type CollectedSpan, Collector } from '../telemetry/collector.ts';
-import { connect } from './support.ts';
+import { connect } from '../support/server-clients.ts';
+import { type CollectedSpan, Collector } from '../support/trace-collector.ts';
 
 /** Five seconds for calls, two for the database, two for spans, and room for a busy machine. */
 const stopLimitMs = 20_000;

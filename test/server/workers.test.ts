@@ -1,11 +1,11 @@
 /** The guarantee: every server on a database lists the workers of all of them, and those of a dead one are gone in time. */
 import { expect } from 'chai';
-import { WorkClient } from '../rpc/work.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { findPostgres } from '../support/postgres.ts';
 import { startServer, until } from '../support/process.ts';
 import { startTestServer } from '../support/server.ts';
-import { connect, createPostgresStore } from './support.ts';
+import { connect, createPostgresStore } from '../support/server-clients.ts';
+import { WorkClient } from '../support/work-streams.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: bodies of many shapes
 type Workers = { worker_id: string; servers: any[] }[];

@@ -1,7 +1,14 @@
 import { expect } from 'chai';
+import {
+  isCancelled,
+  isRetryable,
+  isUnavailable,
+  type Sql,
+  sqlState,
+  timeMs,
+} from '../../src/store/connection/sql.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
-import { isCancelled, isRetryable, isUnavailable, type Sql, sqlState, timeMs } from '../../src/store/sql.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { failure } from '../support/failure.ts';
 import { eventually } from '../support/server.ts';

@@ -9,10 +9,10 @@ import {
   JobsService,
   ListJobsResponseSchema,
 } from '../../gen/leasehold/v1/jobs_pb.js';
-import { get, jobsPath, post } from '../contracts/queue.ts';
-import { grpcJsTransport, type JobsClient } from '../rpc/wires.ts';
 import { onEveryEngine } from '../support/engines.ts';
+import { get, jobsPath, post } from '../support/jobs-api.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
+import { grpcJsTransport, type JobsClient } from '../support/wires.ts';
 
 const mebibyte = 1024 * 1024;
 /** What clients of gRPC take by default. */

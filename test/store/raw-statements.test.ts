@@ -8,11 +8,11 @@ import { join, relative, sep } from 'node:path';
 import { EntityManager } from '@mikro-orm/core';
 import { SqlEntityManager } from '@mikro-orm/postgresql';
 import { expect } from 'chai';
+import { Transaction } from '../../src/store/connection/transaction.ts';
 import { Database } from '../../src/store/database.ts';
-import { Transaction } from '../../src/store/transaction.ts';
-import { ask, claim, get, jobsPath, post, submit } from '../contracts/queue.ts';
 import { onEveryEngine } from '../support/engines.ts';
 import { engineOn } from '../support/jobs.ts';
+import { ask, claim, get, jobsPath, post, submit } from '../support/jobs-api.ts';
 import { countByName, findRawPlaces, rawPlacesIn, readRawStatementList } from '../support/raw-statements.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 
@@ -83,7 +83,8 @@ function senderIn(stack: string): { file: string; line: number } | undefined {
     const [, path, line] = /(?:file:\/\/)?(\/[^():]+|[A-Z]:[^():]+):(\d+):\d+\)?$/.exec(frame) ?? [];
     if (path === undefined) continue;
     const file = relative(root, path).split(sep).join('/');
-    if (!file.startsWith('src/') || /^src\/store\/(database|transaction)\.ts$/.test(file)) continue;
+    if (!file.startsWith('src/') || /^src\/store\/(database|connection\/transaction)\.ts$/.test(file))
+      continue;
     return { file, line: Number(line) };
   }
   return undefined;
@@ -205,7 +206,7 @@ onEveryEngine((engine) => {
 describe('the dependencies', () => {
   it('have kysely because the sources use it (B4)', () => {
     const { dependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
-    const isUsed = /from 'kysely'/.test(readFileSync(join(root, 'src/store/tables.ts'), 'utf8'));
+    const isUsed = /from 'kysely'/.test(readFileSync(join(root, 'src/store/schema/tables.ts'), 'utf8'));
     expect('kysely' in dependencies).to.equal(isUsed);
   });
 });

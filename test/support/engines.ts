@@ -7,7 +7,7 @@
 import { cpSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
-import { createLog } from '../../src/log.ts';
+import { createLog } from '../../src/lib/log.ts';
 import type { Database, DatabaseOptions } from '../../src/store/database.ts';
 import { temporaryFolder } from './cleanup.ts';
 import { findPostgres, postgresVersion, sharedPostgres } from './postgres.ts';

@@ -3,9 +3,9 @@
  * and in the job's outcome where it did not; and a row of the history may tell of up to three events.
  */
 
-import { eventNumber, stateNumber } from '../../src/domain/machine.ts';
+import { eventNumber, stateNumber } from '../../src/domain/jobs/state-machine.ts';
 import { migrations } from '../../src/store/migrations/index.ts';
-import { submissions } from '../../src/store/statements/event-record.ts';
+import { submissions } from '../../src/store/sql/events/record.ts';
 
 /** All leases that are over, to select from. */
 export const endedLeases = `(

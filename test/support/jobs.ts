@@ -1,13 +1,13 @@
-import type { SubmitJob } from '../../src/domain/commands.ts';
-import type { Job } from '../../src/domain/job.ts';
-import type { EngineSettings } from '../../src/engine/context.ts';
+import type { Job } from '../../src/domain/jobs/job.ts';
+import type { ClaimFilter } from '../../src/domain/queue/claim-filter.ts';
+import type { SubmitJob } from '../../src/domain/requests/scheduler.ts';
+import type { EngineSettings } from '../../src/engine/context/engine-context.ts';
 import { Engine } from '../../src/engine/engine.ts';
-import { type Draft, draft } from '../../src/engine/submit.ts';
-import { createLog } from '../../src/log.ts';
-import { type Channel, silentChannel } from '../../src/store/channel.ts';
+import { type Draft, draft } from '../../src/engine/jobs/submitter.ts';
+import { createLog } from '../../src/lib/log.ts';
+import { type Channel, silentChannel } from '../../src/store/connection/notify-channel.ts';
 import type { Database } from '../../src/store/database.ts';
-import type { ClaimFilter } from '../../src/store/statements/heads.ts';
-import { databaseTransport } from '../../src/transport/database.ts';
+import { databaseTransport } from '../../src/transport/database-transport.ts';
 import type { Transport } from '../../src/transport/transport.ts';
 
 export const engineSettings: EngineSettings = {

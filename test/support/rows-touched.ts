@@ -1,5 +1,5 @@
+import type { EntitySql } from '../../src/store/connection/sql.ts';
 import type { Database } from '../../src/store/database.ts';
-import type { EntitySql } from '../../src/store/sql.ts';
 
 type Work = (sql: EntitySql) => Promise<unknown>;
 

@@ -16,7 +16,7 @@ import { countIn, countsLine, failuresIn, notRunIn } from './report-lines.ts';
 const mocha = fileURLToPath(import.meta.resolve('mocha/bin/mocha.js'));
 
 /** The folders of the first and of the second run; all others are in the third. */
-const folders = [new Set(['cli', 'contracts', 'gate', 'transport']), new Set(['server', 'store'])];
+const folders = [new Set(['agent', 'cli', 'rest', 'transport']), new Set(['server', 'store'])];
 const isAlone = (file: string) => file.endsWith('.alone.test.ts');
 /** Waits for real time to pass, which takes minutes and hardly any work. */
 const isRealTime = (file: string) => file.endsWith('.realtime.test.ts');

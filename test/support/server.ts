@@ -3,8 +3,8 @@
  * test says to it goes through a real socket.
  */
 import { type Config, readConfig } from '../../src/config.ts';
-import type { ReceiveBudget } from '../../src/lib/receive-budget.ts';
-import { createLog, type LogFields } from '../../src/log.ts';
+import type { ReceiveBudget } from '../../src/lib/http/receive-budget.ts';
+import { createLog, type LogFields } from '../../src/lib/log.ts';
 import { type RunningServer, startServer } from '../../src/server.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openConfigured } from '../../src/store/open.ts';

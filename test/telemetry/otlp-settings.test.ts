@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { createLog } from '../../src/log.ts';
+import { createLog } from '../../src/lib/log.ts';
 import { processorOptions, samplerOf } from '../../src/telemetry/otlp-settings.ts';
 import { openTracing, tracesUrl } from '../../src/telemetry/tracing.ts';
 

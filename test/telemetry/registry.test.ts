@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import { Registry } from '../../src/telemetry/registry.ts';
-import { MetricsText } from './text.ts';
+import { MetricsText } from '../support/metrics-text.ts';
 
 const read = (registry: Registry) => new MetricsText(registry.render());
 

@@ -2,7 +2,7 @@ import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync 
 import { hostname } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { pid } from 'node:process';
-import { type KernelLock, tryLock } from '../../kernel-lock.ts';
+import { type KernelLock, tryLock } from '../../lib/file-lock.ts';
 
 /**
  * The right to be the only process that touches a data directory.

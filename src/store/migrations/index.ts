@@ -1,29 +1,29 @@
 import type { MigrationObject } from '@mikro-orm/core';
-import { Jobs } from './0001-jobs.ts';
-import { Leases } from './0002-leases.ts';
-import { Streams } from './0003-streams.ts';
-import { Files } from './0004-files.ts';
-import { Stats } from './0005-stats.ts';
-import { History } from './0006-history.ts';
-import { Lanes } from './0007-lanes.ts';
-import { LeanHistory } from './0008-lean-history.ts';
-import { Silences } from './0009-silences.ts';
-import { Submissions } from './0010-submissions.ts';
-import { SchemaCompatibility } from './0011-schema-compatibility.ts';
-import { Crowds } from './0012-crowds.ts';
-import { FileLending } from './0013-files.ts';
-import { Workers } from './0014-workers.ts';
-import { CapacityChanges } from './0015-capacity-changes.ts';
-import { FailedJobs } from './0017-failed-jobs.ts';
-import { MessageNames } from './0018-message-names.ts';
-import { LanesOfCrowds } from './0019-lanes-of-crowds.ts';
+import { Jobs } from './v0.1/0001-jobs.ts';
+import { Leases } from './v0.1/0002-leases.ts';
+import { Streams } from './v0.1/0003-streams.ts';
+import { Files } from './v0.1/0004-files.ts';
+import { Stats } from './v0.1/0005-stats.ts';
+import { History } from './v0.1/0006-history.ts';
+import { Lanes } from './v0.1/0007-lanes.ts';
+import { LeanHistory } from './v0.1/0008-lean-history.ts';
+import { Silences } from './v0.1/0009-silences.ts';
+import { Submissions } from './v0.1/0010-submissions.ts';
+import { SchemaCompatibility } from './v0.2/0011-schema-compatibility.ts';
+import { Crowds } from './v0.2/0012-crowds.ts';
+import { FileLending } from './v0.2/0013-files.ts';
+import { Workers } from './v0.2/0014-workers.ts';
+import { CapacityChanges } from './v0.2/0015-capacity-changes.ts';
+import { FailedJobs } from './v0.2/0017-failed-jobs.ts';
+import { MessageNames } from './v0.2/0018-message-names.ts';
+import { LanesOfCrowds } from './v0.2/0019-lanes-of-crowds.ts';
 
 export interface SchemaMigration extends MigrationObject {
   oldestWriter: string;
 }
 
 /**
- * In the order in which they run. A migration that has landed is never edited, nor is its name; `migrations.test.ts`
+ * In the order in which they run. A migration that has landed is never edited, nor is its name; `test/store/migrations/migrations.test.ts`
  * compares its SQL with a checksum. `oldestWriter` is the oldest server version that may still write beside it; see
  * `schema-compatibility.ts`.
  */

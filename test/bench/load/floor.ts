@@ -4,10 +4,10 @@
  */
 import type { Database } from '../../../src/store/database.ts';
 import { migrate } from '../../../src/store/migrate.ts';
-import { claimJobs } from '../../../src/store/statements/claim-jobs.ts';
-import { noPlaces } from '../../../src/store/statements/heads.ts';
-import { type Lane, type LanePlace, laneWords, makeLanes } from '../../../src/store/statements/lanes.ts';
-import { type NewJob, submitJobs } from '../../../src/store/statements/submit-jobs.ts';
+import { claimJobs } from '../../../src/store/sql/jobs/claim.ts';
+import { type NewJob, submitJobs } from '../../../src/store/sql/jobs/submit.ts';
+import { noPlaces } from '../../../src/store/sql/queue/heads.ts';
+import { type Lane, type LanePlace, laneWords, makeLanes } from '../../../src/store/sql/queue/lanes.ts';
 import { drive, forCount, forDuration, type Round } from './drive.ts';
 import { job } from './messages.ts';
 import { openStore } from './seed.ts';

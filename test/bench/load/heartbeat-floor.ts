@@ -1,6 +1,6 @@
 /** The floor under heartbeats: the store's own statement, on a store that is seeded for it; see `floor.ts`. */
 import type { Database } from '../../../src/store/database.ts';
-import { type Extension, extendLeases } from '../../../src/store/statements/extend-leases.ts';
+import { type Extension, extendLeases } from '../../../src/store/sql/leases/extend.ts';
 import { drive, forDuration, type Round, takeTurns } from './drive.ts';
 import type { FloorPlace } from './floor.ts';
 import { type LeaseSet, leaseId, leasesOf, scattered, workerName, workersOf } from './lease-set.ts';

@@ -1,7 +1,7 @@
 /** What the load process can be asked to do to make a store old: jobs that are over, and somebody who has looked away. */
 import { Client } from 'pg';
-import { eventNumber, stateNumber } from '../../../src/domain/machine.ts';
-import { leaseStateNumber, statusNumber } from '../../../src/store/statements/lease-record.ts';
+import { eventNumber, stateNumber } from '../../../src/domain/jobs/state-machine.ts';
+import { leaseStateNumber, statusNumber } from '../../../src/store/sql/leases/record.ts';
 import type { FloorPlace } from './floor.ts';
 import { job } from './messages.ts';
 

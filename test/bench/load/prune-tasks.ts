@@ -1,6 +1,6 @@
 /** What the load process does to jobs that are over: makes them, and deletes them as a server does, beside other tasks. */
-import { Pruner } from '../../../src/engine/pruner.ts';
-import { createLog } from '../../../src/log.ts';
+import { Pruner } from '../../../src/engine/maintenance/pruner.ts';
+import { createLog } from '../../../src/lib/log.ts';
 import type { Database } from '../../../src/store/database.ts';
 import type { FloorPlace } from './floor.ts';
 

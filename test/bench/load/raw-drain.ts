@@ -6,17 +6,17 @@
  */
 import { randomUUID } from 'node:crypto';
 import { Client, types } from 'pg';
-import { decideRelease } from '../../../src/domain/leases.ts';
+import { decideRelease } from '../../../src/domain/leases/lease-policy.ts';
 import { limits } from '../../../src/domain/limits.ts';
-import { newId } from '../../../src/engine/ids.ts';
-import { LeaseEnds } from '../../../src/engine/lease-ends.ts';
-import { sessionOptions } from '../../../src/store/session.ts';
-import type { Sql } from '../../../src/store/sql.ts';
-import { lockCandidates } from '../../../src/store/statements/candidates.ts';
-import { lockCapacityWith } from '../../../src/store/statements/capacity.ts';
-import { grantLeases } from '../../../src/store/statements/grant-leases.ts';
-import { noPlaces } from '../../../src/store/statements/heads.ts';
-import { lockLeasedJobs } from '../../../src/store/statements/lock-jobs.ts';
+import { LeaseEnds } from '../../../src/engine/dispatch/lease-endings.ts';
+import { newId } from '../../../src/lib/uuid.ts';
+import { sessionOptions } from '../../../src/store/connection/session-settings.ts';
+import type { Sql } from '../../../src/store/connection/sql.ts';
+import { lockLeasedJobs } from '../../../src/store/sql/jobs/lock.ts';
+import { lockCapacityWith } from '../../../src/store/sql/leases/capacity.ts';
+import { grantLeases } from '../../../src/store/sql/leases/grant.ts';
+import { lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
+import { noPlaces } from '../../../src/store/sql/queue/heads.ts';
 import { drive, type Round } from './drive.ts';
 
 const jobsPerRound = 250;

@@ -3,13 +3,13 @@
  * a server would have written, but for the history: its figures are told of them as well, or it would find them wrong.
  * Beside servers that run, the capacity's row is locked last, as they do it.
  */
-import { priorities } from '../../../src/domain/job.ts';
-import { stateNumber } from '../../../src/domain/machine.ts';
-import { createLog } from '../../../src/log.ts';
+import { priorities } from '../../../src/domain/jobs/job.ts';
+import { stateNumber } from '../../../src/domain/jobs/state-machine.ts';
+import { createLog } from '../../../src/lib/log.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { migrate } from '../../../src/store/migrate.ts';
 import { openDatabase } from '../../../src/store/open.ts';
-import { tally } from '../../../src/store/statements/stat-tallies.ts';
+import { tally } from '../../../src/store/sql/stats/tallies.ts';
 import { endedLeases } from '../../support/history.ts';
 import type { FloorPlace } from './floor.ts';
 import { idPrefix, type LeaseSet, workerPrefix, workersOf } from './lease-set.ts';

@@ -1,5 +1,5 @@
 /** Figures of a month, beside jobs that wait and jobs that are over; and whoever asks for them. */
-import { stateNumber } from '../../../src/domain/machine.ts';
+import { stateNumber } from '../../../src/domain/jobs/state-machine.ts';
 import { migrate } from '../../../src/store/migrate.ts';
 import { drive, forCount, type Round } from './drive.ts';
 import type { FloorPlace } from './floor.ts';

@@ -7,7 +7,7 @@ import {
   StreamWorkRequestSchema,
   StreamWorkResponseSchema,
 } from '../../../gen/leasehold/v1/leases_pb.js';
-import { WireReader } from '../../../src/rpc/wire-reader.ts';
+import { WireReader } from '../../../src/rpc/wire/reader.ts';
 import { headroomBytes, type Link, type MessageStream, withHeadroom } from './link.ts';
 
 const path = '/leasehold.v1.LeasesService/StreamWork';

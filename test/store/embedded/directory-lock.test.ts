@@ -8,7 +8,13 @@ import {
   type DirectoryLock,
   DirectoryUnusableError,
 } from '../../../src/store/embedded/directory-lock.ts';
-import { type Child, killed, nextLine, startFixture, temporaryDirectory } from './support.ts';
+import {
+  type Child,
+  killed,
+  nextLine,
+  startFixture,
+  temporaryDirectory,
+} from '../../support/embedded-database.ts';
 
 describe('the lock on a data directory', () => {
   let place: ReturnType<typeof temporaryDirectory>;

@@ -4,7 +4,7 @@ import { PGlite } from '@electric-sql/pglite';
 import { expect } from 'chai';
 import { prepareDataDirectory } from '../../../src/store/embedded/data-directory.ts';
 import { Housekeeping, WAL_SETTINGS } from '../../../src/store/embedded/housekeeping.ts';
-import { temporaryDirectory } from './support.ts';
+import { temporaryDirectory } from '../../support/embedded-database.ts';
 
 describe('housekeeping of the embedded database', function () {
   this.timeout(20_000);

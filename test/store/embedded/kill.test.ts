@@ -9,7 +9,7 @@ import {
   startFixture,
   temporaryDirectory,
   withDatabase,
-} from './support.ts';
+} from '../../support/embedded-database.ts';
 
 describe('killing the process of an embedded database', function () {
   this.timeout(30_000);

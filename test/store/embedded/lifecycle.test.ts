@@ -14,7 +14,7 @@ import {
   startFixture,
   temporaryDirectory,
   withDatabase,
-} from './support.ts';
+} from '../../support/embedded-database.ts';
 
 describe('the life of the embedded database', function () {
   this.timeout(10_000);

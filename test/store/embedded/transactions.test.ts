@@ -3,7 +3,13 @@ import { CompiledQuery, type Kysely } from 'kysely';
 import pg from 'pg';
 import { type EmbeddedDatabase, openEmbedded } from '../../../src/store/embedded/client.ts';
 import type { WireStream } from '../../../src/store/embedded/wire-stream.ts';
-import { type Connection, connect, rejection, rowsOf, temporaryDirectory } from './support.ts';
+import {
+  type Connection,
+  connect,
+  rejection,
+  rowsOf,
+  temporaryDirectory,
+} from '../../support/embedded-database.ts';
 
 describe('concurrent use of the embedded database', function () {
   this.timeout(10_000);

@@ -1,7 +1,13 @@
 import { expect } from 'chai';
 import type { Kysely } from 'kysely';
 import { type EmbeddedDatabase, openEmbedded } from '../../../src/store/embedded/client.ts';
-import { type Connection, connect, rejection, rowsOf, temporaryDirectory } from './support.ts';
+import {
+  type Connection,
+  connect,
+  rejection,
+  rowsOf,
+  temporaryDirectory,
+} from '../../support/embedded-database.ts';
 
 /** SQL, its parameters, and the value both engines must give for the column `v`. */
 const VALUES: [sql: string, parameters: unknown[], expected: unknown][] = [

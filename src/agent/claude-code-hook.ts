@@ -1,0 +1,266 @@
+import { hostname } from 'node:os';
+import { ServerError } from '../client/http-client.ts';
+import { inLines } from '../lib/terminal-text.ts';
+import { acquire } from './acquire-and-wait.ts';
+import { branchOf, type FileKey, locate, PathError } from './file-key.ts';
+import type { Contention, FilesApi } from './files-client.ts';
+import { type Agent, agentPidVariable, findAgent } from './find-agent.ts';
+import type { OnUnreachable } from './guard.ts';
+import { ensureHeartbeater } from './keepalive-daemon.ts';
+import { contendedWords, deniedWords, haltedWords, shown } from './messages.ts';
+import type { Notes } from './session-store.ts';
+
+/**
+ * All the waiting that one hook does. Longer than a contention lasts, and so much shorter than the timeout that is
+ * installed that the hook always has its say: one that runs into its timeout lets the tool go on.
+ */
+const patienceMs = 200_000;
+export const preToolUseTimeoutS = 240;
+
+/** The tools that write files, and where in their input the file is. */
+export const writingTools: Readonly<Record<string, string>> = {
+  Write: 'file_path',
+  Edit: 'file_path',
+  MultiEdit: 'file_path',
+  NotebookEdit: 'notebook_path',
+};
+
+/** What the agent gave to its hook; of the many fields those that matter here. */
+export interface HookInput {
+  event: string;
+  sessionId: string;
+  agentId: string | undefined;
+  agentType: string | undefined;
+  cwd: string | undefined;
+  tool: string;
+  toolInput: Record<string, unknown>;
+}
+
+/** How the hook ends: what it prints for the agent and for people, and its exit code. */
+export interface HookAnswer {
+  code: number;
+  stdout?: object;
+  stderr?: string;
+}
+
+export interface HookOptions {
+  api: FilesApi;
+  notes: Notes;
+  onUnreachable: OnUnreachable;
+}
+
+const nothingToSay: HookAnswer = { code: 0 };
+
+/** Reads a hook's input; what is wrong with it is a sentence. */
+export function readHookInput(text: string): HookInput | string {
+  let input: unknown;
+  try {
+    input = JSON.parse(text);
+  } catch {
+    return 'the input of the hook is not JSON';
+  }
+  const fields = objectIn(input);
+  if (!fields) return 'the input of the hook is not an object';
+  const { hook_event_name: event, session_id: sessionId } = fields;
+  if (typeof event !== 'string') return 'the input of the hook has no hook_event_name';
+  if (typeof sessionId !== 'string' || sessionId.trim() === '')
+    return 'the input of the hook has no session_id';
+  return {
+    event,
+    sessionId,
+    agentId: textIn(fields.agent_id),
+    agentType: textIn(fields.agent_type),
+    cwd: textIn(fields.cwd),
+    tool: textIn(fields.tool_name) ?? '',
+    toolInput: objectIn(fields.tool_input) ?? {},
+  };
+}
+
+/** Does what an event asks for. Events and tools that are none of its business it lets pass. */
+export async function answerHook(input: HookInput, options: HookOptions): Promise<HookAnswer> {
+  switch (input.event) {
+    case 'PreToolUse':
+      return Object.hasOwn(writingTools, input.tool) ? beforeWriting(input, options) : nothingToSay;
+    case 'PostToolUse':
+    case 'UserPromptSubmit':
+      return tellActivity(ownerOf(input), options);
+    case 'Stop':
+      return tellStop(ownerOf(input), options);
+    case 'SubagentStop':
+      return input.agentId === undefined ? nothingToSay : tellEnd([ownerOf(input)], options);
+    case 'SessionEnd':
+      return tellEnd(ownersOf(input, options.notes), options);
+    default:
+      return nothingToSay;
+  }
+}
+
+/** A session is an owner, and each of the agents that it has sent out is one. */
+const ownerOf = ({ sessionId, agentId }: HookInput): string =>
+  agentId === undefined ? sessionId : `${sessionId}:${agentId}`;
+
+/** The owners of a session of whom anything is known. */
+const ownersOf = ({ sessionId }: HookInput, notes: Notes): string[] =>
+  notes
+    .all()
+    .map(({ owner_id }) => owner_id)
+    .filter((ownerId) => ownerId === sessionId || ownerId.startsWith(`${sessionId}:`));
+
+async function beforeWriting(input: HookInput, options: HookOptions): Promise<HookAnswer> {
+  const field = writingTools[input.tool] as string;
+  const file = textIn(input.toolInput[field]);
+  if (file === undefined) return wrong(`${input.tool} names no ${field}, so no file was leased`);
+  let key: FileKey;
+  try {
+    key = locate(file, input.cwd === undefined ? {} : { from: input.cwd });
+  } catch (error) {
+    if (error instanceof PathError) return wrong(`${error.message}, so no file was leased`);
+    throw error;
+  }
+  const agent = findAgent();
+  const warnings: string[] = [];
+  const denials: string[] = [];
+  const on = {
+    heard: () => void warnings.push(...keep(input, agent, options)),
+    denied: (words: string) => void denials.push(words),
+  };
+  try {
+    const answer = withWarnings(await lease(input, key, agent, options, on), warnings);
+    const isGranted = answer.stdout === undefined && denials.length > 0;
+    return isGranted ? { ...answer, stderr: [...denials, 'granted'].join('\n') } : answer;
+  } catch (error) {
+    if (!(error instanceof ServerError)) throw error;
+    // Whoever knows that somebody has the file does not write into it because the server has gone meanwhile.
+    if (options.onUnreachable === 'deny' || denials.length > 0) {
+      return deny([...denials, `${key.path} was not leased: ${error.message}`].join('\n'));
+    }
+    return withWarnings(nothingToSay, [`${key.path} is written without a lease: ${error.message}`]);
+  }
+}
+
+async function lease(
+  input: HookInput,
+  { repository, path }: FileKey,
+  agent: Agent | undefined,
+  { api }: HookOptions,
+  on: { heard(): void; denied(words: string): void },
+): Promise<HookAnswer> {
+  const request = {
+    owner_id: ownerOf(input),
+    repository,
+    paths: [path],
+    owner: {
+      agent: ['claude-code', input.agentType].filter(Boolean).join(' ').slice(0, 200),
+      host: hostname(),
+      pid: agent?.pid ?? null,
+      branch: branchOf(repository) ?? null,
+      // What the session holds, the agents that it has sent out may borrow.
+      ...(input.agentId === undefined ? {} : { parent_owner_id: input.sessionId }),
+    },
+  };
+  const onContended = (contention: Contention) => {
+    // The wait outlasts an owner that nobody keeps alive.
+    on.heard();
+    on.denied(contendedWords(contention));
+  };
+  const answer = await acquire(api, request, { onContended, patienceMs });
+  on.heard();
+  switch (answer.outcome) {
+    case 'granted':
+      return nothingToSay;
+    case 'halted':
+      return deny(haltedWords(answer.blocker_report));
+    case 'out of patience':
+      return deny(
+        `${deniedWords(answer.contention)}; it may be asked for once more at ${answer.contention.retry_at}`,
+      );
+  }
+}
+
+/** Has the owner kept alive; answers with what stands in the way of that. */
+function keep(input: HookInput, agent: Agent | undefined, { api, notes }: HookOptions): string[] {
+  if (!agent) {
+    return [
+      `the agent's process is not to be found, so leases last a minute only; ${agentPidVariable} may name it`,
+    ];
+  }
+  const owner_id = ownerOf(input);
+  try {
+    ensureHeartbeater({ owner_id, url: api.url, agent, since: new Date().toISOString() }, notes);
+    return [];
+  } catch (error) {
+    return [`leases last a minute only, because ${notes.folder} cannot be used: ${(error as Error).message}`];
+  }
+}
+
+/** Whoever never wrote anything is no owner, and the server need not be asked. */
+async function tellActivity(ownerId: string, { api, notes }: HookOptions): Promise<HookAnswer> {
+  if (!notes.read(ownerId)) return nothingToSay;
+  try {
+    await api.activity(ownerId);
+    return nothingToSay;
+  } catch (error) {
+    if (!(error instanceof ServerError)) throw error;
+    // Where no server answers, the next write says so; this is no more than a word to it.
+    return error.isUnreachable ? nothingToSay : withWarnings(nothingToSay, [error.message]);
+  }
+}
+
+async function tellStop(ownerId: string, { api, notes }: HookOptions): Promise<HookAnswer> {
+  if (!notes.read(ownerId)) return nothingToSay;
+  try {
+    await api.stop(ownerId);
+    const { lost_files } = await api.heartbeat(ownerId);
+    const lost = lost_files.map(
+      ({ path, lost_at, reason }) => `${shown(path)} was taken away at ${shown(lost_at)}: ${shown(reason)}`,
+    );
+    return withWarnings(nothingToSay, lost);
+  } catch (error) {
+    if (!(error instanceof ServerError)) throw error;
+    return wrong(error.message);
+  }
+}
+
+async function tellEnd(ownerIds: readonly string[], { api, notes }: HookOptions): Promise<HookAnswer> {
+  const known = ownerIds.filter((ownerId) => notes.read(ownerId) !== undefined);
+  for (const ownerId of known) notes.remove(ownerId);
+  const results = await Promise.allSettled(known.map((ownerId) => api.end(ownerId)));
+  for (const result of results) {
+    if (result.status === 'fulfilled') continue;
+    if (!(result.reason instanceof ServerError)) throw result.reason;
+    return wrong(
+      `could not give the session's files back, they come free within a minute: ${result.reason.message}`,
+    );
+  }
+  return nothingToSay;
+}
+
+const deny = (reason: string): HookAnswer => ({
+  code: 0,
+  stdout: {
+    hookSpecificOutput: {
+      hookEventName: 'PreToolUse',
+      permissionDecision: 'deny',
+      permissionDecisionReason: inLines(`leasehold: ${reason}`),
+    },
+  },
+});
+
+/** Exit code 1 is shown to people, and blocks nothing. */
+const wrong = (problem: string): HookAnswer => ({ code: 1, stderr: problem });
+
+/** What people have to see while the agent goes on. */
+function withWarnings(answer: HookAnswer, warnings: readonly string[]): HookAnswer {
+  if (warnings.length === 0) return answer;
+  const lines = [...new Set(warnings)].map((warning) => `leasehold: ${warning}`);
+  const systemMessage = inLines(lines.join('\n'));
+  return { ...answer, stdout: { ...answer.stdout, systemMessage } };
+}
+
+const textIn = (value: unknown): string | undefined =>
+  typeof value === 'string' && value !== '' ? value : undefined;
+
+const objectIn = (value: unknown): Record<string, unknown> | undefined =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+    ? (value as Record<string, unknown>)
+    : undefined;

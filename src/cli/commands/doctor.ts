@@ -1,0 +1,111 @@
+import { ServerClient, ServerError, urlHelp } from '../../client/http-client.ts';
+import { clockFinding, type Finding, finding, findingLevels, worstOf } from '../../domain/doctor/finding.ts';
+import { counted } from '../../domain/explain/text.ts';
+import type { Command } from '../main.ts';
+import { readFlags, UsageError } from '../support/args.ts';
+import { commonFlags } from '../support/operator-client.ts';
+import { plain, print, printJson } from '../support/output.ts';
+
+/** The server has its own patience with its database and its Redis; this is for a server that hangs itself. */
+const answerLimitMs = 10_000;
+
+interface DiagnosisBody {
+  ts: string;
+  version: string;
+  findings: Finding[];
+}
+
+export const doctorCommand: Command = {
+  name: 'doctor',
+  flags: commonFlags,
+  help: () => `Usage: leasehold doctor [flags]
+
+Says what is wrong with a server, its database, its queue and its Redis, and what to do about it: settings that lose what
+was acknowledged, rows that cannot be cleared away and what holds them, clocks that differ, migrations, connections,
+capacity, jobs that cannot start, dead letters, silent leases, Redis. It changes nothing.
+
+  --json                Answer with one line of JSON: {ts, version, level, findings}.
+${urlHelp}
+
+Ends with 1 where there is a problem, or no server; with 0 where there are only warnings, or none.
+`,
+  async run(args) {
+    const { help, values, words } = readFlags(args, commonFlags);
+    if (help) {
+      process.stdout.write(this.help());
+      return 0;
+    }
+    if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);
+    const { ts, version, findings } = await examine(
+      new ServerClient(values.url, { timeoutMs: answerLimitMs }),
+    );
+    const level = worstOf(findings);
+    if (values.json) printJson({ ts, version, level, findings });
+    else print(findingsWords(findings));
+    return level === 'PROBLEM' ? 1 : 0;
+  },
+};
+
+async function examine(
+  server: ServerClient,
+): Promise<{ ts: string | null; version: string | null; findings: Finding[] }> {
+  const begun = performance.now();
+  const beganAtMs = Date.now();
+  let diagnosis: DiagnosisBody;
+  try {
+    diagnosis = await server.get<DiagnosisBody>('/api/system/doctor');
+  } catch (error) {
+    if (!(error instanceof ServerError)) throw error;
+    const advice = 'start it, or say with --url or LEASEHOLD_URL where it is';
+    const away = finding('server', 'server_reachable', 'PROBLEM', error.message, advice, {
+      code: error.code ?? null,
+    });
+    return { ts: null, version: null, findings: [away] };
+  }
+  const tookMs = performance.now() - begun;
+  const clock = clockFinding(
+    { aheadMs: Date.parse(diagnosis.ts) - (beganAtMs + tookMs / 2), uncertainMs: tookMs / 2 },
+    { area: 'server', code: 'client_clock_difference', ours: 'this machine', theirs: 'the server' },
+  );
+  const reachable = finding('server', 'server_reachable', 'OK', `a server answers at ${server.url}`);
+  const findings = [reachable, await readiness(server), clock, ...diagnosis.findings];
+  return { ts: diagnosis.ts, version: diagnosis.version, findings };
+}
+
+async function readiness(server: ServerClient): Promise<Finding> {
+  const { status, said } = await server.look('/readyz').catch((error: unknown) => {
+    if (!(error instanceof ServerError)) throw error;
+    return { status: 0, said: error.message };
+  });
+  const advice = 'not all calls are served meanwhile; see the findings about the database';
+  const text = status === 200 ? 'it is ready to serve' : `it is not ready: ${plain(readinessWords(said))}`;
+  return finding('server', 'ready', status === 200 ? 'OK' : 'PROBLEM', text, advice, { status });
+}
+
+/** What `/readyz` answered, as a person reads it. What is no answer of it is shown as it came. */
+function readinessWords(said: string): string {
+  let parts: Record<string, unknown>;
+  try {
+    parts = JSON.parse(said) as Record<string, unknown>;
+  } catch {
+    return said;
+  }
+  const { status, reason, ...others } = parts;
+  if (typeof status !== 'string') return said;
+  const words = Object.entries(others).map(([part, state]) => `${part} ${state}`);
+  const why = status === 'stopping' ? 'the server is stopping' : (reason ?? 'it cannot serve');
+  return [why, ...words].join(', ');
+}
+
+/** The worst first: whoever reads this is in a hurry. */
+function findingsWords(findings: readonly Finding[]): string {
+  const worst = findings.toSorted((a, b) => findingLevels.indexOf(b.level) - findingLevels.indexOf(a.level));
+  const widest = Math.max(...worst.map(({ code }) => code.length));
+  const lines = worst.flatMap(({ level, code, text, advice }) => [
+    `${level.padEnd(7)}  ${plain(code).padEnd(widest)}  ${plain(text)}`,
+    ...(advice === null ? [] : [`${' '.repeat(7 + 2 + widest)}  → ${plain(advice)}`]),
+  ]);
+  const count = (level: string) => findings.filter((each) => each.level === level).length;
+  const sum = [counted(count('PROBLEM'), 'problem'), counted(count('WARN'), 'warning'), `${count('OK')} ok`];
+  return [...lines, '', sum.join(', ')].join('\n');
+}

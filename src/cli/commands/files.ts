@@ -1,0 +1,224 @@
+import { existsSync } from 'node:fs';
+import { userInfo } from 'node:os';
+import { locate, PathError, repositoryOf } from '../../agent/file-key.ts';
+import {
+  type Blocked,
+  type FileLease,
+  FilesApi,
+  type Instructed,
+  type Instruction,
+  instructions,
+} from '../../agent/files-client.ts';
+import { guardCodes, ownerVariable } from '../../agent/guard.ts';
+import { duration, haltedWords, ownerName, shown, table } from '../../agent/messages.ts';
+import { ServerError, urlHelp } from '../../client/http-client.ts';
+import type { Command } from '../main.ts';
+import { readFlags, UsageError } from '../support/args.ts';
+import { refusal } from '../support/operator-client.ts';
+import { print, printJson, tell } from '../support/output.ts';
+import { say } from '../support/stderr.ts';
+
+const flags = {
+  repository: 'string',
+  owner: 'string',
+  reason: 'string',
+  'requested-by': 'string',
+  json: 'boolean',
+  url: 'string',
+} as const;
+
+const answerLimitMs = 10_000;
+
+export const filesCommand: Command = {
+  name: 'files',
+  flags,
+  verbs: [
+    { name: 'instruct', flags },
+    { name: 'release', flags },
+  ],
+  help: () => `Usage: leasehold files [flags]
+       leasehold files instruct <contention_id> RETRY|ABANDON|FORCE_RELEASE [flags]
+       leasehold files release <path>... --owner <id> [flags]
+
+Shows who has which files and since when, who waits for one and until when, and who is halted.
+
+instruct decides about a halt:
+  RETRY          judge it once more, now
+  ABANDON        close it; the next time its owner asks for the files is the first time
+  FORCE_RELEASE  take the files from whoever has them, and give them to the owner that is halted
+An owner that is not alive, as one whose guard has exited, is not judged now: RETRY and FORCE_RELEASE are kept, and applied
+when it asks again. A halt stays in the list until it is instructed.
+release gives back files of an owner that will not do so itself, as if it had ended its work on them. What a sub-agent
+has borrowed returns to its parent.
+
+  --repository <dir>    Only this repository: a directory in it, or the name that it goes by.
+  --owner <id>          Only this owner; of release, whose files they are, by default
+                        ${ownerVariable}.
+  --reason <text>       Why it is decided so, for the history.
+  --requested-by <who>  Who decides, for the history; the name of the user where left out.
+  --json                Answer with one line of JSON: {leases, blockers}, or what the server says.
+${urlHelp}
+
+Ends with 1 where the server refuses or does not answer, and with ${guardCodes.halted} where what was instructed is halted still.
+`,
+  async run(args) {
+    const { help, values, words } = readFlags(args, flags);
+    if (help) {
+      process.stdout.write(this.help());
+      return 0;
+    }
+    const api = new FilesApi(values.url, { timeoutMs: answerLimitMs });
+    const asJson = values.json === true;
+    const [verb, ...rest] = words;
+    try {
+      switch (verb) {
+        case undefined:
+          return await list(api, { repository: nameOf(values.repository), owner_id: values.owner }, asJson);
+        case 'instruct': {
+          const requested_by = values['requested-by'] ?? userInfo().username;
+          const { reason } = values;
+          return await instruct(
+            api,
+            rest,
+            { requested_by, ...(reason === undefined ? {} : { reason }) },
+            asJson,
+          );
+        }
+        case 'release':
+          return await release(api, rest, values.owner || process.env[ownerVariable], asJson);
+        default:
+          throw new UsageError(
+            `files has no command ${JSON.stringify(verb)}; its commands are instruct, release`,
+          );
+      }
+    } catch (error) {
+      if (!(error instanceof ServerError)) throw error;
+      say(refusal(error));
+      return 1;
+    }
+  },
+};
+
+/** A directory stands for the repository that it is in; whatever else is said is taken for a name. */
+function nameOf(repository: string | undefined): string | undefined {
+  if (repository === undefined || !existsSync(repository)) return repository;
+  return repositoryOf(repository) ?? repository;
+}
+
+async function list(
+  api: FilesApi,
+  filter: Parameters<FilesApi['leases']>[0],
+  asJson: boolean,
+): Promise<number> {
+  const [leases, blockers] = await Promise.all([api.leases(filter), api.blockers(filter)]);
+  if (asJson) printJson({ leases, blockers });
+  else print(overview(leases, blockers));
+  return 0;
+}
+
+/** For people. Who waits stands below who has, and who is halted below that. */
+function overview(leases: readonly FileLease[], blockers: readonly Blocked[]): string {
+  const now = Date.now();
+  const ago = (time: string) => `${time} (${duration(now - Date.parse(time))})`;
+  const waiting = blockers.flatMap((each) => (each.state === 'CONTENDED' ? [each] : []));
+  const halted = blockers.flatMap((each) => (each.state === 'HALTED' ? [each] : []));
+  const parts = [
+    leases.length === 0
+      ? 'Nobody has a file.'
+      : table(
+          ['FILE', 'REPOSITORY', 'OWNER', 'SINCE', 'HEARD AT'],
+          leases.map(({ path, repository, owner_id, owner, acquired_at, last_heartbeat_at }) => [
+            path,
+            repository,
+            ownerName(owner_id, owner),
+            ago(acquired_at),
+            last_heartbeat_at,
+          ]),
+        ),
+  ];
+  if (waiting.length > 0) {
+    const rows = waiting.map(
+      ({ paths, repository, owner_id, retry_at, retry_after_ms, blockers, contention_id }) => [
+        some(paths),
+        repository,
+        owner_id,
+        `${retry_at} (in ${duration(retry_after_ms)})`,
+        some([...new Set(blockers.map((blocker) => blocker.owner_id))]),
+        contention_id,
+      ],
+    );
+    parts.push(table(['WAITS FOR', 'REPOSITORY', 'OWNER', 'UNTIL', 'HELD BY', 'CONTENTION'], rows));
+  }
+  parts.push(...halted.map(haltedWords));
+  return parts.join('\n\n');
+}
+
+/** A request may be for thousands of files. `--json` tells all of them. */
+const someMax = 3;
+const some = (names: readonly string[]): string => {
+  const more = names.length - someMax;
+  const first = names.slice(0, someMax).join(', ');
+  return more > 0 ? `${first} and ${more.toLocaleString('en')} more` : first;
+};
+
+async function instruct(
+  api: FilesApi,
+  [contentionId, word, ...others]: readonly string[],
+  by: { reason?: string; requested_by: string },
+  asJson: boolean,
+): Promise<number> {
+  if (contentionId === undefined) throw new UsageError('names no contention');
+  const instruction = instructions.find((each) => each === word?.toUpperCase());
+  if (instruction === undefined || others.length > 0) {
+    throw new UsageError(`takes one instruction: ${instructions.join(', ')}`);
+  }
+  const answer = await api.instruct(contentionId, { instruction, ...by });
+  tell(asJson ? JSON.stringify(answer) : instructedWords(answer, instruction));
+  return answer.outcome === 'halted' ? guardCodes.halted : 0;
+}
+
+function instructedWords(answer: Instructed, instruction: Instruction): string {
+  switch (answer.outcome) {
+    case 'granted':
+      return answer.leases
+        .map(({ path, owner_id }) => `${shown(path)} belongs to ${shown(owner_id)} now`)
+        .join('\n');
+    case 'kept':
+      return `${answer.contention_id}: its owner is not alive; ${instruction} is kept, and applied when it asks again`;
+    case 'abandoned':
+      return `${answer.contention_id} is closed`;
+    case 'halted':
+      return `${instruction} was judged, and it is halted still\n${haltedWords(answer.blocker_report)}`;
+  }
+}
+
+async function release(
+  api: FilesApi,
+  words: readonly string[],
+  ownerId: string | undefined,
+  asJson: boolean,
+): Promise<number> {
+  if (words.length === 0) throw new UsageError('names no file');
+  if (!ownerId) throw new UsageError(`names no --owner, and ${ownerVariable} is not set`);
+  const keys = words.map((word) => {
+    try {
+      return locate(word);
+    } catch (error) {
+      if (error instanceof PathError) throw new UsageError(error.message);
+      throw error;
+    }
+  });
+  const held = await api.leases({ owner_id: ownerId });
+  const ours = held.filter((lease) =>
+    keys.some(({ repository, path }) => lease.repository === repository && lease.path === path),
+  );
+  const notHeld = keys.filter(
+    ({ repository, path }) => !ours.some((lease) => lease.repository === repository && lease.path === path),
+  );
+  const { released, not_released } = await api.release(ownerId, ours, 'ENDED');
+  for (const { path } of notHeld) say(`${shown(path)} is not held by ${ownerId}`);
+  for (const { path, detail } of not_released) say(`${shown(path)}: ${shown(detail)}`);
+  if (asJson) tell(JSON.stringify({ released }));
+  else for (const { path } of released) tell(`${shown(path)} is free`);
+  return notHeld.length + not_released.length === 0 ? 0 : 1;
+}

@@ -1,0 +1,44 @@
+import { FilesApi } from '../../agent/files-client.ts';
+import { cleanUpAfterGuard } from '../../agent/guard-watchdog.ts';
+import { urlHelp } from '../../client/http-client.ts';
+import type { Command } from '../main.ts';
+import { readFlags, UsageError } from '../support/args.ts';
+import { say } from '../support/stderr.ts';
+
+const flags = { url: 'string', owner: 'string', 'grace-ms': 'string' } as const;
+
+const answerLimitMs = 10_000;
+
+export const hookAfterGuardCommand: Command = {
+  name: 'hook after-guard',
+  flags,
+  help: () => `Usage: leasehold hook after-guard '<pid> <started>' [flags]
+
+Ends what a guard that was killed has left: its command, and then its owner. Guards have it started; nobody else needs to.
+
+  --owner <id>          The owner that ends; nobody where left out.
+  --grace-ms <ms>       Between SIGTERM and SIGKILL.
+${urlHelp}
+`,
+  async run(args) {
+    const { help, values, words } = readFlags(args, flags);
+    if (help) {
+      process.stdout.write(this.help());
+      return 0;
+    }
+    const [, pid, started] = /^(\d+) (.*)$/.exec(words[0] ?? '') ?? [];
+    if (pid === undefined || started === undefined || words.length > 1)
+      throw new UsageError('takes one process');
+    const api = new FilesApi(values.url, { timeoutMs: answerLimitMs });
+    await cleanUpAfterGuard(
+      api,
+      { pid: Number(pid), started },
+      {
+        ownerId: values.owner,
+        graceMs: Number(values['grace-ms'] ?? 0),
+        say,
+      },
+    );
+    return 0;
+  },
+};

@@ -1,0 +1,116 @@
+import { text } from 'node:stream/consumers';
+import { FilesApi } from '../../agent/files-client.ts';
+import { GitError } from '../../agent/git.ts';
+import { GitHookError, installGitHook, uninstallGitHook } from '../../agent/git-hook.ts';
+import { ownerVariable } from '../../agent/guard.ts';
+import { type Made, releaseCommitted } from '../../agent/release-committed.ts';
+import { Notes } from '../../agent/session-store.ts';
+import { urlHelp } from '../../client/http-client.ts';
+import type { Command } from '../main.ts';
+import { readFlags, UsageError } from '../support/args.ts';
+import { isFileError } from '../support/file-error.ts';
+import { tell } from '../support/output.ts';
+import { ownCommand } from '../support/own-command.ts';
+import { say } from '../support/stderr.ts';
+
+const flags = { url: 'string' } as const;
+
+const answerLimitMs = 5_000;
+
+export const hookGitCommand: Command = {
+  name: 'hook git',
+  flags,
+  verbs: ['install', 'uninstall', 'post-commit', 'post-merge', 'post-rewrite'].map((name) => ({
+    name,
+    flags,
+  })),
+  help: () => `Usage: leasehold hook git install | uninstall [flags]
+       leasehold hook git post-commit [<commit>] | post-merge <before> <after> | post-rewrite [flags]
+
+  install       Puts three hooks into the repository of the current directory, where core.hooksPath says or where git
+                has its hooks: post-commit, post-merge and post-rewrite. Hooks that are there are kept, and run first.
+                Twice is the same as once; hooks of an earlier version are written anew. Husky's are left alone; it
+                says which lines to add instead.
+  uninstall     Takes them away, and puts back what was there.
+  post-commit   What that hook calls, after a commit, an amend, a cherry-pick or a revert: gives back the files of the
+                commit, HEAD where none is named, that belong to the committer, which is ${ownerVariable}, or
+                else the agent that the commit was started by. Files of others in the commit are reported, and stay
+                theirs. Author and committer are none of its business.
+  post-merge    The same after a merge or a pull, for the files that it has changed.
+  post-rewrite  The same after a rebase, for the commits that it has written, as git names them on standard input.
+
+Each hook asks git for its commit before it does anything else, so that commits close together each give back their own
+files. Files of the committer that were committed since they were acquired and are unchanged since are given back too.
+
+${urlHelp}
+
+post-commit, post-merge and post-rewrite always end with 0: the commit is made, and a server that is down does not change
+that.
+`,
+  async run(args) {
+    const { help, values, words } = readFlags(args, flags);
+    if (help) {
+      process.stdout.write(this.help());
+      return 0;
+    }
+    const [verb, ...others] = words;
+    switch (verb) {
+      case 'install':
+        noMoreThan(0, others);
+        return told(() => installGitHook(process.cwd(), ownCommand()));
+      case 'uninstall':
+        noMoreThan(0, others);
+        return told(() => uninstallGitHook(process.cwd()));
+      case 'post-commit':
+        noMoreThan(1, others);
+        // Hooks of earlier versions name none; a hook that could not ask git names an empty one.
+        return release(values.url, async () => ({ commits: [others[0] || 'HEAD'] }));
+      case 'post-merge': {
+        noMoreThan(2, others);
+        const [from, to] = others;
+        return release(values.url, async () => (from && to ? { from, to } : { commits: ['HEAD'] }));
+      }
+      case 'post-rewrite':
+        noMoreThan(0, others);
+        return release(values.url, async () => ({ commits: rewrittenIn(await text(process.stdin)) }));
+      default:
+        throw new UsageError(
+          verb === undefined
+            ? 'hook git needs a command: install, uninstall'
+            : `hook git has no command ${JSON.stringify(verb)}; its commands are install, uninstall`,
+        );
+    }
+  },
+};
+
+function noMoreThan(max: number, words: readonly string[]): void {
+  if (words.length > max) throw new UsageError(`takes no ${JSON.stringify(words[max])}`);
+}
+
+/** Of lines with a commit and what became of it, what became of it. */
+const rewrittenIn = (lines: string): string[] => [
+  ...new Set(lines.split('\n').flatMap((line) => line.split(' ')[1] || [])),
+];
+
+async function told(work: () => Promise<string>): Promise<number> {
+  try {
+    tell(await work());
+    return 0;
+  } catch (error) {
+    if (!(error instanceof GitError || error instanceof GitHookError || isFileError(error))) throw error;
+    say(error.message);
+    return 1;
+  }
+}
+
+/** A failure is said and nothing more: git would say of a hook that fails that the commit has. */
+async function release(url: string | undefined, made: () => Promise<Made>): Promise<number> {
+  try {
+    const api = new FilesApi(url, { timeoutMs: answerLimitMs });
+    const words = await releaseCommitted(api, new Notes(), await made());
+    for (const word of words) say(word);
+  } catch (error) {
+    say(`could not give back what was committed: ${error instanceof Error ? error.message : String(error)}`);
+  }
+  return 0;
+}

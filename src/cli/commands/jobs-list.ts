@@ -1,0 +1,162 @@
+import { readFlags, UsageError } from '../support/args.ts';
+import { commonFlags, listFlags, onlyWord, withServer } from '../support/operator-client.ts';
+import { age, cell, listing, print, printJson, stamp, table, when } from '../support/output.ts';
+import { showList } from '../support/pages.ts';
+import type { Verb } from '../support/subcommands.ts';
+
+/** A job in the words of the API, as far as it is shown. */
+export interface JobBody {
+  job_id: string;
+  addon_id: string;
+  job_type: string;
+  priority: string;
+  cost_units: number;
+  state: string;
+  created_at: string;
+  updated_at: string;
+  claimed_by: string | null;
+  lease_id: string | null;
+  attempts: number;
+  max_attempts: number;
+  next_retry_at: string | null;
+  stream: string | null;
+  cancel_requested: boolean;
+  dead_lettered: boolean;
+  progress: number | null;
+  note: string | null;
+}
+
+interface EventBody {
+  event_id: string;
+  ts: string;
+  type: string;
+  lease_id: string | null;
+  data: Record<string, unknown>;
+}
+
+const jobFlags = {
+  state: 'string',
+  'addon-id': 'string',
+  'job-type': 'string',
+  stream: 'string',
+  'dead-letters': 'boolean',
+  oldest: 'boolean',
+  'created-after': 'string',
+  'created-before': 'string',
+  ...listFlags,
+} as const;
+
+export const listVerb: Verb = {
+  name: 'list',
+  flags: jobFlags,
+  async run(args) {
+    const { values, words } = readFlags(args, jobFlags);
+    if (words.length > 0) throw new UsageError(`lists jobs, and takes no ${JSON.stringify(words[0])}`);
+    const filter = {
+      state: values.state?.toUpperCase(),
+      addon_id: values['addon-id'],
+      job_type: values['job-type'],
+      stream: values.stream,
+      dead_lettered: values['dead-letters'] ? 'true' : undefined,
+      oldest_first: values.oldest ? 'true' : undefined,
+      created_after: values['created-after'],
+      created_before: values['created-before'],
+    };
+    return showList<JobBody>(values, {
+      name: 'jobs',
+      path: '/api/scheduler/jobs',
+      filter,
+      none: 'No jobs.',
+      table: jobsTable,
+    });
+  },
+};
+
+const jobsTable = (jobs: readonly JobBody[]): string =>
+  table(
+    [
+      'JOB',
+      'STATE',
+      'PRIORITY',
+      'UNITS',
+      'TYPE',
+      'ADDON',
+      'STREAM',
+      'ATTEMPTS',
+      'WORKER',
+      'SUBMITTED',
+      'CHANGED',
+    ],
+    jobs.map((job) => [
+      job.job_id,
+      stateWords(job),
+      job.priority,
+      job.cost_units,
+      job.job_type,
+      job.addon_id,
+      job.stream,
+      `${job.attempts}/${job.max_attempts}`,
+      job.claimed_by,
+      stamp(job.created_at),
+      age(job.updated_at),
+    ]),
+  );
+
+const stateWords = ({ state, dead_lettered, cancel_requested }: JobBody): string =>
+  `${state}${dead_lettered ? ' dead' : ''}${cancel_requested && state !== 'CANCELED' ? ' canceling' : ''}`;
+
+export const getVerb: Verb = {
+  name: 'get',
+  flags: commonFlags,
+  async run(args) {
+    const { values, words } = readFlags(args, commonFlags);
+    const jobId = onlyWord(words, 'job');
+    return withServer(values.url, async (server) => {
+      const found = await server.get<{ job: JobBody; result: object | null }>(jobPath(jobId));
+      if (values.json) printJson(found);
+      else {
+        const entries = [...Object.entries(found.job), ...Object.entries(found.result ?? {})];
+        print(listing(entries.map(([name, value]) => [name, valueWords(value)])));
+      }
+      return 0;
+    });
+  },
+};
+
+const isTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d/;
+
+/** As it came, and beside a time how long ago that is. */
+export const valueWords = (value: unknown): string =>
+  typeof value === 'string' && isTime.test(value) ? when(value) : cell(value);
+
+export const eventsVerb: Verb = {
+  name: 'events',
+  flags: listFlags,
+  async run(args) {
+    const { values, words } = readFlags(args, listFlags);
+    const jobId = onlyWord(words, 'job');
+    return showList<EventBody>(values, {
+      name: 'events',
+      path: `${jobPath(jobId)}/events`,
+      none: 'No events.',
+      table: eventsTable,
+    });
+  },
+};
+
+const eventsTable = (events: readonly EventBody[]): string =>
+  table(
+    ['TIME', 'TYPE', 'BY', 'TO', 'LEASE', 'MORE'],
+    events.map(({ ts, type, lease_id, data: { by, from: _, to, ...more } }) => [
+      when(ts),
+      type,
+      by,
+      to,
+      lease_id,
+      Object.entries(more)
+        .map(([name, value]) => `${name}=${cell(value)}`)
+        .join(' '),
+    ]),
+  );
+
+const jobPath = (jobId: string): string => `/api/scheduler/jobs/${encodeURIComponent(jobId)}`;

@@ -1,0 +1,120 @@
+import { type ServerClient, ServerError } from '../../client/http-client.ts';
+import { readFlags, UsageError } from '../support/args.ts';
+import { commonFlags, refusal, userName, wholeFlag, withServer } from '../support/operator-client.ts';
+import { tell } from '../support/output.ts';
+import { say } from '../support/stderr.ts';
+import type { Verb } from '../support/subcommands.ts';
+
+const by = { reason: 'string', 'requested-by': 'string' } as const;
+
+const cancelFlags = { ...by, ...commonFlags } as const;
+
+const retryFlags = {
+  'dead-letters': 'boolean',
+  stream: 'string',
+  'addon-id': 'string',
+  'job-type': 'string',
+  'error-code': 'string',
+  limit: 'string',
+  ...cancelFlags,
+} as const;
+
+/** Which flags choose dead letters, and the fields that they stand for. */
+const filters = {
+  stream: 'stream',
+  'addon-id': 'addon_id',
+  'job-type': 'job_type',
+  'error-code': 'error_code',
+} as const;
+
+/** Dead letters of one request: the server takes no more. */
+const pageMax = 500;
+
+interface Outcome {
+  jobIds: string[];
+  failed: { job_id: string; code: string | null; detail: string }[];
+}
+
+export const retryVerb: Verb = {
+  name: 'retry',
+  flags: retryFlags,
+  async run(args) {
+    const { values, words: jobIds } = readFlags(args, retryFlags);
+    const who = { reason: values.reason, requested_by: values['requested-by'] ?? userName() };
+    const chosen = Object.entries(filters).flatMap(([flag, field]) => {
+      const value = values[flag as keyof typeof filters];
+      return value === undefined ? [] : [[field, value]];
+    });
+    return withServer(values.url, async (server) => {
+      if (values['dead-letters']) {
+        if (jobIds.length > 0) throw new UsageError('takes either jobs or --dead-letters');
+        const limit = wholeFlag('limit', values.limit, 1) ?? Number.POSITIVE_INFINITY;
+        const outcome = await retryDeadLetters(server, { ...Object.fromEntries(chosen), ...who }, limit);
+        return report('retried', outcome, values.json === true);
+      }
+      if (jobIds.length === 0) throw new UsageError('names no job, and no --dead-letters');
+      if (chosen.length > 0 || values.limit !== undefined) {
+        throw new UsageError('chooses among --dead-letters only');
+      }
+      return report('retried', await changeEach(server, jobIds, 'retry', who), values.json === true);
+    });
+  },
+};
+
+export const cancelVerb: Verb = {
+  name: 'cancel',
+  flags: cancelFlags,
+  async run(args) {
+    const { values, words: jobIds } = readFlags(args, cancelFlags);
+    if (jobIds.length === 0) throw new UsageError('names no job');
+    const who = { reason: values.reason, requested_by: values['requested-by'] ?? userName() };
+    return withServer(values.url, async (server) =>
+      report('canceled', await changeEach(server, jobIds, 'cancel', who), values.json === true),
+    );
+  },
+};
+
+async function changeEach(
+  server: ServerClient,
+  jobIds: readonly string[],
+  change: 'retry' | 'cancel',
+  by: object,
+): Promise<Outcome> {
+  const outcome: Outcome = { jobIds: [], failed: [] };
+  for (const jobId of jobIds) {
+    try {
+      await server.post(`/api/scheduler/jobs/${encodeURIComponent(jobId)}/${change}`, by);
+      outcome.jobIds.push(jobId);
+    } catch (error) {
+      // A server that is not there would say so again for every job that is left.
+      if (!(error instanceof ServerError) || error.code === undefined) throw error;
+      say(`${jobId}: ${refusal(error)}`);
+      outcome.failed.push({ job_id: jobId, code: error.code, detail: error.message });
+    }
+  }
+  return outcome;
+}
+
+async function retryDeadLetters(server: ServerClient, filter: object, limit: number): Promise<Outcome> {
+  const retried = new Set<string>();
+  while (retried.size < limit) {
+    const wanted = Math.min(limit - retried.size, pageMax);
+    const body = { ...filter, limit: wanted };
+    const { job_ids } = await server.post<{ job_ids: string[] }>('/api/scheduler/jobs/retry', body);
+    const before = retried.size;
+    for (const jobId of job_ids) retried.add(jobId);
+    // A job that is a dead letter again already would come round for ever.
+    if (job_ids.length < wanted || retried.size < before + job_ids.length) break;
+  }
+  return { jobIds: [...retried], failed: [] };
+}
+
+function report(done: string, { jobIds, failed }: Outcome, asJson: boolean): number {
+  if (asJson) {
+    tell(JSON.stringify({ [done]: jobIds.length, job_ids: jobIds, failed }));
+  } else {
+    for (const jobId of jobIds) tell(jobId);
+    tell(`${jobIds.length === 1 ? '1 job' : `${jobIds.length} jobs`} ${done}`);
+  }
+  return failed.length === 0 ? 0 : 1;
+}

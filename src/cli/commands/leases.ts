@@ -1,0 +1,158 @@
+import { urlHelp } from '../../client/http-client.ts';
+import { readFlags, UsageError } from '../support/args.ts';
+import {
+  commonFlags,
+  listFlags,
+  onlyWord,
+  type Page,
+  pageHelp,
+  pagingOf,
+  readPages,
+  withServer,
+} from '../support/operator-client.ts';
+import { age, listing, print, printJson, stamp, table } from '../support/output.ts';
+import { showRows } from '../support/pages.ts';
+import { commandOf, type Verb } from '../support/subcommands.ts';
+import { valueWords } from './jobs-list.ts';
+
+const help = () => `Usage: leasehold leases list [flags]
+       leasehold leases get <lease_id> [flags]
+
+list shows leases, the newest first: those that are active, unless others are asked for. get shows one of them, active or
+over. 'leasehold explain' says how it is, or why it ended.
+
+  --state <states>      ACTIVE, EXPIRED or RELEASED, parted by commas; ACTIVE where left out, 'any' for all.
+  --worker-id <name>    Only leases of this worker.
+  --job-id <id>         Only leases of this job.
+${pageHelp}
+  --json                Answer with one line of JSON: {leases, next_cursor}, or {lease}.
+${urlHelp}
+
+Ends with 1 where the server refuses or does not answer.
+`;
+
+/** A lease as the RPC says it in JSON: what has no value, or is false, is left out. */
+interface LeaseMessage {
+  leaseId: string;
+  jobId: string;
+  addonId: string;
+  workerId: string;
+  costUnits: number;
+  ttlSec: number;
+  state: string;
+  grantedAt: string;
+  lastHeartbeatAt: string;
+  expiresAt: string;
+  fence: string;
+  attempt: number;
+  endedAt?: string;
+  releaseStatus?: string;
+  error?: string;
+  errorDetail?: object;
+  requeued?: boolean;
+  deadLettered?: boolean;
+}
+
+/** In the words of the REST routes. */
+const leaseBody = (lease: LeaseMessage) => ({
+  lease_id: lease.leaseId,
+  job_id: lease.jobId,
+  addon_id: lease.addonId,
+  cost_units: lease.costUnits,
+  ttl_sec: lease.ttlSec,
+  state: lease.state.replace(/^LEASE_STATE_/, ''),
+  granted_at: lease.grantedAt,
+  last_heartbeat_at: lease.lastHeartbeatAt,
+  expires_at: lease.expiresAt,
+  worker_id: lease.workerId,
+  fence: Number(lease.fence),
+  attempt: lease.attempt,
+  ended_at: lease.endedAt ?? null,
+  release_status: lease.releaseStatus?.replace(/^FINAL_STATUS_/, '') ?? null,
+  error: lease.error ?? null,
+  error_detail: lease.errorDetail ?? null,
+  requeued: lease.requeued ?? false,
+  dead_lettered: lease.deadLettered ?? false,
+});
+type LeaseBody = ReturnType<typeof leaseBody>;
+
+const stateWords = ['ACTIVE', 'EXPIRED', 'RELEASED'];
+
+function statesOf(given: string | undefined): string[] {
+  const words = (given ?? 'ACTIVE').toUpperCase().split(',');
+  if (words.includes('ANY')) return [];
+  const wrong = words.find((word) => !stateWords.includes(word));
+  if (wrong !== undefined)
+    throw new UsageError(`--state must be of ${stateWords.join(', ')} or any, not ${JSON.stringify(wrong)}`);
+  return words.map((word) => `LEASE_STATE_${word}`);
+}
+
+const leaseFlags = {
+  state: 'string',
+  'worker-id': 'string',
+  'job-id': 'string',
+  ...listFlags,
+} as const;
+
+const listVerb: Verb = {
+  name: 'list',
+  flags: leaseFlags,
+  async run(args) {
+    const { values, words } = readFlags(args, leaseFlags);
+    if (words.length > 0) throw new UsageError(`lists leases, and takes no ${JSON.stringify(words[0])}`);
+    const paging = pagingOf(values);
+    const filter = {
+      states: statesOf(values.state),
+      ...(values['worker-id'] === undefined ? {} : { workerId: values['worker-id'] }),
+      ...(values['job-id'] === undefined ? {} : { jobId: values['job-id'] }),
+    };
+    return withServer(values.url, async (server) => {
+      const page = await readPages(paging, async (limit, cursor): Promise<Page<LeaseBody>> => {
+        const path = '/leasehold.v1.LeasesService/ListLeases';
+        const page = await server.post<{ leases?: LeaseMessage[]; nextCursor?: string }>(path, {
+          ...filter,
+          limit,
+          ...(cursor === undefined ? {} : { cursor }),
+        });
+        return { rows: (page.leases ?? []).map(leaseBody), next_cursor: page.nextCursor ?? null };
+      });
+      return showRows(values, { name: 'leases', none: 'No leases.', table: leasesTable }, page);
+    });
+  },
+};
+
+const leasesTable = (leases: readonly LeaseBody[]): string =>
+  table(
+    ['LEASE', 'JOB', 'STATE', 'STATUS', 'WORKER', 'UNITS', 'ATTEMPT', 'FENCE', 'GRANTED', 'HEARD', 'ENDS'],
+    leases.map((lease) => [
+      lease.lease_id,
+      lease.job_id,
+      lease.state,
+      lease.release_status,
+      lease.worker_id,
+      lease.cost_units,
+      lease.attempt,
+      lease.fence,
+      stamp(lease.granted_at),
+      age(lease.last_heartbeat_at),
+      age(lease.ended_at ?? lease.expires_at),
+    ]),
+  );
+
+const getVerb: Verb = {
+  name: 'get',
+  flags: commonFlags,
+  async run(args) {
+    const { values, words } = readFlags(args, commonFlags);
+    const leaseId = onlyWord(words, 'lease');
+    return withServer(values.url, async (server) => {
+      const path = `/api/scheduler/lease/${encodeURIComponent(leaseId)}`;
+      const found = await server.get<{ lease: LeaseBody }>(path);
+      if (values.json) printJson(found);
+      else print(listing(Object.entries(found.lease).map(([name, value]) => [name, valueWords(value)])));
+      return 0;
+    });
+  },
+};
+
+export const leasesCommand = commandOf('leases', help, [listVerb, getVerb]);

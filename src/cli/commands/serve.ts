@@ -1,0 +1,96 @@
+import { settingsHelp } from '../../config.ts';
+import { inOneLine, type Log } from '../../lib/log.ts';
+import type { RunningServer } from '../../server.ts';
+import type { Command } from '../main.ts';
+import { settingFlags } from '../support/args.ts';
+import { prepare } from '../support/load-config.ts';
+import { tidyUp } from '../support/release-startup-heap.ts';
+import { say } from '../support/stderr.ts';
+
+export const serveCommand: Command = {
+  name: 'serve',
+  flags: settingFlags,
+  help: () => `Usage: leasehold serve [settings]
+
+Serves gRPC and HTTP until SIGTERM or SIGINT, then finishes what is in flight and ends. The line that says 'ready' on
+standard output names both addresses.
+
+Every setting is an environment variable and a flag; the flag wins, and an empty one counts as unset. Flags may also
+be written in full, as --leasehold-http-addr.
+
+${settingsHelp()}
+`,
+  async run(args) {
+    const prepared = prepare(args, this.help);
+    if (!prepared) return 0;
+    const { config, log } = prepared;
+    const stop = stopSignal();
+    let server: RunningServer;
+    try {
+      // The database starts while the faces are being loaded; both take a good part of a second.
+      const opening = import('../../store/open.ts').then(({ openConfigured }) => openConfigured(config, log));
+      opening.catch(() => {});
+      const { startServer } = await import('../../server.ts');
+      const givenUp = new AbortController();
+      void stop.then(() => givenUp.abort());
+      const started = startServer(config, log, opening, givenUp.signal);
+      // Whoever is asked to stop before it serves does not wait, not even for another server's migration.
+      const early = await Promise.race([started, stop]);
+      if (typeof early === 'string') return await stopEarly(early, started, log);
+      server = early;
+    } catch (error) {
+      say(inOneLine(error));
+      log.debug('could not start', { error });
+      return 1;
+    }
+    const { http, grpc, database } = server;
+    log.info('ready', { http: name(http), grpc: name(grpc), database });
+    process.stdout.write(
+      `leasehold ready: http://${name(http)} (REST, Connect, gRPC-Web), grpc ${name(grpc)}, database: ${database}\n`,
+    );
+    setImmediate(tidyUp);
+    const reason = await Promise.race([stop, server.lost]);
+    if (reason instanceof Error) log.error('the database is lost; stopping', { error: reason });
+    else log.info('stopping', { signal: reason });
+    await server.stop();
+    log.info('stopped');
+    return reason instanceof Error ? 1 : 0;
+  },
+};
+
+/** Gives a start that is not wanted any more a moment to come to its end. */
+async function stopEarly(signal: string, started: Promise<RunningServer>, log: Log): Promise<number> {
+  log.info('stopping before being ready', { signal });
+  const patience = setTimeout(() => process.exit(0), 5_000);
+  await started.then(
+    (server) => server.stop(),
+    () => {},
+  );
+  clearTimeout(patience);
+  log.info('stopped');
+  return 0;
+}
+
+const stopSignals = ['SIGTERM', 'SIGINT'] as const;
+
+/**
+ * What comes within this time of the first signal is the same wish: Ctrl-C reaches the server from the terminal, and a
+ * moment later once more from npm, which passes on what it is sent.
+ */
+const sameWishMs = 500;
+
+/** Settles with the first signal that asks to stop. A later one is not waited for: it ends the process at once. */
+function stopSignal(): Promise<NodeJS.Signals> {
+  return new Promise((resolve) => {
+    const heard = (signal: NodeJS.Signals) => {
+      resolve(signal);
+      setTimeout(() => {
+        for (const each of stopSignals) process.off(each, heard);
+      }, sameWishMs).unref();
+    };
+    for (const each of stopSignals) process.on(each, heard);
+  });
+}
+
+const name = ({ host, port }: { host: string; port: number }): string =>
+  host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;

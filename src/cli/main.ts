@@ -1,0 +1,145 @@
+import { ConfigError } from '../config.ts';
+import { inLines } from '../lib/terminal-text.ts';
+import { enterCallersDirectory } from './callers-directory.ts';
+import { type FlagTypes, UsageError } from './support/args.ts';
+
+/** One command of `leasehold`. Answers with its exit code. */
+export interface Command {
+  name: string;
+  flags: FlagTypes;
+  /** What its first word may be. */
+  verbs?: readonly { name: string; flags: FlagTypes }[];
+  /** Commands of its own, where its first word names one. */
+  commands?: readonly Entry[];
+  /** What `--help` shows below the first line. */
+  help(): string;
+  run(args: readonly string[]): Promise<number>;
+}
+
+export const exitCodes = { ok: 0, failed: 1, usage: 2 } as const;
+
+export interface Entry {
+  name: string;
+  about: string;
+  /** Whether it acts on the directory that its user is in. */
+  usesDirectory?: true;
+  /** Commands are loaded one at a time: guards and hooks start often, and others wait for them. */
+  load(): Promise<Command>;
+}
+
+export const commands: readonly Entry[] = [
+  {
+    name: 'serve',
+    about: 'Serve until SIGTERM or SIGINT.',
+    load: async () => (await import('./commands/serve.ts')).serveCommand,
+  },
+  {
+    name: 'migrate',
+    about: "Bring the database's schema up to date, and end.",
+    load: async () => (await import('./commands/migrate.ts')).migrateCommand,
+  },
+  {
+    name: 'jobs',
+    about: 'See, submit, cancel and retry jobs.',
+    load: async () => (await import('./commands/jobs.ts')).jobsCommand,
+  },
+  {
+    name: 'leases',
+    about: 'See who has which lease.',
+    load: async () => (await import('./commands/leases.ts')).leasesCommand,
+  },
+  {
+    name: 'queue',
+    about: 'See what waits, for how long, why, and who asks for it.',
+    load: async () => (await import('./commands/queue.ts')).queueCommand,
+  },
+  {
+    name: 'streams',
+    about: 'See how much is in each stream.',
+    load: async () => (await import('./commands/streams.ts')).streamsCommand,
+  },
+  {
+    name: 'workers',
+    about: 'See which workers are connected or wait, and what for.',
+    load: async () => (await import('./commands/workers.ts')).workersCommand,
+  },
+  {
+    name: 'explain',
+    about: 'Say why a job or a lease stands where it stands.',
+    load: async () => (await import('./commands/explain.ts')).explainCommand,
+  },
+  {
+    name: 'stats',
+    about: 'See how much there is of everything, once or every second.',
+    load: async () => (await import('./commands/stats.ts')).statsCommand,
+  },
+  {
+    name: 'capacity',
+    about: 'See the capacity, and change it.',
+    load: async () => (await import('./commands/capacity.ts')).capacityCommand,
+  },
+  {
+    name: 'doctor',
+    about: 'Say what is wrong with a server, its database and its Redis.',
+    load: async () => (await import('./commands/doctor.ts')).doctorCommand,
+  },
+  {
+    name: 'guard',
+    about: 'Run a command while nobody else has its files.',
+    usesDirectory: true,
+    load: async () => (await import('./commands/guard.ts')).guardCommand,
+  },
+  {
+    name: 'hook',
+    about: 'Take and give back the files that coding agents write, and that git commits.',
+    usesDirectory: true,
+    load: async () => (await import('./commands/hook.ts')).hookCommand,
+  },
+  {
+    name: 'files',
+    about: 'See who has which files and who waits, and decide about halts.',
+    usesDirectory: true,
+    load: async () => (await import('./commands/files.ts')).filesCommand,
+  },
+  {
+    name: 'version',
+    about: 'Print the version.',
+    load: async () => (await import('./commands/version.ts')).versionCommand,
+  },
+];
+
+/** Runs the command that the arguments name. */
+export async function main(args: readonly string[]): Promise<number> {
+  const [name, ...rest] = args;
+  if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
+    process.stdout.write(overview());
+    return name === undefined ? exitCodes.usage : exitCodes.ok;
+  }
+  const entry = commands.find((candidate) => candidate.name === (name === '--version' ? 'version' : name));
+  if (!entry) return complain(`there is no command ${JSON.stringify(name)}`, 'leasehold --help');
+  if (entry.usesDirectory) enterCallersDirectory();
+  const command = await entry.load();
+  try {
+    return await command.run(rest);
+  } catch (error) {
+    if (error instanceof UsageError || error instanceof ConfigError) {
+      return complain(error.message, `leasehold ${command.name} --help`);
+    }
+    throw error;
+  }
+}
+
+function complain(problem: string, help: string): number {
+  process.stderr.write(`leasehold: ${inLines(problem)}\nSee '${help}'.\n`);
+  return exitCodes.usage;
+}
+
+const overview =
+  () => `Leasehold leases work: a job belongs to one worker at a time, for as long as it is heard from.
+
+Usage: leasehold <command> [--help]
+
+${commands.map(({ name, about }) => `  ${name.padEnd(10)}${about}`).join('\n')}
+
+Exit codes: 0 done, 1 failed, 2 not understood; a guard ends as its command does, and has some of its own.
+`;

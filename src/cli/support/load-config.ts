@@ -1,0 +1,17 @@
+import { type Config, readConfig } from '../../config.ts';
+import { createLog, type Log } from '../../lib/log.ts';
+import { readSettings } from './args.ts';
+
+/** What a command that takes settings starts with; nothing where all it was asked for is its help. */
+export function prepare(
+  args: readonly string[],
+  help: () => string,
+): { config: Config; log: Log } | undefined {
+  const asked = readSettings(args);
+  if (asked.help) {
+    process.stdout.write(help());
+    return undefined;
+  }
+  const config = readConfig(asked.settings, process.env);
+  return { config, log: createLog({ level: config.log, human: process.stderr.isTTY === true }) };
+}

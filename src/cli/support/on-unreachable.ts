@@ -1,0 +1,18 @@
+import type { OnUnreachable } from '../../agent/guard.ts';
+import { UsageError } from './args.ts';
+
+export const onUnreachableVariable = 'LEASEHOLD_ON_UNREACHABLE';
+
+/** What the flag says, or else the variable, or else the command's own habit. */
+export function readOnUnreachable(flag: string | undefined, habit: OnUnreachable): OnUnreachable {
+  const value = flag || process.env[onUnreachableVariable] || habit;
+  if (value === 'allow' || value === 'deny') return value;
+  throw new UsageError(`--on-unreachable must be allow or deny, not ${JSON.stringify(value)}`);
+}
+
+export const onUnreachableHelp = (habit: OnUnreachable, allow: string, deny: string): string =>
+  `  --on-unreachable <what>
+                        What to do where no server answers: 'allow' ${allow};
+                        'deny' ${deny}. '${habit}' where neither this nor
+                        ${onUnreachableVariable} says otherwise. A file that is known to be held by
+                        somebody else is denied in any case.`;

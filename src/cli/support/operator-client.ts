@@ -1,0 +1,113 @@
+/** What the operator's commands have in common: how they ask, how they page, and how they end. */
+import { userInfo } from 'node:os';
+import { ServerClient, ServerError } from '../../client/http-client.ts';
+import { inLine } from '../../lib/terminal-text.ts';
+import { UsageError } from './args.ts';
+import { say } from './stderr.ts';
+
+const answerLimitMs = 30_000;
+
+/** Flags that all of them take. */
+export const commonFlags = { json: 'boolean', url: 'string' } as const;
+
+/** Flags of lists. */
+export const pageFlags = { limit: 'string', cursor: 'string', all: 'boolean' } as const;
+
+/** Flags of lists that cannot be filtered. */
+export const listFlags = { ...pageFlags, ...commonFlags } as const;
+
+/** Rows of one request to most routes: the server gives no more. */
+const pageMax = 200;
+/** What `--all` comes to at the most. */
+export const allMax = 10_000;
+const limitDefault = 50;
+
+export const pageHelp = `  --limit <n>           So many at the most; ${limitDefault} where left out.
+  --all                 As many as there are, up to ${allMax.toLocaleString('en')}.
+  --cursor <id>         Go on after what was told before; the last line says where.`;
+
+/** Does something with a server. What it refuses is told in one line, with its code, and ends with 1. */
+export async function withServer(
+  url: string | undefined,
+  work: (server: ServerClient) => Promise<number>,
+): Promise<number> {
+  try {
+    return await work(new ServerClient(url, { timeoutMs: answerLimitMs }));
+  } catch (error) {
+    if (!(error instanceof ServerError)) throw error;
+    say(refusal(error));
+    return 1;
+  }
+}
+
+export const refusal = ({ message, code }: ServerError): string =>
+  inLine(code === undefined ? message : `${message} (${code})`);
+
+export function wholeFlag(flag: string, text: string | undefined, min: number): number | undefined {
+  if (text === undefined) return undefined;
+  const number = /^\d{1,10}$/.test(text) ? Number(text) : Number.NaN;
+  if (number >= min) return number;
+  throw new UsageError(`--${flag} must be a whole number from ${min}, not ${JSON.stringify(text)}`);
+}
+
+export interface Paging {
+  limit: number;
+  cursor: string | undefined;
+}
+
+export function pagingOf(values: { limit?: string; cursor?: string; all?: boolean }): Paging {
+  if (values.all && values.limit !== undefined) throw new UsageError('takes either --limit or --all');
+  const limit = values.all ? allMax : (wholeFlag('limit', values.limit, 1) ?? limitDefault);
+  return { limit: Math.min(limit, allMax), cursor: values.cursor };
+}
+
+export interface Page<Row> {
+  rows: Row[];
+  next_cursor: string | null;
+}
+
+/** Asks for pages until there are as many rows as are wanted. */
+export async function readPages<Row>(
+  { limit, cursor }: Paging,
+  read: (limit: number, cursor: string | undefined) => Promise<Page<Row>>,
+  rowsMax = pageMax,
+): Promise<Page<Row>> {
+  const rows: Row[] = [];
+  let next: string | null = cursor ?? null;
+  do {
+    const page: Page<Row> = await read(Math.min(rowsMax, limit - rows.length), next ?? undefined);
+    rows.push(...page.rows);
+    next = page.next_cursor;
+  } while (next !== null && rows.length < limit);
+  return { rows, next_cursor: next };
+}
+
+/** That there is more goes where it disturbs nobody who reads the table. */
+export function tellMore(next: string | null): void {
+  if (next !== null) process.stderr.write(`there is more: --cursor ${inLine(next)}\n`);
+}
+
+/** The parameters that have a value, as a query. */
+export function queryOf(parameters: Readonly<Record<string, string | number | undefined>>): string {
+  const given = Object.entries(parameters).filter(([, value]) => value !== undefined);
+  const query = new URLSearchParams(
+    given.map(([name, value]): [string, string] => [name, String(value)]),
+  ).toString();
+  return query === '' ? '' : `?${query}`;
+}
+
+/** Where a process has no name to its user's number, the environment may know one; else the server tells the address. */
+export function userName(): string | undefined {
+  try {
+    return userInfo().username;
+  } catch {
+    return process.env.USER || undefined;
+  }
+}
+
+/** One word, and nothing but that. */
+export function onlyWord(words: readonly string[], what: string): string {
+  const [word, ...others] = words;
+  if (word === undefined || others.length > 0) throw new UsageError(`takes one ${what}`);
+  return word;
+}

@@ -1,0 +1,32 @@
+import { span } from '../time.ts';
+import { judgeDatabase } from './database.ts';
+import { type DiagnosisFacts, type Thresholds, thresholds } from './facts.ts';
+import { type Finding, type FindingLevel, finding, worstOf } from './finding.ts';
+import { judgeQueue } from './queue.ts';
+import { judgeRedis } from './redis.ts';
+
+/**
+ * What is wrong with a server, its database, its queue and its Redis, judged from what was found of them. Everything here is pure.
+ * Sentences are for people and may change; areas and codes are for programs and stay.
+ */
+export interface Diagnosis {
+  nowMs: number;
+  version: string;
+  /** The worst of all findings. */
+  level: FindingLevel;
+  findings: Finding[];
+}
+
+export function diagnose(facts: DiagnosisFacts, limits: Thresholds = thresholds): Diagnosis {
+  const { nowMs, version, upMs } = facts;
+  const findings = [
+    finding('server', 'server_version', 'OK', `Leasehold ${version}, up for ${span(upMs)}`, null, {
+      version,
+      up_ms: Math.round(upMs),
+    }),
+    ...judgeDatabase(facts, limits),
+    ...('failed' in facts.database ? [] : judgeQueue(facts.database.queue, limits)),
+    ...judgeRedis(facts.redis),
+  ];
+  return { nowMs, version, level: worstOf(findings), findings };
+}

@@ -1,0 +1,263 @@
+import type { Job } from '../jobs/job.ts';
+import { isClaimed, isLeased, isTerminal } from '../jobs/state-machine.ts';
+import { iso, span } from '../time.ts';
+import { type Attempt, aheadMax, type Cause, type ExplainFacts, type Place } from './facts.ts';
+import { cause, counted, countedTo } from './text.ts';
+
+/** Why a job stands where it stands, and what would let it go on: the main reason first. */
+export function explainJob(facts: ExplainFacts, last: Attempt | undefined): Cause[] {
+  const { job, place } = facts;
+  if (isTerminal(job.state)) return ended(facts, last);
+  if (isLeased(job.state)) return [...(last?.causes ?? []), ...cancelRequested(job)];
+  if (isClaimed(job.state)) return claimed(facts);
+  return place ? queuedCauses(facts, place) : [];
+}
+
+function ended({ job, result, events }: ExplainFacts, last: Attempt | undefined): Cause[] {
+  const sinceMs = job.updatedAtMs;
+  const why = result?.error ? `: ${result.error}` : '';
+  const figures = { attempts: job.attempts, error: result?.error ?? null };
+  const dead = job.deadLettered
+    ? [
+        cause('dead_lettered', `stream ${job.stream} gave it up; 'retry' puts it back in line`, {
+          sinceMs,
+          facts: { stream: job.stream },
+        }),
+      ]
+    : [];
+  const because = last?.causes ?? [];
+  if (job.state === 'DONE')
+    return [cause('done', `it was done at attempt ${job.attempts}`, { sinceMs, facts: figures }), ...because];
+  if (job.state === 'TIMEOUT') {
+    // A worker may call its job timed out, whatever attempts are left.
+    const byWorker = last?.lease.state === 'RELEASED';
+    const text = `it timed out at attempt ${job.attempts}${byWorker ? ', as its worker said' : ', with none left'}${why}`;
+    const code = byWorker ? 'failed' : 'attempts_exhausted';
+    return [cause(code, text, { sinceMs, facts: figures }), ...because, ...dead];
+  }
+  const told = events.last.findLast(({ data }) => data.to === job.state) ?? events.first.at(-1);
+  if (job.state === 'CANCELED') {
+    const by = typeof told?.data.by === 'string' ? ` by ${told.data.by}` : '';
+    const reason = typeof told?.data.reason === 'string' ? `: ${told.data.reason}` : '';
+    return [cause('canceled', `it was canceled${by}${reason}`, { sinceMs, facts: figures }), ...because];
+  }
+  // A job that failed without ever being leased was claimed too often in vain.
+  if (job.leaseId === null || last?.lease.endedAtMs == null || last.lease.requeued) {
+    return [cause('claims_exhausted', `it was given up${why}`, { sinceMs, facts: figures }), ...dead];
+  }
+  return [
+    cause('failed', `it failed at attempt ${job.attempts}${why}`, { sinceMs, facts: figures }),
+    ...because,
+    ...dead,
+  ];
+}
+
+const cancelRequested = ({ cancelRequested, claimedBy }: Job): Cause[] =>
+  cancelRequested
+    ? [
+        cause(
+          'cancel_requested',
+          `a client asked to cancel it; ${claimedBy} learns of it with its next heartbeat`,
+          {
+            facts: { worker_id: claimedBy },
+          },
+        ),
+      ]
+    : [];
+
+function claimed(facts: ExplainFacts): Cause[] {
+  const { job, nowMs } = facts;
+  const { claimedBy, claimExpiresAtMs, state } = job;
+  const left = (claimExpiresAtMs ?? nowMs) - nowMs;
+  const times = {
+    untilMs: claimExpiresAtMs,
+    facts: { worker_id: claimedBy, claim_expires_at: iso(claimExpiresAtMs) },
+  };
+  const holds =
+    left > 0
+      ? cause(
+          'claimed',
+          `${claimedBy} has claimed it and has no lease yet; the claim ends in ${span(left)}`,
+          times,
+        )
+      : cause(
+          'claim_overdue',
+          `the claim of ${claimedBy} ran out ${span(-left)} ago; it is about to go back into the queue`,
+          times,
+        );
+  return state === 'LEASE_PENDING' ? [...units(facts), holds] : [holds];
+}
+
+/** The units that are missing, and which leases are the next to give some back. */
+function units({ job, capacity, endingSoon, nowMs }: QueuedFacts): Cause[] {
+  const { usable, used, available, total, busyRating } = capacity;
+  const missing = job.costUnits - available;
+  const figures = {
+    cost_units: job.costUnits,
+    available,
+    usable,
+    used,
+    total,
+    busy_rating: busyRating,
+    missing: Math.max(0, missing),
+  };
+  if (job.costUnits > total) {
+    const text = `it costs ${counted(job.costUnits, 'unit')}, and there are ${total.toLocaleString('en')} in all; only a higher total would let it start`;
+    return [cause('costs_more_than_total', text, { facts: figures })];
+  }
+  if (missing <= 0) return [];
+  const next = endingSoon.map(({ leaseId, workerId, costUnits, expiresAtMs }) => ({
+    lease_id: leaseId,
+    worker_id: workerId,
+    cost_units: costUnits,
+    expires_at: iso(expiresAtMs),
+  }));
+  const [soonest] = endingSoon;
+  const then = soonest
+    ? `; the next lease to end, unless it is kept, is that of ${soonest.workerId} in ${span(soonest.expiresAtMs - nowMs)} with ${counted(soonest.costUnits, 'unit')}`
+    : '';
+  const text =
+    job.costUnits > usable
+      ? `it costs ${counted(job.costUnits, 'unit')}, and there are ${usable.toLocaleString('en')} of ${total.toLocaleString('en')} to be had with a busy rating of ${busyRating}; a lower one would let it start`
+      : `it costs ${counted(job.costUnits, 'unit')} and ${available} of ${usable} are free (${used} used)${then}`;
+  return [cause('waiting_for_units', text, { facts: { ...figures, ending_next: next } })];
+}
+
+/** What of a queued job its causes are found from. */
+export type QueuedJob = Pick<
+  Job,
+  | 'jobId'
+  | 'jobType'
+  | 'stream'
+  | 'priority'
+  | 'costUnits'
+  | 'unique'
+  | 'attempts'
+  | 'nextRetryAtMs'
+  | 'runAtMs'
+>;
+
+export type QueuedFacts = Pick<ExplainFacts, 'nowMs' | 'capacity' | 'endingSoon' | 'demand'> & {
+  job: QueuedJob;
+};
+
+/** What a queued job waits for: the main reason first. */
+export function queuedCauses(facts: QueuedFacts, place: Place): Cause[] {
+  const { job, nowMs, demand } = facts;
+  const notYet = delayed(job, nowMs);
+  const needs = needsOf(job, place, demand);
+  if (notYet) return [notYet, ...needs];
+  if (place.isParked) {
+    const [cost] = units(facts);
+    const text =
+      'it was put aside, because it cost more than all there was; it is about to come back into line';
+    return [cost ?? cause('costs_more_than_total', text), ...needs];
+  }
+  const line = inLine(job, place);
+  const cost = units(facts);
+  // A job that costs more than the total is put aside when it reaches the head of the line. Where no job before it is for the
+  // same workers, the units keep it waiting and the line does not.
+  const isTooMuch = cost.some(({ code }) => code === 'costs_more_than_total');
+  // Neither units nor the line moving on would start it.
+  if ((demand === 'none' || demand === 'cannot_run') && !isTooMuch) {
+    // What the workers that ask for it lack says more than that none may take it.
+    const lacking = demand === 'cannot_run' ? needs.filter(({ code }) => code === 'needs_capability') : [];
+    const others = needs.filter((need) => !lacking.includes(need));
+    return [...cost, ...lacking, notAsked(job, needs.length > 0), ...line, ...others];
+  }
+  if (!isTooMuch && place.aheadInLane > 0) return [...line, ...cost, ...needs];
+  if (cost.length > 0) return [...cost, ...line, ...needs];
+  // A worker for any kind of job is denied while the first job does not fit, so that a large job is not overtaken for ever.
+  const headFits = place.head === null || place.head.costUnits <= facts.capacity.available;
+  const worker = waitingForWorker(job, place, needs.length > 0);
+  return headFits ? [worker, ...line, ...needs] : [...line, worker, ...needs];
+}
+
+/** What workers ask for that ask for jobs like it. */
+const askedWords = ({ stream, jobType }: QueuedJob): string =>
+  stream === null ? `jobs of type ${jobType}` : `stream ${stream}`;
+
+function notAsked(job: QueuedJob, hasNeeds: boolean): Cause {
+  const what = askedWords(job);
+  const may = hasNeeds ? ` and may take this one` : '';
+  return cause('waiting_for_worker', `no known worker asks for ${what}${may}`, {
+    facts: { worker_known: false },
+  });
+}
+
+function waitingForWorker(job: QueuedJob, { ahead }: Place, hasNeeds: boolean): Cause {
+  if (ahead > 0)
+    return cause(
+      'waiting_for_worker',
+      `there is room, and no job before it is for the same workers: a worker that asks for ${job.jobType} gets it at once`,
+    );
+  const who = hasNeeds ? 'a worker that may take it and asks' : 'any worker that asks';
+  return cause('waiting_for_worker', `it is the next in line and there is room: ${who} gets it`);
+}
+
+function delayed({ nextRetryAtMs, runAtMs, attempts }: QueuedJob, nowMs: number): Cause | undefined {
+  if (nextRetryAtMs === null || nextRetryAtMs <= nowMs) return undefined;
+  const left = span(nextRetryAtMs - nowMs);
+  const times = { untilMs: nextRetryAtMs, facts: { next_retry_at: iso(nextRetryAtMs) } };
+  return nextRetryAtMs === runAtMs
+    ? cause('run_at', `it is not to start before ${iso(runAtMs)}, in ${left}`, times)
+    : cause('backoff', `it waits for ${left} more before attempt ${attempts + 1}`, times);
+}
+
+function inLine(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: Place): Cause[] {
+  if (ahead === 0) return [];
+  const first = laneHead && laneHead.jobId !== job.jobId ? laneHead : head;
+  const of = job.stream === null ? '' : ` of stream ${job.stream}`;
+  const alike =
+    aheadInLane === ahead
+      ? ''
+      : `, ${aheadInLane === 0 ? 'none' : countedTo(aheadInLane, aheadMax, 'job')} of them for the same workers`;
+  const next = first
+    ? `; the next${of} is ${first.jobId}, which costs ${counted(first.costUnits, 'unit')}`
+    : '';
+  const text = `${countedTo(ahead, aheadMax, 'job')}${of} ${ahead === 1 ? 'is' : 'are'} before it${alike}${next}`;
+  const toldOf = (one: Place['head']) => one && { job_id: one.jobId, cost_units: one.costUnits };
+  const isMore = ahead > aheadMax;
+  const figures = {
+    ahead: Math.min(ahead, aheadMax),
+    ahead_in_lane: Math.min(aheadInLane, aheadMax),
+    ahead_is_more: isMore,
+    head: toldOf(head),
+    lane_head: toldOf(laneHead),
+    priority: job.priority,
+  };
+  return [cause('waiting_in_line', text, { facts: figures })];
+}
+
+/** What it asks of a worker, whether or not there is one. */
+function needsOf(job: QueuedJob, { requires, heavy }: Place, demand: QueuedFacts['demand']): Cause[] {
+  const wants = [
+    ...requires.map((name) => `says ${name}_available: true`),
+    ...heavy.map((name) => `does not say ${name}_heavy: false`),
+  ].join(' and ');
+  const isLacking = demand === 'cannot_run';
+  const capability = isLacking
+    ? `known workers ask for ${askedWords(job)}, but none that ${wants}`
+    : `only for a worker that ${wants}`;
+  return [
+    ...(job.stream === null
+      ? []
+      : [
+          cause('needs_stream_worker', `only workers that ask for stream ${job.stream} get it`, {
+            facts: { stream: job.stream },
+          }),
+        ]),
+    ...(wants === ''
+      ? []
+      : [
+          cause('needs_capability', capability, {
+            facts: {
+              requires: [...requires],
+              heavy: [...heavy],
+              ...(isLacking ? { worker_known: false } : {}),
+            },
+          }),
+        ]),
+    ...(job.unique ? [cause('unique', 'not for a worker that holds a lease already')] : []),
+  ];
+}

@@ -1,0 +1,177 @@
+import type { JobEvent } from '../jobs/job.ts';
+import type { Lease } from '../leases/lease.ts';
+import { iso, span } from '../time.ts';
+import { type Cause, type ExplainFacts, type StreamClosing, type StreamEnd, streamEnds } from './facts.ts';
+import {
+  type AttemptSigns,
+  isOverMaxRuntime,
+  lengthMs,
+  silenceWords,
+  ttlShare,
+  wasHeard,
+  wasNearLoss,
+} from './silences.ts';
+import { awayWords, cause } from './text.ts';
+
+type Facts = Pick<ExplainFacts, 'nowMs' | 'job' | 'events' | 'outages' | 'streamClosed'>;
+
+/** How an attempt is, or why it ended: the main reason first, and after it what else had to do with it. */
+export function explainAttempt(lease: Lease, signs: AttemptSigns, facts: Facts): Cause[] {
+  if (lease.state === 'ACTIVE') return active(lease, signs, facts);
+  if (lease.state === 'RELEASED') return [released(lease)];
+  return [expiry(lease, signs, facts), ...beside(lease, signs, facts)];
+}
+
+function active(lease: Lease, signs: AttemptSigns, facts: Facts): Cause[] {
+  const { nowMs, job } = facts;
+  const { workerId, lastHeartbeatAtMs, expiresAtMs, grantedAtMs } = lease;
+  const times = { sinceMs: grantedAtMs, untilMs: expiresAtMs };
+  const figures = {
+    worker_id: workerId,
+    last_heartbeat_at: iso(lastHeartbeatAtMs),
+    expires_at: iso(expiresAtMs),
+    ttl_sec: lease.ttlS,
+  };
+  const late = nowMs - expiresAtMs;
+  const heard = wasHeard(lease, signs)
+    ? `${workerId} was last heard of ${span(nowMs - lastHeartbeatAtMs)} ago`
+    : `nothing has been heard of ${workerId} since the grant ${span(nowMs - grantedAtMs)} ago`;
+  const [code, text] =
+    late >= 0
+      ? (['lease_overdue', `${heard}; the lease ran out ${span(late)} ago and is about to be ended`] as const)
+      : job.state === 'LEASED'
+        ? ([
+            'waiting_for_first_heartbeat',
+            `${heard}; without a heartbeat the lease ends in ${span(-late)}`,
+          ] as const)
+        : (['running', `${heard}; without another heartbeat the lease ends in ${span(-late)}`] as const);
+  return [cause(code, text, { ...times, facts: figures }), ...beside(lease, signs, facts)];
+}
+
+/** What else has to do with a lease that may run out, or has. */
+const beside = (lease: Lease, signs: AttemptSigns, facts: Facts): Cause[] => [
+  ...streamClosed(lease, facts),
+  ...serverAway(lease, facts),
+  ...longSilence(lease, signs),
+];
+
+function released({ workerId, releaseStatus, error, requeued, endedAtMs, grantedAtMs }: Lease): Cause {
+  const took = endedAtMs === null ? '' : ` after ${span(endedAtMs - grantedAtMs)}`;
+  const why = error === null ? '' : `: ${error}`;
+  const facts = { worker_id: workerId, status: releaseStatus, error };
+  return requeued
+    ? cause(
+        'failed_retryably',
+        `${workerId} gave it back as ${releaseStatus}${took}, to be tried again${why}`,
+        {
+          sinceMs: endedAtMs,
+          facts,
+        },
+      )
+    : cause('released', `${workerId} gave it back as ${releaseStatus}${took}${why}`, {
+        sinceMs: endedAtMs,
+        facts,
+      });
+}
+
+function expiry(lease: Lease, signs: AttemptSigns, { job }: Facts): Cause {
+  const { workerId, grantedAtMs, lastHeartbeatAtMs, expiresAtMs, endedAtMs } = lease;
+  const facts = {
+    worker_id: workerId,
+    granted_at: iso(grantedAtMs),
+    last_heartbeat_at: iso(lastHeartbeatAtMs),
+    expires_at: iso(expiresAtMs),
+    ttl_sec: lease.ttlS,
+    max_runtime_s: job.maxRuntimeS,
+  };
+  const times = { sinceMs: lastHeartbeatAtMs, untilMs: expiresAtMs, facts };
+  const silent = span((endedAtMs ?? expiresAtMs) - lastHeartbeatAtMs);
+  if (job.maxRuntimeS !== null && isOverMaxRuntime(lease, job)) {
+    const last = wasHeard(lease, signs) ? `, and was last heard of ${silent} before its end` : '';
+    const text = `it had lasted the ${span(job.maxRuntimeS * 1000)} that max_runtime_s allows; ${workerId} had not finished${last}`;
+    return cause('over_max_runtime', text, { ...times, sinceMs: grantedAtMs });
+  }
+  if (!wasHeard(lease, signs)) {
+    const text = `nothing was ever heard of ${workerId} after the grant; the lease was kept for ${silent}`;
+    return cause('never_heard_of', text, times);
+  }
+  const text = `no heartbeat of ${workerId} since ${iso(lastHeartbeatAtMs)}, for ${silent}, with a TTL of ${lease.ttlS} s`;
+  return cause('no_heartbeat_since', text, times);
+}
+
+/** The last heartbeats of a stream may be committed after it has closed. */
+const closingSlackMs = 1_000;
+
+/**
+ * When the stream closed that kept a lease last, by the database's clock; undefined where the lease was kept in another way
+ * after that.
+ */
+export function closedAtMs(agoMs: number, nowMs: number, heardAtMs: number | null): number | undefined {
+  const atMs = Math.floor(nowMs - agoMs);
+  return heardAtMs !== null && atMs < heardAtMs - closingSlackMs ? undefined : atMs;
+}
+
+const endWords: Record<StreamEnd, string> = {
+  ended: 'its worker had ended it',
+  gone: 'the connection was cut or canceled',
+  failed: 'the server ended it with an error',
+  drained: 'the server was about to stop',
+};
+
+/** Of a lease that is over it is known where the server that noticed the expiry had carried the stream. */
+function streamClosed(lease: Lease, { events, streamClosed: now }: Facts): Cause[] {
+  if (lease.state === 'ACTIVE') return now ? [closed(lease, now)] : [];
+  const told = [...events.first, ...events.last].find(isExpiryOf(lease.leaseId));
+  const { stream_closed_at: at, stream_end } = told?.data ?? {};
+  const how = streamEnds.find((each) => each === stream_end);
+  return typeof at === 'string' && how ? [closed(lease, { atMs: Date.parse(at), how })] : [];
+}
+
+function closed({ workerId, lastHeartbeatAtMs, grantedAtMs }: Lease, { atMs, how }: StreamClosing): Cause {
+  const after = `${span(atMs - lastHeartbeatAtMs)} after its ${lastHeartbeatAtMs === grantedAtMs ? 'grant' : 'last heartbeat'}`;
+  const text = `the stream over which ${workerId} kept it closed at ${iso(atMs)}, ${after}: ${endWords[how]}`;
+  return cause('stream_closed', text, {
+    sinceMs: atMs,
+    facts: { worker_id: workerId, stream_closed_at: iso(atMs), stream_end: how },
+  });
+}
+
+const isExpiryOf =
+  (leaseId: string) =>
+  (event: JobEvent): boolean =>
+    event.type === 'LEASE_EXPIRED' && event.leaseId === leaseId;
+
+/** Times without a server that fell into the last silence of a lease: its worker could not be heard. */
+function serverAway({ lastHeartbeatAtMs, expiresAtMs }: Lease, { outages }: Facts): Cause[] {
+  return outages
+    .filter(({ beganAtMs, endedAtMs }) => endedAtMs >= lastHeartbeatAtMs && beganAtMs < expiresAtMs)
+    .map(({ beganAtMs, endedAtMs }) =>
+      cause(
+        'server_away',
+        `${awayWords({ beganAtMs, endedAtMs })} from ${iso(beganAtMs)}; ${
+          expiresAtMs > endedAtMs
+            ? 'the lease was given back what it lost by that'
+            : 'the lease could not outlast that'
+        }`,
+        {
+          sinceMs: beganAtMs,
+          untilMs: endedAtMs,
+          facts: { began_at: iso(beganAtMs), ended_at: iso(endedAtMs), away_ms: endedAtMs - beganAtMs },
+        },
+      ),
+    );
+}
+
+/** A lease that was nearly lost before: its worker had been as silent as that, and was heard of in time. */
+function longSilence(lease: Lease, { survived }: AttemptSigns): Cause[] {
+  if (!survived || !wasNearLoss(survived, lease)) return [];
+  const { sinceMs, untilMs } = survived;
+  const text = `${lease.workerId} had been silent before, from ${iso(sinceMs)} for ${silenceWords(survived, lease)}`;
+  const facts = {
+    worker_id: lease.workerId,
+    lasted_ms: lengthMs(survived),
+    ttl_share: ttlShare(survived, lease),
+    ttl_sec: lease.ttlS,
+  };
+  return [cause('long_silence', text, { sinceMs, untilMs, facts })];
+}

@@ -1,0 +1,28 @@
+import type { JsonObject } from '../jobs/job.ts';
+import { span } from '../time.ts';
+import type { Away, Cause, CauseCode } from './facts.ts';
+
+/** A reason, of which no more is known than is said. */
+export const cause = (
+  code: CauseCode,
+  text: string,
+  more: { sinceMs?: number | null; untilMs?: number | null; facts?: JsonObject } = {},
+): Cause => ({
+  code,
+  text,
+  sinceMs: more.sinceMs ?? null,
+  untilMs: more.untilMs ?? null,
+  facts: more.facts ?? {},
+});
+
+/** `1 job`, `2 jobs`. */
+export const counted = (count: number, thing: string): string =>
+  count === 1 ? `1 ${thing}` : `${count.toLocaleString('en')} ${thing}s`;
+
+/** A count that stops at a bound says so. */
+export const countedTo = (count: number, most: number, thing: string): string =>
+  count > most ? `more than ${counted(most, thing)}` : counted(count, thing);
+
+/** A time in which nobody could be heard. */
+export const awayWords = ({ beganAtMs, endedAtMs }: Away): string =>
+  `no server was alive, or none could reach the database, for ${span(endedAtMs - beganAtMs)}`;

@@ -1,0 +1,232 @@
+import type { JobEvent, Json } from '../jobs/job.ts';
+import type { EventType } from '../jobs/state-machine.ts';
+import { iso, span } from '../time.ts';
+import type { Attempt, ExplainFacts } from './facts.ts';
+import {
+  isLong,
+  isOverMaxRuntime,
+  lastSilence,
+  meanIntervalMs,
+  type Silence,
+  silenceWords,
+  wasHeard,
+} from './silences.ts';
+import { awayWords, counted } from './text.ts';
+
+/** What a step of the story is: something that happened, heartbeats, a time without one, or a time without a server. */
+export const stepKinds = ['EVENT', 'SILENCE', 'OUTAGE', 'HEARTBEATS'] as const;
+export type StepKind = (typeof stepKinds)[number];
+
+export interface Step {
+  kind: StepKind;
+  tsMs: number;
+  /** When it was over, for what lasted; of what was repeated, the last time. */
+  untilMs: number | null;
+  /** Of an event. */
+  type: EventType | null;
+  eventId: string | null;
+  /** Who did it; nobody where nothing was done. */
+  by: string | null;
+  leaseId: string | null;
+  /** In words. */
+  text: string;
+  /** How often in a row; what is repeated is told once. */
+  times: number;
+}
+
+/** The story, and how many of its steps stand before those that are left out. */
+interface Story {
+  steps: Step[];
+  leftOutAfter: number;
+}
+
+type Facts = Pick<ExplainFacts, 'events' | 'outages' | 'nowMs' | 'job' | 'result' | 'lease'>;
+
+/**
+ * The story in order: events, what was repeated told once, and between them heartbeats, silences and the times without a
+ * server.
+ */
+export function storyOf(facts: Facts, attempts: readonly Attempt[]): Story {
+  const { first, last, leftOut } = facts.events;
+  const all = [...first, ...last];
+  const byId = new Map(attempts.map((attempt) => [attempt.lease.leaseId, attempt]));
+  const told = (events: readonly JobEvent[]) =>
+    repeatedOnce(events.map((event) => eventStep(event, byId.get(event.leaseId ?? ''))));
+  const between = [...awayAmong(all, facts), ...attempts.flatMap((each) => stepsOf(each, all, facts))];
+  // Where nothing is left out, what is told twice in a row is one step, also where the two halves meet.
+  if (leftOut === 0) {
+    const steps = inOrder(told(all), between);
+    return { steps, leftOutAfter: steps.length };
+  }
+  const againMs = last[0]?.tsMs ?? Number.POSITIVE_INFINITY;
+  const before = inOrder(
+    told(first),
+    between.filter(({ tsMs }) => tsMs < againMs),
+  );
+  const after = inOrder(
+    told(last),
+    between.filter(({ tsMs }) => tsMs >= againMs),
+  );
+  return { steps: [...before, ...after], leftOutAfter: before.length };
+}
+
+/** What begins with an event stands after it; the order among equals is kept. */
+const inOrder = (told: readonly Step[], between: readonly Step[]): Step[] =>
+  [...told, ...between].sort((a, b) => a.tsMs - b.tsMs);
+
+const bare = { untilMs: null, type: null, eventId: null, by: null, leaseId: null, times: 1 };
+
+/** Those that began while there was something to lose by them. */
+function awayAmong([first]: readonly JobEvent[], { outages, lease, result }: Facts): Step[] {
+  const endedAtMs = lease?.endedAtMs ?? result?.finishedAtMs ?? Number.POSITIVE_INFINITY;
+  return outages
+    .filter(({ beganAtMs }) => first && beganAtMs >= first.tsMs && beganAtMs <= endedAtMs)
+    .map((away): Step => {
+      const text = `${awayWords(away)}; leases were given back what they lost by it`;
+      return { ...bare, kind: 'OUTAGE', tsMs: away.beganAtMs, untilMs: away.endedAtMs, text };
+    });
+}
+
+/** What no event tells of an attempt that is among them. */
+function stepsOf(attempt: Attempt, events: readonly JobEvent[], facts: Facts): Step[] {
+  const { leaseId } = attempt.lease;
+  const own = events.filter((event) => event.leaseId === leaseId);
+  if (own.length === 0) return [];
+  const began = own.find(({ type }) => type === 'JOB_RUNNING');
+  return [...heartbeatsOf(attempt, began), ...silencesOf(attempt, facts)];
+}
+
+/** From the first heartbeat to the last one; where the first is not known, from the grant on. */
+function heartbeatsOf({ lease, signs }: Attempt, began: JobEvent | undefined): Step[] {
+  const { leaseId, workerId, lastHeartbeatAtMs, grantedAtMs } = lease;
+  const times = signs.heartbeats ?? 0;
+  // Where a heartbeat began the running, that one is an event.
+  if (times === 0 || (times === 1 && began)) return [];
+  const step = { ...bare, kind: 'HEARTBEATS' as const, leaseId, by: workerId, times };
+  if (times === 1) return [{ ...step, tsMs: lastHeartbeatAtMs, text: `a heartbeat of ${workerId}` }];
+  const every = meanIntervalMs(lease, signs);
+  const text = `heartbeats of ${workerId}${every === null ? '' : `, one every ${span(every)} on average`}`;
+  const tsMs = began?.tsMs ?? grantedAtMs;
+  return [{ ...step, tsMs, untilMs: Math.max(tsMs, lastHeartbeatAtMs), text }];
+}
+
+/** The longest silence, where it was long, and the last one, where it was long or the lease ended by it. */
+function silencesOf({ lease, signs }: Attempt, { nowMs, job }: Facts): Step[] {
+  const { leaseId, workerId, grantedAtMs, state } = lease;
+  const longest = signs.longestSilence;
+  const present = lastSilence(lease, nowMs);
+  // Told from one place: of a lease that is overdue it is known when it ended.
+  const last = longest?.sinceMs === present.sinceMs ? longest : present;
+  const ranOutByIt = state === 'EXPIRED' && !isOverMaxRuntime(lease, job);
+  const step = (silence: Silence, since: string): Step => {
+    const text = `nothing was heard of ${workerId} for ${silenceWords(silence, lease, ` after ${since}`)}`;
+    return { ...bare, kind: 'SILENCE', tsMs: silence.sinceMs, untilMs: silence.untilMs, leaseId, text };
+  };
+  return [
+    ...(longest && longest !== last && isLong(longest, lease)
+      ? [step(longest, longest.sinceMs === grantedAtMs ? 'the grant' : 'a heartbeat')]
+      : []),
+    ...(ranOutByIt || isLong(last, lease)
+      ? [step(last, wasHeard(lease, signs) ? 'its last heartbeat' : 'the grant')]
+      : []),
+  ];
+}
+
+function eventStep(event: JobEvent, attempt: Attempt | undefined): Step {
+  const { data, type, leaseId, eventId, tsMs } = event;
+  const by = word(data.by) ?? null;
+  return { ...bare, kind: 'EVENT', tsMs, type, eventId, by, leaseId, text: wordsOf(event, attempt) };
+}
+
+/** A worker that asks for a lease again and again is denied again and again. */
+function repeatedOnce(steps: readonly Step[]): Step[] {
+  const told: Step[] = [];
+  for (const step of steps) {
+    const before = told.at(-1);
+    if (before && before.type === step.type && before.text === step.text && before.by === step.by) {
+      told[told.length - 1] = { ...before, untilMs: step.tsMs, times: before.times + 1 };
+    } else told.push(step);
+  }
+  return told;
+}
+
+const word = (value: Json | undefined): string | undefined =>
+  typeof value === 'string' ? value : typeof value === 'number' ? String(value) : undefined;
+
+const reason = ({ data }: JobEvent): string => {
+  const said = word(data.reason) ?? word(data.note);
+  return said === undefined ? '' : `: ${said}`;
+};
+
+function delayWords(delayMs: Json | undefined): string {
+  if (typeof delayMs !== 'number') return '';
+  return delayMs === 0 ? ', to be tried again at once' : `, to be tried again in ${span(delayMs)}`;
+}
+
+/** `1 unit`, `2 units`; of events that do not tell the number, the unit alone. */
+const countedWord = (value: Json | undefined, thing: string): string =>
+  typeof value === 'number' ? counted(value, thing) : `${word(value) ?? ''} ${thing}s`.trim();
+
+function wordsOf(event: JobEvent, attempt: Attempt | undefined): string {
+  const { data } = event;
+  const by = word(data.by) ?? 'nobody';
+  switch (event.type) {
+    case 'JOB_SUBMITTED':
+      return `${by} submitted it`;
+    case 'JOB_CLAIMED':
+      return `${by} claimed it until ${word(data.claim_expires_at)}`;
+    case 'JOB_PREPARING':
+      return `${by} gets ready${reason(event)}`;
+    case 'JOB_LEASE_PENDING':
+      return `${by} waits for a lease${reason(event)}`;
+    case 'LEASE_GRANTED':
+      return `${by} got a lease: attempt ${word(data.attempt)}, fence ${word(data.fence)}, TTL ${word(data.ttl_sec)} s`;
+    case 'LEASE_DENIED':
+      return `${by} got no lease${reason(event)}`;
+    case 'JOB_RUNNING':
+      return firstHeartbeat(event, attempt);
+    case 'LEASE_RELEASED':
+      return `${by} gave the lease back: ${word(data.status)}`;
+    case 'LEASE_EXPIRED':
+      return `the lease expired: ${whyExpired(attempt) ?? expiryWords(data.last_heartbeat_at)}`;
+    case 'CLAIM_EXPIRED':
+      return `the claim of ${word(data.worker_id)} ran out, ${word(data.claims_lost)} in a row`;
+    case 'JOB_REQUEUED': {
+      return `back into the queue${delayWords(data.retry_in_ms)}${reason(event)}`;
+    }
+    case 'JOB_DONE':
+      return 'it is done';
+    case 'JOB_FAILED':
+      return `it failed${reason(event)}`;
+    case 'JOB_TIMEOUT':
+      return `it timed out, with no attempt left${reason(event)}`;
+    case 'JOB_CANCEL_REQUESTED':
+      return `${by} asked to cancel it${reason(event)}`;
+    case 'JOB_CANCELED':
+      return `${by} canceled it${reason(event)}`;
+    case 'JOB_DEAD_LETTERED':
+      return `stream ${word(data.stream)} gave it up after ${countedWord(data.attempts, 'attempt')}`;
+    case 'JOB_RETRIED':
+      return `${by} put it back in line${reason(event)}`;
+    case 'JOB_UNSCHEDULABLE':
+      return `it was put aside: it costs ${countedWord(data.cost_units, 'unit')}, and there are ${word(data.total)} in all`;
+  }
+}
+
+function firstHeartbeat({ tsMs, data }: JobEvent, attempt: Attempt | undefined): string {
+  const by = word(data.by);
+  if (!attempt) return `${by} runs it`;
+  // Whoever hands in a result without a heartbeat before has been running, though nobody was told.
+  if (!wasHeard(attempt.lease, attempt.signs)) return `${by} ran it without a heartbeat`;
+  return `first heartbeat of ${by}, ${span(tsMs - attempt.lease.grantedAtMs)} after the grant`;
+}
+
+/** A silence that the lease outlived is no reason why it expired. */
+const whyExpired = (attempt: Attempt | undefined): string | undefined =>
+  attempt?.causes
+    .filter(({ code }) => code !== 'long_silence')
+    .map(({ text }) => text)
+    .join('; ');
+
+const expiryWords = (at: Json | undefined): string =>
+  typeof at === 'string' ? `no heartbeat since ${iso(Date.parse(at))}` : 'no heartbeat came';

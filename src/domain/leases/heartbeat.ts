@@ -1,0 +1,12 @@
+import type { Heartbeat } from '../requests/scheduler.ts';
+import type { Beat } from './lease.ts';
+
+/** A checked heartbeat for one lease; what a worker left out and what it sent as null are the same. */
+export const beatOf = (leaseId: string, command: Heartbeat): Beat => ({
+  leaseId,
+  workerId: command.worker_id,
+  token: command.lease_token ?? undefined,
+  jobId: command.job_id ?? undefined,
+  progress: command.progress ?? undefined,
+  message: command.message ?? undefined,
+});

@@ -1,0 +1,61 @@
+import Type, { type Static } from 'typebox';
+import { limits } from '../limits.ts';
+import { bucketWords, metricNames } from '../stats/series.ts';
+import { cursorOf, name, optional, pageSize } from './scheduler.ts';
+
+/** What may be asked of the figures. How long a range may be is said by `planSeries`, which knows what would fit. */
+
+const addonId = () => optional(name('Only what is of this submitter.'));
+
+export const GetSnapshot = Type.Object({ addon_id: addonId() });
+export type GetSnapshot = Static<typeof GetSnapshot>;
+
+/** 1h to 30d, in each unit. */
+const rangePattern =
+  '^((6[0-9]|[7-9][0-9]|[1-9][0-9]{2,3}|[1-3][0-9]{4}|4[0-2][0-9]{3}|43[01][0-9]{2}|43200)m|([1-9]|[1-9][0-9]|[1-6][0-9]{2}|7[01][0-9]|720)h|([1-9]|[12][0-9]|30)d)$';
+
+export const GetTimeseries = Type.Object({
+  metric: Type.Enum(metricNames, { description: 'What is told.' }),
+  bucket: optional(
+    Type.Enum([...bucketWords], { description: 'How wide each point is; 5m where left out.' }),
+  ),
+  range: optional(
+    Type.String({
+      maxLength: 20,
+      described: { pattern: rangePattern },
+      description: 'How far back: a whole number of m, h or d from 1h to 30d; 24h where left out.',
+    }),
+  ),
+  addon_id: addonId(),
+});
+export type GetTimeseries = Static<typeof GetTimeseries>;
+
+/** How often a stream of snapshots may tell one. */
+export const watchMs = { min: 200, default: 1_000, max: 60_000 } as const;
+
+export const WatchSnapshots = Type.Object({
+  addon_id: addonId(),
+  interval_ms: optional(
+    Type.Integer({
+      minimum: watchMs.min,
+      maximum: watchMs.max,
+      description: `How long from one snapshot to the next; ${watchMs.default} where left out.`,
+    }),
+  ),
+});
+export type WatchSnapshots = Static<typeof WatchSnapshots>;
+
+export const ListWorkers = Type.Object({
+  worker_id: optional(name('Only this worker.')),
+  stream: optional(name('Only workers that ask for this stream.')),
+  job_type: optional(name('Only workers that ask for this job type, or for all types.')),
+  limit: optional(pageSize(limits.pageRows, limits.pageRowsDefault, 'How many workers at the most.')),
+  cursor: optional(cursorOf(limits.nameChars)),
+});
+export type ListWorkers = Static<typeof ListWorkers>;
+
+export const GetQueue = Type.Object({
+  limit: optional(pageSize(limits.queueGroups, limits.queueGroupsDefault, 'How many groups at the most.')),
+  cursor: optional(cursorOf(20, { pattern: '^[0-9]{1,9}$' })),
+});
+export type GetQueue = Static<typeof GetQueue>;

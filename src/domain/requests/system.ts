@@ -1,0 +1,55 @@
+import Type, { type Static } from 'typebox';
+import { type Priority, priorities } from '../jobs/job.ts';
+import { optional, ReleaseLease, SubmitJob } from './scheduler.ts';
+
+/**
+ * What the request contract calls otherwise than the queue contract. Its schemas are made from those of the commands,
+ * so that both contracts allow the same and each names its own fields in its errors.
+ */
+const { addon_id, job_type, cost_units, client_request_id, priority: _, ...others } = SubmitJob.properties;
+
+type SystemPriority = Lowercase<Priority>;
+const systemPriorities = priorities.map((word) => word.toLowerCase() as SystemPriority);
+
+export const SystemJob = Type.Object({
+  type: job_type,
+  requested_units: cost_units,
+  priority: optional(Type.Enum(systemPriorities, { description: 'Which jobs go first.' })),
+  idempotency_key: client_request_id,
+  addon_id: optional(addon_id),
+  ...others,
+});
+export type SystemJob = Static<typeof SystemJob>;
+
+/** The submission that such a job is. */
+export const submissionOf = (job: SystemJob): SubmitJob => ({
+  ...job,
+  addon_id: job.addon_id ?? 'default',
+  job_type: job.type,
+  cost_units: job.requested_units,
+  client_request_id: job.idempotency_key,
+  priority: job.priority == null ? undefined : (job.priority.toUpperCase() as Priority),
+});
+
+const { worker_id, lease_token, job_id, result_data, error, metrics } = ReleaseLease.properties;
+const owner = { worker_id, lease_token, job_id, metrics };
+
+export const CompleteLease = Type.Object({ ...owner, result: result_data });
+export type CompleteLease = Static<typeof CompleteLease>;
+
+export const FailLease = Type.Object({ ...owner, error });
+export type FailLease = Static<typeof FailLease>;
+
+/** The releases that completing and failing are. */
+export const completionOf = ({ result, ...rest }: CompleteLease): ReleaseLease => ({
+  ...rest,
+  status: 'SUCCEEDED',
+  result_data: result,
+  error: null,
+});
+
+export const failureOf = (command: FailLease): ReleaseLease => ({
+  ...command,
+  status: 'FAILED',
+  result_data: null,
+});

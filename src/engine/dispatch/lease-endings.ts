@@ -1,0 +1,290 @@
+import { closedAtMs } from '../../domain/explain/leases.ts';
+import { backoffMs } from '../../domain/jobs/backoff.ts';
+import type { FinalStatus, Json, JsonObject } from '../../domain/jobs/job.ts';
+import { isTerminal, type State, transition } from '../../domain/jobs/state-machine.ts';
+import type { Lease } from '../../domain/leases/lease.ts';
+import { decideExpiry, isOnItsWay, type LeaseEnd } from '../../domain/leases/lease-policy.ts';
+import { limits } from '../../domain/limits.ts';
+import { type CounterColumn, slotOf } from '../../domain/stats/series.ts';
+import type { Envelope, SentMessage } from '../../domain/streams/stream-message.ts';
+import { iso } from '../../domain/time.ts';
+import type { Sql } from '../../store/connection/sql.ts';
+import { type NewEvent, writeEvents } from '../../store/sql/events/write.ts';
+import type { LockedJob } from '../../store/sql/jobs/lock.ts';
+import { changeLiveJobs, type LiveChange } from '../../store/sql/jobs/update.ts';
+import {
+  closeLeases,
+  type EndedLease,
+  finishJobs,
+  type JobEnding,
+  type LeaseEnding,
+} from '../../store/sql/leases/end.ts';
+import type { LaneTally } from '../../store/sql/stats/tallies.ts';
+import { addMessages, sentAmong, settleMessages } from '../../store/sql/streams/messages.ts';
+import { readMessages } from '../../store/sql/streams/outbox.ts';
+import { JobCounts } from '../../telemetry/job-metrics.ts';
+import type { Transport } from '../../transport/transport.ts';
+import type { Closing } from '../leases/lease-subscriptions.ts';
+
+/** What is handed in with a lease that ends, or said of one that expired. */
+export interface Handed {
+  result: Json;
+  error: string | null;
+  errorDetail: JsonObject | null;
+  metrics: JsonObject | null;
+}
+
+export interface EndingRules {
+  transport: Pick<Transport, 'keepsMessages'>;
+  /** How often in a row a job may be given out in vain. */
+  maxClaims: number;
+}
+
+/** What became of a job when its lease ended. */
+export type EndOutcome = Pick<Lease, 'requeued' | 'deadLettered'>;
+
+/** How a lease ended: released by its worker with a status, or expired. */
+export type Cause = { kind: 'RELEASED'; status: FinalStatus } | { kind: 'EXPIRED' };
+
+/**
+ * Leases of one transaction that end, with what that does to their locked jobs, to the capacity and to the history.
+ * Everything is written together.
+ */
+export class LeaseEnds {
+  /** By their jobs. */
+  readonly #outcomes = new Map<string, EndOutcome>();
+  /** Leases after which the job goes on, and those with which it ends. */
+  readonly #leases: LeaseEnding[] = [];
+  readonly #endings: JobEnding[] = [];
+  readonly #changes: LiveChange[] = [];
+  readonly #events: NewEvent[] = [];
+  readonly #streams = new Map<string, string>();
+  /** Jobs whose attempt was none: what tells of it in the stream stays true. */
+  readonly #undone = new Set<string>();
+  readonly #keepsMessages: boolean;
+  readonly #maxClaims: number;
+  readonly #tallies = new Map<number, LaneTally>();
+  /** To be counted once this is committed. */
+  readonly counts = new JobCounts();
+  #units = 0;
+  #nowMs = 0;
+  /** Messages of attempts that are over, to be settled once this is committed. */
+  settled: readonly SentMessage[] = [];
+  /** Messages of further attempts, to be sent then. */
+  queued: readonly Envelope[] = [];
+
+  constructor({ transport, maxClaims }: EndingRules) {
+    this.#keepsMessages = transport.keepsMessages;
+    this.#maxClaims = maxClaims;
+  }
+
+  /** Units that come free. */
+  get units(): number {
+    return this.#units;
+  }
+
+  get count(): number {
+    return this.#outcomes.size;
+  }
+
+  /** Jobs end, and nothing else happens: none goes back into the queue, and no message has to go. */
+  get isPlain(): boolean {
+    return this.#changes.length === 0 && !(this.#keepsMessages && this.#streams.size > 0);
+  }
+
+  /** What became of a job whose lease ends here. */
+  outcomeOf(jobId: string): EndOutcome | undefined {
+    return this.#outcomes.get(jobId);
+  }
+
+  get jobIds(): string[] {
+    return [...this.#outcomes.keys()];
+  }
+
+  /** The streams of the jobs that are in the queue again at once, with nothing for a job without one. */
+  get readyAgain(): (string | null)[] {
+    return this.#changes.flatMap(({ jobId, delayMs }) =>
+      delayMs === 0 ? (this.#streams.get(jobId) ?? null) : [],
+    );
+  }
+
+  /** The shortest time after which a requeued job is ready. */
+  get firstDelayMs(): number | undefined {
+    const delays = this.#changes.flatMap(({ delayMs }) => delayMs ?? []);
+    return delays.length === 0 ? undefined : Math.min(...delays);
+  }
+
+  add(
+    job: LockedJob,
+    { verb, isUndone = false }: LeaseEnd,
+    cause: Cause,
+    handed: Handed,
+    actor: string,
+    closing?: Closing,
+  ): void {
+    const { jobId, leaseId, costUnits } = job;
+    const { event: type, to } = transition(verb);
+    const deadLettered = job.stream !== null && isGivenUp(to);
+    if (job.stream !== null) this.#streams.set(jobId, job.stream);
+    this.#units += costUnits;
+    this.#nowMs = job.nowMs;
+    this.#count(job, cause, to);
+    this.#outcomes.set(jobId, { requeued: !isTerminal(to), deadLettered });
+    const status = cause.kind === 'RELEASED' ? cause.status : null;
+    const lease: LeaseEnding = {
+      jobId,
+      state: cause.kind,
+      status,
+      error: handed.error,
+      errorDetail: handed.errorDetail,
+      messageIds: job.messageIds ?? null,
+    };
+    const tell = (event: Pick<NewEvent, 'type' | 'from' | 'to' | 'data' | 'released'>) =>
+      this.#events.push({ jobId, leaseId, actor, ...event });
+    const from = job.state;
+    const released = status === null ? {} : { released: status };
+    if (status === null) tell({ type: 'LEASE_EXPIRED', from, to: from, data: expiryOf(job, closing) });
+    if (isTerminal(to)) {
+      const reason = reasonOf(job.cancelRequested ? wanted(handed) : handed);
+      const isPlain = status !== null && verb === 'complete' && Object.keys(reason).length === 0;
+      const { result, metrics } = handed;
+      const deadStream = deadLettered ? job.stream : null;
+      this.#endings.push({ ...lease, to, result, metrics, deadStream, isPlain });
+      if (!isPlain) tell({ type, from, to, data: reason, ...released });
+      if (deadLettered) {
+        this.counts.deadLetters++;
+        const data = { stream: job.stream, attempts: job.attempts, ...reasonOf(handed) };
+        tell({ type: 'JOB_DEAD_LETTERED', from: to, to, data });
+      }
+      return;
+    }
+    this.#leases.push(lease);
+    const back = { jobId, state: to, unclaim: true, cancelRequested: false };
+    if (isUndone) {
+      this.#undone.add(jobId);
+      this.#changes.push({ ...back, delayMs: 0, undoesAttempt: true, claimsLost: job.claimsLost + 1 });
+      const data = { reason: undelivered, attempts: job.attempts - 1, retry_in_ms: 0 };
+      tell({ type, from, to, data, ...released });
+      return;
+    }
+    const delayMs = backoffMs(job.retryBackoffS, job.attempts, Math.random());
+    this.#changes.push({ ...back, delayMs, claimsLost: 0 });
+    const data = { ...reasonOf(handed), attempts: job.attempts, retry_in_ms: delayMs };
+    tell({ type, from, to, data, ...released });
+  }
+
+  #count({ laneId, costUnits, startedAtMs, nowMs }: LockedJob, cause: Cause, to: State): void {
+    const tally = this.#tallies.get(laneId) ?? { laneId, runs: [] };
+    this.#tallies.set(laneId, tally);
+    tally.running = (tally.running ?? 0) - 1;
+    tally.used = (tally.used ?? 0) - costUnits;
+    if (startedAtMs !== null) {
+      tally.runs.push(slotOf(nowMs - startedAtMs));
+      this.counts.runMs.push(nowMs - startedAtMs);
+    }
+    if (cause.kind === 'EXPIRED') tally.expired = (tally.expired ?? 0) + 1;
+    const end = countedEnds[to];
+    if (!end) return;
+    tally[end] = (tally[end] ?? 0) + 1;
+    this.counts.ended(to);
+  }
+
+  /**
+   * A lease that ran out: its worker was silent for too long, or it has lasted as long as it may. `closing` tells of the
+   * stream that kept it last, where that has closed.
+   */
+  addExpired(expired: LockedJob, actor: string, closing?: Closing): void {
+    // What has lasted as long as it may has had its time, on its way or not.
+    const job = isAtItsEnd(expired) ? { ...expired, claimExpiresAtMs: null } : expired;
+    const heard = iso(job.lastHeartbeatAtMs) ?? 'its grant';
+    const error = isOnItsWay(job)
+      ? `the lease expired: worker ${job.claimedBy} was not heard after its grant, and the grant was on its way for as long as it may`
+      : isAtItsEnd(job)
+        ? `the lease expired: it had lasted as long as max_runtime_s allows; worker ${job.claimedBy} was last heard of at ${heard}`
+        : `the lease expired: nothing was heard of worker ${job.claimedBy} since ${heard}`;
+    const handed = { result: null, error, errorDetail: null, metrics: null };
+    this.add(job, decideExpiry(job, this.#maxClaims), { kind: 'EXPIRED' }, handed, actor, closing);
+  }
+
+  /**
+   * Answers with the leases as they ended, where they are `wanted`. Returns their units as well, which locks the capacity,
+   * unless that is done `later` in the transaction.
+   */
+  async write(sql: Sql, { later = false, wanted = false } = {}): Promise<EndedLease[]> {
+    if (this.#outcomes.size === 0) return [];
+    if (this.#keepsMessages && this.#streams.size > 0) {
+      const over = [...this.#streams.keys()].filter((jobId) => !this.#undone.has(jobId));
+      const settled = await settleMessages(sql, over);
+      this.settled = sentAmong(settled);
+      const kept = await readMessages(sql, [...this.#undone]);
+      this.#keepNames([...settled, ...kept.values()]);
+      const again = this.#changes.flatMap(({ jobId, undoesAttempt }) =>
+        this.#streams.has(jobId) && !undoesAttempt ? jobId : [],
+      );
+      this.queued = await addMessages(sql, again);
+    }
+    // Sent behind one another. What all of them bring about is brought about by the first.
+    const all = { units: later ? 0 : this.#units, tallies: this.#tallies.values() };
+    const nothing = { units: 0, tallies: [] };
+    const written: Promise<EndedLease[]>[] = [];
+    if (this.#endings.length > 0)
+      written.push(finishJobs(sql, this.#endings, all, { nowMs: this.#nowMs, wanted }));
+    if (this.#leases.length > 0)
+      written.push(closeLeases(sql, this.#leases, written.length === 0 ? all : nothing, this.#nowMs));
+    const ended = Promise.all(written);
+    await Promise.all([ended, writeEvents(sql, this.#events), changeLiveJobs(sql, this.#changes)]);
+    return (await ended).flat();
+  }
+
+  /** A release that comes again names the same message, which is known from the lease's history by then. */
+  #keepNames(known: readonly { jobId: string; messageIds: readonly string[] }[]): void {
+    const names = new Map(known.map(({ jobId, messageIds }) => [jobId, messageIds]));
+    for (const ending of [...this.#leases, ...this.#endings]) {
+      if (this.#streams.has(ending.jobId)) ending.messageIds = names.get(ending.jobId) ?? [];
+    }
+  }
+}
+
+const undelivered = 'its grant did not reach the worker; that was no attempt';
+
+/** What is counted of jobs that end like this. */
+const countedEnds: Partial<Record<State, CounterColumn>> = {
+  DONE: 'done',
+  FAILED: 'failed',
+  CANCELED: 'canceled',
+  TIMEOUT: 'timeouts',
+};
+
+/** A job of a stream that ends like this is a dead letter. */
+const isGivenUp = (state: State): boolean => state === 'FAILED' || state === 'TIMEOUT';
+
+/** The history says in short why; what was handed in whole stands in the result and in the lease. */
+const reasonOf = ({ error, errorDetail }: Handed): JsonObject => ({
+  ...(error === null ? {} : { reason: error.slice(0, limits.noteChars).toWellFormed() }),
+  ...(typeof errorDetail?.code === 'string' ? { code: errorDetail.code } : {}),
+});
+
+/** A job that somebody wanted canceled ends so for that reason first, whatever its worker said, or did not say. */
+const wanted = (handed: Handed): Handed => ({
+  ...handed,
+  error: ['somebody asked for it', ...(handed.error === null ? [] : [handed.error])].join('; '),
+});
+
+/** A lease that no heartbeat could have kept any longer. */
+const isAtItsEnd = ({ expiresAtMs, leaseEndsAtMs }: LockedJob): boolean =>
+  leaseEndsAtMs !== null && expiresAtMs === leaseEndsAtMs;
+
+const expiryOf = (job: LockedJob, closing: Closing | undefined): JsonObject => ({
+  worker_id: job.claimedBy,
+  last_heartbeat_at: iso(job.lastHeartbeatAtMs),
+  expires_at: iso(job.expiresAtMs),
+  attempt: job.attempts,
+  ...(isOnItsWay(job) && { undelivered: true }),
+  ...(closing && streamClosing(closing, job.nowMs, job.lastHeartbeatAtMs)),
+});
+
+/** Told only where the lease was not kept in another way after that. */
+function streamClosing({ how, agoMs }: Closing, nowMs: number, heardAtMs: number | null): JsonObject {
+  const atMs = closedAtMs(agoMs, nowMs, heardAtMs);
+  return atMs === undefined ? {} : { stream_closed_at: iso(atMs), stream_end: how };
+}

@@ -1,0 +1,218 @@
+import { leaseNotFound } from '../../domain/errors.ts';
+import type { JobWithResult } from '../../domain/jobs/job.ts';
+import { isLeased } from '../../domain/jobs/state-machine.ts';
+import type { Lease, Release } from '../../domain/leases/lease.ts';
+import {
+  checkMessage,
+  checkOwner,
+  checkProof,
+  decideRelease,
+  expired,
+  lostError,
+  released,
+} from '../../domain/leases/lease-policy.ts';
+import type { Sql } from '../../store/connection/sql.ts';
+import { type LockedJob, lockLeasedJobs } from '../../store/sql/jobs/lock.ts';
+import { readJobs } from '../../store/sql/jobs/read.ts';
+import { type KnownLease, knownLease, readLeases } from '../../store/sql/leases/read.ts';
+import type { EngineContext } from '../context/engine-context.ts';
+import { workOf } from '../wakeups/work-available.ts';
+import { type EndOutcome, LeaseEnds } from './lease-endings.ts';
+
+export interface ReleaseCall {
+  release: Release;
+  wantsJob: boolean;
+}
+
+/** What became of a job whose lease has ended; with the job and the lease themselves where they were wanted. */
+export interface Ended {
+  outcome: EndOutcome;
+  told: { lease: Lease; found: JobWithResult | undefined } | undefined;
+}
+
+/** A row that somebody else has, or that may not be judged yet, is `held`: it is looked at once more, by itself. */
+export type Judged = Ended | Error | 'held';
+
+export interface TakingBack {
+  /** Waits for rows that others have locked. */
+  wait: boolean;
+  /** Leaves the units to be returned by whoever locks the capacity later in the transaction. */
+  keepUnits: boolean;
+  transport: EngineContext['transport'];
+  maxClaims: number;
+  /** Knows which streams have closed. */
+  leaseNews: EngineContext['leaseNews'];
+  signal: AbortSignal | undefined;
+}
+
+/** Who expires a lease that a release has found to have run out. */
+const actor = 'release';
+
+/**
+ * The releases of one transaction. All their rows are locked in one order, one release after the other is judged against
+ * what was locked, and everything is written together. Without `wait`, a row that somebody else has locked holds up
+ * nobody. A release that comes again with the lease's token is answered again, because its first answer may have been lost.
+ */
+export class TakenBack {
+  readonly #calls: readonly ReleaseCall[];
+  readonly #how: TakingBack;
+  readonly #ends: LeaseEnds;
+  /** The first release of each lease, and its job. */
+  readonly #taken = new Map<string, { call: ReleaseCall; jobId: string }>();
+  readonly #over = new Set<string>();
+  /** A release that was taken before is answered again. */
+  hasReplays = false;
+  #problems: readonly (Error | 'held' | undefined)[] = [];
+  /** In the order of the calls. */
+  answers: readonly Judged[] = [];
+
+  constructor(calls: readonly ReleaseCall[], how: TakingBack) {
+    this.#calls = calls;
+    this.#how = how;
+    this.#ends = new LeaseEnds(how);
+  }
+
+  get count(): number {
+    return this.#calls.length;
+  }
+
+  /** Units that came free. */
+  get units(): number {
+    return this.#ends.units;
+  }
+
+  /** Everything in one go. */
+  async run(sql: Sql): Promise<this> {
+    await this.lock(sql);
+    await this.write(sql);
+    return this;
+  }
+
+  /** Locks the rows and judges. */
+  async lock(sql: Sql): Promise<void> {
+    if (this.#calls.length === 0) return;
+    const leaseIds = [...new Set(this.#calls.map(({ release }) => release.leaseId))];
+    const { wait, signal } = this.#how;
+    const withMessages = this.#calls.some(({ release }) => release.message?.messageId);
+    const locked = await lockLeasedJobs(sql, leaseIds, { wait, withMessages }, signal);
+    this.#problems = this.#calls.map((call) => this.#judge(call, locked.get(call.release.leaseId)));
+  }
+
+  /** Whether what is written waits for no other row and puts no job back into the queue, so that nobody has to wait for it. */
+  get isPlain(): boolean {
+    return this.#ends.isPlain;
+  }
+
+  /** Writes what was judged; with `keepUnits` nothing but the rows of its jobs. */
+  async write(sql: Sql): Promise<void> {
+    if (this.#calls.length === 0) return;
+    const { wait, signal } = this.#how;
+    const isWanted = this.#calls.some(({ wantsJob }) => wantsJob);
+    const written = await this.#ends.write(sql, { later: this.#how.keepUnits, wanted: isWanted });
+    const leases = new Map(written.map((record) => [record.lease_id, knownLease(record)]));
+    const others = this.#calls.filter((call) => !this.#isSettled(call) && !leases.has(call.release.leaseId));
+    const otherIds = [...new Set(others.map(({ release }) => release.leaseId))];
+    for (const [leaseId, known] of await readLeases(sql, otherIds, signal)) leases.set(leaseId, known);
+    const jobs = await readJobs(sql, wantedJobs(this.#calls, leases), signal);
+    this.answers = this.#calls.map((call, i): Judged => {
+      const problem = this.#problems[i];
+      if (problem) return problem;
+      const { leaseId } = call.release;
+      const taken = this.#taken.get(leaseId);
+      const isFirst = taken?.call === call;
+      const outcome = isFirst ? this.#ends.outcomeOf(taken.jobId) : undefined;
+      if (outcome && !call.wantsJob) return { outcome, told: undefined };
+      const known = leases.get(leaseId);
+      if (!known) return leaseNotFound(leaseId);
+      const { lease } = known;
+      if (lease.state === 'ACTIVE' && !wait) return 'held';
+      const refused = isFirst ? undefined : afterTheEnd(known, call.release, this.#carrier);
+      this.hasReplays ||= !isFirst && !refused;
+      return refused ?? { outcome: outcome ?? lease, told: { lease, found: jobs.get(lease.jobId) } };
+    });
+  }
+
+  /** Tells everybody, once it is committed, whom it concerns. */
+  publish({ prospects, waker, transport, reaper, metrics }: EngineContext): void {
+    const ends = this.#ends;
+    if (ends.count === 0) return;
+    metrics.jobs.count(ends.counts);
+    prospects.unitsCame(ends.units);
+    prospects.jobsCame(ends.readyAgain.length);
+    waker.publishWork(workOf(ends.readyAgain, ends.count));
+    transport.settle(ends.settled);
+    transport.send(ends.queued);
+    waker.publishJobs(ends.jobIds);
+    waker.publishLeases([...this.#over]);
+    if (ends.firstDelayMs !== undefined) reaper.expectIn(ends.firstDelayMs);
+  }
+
+  get #carrier(): 'database' | 'redis' {
+    return this.#how.transport.keepsMessages ? 'redis' : 'database';
+  }
+
+  /** All that is to be told of it is known without looking. */
+  #isSettled(call: ReleaseCall): boolean {
+    return !call.wantsJob && this.#taken.get(call.release.leaseId)?.call === call;
+  }
+
+  /** Why it is not taken back, or nothing where it is, or where its lease is over already. */
+  #judge(call: ReleaseCall, job: LockedJob | undefined): Error | 'held' | undefined {
+    const { release } = call;
+    // A second release of the same batch finds the lease ended by the first.
+    if (!job || !isLeased(job.state) || this.#taken.has(release.leaseId)) return undefined;
+    const problem =
+      checkProof(job, release) ??
+      checkMessage({ ...job, attempt: job.attempts }, release.message, this.#carrier) ??
+      checkOwner(job, release.leaseId, release);
+    if (problem?.code === 'lease_not_active') {
+      if (!job.awake && !this.#how.wait) return 'held';
+      // A worker of a stream who is told that it is over may let its message go, so it has to be over.
+      if (job.awake && !call.wantsJob && !this.#over.has(release.leaseId)) {
+        // Its worker has had it, as it says just now.
+        const heard = { ...job, claimExpiresAtMs: null };
+        this.#ends.addExpired(heard, actor, this.#how.leaseNews.closingOf(job.leaseId));
+        this.#over.add(release.leaseId);
+      }
+    }
+    if (problem) return lostError(problem);
+    const cause = { kind: 'RELEASED', status: release.status } as const;
+    const end = decideRelease(job, release.status, release.retryable);
+    this.#ends.add(job, end, cause, handedIn(release), release.workerId);
+    this.#taken.set(release.leaseId, { call, jobId: job.jobId });
+    return undefined;
+  }
+}
+
+/** The jobs that some call is to be told of. */
+function wantedJobs(calls: readonly ReleaseCall[], leases: ReadonlyMap<string, KnownLease>): string[] {
+  const wanted = calls.flatMap(({ release, wantsJob }) => {
+    const known = wantsJob ? leases.get(release.leaseId) : undefined;
+    return known ? known.lease.jobId : [];
+  });
+  return [...new Set(wanted)];
+}
+
+const handedIn = ({ resultData, error, errorDetail, metrics }: Release) => ({
+  result: resultData,
+  error,
+  errorDetail,
+  metrics,
+});
+
+/** A lease that was over before: the same release again, with the token, is answered again, and no other. */
+function afterTheEnd(
+  { lease, token, stream, messageIds }: KnownLease,
+  call: Release,
+  carrier: 'database' | 'redis',
+): Error | undefined {
+  const stranger =
+    checkProof({ jobId: lease.jobId, claimedBy: lease.workerId, leaseToken: token }, call) ??
+    checkMessage({ jobId: lease.jobId, attempt: lease.attempt, stream, messageIds }, call.message, carrier);
+  if (stranger) return lostError(stranger);
+  if (lease.state !== 'RELEASED' || lease.endedAtMs === null) {
+    return lostError(expired(lease.leaseId, lease.expiresAtMs));
+  }
+  const isReplay = call.token !== null && lease.releaseStatus === call.status;
+  return isReplay ? undefined : lostError(released(lease.leaseId, lease.endedAtMs));
+}

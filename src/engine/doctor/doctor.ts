@@ -1,0 +1,116 @@
+/**
+ * Looks at a server, its database, its queue and its Redis, and says what is wrong with them.
+ *
+ * Promises: there is an answer within `patienceMs` and a little, whatever hangs: a database that does not answer is what is told then.
+ * Parts that could not be read in time are told of, and the rest is judged. Nothing is changed and no row is locked. Many
+ * who ask at the same time share one look.
+ */
+import { type Diagnosis, diagnose } from '../../domain/doctor/doctor.ts';
+import { type DatabaseFacts, type Thresholds, thresholds } from '../../domain/doctor/facts.ts';
+import { orAfter } from '../../lib/async/with-timeout.ts';
+import { version } from '../../lib/version.ts';
+import { sqlState } from '../../store/connection/sql.ts';
+import type { Database } from '../../store/database.ts';
+import {
+  readBasics,
+  readClock,
+  readMigrations,
+  readPrepared,
+  readService,
+  readSessions,
+  readSlots,
+  readTables,
+} from '../../store/sql/doctor/database-facts.ts';
+import type { Transport } from '../../transport/transport.ts';
+import { asDomainError } from '../context/to-domain-error.ts';
+import { readQueueFacts } from './queue-facts.ts';
+
+const defaultPatienceMs = 3_000;
+/** Of each part, so that one that hangs leaves time for the others. */
+const partMs = 1_500;
+
+export interface DoctorOptions {
+  database: Database;
+  transport: Transport;
+  poolMax: number;
+  /** Units of capacity where none were stored. */
+  capacityTotal: number;
+  /** This machine's clock; `Date.now` where left out. */
+  nowMs?: () => number;
+  /** From when on something is worth a word. */
+  limits?: Thresholds;
+  /** How long the database may take to answer; three seconds where left out. */
+  patienceMs?: number;
+}
+
+export class Doctor {
+  readonly #options: Required<DoctorOptions>;
+  #looking: Promise<Diagnosis> | undefined;
+
+  constructor(options: DoctorOptions) {
+    this.#options = { nowMs: Date.now, limits: thresholds, patienceMs: defaultPatienceMs, ...options };
+  }
+
+  /** Looks now. */
+  runOnce(): Promise<Diagnosis> {
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
+  }
+
+  async #look(): Promise<Diagnosis> {
+    const { transport, poolMax, limits, nowMs } = this.#options;
+    const [database, redis] = await Promise.all([this.#database(), transport.inspect()]);
+    const facts = { nowMs: nowMs(), version, upMs: process.uptime() * 1000, poolMax, database, redis };
+    return diagnose(facts, limits);
+  }
+
+  async #database(): Promise<DatabaseFacts | { failed: string }> {
+    const { patienceMs } = this.#options;
+    const late = { failed: `nothing came within ${patienceMs / 1000} s` };
+    const signal = AbortSignal.timeout(patienceMs);
+    const looked = this.#read(signal).catch((error: unknown) =>
+      signal.aborted ? late : { failed: reasonOf(error) },
+    );
+    // A database that hangs answers nothing, not even that it will not: patience is measured here.
+    return orAfter(looked, patienceMs, late);
+  }
+
+  async #read(signal: AbortSignal): Promise<DatabaseFacts> {
+    const { database, nowMs, capacityTotal } = this.#options;
+    // The first statement may have to wait for a connection, which says nothing of the clocks.
+    const basics = await readBasics(database, signal);
+    const begun = performance.now();
+    const beganAtMs = nowMs();
+    const theirsMs = await readClock(database, signal);
+    const roundTripMs = performance.now() - begun;
+    const part = <T>(read: (sql: Database, signal: AbortSignal) => Promise<T>): Promise<T | null> =>
+      orAfter(
+        read(database, AbortSignal.any([signal, AbortSignal.timeout(partMs)])).catch(() => null),
+        partMs,
+        null,
+      );
+    // Beside each other: what one waits for is nothing that the others have to wait for.
+    const [migrations, sessions, slots, prepared, service, tables, queue] = await Promise.all([
+      part(readMigrations),
+      part(readSessions),
+      part(readSlots),
+      part(readPrepared),
+      part(readService),
+      part(readTables),
+      part((sql, partSignal) => readQueueFacts(sql, capacityTotal, partSignal)),
+    ]);
+    const clock = { aheadMs: theirsMs - (beganAtMs + roundTripMs / 2), uncertainMs: roundTripMs / 2 };
+    const parts = { migrations, sessions, slots, prepared, service, tables, queue };
+    const refusal = database.refusal ?? null;
+    return { ...basics, engine: database.engine, roundTripMs, clock, refusal, ...parts };
+  }
+}
+
+/** What callers may be told of any error, and the code of the database or the system behind it. */
+function reasonOf(error: unknown): string {
+  const code = sqlState(error);
+  const words = asDomainError(error)?.detail ?? 'it answered with an error; the log may say more';
+  return code === undefined ? words : `${words} (${code})`;
+}

@@ -1,0 +1,47 @@
+import type { Blocked, Blocker } from '../../domain/files/file-lease.ts';
+import type { ContendedFile } from '../../store/sql/files/contentions.ts';
+
+/** What is told of the files of one contention that stand alike: that they wait, or the full report that they halted. */
+export function blockedBy(files: readonly ContendedFile[], nowMs: number): Blocked {
+  const [first] = files;
+  if (!first) throw new Error('a contention has no files');
+  const { contentionId, ownerId, repository, deniedAtMs, retryAtMs } = first;
+  const paths = files.map(({ path }) => path);
+  const blockers = files.map((file) => blockerOf(file, nowMs));
+  const request = { contentionId, ownerId, repository, paths, deniedAtMs, blockers };
+  if (first.state === 'CONTENDED') {
+    const retryAfterMs = Math.max(0, retryAtMs - nowMs);
+    return { kind: 'contended', contention: { ...request, retryAtMs, retryAfterMs } };
+  }
+  const { retriedAtMs, haltedAtMs, keptInstruction } = first;
+  if (retriedAtMs === null || haltedAtMs === null)
+    throw new Error(`contention ${contentionId} has halted and does not know when`);
+  // An owner that gave the file back and took it again meanwhile has another lease than when it was denied.
+  const blockerChanged = files.some(
+    ({ blockerId, blockerAcquiredAtMs, blocker }) =>
+      blockerId !== blocker.ownerId || blockerAcquiredAtMs !== blocker.acquiredAtMs,
+  );
+  const report = { ...request, retriedAtMs, haltedAtMs, blockerChanged, keptInstruction };
+  return { kind: 'halted', report };
+}
+
+const blockerOf = ({ path, blocker }: ContendedFile, nowMs: number): Blocker => ({
+  path,
+  ownerId: blocker.ownerId,
+  owner: blocker.profile,
+  acquiredAtMs: blocker.acquiredAtMs,
+  lastHeartbeatAtMs: blocker.lastHeartbeatAtMs,
+  ageMs: Math.max(0, nowMs - blocker.acquiredAtMs),
+});
+
+/** The files of several contentions, in their order, as so many answers: one for each contention and each way it stands. */
+export function blockedOnes(files: readonly ContendedFile[], nowMs: number): Blocked[] {
+  const groups = new Map<string, ContendedFile[]>();
+  for (const file of files) {
+    const name = `${file.contentionId} ${file.state}`;
+    const group = groups.get(name);
+    if (group) group.push(file);
+    else groups.set(name, [file]);
+  }
+  return [...groups.values()].map((group) => blockedBy(group, nowMs));
+}

@@ -1,0 +1,302 @@
+import { DomainError, printable } from '../../domain/errors.ts';
+import type { FileLease, Instruction, InstructOutcome } from '../../domain/files/file-lease.ts';
+import { mayBorrow } from '../../domain/files/file-lending.ts';
+import { fateOf, type Owner } from '../../domain/files/file-owners.ts';
+import type { InstructBlocker } from '../../domain/requests/files.ts';
+import { isUuid } from '../../lib/uuid.ts';
+import type { Sql } from '../../store/connection/sql.ts';
+import {
+  type ContendedFile,
+  keepInstructionFor,
+  readContentions,
+} from '../../store/sql/files/contentions.ts';
+import { lockOwners, readClock, restartIdle } from '../../store/sql/files/owners.ts';
+import { type Holder, lockFreeFiles, readFiles } from '../../store/sql/files/rows.ts';
+import type { Caller, EngineContext } from '../context/engine-context.ts';
+import { blockedBy } from './blocker-report.ts';
+import { type Again, again } from './file-acquire-batch.ts';
+import { type Cause, FileLedger, FileTaken } from './file-changeset.ts';
+
+/** How often an instruction is begun again because the files have changed hands meanwhile. */
+const attemptsMax = 20;
+
+/**
+ * Carries out what operators decide about halted contentions. The owner that is halted and those that stand in its way are
+ * locked together, in the order in which every transaction locks owners, so that a holder that is revoked learns of it.
+ *
+ * An owner that is not alive can be given nothing: RETRY and FORCE_RELEASE are kept for it, and its next request applies
+ * them. ABANDON gives nothing, and is carried out at once. A later instruction replaces one that is kept.
+ */
+export class FileInstructor {
+  readonly #context: EngineContext;
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+  }
+
+  async instruct(
+    contentionId: string,
+    command: InstructBlocker,
+    { peer, signal }: Caller,
+  ): Promise<InstructOutcome> {
+    if (!isUuid(contentionId)) throw contentionNotFound(contentionId);
+    const { instruction, reason = null } = command;
+    const order = { instruction, reason, actor: command.requested_by ?? peer };
+    return untilDone(this.#context, signal, (sql) =>
+      carryOut(sql, contentionId.toLowerCase(), order, undefined, signal),
+    );
+  }
+}
+
+/** Applies the instruction that is kept for a contention, for the owner that asks now. Where none is kept any more, nothing is done. */
+export async function applyKeptInstruction(
+  context: EngineContext,
+  contentionId: string,
+  ownerId: string,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  await untilDone(context, signal, (sql) => carryOut(sql, contentionId, undefined, ownerId, signal));
+}
+
+async function untilDone<T extends { kind: string } | undefined>(
+  { database, pulse, fileReaper, waker }: EngineContext,
+  signal: AbortSignal | undefined,
+  work: (sql: Sql) => Promise<T | Again>,
+): Promise<T> {
+  await pulse.fresh();
+  for (let attempt = 1; attempt <= attemptsMax; attempt++) {
+    const outcome = await database.transaction(work, signal).catch((error: unknown) => {
+      if (error instanceof FileTaken) return again;
+      throw error;
+    });
+    if (outcome?.kind !== 'again') {
+      waker.publishFiles();
+      return outcome as T;
+    }
+    await fileReaper.reap((outcome as Again).stale, signal);
+  }
+  throw new DomainError('unavailable', 'too many want the same files; try again');
+}
+
+/** What is decided, and by whom. */
+interface Order {
+  instruction: Instruction;
+  reason: string | null;
+  actor: string;
+}
+
+const contentionNotFound = (contentionId: string): DomainError =>
+  new DomainError('contention_not_found', `there is no contention ${printable(contentionId)}`);
+
+/**
+ * Carries out an order, or without one the order that is kept, which is for `askerId`. Answers nothing where the asker is
+ * not alive, or no order is kept: its request is judged again all the same.
+ */
+async function carryOut(
+  sql: Sql,
+  contentionId: string,
+  given: Order,
+  askerId: undefined,
+  signal: AbortSignal | undefined,
+): Promise<InstructOutcome | Again>;
+async function carryOut(
+  sql: Sql,
+  contentionId: string,
+  given: undefined,
+  askerId: string,
+  signal: AbortSignal | undefined,
+): Promise<InstructOutcome | Again | undefined>;
+async function carryOut(
+  sql: Sql,
+  contentionId: string,
+  given: Order | undefined,
+  askerId: string | undefined,
+  signal: AbortSignal | undefined,
+): Promise<InstructOutcome | Again | undefined> {
+  const [first, ...others] = await readContentions(sql, [contentionId], signal);
+  if (!first) throw contentionNotFound(contentionId);
+  const wanted = [first, ...others].map(({ fileId }) => fileId);
+  const seen = [...(await readFiles(sql, wanted, signal)).values()];
+  const ownerId = askerId ?? first.ownerId;
+  const ownerIds = new Set([
+    first.ownerId,
+    ownerId,
+    ...seen.flatMap((holder) => holder?.owner.ownerId ?? []),
+  ]);
+  const owners = await lockOwners(sql, [...ownerIds], { wait: true, signal });
+  // Now no other transaction can change the contention, nor give more to the holders, nor take it from them.
+  const all = await readContentions(sql, [contentionId], signal);
+  const halted = all.filter(
+    ({ state, keptInstruction }) => state === 'HALTED' && (given !== undefined || keptInstruction !== null),
+  );
+  const order = given ?? keptOrder(halted);
+  if (!order) return undefined;
+  if (halted.length === 0) throw notHalted(all);
+  const fileIds = halted.map(({ fileId }) => fileId);
+  const files = await readFiles(sql, fileIds, signal);
+  const free = fileIds.filter((fileId) => files.get(fileId) === null);
+  if (free.length > 0) await lockFreeFiles(sql, free, { wait: true, signal });
+  const { nowMs } = await readClock(sql);
+  const owner = owners.get(ownerId) as Owner;
+  const fate = fateOf(owner, nowMs);
+  if (fate === 'dead' || fate === 'idle') return { kind: 'again', stale: [ownerId] };
+  if (fate === 'over' && !given) return undefined;
+  const ledger = new FileLedger(nowMs);
+  if (fate === 'over' && order.instruction !== 'ABANDON') {
+    await keep(sql, ledger, halted, order);
+    return { kind: 'kept', contentionId, instruction: order.instruction };
+  }
+  const holders = halted.map(({ fileId }) => files.get(fileId) ?? null);
+  const stale = holders.flatMap((holder) =>
+    holder && fateOf(holder.owner, nowMs) !== 'alive' ? [holder.owner.ownerId] : [],
+  );
+  if (stale.length > 0) return { kind: 'again', stale };
+  if (holders.some((holder) => holder && !owners.has(holder.owner.ownerId))) return again;
+  const instruction = new Instructed(ledger, halted, holders, order, owner);
+  const outcome = instruction.decide(given !== undefined);
+  await keepInstructionFor(sql, contentionId, null);
+  await ledger.write(sql);
+  if (outcome === 'abandoned') return { kind: 'abandoned', contentionId };
+  if (outcome === 'granted') {
+    if (owner.stoppedAtMs !== null) await restartIdle(sql, owner.ownerId, nowMs);
+    return { kind: 'granted', leases: instruction.leases() };
+  }
+  const still = await readContentions(sql, [contentionId]);
+  const report = blockedBy(
+    still.filter(({ state }) => state === 'HALTED'),
+    nowMs,
+  );
+  if (report.kind !== 'halted') throw new Error(`contention ${contentionId} has not halted`);
+  return report;
+}
+
+function keptOrder([first]: readonly ContendedFile[]): Order | undefined {
+  const kept = first?.keptInstruction;
+  return kept ? { instruction: kept.instruction, reason: kept.reason, actor: kept.instructedBy } : undefined;
+}
+
+/** The owner is not alive: what is decided waits for its next request. */
+async function keep(
+  sql: Sql,
+  ledger: FileLedger,
+  halted: readonly ContendedFile[],
+  { instruction, reason, actor }: Order,
+): Promise<void> {
+  const [first] = halted as [ContendedFile];
+  for (const file of halted)
+    ledger.tell('FILE_INSTRUCTED', nameOf(file), actor, { instruction, reason, kept: true });
+  const kept = { instruction, instructedAtMs: ledger.nowMs, instructedBy: actor, reason };
+  await keepInstructionFor(sql, first.contentionId, kept);
+  await ledger.write(sql);
+}
+
+function notHalted(files: readonly ContendedFile[]): DomainError {
+  const at = (ms: number | null) => new Date(ms ?? 0).toISOString();
+  const waiting = files.find(({ closedAtMs }) => closedAtMs === null);
+  const words = waiting
+    ? `waits for its retry at ${at(waiting.retryAtMs)} and has not halted`
+    : `is over: it was ${files[0]?.state} at ${at(files[0]?.closedAtMs ?? null)}`;
+  return new DomainError('illegal_transition', `the contention ${words}`);
+}
+
+/** One instruction, judged on what is locked. */
+class Instructed {
+  readonly #ledger: FileLedger;
+  readonly #halted: readonly ContendedFile[];
+  readonly #holders: readonly (Holder | null)[];
+  readonly #order: Order;
+  /** Who gets what is granted. */
+  readonly #owner: Owner;
+
+  constructor(
+    ledger: FileLedger,
+    halted: readonly ContendedFile[],
+    holders: readonly (Holder | null)[],
+    order: Order,
+    owner: Owner,
+  ) {
+    this.#ledger = ledger;
+    this.#halted = halted;
+    this.#holders = holders;
+    this.#order = order;
+    this.#owner = owner;
+  }
+
+  /** `isNew`: it was not kept, and is told now. */
+  decide(isNew: boolean): 'granted' | 'halted' | 'abandoned' {
+    const { instruction, reason, actor } = this.#order;
+    const cause = { actor, data: { instruction, reason } };
+    if (isNew)
+      for (const file of this.#halted)
+        this.#ledger.tell('FILE_INSTRUCTED', nameOf(file), cause.actor, cause.data);
+    if (instruction === 'ABANDON') {
+      for (const file of this.#halted) this.#ledger.close(nameOf(file), 'abandon', cause);
+      return 'abandoned';
+    }
+    if (instruction === 'RETRY' && this.#holders.some((holder) => this.#isBlockedBy(holder))) {
+      for (const [i, file] of this.#halted.entries()) {
+        const holder = this.#holders[i];
+        if (holder && this.#isBlockedBy(holder)) this.#ledger.halt(nameOf(file), holder, cause);
+      }
+      return 'halted';
+    }
+    for (const [i, file] of this.#halted.entries()) this.#grant(file, this.#holders[i] ?? null, cause);
+    return 'granted';
+  }
+
+  /** What was granted, once the ledger is written. */
+  leases(): FileLease[] {
+    const { ownerId, profile, lastHeartbeatAtMs, expiresAtMs } = this.#owner;
+    return this.#halted.map(({ fileId, repository, path }, i) => ({
+      repository,
+      path,
+      ownerId,
+      owner: profile,
+      state: 'HELD',
+      acquiredAtMs: this.#ledger.fences.has(fileId)
+        ? this.#ledger.nowMs
+        : (this.#holders[i]?.acquiredAtMs ?? this.#ledger.nowMs),
+      lastHeartbeatAtMs,
+      expiresAtMs,
+      fence: this.#ledger.fences.get(fileId) ?? this.#holders[i]?.fence ?? '',
+    }));
+  }
+
+  /** Another owner of the same caller may have been denied what this one holds. */
+  #isOwn(holder: Holder): boolean {
+    return holder.owner.ownerId === this.#owner.ownerId;
+  }
+
+  /** A parent stands in the way of no sub-agent. */
+  #isLentBy(holder: Holder): boolean {
+    const { ownerId, profile } = this.#owner;
+    const borrower = { ownerId, parentOwnerId: profile.parentOwnerId };
+    return mayBorrow(borrower, holder.owner.ownerId, holder.loan);
+  }
+
+  #isBlockedBy(holder: Holder | null): boolean {
+    return holder !== null && !this.#isOwn(holder) && !this.#isLentBy(holder);
+  }
+
+  #grant(file: ContendedFile, holder: Holder | null, cause: Cause): void {
+    const { ownerId } = this.#owner;
+    this.#ledger.close(nameOf(file), 'grant', cause);
+    if (holder && this.#isOwn(holder)) return;
+    if (holder && this.#isLentBy(holder)) {
+      this.#ledger.lend(file, holder, ownerId, cause);
+      return;
+    }
+    if (holder) {
+      const { ownerId: holderId } = holder.owner;
+      const reason = `${this.#order.actor} had it released by force`;
+      this.#ledger.end({ fileId: file.fileId, ownerId: holderId, state: 'RECLAIMED', reason }, cause, true);
+    }
+    this.#ledger.grant(file, { ownerId, callerId: file.ownerId }, cause);
+  }
+}
+
+const nameOf = (file: ContendedFile) => ({
+  contentionId: file.contentionId,
+  ownerId: file.ownerId,
+  file,
+});

@@ -1,0 +1,325 @@
+import {
+  type AskedFile,
+  type Judgement,
+  judge,
+  retryMs,
+  standingOf,
+} from '../../domain/files/contention-policy.ts';
+import type { FileLease, FileName, FileOutcome } from '../../domain/files/file-lease.ts';
+import { mayBorrow, notLent } from '../../domain/files/file-lending.ts';
+import { fateOf, type Owner, ownerTtlMs } from '../../domain/files/file-owners.ts';
+import type { FileRequest } from '../../domain/requests/files.ts';
+import { newId } from '../../lib/uuid.ts';
+import type { Sql } from '../../store/connection/sql.ts';
+import { type ContendedFile, readContentions } from '../../store/sql/files/contentions.ts';
+import { lockOwners } from '../../store/sql/files/owners.ts';
+import { lookAtFiles, type OpenContention } from '../../store/sql/files/read-holders.ts';
+import { type Holder, lockFreeFiles } from '../../store/sql/files/rows.ts';
+import { blockedBy } from './blocker-report.ts';
+import { type ContendedName, FileLedger } from './file-changeset.ts';
+
+/** To be judged once more: rows were locked by another transaction, or something has to be done before. */
+export interface Again {
+  kind: 'again';
+  /** These owners have to be reaped. */
+  stale: readonly string[];
+  /** The owner's parent holds a file, and has to be locked together with it. */
+  parentOwnerId?: string;
+}
+
+export const again: Again = { kind: 'again', stale: [] };
+
+type Verdict = Extract<Judgement, { kind: 'grant' | 'answer' | 'apply' }> | Again;
+
+/** What a round has locked and found. */
+interface Found {
+  nowMs: number;
+  owners: Map<string, Owner>;
+  /** Who holds the files that have a row. */
+  files: Map<string, Holder | null>;
+  /** Files that are free and locked. */
+  locked: ReadonlySet<string>;
+  contentions: Map<string, OpenContention>;
+}
+
+/** The requests of one transaction, judged one after the other against what is locked and what those before have got. */
+export class FileRound {
+  readonly ledger: FileLedger;
+  readonly #found: Found;
+  /** Contentions that this round ends with a grant: they are written after everything that it denies. */
+  readonly #granted = new Set<string>();
+  /** What this round has denied, as it will stand there. */
+  readonly #denied: ContendedFile[] = [];
+
+  private constructor(found: Found) {
+    this.ledger = new FileLedger(found.nowMs);
+    this.#found = found;
+  }
+
+  static async open(
+    sql: Sql,
+    calls: readonly FileRequest[],
+    lockIds: readonly string[],
+    wait: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<FileRound> {
+    const owners = await lockOwners(sql, lockIds, { wait, signal });
+    const asked = calls.flatMap(({ ownerId, callerId, files }) =>
+      owners.has(ownerId) && owners.has(callerId) ? files.map(({ fileId }) => ({ callerId, fileId })) : [],
+    );
+    const seen = await lookAtFiles(sql, asked, signal);
+    const free = [...seen.files].flatMap(([fileId, holder]) => (holder === null ? [fileId] : []));
+    const locked = free.length > 0 ? await lockFreeFiles(sql, free, { wait, signal }) : undefined;
+    return new FileRound({
+      owners,
+      files: seen.files,
+      contentions: new Map(seen.contentions.map((each) => [contentionOf(each.callerId, each.fileId), each])),
+      locked: locked?.fileIds ?? new Set(),
+      nowMs: locked?.nowMs ?? seen.nowMs,
+    });
+  }
+
+  /** Decides about one request and enters it into the ledger. */
+  judge(call: FileRequest): Verdict {
+    const { nowMs, owners } = this.#found;
+    const owner = owners.get(call.ownerId);
+    if (!owner || !owners.has(call.callerId)) return again;
+    const fate = fateOf(owner, nowMs);
+    // Its old life has to be over before a new one begins, and what it gave up by being idle is not its own any more.
+    if (fate === 'dead' || fate === 'idle') return { kind: 'again', stale: [owner.ownerId] };
+    const stale = new Set<string>();
+    const judgement = judge(
+      call.files.map((file) => this.#asked(file, call, owner, stale)),
+      nowMs,
+    );
+    if (judgement.kind === 'grant') {
+      if (stale.size > 0) return { kind: 'again', stale: [...stale] };
+      if (call.files.some(({ fileId }) => this.#isOutOfReach(fileId))) return again;
+      const parentOwnerId = this.#parentToLock(call, owner);
+      if (parentOwnerId !== undefined) return { ...again, parentOwnerId };
+    }
+    const touched = this.#touch(owner, call, fate === 'over');
+    if (judgement.kind === 'answer' || judgement.kind === 'apply') return judgement;
+    this.#lapse(call);
+    if (judgement.kind === 'halt') return this.#halt(call, new Set(judgement.fileIds));
+    if (judgement.kind === 'deny') return this.#deny(call, new Set(judgement.fileIds));
+    this.#grant(touched, call);
+    return judgement;
+  }
+
+  /** What is said to each request, once the ledger is written. */
+  async answers(
+    sql: Sql,
+    calls: readonly FileRequest[],
+    verdicts: readonly Verdict[],
+  ): Promise<(FileOutcome | Exclude<Verdict, { kind: 'grant' | 'answer' }>)[]> {
+    const ids = new Set(
+      verdicts.flatMap((verdict) => (verdict.kind === 'answer' ? verdict.contentionId : [])),
+    );
+    for (const { contentionId } of this.#denied) ids.delete(contentionId);
+    const contended = [...this.#denied, ...(await readContentions(sql, [...ids]))];
+    const byId = Map.groupBy(contended, ({ contentionId }) => contentionId);
+    return verdicts.map((verdict, i) => {
+      if (verdict.kind === 'again' || verdict.kind === 'apply') return verdict;
+      if (verdict.kind === 'grant') return { kind: 'granted', leases: this.#leases(calls[i] as FileRequest) };
+      const { contentionId, state } = verdict;
+      const files = byId.get(contentionId) ?? [];
+      return blockedBy(
+        files.filter((file) => file.state === state),
+        this.ledger.nowMs,
+      );
+    });
+  }
+
+  #asked({ fileId }: FileName, call: FileRequest, owner: Owner, stale: Set<string>): AskedFile {
+    const { nowMs, files } = this.#found;
+    const holder = files.get(fileId);
+    // An owner's own file is granted again at once, though another owner of the same caller may wait for it.
+    const isOwn = holder?.owner.ownerId === owner.ownerId;
+    const contention = isOwn ? undefined : this.#contention(call, fileId);
+    if (!holder || isOwn) return { fileId, isBlocked: false, contention };
+    const isAlive = fateOf(holder.owner, nowMs) === 'alive';
+    if (!isAlive) stale.add(holder.owner.ownerId);
+    return { fileId, isBlocked: isAlive && !isLentTo(call, owner, holder), contention };
+  }
+
+  /** The parent whose files this request borrows, where it is not locked, or was given them by this same round. */
+  #parentToLock({ files, ...call }: FileRequest, owner: Owner): string | undefined {
+    const { owners, files: found } = this.#found;
+    for (const { fileId } of files) {
+      const holder = found.get(fileId);
+      if (!holder || !isLentTo(call, owner, holder)) continue;
+      if (!owners.has(holder.owner.ownerId) || holder.fence === '') return holder.owner.ownerId;
+    }
+    return undefined;
+  }
+
+  /** It has a row, seemed free, and somebody else has it locked. */
+  #isOutOfReach(fileId: string): boolean {
+    const { files, locked } = this.#found;
+    return files.get(fileId) === null && !locked.has(fileId);
+  }
+
+  #contention({ callerId }: Pick<FileRequest, 'callerId'>, fileId: string): OpenContention | undefined {
+    return this.#found.contentions.get(contentionOf(callerId, fileId));
+  }
+
+  /** Asking is a sign of life and of work. Whose life was over begins a new one. */
+  #touch(owner: Owner, { ownerId, profile, files }: FileRequest, born: boolean): Owner {
+    const { nowMs } = this.ledger;
+    this.ledger.touch({ ownerId, kind: 'active', born, profile });
+    if (owner.stoppedAtMs !== null) this.ledger.tellOfOwner('OWNER_RESUMED', ownerId, { actor: ownerId });
+    if (owner.hasLosses) for (const { fileId } of files) this.ledger.know(ownerId, fileId);
+    const touched: Owner = {
+      ...owner,
+      profile: {
+        agent: profile.agent ?? owner.profile.agent,
+        host: profile.host ?? owner.profile.host,
+        pid: profile.pid ?? owner.profile.pid,
+        branch: profile.branch ?? owner.profile.branch,
+        parentOwnerId: parentOf({ profile }, owner),
+      },
+      state: 'ALIVE',
+      bornAtMs: born ? nowMs : owner.bornAtMs,
+      lastHeartbeatAtMs: nowMs,
+      lastActivityAtMs: nowMs,
+      expiresAtMs: nowMs + ownerTtlMs,
+      stoppedAtMs: null,
+      idleAtMs: null,
+      endedAtMs: null,
+    };
+    this.#found.owners.set(ownerId, touched);
+    return touched;
+  }
+
+  #lapse({ callerId, files }: FileRequest): void {
+    const { nowMs } = this.ledger;
+    for (const file of files) {
+      const contention = this.#contention({ callerId }, file.fileId);
+      if (!contention || standingOf(contention, nowMs) !== 'lapsed') continue;
+      const { contentionId } = contention;
+      const cause = { actor: callerId, data: { reason: 'its retry was not used' } };
+      this.ledger.close({ contentionId, ownerId: callerId, file }, 'lapse', cause);
+      this.#found.contentions.delete(contentionOf(callerId, file.fileId));
+    }
+  }
+
+  #grant(owner: Owner, { ownerId, callerId, files: asked }: FileRequest): void {
+    const { nowMs, files, contentions } = this.#found;
+    for (const file of asked) {
+      const { fileId } = file;
+      const holder = files.get(fileId);
+      if (holder?.owner.ownerId === ownerId) continue;
+      const contention = this.#contention({ callerId }, fileId);
+      if (contention) {
+        const { contentionId } = contention;
+        this.ledger.close({ contentionId, ownerId: callerId, file }, 'grant', { actor: ownerId });
+        contentions.delete(contentionOf(callerId, fileId));
+        this.#granted.add(contentionOf(callerId, fileId));
+      }
+      const loan = holder ? this.ledger.lend(file, holder, ownerId, { actor: ownerId }) : notLent;
+      if (!holder) this.ledger.grant(file, { ownerId, callerId });
+      files.set(fileId, { owner, acquiredAtMs: nowMs, fence: '', loan });
+    }
+  }
+
+  #deny({ callerId, files }: FileRequest, blocked: ReadonlySet<string>): Verdict {
+    // Another owner of this caller was granted the file, whose contention is open until that is written.
+    if ([...blocked].some((fileId) => this.#granted.has(contentionOf(callerId, fileId)))) return again;
+    const { nowMs } = this.ledger;
+    const contentionId = newId();
+    const retryAtMs = nowMs + retryMs;
+    for (const file of files) {
+      const { fileId } = file;
+      if (!blocked.has(fileId)) continue;
+      const holder = this.#holder(fileId);
+      const name = { contentionId, ownerId: callerId, file };
+      this.ledger.deny(name, holder, retryAtMs);
+      this.#denied.push(deniedFile(name, holder, nowMs));
+      const state = 'CONTENDED';
+      const contention = { contentionId, fileId, callerId, state, retryAtMs, isInstructed: false } as const;
+      this.#found.contentions.set(contentionOf(callerId, fileId), contention);
+    }
+    return { kind: 'answer', contentionId, state: 'CONTENDED' };
+  }
+
+  #halt({ callerId, files }: FileRequest, blocked: ReadonlySet<string>): Verdict {
+    let first: string | undefined;
+    for (const file of files) {
+      const contention = this.#contention({ callerId }, file.fileId);
+      if (!contention || !blocked.has(file.fileId)) continue;
+      const { contentionId } = contention;
+      first ??= contentionId;
+      const name = { contentionId, ownerId: callerId, file };
+      this.ledger.halt(name, this.#holder(file.fileId), { actor: callerId });
+      this.#found.contentions.set(contentionOf(callerId, file.fileId), { ...contention, state: 'HALTED' });
+    }
+    if (first === undefined) throw new Error('a request was halted without a contention');
+    return { kind: 'answer', contentionId: first, state: 'HALTED' };
+  }
+
+  #holder(fileId: string): Holder {
+    const holder = this.#found.files.get(fileId);
+    if (!holder) throw new Error('a file is blocked by nobody');
+    return holder;
+  }
+
+  #leases({ ownerId, files }: FileRequest): FileLease[] {
+    const owner = this.#found.owners.get(ownerId) as Owner;
+    return files.map(({ fileId, repository, path }) => {
+      const { acquiredAtMs, fence } = this.#holder(fileId);
+      return {
+        repository,
+        path,
+        ownerId,
+        owner: owner.profile,
+        state: 'HELD',
+        acquiredAtMs,
+        lastHeartbeatAtMs: owner.lastHeartbeatAtMs,
+        expiresAtMs: owner.expiresAtMs,
+        fence: this.ledger.fences.get(fileId) ?? fence,
+      };
+    });
+  }
+}
+
+/** Neither a caller's name nor a file's id has anything in it that ends it, so the fixed part comes first. */
+const contentionOf = (callerId: string, fileId: string): string => `${fileId} ${callerId}`;
+
+/** Whose sub-agent an owner is: by its request, else by its record. */
+const parentOf = ({ profile }: Pick<FileRequest, 'profile'>, owner: Owner): string | null =>
+  profile.parentOwnerId ?? owner.profile.parentOwnerId;
+
+/** Whether the holder is the parent of the owner that asks, and lends it the file. */
+const isLentTo = (call: Pick<FileRequest, 'profile'>, owner: Owner, holder: Holder): boolean =>
+  mayBorrow(
+    { ownerId: owner.ownerId, parentOwnerId: parentOf(call, owner) },
+    holder.owner.ownerId,
+    holder.loan,
+  );
+
+const deniedFile = (
+  { contentionId, ownerId, file }: ContendedName,
+  { owner, acquiredAtMs }: Holder,
+  nowMs: number,
+): ContendedFile => ({
+  ...file,
+  contentionId,
+  ownerId,
+  state: 'CONTENDED',
+  deniedAtMs: nowMs,
+  retryAtMs: nowMs + retryMs,
+  retriedAtMs: null,
+  haltedAtMs: null,
+  closedAtMs: null,
+  isAnnounced: false,
+  keptInstruction: null,
+  blockerId: owner.ownerId,
+  blockerAcquiredAtMs: acquiredAtMs,
+  blocker: {
+    ownerId: owner.ownerId,
+    profile: owner.profile,
+    acquiredAtMs,
+    lastHeartbeatAtMs: owner.lastHeartbeatAtMs,
+  },
+});

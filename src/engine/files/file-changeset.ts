@@ -1,0 +1,262 @@
+/**
+ * What one transaction does to files, their owners and their contentions: gathered while it is judged, and then written
+ * in one order, with the events that tell of it. Whoever gathers has locked the owners that it is about.
+ */
+import { type ContentionVerb, contentionTransitions } from '../../domain/files/contention-policy.ts';
+import type { FileLease, FileName } from '../../domain/files/file-lease.ts';
+import { type Loan, lentOn } from '../../domain/files/file-lending.ts';
+import type { Owner } from '../../domain/files/file-owners.ts';
+import type { JsonObject } from '../../domain/jobs/job.ts';
+import { iso } from '../../domain/time.ts';
+import type { Sql } from '../../store/connection/sql.ts';
+import { type Closing, closeFiles, type Halt, haltFiles } from '../../store/sql/files/contentions.ts';
+import { type NewFileEvent, writeFileEvents } from '../../store/sql/files/events.ts';
+import { type Denial, giveFiles, type NewFileLease } from '../../store/sql/files/grant.ts';
+import { addLosses, forgetLosses } from '../../store/sql/files/losses.ts';
+import { endOwners, type OwnerTouch, restartIdle, touchOwners } from '../../store/sql/files/owners.ts';
+import {
+  endFiles,
+  type FileEnd,
+  type FileLeaseRecord,
+  type Holder,
+  toFileLease,
+} from '../../store/sql/files/rows.ts';
+import { type HandOver, handOverFiles } from '../../store/sql/files/transfer.ts';
+
+/** A file that was to be granted was taken meanwhile: the whole transaction is judged again. */
+export class FileTaken extends Error {}
+
+/** Whose doing something is, and why. */
+export interface Cause {
+  actor: string;
+  data?: JsonObject;
+}
+
+/** Which contention of whose it is that a change is about. */
+export interface ContendedName {
+  contentionId: string;
+  ownerId: string;
+  file: FileName;
+}
+
+interface End extends FileEnd {
+  cause: Cause;
+  /** Its owner is to be told that it has lost the file. */
+  isLoss: boolean;
+}
+
+/** How everything ends that an owner holds. */
+export type OwnersEnd = Pick<End, 'state' | 'reason' | 'cause'>;
+
+export class FileLedger {
+  readonly nowMs: number;
+  readonly #touches = new Map<string, OwnerTouch>();
+  readonly #endings = new Map<string, 'ENDED' | 'DEAD'>();
+  readonly #ends = new Map<string, End>();
+  readonly #handOvers: HandOver[] = [];
+  /** Owners that have stopped, and get a lease that they did not ask for now. */
+  readonly #restarts = new Set<string>();
+  readonly #grants = new Map<string, NewFileLease>();
+  #grantCause: Cause | undefined;
+  readonly #denials: Denial[] = [];
+  readonly #halts = new Map<string, Halt>();
+  readonly #closings = new Map<string, Closing>();
+  readonly #known: { ownerId: string; fileId: string }[] = [];
+  /** Events whose facts are known already; those of grants and ends come from what is written. */
+  readonly #events: NewFileEvent[] = [];
+  /** How owners stand after `write`. */
+  owners: ReadonlyMap<string, Owner> = new Map();
+  /** Leases that have ended with `write`. */
+  ended: readonly FileLeaseRecord[] = [];
+  /** The fences of what was granted, by the file. */
+  fences: ReadonlyMap<string, string> = new Map();
+
+  constructor(nowMs: number) {
+    this.nowMs = nowMs;
+  }
+
+  /** Whether `write` has changed anything that others may wait for. */
+  get hasNews(): boolean {
+    return this.#grants.size + this.#ends.size + this.#handOvers.length + this.#events.length > 0;
+  }
+
+  touch(touch: OwnerTouch): void {
+    const before = this.#touches.get(touch.ownerId);
+    this.#touches.set(touch.ownerId, { ...touch, born: touch.born || (before?.born ?? false) });
+  }
+
+  /** `cause` where the grant is not its owner's own doing; it holds for all grants of the transaction. */
+  grant(file: FileName, { ownerId, callerId }: { ownerId: string; callerId: string }, cause?: Cause): void {
+    this.#grants.set(file.fileId, { file, ownerId, callerId });
+    this.#grantCause = cause;
+  }
+
+  deny(
+    { contentionId, ownerId, file }: ContendedName,
+    { owner, acquiredAtMs }: Holder,
+    retryAtMs: number,
+  ): void {
+    const blockerId = owner.ownerId;
+    this.#denials.push({ contentionId, ownerId, file, blockerId, blockerAcquiredAtMs: acquiredAtMs });
+    this.tell(contentionTransitions.deny.event, { contentionId, ownerId, file }, ownerId, {
+      blocker_owner_id: blockerId,
+      retry_at: iso(retryAtMs),
+    });
+  }
+
+  halt({ contentionId, ownerId, file }: ContendedName, { owner, acquiredAtMs }: Holder, cause: Cause): void {
+    const halt = {
+      contentionId,
+      fileId: file.fileId,
+      blockerId: owner.ownerId,
+      blockerAcquiredAtMs: acquiredAtMs,
+    };
+    this.#halts.set(`${contentionId} ${file.fileId}`, halt);
+    const data = { ...cause.data, blocker_owner_id: owner.ownerId };
+    this.tell(contentionTransitions.halt.event, { contentionId, ownerId, file }, cause.actor, data);
+  }
+
+  /** Closes a contention for a file. A grant tells of itself; everything else is told here. */
+  close(
+    { contentionId, ownerId, file }: ContendedName,
+    verb: Extract<ContentionVerb, 'grant' | 'abandon' | 'lapse'>,
+    cause: Cause,
+  ): void {
+    const { to, event } = contentionTransitions[verb];
+    this.#closings.set(`${contentionId} ${file.fileId}`, { contentionId, fileId: file.fileId, state: to });
+    if (verb !== 'grant') this.tell(event, { contentionId, ownerId, file }, cause.actor, cause.data);
+  }
+
+  end(end: FileEnd, cause: Cause, isLoss = false): void {
+    this.#ends.set(end.fileId, { ...end, cause, isLoss });
+  }
+
+  /** Passes a file from its locked holder to a sub-agent. */
+  lend(file: FileName, { owner, loan }: Holder, borrowerId: string, { actor, data = {} }: Cause): Loan {
+    const lent = lentOn(owner.ownerId, loan, this.nowMs);
+    this.#handOvers.push({
+      fileId: file.fileId,
+      fromId: owner.ownerId,
+      toId: borrowerId,
+      loan: lent,
+      told: { type: 'FILE_RELEASED', data: { ...data, reason: 'lent to a sub-agent', lent_to: borrowerId } },
+      grantData: { ...data, lent_by: owner.ownerId },
+      actor,
+    });
+    return lent;
+  }
+
+  /** Passes a borrowed file back to an owner that has lent it; both are locked. */
+  giveBack(fileId: string, from: Owner, heir: Owner, loan: Loan, { state, reason, cause }: OwnersEnd): void {
+    const { nowMs } = this;
+    this.#handOvers.push({
+      fileId,
+      fromId: from.ownerId,
+      toId: heir.ownerId,
+      loan,
+      told: {
+        type: state === 'RELEASED' ? 'FILE_RELEASED' : 'FILE_RECLAIMED',
+        data: { reason, ...timesOf(state, from, nowMs), ...cause.data, returned_to: heir.ownerId },
+      },
+      grantData: { ...cause.data, returned_by: from.ownerId },
+      actor: cause.actor,
+    });
+    if (heir.stoppedAtMs !== null) this.#restarts.add(heir.ownerId);
+  }
+
+  endOwner(ownerId: string, state: 'ENDED' | 'DEAD', cause: Cause): void {
+    this.#endings.set(ownerId, state);
+    this.tellOfOwner(state === 'DEAD' ? 'OWNER_DEAD' : 'OWNER_ENDED', ownerId, cause);
+  }
+
+  /** The owner asks for this file or gives it back, and so need not be told that it has lost it. */
+  know(ownerId: string, fileId: string): void {
+    this.#known.push({ ownerId, fileId });
+  }
+
+  tell(
+    type: NewFileEvent['type'],
+    { contentionId, ownerId, file }: ContendedName,
+    actor: string,
+    data: JsonObject = {},
+  ): void {
+    const { repository, path } = file;
+    this.#events.push({ type, ownerId, repository, path, contentionId, actor, data });
+  }
+
+  tellOfOwner(type: NewFileEvent['type'], ownerId: string, { actor, data = {} }: Cause): void {
+    this.#events.push({ type, ownerId, actor, data });
+  }
+
+  /**
+   * Leases end before the files are granted to others, and contentions lapse before new ones are made for the same file.
+   * Throws a `FileTaken` where a file that seemed free is not.
+   */
+  async write(sql: Sql): Promise<void> {
+    const { nowMs } = this;
+    const touches = [...this.#touches.values()];
+    const gives = this.#grants.size + this.#denials.length > 0;
+    const touched = gives ? [] : await touchOwners(sql, touches, nowMs);
+    const ended = await endFiles(sql, [...this.#ends.values()], nowMs);
+    await this.#writeLosses(sql, ended);
+    const handed = await handOverFiles(sql, this.#handOvers, nowMs);
+    if (handed.length < this.#handOvers.length) throw new FileTaken();
+    this.ended = [...ended, ...handed];
+    await forgetLosses(sql, this.#known);
+    const closings = [...this.#closings.values()];
+    await closeFiles(
+      sql,
+      closings.filter(({ state }) => state !== 'GRANTED'),
+      nowMs,
+    );
+    await haltFiles(sql, [...this.#halts.values()], nowMs);
+    const events = [...this.#endEvents(ended), ...this.#events];
+    const fences = new Map(handed.map(({ file_id, new_fence }) => [file_id, new_fence]));
+    if (gives) {
+      const [grants, denials, cause] = [[...this.#grants.values()], this.#denials, this.#grantCause];
+      const given = await giveFiles(sql, { touches, grants, denials, events, cause }, nowMs);
+      if (given.size < grants.length) throw new FileTaken();
+      for (const [fileId, fence] of given) fences.set(fileId, fence);
+    } else await writeFileEvents(sql, events, nowMs);
+    this.fences = fences;
+    await closeFiles(
+      sql,
+      closings.filter(({ state }) => state === 'GRANTED'),
+      nowMs,
+    );
+    const endings = [...this.#endings].map(([ownerId, state]) => ({ ownerId, state }));
+    this.owners = new Map([...touched, ...(await endOwners(sql, endings, nowMs))]);
+    for (const ownerId of this.#restarts) await restartIdle(sql, ownerId, nowMs);
+  }
+
+  async #writeLosses(sql: Sql, ended: readonly FileLeaseRecord[]): Promise<void> {
+    const lost = ended.filter(({ file_id }) => this.#ends.get(file_id)?.isLoss);
+    const [first] = lost;
+    const reason = first && this.#ends.get(first.file_id)?.reason;
+    if (reason !== undefined) await addLosses(sql, lost, reason, this.nowMs);
+  }
+
+  #endEvents(ended: readonly FileLeaseRecord[]): NewFileEvent[] {
+    return ended.map((record) => {
+      const { state, reason, cause } = this.#ends.get(record.file_id) as End;
+      const lease = toFileLease(record);
+      return {
+        type: state === 'RELEASED' ? 'FILE_RELEASED' : 'FILE_RECLAIMED',
+        ownerId: lease.ownerId,
+        repository: lease.repository,
+        path: lease.path,
+        fence: lease.fence,
+        actor: cause.actor,
+        data: { reason, ...timesOf(state, lease, this.nowMs), ...cause.data },
+      };
+    });
+  }
+}
+
+/** Of what was taken from an owner both times are kept: when it was last heard, and when it was taken. */
+const timesOf = (
+  state: End['state'],
+  { lastHeartbeatAtMs }: Pick<FileLease, 'lastHeartbeatAtMs'>,
+  nowMs: number,
+): JsonObject =>
+  state === 'RELEASED' ? {} : { last_heartbeat_at: iso(lastHeartbeatAtMs), reclaimed_at: iso(nowMs) };

@@ -1,0 +1,167 @@
+import { DomainError } from '../../domain/errors.ts';
+import type { FileLease, FileRelease, FilesReleased, NotReleased } from '../../domain/files/file-lease.ts';
+import { fateOf, notAlive, type Owner, ownerNotFound } from '../../domain/files/file-owners.ts';
+import type { Sql } from '../../store/connection/sql.ts';
+import { lockOwners, readClock } from '../../store/sql/files/owners.ts';
+import { filesOfOwners, type Holder, readFiles, toFileLease } from '../../store/sql/files/rows.ts';
+import type { Caller, EngineContext } from '../context/engine-context.ts';
+import { FileLedger } from './file-changeset.ts';
+import { type GivenUp, giveUp, lendersBeside } from './file-returns.ts';
+
+/** The owner that speaks and its lenders, as far as they were named: not each has a row. */
+interface Locked {
+  names: ReadonlySet<string>;
+  owners: ReadonlyMap<string, Owner>;
+}
+/** What was done is to be answered once it is written; or these lenders have to be locked before it can be done. */
+type Done<T> = (() => T) | { lenders: string[] };
+
+/**
+ * What owners say of themselves beside that they live: that they are at work, have stopped, have ended, or give files
+ * back. Each waits for its own owner's row and for no other's.
+ */
+export class FileOwnerChanger {
+  readonly #context: EngineContext;
+  #open = 0;
+  #closed = false;
+  #onIdle: (() => void)[] = [];
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+  }
+
+  /** The owner is at work; one that had stopped has not. */
+  activity(ownerId: string, caller: Caller): Promise<Owner> {
+    return this.#show(ownerId, 'active', caller);
+  }
+
+  /** The owner has stopped. Said again, it counts from the first time. */
+  stop(ownerId: string, caller: Caller): Promise<Owner> {
+    return this.#show(ownerId, 'stopped', caller);
+  }
+
+  /** Ends an owner. One that is over already stays as it is. */
+  end(ownerId: string, caller: Caller): Promise<{ owner: Owner; released: FileLease[] }> {
+    return this.#change(ownerId, caller, async (sql, owner, ledger, locked) => {
+      if (owner.state !== 'ALIVE') return () => ({ owner, released: [] });
+      const cause = { actor: ownerId };
+      const how = { state: 'RELEASED', reason: 'its owner ended', cause } as const;
+      const given = (await filesOfOwners(sql, [ownerId])).map((file) => ({ file, how }));
+      const lenders = lendersBeside(given, locked.names);
+      if (lenders.length > 0) return { lenders };
+      ledger.endOwner(ownerId, 'ENDED', cause);
+      await giveUp(sql, ledger, given, locked.owners);
+      return () => ({ owner: ledger.owners.get(ownerId) ?? owner, released: ledger.ended.map(toFileLease) });
+    });
+  }
+
+  /** Gives files back. What cannot be given back is said for each, and holds up no other. */
+  release(release: FileRelease, caller: Caller): Promise<FilesReleased> {
+    const { ownerId, repository, files, reason } = release;
+    return this.#change(ownerId, caller, async (sql, _owner, ledger, locked) => {
+      const how = { state: 'RELEASED', reason, cause: { actor: ownerId } } as const;
+      const isCommitted = reason === 'COMMITTED';
+      const notReleased: NotReleased[] = [];
+      const given: GivenUp[] = [];
+      if (files === null) {
+        for (const file of await filesOfOwners(sql, [ownerId]))
+          if (repository === null || file.repository === repository) given.push({ file, how, isCommitted });
+      } else {
+        const held = await readFiles(
+          sql,
+          files.map(({ name }) => name.fileId),
+        );
+        for (const { name, fence } of files) {
+          const { fileId, path } = name;
+          const holder = held.get(fileId);
+          ledger.know(ownerId, fileId);
+          if (holder?.owner.ownerId !== ownerId) notReleased.push(notHeld(path, holder));
+          else if (fence !== null && fence !== holder.fence)
+            notReleased.push(staleFence(path, holder.fence, fence));
+          else given.push({ file: { fileId, ownerId, loan: holder.loan }, how, isCommitted });
+        }
+      }
+      const lenders = lendersBeside(given, locked.names);
+      if (lenders.length > 0) return { lenders };
+      await giveUp(sql, ledger, given, locked.owners);
+      return () => ({ released: ledger.ended.map(toFileLease), notReleased });
+    });
+  }
+
+  /** Settles when nothing of it runs any more. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    if (this.#open > 0) await new Promise<void>((resolve) => this.#onIdle.push(resolve));
+  }
+
+  #show(ownerId: string, kind: 'active' | 'stopped', caller: Caller): Promise<Owner> {
+    return this.#change(ownerId, caller, async (_sql, owner, ledger) => {
+      // One that became idle before it was active again has given up its files; that it is active now is true, too.
+      if (fateOf(owner, ledger.nowMs) === 'dead' || owner.state !== 'ALIVE') throw notAlive(owner);
+      ledger.touch({ ownerId, kind, born: false });
+      const wasStopped = owner.stoppedAtMs !== null;
+      if (wasStopped !== (kind === 'stopped'))
+        ledger.tellOfOwner(wasStopped ? 'OWNER_RESUMED' : 'OWNER_STOPPED', ownerId, { actor: ownerId });
+      return () => ledger.owners.get(ownerId) ?? owner;
+    });
+  }
+
+  /**
+   * Runs `work` on the locked owner. What was due before, as that it or a lender is dead or idle, happens before. Where
+   * `work` asks for lenders, it runs again with them locked too.
+   */
+  async #change<T>(
+    ownerId: string,
+    { signal }: Caller,
+    work: (sql: Sql, owner: Owner, ledger: FileLedger, locked: Locked) => Promise<Done<T>>,
+  ): Promise<T> {
+    if (this.#closed) throw new DomainError('unavailable', 'the server is shutting down');
+    const { database, pulse, waker, fileReaper } = this.#context;
+    this.#open++;
+    let names: ReadonlySet<string> = new Set([ownerId]);
+    let mayReap = true;
+    try {
+      await pulse.fresh();
+      for (;;) {
+        const done = await database.transaction(async (sql) => {
+          const owners = await lockOwners(sql, [...names], { wait: true, signal });
+          const owner = owners.get(ownerId);
+          if (!owner || owner.state === 'NEW') throw ownerNotFound(ownerId);
+          const { nowMs } = await readClock(sql);
+          const isDue = (one: Owner) => ['dead', 'idle'].includes(fateOf(one, nowMs));
+          if (mayReap && [...owners.values()].some(isDue)) return 'due';
+          const ledger = new FileLedger(nowMs);
+          const answer = await work(sql, owner, ledger, { names, owners });
+          if ('lenders' in answer) return answer;
+          await ledger.write(sql);
+          return { answer: answer(), hasNews: ledger.hasNews };
+        }, signal);
+        if (done === 'due') {
+          await fileReaper.reap(names, signal);
+          mayReap = false;
+        } else if ('lenders' in done) {
+          names = new Set([...names, ...done.lenders]);
+          mayReap = true;
+        } else {
+          if (done.hasNews) waker.publishFiles();
+          return done.answer;
+        }
+      }
+    } finally {
+      this.#open--;
+      if (this.#open === 0) for (const resolve of this.#onIdle.splice(0)) resolve();
+    }
+  }
+}
+
+const notHeld = (path: string, holder: Holder | null | undefined): NotReleased => ({
+  path,
+  code: 'not_held',
+  detail: holder ? `it is held by ${holder.owner.ownerId}` : 'no owner holds it',
+});
+
+const staleFence = (path: string, now: string, given: string): NotReleased => ({
+  path,
+  code: 'stale_fence',
+  detail: `its fence is ${now}, not ${given}`,
+});

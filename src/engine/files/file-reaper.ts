@@ -1,0 +1,280 @@
+/**
+ * Looks at every owner of files whose time has come: takes back what the dead hold, has those give up their files who
+ * stopped and stayed idle, tells of retries that are due, and lets contentions lapse that nobody came back for.
+ *
+ * Promises: what is due is handled once, whichever server gets to it, because owners are locked and looked at again and
+ * those that another server has are passed over. It sleeps until the nearest deadline and never longer than `sleepMaxMs`,
+ * so that a dead owner loses its files within a second. After an outage nobody is called dead or idle before having been
+ * given back what it took; see `engine/maintenance/outage-monitor.ts`. Whoever asks for a file of somebody who seems dead does not wait for it:
+ * `reap` looks at named owners at once, and those who ask at the same time share one look.
+ *
+ * Modes: asleep, or in a round. A round that fails is logged and tried again. `stop` lets a round finish its batch.
+ */
+import { retryMs, unusedMs } from '../../domain/files/contention-policy.ts';
+import { fateOf, type Owner } from '../../domain/files/file-owners.ts';
+import { iso } from '../../domain/time.ts';
+import { Batcher } from '../../lib/async/batcher.ts';
+import type { Rounds } from '../../lib/async/periodic-task.ts';
+import type { Service } from '../../lib/async/service.ts';
+import type { Log } from '../../lib/log.ts';
+import type { Sql } from '../../store/connection/sql.ts';
+import type { Database } from '../../store/database.ts';
+import { type ContendedFile, contentionsOfOwners, markDue } from '../../store/sql/files/contentions.ts';
+import {
+  type Clock,
+  lockDueOwners,
+  lockOwners,
+  nextFileDueInMs,
+  readClock,
+  rearmOwners,
+  restOwners,
+} from '../../store/sql/files/owners.ts';
+import { countFiles, filesOfOwners, type HeldFile } from '../../store/sql/files/rows.ts';
+import type { Metrics } from '../../telemetry/metrics.ts';
+import type { ReapMeter } from '../../telemetry/service-metrics.ts';
+import { waitingMax } from '../context/engine-context.ts';
+import { dueRounds } from '../maintenance/deadline-task.ts';
+import type { Pulse } from '../maintenance/outage-monitor.ts';
+import type { Waker } from '../wakeups/notifier.ts';
+import { FileLedger, type OwnersEnd } from './file-changeset.ts';
+import { giveUp, lendersBeside } from './file-returns.ts';
+
+/** Owners of one transaction at the most, and files that they give up; one owner with more goes alone. */
+const batchMax = 100;
+const filesMax = 10_000;
+/** Whoever dies is taken from within a second, whatever clock was set meanwhile. */
+const sleepMaxMs = 700;
+
+const actor = 'reaper';
+
+export interface FileReaperOptions {
+  database: Database;
+  waker: Waker;
+  pulse: Pulse;
+  metrics: Metrics;
+  log: Log;
+}
+
+export class FileReaper implements Service {
+  readonly #options: FileReaperOptions;
+  readonly #rounds: Rounds;
+  readonly #meters: Readonly<Record<Due, ReapMeter>>;
+  readonly #reaps: Batcher<string, void>;
+
+  constructor(options: FileReaperOptions) {
+    this.#options = options;
+    const { database, metrics, log } = options;
+    this.#rounds = dueRounds({
+      look: () => nextFileDueInMs(database),
+      handle: () => this.runOnce(),
+      meter: metrics.round('file_reaper'),
+      onFailed: (error) => log.warn('the reaper of file leases could not finish its round', { error }),
+      sleepMaxMs,
+    });
+    this.#meters = {
+      dead: metrics.reaped('files', 'owner_dead'),
+      idle: metrics.reaped('files', 'owner_idle'),
+      lapse: metrics.reaped('files', 'contention_lapsed'),
+      retry: metrics.reaped('files', 'retry_due'),
+    };
+    this.#reaps = new Batcher<string, void>({
+      meter: metrics.batch('reap_owners'),
+      flush: async (ownerIds) => {
+        await this.#reap([...new Set(ownerIds)]);
+        return ownerIds.map(() => undefined);
+      },
+      sizeMax: batchMax,
+      waitingMax,
+    });
+  }
+
+  start(): void {
+    this.#rounds.start();
+  }
+
+  async stop(): Promise<void> {
+    await this.#rounds.stop();
+    await this.#reaps.close();
+  }
+
+  /** Looks at these owners now, and waits for those that somebody has locked. */
+  async reap(ownerIds: Iterable<string>, signal?: AbortSignal): Promise<void> {
+    await Promise.all([...ownerIds].map((ownerId) => this.#reaps.run(ownerId, signal)));
+  }
+
+  /** Handles what is due now and says how many owners were looked at. */
+  async runOnce(): Promise<number> {
+    const { pulse } = this.#options;
+    await pulse.fresh();
+    for (let handled = 0; ; ) {
+      const { looked, left, borrowers, asleep } = await this.#handle((sql) => lockDueOwners(sql, batchMax));
+      if (asleep) await pulse.runOnce();
+      else if (borrowers.length > 0) await this.#reap(borrowers);
+      handled += looked - left.length;
+      if (looked < batchMax && left.length === 0 && !asleep) return handled;
+    }
+  }
+
+  async #reap(ownerIds: readonly string[]): Promise<void> {
+    const { pulse } = this.#options;
+    await pulse.fresh();
+    let mayBeAsleep = true;
+    for (let names = ownerIds; names.length > 0; ) {
+      const lock = (sql: Sql) => lockOwners(sql, names, { wait: true });
+      const { left, borrowers, asleep } = await this.#handle(lock, names);
+      if (asleep && mayBeAsleep) {
+        mayBeAsleep = false;
+        await pulse.runOnce();
+      } else names = [...new Set([...left, ...borrowers])];
+    }
+  }
+
+  async #handle(
+    lock: (sql: Sql) => Promise<Map<string, Owner>>,
+    named: readonly string[] = [],
+  ): Promise<{ looked: number; left: string[]; borrowers: string[]; asleep: boolean }> {
+    const { database, waker } = this.#options;
+    const { hasNews, late, ...handled } = await database.transaction(async (sql) => {
+      const owners = await lock(sql);
+      const clock = await readClock(sql);
+      const looked = owners.size;
+      const left = clock.awake ? await leaveOut(sql, owners, clock) : [];
+      const files = clock.awake ? await filesOfOwners(sql, givingUp(owners, clock)) : [];
+      const borrowers = leaveOutBorrowers(owners, files, named);
+      const { ledger, asleep, late } = await handleOwners(sql, owners, files, clock);
+      return { looked, left, borrowers, asleep, hasNews: ledger.hasNews, late };
+    });
+    for (const { kind, ms } of late) this.#meters[kind].handled(ms);
+    if (hasNews) waker.publishFiles();
+    return handled;
+  }
+}
+
+/** Takes those out of locked owners who have more to give up than fits, and says who they are. */
+async function leaveOut(sql: Sql, owners: Map<string, Owner>, clock: Clock): Promise<string[]> {
+  const names = givingUp(owners, clock);
+  const counts = await countFiles(sql, names, filesMax + 1);
+  const left: string[] = [];
+  let files = 0;
+  for (const [i, name] of names.entries()) {
+    files += counts.get(name) ?? 0;
+    if (files <= filesMax || i === 0) continue;
+    owners.delete(name);
+    left.push(name);
+  }
+  return left;
+}
+
+/** Those of these owners that are dead, or have stopped and stayed idle. */
+const givingUp = (owners: ReadonlyMap<string, Owner>, { nowMs }: Clock): string[] =>
+  [...owners.values()]
+    .filter((owner) => ['dead', 'idle'].includes(fateOf(owner, nowMs)))
+    .map(({ ownerId }) => ownerId);
+
+/**
+ * Takes those out of locked owners who have borrowed a file from an owner that is not locked, and names both. The lender's
+ * name may come before the borrower's, so it cannot be locked now; all of them have to be locked together.
+ */
+function leaveOutBorrowers(
+  owners: Map<string, Owner>,
+  files: readonly HeldFile[],
+  named: readonly string[],
+): string[] {
+  const locked = new Set([...owners.keys(), ...named]);
+  const out = new Set<string>();
+  for (const file of files) {
+    const lenders = lendersBeside([{ file }], locked);
+    if (lenders.length > 0) for (const ownerId of [file.ownerId, ...file.loan.lenders]) out.add(ownerId);
+  }
+  for (const { ownerId } of files) if (out.has(ownerId)) owners.delete(ownerId);
+  return [...out];
+}
+
+/** What was due, and how late it was handled. */
+type Due = 'dead' | 'idle' | 'lapse' | 'retry';
+
+interface Late {
+  kind: Due;
+  ms: number;
+}
+
+/** What has become of locked owners and of what they wait for, written. */
+async function handleOwners(
+  sql: Sql,
+  owners: ReadonlyMap<string, Owner>,
+  files: readonly HeldFile[],
+  { nowMs, awake }: Clock,
+): Promise<{ ledger: FileLedger; asleep: boolean; late: Late[] }> {
+  const ledger = new FileLedger(nowMs);
+  const dead = new Map<string, Owner>();
+  const idle: string[] = [];
+  const alive: string[] = [];
+  const late: Late[] = [];
+  let asleep = false;
+  for (const owner of owners.values()) {
+    const fate = fateOf(owner, nowMs);
+    if ((fate === 'dead' || fate === 'idle') && !awake) asleep = true;
+    else if (fate === 'dead') dead.set(owner.ownerId, owner);
+    else if (fate === 'idle') idle.push(owner.ownerId);
+    else if (fate === 'alive') alive.push(owner.ownerId);
+  }
+  for (const owner of dead.values()) {
+    late.push({ kind: 'dead', ms: nowMs - owner.expiresAtMs });
+    const data = { last_heartbeat_at: iso(owner.lastHeartbeatAtMs), reclaimed_at: iso(nowMs) };
+    ledger.endOwner(owner.ownerId, 'DEAD', { actor, data });
+  }
+  for (const ownerId of idle) {
+    late.push({ kind: 'idle', ms: nowMs - (owners.get(ownerId)?.idleAtMs ?? nowMs) });
+    ledger.tellOfOwner('OWNER_IDLE', ownerId, { actor });
+  }
+  const ends = endsOf(dead, idle);
+  const given = files.flatMap((file) => {
+    const how = ends.get(file.ownerId);
+    return how ? [{ file, how }] : [];
+  });
+  await giveUp(sql, ledger, given, owners);
+  const due = await handleContentions(sql, owners, { ledger, late });
+  await ledger.write(sql);
+  await markDue(sql, due);
+  await restOwners(sql, idle);
+  await rearmOwners(sql, alive);
+  return { ledger, asleep, late };
+}
+
+function endsOf(dead: ReadonlyMap<string, Owner>, idle: readonly string[]): Map<string, OwnersEnd> {
+  const ends = new Map<string, OwnersEnd>();
+  const cause = { actor };
+  for (const ownerId of dead.keys())
+    ends.set(ownerId, { state: 'RECLAIMED', reason: 'its owner fell silent', cause });
+  for (const ownerId of idle)
+    ends.set(ownerId, { state: 'RELEASED', reason: 'its owner had stopped and stayed idle', cause });
+  return ends;
+}
+
+/**
+ * Contentions lapse when their retry was not used in time, whatever became of their owners. Those whose retry is due are
+ * told, and returned.
+ */
+async function handleContentions(
+  sql: Sql,
+  owners: ReadonlyMap<string, Owner>,
+  { ledger, late }: { ledger: FileLedger; late: Late[] },
+): Promise<ContendedFile[]> {
+  const due: ContendedFile[] = [];
+  for (const file of await contentionsOfOwners(sql, [...owners.keys()])) {
+    const name = { contentionId: file.contentionId, ownerId: file.ownerId, file };
+    if (file.state !== 'CONTENDED' || ledger.nowMs < file.retryAtMs) continue;
+    else if (ledger.nowMs >= file.retryAtMs + unusedMs) {
+      late.push({ kind: 'lapse', ms: ledger.nowMs - file.retryAtMs - unusedMs });
+      ledger.close(name, 'lapse', { actor, data: { reason: 'its retry was not used' } });
+    } else if (!file.isAnnounced) {
+      ledger.tell('FILE_RETRY_DUE', name, actor, {
+        denied_at: iso(file.deniedAtMs),
+        retry_at: iso(file.deniedAtMs + retryMs),
+      });
+      late.push({ kind: 'retry', ms: ledger.nowMs - file.retryAtMs });
+      due.push(file);
+    }
+  }
+  return due;
+}

@@ -1,0 +1,136 @@
+/**
+ * Keeps the owners of files alive.
+ *
+ * Promises what `engine/leases/heartbeats.ts` promises for the leases of jobs: 'extended' is said only after the commit that made it true,
+ * who has died or ended is never kept, and a row that somebody has locked holds up nobody but its own owner. What an
+ * operator has taken from an owner is told with every sign of life until the owner knows.
+ */
+
+import { DomainError } from '../../domain/errors.ts';
+import type { OwnerVerdict } from '../../domain/files/file-lease.ts';
+import { notAlive, ownerNotFound, ownerTtlMs } from '../../domain/files/file-owners.ts';
+import { limits } from '../../domain/limits.ts';
+import { Batcher } from '../../lib/async/batcher.ts';
+import { deal } from '../../lib/split-by-length.ts';
+import { type KeptOwners, keepOwners } from '../../store/sql/files/extend-owners.ts';
+import { readLosses } from '../../store/sql/files/losses.ts';
+import { readOwners } from '../../store/sql/files/owners.ts';
+import type { Counter } from '../../telemetry/registry.ts';
+import { type Caller, type EngineContext, heldBatches, waitingMax } from '../context/engine-context.ts';
+
+/** Signs of life of one statement at the most. */
+const beatsMax = 2_000;
+const beatFlights = 2;
+const companionBeats = 500;
+
+/** What a batch says to one sign of life; of `held` rows it cannot say anything yet. */
+type Judged = OwnerVerdict | 'held';
+export type Extended = Extract<OwnerVerdict, { kind: 'extended' }>;
+
+export class OwnerHeartbeats {
+  readonly #context: EngineContext;
+  readonly #batcher: Batcher<readonly string[], readonly Judged[]>;
+  readonly #held: Batcher<string, OwnerVerdict>;
+  readonly #counts: { extended: Counter; lost: Counter };
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+    this.#counts = context.metrics.heartbeats('owners');
+    this.#batcher = new Batcher<readonly string[], readonly Judged[]>({
+      meter: context.metrics.batch('heartbeat_owners'),
+      flush: async (calls, signal) => {
+        const judged = await this.#keep(calls.flat(), false, signal);
+        const lengths = calls.map(({ length }) => length);
+        return deal(judged, lengths);
+      },
+      sizeMax: beatsMax,
+      flightsMax: beatFlights,
+      companionWeight: companionBeats,
+      weigh: ({ length }) => length,
+      weightMax: beatsMax,
+      waitingMax,
+    });
+    this.#held = new Batcher<string, OwnerVerdict>({
+      meter: context.metrics.batch('heartbeat_owners_held'),
+      flush: async (ownerIds, signal) => (await this.#keep(ownerIds, true, signal)) as OwnerVerdict[],
+      ...heldBatches,
+    });
+  }
+
+  /** Keeps one owner, or throws the DomainError that says why not. */
+  async beat(ownerId: string, { signal }: Caller): Promise<Extended> {
+    const [verdict] = await Promise.all(await this.beatEach([ownerId], signal));
+    if (verdict?.kind === 'extended') return verdict;
+    throw verdict ? new DomainError(verdict.code, verdict.detail) : new Error('a heartbeat got no verdict');
+  }
+
+  /** Keeps many owners: a verdict for each, in the order given. Some may come later than the others. */
+  async beatEach(
+    ownerIds: readonly string[],
+    signal?: AbortSignal,
+  ): Promise<readonly (OwnerVerdict | Promise<OwnerVerdict>)[]> {
+    if (ownerIds.length === 0) return [];
+    const judged = await this.#batcher.run(ownerIds, signal);
+    return judged.map((verdict, i) => {
+      if (verdict !== 'held') return verdict;
+      const late = this.#held.run(ownerIds[i] as string, signal);
+      // Whoever has gone meanwhile does not wait for it any more.
+      late.catch(() => {});
+      return late;
+    });
+  }
+
+  async close(): Promise<void> {
+    await this.#batcher.close();
+    await this.#held.close();
+  }
+
+  async #keep(
+    ownerIds: readonly string[],
+    wait: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<Judged[]> {
+    const { database, pulse } = this.#context;
+    // Who waits may have been told that the owner is over; whether that may be said is asked of the database.
+    await (wait ? pulse.runOnce() : pulse.fresh());
+    // A statement writes a row once, so an owner that is named twice is kept once, and told so twice.
+    const names = [...new Set(ownerIds)];
+    const kept = await keepOwners(database, names, { wait, signal });
+    const verdicts = await this.#explain(names, kept, wait, signal);
+    const judged = ownerIds.map((ownerId) => verdicts.get(ownerId) as Judged);
+    for (const verdict of judged) if (verdict !== 'held') this.#counts[verdict.kind].add();
+    return judged;
+  }
+
+  async #explain(
+    names: readonly string[],
+    { nowMs, results }: KeptOwners,
+    waited: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<Map<string, Judged>> {
+    const { database } = this.#context;
+    const withLosses = names.filter((_, i) => results[i] === 'kept with losses');
+    const unclear = names.filter((_, i) => results[i] === 'over' || results[i] === 'missed');
+    const losses =
+      withLosses.length > 0
+        ? await readLosses(database, withLosses, limits.lostFilesTold, signal)
+        : undefined;
+    const owners = unclear.length > 0 ? await readOwners(database, unclear, signal) : undefined;
+    const verdicts = new Map<string, Judged>();
+    for (const [i, name] of names.entries()) {
+      if (results[i] === 'kept' || results[i] === 'kept with losses') {
+        const expiresAtMs = nowMs + ownerTtlMs;
+        const lostFiles = losses?.get(name) ?? [];
+        verdicts.set(name, { kind: 'extended', expiresAtMs, ttlRemainingMs: ownerTtlMs, lostFiles });
+        continue;
+      }
+      const owner = owners?.get(name);
+      // It is locked by somebody, or it is dead and nobody has seen to that yet: both are looked at once more.
+      if (owner?.state === 'ALIVE' && !waited) verdicts.set(name, 'held');
+      else verdicts.set(name, lost(owner ? notAlive(owner) : ownerNotFound(name)));
+    }
+    return verdicts;
+  }
+}
+
+const lost = ({ code, detail }: DomainError): OwnerVerdict => ({ kind: 'lost', code, detail });

@@ -1,0 +1,184 @@
+import { offerOf } from '../../domain/jobs/constraints.ts';
+import type { Job, JsonObject } from '../../domain/jobs/job.ts';
+import { limits } from '../../domain/limits.ts';
+import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
+import type { ClaimJobs } from '../../domain/requests/scheduler.ts';
+import { abandoned, Batcher } from '../../lib/async/batcher.ts';
+import { deal } from '../../lib/split-by-length.ts';
+import type { Sql } from '../../store/connection/sql.ts';
+import {
+  type ClaimRules,
+  type ClaimSlot,
+  claimJobs,
+  findClaimsByRequest,
+} from '../../store/sql/jobs/claim.ts';
+import { toJob } from '../../store/sql/jobs/record.ts';
+import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
+import { parkTooLarge } from '../dispatch/park-unschedulable.ts';
+
+interface ClaimCall {
+  workerId: string;
+  requestId: string | null;
+  limit: number;
+}
+
+/**
+ * Claims jobs. Calls that ask for the same kind of jobs share a batcher, and so one statement; calls that ask for
+ * different kinds do not hold each other up. A batcher lives as long as somebody waits in it. Jobs that cost more than all
+ * there is are put aside, as they are for those who acquire: whoever claimed one could only wait for its lease for ever.
+ */
+export class Claimer {
+  readonly #context: EngineContext;
+  readonly #batchers = new Map<string, Batcher<ClaimCall, Job[]>>();
+  #closed = false;
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+  }
+
+  async claim(command: ClaimJobs, { peer, signal }: Caller): Promise<Job[]> {
+    const { available, refused } = offerOf((command.constraints_capabilities ?? {}) as JsonObject);
+    const types = command.accept_job_types ?? [];
+    const filter: ClaimFilter = {
+      streams: null,
+      addonId: command.addon_id ?? null,
+      jobTypes: types.length === 0 ? null : [...new Set(types)].sort(),
+      maxCostUnits: command.max_cost_units ?? null,
+      available,
+      refused,
+    };
+    if (signal?.aborted) throw abandoned(signal);
+    const key = JSON.stringify(filter);
+    const workerId = command.worker_id;
+    this.#context.metrics.noteIds({ worker_id: workerId });
+    this.#context.workers.asks({ workerId, peer, kind: key, filter, mayWait: false });
+    const call = {
+      workerId,
+      requestId: command.request_id ?? null,
+      limit: command.limit ?? 1,
+    };
+    return this.#batcherFor(key, filter).run(call, signal);
+  }
+
+  /** How many kinds of claims are under way. */
+  get kinds(): number {
+    return this.#batchers.size;
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    await Promise.all([...this.#batchers.values()].map((batcher) => batcher.close()));
+  }
+
+  #batcherFor(key: string, filter: ClaimFilter): Batcher<ClaimCall, Job[]> {
+    const known = this.#batchers.get(key);
+    if (known) return known;
+    const batcher = new Batcher<ClaimCall, Job[]>({
+      meter: this.#context.metrics.batch('claim'),
+      flush: (calls, signal) => this.#flush(filter, calls, signal),
+      sizeMax: limits.claimJobs,
+      weigh: ({ limit }) => limit,
+      weightMax: limits.claimJobs,
+      waitingMax,
+      onIdle: () => this.#batchers.delete(key),
+    });
+    if (this.#closed) void batcher.close();
+    else this.#batchers.set(key, batcher);
+    return batcher;
+  }
+
+  async #flush(
+    filter: ClaimFilter,
+    calls: readonly ClaimCall[],
+    signal: AbortSignal | undefined,
+  ): Promise<Job[][]> {
+    const { database, pulse, reaper, waker, settings, headMarks: places } = this.#context;
+    await pulse.fresh();
+    const { capacityTotal } = settings;
+    const claimTtlMs = settings.claimTtlS * 1000;
+    const passOver = (sql: Sql) => parkTooLarge(sql, { filter, unique: true, places }, capacityTotal);
+    const same = { claimTtlMs, capacityTotal, places };
+    const rulesIn = (sql: Sql) => ({ ...same, passOver: () => passOver(sql) });
+    const rules = { ...same, passOver: () => database.transaction(passOver) };
+    const answers = calls.some(({ requestId }) => requestId !== null)
+      ? await database.transaction((sql) => claimOrReplay(sql, filter, calls, rulesIn(sql), signal), signal)
+      : await claimAll(database, filter, calls, rules, signal);
+    if (answers.some((jobs) => jobs.length > 0)) {
+      reaper.expectIn(claimTtlMs);
+      waker.publishJobs(answers.flat().map(({ jobId }) => jobId));
+    }
+    if (calls.some(({ requestId }) => requestId !== null)) await database.awaitStandby(signal);
+    return answers;
+  }
+}
+
+/**
+ * One statement for all calls: each gets a run of slots, in the order of arrival. Only where unique jobs come next and one of
+ * the workers holds a lease are there more.
+ */
+async function claimAll(
+  sql: Sql,
+  filter: ClaimFilter,
+  calls: readonly ClaimCall[],
+  rules: ClaimRules,
+  signal: AbortSignal | undefined,
+): Promise<Job[][]> {
+  const answers: Job[][] = calls.map(() => []);
+  const give = (i: number, jobs: readonly Job[]) => answers[i]?.push(...jobs);
+  let open = [...calls.keys()];
+  while (open.length > 0) {
+    const limitOf = (i: number) => calls[i]?.limit ?? 0;
+    const slots = open.flatMap((i) => slotsOf(calls[i] as ClaimCall));
+    const { records, full, holders } = await claimJobs(sql, filter, slots, rules, signal);
+    const hands = deal(records.map(toJob), open.map(limitOf));
+    for (const [n, i] of open.entries()) give(i, hands[n] ?? []);
+    if (holders) {
+      // Unique jobs come next: first for the workers without a lease, then whatever else there is for those with one.
+      for (const passUnique of [false, true]) {
+        const mine = open.filter((i) => holders.has(calls[i]?.workerId ?? '') === passUnique);
+        const rest = mine.map((i) => {
+          const call = calls[i] as ClaimCall;
+          return { ...call, limit: call.limit - (answers[i]?.length ?? 0) };
+        });
+        const more =
+          mine.length > 0 ? await claimAll(sql, filter, rest, { ...rules, passUnique }, signal) : [];
+        for (const [n, i] of mine.entries()) give(i, more[n] ?? []);
+      }
+      break;
+    }
+    // An answer that is large enough goes out as it is; whoever got nothing only for its sake is served next.
+    open = full ? open.filter((i) => answers[i]?.length === 0) : [];
+  }
+  return answers;
+}
+
+const slotsOf = ({ workerId, requestId, limit }: ClaimCall): ClaimSlot[] =>
+  Array.from({ length: limit }, () => ({ workerId, requestId }));
+
+/**
+ * Calls that carry a `request_id` are first looked up: what the same worker has claimed with it and still holds is the
+ * answer again. The same request twice in one batch is one request.
+ */
+async function claimOrReplay(
+  sql: Sql,
+  filter: ClaimFilter,
+  calls: readonly ClaimCall[],
+  rules: ClaimRules,
+  signal: AbortSignal | undefined,
+): Promise<Job[][]> {
+  const held = new Map<string, Job[]>();
+  const nameOf = (workerId: string | null, requestId: string | null) => JSON.stringify([workerId, requestId]);
+  for (const record of await findClaimsByRequest(sql, calls, signal)) {
+    const name = nameOf(record.claimed_by, record.request_id);
+    held.set(name, [...(held.get(name) ?? []), toJob(record)]);
+  }
+  const fresh = new Map<string, ClaimCall>();
+  const names = calls.map((call, i) => {
+    const name = call.requestId === null ? `#${i}` : nameOf(call.workerId, call.requestId);
+    if (!held.has(name) && !fresh.has(name)) fresh.set(name, call);
+    return name;
+  });
+  const claimed = fresh.size > 0 ? await claimAll(sql, filter, [...fresh.values()], rules, signal) : [];
+  for (const [i, name] of [...fresh.keys()].entries()) held.set(name, claimed[i] ?? []);
+  return names.map((name) => held.get(name) ?? []);
+}

@@ -1,0 +1,308 @@
+import { jobNotFound } from '../../domain/errors.ts';
+import {
+  type CancelDecision,
+  contractWord,
+  decideCancel,
+  decideStatus,
+  illegal,
+  type StatusDecision,
+} from '../../domain/jobs/claim-policy.ts';
+import type { Job } from '../../domain/jobs/job.ts';
+import { allows, isClaimed, isTerminal, type State, transition } from '../../domain/jobs/state-machine.ts';
+import { limits } from '../../domain/limits.ts';
+import type { OperatorRequest, RetryJobs, UpdateJobStatus } from '../../domain/requests/scheduler.ts';
+import type { Envelope, SentMessage } from '../../domain/streams/stream-message.ts';
+import { Batcher } from '../../lib/async/batcher.ts';
+import { isUuid } from '../../lib/uuid.ts';
+import type { Sql } from '../../store/connection/sql.ts';
+import { type NewEvent, writeEvents } from '../../store/sql/events/write.ts';
+import { findDeadLetters } from '../../store/sql/jobs/find.ts';
+import type { LockedJob } from '../../store/sql/jobs/lock.ts';
+import { readJobs } from '../../store/sql/jobs/read.ts';
+import {
+  changeLiveJobs,
+  type Ending,
+  endJobs,
+  type LiveChange,
+  reviveJobs,
+} from '../../store/sql/jobs/update.ts';
+import { streamsOf } from '../../store/sql/streams/depths.ts';
+import { addMessages, sentAmong, settleMessages } from '../../store/sql/streams/messages.ts';
+import { type Caller, type EngineContext, heldBatches, waitingMax } from '../context/engine-context.ts';
+import { workOf } from '../wakeups/work-available.ts';
+import { lockToJudge } from './lock-decidable.ts';
+
+type ChangeCall = { jobId: string } & (
+  | { kind: 'status'; command: UpdateJobStatus; peer: string }
+  | { kind: 'cancel'; command: OperatorRequest; peer: string }
+);
+
+/** What a batch says to one call. Nothing yet of a job whose row is locked elsewhere, or which was not the same throughout. */
+type Judged = Job | 'held';
+
+/** Changes of one transaction at the most. */
+const changesMax = 500;
+
+/**
+ * Changes single jobs: a worker's word on its state, a cancellation, a retry. A batch locks all its rows first, in
+ * one order, then judges one call after the other against what it has locked, and writes everything together. A row that
+ * another transaction has locked holds up no other call: its calls leave the batch and wait by themselves. So do calls for a job
+ * that came back into the queue during the batch, because an answer is judged from one look at the job.
+ */
+export class Changer {
+  readonly #context: EngineContext;
+  readonly #batcher: Batcher<ChangeCall, Judged>;
+  readonly #held: Batcher<ChangeCall, Judged>;
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+    this.#batcher = new Batcher<ChangeCall, Judged>({
+      meter: context.metrics.batch('change'),
+      flush: (calls, signal) => this.#flush(calls, false, signal),
+      sizeMax: changesMax,
+      waitingMax,
+    });
+    this.#held = new Batcher<ChangeCall, Judged>({
+      meter: context.metrics.batch('change_held'),
+      flush: (calls, signal) => this.#flush(calls, true, signal),
+      ...heldBatches,
+    });
+  }
+
+  async updateStatus(jobId: string, command: UpdateJobStatus, { peer, signal }: Caller): Promise<Job> {
+    if (!isUuid(jobId)) throw jobNotFound(jobId);
+    return this.#run({ kind: 'status', jobId: jobId.toLowerCase(), command, peer }, signal);
+  }
+
+  async cancel(jobId: string, command: OperatorRequest, { peer, signal }: Caller): Promise<Job> {
+    if (!isUuid(jobId)) throw jobNotFound(jobId);
+    return this.#run({ kind: 'cancel', jobId: jobId.toLowerCase(), command, peer }, signal);
+  }
+
+  async retry(jobId: string, command: OperatorRequest, { peer, signal }: Caller): Promise<Job> {
+    if (!isUuid(jobId)) throw jobNotFound(jobId);
+    const { job, retried } = await this.#context.database.transaction(async (sql) => {
+      for (;;) {
+        const retried = await this.#retry(sql, [jobId], command, peer);
+        const found = (await readJobs(sql, [jobId], signal)).get(jobId.toLowerCase());
+        if (!found) throw jobNotFound(jobId);
+        if (retried.jobIds.length > 0) return { job: found.job, retried };
+        // A job that may be retried has ended between the two statements.
+        if (!allows('retry', found.job.state)) throw illegal(found.job.state, 'QUEUED');
+      }
+    }, signal);
+    this.#tellRetried(retried);
+    return job;
+  }
+
+  /** Retries dead letters, the oldest first, and says which. */
+  async retryDeadLetters(command: RetryJobs, { peer, signal }: Caller): Promise<string[]> {
+    const retried = await this.#context.database.transaction(async (sql) => {
+      const jobIds = await findDeadLetters(
+        sql,
+        {
+          stream: command.stream ?? null,
+          addonId: command.addon_id ?? null,
+          jobType: command.job_type ?? null,
+          errorCode: command.error_code ?? null,
+          limit: command.limit ?? limits.retryJobs,
+        },
+        signal,
+      );
+      return this.#retry(sql, jobIds, command, peer);
+    }, signal);
+    this.#tellRetried(retried);
+    return retried.jobIds;
+  }
+
+  async #retry(sql: Sql, jobIds: readonly string[], by: OperatorRequest, peer: string): Promise<Retried> {
+    const revived = await reviveJobs(sql, jobIds, transition('retry').from);
+    const ids = revived.map(({ jobId }) => jobId).sort();
+    await writeEvents(
+      sql,
+      revived.map(({ jobId, state, previous }) => ({
+        jobId,
+        type: transition('retry').event,
+        from: state,
+        to: 'QUEUED',
+        actor: by.requested_by ?? peer,
+        data: { ...reasonOf(by), previous },
+      })),
+    );
+    const queued = this.#context.transport.keepsMessages ? await addMessages(sql, ids) : [];
+    return { jobIds: ids, streams: await streamsOf(sql, ids), queued };
+  }
+
+  #tellRetried({ jobIds, streams, queued }: Retried): void {
+    const { waker, transport } = this.#context;
+    waker.publishJobs(jobIds);
+    waker.publishWork(workOf(streams));
+    transport.send(queued);
+  }
+
+  async close(): Promise<void> {
+    await this.#batcher.close();
+    await this.#held.close();
+  }
+
+  async #run(call: ChangeCall, signal: AbortSignal | undefined): Promise<Job> {
+    this.#context.metrics.noteIds({ job_id: call.jobId });
+    let answer = await this.#batcher.run(call, signal);
+    while (answer === 'held') answer = await this.#held.run(call, signal);
+    return answer;
+  }
+
+  /** With `wait`, also for rows that others have locked. */
+  async #flush(
+    calls: readonly ChangeCall[],
+    wait: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<(Judged | Error)[]> {
+    const { database, waker, transport, pulse, metrics } = this.#context;
+    await (wait ? pulse.runOnce() : pulse.fresh());
+    const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
+    let asked: readonly string[] = [];
+    let [ended, givenBack] = [0, 0];
+    let settled: readonly SentMessage[] = [];
+    const answers = await database.transaction(async (sql) => {
+      const changes = new Changes(await lockToJudge(sql, jobIds, wait, signal));
+      const errors = calls.map((call) => changes.judge(call));
+      await changes.write(sql);
+      asked = changes.asked;
+      ended = changes.endedJobs.length;
+      givenBack = changes.givenBack;
+      if (transport.keepsMessages) settled = sentAmong(await settleMessages(sql, changes.endedJobs));
+      const jobs = await readJobs(sql, jobIds, signal);
+      return calls.map((call, i) => {
+        const job = jobs.get(call.jobId)?.job;
+        const judged = changes.touched(call.jobId);
+        if (job && !judged && !isTerminal(job.state)) return 'held';
+        return errors[i] ?? answerOf(call, job, judged);
+      });
+    }, signal);
+    // Nothing but a cancellation ends a job here.
+    metrics.jobs.ended('CANCELED', ended);
+    waker.publishJobs(jobIds);
+    // A job that stood in the way may be gone. Only jobs without a stream can be claimed, and so be given back.
+    waker.publishWork(workOf(new Array<null>(givenBack).fill(null), ended));
+    transport.settle(settled);
+    // Their workers are to hear of it before their next heartbeat.
+    waker.publishLeases(asked);
+    return answers;
+  }
+}
+
+/** Jobs that were put back in line, to be told of once that is committed. */
+interface Retried {
+  jobIds: string[];
+  streams: (string | null)[];
+  queued: Envelope[];
+}
+
+/** What the calls of one batch do to the rows it has locked. */
+class Changes {
+  readonly #locked: ReadonlyMap<string, LockedJob>;
+  readonly #live = new Map<string, LiveChange>();
+  readonly #endings = new Map<string, Ending>();
+  readonly #events: NewEvent[] = [];
+  /** Leases whose workers are asked to stop. */
+  readonly asked: string[] = [];
+  /** Jobs that are in the queue again. */
+  givenBack = 0;
+
+  constructor(locked: ReadonlyMap<string, LockedJob>) {
+    this.#locked = locked;
+  }
+
+  /** Whether the job was live when the batch began, so that the calls for it have been judged here. */
+  touched(jobId: string): boolean {
+    return this.#locked.has(jobId);
+  }
+
+  /** Carries out one call on the locked rows, or says why not. */
+  judge(call: ChangeCall): Error | undefined {
+    const job = this.#locked.get(call.jobId);
+    const ending = this.#endings.get(call.jobId);
+    if (!job) return undefined;
+    if (ending) return afterTheEnd(call, ending.state);
+    try {
+      if (call.kind === 'status') this.#updateStatus(job, call.command, call.peer);
+      else this.#cancel(job, call.command, call.peer);
+      return undefined;
+    } catch (error) {
+      if (error instanceof Error) return error;
+      throw error;
+    }
+  }
+
+  /** Jobs that leave the queue or their worker. */
+  get endedJobs(): string[] {
+    return [...this.#endings.keys()];
+  }
+
+  async write(sql: Sql): Promise<void> {
+    await changeLiveJobs(sql, [...this.#live.values()]);
+    await endJobs(sql, [...this.#endings.values()]);
+    await writeEvents(sql, this.#events);
+  }
+
+  #updateStatus(job: LockedJob, command: UpdateJobStatus, peer: string): void {
+    const decision: StatusDecision = decideStatus(job, command.state, command.worker_id ?? null);
+    const said = { note: command.note ?? null, progress: command.progress ?? null };
+    const from = job.state;
+    const to = decision.kind === 'move' ? transition(decision.verb).to : from;
+    this.#change(job, { state: to, unclaim: isClaimed(from) && to === 'QUEUED', ...said });
+    if (decision.kind === 'mark') return;
+    const actor = command.worker_id ?? job.claimedBy ?? peer;
+    const data = {
+      ...(said.note === null ? {} : { note: said.note }),
+      ...(to === 'QUEUED' ? { reason: 'given back' } : {}),
+    };
+    this.#events.push({ jobId: job.jobId, type: transition(decision.verb).event, from, to, actor, data });
+    job.state = to;
+    if (to !== 'QUEUED') return;
+    job.claimedBy = null;
+    this.givenBack++;
+  }
+
+  #cancel(job: LockedJob, command: OperatorRequest, peer: string): void {
+    const decision: CancelDecision = decideCancel(job.state);
+    const event = {
+      jobId: job.jobId,
+      from: job.state,
+      actor: command.requested_by ?? peer,
+      data: reasonOf(command),
+    };
+    if (decision.kind === 'end') {
+      this.#endings.set(job.jobId, { jobId: job.jobId, state: 'CANCELED', error: null });
+      this.#events.push({ ...event, type: 'JOB_CANCELED', to: 'CANCELED' });
+    } else if (!job.cancelRequested) {
+      this.#change(job, { state: job.state, cancelRequested: true });
+      this.#events.push({ ...event, type: 'JOB_CANCEL_REQUESTED', to: job.state });
+      job.cancelRequested = true;
+      if (job.leaseId !== null) this.asked.push(job.leaseId);
+    }
+  }
+
+  /** Lays a change over those that earlier calls of the batch made to the same row. */
+  #change(job: LockedJob, change: Omit<LiveChange, 'jobId'>): void {
+    const before = this.#live.get(job.jobId);
+    const kept = Object.fromEntries(Object.entries(change).filter(([, value]) => value !== null));
+    const unclaim = (before?.unclaim ?? false) || (change.unclaim ?? false);
+    this.#live.set(job.jobId, { ...before, ...kept, jobId: job.jobId, state: change.state, unclaim });
+  }
+}
+
+/** The job as the batch left it; for a job that had ended before, what the contracts say to that. */
+function answerOf(call: ChangeCall, job: Job | undefined, judged: boolean): Job | Error {
+  if (!job) return jobNotFound(call.jobId);
+  return judged ? job : (afterTheEnd(call, job.state) ?? job);
+}
+
+/** A job that has ended is what it is: asking for just that is harmless, asking for anything else is refused. */
+function afterTheEnd(call: ChangeCall, state: State): Error | undefined {
+  const wanted: State = call.kind === 'cancel' ? 'CANCELED' : call.command.state;
+  return contractWord(state) === wanted ? undefined : illegal(state, wanted);
+}
+
+const reasonOf = ({ reason }: OperatorRequest) => ({ reason: reason ?? null });

@@ -1,0 +1,254 @@
+import { DomainError } from '../../domain/errors.ts';
+import { needsOf } from '../../domain/jobs/constraints.ts';
+import { type Job, type JsonObject, type Priority, priorities } from '../../domain/jobs/job.ts';
+import { limits } from '../../domain/limits.ts';
+import type { SubmitJob } from '../../domain/requests/scheduler.ts';
+import { instantMs, within } from '../../domain/requests/validator.ts';
+import { Batcher } from '../../lib/async/batcher.ts';
+import { deal } from '../../lib/split-by-length.ts';
+import type { Sql } from '../../store/connection/sql.ts';
+import { readJobs } from '../../store/sql/jobs/read.ts';
+import {
+  type FirstJob,
+  findByClientRequest,
+  type NewJob,
+  type SubmittedJobs,
+  submitJobs,
+} from '../../store/sql/jobs/submit.ts';
+import type { Lane, LanePlace } from '../../store/sql/queue/lanes.ts';
+import {
+  type Caller,
+  type EngineContext,
+  type EngineSettings,
+  waitingMax,
+} from '../context/engine-context.ts';
+import { LaneDirectory } from '../queue/lane-cache.ts';
+import { workOf } from '../wakeups/work-available.ts';
+
+/** A checked submission, ready to be written. */
+export interface Draft extends NewJob {
+  tags: string[];
+  lane: Lane;
+  priorityName: Priority;
+  constraintsObject: JsonObject;
+  payloadObject: JsonObject;
+  returnExisting: boolean;
+}
+
+export interface Submitted {
+  jobId: string;
+  createdAtMs: number;
+  /** It was there before, and the caller asked for it to be found. */
+  existing: boolean;
+}
+
+/** Jobs of one statement at the most. */
+const jobsMax = 500;
+/** Jobs that are worth a statement beside those in flight: while one waits for the disk, another is worked on. */
+const companionJobs = 250;
+/** A job weighs one for itself and one for every so many bytes, so that a statement stays below some 4 MB. */
+const bytesPerWeight = 8_192;
+
+/** Turns a checked command into a draft, or says what is wrong with it. */
+export function draft(command: SubmitJob, returnExisting: boolean, settings: EngineSettings, at = ''): Draft {
+  const constraintsObject = (command.constraints ?? {}) as JsonObject;
+  const payloadObject = (command.payload ?? {}) as JsonObject;
+  const constraints = JSON.stringify(constraintsObject);
+  const payload = JSON.stringify(payloadObject);
+  const bytes = Buffer.byteLength(constraints) + Buffer.byteLength(payload);
+  if (bytes > limits.jobBytes) throw tooLarge(at);
+  const priorityName = command.priority ?? 'NORMAL';
+  const stream = command.stream ?? null;
+  return {
+    addonId: command.addon_id,
+    jobType: command.job_type,
+    stream,
+    priority: priorities.indexOf(priorityName),
+    priorityName,
+    costUnits: command.cost_units,
+    constraints,
+    constraintsObject,
+    lane: {
+      stream,
+      addonId: command.addon_id,
+      jobType: command.job_type,
+      unique: command.unique ?? false,
+      ...needsOf(constraintsObject, within(at, 'constraints')),
+    },
+    payload,
+    payloadObject,
+    clientRequestId: command.client_request_id ?? null,
+    unique: command.unique ?? false,
+    tags: command.tags ?? [],
+    maxRuntimeS: command.max_runtime_s ?? null,
+    maxAttempts:
+      command.max_attempts ?? (stream === null ? settings.maxAttempts : settings.streamMaxAttempts),
+    retryBackoffS: command.retry_backoff_s ?? limits.retryBackoffSDefault,
+    runAtMs: command.run_at == null ? null : instantMs(command.run_at, within(at, 'run_at')),
+    bytes,
+    returnExisting,
+  };
+}
+
+function tooLarge(at: string): DomainError {
+  const field = within(at, 'payload');
+  return new DomainError('payload_too_large', `${field}: a job may take at most ${limits.jobBytes} bytes`, {
+    field,
+  });
+}
+
+/** Submits jobs, gathering the calls of all callers into batches. */
+export class Submitter {
+  readonly #context: EngineContext;
+  readonly #lanes = new LaneDirectory();
+  readonly #batcher: Batcher<readonly Draft[], readonly (Submitted | DomainError)[]>;
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+    this.#batcher = new Batcher({
+      meter: context.metrics.batch('submit'),
+      flush: (calls, signal) => this.#flush(calls, signal),
+      sizeMax: jobsMax,
+      flightsMax: 3,
+      companionWeight: companionJobs,
+      weigh: (drafts) => drafts.length + drafts.reduce((sum, { bytes }) => sum + bytes, 0) / bytesPerWeight,
+      weightMax: jobsMax,
+      waitingMax,
+    });
+  }
+
+  /** Submits one job and answers with it. */
+  async submit(one: Draft, { signal }: Caller): Promise<{ job: Job; existing: boolean }> {
+    for (;;) {
+      const [submitted] = await this.#batcher.run([one], signal);
+      if (!submitted || submitted instanceof DomainError)
+        throw submitted ?? new Error('a submission got no answer');
+      this.#context.metrics.noteIds({ job_id: submitted.jobId });
+      if (!submitted.existing) return { job: jobOf(one, submitted), existing: false };
+      const found = (await readJobs(this.#context.database, [submitted.jobId], signal)).get(submitted.jobId);
+      if (found) return { job: found.job, existing: true };
+      // The pruner has deleted it since, and its key is free.
+    }
+  }
+
+  /** Submits many; each has its own outcome, in the order given. */
+  submitMany(drafts: readonly Draft[], { signal }: Caller): Promise<readonly (Submitted | DomainError)[]> {
+    return drafts.length === 0 ? Promise.resolve([]) : this.#batcher.run(drafts, signal);
+  }
+
+  close(): Promise<void> {
+    return this.#batcher.close();
+  }
+
+  async #flush(
+    calls: readonly (readonly Draft[])[],
+    signal: AbortSignal | undefined,
+  ): Promise<(readonly (Submitted | DomainError)[])[]> {
+    const drafts = calls.length === 1 ? (calls[0] as readonly Draft[]) : calls.flat();
+    const { database, reaper, waker, prospects, transport, metrics } = this.#context;
+    const { createdAtMs, jobIds } = await this.#write(drafts, signal);
+    const duplicates = drafts.filter((_, i) => jobIds[i] === null);
+    const written = drafts.flatMap(({ stream }, i) => {
+      const jobId = jobIds[i] ?? null;
+      return jobId === null ? [] : { jobId, stream, attempt: 1 };
+    });
+    waker.publishWork(workOf(written.map(({ stream }) => stream)));
+    metrics.jobs.submitted.add(written.length);
+    prospects.jobsCame(written.length);
+    transport.send(
+      written.flatMap(({ stream, ...message }) => (stream === null ? [] : { ...message, stream })),
+    );
+    for (const { runAtMs } of drafts) if (runAtMs !== null) reaper.expectIn(runAtMs - createdAtMs);
+    // What follows may fail, and what is committed is ready for workers whatever becomes of the answer.
+    const first = await this.#firstJobs(duplicates, signal);
+    if (first.size > 0) await database.awaitStandby(signal);
+    // Where the pruner has deleted the first job since, its key is free.
+    const freed = duplicates.filter((one) => !first.has(keyOf(one)));
+    const [again = []] = freed.length > 0 ? await this.#flush([freed], signal) : [];
+    const answersOfFreed = again.values();
+    const answers = drafts.map((one, i) => {
+      const jobId = jobIds[i] ?? null;
+      if (jobId !== null) return { jobId, createdAtMs, existing: false };
+      const job = first.get(keyOf(one));
+      return job ? duplicate(one, job) : (answersOfFreed.next().value as Submitted | DomainError);
+    });
+    return deal(
+      answers,
+      calls.map(({ length }) => length),
+    );
+  }
+
+  /**
+   * Writes the jobs into their lanes. Where one of those has been removed, the jobs are written once more, in a transaction that
+   * keeps the lanes.
+   */
+  async #write(drafts: readonly Draft[], signal: AbortSignal | undefined): Promise<SubmittedJobs> {
+    const { database, transport } = this.#context;
+    const { keepsMessages } = transport;
+    const lanes = drafts.map(({ lane }) => lane);
+    const writeTo = (sql: Sql, places: readonly LanePlace[]) =>
+      submitJobs(sql, drafts, { places, keepsMessages }, signal);
+    const places = await this.#lanes.placesOf(database, lanes);
+    const submitted = places && (await writeTo(database, places));
+    if (submitted?.kind === 'submitted') return submitted;
+    const again = await this.#lanes.keeping(database, lanes, writeTo, signal);
+    if (again.kind === 'submitted') return again;
+    throw new Error('a lane was removed that a transaction keeps');
+  }
+
+  /** The jobs that hold the keys, by key. */
+  async #firstJobs(
+    drafts: readonly Draft[],
+    signal: AbortSignal | undefined,
+  ): Promise<Map<string, FirstJob>> {
+    if (drafts.length === 0) return new Map();
+    const keys = drafts.map(({ addonId, clientRequestId }) => ({
+      addonId,
+      clientRequestId: clientRequestId ?? '',
+    }));
+    const found = await findByClientRequest(this.#context.database, keys, signal);
+    return new Map(found.map((row) => [keyOf(row), row]));
+  }
+}
+
+function duplicate(one: Draft, { jobId, createdAtMs }: FirstJob): Submitted | DomainError {
+  if (one.returnExisting) return { jobId, createdAtMs, existing: true };
+  const words = `client_request_id ${JSON.stringify(one.clientRequestId)} was used before, for job ${jobId}`;
+  return new DomainError('duplicate_request', words, { jobId, field: 'client_request_id' });
+}
+
+const keyOf = ({ addonId, clientRequestId }: { addonId: string; clientRequestId: string | null }): string =>
+  JSON.stringify([addonId, clientRequestId]);
+
+/** The job as it stands right after its submission; nothing has to be read for it. */
+function jobOf(one: Draft, { jobId, createdAtMs }: Submitted): Job {
+  return {
+    jobId,
+    addonId: one.addonId,
+    jobType: one.jobType,
+    priority: one.priorityName,
+    costUnits: one.costUnits,
+    constraints: one.constraintsObject,
+    payload: one.payloadObject,
+    state: 'QUEUED',
+    createdAtMs,
+    updatedAtMs: createdAtMs,
+    claimedBy: null,
+    claimExpiresAtMs: null,
+    leaseId: null,
+    attempts: 0,
+    nextRetryAtMs: one.runAtMs !== null && one.runAtMs > createdAtMs ? one.runAtMs : null,
+    clientRequestId: one.clientRequestId,
+    stream: one.stream,
+    unique: one.unique,
+    tags: one.tags,
+    maxRuntimeS: one.maxRuntimeS,
+    maxAttempts: one.maxAttempts,
+    retryBackoffS: one.retryBackoffS,
+    runAtMs: one.runAtMs,
+    cancelRequested: false,
+    progress: null,
+    note: null,
+    deadLettered: false,
+  };
+}

@@ -1,0 +1,156 @@
+/**
+ * The capacity: told, changed, and proved. Each change is kept with who made it, and logged.
+ *
+ * What is used is counted in one locked row by every grant and every end of a lease. While started it is compared every
+ * `auditMs` with the sum over the active leases, as one snapshot sees both; a difference, which only a mistake or
+ * somebody's own hand in the database can make, is repaired under the lock and told in the log. Jobs that were put aside
+ * because they cost more than all there is come back into line when that has changed.
+ */
+
+import { invalid, printable } from '../../domain/errors.ts';
+import { type CapacityChange, capacityOf } from '../../domain/leases/capacity.ts';
+import type { Capacity } from '../../domain/leases/lease.ts';
+import { limits } from '../../domain/limits.ts';
+import type { ListCapacityChanges, SetCapacity } from '../../domain/requests/scheduler.ts';
+import type { Service } from '../../lib/async/service.ts';
+import type { Log } from '../../lib/log.ts';
+import {
+  auditCapacity,
+  findCapacity,
+  lockCapacity,
+  reservedNow,
+  takeUnits,
+} from '../../store/sql/leases/capacity.ts';
+import {
+  changeCapacity,
+  forgetCapacityChanges,
+  listCapacityChanges,
+} from '../../store/sql/leases/capacity-changes.ts';
+import { unparkJobs } from '../../store/sql/queue/candidates.ts';
+import { streamsOf } from '../../store/sql/streams/depths.ts';
+import type { RoundMeter } from '../../telemetry/service-metrics.ts';
+import type { Caller, EngineContext } from '../context/engine-context.ts';
+import type { Page } from '../jobs/job-queries.ts';
+import { workOf } from '../wakeups/work-available.ts';
+
+const auditMs = 60_000;
+/** How often changes that are too old are removed. */
+const forgetMs = 60 * 60_000;
+/** Jobs that come back into line in one transaction. */
+const unparkMax = 1_000;
+
+export class CapacityKeeper implements Service {
+  readonly #context: EngineContext;
+  readonly #log: Log;
+  readonly #rounds: RoundMeter;
+  #forgetAt = Number.NEGATIVE_INFINITY;
+  #timer: NodeJS.Timeout | undefined;
+  #round: Promise<unknown> | undefined;
+
+  constructor(context: EngineContext, log: Log) {
+    this.#context = context;
+    this.#log = log;
+    this.#rounds = context.metrics.round('capacity_audit');
+  }
+
+  async get({ signal }: Caller): Promise<Capacity> {
+    const { database, settings } = this.#context;
+    const facts = await findCapacity(database, settings.capacityTotal, signal);
+    return capacityOf({ ...facts, reserved: await reservedNow(database, signal) });
+  }
+
+  async set(command: SetCapacity, caller: Caller): Promise<Capacity> {
+    const total = command.total ?? null;
+    const busyRating = command.busy_rating ?? null;
+    if (total === null && busyRating === null) throw invalid('total', 'is required, or busy_rating');
+    const { database, waker, settings } = this.#context;
+    const { capacityTotal } = settings;
+    const wish = {
+      total,
+      busyRating,
+      requestedBy: command.requested_by ?? caller.peer,
+      reason: command.reason ?? null,
+    };
+    const change = await database.transaction(
+      (sql) => changeCapacity(sql, wish, capacityTotal),
+      caller.signal,
+    );
+    if (change) {
+      const { requestedBy, reason, before, after } = change;
+      this.#log.info('the capacity was changed', { requestedBy, reason, before, after });
+    }
+    await this.#unpark();
+    // How many jobs there is room for now is not known; whoever gets one wakes the next.
+    waker.publishWork(workOf([], 1));
+    return this.get(caller);
+  }
+
+  /** Who changed it, and when; the newest first. */
+  async changes(command: ListCapacityChanges, { signal }: Caller): Promise<Page<CapacityChange>> {
+    const limit = command.limit ?? limits.pageRowsDefault;
+    const cursor = command.cursor || null;
+    if (cursor !== null && !/^\d{1,18}$/.test(cursor))
+      throw invalid('cursor', `is not one of ours: ${printable(cursor)}`);
+    const found = await listCapacityChanges(this.#context.database, { cursor, limit: limit + 1 }, signal);
+    const items = found.slice(0, limit);
+    return { items, nextCursor: found.length > limit ? (items.at(-1)?.changeId ?? null) : null };
+  }
+
+  start(): void {
+    if (this.#timer) return;
+    const audit = () => {
+      this.#round = this.#rounds
+        .time(() => this.runOnce())
+        .catch((error: unknown) => this.#log.warn('the capacity could not be audited', { error }));
+    };
+    audit();
+    this.#timer = setInterval(audit, auditMs);
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+    await this.#round;
+  }
+
+  /** Compares, and repairs if need be; answers by how much too many units were counted. */
+  async runOnce(): Promise<number> {
+    const { database, waker } = this.#context;
+    await this.#unpark();
+    await this.#forgetOldChanges();
+    const seen = await auditCapacity(database);
+    if (seen.used === seen.leased) return 0;
+    // Under the lock nobody can change either side, so that what is repaired is what was wrong.
+    const excess = await database.transaction(async (sql) => {
+      await lockCapacity(sql, this.#context.settings.capacityTotal);
+      const { used, leased } = await auditCapacity(sql);
+      await takeUnits(sql, leased - used);
+      return used - leased;
+    });
+    if (excess !== 0) {
+      this.#log.error('the capacity in use was miscounted, and has been repaired', { excess });
+      waker.publishWork(workOf([], 1));
+    }
+    return excess;
+  }
+
+  /** Changes are kept for as long as the history of jobs. */
+  async #forgetOldChanges(): Promise<void> {
+    const { database, settings } = this.#context;
+    const now = performance.now();
+    if (settings.retentionEventsDays === 0 || now < this.#forgetAt) return;
+    this.#forgetAt = now + forgetMs;
+    await forgetCapacityChanges(database, settings.retentionEventsDays);
+  }
+
+  async #unpark(): Promise<void> {
+    const { database, settings, waker } = this.#context;
+    const { total } = await findCapacity(database, settings.capacityTotal);
+    for (;;) {
+      const jobIds = await unparkJobs(database, total, unparkMax);
+      waker.publishWork(workOf(await streamsOf(database, jobIds)));
+      waker.publishJobs(jobIds);
+      if (jobIds.length < unparkMax) return;
+    }
+  }
+}

@@ -1,0 +1,246 @@
+import { randomUUID } from 'node:crypto';
+import { DomainError, jobNotFound } from '../../domain/errors.ts';
+import { isTerminal, transition } from '../../domain/jobs/state-machine.ts';
+import { capacityOf } from '../../domain/leases/capacity.ts';
+import type { Capacity, Grant, LeaseOutcome } from '../../domain/leases/lease.ts';
+import { decideRequest } from '../../domain/leases/lease-policy.ts';
+import type { RequestLease } from '../../domain/requests/scheduler.ts';
+import { Batcher } from '../../lib/async/batcher.ts';
+import { isUuid, newId } from '../../lib/uuid.ts';
+import type { Sql } from '../../store/connection/sql.ts';
+import { type NewEvent, writeEvents } from '../../store/sql/events/write.ts';
+import type { LockedJob } from '../../store/sql/jobs/lock.ts';
+import { readJobs } from '../../store/sql/jobs/read.ts';
+import { changeLiveJobs, type LiveChange } from '../../store/sql/jobs/update.ts';
+import { lockCapacity } from '../../store/sql/leases/capacity.ts';
+import { findGrantsByJob, grantLeases, type NewLease } from '../../store/sql/leases/grant.ts';
+import { holdersAmong } from '../../store/sql/queue/candidates.ts';
+import { type Caller, type EngineContext, heldBatches, waitingMax } from '../context/engine-context.ts';
+import { lockToJudge } from '../jobs/lock-decidable.ts';
+
+interface RequestCall {
+  jobId: string;
+  command: RequestLease;
+}
+
+type Answer = Grant | { kind: 'denied'; reason: string; missing: number };
+/** What a batch says to one request. Nothing yet of a job whose row is locked elsewhere, or which was not the same throughout. */
+type Judged = Answer | 'held';
+
+/** Requests of one transaction at the most. */
+const requestsMax = 250;
+
+/**
+ * Asks for the leases of claimed jobs. A batch locks all its jobs in one order, then the capacity, judges one request after the
+ * other against both, and writes everything together. A row that another transaction has locked holds up no other request: its
+ * requests leave the batch and wait by themselves. So do requests for a job that changed during the batch, because an answer is
+ * judged from one look at the job.
+ */
+export class LeaseRequester {
+  readonly #context: EngineContext;
+  readonly #batcher: Batcher<RequestCall, Judged>;
+  readonly #held: Batcher<RequestCall, Judged>;
+
+  constructor(context: EngineContext) {
+    this.#context = context;
+    this.#batcher = new Batcher<RequestCall, Judged>({
+      meter: context.metrics.batch('request_lease'),
+      flush: (calls, signal) => this.#flush(calls, false, signal),
+      sizeMax: requestsMax,
+      waitingMax,
+    });
+    this.#held = new Batcher<RequestCall, Judged>({
+      meter: context.metrics.batch('request_lease_held'),
+      flush: (calls, signal) => this.#flush(calls, true, signal),
+      ...heldBatches,
+    });
+  }
+
+  async request(command: RequestLease, { signal }: Caller): Promise<LeaseOutcome> {
+    const { metrics } = this.#context;
+    metrics.noteIds({ job_id: command.job_id, worker_id: command.worker_id });
+    if (!isUuid(command.job_id)) throw jobNotFound(command.job_id);
+    const call = { jobId: command.job_id.toLowerCase(), command };
+    let answer = await this.#batcher.run(call, signal);
+    while (answer === 'held') answer = await this.#held.run(call, signal);
+    if (answer.kind === 'granted') {
+      metrics.noteIds({ lease_id: answer.lease.leaseId, worker_id: answer.lease.workerId });
+      return answer;
+    }
+    const { reason, missing } = answer;
+    const retryAfterMs = await this.#context.prospects.retryAfterMs({ units: missing });
+    return { kind: 'denied', reason, retryAfterMs };
+  }
+
+  async close(): Promise<void> {
+    await this.#batcher.close();
+    await this.#held.close();
+  }
+
+  /** With `wait`, also for rows that others have locked. */
+  async #flush(
+    calls: readonly RequestCall[],
+    wait: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<(Judged | Error)[]> {
+    const { database, settings, reaper, waker, pulse, metrics } = this.#context;
+    await (wait ? pulse.runOnce() : pulse.fresh());
+    const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
+    let hasReplays = false;
+    const answers = await database.transaction(async (sql): Promise<(Judged | Error)[]> => {
+      const locked = await lockToJudge(sql, jobIds, wait, signal);
+      const facts = await lockCapacity(sql, settings.capacityTotal, signal);
+      const uniqueAsked = [...locked.values()].filter(({ isUnique }) => isUnique);
+      const holders = await holdersAmong(
+        sql,
+        uniqueAsked.flatMap(({ claimedBy }) => claimedBy ?? []),
+      );
+      const round = new Round(capacityOf({ ...facts, reserved: 0 }), holders, settings);
+      const judged = calls.map((call) => {
+        const job = locked.get(call.jobId);
+        return job && round.judge(job, call.command);
+      });
+      const granted = await round.write(sql);
+      hasReplays = round.hasReplays;
+      const ended = await readJobs(
+        sql,
+        jobIds.filter((jobId) => !locked.has(jobId)),
+        signal,
+      );
+      return calls.map(({ jobId }, i) => {
+        const verdict = judged[i];
+        if (verdict !== undefined && verdict !== 'granted') return verdict;
+        const grant = granted.get(jobId);
+        if (grant) return grant;
+        // The lease of an earlier grant has run out since its row was locked.
+        if (locked.has(jobId)) return 'held';
+        const job = ended.get(jobId)?.job;
+        if (job && !isTerminal(job.state)) return 'held';
+        return job ? new DomainError('job_not_claimed', `the job is ${job.state}`) : jobNotFound(jobId);
+      });
+    }, signal);
+    // Two requests for one job have the same grant.
+    for (const answer of new Set(answers)) {
+      if (answer !== 'held' && !(answer instanceof Error) && answer.kind === 'granted') {
+        metrics.jobs.granted(answer.waitMs ?? null);
+        reaper.expectIn(answer.lease.expiresAtMs - answer.lease.grantedAtMs);
+      }
+    }
+    waker.publishJobs(jobIds);
+    if (hasReplays) await database.awaitStandby(signal);
+    return answers;
+  }
+}
+
+/** What the requests of one batch do to the jobs and the capacity that it has locked. */
+class Round {
+  readonly #settings: EngineContext['settings'];
+  readonly #capacity: Capacity;
+  /** Workers that hold a lease, as far as it matters. */
+  readonly #holders: Set<string>;
+  readonly #leases: NewLease[] = [];
+  readonly #replays: string[] = [];
+  readonly #changes = new Map<string, LiveChange>();
+  readonly #events: NewEvent[] = [];
+
+  constructor(capacity: Capacity, holders: ReadonlySet<string>, settings: EngineContext['settings']) {
+    this.#capacity = { ...capacity };
+    this.#holders = new Set(holders);
+    this.#settings = settings;
+  }
+
+  /** `granted` says that the lease is among those that `write` answers with. */
+  judge(job: LockedJob, command: RequestLease): 'granted' | Answer | Error {
+    try {
+      if (command.addon_id != null && command.addon_id !== job.addonId) {
+        throw new DomainError('job_mismatch', `the job is not of addon ${command.addon_id}`, {
+          field: 'addon_id',
+        });
+      }
+      const ask = {
+        workerId: command.worker_id ?? null,
+        requestId: command.request_id ?? null,
+        costUnits: job.costUnits,
+        isBarred: job.isUnique && this.#holders.has(job.claimedBy ?? ''),
+      };
+      const decision = decideRequest(job, ask, this.#capacity);
+      if (decision.kind === 'replay') this.#replays.push(job.jobId);
+      else if (decision.kind === 'grant') this.#grant(job, command);
+      else {
+        this.#deny(job, decision.reason, ask.isBarred);
+        return { kind: 'denied', reason: decision.reason, missing: decision.missing };
+      }
+      return 'granted';
+    } catch (error) {
+      if (error instanceof Error) return error;
+      throw error;
+    }
+  }
+
+  /** An earlier grant is the answer again. */
+  get hasReplays(): boolean {
+    return this.#replays.length > 0;
+  }
+
+  async write(sql: Sql) {
+    await changeLiveJobs(sql, [...this.#changes.values()]);
+    await writeEvents(sql, this.#events);
+    const granted = await grantLeases(sql, this.#leases, {
+      from: 'LEASE_PENDING',
+      graceS: this.#settings.heartbeatGraceS,
+      // A job of a stream is delivered to those alone who ask for the stream, and asked for by none who has claimed it.
+      keepsMessages: false,
+    });
+    if (this.#replays.length === 0) return granted;
+    return new Map([...(await findGrantsByJob(sql, this.#replays)), ...granted]);
+  }
+
+  #grant(job: LockedJob, command: RequestLease): void {
+    this.#await(job);
+    this.#changes.delete(job.jobId);
+    const lease: NewLease = {
+      jobId: job.jobId,
+      leaseId: newId(),
+      token: randomUUID(),
+      workerId: job.claimedBy as string,
+      requestId: command.request_id ?? null,
+      state: transition('grant').to,
+      ttlS: command.ttl_sec ?? this.#settings.leaseTtlS,
+      deliveryS: null,
+    };
+    this.#leases.push(lease);
+    this.#holders.add(lease.workerId);
+    this.#capacity.used += job.costUnits;
+    this.#capacity.available -= job.costUnits;
+    // A later request of the same batch sees the job as it will be.
+    job.state = lease.state;
+    job.requestId = lease.requestId;
+    job.expiresAtMs = Number.POSITIVE_INFINITY;
+  }
+
+  /**
+   * Waiting for capacity renews the claim. A worker that may not have the job at all keeps it no longer than it has claimed it
+   * for: others may have it then.
+   */
+  #deny(job: LockedJob, reason: string, isBarred: boolean): void {
+    this.#await(job);
+    const renewal = isBarred ? {} : { claimTtlMs: this.#settings.claimTtlS * 1000 };
+    this.#changes.set(job.jobId, { jobId: job.jobId, state: 'LEASE_PENDING', ...renewal });
+    this.#events.push({
+      jobId: job.jobId,
+      type: 'LEASE_DENIED',
+      from: 'LEASE_PENDING',
+      to: 'LEASE_PENDING',
+      actor: job.claimedBy ?? 'unknown',
+      data: { reason, cost_units: job.costUnits },
+    });
+  }
+
+  /** Whoever asks waits for a lease from now on. */
+  #await(job: LockedJob): void {
+    if (job.state === 'LEASE_PENDING') return;
+    const { event: type, to } = transition('await lease');
+    this.#events.push({ jobId: job.jobId, type, from: job.state, to, actor: job.claimedBy ?? 'unknown' });
+    job.state = to;
+  }
+}

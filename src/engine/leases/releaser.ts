@@ -1,0 +1,100 @@
+import { jobNotFound, leaseNotFound } from '../../domain/errors.ts';
+import type { Release, Released } from '../../domain/leases/lease.ts';
+import { Batcher } from '../../lib/async/batcher.ts';
+import { isUuid } from '../../lib/uuid.ts';
+import { type Caller, type EngineContext, heldBatches } from '../context/engine-context.ts';
+import type { Desk } from '../dispatch/dispatcher.ts';
+import type { EndOutcome } from '../dispatch/lease-endings.ts';
+import { type Ended, type ReleaseCall, TakenBack } from '../dispatch/release-batch.ts';
+
+/**
+ * Takes leases back from their workers, at the desk. A row that somebody else has locked holds up nobody: its release
+ * leaves the desk and waits by itself.
+ */
+export class Releaser {
+  readonly #context: EngineContext;
+  readonly #desk: Desk;
+  readonly #held: Batcher<ReleaseCall, Ended>;
+
+  constructor(context: EngineContext, desk: Desk) {
+    this.#context = context;
+    this.#desk = desk;
+    this.#held = new Batcher<ReleaseCall, Ended>({
+      meter: context.metrics.batch('release_held'),
+      flush: (calls, signal) => this.#takeHeld(calls, signal),
+      ...heldBatches,
+    });
+  }
+
+  /** Ends a lease, and answers with all that became of it. */
+  async release(release: Release, { signal }: Caller): Promise<Released> {
+    const { told } = await this.#run({ release, wantsJob: true }, signal);
+    if (!told?.found) throw jobNotFound(told?.lease.jobId ?? '');
+    const { lease, found } = told;
+    return { lease, job: found.job, result: lease.requeued ? null : found.result };
+  }
+
+  /**
+   * The same for workers of streams, who need not be told of the job: reading it, and its payload, is half of the work.
+   * Where it refuses because the lease is over, the job has gone on already, or does so with the refusal.
+   */
+  async end(release: Release, { signal }: Caller): Promise<EndOutcome> {
+    return (await this.#run({ release, wantsJob: false }, signal)).outcome;
+  }
+
+  /**
+   * Ends many leases, named by their ids in lower case: an answer for each, in the order given. Where somebody else has a row,
+   * its answer comes later than the others, and holds them up no longer than it has to.
+   */
+  async endEach(
+    releases: readonly Release[],
+  ): Promise<readonly (EndOutcome | Error | Promise<EndOutcome>)[]> {
+    const calls = releases.map((release) => ({ release, wantsJob: false }));
+    const judged = await this.#desk.takeBack(calls, undefined);
+    return judged.map((one, i) => {
+      if (one instanceof Error) return one;
+      if (one !== 'held') return one.outcome;
+      return this.#held.run(calls[i] as ReleaseCall).then(({ outcome }) => outcome);
+    });
+  }
+
+  /** To be called once the desk has closed, which may still send somebody here. */
+  close(): Promise<void> {
+    return this.#held.close();
+  }
+
+  async #run({ release, wantsJob }: ReleaseCall, signal: AbortSignal | undefined): Promise<Ended> {
+    const { leaseId: lease_id, jobId: job_id, workerId: worker_id } = release;
+    this.#context.metrics.noteIds({ lease_id, job_id, worker_id });
+    if (!isUuid(release.leaseId)) throw leaseNotFound(release.leaseId);
+    const call = { release: { ...release, leaseId: release.leaseId.toLowerCase() }, wantsJob };
+    const [judged] = await this.#desk.takeBack([call], signal);
+    if (judged instanceof Error) throw judged;
+    return judged === undefined || judged === 'held' ? this.#held.run(call, signal) : judged;
+  }
+
+  async #takeHeld(
+    calls: readonly ReleaseCall[],
+    signal: AbortSignal | undefined,
+  ): Promise<(Ended | Error)[]> {
+    const { database, pulse, transport, leaseNews, settings } = this.#context;
+    const { maxClaims } = settings;
+    // Who waits is told next that the lease is over; whether that may be said is asked of the database.
+    await pulse.runOnce();
+    const taken = await database.transaction(
+      (sql) =>
+        new TakenBack(calls, {
+          wait: true,
+          keepUnits: false,
+          transport,
+          maxClaims,
+          leaseNews,
+          signal,
+        }).run(sql),
+      signal,
+    );
+    taken.publish(this.#context);
+    if (taken.hasReplays) await database.awaitStandby(signal);
+    return taken.answers as (Ended | Error)[];
+  }
+}

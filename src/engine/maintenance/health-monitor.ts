@@ -1,0 +1,101 @@
+/**
+ * Knows whether the database answers, and whether the server is ready: it is while the database answers and takes its
+ * writes. Looks every `lookMs` while started, and at once with `runOnce`. `onChange` tells of the database, `onReady` of the
+ * server; a refusal of writes is told of at once. Until the first look both say no.
+ */
+
+import type { Service } from '../../lib/async/service.ts';
+import { orAfter } from '../../lib/async/with-timeout.ts';
+import { inOneLine } from '../../lib/log.ts';
+import type { Database } from '../../store/database.ts';
+
+const lookMs = 5_000;
+const patienceMs = 2_000;
+
+export class Health implements Service {
+  readonly #database: Database;
+  readonly #listeners: ((up: boolean) => void)[] = [];
+  #timer: NodeJS.Timeout | undefined;
+  #looking: Promise<boolean> | undefined;
+  readonly #readyListeners: ((ready: boolean) => void)[] = [];
+  #up = false;
+  #wasReady = false;
+  #reason: string | undefined;
+
+  constructor(database: Database) {
+    this.#database = database;
+    database.onRefusal(() => this.#tellReady());
+  }
+
+  get databaseUp(): boolean {
+    return this.#up;
+  }
+
+  /** Why it does not answer, where it has said so. */
+  get reason(): string | undefined {
+    return this.#reason;
+  }
+
+  /** Why the database takes no writes of this server, while that is so; reads go on. */
+  get refusal(): string | undefined {
+    return this.#database.refusal;
+  }
+
+  get isReady(): boolean {
+    return this.#up && this.refusal === undefined;
+  }
+
+  onReady(listener: (ready: boolean) => void): void {
+    this.#readyListeners.push(listener);
+    listener(this.isReady);
+  }
+
+  onChange(listener: (up: boolean) => void): void {
+    this.#listeners.push(listener);
+    listener(this.#up);
+  }
+
+  start(): void {
+    this.#timer ??= setInterval(() => void this.runOnce(), lookMs);
+  }
+
+  async stop(): Promise<void> {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+    await this.#looking;
+  }
+
+  /** Looks now. Many who ask at the same time share one look. */
+  runOnce(): Promise<boolean> {
+    this.#looking ??= this.#look().finally(() => {
+      this.#looking = undefined;
+    });
+    return this.#looking;
+  }
+
+  async #look(): Promise<boolean> {
+    const answered = this.#database.ping(AbortSignal.timeout(patienceMs)).then(
+      () => true,
+      (error: unknown) => {
+        this.#reason = inOneLine(error);
+        return false;
+      },
+    );
+    this.#reason = undefined;
+    // A database that hangs answers nothing, not even that it will not: patience is measured here.
+    const up = await orAfter(answered, patienceMs, false);
+    if (!up) this.#reason ??= `no answer within ${patienceMs} ms`;
+    if (up !== this.#up) {
+      this.#up = up;
+      for (const listener of this.#listeners) listener(up);
+      this.#tellReady();
+    }
+    return up;
+  }
+
+  #tellReady(): void {
+    if (this.isReady === this.#wasReady) return;
+    this.#wasReady = this.isReady;
+    for (const listener of this.#readyListeners) listener(this.isReady);
+  }
+}

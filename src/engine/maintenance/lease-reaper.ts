@@ -1,0 +1,214 @@
+/**
+ * Looks at every live row whose time has come: expires leases nobody has kept, gives jobs back whose claim is over, and
+ * makes jobs ready whose backoff or start time is over.
+ *
+ * Promises: what is due is handled once, whichever server gets to it, because rows are locked and looked at again and
+ * rows that another server has are passed over. It sleeps until the nearest deadline it knows of, and never longer
+ * than `sleepMaxMs`: since no claim or lease is shorter than a second, that is soon enough to learn of every deadline
+ * that other servers set. `expectIn` tells it of one that this server set. After an outage it expires nothing before
+ * claims and leases have been given back what they lost; see `outage-monitor.ts`.
+ *
+ * Modes: asleep, or in a round. A round handles batches until nothing is due. One that fails is logged and tried
+ * again after `sleepMaxMs`. `stop` lets a round finish its batch.
+ */
+import { type DueDecision, decideDue } from '../../domain/jobs/claim-policy.ts';
+import { isLeased, type State, transition } from '../../domain/jobs/state-machine.ts';
+import type { Envelope, SentMessage } from '../../domain/streams/stream-message.ts';
+import { iso } from '../../domain/time.ts';
+import type { Rounds } from '../../lib/async/periodic-task.ts';
+import type { Service } from '../../lib/async/service.ts';
+import type { Log } from '../../lib/log.ts';
+import type { Sql } from '../../store/connection/sql.ts';
+import type { Database } from '../../store/database.ts';
+import { type NewEvent, writeEvents } from '../../store/sql/events/write.ts';
+import { type LockedJob, lockDueJobs, readNextDue } from '../../store/sql/jobs/lock.ts';
+import { changeLiveJobs, type Ending, endJobs, type LiveChange } from '../../store/sql/jobs/update.ts';
+import type { JobCounts } from '../../telemetry/job-metrics.ts';
+import type { Metrics } from '../../telemetry/metrics.ts';
+import type { ReapMeter } from '../../telemetry/service-metrics.ts';
+import type { Transport } from '../../transport/transport.ts';
+import { LeaseEnds } from '../dispatch/lease-endings.ts';
+import type { Prospects } from '../dispatch/retry-hints.ts';
+import type { LeaseNews } from '../leases/lease-subscriptions.ts';
+import type { Waker } from '../wakeups/notifier.ts';
+import { workOf } from '../wakeups/work-available.ts';
+import type { DueMark } from './deadline-cursor.ts';
+import { dueRounds } from './deadline-task.ts';
+import type { Pulse } from './outage-monitor.ts';
+
+/** Rows of one transaction at the most: it should not hold its locks for long. */
+const batchMax = 500;
+const sleepMaxMs = 500;
+
+export interface ReaperOptions {
+  database: Database;
+  waker: Waker;
+  pulse: Pulse;
+  prospects: Prospects;
+  dueMark: DueMark;
+  transport: Transport;
+  leaseNews: LeaseNews;
+  maxClaims: number;
+  metrics: Metrics;
+  log: Log;
+}
+
+export class Reaper implements Service {
+  readonly #options: ReaperOptions;
+  readonly #rounds: Rounds;
+  readonly #meters: Readonly<Record<Due, ReapMeter>>;
+
+  constructor(options: ReaperOptions) {
+    this.#options = options;
+    const { database, dueMark, metrics, log } = options;
+    this.#rounds = dueRounds({
+      look: () => dueMark.look((fromMs) => readNextDue(database, fromMs)),
+      handle: () => this.runOnce(dueMark.fromMs),
+      meter: metrics.round('reaper'),
+      onFailed: (error) => log.warn('the reaper could not finish its round', { error }),
+      sleepMaxMs,
+    });
+    this.#meters = {
+      expire: metrics.reaped('jobs', 'lease_expired'),
+      'lose claim': metrics.reaped('jobs', 'claim_lost'),
+      'exhaust claims': metrics.reaped('jobs', 'claims_exhausted'),
+      'make ready': metrics.reaped('jobs', 'job_ready'),
+    };
+  }
+
+  start(): void {
+    this.#rounds.start();
+  }
+
+  stop(): Promise<void> {
+    return this.#rounds.stop();
+  }
+
+  /** This server has set a deadline so many milliseconds from now. */
+  expectIn(ms: number): void {
+    this.#rounds.wakeIn(ms);
+  }
+
+  /** Handles what is due now, but for what was due before `fromMs`, and says how many rows that were. */
+  async runOnce(fromMs?: number): Promise<number> {
+    const { database, waker, pulse, prospects, transport, metrics } = this.#options;
+    await pulse.fresh();
+    for (let handled = 0; ; ) {
+      const { looked, jobIds, ready, lost, units, asleep, settled, queued, late, counts } =
+        await database.transaction((sql) => this.#handleBatch(sql, fromMs));
+      for (const { kind, ms } of late) this.#meters[kind].handled(ms);
+      metrics.jobs.count(counts);
+      if (asleep) await pulse.runOnce();
+      handled += jobIds.length;
+      waker.publishJobs(jobIds);
+      waker.publishLeases(lost);
+      waker.publishWork(workOf(ready, lost.length));
+      prospects.jobsCame(ready.length);
+      transport.settle(settled);
+      transport.send(queued);
+      prospects.unitsCame(units);
+      if (looked < batchMax && !asleep) return handled;
+    }
+  }
+
+  async #handleBatch(sql: Sql, fromMs: number | undefined): Promise<Handled> {
+    const { renewed, due } = await lockDueJobs(sql, batchMax, fromMs);
+    const changes: LiveChange[] = [];
+    const endings: Ending[] = [];
+    const events: NewEvent[] = [];
+    const over: LockedJob[] = [];
+    const ready: (string | null)[] = [];
+    const late: Handled['late'] = [];
+    let asleep = false;
+    for (const job of due) {
+      const decision = decideDue(job, this.#options.maxClaims);
+      const { jobId, state } = job;
+      if (decision.kind === 'nothing') continue;
+      if (!job.awake && decision.kind !== 'make ready') {
+        asleep = true;
+        continue;
+      }
+      late.push({ kind: decision.kind, ms: lateMs(job) });
+      if (decision.kind === 'expire') over.push(job);
+      else if (decision.kind === 'make ready') {
+        changes.push({ jobId, state: 'QUEUED', unclaim: true });
+        ready.push(job.stream);
+      } else if (decision.kind === 'lose claim') {
+        const { claimsLost } = decision;
+        changes.push({ jobId, state: 'QUEUED', unclaim: true, claimsLost });
+        ready.push(job.stream);
+        events.push(claimExpired(job, 'QUEUED', claimsLost));
+      } else {
+        const { claimsLost } = decision;
+        const reason = `${claimsLost} claims in a row ran out before the job was leased`;
+        const { event: type, to } = transition('exhaust claims');
+        endings.push({ jobId, state: to, error: reason });
+        events.push(claimExpired(job, state, claimsLost));
+        events.push({ jobId, type, from: state, to, actor, data: { reason } });
+      }
+    }
+    await changeLiveJobs(sql, changes);
+    await endJobs(sql, endings);
+    await writeEvents(sql, events);
+    const ends = new LeaseEnds(this.#options);
+    for (const job of over) ends.addExpired(job, actor, this.#options.leaseNews.closingOf(job.leaseId));
+    await ends.write(sql);
+    for (const { state } of endings) ends.counts.ended(state);
+    return {
+      looked: renewed + due.length,
+      jobIds: [...changes, ...endings, ...over].map(({ jobId }) => jobId),
+      ready: [...ready, ...ends.readyAgain],
+      lost: over.flatMap(({ leaseId }) => leaseId ?? []),
+      units: ends.units,
+      asleep,
+      late,
+      counts: ends.counts,
+      settled: ends.settled,
+      queued: ends.queued,
+    };
+  }
+}
+
+/** What a batch has done. */
+interface Handled {
+  /** Rows that were due, renewed leases among them. */
+  looked: number;
+  jobIds: string[];
+  /** The streams of jobs that are in the queue now, with nothing for a job without one. */
+  ready: (string | null)[];
+  /** Leases that have expired. */
+  lost: string[];
+  units: number;
+  /** There are claims or leases that may not be judged before the pulse has been written again. */
+  asleep: boolean;
+  /** What was due, and how late it was handled. */
+  late: { kind: Due; ms: number }[];
+  /** What became of jobs by it. */
+  counts: JobCounts;
+  settled: readonly SentMessage[];
+  queued: readonly Envelope[];
+}
+
+type Due = Exclude<DueDecision['kind'], 'nothing'>;
+
+/** A lease's own end comes first: its row is put down for a look before it. */
+function lateMs({ state, expiresAtMs, claimExpiresAtMs, checkAtMs, nowMs }: LockedJob): number {
+  const dueAtMs = isLeased(state) ? expiresAtMs : state === 'QUEUED' ? checkAtMs : claimExpiresAtMs;
+  return dueAtMs === null ? 0 : nowMs - dueAtMs;
+}
+
+const actor = 'reaper';
+
+const claimExpired = (job: LockedJob, to: State, claimsLost: number): NewEvent => ({
+  jobId: job.jobId,
+  type: transition('lose claim').event,
+  from: job.state,
+  to,
+  actor,
+  data: {
+    reason: 'the claim ran out',
+    worker_id: job.claimedBy,
+    claim_expires_at: iso(job.claimExpiresAtMs),
+    claims_lost: claimsLost,
+  },
+});

@@ -1,0 +1,130 @@
+/**
+ * Removes idle lanes and the paths to them, so that a database in which a million types or sets of requirements were once
+ * submitted is like any other afterwards.
+ *
+ * Guarantees: no job is lost, whatever is submitted meanwhile; see `store/sql/queue/sweep-lanes.ts` and `store/sql/queue/sweep-paths.ts`. No
+ * caller waits for it longer than one slice takes. A slice looks at `sweepSlice` rows in one transaction, and the sweeper then
+ * rests several times as long as the slice took. A round ends after `roundMs` at the latest, and the next one goes on from there.
+ * One server at a time sweeps. Up to `keptMax` lanes are left alone, so that lanes of a usual installation stay, idle or not,
+ * unless there are more than `pathsKeptMax` steps of paths, of which a claim looks at all that suit its worker.
+ *
+ * Lifecycle: asleep, or in a round. `stop` lets a round finish its slice.
+ *
+ * Failure modes: a round that fails is logged and followed by another one. A server that ends in a slice leaves all as it was.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import { Rounds } from '../../lib/async/periodic-task.ts';
+import type { Service } from '../../lib/async/service.ts';
+import type { Log } from '../../lib/log.ts';
+import type { TransactionSql } from '../../store/connection/sql.ts';
+import type { Database } from '../../store/database.ts';
+import { sweepLanes } from '../../store/sql/queue/sweep-lanes.ts';
+import { sweepPaths } from '../../store/sql/queue/sweep-paths.ts';
+import { hasMore, rouseSweeps, type SweptSlice, type SweptTable } from '../../store/sql/queue/sweep-walks.ts';
+
+const sleepMs = 30_000;
+const firstMs = 15_000;
+const keptMax = 1_000;
+const pathsKeptMax = 100;
+const roundMs = 20_000;
+/** Between two walks over all lanes or all paths. */
+const walkRestMs = 5 * 60_000;
+const restShare = 4;
+const restMinMs = 10;
+const restMaxMs = 5_000;
+
+export interface LaneSweeperOptions {
+  database: Database;
+  log: Log;
+  /** Idle lanes that are left alone; 1,000 where left out. */
+  keptMax?: number;
+  /** Steps of paths that are left alone; 100 where left out. */
+  pathsKeptMax?: number;
+}
+
+/** Looks at one slice; `removed` is what the walk has removed so far. */
+type Sweep = (sql: TransactionSql, removed: number) => Promise<SweptSlice | undefined>;
+
+export class LaneSweeper implements Service {
+  readonly #options: LaneSweeperOptions;
+  readonly #keptMax: number;
+  readonly #pathsKeptMax: number;
+  readonly #rounds: Rounds;
+  #stopping = new AbortController();
+
+  constructor(options: LaneSweeperOptions) {
+    this.#options = options;
+    this.#keptMax = options.keptMax ?? keptMax;
+    this.#pathsKeptMax = options.pathsKeptMax ?? pathsKeptMax;
+    this.#rounds = new Rounds({
+      run: async () => {
+        await this.#goOn(roundMs);
+        return sleepMs;
+      },
+      onFailed: (error) => options.log.warn('failed to remove idle lanes', { error }),
+      failedMs: sleepMs,
+    });
+  }
+
+  start(): void {
+    if (this.#stopping.signal.aborted) this.#stopping = new AbortController();
+    this.#rounds.start(firstMs);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#rounds.stop();
+  }
+
+  /** Begins walks over all lanes and paths now, and says how many lanes were removed. */
+  async runOnce(): Promise<number> {
+    await rouseSweeps(this.#options.database);
+    return this.#goOn(Number.POSITIVE_INFINITY);
+  }
+
+  async #goOn(budgetMs: number): Promise<number> {
+    const until = performance.now() + budgetMs;
+    const lanes = await this.#sweepLanes(until);
+    const paths = await this.#sweepPaths(until);
+    if (lanes > 0 || paths > 0) this.#options.log.info('idle lanes were removed', { lanes, paths });
+    return lanes;
+  }
+
+  #sweepLanes(until: number): Promise<number> {
+    return this.#walk(
+      until,
+      (sql) => sweepLanes(sql, walkRestMs),
+      async () => (await this.#hasMany('lanes')) || this.#hasMany('requirement_paths'),
+    );
+  }
+
+  /** Walks until nothing is removed any more: with each walk, the steps before those that have been removed become idle. */
+  async #sweepPaths(until: number): Promise<number> {
+    let removed = 0;
+    if (!(await this.#hasMany('requirement_paths'))) return removed;
+    for (;;) {
+      const more = await this.#walk(until, (sql, soFar) => sweepPaths(sql, soFar === 0 ? walkRestMs : 0));
+      if (more === 0) return removed;
+      removed += more;
+    }
+  }
+
+  #hasMany(table: SweptTable): Promise<boolean> {
+    return hasMore(this.#options.database, table, table === 'lanes' ? this.#keptMax : this.#pathsKeptMax);
+  }
+
+  /** Looks at one slice after the other until the walk is over, the time is up, or no more is needed. */
+  async #walk(until: number, sweep: Sweep, isNeeded = async () => true): Promise<number> {
+    const { signal } = this.#stopping;
+    let removed = 0;
+    while (!signal.aborted && performance.now() < until && (await isNeeded())) {
+      const begunAt = performance.now();
+      const slice = await this.#options.database.transaction((sql) => sweep(sql, removed));
+      removed += slice?.removed ?? 0;
+      if (!slice || slice.isOver) break;
+      const restMs = (performance.now() - begunAt) * restShare;
+      await delay(Math.min(Math.max(restMs, restMinMs), restMaxMs), undefined, { signal }).catch(() => {});
+    }
+    return removed;
+  }
+}

@@ -1,0 +1,50 @@
+import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
+import type { Database } from '../../store/database.ts';
+import { anyCandidate } from '../../store/sql/queue/candidates.ts';
+import type { HeadPlaces } from '../../store/sql/queue/heads.ts';
+import { readyStreams } from '../../store/sql/streams/ready.ts';
+import type { Kind } from './wait-queue.ts';
+
+/** Callers who wait for jobs that suit a filter. */
+export interface FilterKind extends Kind {
+  filter: ClaimFilter;
+}
+
+const budgetMs = 250;
+
+/**
+ * Finds out for which waiting kinds there are jobs, in case the message that there are was lost.
+ *
+ * One statement finds the streams that have jobs; kinds of other streams cost nothing more. Each kind that is left takes one look
+ * at the queue, whose cost does not depend on how many lanes there are. A sweep over many kinds ends when its time budget is used
+ * up; the next one goes on with the kind after the last that was looked at.
+ */
+export class ReadyKinds {
+  readonly #options: { database: Database; places: HeadPlaces; budgetMs?: number };
+  #last: string | undefined;
+
+  constructor(options: { database: Database; places: HeadPlaces; budgetMs?: number }) {
+    this.#options = options;
+  }
+
+  /** Streams of kinds for which there are jobs. */
+  async find(kinds: readonly FilterKind[]): Promise<Set<string>> {
+    const { database, places } = this.#options;
+    const until = performance.now() + (this.#options.budgetMs ?? budgetMs);
+    const ready = new Set<string>();
+    const waitedFor = new Set(kinds.flatMap(({ streams }) => streams));
+    if (waitedFor.size === 0) return ready;
+    const maybe = await readyStreams(database, [...waitedFor]);
+    const after = kinds.findIndex(({ name }) => name === this.#last) + 1;
+    this.#last = undefined;
+    for (const { name, streams, filter } of [...kinds.slice(after), ...kinds.slice(0, after)]) {
+      // One call for each stream is enough; it is passed on where its first waiter can do nothing with it.
+      if (streams.every((stream) => ready.has(stream) || !maybe.has(stream))) continue;
+      if (await anyCandidate(database, filter, places)) for (const stream of streams) ready.add(stream);
+      if (performance.now() < until) continue;
+      this.#last = name;
+      break;
+    }
+    return ready;
+  }
+}

@@ -1,0 +1,140 @@
+/**
+ * Writes the workers that this server knows into the table in which all servers list theirs.
+ *
+ * Promises: nothing that a worker does waits for it. A row is written within `newMs` of a worker's first call, and at most
+ * every `workerRefreshMs` from then on. It is gone `newMs` after its last stream closed, when nothing was heard of its
+ * worker for `workerGoneMs`, when this server stops, and `workerGoneMs` after this server died.
+ *
+ * Modes: asleep for `workerRefreshMs`, or until `newMs` after a worker came or went; or in a round. While no worker is known
+ * a round writes nothing; every `workerGoneMs` it removes what servers that died have left. Rounds that fail are logged
+ * once and tried again. `stop` removes the rows of this server.
+ */
+import { hostname } from 'node:os';
+import { workerGoneMs, workerRefreshMs } from '../../domain/workers/worker.ts';
+import { Rounds } from '../../lib/async/periodic-task.ts';
+import type { Service } from '../../lib/async/service.ts';
+import type { Log } from '../../lib/log.ts';
+import { newId } from '../../lib/uuid.ts';
+import type { Database } from '../../store/database.ts';
+import {
+  forgetWorkers,
+  removeExpiredWorkers,
+  type ServerColumns,
+  type WorkerWrite,
+  writeWorkers,
+} from '../../store/sql/workers/workers.ts';
+import { asksOf, isOpen, type KnownWorker, type KnownWorkers, type StreamKind } from './known-workers.ts';
+
+/** How soon a worker that came or went is written. */
+const newMs = 1_000;
+/** A little less than the time between two rounds, so that every round finds every row due. */
+const dueMs = workerRefreshMs - 500;
+
+export interface WorkerDirectoryOptions {
+  database: Database;
+  known: KnownWorkers;
+  log: Log;
+}
+
+export class WorkerDirectory implements Service {
+  readonly #options: WorkerDirectoryOptions;
+  readonly #rounds: Rounds;
+  readonly #server: ServerColumns = { server_id: newId(), server_host: hostname(), server_pid: process.pid };
+  /** A worker has come or gone since the last round. */
+  #hasNews = false;
+  #removedAt = Number.NEGATIVE_INFINITY;
+  /** Rounds that failed one after the other. */
+  #failures = 0;
+  #writing: Promise<void> = Promise.resolve();
+
+  constructor(options: WorkerDirectoryOptions) {
+    this.#options = options;
+    this.#rounds = new Rounds({
+      run: async () => {
+        await this.runOnce();
+        this.#failures = 0;
+        return workerRefreshMs;
+      },
+      onFailed: (error) => {
+        if (++this.#failures === 1) options.log.warn('failed to write the list of workers', { error });
+      },
+      failedMs: workerRefreshMs,
+    });
+    options.known.onNews = () => {
+      this.#hasNews = true;
+      this.#rounds.wakeIn(newMs);
+    };
+  }
+
+  /** Under which the rows of this server are written. */
+  get serverId(): string {
+    return this.#server.server_id;
+  }
+
+  get failures(): number {
+    return this.#failures;
+  }
+
+  start(): void {
+    this.#rounds.start(newMs);
+  }
+
+  async stop(): Promise<void> {
+    await this.#rounds.stop();
+    await this.#writing;
+    const { database, known, log } = this.#options;
+    known.clear();
+    await forgetWorkers(database, this.serverId, 'all').catch((error: unknown) =>
+      log.debug('failed to remove the rows of this server from the list of workers', { error }),
+    );
+  }
+
+  /** Writes what is new or due, once what is being written is. */
+  runOnce(): Promise<void> {
+    const writing = this.#writing.then(() => this.#write());
+    this.#writing = writing.catch(() => {});
+    return writing;
+  }
+
+  /** Writes what is new, so that a reader of the table finds it. */
+  async flush(): Promise<void> {
+    if (this.#hasNews) await this.runOnce();
+    else await this.#writing;
+  }
+
+  async #write(): Promise<void> {
+    const { database, known } = this.#options;
+    const now = known.nowMs();
+    this.#hasNews = false;
+    const due: KnownWorker[] = [];
+    for (const worker of known.fresh(now)) if (now - worker.writtenAt >= dueMs) due.push(worker);
+    const { gone } = known;
+    await forgetWorkers(database, this.serverId, gone);
+    known.removed(gone);
+    const rows = due.map((worker) => rowOf(worker, now));
+    for (const worker of due) worker.mayHaveRow = true;
+    await writeWorkers(database, this.#server, rows);
+    for (const worker of due) worker.writtenAt = now;
+    if (now - this.#removedAt < workerGoneMs) return;
+    this.#removedAt = now;
+    await removeExpiredWorkers(database);
+  }
+}
+
+function rowOf(known: KnownWorker, now: number): WorkerWrite {
+  const heardAgoMs = Math.max(now - known.heardAt, 0);
+  const { asks, asksCut } = asksOf(known, now);
+  const count = (kind: StreamKind) => [...known.streams].filter((stream) => stream.kind === kind).length;
+  return {
+    worker_id: known.workerId,
+    peer: known.peer,
+    work_streams: count('WORK_STREAM'),
+    heartbeat_streams: count('HEARTBEAT_STREAM'),
+    waiting_calls: known.waiting,
+    asks,
+    asks_cut: asksCut,
+    sinceAgoMs: now - known.since,
+    heardAgoMs,
+    lastsMs: isOpen(known) ? workerGoneMs : workerGoneMs - heardAgoMs,
+  };
+}

@@ -1,0 +1,28 @@
+/** Why a job or a lease stands where it stands, beside the queue contract's routes and in its words. */
+import type { Engine } from '../../engine/engine.ts';
+import type { Route } from '../http/router.ts';
+import { jobId } from '../jobs/routes.ts';
+import { explainAbout } from './docs.ts';
+import { explanationBody } from './schemas.ts';
+
+export const explainRoutes = ({ explainer }: Engine): Route[] => [
+  {
+    method: 'GET',
+    path: '/api/scheduler/jobs/{job_id}/explain',
+    about: explainAbout.explainJob,
+    async handle({ path, caller }) {
+      return { status: 200, body: explanationBody(await explainer.explainJob(jobId(path), caller)) };
+    },
+  },
+  {
+    method: 'GET',
+    path: '/api/scheduler/lease/{lease_id}/explain',
+    about: explainAbout.explainLease,
+    async handle({ path, caller }) {
+      return {
+        status: 200,
+        body: explanationBody(await explainer.explainLease(path.lease_id ?? '', caller)),
+      };
+    },
+  },
+];

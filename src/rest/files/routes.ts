@@ -1,0 +1,126 @@
+/** The file contract, below `/api/files`: its paths, its words, its statuses. */
+
+import { limits } from '../../domain/limits.ts';
+import { fileReleaseOf, fileRequestOf, ListBlockers, ListFileLeases } from '../../domain/requests/files.ts';
+import { parse } from '../../domain/requests/parsers.ts';
+import { iso } from '../../domain/time.ts';
+import type { Engine } from '../../engine/engine.ts';
+import { fromQuery } from '../http/query.ts';
+import type { RestRequest, Route } from '../http/router.ts';
+import { fileAbout } from './docs.ts';
+import { acquired, blockedRow, fileLease, fileOwner, instructed, lostFile } from './schemas.ts';
+
+const base = '/api/files';
+
+export const fileRoutes = (engine: Engine): Route[] => [
+  ...gateRoutes(engine),
+  ...ownerRoutes(engine),
+  ...operatorRoutes(engine),
+];
+
+const gateRoutes = ({ fileGate, fileOwners }: Engine): Route[] => [
+  {
+    method: 'POST',
+    path: `${base}/acquire`,
+    about: fileAbout.acquireFiles,
+    bodyBytesMax: limits.frameBytes,
+    async handle({ body, caller }) {
+      const outcome = await fileGate.acquire(fileRequestOf(parse.acquireFiles(body)), caller);
+      return { status: 200, body: acquired(outcome) };
+    },
+  },
+  {
+    method: 'POST',
+    path: `${base}/release`,
+    about: fileAbout.releaseFiles,
+    bodyBytesMax: limits.frameBytes,
+    async handle({ body, caller }) {
+      const release = fileReleaseOf(parse.releaseFiles(body));
+      const { released, notReleased } = await fileOwners.release(release, caller);
+      return { status: 200, body: { released: released.map(fileLease), not_released: notReleased } };
+    },
+  },
+];
+
+const ownerRoutes = ({ fileOwners, ownerHeartbeats, heartbeats }: Engine): Route[] => [
+  {
+    method: 'POST',
+    path: `${base}/heartbeat`,
+    about: fileAbout.heartbeatOwner,
+    async handle({ body, caller }) {
+      const { owner_id } = parse.ownerWord(body);
+      const { expiresAtMs, ttlRemainingMs, lostFiles } = await ownerHeartbeats.beat(owner_id, caller);
+      return {
+        status: 200,
+        body: {
+          ok: true,
+          owner_id,
+          expires_at: iso(expiresAtMs),
+          ttl_remaining_ms: ttlRemainingMs,
+          drain: heartbeats.draining,
+          lost_files: lostFiles.map(lostFile),
+        },
+      };
+    },
+  },
+  {
+    method: 'POST',
+    path: `${base}/owners/{owner_id}/activity`,
+    about: fileAbout.recordActivity,
+    async handle({ path, caller }) {
+      return { status: 200, body: { owner: fileOwner(await fileOwners.activity(ownerIn(path), caller)) } };
+    },
+  },
+  {
+    method: 'POST',
+    path: `${base}/owners/{owner_id}/stop`,
+    about: fileAbout.stopOwner,
+    async handle({ path, caller }) {
+      return { status: 200, body: { owner: fileOwner(await fileOwners.stop(ownerIn(path), caller)) } };
+    },
+  },
+  {
+    method: 'POST',
+    path: `${base}/owners/{owner_id}/end`,
+    about: fileAbout.endOwner,
+    async handle({ path, caller }) {
+      const { owner, released } = await fileOwners.end(ownerIn(path), caller);
+      return { status: 200, body: { owner: fileOwner(owner), released: released.map(fileLease) } };
+    },
+  },
+];
+
+const operatorRoutes = ({ fileReader, fileInstructor }: Engine): Route[] => [
+  {
+    method: 'GET',
+    path: `${base}/leases`,
+    about: fileAbout.listFileLeases,
+    async handle({ query, caller }) {
+      const command = fromQuery(ListFileLeases, parse.listFileLeases, query);
+      const { items, nextCursor } = await fileReader.leases(command, caller);
+      return { status: 200, body: { leases: items.map(fileLease), next_cursor: nextCursor } };
+    },
+  },
+  {
+    method: 'GET',
+    path: `${base}/blockers`,
+    about: fileAbout.listBlockers,
+    async handle({ query, caller }) {
+      const command = fromQuery(ListBlockers, parse.listBlockers, query);
+      const { items, nextCursor } = await fileReader.blockers(command, caller);
+      return { status: 200, body: { blockers: items.map(blockedRow), next_cursor: nextCursor } };
+    },
+  },
+  {
+    method: 'POST',
+    path: `${base}/blockers/{contention_id}/instruct`,
+    about: fileAbout.instructBlocker,
+    async handle({ path, body, caller }) {
+      const command = parse.instructBlocker(body);
+      const outcome = await fileInstructor.instruct(path.contention_id ?? '', command, caller);
+      return { status: 200, body: instructed(outcome) };
+    },
+  },
+];
+
+const ownerIn = (path: RestRequest['path']): string => parse.ownerWord({ owner_id: path.owner_id }).owner_id;

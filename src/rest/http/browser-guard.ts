@@ -1,0 +1,123 @@
+/**
+ * Refuses what a web page of another site can make a browser send to this server.
+ *
+ * - DNS rebinding: a page's own name is made to point at this server, so that the browser takes both for one origin. Such
+ *   a request names the page's host. The guard lets only allowed hosts through: loopback names, the addresses that the
+ *   server is bound to, and `LEASEHOLD_ALLOWED_HOSTS`. A server that is bound to more than loopback also takes every IP
+ *   address, because rebinding needs a name.
+ * - Cross-site writes: a page may send simple requests to any address without asking first. Browsers say so in
+ *   `Sec-Fetch-Site`, and older ones in `Origin`. Programs send neither.
+ *
+ * It runs before routing and before a body is read. This port speaks HTTP/1.1 only, so there is no `:authority`.
+ */
+import type { IncomingMessage } from 'node:http';
+import { BlockList, isIP } from 'node:net';
+import { DomainError, invalid, printable } from '../../domain/errors.ts';
+
+/** Probes come from orchestrators, which use a host of their own; the answers hold nothing to protect. */
+const openPaths: ReadonlySet<string> = new Set(['/healthz', '/readyz']);
+
+export const isOpenToAnyHost = (path: string): boolean => openPaths.has(path);
+
+/** Hosts are remembered as they were sent, so that a usual request costs one lookup. */
+const rememberedMax = 64;
+
+const loopback = new BlockList();
+loopback.addSubnet('127.0.0.0', 8, 'ipv4');
+loopback.addAddress('::1', 'ipv6');
+
+const isLoopback = (address: string): boolean => {
+  const version = isIP(address);
+  return version !== 0 && loopback.check(address, version === 6 ? 'ipv6' : 'ipv4');
+};
+
+export interface BrowserGuardOptions {
+  /** The host of the setting: a name or an address. */
+  boundHost: string;
+  /** Exact names, `*.suffix` or `*`, in lower case. */
+  allowedHosts: readonly string[];
+}
+
+export class BrowserGuard {
+  readonly #exact: Set<string>;
+  readonly #suffixes: readonly string[];
+  readonly #allowsAll: boolean;
+  readonly #remembered = new Set<string>();
+  #allowsAddresses = false;
+
+  constructor({ boundHost, allowedHosts }: BrowserGuardOptions) {
+    this.#exact = new Set([boundHost.toLowerCase(), ...allowedHosts]);
+    // Names below .localhost cannot be registered, so no page of another site can have one.
+    this.#suffixes = ['.localhost', ...allowedHosts.filter(isWildcard).map((host) => host.slice(1))];
+    this.#allowsAll = allowedHosts.includes('*');
+  }
+
+  /** Adds the address that the server listens on, which is known once it does. */
+  boundTo(address: string): void {
+    this.#exact.add(address.toLowerCase());
+    this.#allowsAddresses = !isLoopback(address);
+  }
+
+  /** Throws where the request must not be served. */
+  check(request: IncomingMessage, path: string): void {
+    const { headers, httpVersion } = request;
+    if (headers.host === undefined && httpVersion === '1.1')
+      throw invalid('host', 'a request of HTTP/1.1 must have the header Host');
+    const host = authorityOf(request.url) ?? headers.host ?? '';
+    if (!isOpenToAnyHost(path)) {
+      this.#checkHost(host);
+      // A target that is a whole address decides, and `Host` must not say anything else that is refused.
+      if (headers.host !== undefined && headers.host !== host) this.#checkHost(headers.host);
+    }
+    if (!isSafe(request.method)) checkOrigin(request, host);
+  }
+
+  #checkHost(host: string): void {
+    if (this.#allowsAll || this.#remembered.has(host)) return;
+    if (!this.#isAllowed(host)) {
+      throw new DomainError(
+        'host_not_allowed',
+        `host ${printable(host)} is not allowed; a name that clients use must be in LEASEHOLD_ALLOWED_HOSTS`,
+        { field: 'host' },
+      );
+    }
+    if (this.#remembered.size < rememberedMax) this.#remembered.add(host);
+  }
+
+  #isAllowed(host: string): boolean {
+    const name = nameIn(host);
+    if (name === undefined) return false;
+    if (name === 'localhost' || isLoopback(name) || this.#exact.has(name)) return true;
+    if (this.#allowsAddresses && isIP(name) !== 0) return true;
+    return this.#suffixes.some((suffix) => name.endsWith(suffix) && name.length > suffix.length);
+  }
+}
+
+const isWildcard = (host: string): boolean => host.startsWith('*.');
+
+/** The name in `name:port`, in lower case, without the brackets of an address and the dot of a rooted name. */
+function nameIn(host: string): string | undefined {
+  const [, address, name] = /^(?:\[([0-9a-f:.]+)\]|([\w.-]+?)\.?)(?::\d{0,5})?$/i.exec(host) ?? [];
+  if (address !== undefined && isIP(address) !== 6) return undefined;
+  return (address ?? name)?.toLowerCase();
+}
+
+/** The authority of a request target that is a whole address, as clients write it to a proxy. */
+const authorityOf = (target = '/'): string | undefined =>
+  target.startsWith('/') ? undefined : /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)/i.exec(target)?.[1];
+
+const isSafe = (method = 'GET'): boolean => method === 'GET' || method === 'HEAD' || method === 'OPTIONS';
+
+function checkOrigin({ headers }: IncomingMessage, host: string): void {
+  const site = headers['sec-fetch-site'];
+  const { origin } = headers;
+  if (site === undefined ? isOwn(origin, host) : site === 'same-origin' || site === 'none') return;
+  const page = origin === undefined ? 'another origin' : `origin ${printable(origin)}`;
+  throw new DomainError('origin_not_allowed', `a web page of ${page} must not write here`, {
+    field: 'origin',
+  });
+}
+
+/** Schemes are not compared: a proxy may speak TLS in front of this server. */
+const isOwn = (origin: string | undefined, host: string): boolean =>
+  origin === undefined || (/^https?:\/\/(.*)$/i.exec(origin)?.[1] ?? '').toLowerCase() === host.toLowerCase();

@@ -1,0 +1,232 @@
+/**
+ * The HTTP face: one `node:http` server. REST routes come first; everything else goes to Connect, which also speaks
+ * gRPC-Web; what nobody knows is a 404 in the contracts' own shape.
+ *
+ * `listen` starts it; `stop` accepts nothing new, lets requests finish for a while, then closes their connections.
+ */
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo, Socket } from 'node:net';
+import type { Duplex } from 'node:stream';
+import type { Address } from '../../config.ts';
+import { DomainError } from '../../domain/errors.ts';
+import type { Caller } from '../../engine/context/engine-context.ts';
+import { type ReceiveBudget, receiveMsMax } from '../../lib/http/receive-budget.ts';
+import { type RestResponse, send } from '../../lib/http/response.ts';
+import type { Log } from '../../lib/log.ts';
+import type { ConnectFace } from '../../rpc/connect/handler.ts';
+import { type CallMeter, headersOf } from '../../telemetry/call-metrics.ts';
+import type { Metrics } from '../../telemetry/metrics.ts';
+import { BrowserGuard, type BrowserGuardOptions } from './browser-guard.ts';
+import { errorResponse } from './errors.ts';
+import { MethodNotAllowed } from './method-not-allowed.ts';
+import { type Match, type Route, Router, serve } from './router.ts';
+
+/** Requests that a connection may send ahead of their answers. Who sends more does not read what it asks for. */
+const aheadMax = 100;
+
+export interface HttpOptions {
+  routes: readonly Route[];
+  connect: ConnectFace;
+  metrics: Metrics;
+  log: Log;
+  guard: BrowserGuardOptions;
+  /** Of the bodies of REST. */
+  receiving: ReceiveBudget;
+}
+
+export class HttpServer {
+  readonly #server: Server;
+  readonly #log: Log;
+  readonly #router: Router;
+  readonly #connect: ConnectFace;
+  readonly #guard: BrowserGuard;
+  readonly #receiving: ReceiveBudget;
+  readonly #meters: ReadonlyMap<Route, CallMeter>;
+  /** Of requests that belong to no route. */
+  readonly #lost: CallMeter;
+  readonly #sockets = new Map<Socket, number>();
+  #stopping = false;
+
+  constructor({ routes, connect, metrics, log, guard, receiving }: HttpOptions) {
+    this.#log = log;
+    this.#meters = new Map(routes.map((route) => [route, metrics.route(route.method, route.path)]));
+    this.#lost = metrics.route('other', 'other');
+    this.#router = new Router(routes);
+    this.#connect = connect;
+    this.#guard = new BrowserGuard(guard);
+    this.#receiving = receiving;
+    this.#server = createServer({
+      // Bodies that are kept have the bounds of the receive budget, which ends slow ones before this does.
+      requestTimeout: receiveMsMax,
+      headersTimeout: 20_000,
+      keepAliveTimeout: 65_000,
+      // The guard looks at Host and answers in JSON, which Node would not.
+      requireHostHeader: false,
+    });
+    this.#server.on('connection', (socket) => this.#follow(socket));
+    this.#server.on('request', (request, response) => this.#accept(request, response));
+    // Node would let the client send its body before the guard has looked at the request.
+    this.#server.on('checkContinue', (request, response) => this.#accept(request, response, true));
+    // An expectation that the server does not know may be ignored; Node would refuse it without a body.
+    this.#server.on('checkExpectation', (request, response) => this.#accept(request, response));
+    this.#server.on('connect', (request, socket) => this.#refuseTunnel(request, socket));
+    this.#server.on('clientError', (error, socket) => {
+      log.debug('a request could not be read', { error });
+      if (socket.writable) socket.end(unreadableRequest(error));
+    });
+  }
+
+  listen({ host, port }: Address): Promise<Address> {
+    return new Promise((resolve, reject) => {
+      this.#server.once('error', (error) =>
+        reject(new Error(`HTTP cannot listen on ${host}:${port} (LEASEHOLD_HTTP_ADDR): ${error.message}`)),
+      );
+      this.#server.listen({ host, port }, () => {
+        // A connection that cannot be accepted is an error of the whole server, and without a listener would end the process.
+        this.#server.on('error', (error) => this.#log.warn('failed to accept a connection', { error }));
+        const bound = this.#server.address() as AddressInfo;
+        this.#guard.boundTo(bound.address);
+        resolve({ host, port: bound.port });
+      });
+    });
+  }
+
+  stop(patienceMs: number): Promise<void> {
+    this.#stopping = true;
+    return new Promise((resolve) => {
+      const force = setTimeout(() => this.#server.closeAllConnections(), patienceMs);
+      this.#server.close(() => {
+        clearTimeout(force);
+        resolve();
+      });
+      // Node ends neither a connection that never sent a request nor one whose request is answered after this.
+      for (const [socket, requests] of this.#sockets) if (requests === 0) socket.destroy();
+    });
+  }
+
+  /** Knows how many requests each connection waits for, so that idle ones do not hold up the end. */
+  #follow(socket: Socket): void {
+    this.#sockets.set(socket, 0);
+    socket.once('close', () => this.#sockets.delete(socket));
+  }
+
+  #occupy({ socket }: IncomingMessage, response: ServerResponse): void {
+    const waiting = (this.#sockets.get(socket) ?? 0) + 1;
+    this.#sockets.set(socket, waiting);
+    if (waiting > aheadMax) socket.destroy();
+    response.once('close', () => {
+      const left = (this.#sockets.get(socket) ?? 1) - 1;
+      if (this.#sockets.has(socket)) this.#sockets.set(socket, left);
+      if (this.#stopping && left === 0) socket.end();
+    });
+  }
+
+  #accept(request: IncomingMessage, response: ServerResponse, expectsContinue = false): void {
+    this.#occupy(request, response);
+    const path = pathOf(request);
+    try {
+      this.#guard.check(request, path);
+    } catch (error) {
+      this.#refuse(error, request, response, path);
+      return;
+    }
+    if (expectsContinue) response.writeContinue();
+    this.#handle(request, response, path);
+  }
+
+  #handle(request: IncomingMessage, response: ServerResponse, path: string): void {
+    try {
+      const match = this.#router.find(request.method ?? 'GET', path);
+      if (match) void this.#rest(match, request, response);
+      else if (!this.#connect(request, response, path)) throw unknownPath(request, path);
+    } catch (error) {
+      const refused = errorResponse(error, this.#log, path);
+      send(request, response, refused);
+      this.#lost.begin(headersOf(request)).end(String(refused.status));
+    }
+  }
+
+  /** Answers what the guard refuses, in the shape that the client expects of the path. Nothing is carried out. */
+  #refuse(error: unknown, request: IncomingMessage, response: ServerResponse, path: string): void {
+    if (error instanceof DomainError && this.#connect(request, response, path, error)) return;
+    const refused = errorResponse(error, this.#log, path);
+    const route = this.#routeOf(request, path);
+    const answer = route?.refusal ? { ...refused, body: route.refusal(refused.body) } : refused;
+    send(request, response, answer);
+    const meter = (route && this.#meters.get(route)) ?? this.#lost;
+    meter.begin(headersOf(request)).end(String(answer.status), answer.status >= 500);
+  }
+
+  #routeOf({ method = 'GET' }: IncomingMessage, path: string): Route | undefined {
+    try {
+      return this.#router.find(method, path)?.route;
+    } catch (error) {
+      if (error instanceof DomainError) return undefined;
+      throw error;
+    }
+  }
+
+  #refuseTunnel(request: IncomingMessage, socket: Duplex): void {
+    // Node has taken its own listeners away, and an error without one would end the process.
+    socket.on('error', (error) => this.#log.debug('a connection broke', { error }));
+    const allowed = 'GET, HEAD, POST, PUT';
+    const refusal = new MethodNotAllowed(`CONNECT is not served here; it takes ${allowed}`, allowed);
+    const { status, body, headers } = errorResponse(refusal, this.#log, 'CONNECT');
+    socket.end(plainAnswer('405 Method Not Allowed', body, headers));
+    this.#lost.begin(headersOf(request)).end(String(status));
+  }
+
+  async #rest(match: Match, request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const gone = new AbortController();
+    response.on('close', () => {
+      if (!response.writableFinished) gone.abort(new DomainError('canceled', 'the caller has gone'));
+    });
+    const caller: Caller = { peer: peerOf(request), signal: gone.signal };
+    const route = `${match.route.method} ${match.route.path}`;
+    const running = (this.#meters.get(match.route) ?? this.#lost).begin(headersOf(request));
+    let answer: RestResponse;
+    try {
+      answer = await running.run(() => serve(match, request, caller, this.#receiving));
+      send(request, response, answer);
+    } catch (error) {
+      const refused = errorResponse(error, this.#log, route, gone.signal);
+      const { refusal } = match.route;
+      answer = refusal ? { ...refused, body: refusal(refused.body) } : refused;
+      send(request, response, answer);
+    }
+    running.end(String(answer.status), answer.status >= 500);
+  }
+}
+
+const unknownPath = ({ method }: IncomingMessage, path: string) =>
+  new DomainError('not_found', `there is no ${method} ${path}`);
+
+/** The path of a request line, which may also be a whole address. */
+function pathOf({ url = '/' }: IncomingMessage): string {
+  const start = url.startsWith('/') ? 0 : Math.max(url.indexOf('/', url.indexOf('://') + 3), 0);
+  const mark = url.indexOf('?', start);
+  return mark < 0 ? url.slice(start) : url.slice(start, mark);
+}
+
+const peerOf = ({ socket }: IncomingMessage): string => socket.remoteAddress ?? 'unknown';
+
+/** The answer to what Node's own parser refuses, which is before there is a request to answer. */
+function unreadableRequest(error: Error & { code?: string }): string {
+  const status =
+    error.code === 'HPE_HEADER_OVERFLOW' ? '431 Request Header Fields Too Large' : '400 Bad Request';
+  const detail = `request: is not HTTP that can be read (${error.code ?? error.message})`;
+  return plainAnswer(status, { detail, code: 'invalid_request', field: 'request' });
+}
+
+/** A whole answer as text, for a connection that Node does not answer on. */
+function plainAnswer(status: string, body: object, headers: Record<string, string> = {}): string {
+  const text = JSON.stringify(body);
+  const all = {
+    'content-type': 'application/json; charset=utf-8',
+    'content-length': String(Buffer.byteLength(text)),
+    connection: 'close',
+    ...headers,
+  };
+  const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}`);
+  return `HTTP/1.1 ${status}\r\n${lines.join('\r\n')}\r\n\r\n${text}`;
+}

@@ -1,0 +1,206 @@
+/**
+ * The API's description, an OpenAPI 3.1 document. It is made from what the routes say of themselves and from the schemas
+ * that check requests, so that there is nothing in it that has to be kept in step by hand.
+ */
+import Type, { type TObject, type TSchema } from 'typebox';
+import { limits } from '../../domain/limits.ts';
+import { OwnerWord } from '../../domain/requests/files.ts';
+import { version } from '../../lib/version.ts';
+import { isOpenToAnyHost } from '../http/browser-guard.ts';
+import { type ErrorBody, statuses } from '../http/errors.ts';
+import type { Route } from '../http/router.ts';
+import { ErrorRecord, errorWords } from './error-docs.ts';
+import { type About, type Answer, tags } from './operation.ts';
+import { type Told, ToldSchemas, withoutNull } from './schema-printer.ts';
+import { word } from './schema-types.ts';
+
+type Code = ErrorBody['code'];
+
+/** What stands in paths. A name of nothing is not found; only that of an owner may be refused for what it is. */
+const pathSchemas: Readonly<Record<string, object>> = {
+  job_id: word('The job, a UUID.'),
+  lease_id: word('The lease, a UUID.'),
+  contention_id: word('The contention, a UUID.'),
+  owner_id: OwnerWord.properties.owner_id,
+};
+
+/** What may be wrong with every request, except where any host may ask. */
+const ofHosts: readonly Code[] = ['host_not_allowed'];
+/** What may be wrong with a write. */
+const ofWrites: readonly Code[] = ['origin_not_allowed'];
+/** What may be wrong with every request that the database has to do with. */
+const always: readonly Code[] = [
+  'invalid_request',
+  'overloaded',
+  'unavailable',
+  'deadline_exceeded',
+  'internal',
+];
+/** What may be wrong with a body. */
+const ofBodies: readonly Code[] = ['payload_too_large', 'unsupported_media_type'];
+/** Refusals that say when to ask again. */
+const passing: readonly Code[] = ['overloaded', 'unavailable'];
+
+export function openApi(routes: readonly Route[]): object {
+  return new Description(routes).document;
+}
+
+/** One document in the making. */
+class Description {
+  readonly document: object;
+  readonly #schemas = new ToldSchemas();
+  readonly #responses: Record<string, Told> = {};
+
+  constructor(routes: readonly Route[]) {
+    const paths: Record<string, Told> = {};
+    for (const route of routes) {
+      paths[route.path] ??= {};
+      Object.assign(paths[route.path] as Told, { [route.method.toLowerCase()]: this.#operation(route) });
+    }
+    this.document = {
+      openapi: '3.1.1',
+      info: {
+        title: 'Leasehold',
+        version,
+        summary: 'A service that leases work.',
+        description:
+          'One owner per job, or per file, for a bounded time, kept alive only by heartbeats. Requests and answers are JSON in UTF-8; times are ISO-8601 in UTC. A field without a value is `null` and not left out, unknown fields of a request and of objects in it are ignored and named with their paths in `warnings`, a list of texts in the answer, and answers may have more fields than are told here. HEAD is answered wherever GET is.',
+        license: { name: 'MIT', identifier: 'MIT' },
+      },
+      servers: [{ url: '/', description: 'This server.' }],
+      tags: Object.entries(tags).map(([name, description]) => ({ name, description })),
+      paths,
+      components: { schemas: this.#schemas.components, responses: this.#responses },
+    };
+  }
+
+  #operation({ about, path, method, bodyBytesMax = limits.jobBytes }: Route): Told {
+    const parameters = [...this.#inPath(path), ...this.#inQuery(about)];
+    return {
+      operationId: about.id,
+      tags: [about.tag],
+      summary: about.summary,
+      ...(about.details !== undefined && { description: about.details }),
+      ...(parameters.length > 0 && { parameters }),
+      ...(about.body && { requestBody: this.#body(about.body, bodyBytesMax) }),
+      responses: { ...this.#answers(about), ...this.#errors(about, method !== 'GET', isOpenToAnyHost(path)) },
+    };
+  }
+
+  #inPath(path: string): Told[] {
+    return [...path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => {
+      const schema = pathSchemas[name];
+      if (!schema) throw new Error(`nothing is known of {${name}} in ${path}`);
+      const { description, ...told } = this.#schemas.tell(schema);
+      return { name, in: 'path', required: true, description, schema: told };
+    });
+  }
+
+  #inQuery({ query }: About): Told[] {
+    const required = (query as { required?: string[] } | undefined)?.required ?? [];
+    return Object.entries(query?.properties ?? {}).map(([name, schema]) => {
+      const { description, ...told } = withoutNull(this.#schemas.tell(schema));
+      return {
+        name,
+        in: 'query',
+        // What is empty counts as left out.
+        ...(required.includes(name) ? { required: true } : { allowEmptyValue: true }),
+        description,
+        schema: told,
+      };
+    });
+  }
+
+  #body({ schema, examples }: NonNullable<About['body']>, bytesMax: number): Told {
+    return {
+      description: `At most ${bytesMax / 1024 / 1024} MiB.`,
+      required: ((schema as { required?: string[] }).required ?? []).length > 0,
+      content: { 'application/json': { schema: this.#schemas.tell(schema), ...shown(examples) } },
+    };
+  }
+
+  #answers({ answers }: About): Told {
+    return Object.fromEntries(
+      Object.entries(answers).map(([status, answer]) => [
+        status,
+        { description: answer.summary, ...this.#content(answer) },
+      ]),
+    );
+  }
+
+  #content({ schema, mediaType, examples }: Answer): Told {
+    if (schema)
+      return { content: { 'application/json': { schema: this.#schemas.tell(schema), ...shown(examples) } } };
+    return mediaType === undefined ? {} : { content: { [mediaType]: { schema: { type: 'string' } } } };
+  }
+
+  /** The errors of an operation, by status. What several operations have alike is told once. */
+  #errors({ errors, refusal }: About, isWrite: boolean, isOpen: boolean): Told {
+    const codes = new Set<Code>([
+      ...(errors === 'nothing' ? [] : always),
+      ...(isWrite ? [...ofBodies, ...ofWrites] : []),
+      ...(errors === 'nothing' ? [] : errors),
+      ...(isOpen ? [] : ofHosts),
+    ]);
+    const told: Told = {};
+    for (const [status, alike] of Map.groupBy(codes, (code) => statuses[code])) {
+      if (refusal) {
+        told[status] = this.#refused(alike, refusal);
+        continue;
+      }
+      const name = alike.map(inCapitals).join('Or');
+      this.#responses[name] ??= this.#refused(alike);
+      told[status] = { $ref: `#/components/responses/${name}` };
+    }
+    return told;
+  }
+
+  #refused(codes: readonly Code[], refusal?: TObject): Told {
+    return {
+      description: codes.map((code) => `\`${code}\`: ${errorWords[code].means}`).join('\n\n'),
+      ...(codes.some((code) => passing.includes(code)) && {
+        headers: { 'Retry-After': { description: 'In seconds.', schema: { type: 'integer' } } },
+      }),
+      content: {
+        'application/json': {
+          schema: this.#error(codes, refusal),
+          examples: Object.fromEntries(
+            codes.map((code) => [code, { value: { ...said(refusal), ...errorWords[code].example, code } }]),
+          ),
+        },
+      },
+    };
+  }
+
+  /** An error with one of these codes, and what a contract says beside it. */
+  #error(codes: readonly Code[], refusal?: TObject): Told {
+    const { detail, code, ...others } = ErrorRecord.properties;
+    const { description } = code as { description?: string };
+    const ownCode = { type: 'string', enum: codes, description };
+    if (!refusal)
+      return { ...this.#schemas.tell(ErrorRecord), type: 'object', properties: { code: ownCode } };
+    const whole = Type.Object({ ...refusal.properties, detail, code, ...others });
+    const told = this.#schemas.tell(whole) as { properties: Told };
+    return { ...told, properties: { ...told.properties, code: ownCode } };
+  }
+}
+
+/** An example of what a contract says beside an error: what it always says, and else no or nothing. */
+const said = (refusal?: TObject): Told =>
+  Object.fromEntries(
+    Object.entries<TSchema & { const?: unknown; type?: string }>(refusal?.properties ?? {}).map(
+      ([name, { const: always, type }]) => [name, type === 'boolean' ? (always ?? false) : null],
+    ),
+  );
+
+/** One example as it is, several under numbers. */
+function shown(examples: readonly unknown[]): Told {
+  if (examples.length < 2) return examples.length === 0 ? {} : { example: examples[0] };
+  return {
+    examples: Object.fromEntries(examples.map((value, i) => [`example ${i + 1}`, { value }])),
+  };
+}
+
+/** `job_not_found` becomes `JobNotFound`. */
+const inCapitals = (code: string): string =>
+  code.replace(/(?:^|_)(\w)/g, (_, letter: string) => letter.toUpperCase());

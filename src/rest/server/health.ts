@@ -1,0 +1,39 @@
+import type { Health } from '../../engine/maintenance/health-monitor.ts';
+import type { Transport } from '../../transport/transport.ts';
+import type { Route } from '../http/router.ts';
+import { serverAbout } from './docs.ts';
+
+/**
+ * `/healthz` says whether this process lives: 200, and in the body whether its database answers. `/readyz` says
+ * whether it can serve: 503 while the database does not answer, while the schema is too new for this server to write, which
+ * is its `reason`, or once it is shutting down. Both say how Redis is where there is one; claims go on without it.
+ */
+export function healthRoutes(health: Health, transport: Transport, isStopping: () => boolean): Route[] {
+  const parts = (up: boolean) => ({
+    database: up ? 'up' : 'down',
+    ...(transport.state === 'none' ? {} : { redis: transport.state }),
+  });
+  return [
+    {
+      method: 'GET',
+      path: '/healthz',
+      about: serverAbout.getHealth,
+      async handle() {
+        return { status: 200, body: { status: 'ok', ...parts(await health.runOnce()) } };
+      },
+    },
+    {
+      method: 'GET',
+      path: '/readyz',
+      about: serverAbout.getReadiness,
+      async handle() {
+        const up = await health.runOnce();
+        const { isReady, refusal } = health;
+        const ready = isReady && !isStopping();
+        const status = isStopping() ? 'stopping' : ready ? 'ready' : 'unavailable';
+        const reason = refusal === undefined ? {} : { reason: refusal };
+        return { status: ready ? 200 : 503, body: { status, ...parts(up), ...reason } };
+      },
+    },
+  ];
+}

@@ -1,0 +1,21 @@
+/** The workers that servers know, beside the contracts, in the queue contract's words. */
+import { parse } from '../../domain/requests/parsers.ts';
+import { ListWorkers } from '../../domain/requests/stats.ts';
+import type { Engine } from '../../engine/engine.ts';
+import { fromQuery } from '../http/query.ts';
+import type { Route } from '../http/router.ts';
+import { workersAbout } from './docs.ts';
+import { workerBody } from './schemas.ts';
+
+export const workerListRoutes = ({ workerReader }: Engine): Route[] => [
+  {
+    method: 'GET',
+    path: '/api/scheduler/workers',
+    about: workersAbout.listWorkers,
+    async handle({ query, caller }) {
+      const command = fromQuery(ListWorkers, parse.listWorkers, query);
+      const { items, nextCursor } = await workerReader.list(command, caller);
+      return { status: 200, body: { workers: items.map(workerBody), next_cursor: nextCursor } };
+    },
+  },
+];

@@ -1,0 +1,246 @@
+/** The Connect and gRPC-Web face: the same implementations as `rpc/grpc/server.ts`, bound to a Connect router. */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { type DescMethod, fromBinary, type JsonValue } from '@bufbuild/protobuf';
+import {
+  Code,
+  ConnectError,
+  type ConnectRouter,
+  createConnectRouter,
+  createContextKey,
+  createContextValues,
+  type HandlerContext,
+  type ServiceImpl,
+} from '@connectrpc/connect';
+import type { UniversalHandler } from '@connectrpc/connect/protocol';
+import {
+  compressionGzip,
+  universalRequestFromNodeRequest,
+  universalResponseToNodeResponse,
+} from '@connectrpc/connect-node';
+import { DomainError } from '../../domain/errors.ts';
+import { limits } from '../../domain/limits.ts';
+import type { Caller } from '../../engine/context/engine-context.ts';
+import type { ReceiveBudget } from '../../lib/http/receive-budget.ts';
+import { compressFromBytes } from '../../lib/http/response.ts';
+import type { Log } from '../../lib/log.ts';
+import { type CallMeter, type Carrier, headersOf } from '../../telemetry/call-metrics.ts';
+import type { Metrics } from '../../telemetry/metrics.ts';
+import { endCall } from '../call-outcome.ts';
+import { toConnectError } from '../errors.ts';
+import type { Binding } from '../implementation.ts';
+import { EncodedMessage } from '../jobs/encode.ts';
+import { refusalIn, tellingLast } from './refusals.ts';
+import { bareJson, encodingOf, readChecked, refuse, wireOf, withoutEncoding } from './requests.ts';
+
+type AnyMethod = (request: unknown, caller: Caller) => unknown;
+
+/** Whether a call has reached its implementation. Connect refuses some before that, by itself. */
+const arrivalKey = createContextKey({ reached: false });
+const peerKey = createContextKey('unknown', { description: "the caller's address" });
+
+/** Takes the requests that are RPCs, and says whether it did. With a refusal it answers that and calls nothing. */
+export type ConnectFace = (
+  request: IncomingMessage,
+  response: ServerResponse,
+  path: string,
+  refusal?: DomainError,
+) => boolean;
+
+export interface ConnectOptions {
+  bindings: readonly Binding[];
+  metrics: Metrics;
+  log: Log;
+  receiving: ReceiveBudget;
+}
+
+export function createConnectFace({ bindings, metrics, log, receiving }: ConnectOptions): ConnectFace {
+  const router = createConnectRouter({
+    // HTTP/1.1 carries no gRPC. Connect would read its messages past the bounds of `requests.ts`.
+    grpc: false,
+    // Requests in gzip are decompressed before Connect reads them; see `requests.ts`.
+    acceptCompression: [compressionGzip],
+    compressMinBytes: compressFromBytes,
+    readMaxBytes: limits.frameBytes,
+    maxTimeoutMs: 10 * 60 * 1000,
+    jsonOptions: { ignoreUnknownFields: true },
+  });
+  for (const binding of bindings) addService(router, binding, metrics, log);
+  const bidirectional = new Map(
+    bindings
+      .flatMap(({ service }) => service.methods.filter(isBidirectional).map(pathOf))
+      .map((path) => [path, metrics.rpc('http', path.slice(1))]),
+  );
+  const handlers = new Map(
+    router.handlers.map((handler): [string, Metered] => {
+      const meter = metrics.rpc('http', handler.requestPath.slice(1));
+      return [handler.requestPath, { handler, meter, receiving }];
+    }),
+  );
+  return (request, response, path, refusal) => {
+    const handler = handlers.get(path);
+    const stream = bidirectional.get(path);
+    const meter = stream ?? handler?.meter;
+    if (!meter) return false;
+    const problem = refusal ?? (stream && streamRefusal(path));
+    if (problem) {
+      refuse(request, response, wireOf(request) ?? bareJson, problem);
+      endCall(meter.begin(headersOf(request)), toConnectError(problem).code);
+      return true;
+    }
+    if (!handler) return false;
+    handle(handler, request, response).catch((error: unknown) => {
+      // The caller has gone, or the answer was under way when something broke: nobody is left to be told.
+      log.debug('an answer could not be sent', { method: path, error });
+      response.destroy();
+    });
+    return true;
+  };
+}
+
+/** A method, what counts its calls, and what bounds its messages. */
+interface Metered {
+  handler: UniversalHandler;
+  meter: CallMeter;
+  receiving: ReceiveBudget;
+}
+
+const isBidirectional = (method: DescMethod): boolean => method.methodKind === 'bidi_streaming';
+
+const pathOf = (method: DescMethod): string => `/${method.parent.typeName}/${method.name}`;
+
+/**
+ * Answers and requests of a stream in both directions would have to pass each other, which HTTP/1.1 does not allow and
+ * gRPC-Web does not know. The answer comes at once: a client that goes on sending would otherwise wait for ever.
+ */
+function streamRefusal(path: string): DomainError {
+  const words = `${path.slice(1)} is a stream in both directions, which this port cannot carry; call it over gRPC`;
+  return new DomainError('method_not_allowed', words);
+}
+
+async function handle(
+  { handler, meter, receiving }: Metered,
+  request: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const wire = wireOf(request);
+  let body: Buffer | undefined;
+  try {
+    if (wire && encodingOf(wire, request))
+      body = await readChecked(handler.method.input, wire, request, receiving);
+  } catch (error) {
+    if (!wire || !(error instanceof DomainError)) throw error;
+    refuse(request, response, wire, error);
+    endCall(meter.begin(headersOf(request)), toConnectError(error).code);
+    return;
+  }
+  const arrival = { reached: false };
+  const values = createContextValues()
+    .set(peerKey, request.socket.remoteAddress ?? 'unknown')
+    .set(arrivalKey, arrival);
+  const universal = universalRequestFromNodeRequest(
+    request,
+    response,
+    undefined as unknown as JsonValue,
+    values,
+  );
+  const checked =
+    wire && body
+      ? { ...universal, header: withoutEncoding(wire, universal.header), body: once(body) }
+      : universal;
+  const answer = await handler(checked);
+  if (arrival.reached) return universalResponseToNodeResponse(answer, response);
+  // A stream reaches its implementation while its answer is read.
+  const told = tellingLast(answer.body, (last) => {
+    if (!arrival.reached) endCall(meter.begin(headersOf(request)), refusalIn(last));
+  });
+  await universalResponseToNodeResponse({ ...answer, body: told }, response);
+}
+
+/** Bytes that were read already, as the stream that Connect reads. */
+async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+  yield bytes;
+}
+
+function addService(
+  router: ConnectRouter,
+  { service, implementation }: Binding,
+  metrics: Metrics,
+  log: Log,
+): void {
+  const methods = implementation as Record<string, AnyMethod>;
+  const bound: Record<string, unknown> = {};
+  for (const method of service.methods) {
+    if (isBidirectional(method)) continue;
+    const work = methods[method.localName];
+    if (!work) throw new Error(`${service.typeName}.${method.name} is not implemented`);
+    const name = `${service.typeName}/${method.name}`;
+    const parts: Handled = { name, work, meter: metrics.rpc('http', name), log };
+    bound[method.localName] =
+      method.methodKind === 'server_streaming' ? streaming(parts) : unary(method, parts);
+  }
+  router.service(service, bound as ServiceImpl<typeof service>);
+}
+
+interface Handled {
+  name: string;
+  work: AnyMethod;
+  meter: CallMeter;
+  log: Log;
+}
+
+const unary =
+  (method: DescMethod, { name, work, meter, log }: Handled) =>
+  async (request: unknown, context: HandlerContext) => {
+    context.values.get(arrivalKey).reached = true;
+    const running = meter.begin(carrierIn(context));
+    const caller = callerOf(context);
+    try {
+      const response = await running.run(() => work(request, caller));
+      const message =
+        response instanceof EncodedMessage ? fromBinary(method.output, response.bytes) : response;
+      running.end('OK');
+      return message;
+    } catch (error) {
+      const told = toConnectError(lateOr(error, context), { log, method: name, signal: caller.signal });
+      endCall(running, told.code);
+      throw told;
+    }
+  };
+
+const streaming = ({ name, work, meter, log }: Handled) =>
+  async function* (request: unknown, context: HandlerContext) {
+    context.values.get(arrivalKey).reached = true;
+    const running = meter.begin(carrierIn(context));
+    const caller = callerOf(context);
+    try {
+      for await (const message of work(request, caller) as AsyncIterable<unknown>) {
+        meter.sent?.add();
+        yield message;
+      }
+      running.end('OK');
+    } catch (error) {
+      const told = toConnectError(lateOr(error, context), { log, method: name, signal: caller.signal });
+      endCall(running, told.code);
+      throw told;
+    } finally {
+      // A reader that has gone ends this without an error.
+      endCall(running, Code.Canceled);
+    }
+  };
+
+const carrierIn =
+  ({ requestHeader }: HandlerContext): Carrier =>
+  (name) =>
+    requestHeader.get(name) ?? undefined;
+
+const callerOf = (context: HandlerContext): Caller => ({
+  peer: context.values.get(peerKey),
+  signal: context.signal,
+});
+
+/** Connect fires the same signal for a deadline and for a caller who has gone; its reason tells which. */
+function lateOr(error: unknown, { signal }: HandlerContext): unknown {
+  const late =
+    signal.aborted && signal.reason instanceof ConnectError && signal.reason.code === Code.DeadlineExceeded;
+  return late ? new DomainError('deadline_exceeded', 'the deadline has passed', { cause: error }) : error;
+}

@@ -1,0 +1,134 @@
+/**
+ * Binds bidirectional streams to grpc-js below its own streams, where frames are pulled one by one.
+ *
+ * A `ServerDuplexStream` reads sixteen frames ahead even when it is paused, which would be 256 MiB of the largest, and
+ * pays for two queues and an event a frame. An interceptor stands between the connection and that: a frame is read
+ * when the session has asked for it, and no earlier, and a frame that was sent is told of when the client took it.
+ */
+import {
+  Metadata,
+  ServerInterceptingCall,
+  type ServerInterceptingCallInterface,
+  type StatusObject,
+} from '@grpc/grpc-js';
+import type { Caller } from '../../engine/context/engine-context.ts';
+import type { OpenCalls } from '../../lib/async/wait-group.ts';
+import type { Log } from '../../lib/log.ts';
+import type { CallMeter, RunningCall } from '../../telemetry/call-metrics.ts';
+import { endCall, endGone } from '../call-outcome.ts';
+import { toConnectError } from '../errors.ts';
+import type { FrameSession, FrameStream, OpenStream } from '../implementation.ts';
+import { onRefusal } from './refusals.ts';
+import { carrierOf, endTold, goneBecause, statusOf, tellError } from './status.ts';
+
+export interface FrameMethod {
+  name: string;
+  open: OpenStream;
+  meter: CallMeter;
+}
+
+/** One stream. It is over when the session has ended it or the client has gone, whichever comes first. */
+export class FrameCall extends ServerInterceptingCall implements FrameStream {
+  readonly #call: ServerInterceptingCallInterface;
+  readonly #method: FrameMethod;
+  readonly #calls: OpenCalls;
+  readonly #log: Log;
+  readonly #gone = new AbortController();
+  #session: FrameSession | undefined;
+  #running: RunningCall | undefined;
+  #refused: number | undefined;
+  #over = false;
+  #reading = false;
+  #readAgain = false;
+
+  constructor(call: ServerInterceptingCallInterface, method: FrameMethod, calls: OpenCalls, log: Log) {
+    super(call);
+    this.#call = call;
+    this.#method = method;
+    this.#calls = calls;
+    calls.begin();
+    this.#log = log;
+    onRefusal(call, (code) => {
+      this.#refused = code;
+    });
+  }
+
+  override start(): void {
+    this.#call.start({
+      onReceiveMetadata: (metadata) => this.#safely(() => this.#open(metadata)),
+      onReceiveMessage: (frame: Buffer) => this.#safely((session) => this.#receive(session, frame)),
+      // A stream that is cut off looks ended for a moment, and is told apart by what comes right behind.
+      onReceiveHalfClose: () => setImmediate(() => this.#safely((session) => session?.onEnd())),
+      onCancel: () => this.#cancelled(),
+    });
+  }
+
+  /** A frame may come while it is asked for, and be answered by asking for the next: in a loop, not in a recursion. */
+  read(): void {
+    this.#readAgain = true;
+    if (this.#reading) return;
+    this.#reading = true;
+    while (this.#readAgain && !this.#over) {
+      this.#readAgain = false;
+      this.#call.startRead();
+    }
+    this.#reading = false;
+  }
+
+  send(frame: Buffer, onSent: () => void): void {
+    if (this.#over) return;
+    this.#method.meter.sent?.add();
+    this.#call.sendMessage(frame, () => this.#safely(onSent));
+  }
+
+  end(error?: unknown): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#calls.end();
+    const running = this.#running;
+    if (error === undefined) {
+      this.#call.sendStatus({ code: 0, details: 'OK' });
+      if (running) endCall(running, 0);
+      return;
+    }
+    const { name } = this.#method;
+    const status = () => statusOf(toConnectError(error, { log: this.#log, method: name }));
+    const send = (one: StatusObject) => this.#call.sendStatus(one);
+    tellError(running ? endTold(running, send) : send, status, this.#log);
+  }
+
+  #receive(session: FrameSession | undefined, frame: Buffer): void {
+    this.#method.meter.received?.add();
+    session?.onFrame(frame);
+  }
+
+  #open(metadata: Metadata): void {
+    this.#running = this.#method.meter.begin(carrierOf(metadata));
+    const caller: Caller = { peer: this.#call.getPeer(), signal: this.#gone.signal };
+    this.#session = this.#method.open(this, caller);
+    // Clients exist that send nothing before they have seen the headers.
+    this.#call.sendMetadata(new Metadata());
+    this.read();
+  }
+
+  #cancelled(): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.#calls.end();
+    this.#gone.abort(goneBecause(this.#call.getDeadline()));
+    if (this.#running && this.#refused !== undefined) endCall(this.#running, this.#refused);
+    else if (this.#running) endGone(this.#running, this.#gone.signal);
+    this.#session?.onGone();
+  }
+
+  /** A mistake of ours ends this stream, and not the process: grpc-js does not expect its listeners to throw. */
+  #safely(work: (session: FrameSession | undefined) => void): void {
+    if (this.#over) return;
+    try {
+      work(this.#session);
+    } catch (error) {
+      this.end(error);
+      this.#session?.onGone();
+    }
+  }
+}

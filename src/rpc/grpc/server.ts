@@ -1,0 +1,307 @@
+/**
+ * The gRPC face: binds implementations to a `@grpc/grpc-js` server, beside health and reflection.
+ *
+ * Requests are decoded without throwing: grpc-js would answer a message it cannot read with INTERNAL, and this is the
+ * caller's mistake, not ours. Statuses carry their details in the trailer that all gRPC clients read them from.
+ */
+import { EventEmitter } from 'node:events';
+import { create, type DescMethod, fromBinary, toBinary } from '@bufbuild/protobuf';
+import {
+  type handleServerStreamingCall,
+  type handleUnaryCall,
+  type MethodDefinition,
+  Server,
+  ServerCredentials,
+  type ServerInterceptingCall,
+  type ServerInterceptor,
+  type ServerUnaryCall,
+  type ServerWritableStream,
+  type ServiceDefinition,
+  setLogger,
+  type UntypedServiceImplementation,
+} from '@grpc/grpc-js';
+import { HealthImplementation } from 'grpc-health-check';
+import type { Address } from '../../config.ts';
+import type { DomainError } from '../../domain/errors.ts';
+import { limits } from '../../domain/limits.ts';
+import type { Caller } from '../../engine/context/engine-context.ts';
+import type { Health } from '../../engine/maintenance/health-monitor.ts';
+import { OpenCalls } from '../../lib/async/wait-group.ts';
+import type { ReceiveBudget } from '../../lib/http/receive-budget.ts';
+import type { Log } from '../../lib/log.ts';
+import type { CallMeter } from '../../telemetry/call-metrics.ts';
+import type { Metrics } from '../../telemetry/metrics.ts';
+import { endGone } from '../call-outcome.ts';
+import { toConnectError, unreadable } from '../errors.ts';
+import type { Binding, OpenStream } from '../implementation.ts';
+import { EncodedMessage } from '../jobs/encode.ts';
+import { FrameCall, type FrameMethod } from './frame-call.ts';
+import { replaceSessionStreams } from './http2-stream-map.ts';
+import { boundReceiving } from './receiving.ts';
+import { reflectionOf } from './reflection.ts';
+import { countRefusals, onRefusal } from './refusals.ts';
+import { carrierOf, endTold, goneBecause, statusOf, tellError } from './status.ts';
+import { stopServer } from './stop.ts';
+
+export interface GrpcOptions {
+  bindings: readonly Binding[];
+  health: Health;
+  metrics: Metrics;
+  log: Log;
+  receiving: ReceiveBudget;
+}
+
+export interface GrpcServer {
+  listen(address: Address): Promise<Address>;
+  /** Accepts nothing new, lets calls finish for so long, then ends them. */
+  stop(patienceMs: number): Promise<void>;
+}
+
+type Unreadable = { unreadable: DomainError };
+interface GrpcCaller extends Caller {
+  signal: AbortSignal;
+  answered: boolean;
+}
+
+type AnyMethod = (request: unknown, caller: Caller) => unknown;
+
+export function createGrpcServer({ bindings, health, metrics, log, receiving }: GrpcOptions): GrpcServer {
+  const told = (...words: unknown[]) => log.debug('grpc-js', { words: words.map(String).join(' ') });
+  setLogger({ error: told, info: told, debug: told });
+  replaceSessionStreams();
+  const frameMethods = new Map<string, FrameMethod>();
+  const meters = new Map<string, CallMeter>();
+  const calls = new OpenCalls();
+  const wiring: Wiring = { frameMethods, meters, calls, metrics, log, receiving };
+  const server = new Server({
+    interceptors: [interceptor(wiring)],
+    'grpc.max_receive_message_length': limits.frameBytes,
+    'grpc.max_send_message_length': 2 * limits.frameBytes,
+    'grpc.max_concurrent_streams': 1_000,
+    'grpc.keepalive_time_ms': 30_000,
+    'grpc.keepalive_timeout_ms': 10_000,
+    'grpc.keepalive_permit_without_calls': 1,
+  });
+  for (const binding of bindings) addService(server, binding, wiring);
+  const status = new HealthImplementation();
+  const names = ['', ...bindings.map(({ service }) => service.typeName)];
+  health.onReady((ready) => {
+    for (const name of names) status.setStatus(name, ready ? 'SERVING' : 'NOT_SERVING');
+  });
+  status.addToServer(server);
+  reflectionOf(bindings).addToServer(server);
+  return {
+    listen: ({ host, port }) =>
+      new Promise((resolve, reject) => {
+        const target = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
+        server.bindAsync(target, ServerCredentials.createInsecure(), (error, bound) => {
+          if (error)
+            reject(new Error(`gRPC cannot listen on ${target} (LEASEHOLD_GRPC_ADDR): ${error.message}`));
+          else {
+            surviveAcceptErrors(server, log);
+            resolve({ host, port: bound });
+          }
+        });
+      }),
+    stop: (patienceMs) => stopServer(server, calls, patienceMs),
+  };
+}
+
+/**
+ * A connection that cannot be accepted is an error of the listener. grpc-js listens to its errors only until it is bound,
+ * and an error without a listener would end the process. It offers no access to its listeners but this property.
+ */
+function surviveAcceptErrors(server: Server, log: Log): void {
+  const listeners: unknown = Reflect.get(server, 'http2Servers');
+  if (!(listeners instanceof Map) || listeners.size === 0)
+    throw new Error('this version of grpc-js keeps its listeners elsewhere');
+  for (const listener of listeners.keys()) {
+    if (!(listener instanceof EventEmitter)) throw new Error('a listener of grpc-js is no EventEmitter');
+    listener.on('error', (error) => log.warn('failed to accept a gRPC connection', { error }));
+  }
+}
+
+interface Wiring {
+  /** By the paths of their methods. */
+  frameMethods: Map<string, FrameMethod>;
+  meters: Map<string, CallMeter>;
+  calls: OpenCalls;
+  metrics: Metrics;
+  log: Log;
+  receiving: ReceiveBudget;
+}
+
+/** Takes the calls of streams of frames. The others are left as they are, because wrapping a call costs it time. */
+const interceptor =
+  ({ frameMethods, meters, calls, log, receiving }: Wiring): ServerInterceptor =>
+  ({ path }, call) => {
+    const method = frameMethods.get(path);
+    const meter = meters.get(path);
+    boundReceiving(call, receiving, meter !== undefined);
+    if (method) return new FrameCall(call, method, calls, log);
+    if (meter) countRefusals(call, meter);
+    else onRefusal(call, () => {});
+    // grpc-js asks for no more than the interface.
+    return call as ServerInterceptingCall;
+  };
+
+function addService(
+  server: Server,
+  { service, implementation }: Binding,
+  { frameMethods, meters, calls, metrics, log }: Wiring,
+): void {
+  const definition: Record<string, MethodDefinition<unknown, unknown>> = {};
+  const handlers: UntypedServiceImplementation = {};
+  const methods = implementation as Record<string, AnyMethod>;
+  for (const method of service.methods) {
+    const work = methods[method.localName];
+    if (!work) throw new Error(`${service.typeName}.${method.name} is not implemented`);
+    const name = `${service.typeName}/${method.name}`;
+    const meter = metrics.rpc('grpc', name);
+    if (method.methodKind === 'bidi_streaming') {
+      frameMethods.set(`/${name}`, { name, open: work as OpenStream, meter });
+      definition[method.localName] = {
+        ...definitionOf(method),
+        requestDeserialize: asIs,
+        responseSerialize: asIs,
+      };
+      // The interceptor takes the call before it gets here.
+      handlers[method.localName] = () => {};
+      continue;
+    }
+    meters.set(`/${name}`, meter);
+    definition[method.localName] = definitionOf(method);
+    handlers[method.localName] =
+      method.methodKind === 'server_streaming'
+        ? counted(calls, streamingHandler({ name, work, meter, log }))
+        : counted(calls, unaryHandler({ name, work, meter, log }));
+  }
+  server.addService(definition as ServiceDefinition, handlers);
+}
+
+/** A handler settles when its call is answered, well or not. */
+const counted =
+  <Call extends unknown[]>(calls: OpenCalls, handle: (...call: Call) => unknown) =>
+  async (...call: Call): Promise<void> => {
+    calls.begin();
+    try {
+      await handle(...call);
+    } finally {
+      calls.end();
+    }
+  };
+
+const asIs = (bytes: unknown): Buffer => bytes as Buffer;
+
+function definitionOf(method: DescMethod): MethodDefinition<unknown, unknown> {
+  const decode = (bytes: Buffer): unknown => {
+    try {
+      return fromBinary(method.input, bytes);
+    } catch (error) {
+      return { unreadable: unreadable(error) } satisfies Unreadable;
+    }
+  };
+  const encode = (message: unknown): Buffer => {
+    if (message instanceof EncodedMessage) return message.bytes;
+    const bytes = toBinary(method.output, create(method.output, message as Record<string, unknown>));
+    return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  };
+  return {
+    path: `/${method.parent.typeName}/${method.name}`,
+    requestStream: method.methodKind === 'client_streaming' || method.methodKind === 'bidi_streaming',
+    responseStream: method.methodKind === 'server_streaming' || method.methodKind === 'bidi_streaming',
+    requestDeserialize: decode,
+    responseSerialize: encode,
+    // The server never encodes requests nor decodes responses, but the type wants both halves.
+    requestSerialize: () => Buffer.alloc(0),
+    responseDeserialize: () => undefined,
+  };
+}
+
+interface Handled {
+  name: string;
+  work: AnyMethod;
+  meter: CallMeter;
+  log: Log;
+}
+
+function unaryHandler({ name, work, meter, log }: Handled): handleUnaryCall<unknown, unknown> {
+  return async (call, callback) => {
+    const running = meter.begin(carrierOf(call.metadata));
+    const caller = callerOf(call);
+    try {
+      const response = await running.run(() => work(readable(call.request), caller));
+      caller.answered = true;
+      callback(null, response);
+      running.end('OK');
+    } catch (error) {
+      caller.answered = true;
+      const status = () => statusOf(toConnectError(error, { log, method: name, signal: caller.signal }));
+      tellError(endTold(running, callback), status, log);
+    }
+  };
+}
+
+function streamingHandler({ name, work, meter, log }: Handled): handleServerStreamingCall<unknown, unknown> {
+  return async (call) => {
+    const running = meter.begin(carrierOf(call.metadata));
+    const caller = callerOf(call);
+    try {
+      for await (const message of work(readable(call.request), caller) as AsyncIterable<unknown>) {
+        if (caller.signal.aborted) {
+          endGone(running, caller.signal);
+          return;
+        }
+        meter.sent?.add();
+        if (!call.write(message)) await drained(call, caller.signal);
+      }
+      caller.answered = true;
+      call.end();
+      running.end('OK');
+    } catch (error) {
+      caller.answered = true;
+      const status = () => statusOf(toConnectError(error, { log, method: name, signal: caller.signal }));
+      const tell = endTold(running, (one) => call.emit('error', one));
+      tellError(tell, status, log);
+    }
+  };
+}
+
+/** A slow reader is waited for, so that a stream never piles up messages in memory. */
+function drained(
+  call: ServerWritableStream<unknown, unknown>,
+  signal: AbortSignal | undefined,
+): Promise<void> {
+  return new Promise((resolve) => {
+    const goOn = () => {
+      call.off('drain', goOn);
+      signal?.removeEventListener('abort', goOn);
+      resolve();
+    };
+    call.once('drain', goOn);
+    signal?.addEventListener('abort', goOn, { once: true });
+  });
+}
+
+function readable(request: unknown): unknown {
+  if (typeof request === 'object' && request !== null && 'unreadable' in request) {
+    throw (request as Unreadable).unreadable;
+  }
+  return request;
+}
+
+/**
+ * A call is cancelled by its client, by its connection, or by grpc-js when the deadline has passed. grpc-js says so of
+ * every call in the end, answered or not; by then nobody listens to the signal any more.
+ */
+function callerOf(
+  call: ServerUnaryCall<unknown, unknown> | ServerWritableStream<unknown, unknown>,
+): GrpcCaller {
+  const controller = new AbortController();
+  const caller: GrpcCaller = { peer: call.getPeer(), signal: controller.signal, answered: false };
+  call.on('cancelled', () => {
+    if (caller.answered) return;
+    controller.abort(goneBecause(call.getDeadline()));
+  });
+  return caller;
+}

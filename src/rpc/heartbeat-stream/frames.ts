@@ -1,0 +1,299 @@
+/**
+ * The frames of the heartbeat stream, between the wire and the domain with nothing in between. Field numbers are those
+ * of `leases.proto`; the tests read and write everything with the generated code as well.
+ *
+ * A frame may hold millions of heartbeats, each of which is answered with more bytes than it has. So it is read in
+ * pieces, at the pace at which the answers go out. A frame of one piece, as all honest ones are, is read as a whole
+ * before anything is done about it. Of a larger one that turns out to be broken, the pieces before the break stand.
+ */
+import { DomainError, invalid, leaseNotFound } from '../../domain/errors.ts';
+import type { Beat, Lost } from '../../domain/leases/lease.ts';
+import { limits } from '../../domain/limits.ts';
+import { checkText } from '../../domain/requests/json-check.ts';
+import { checkName, checkToken, cut, leaseIdOf, nameOf, uuidKind, weightOf } from '../wire/frame-fields.ts';
+import { WireError, WireReader, wireType } from '../wire/reader.ts';
+import { WireWriter } from '../wire/writer.ts';
+import type { StreamVerdict } from './verdict-outbox.ts';
+
+/** A lease that an answer is owed on. */
+export interface Named {
+  /** The lease, as the worker named it; of what cannot be a lease's id, the beginning. */
+  readonly named: string;
+  /** What it takes of the stream's memory until the answer is out, in heartbeats of usual length. */
+  readonly weight: number;
+}
+
+/** A heartbeat that the engine can judge: its lease id is a UUID in lower case, and its other fields are checked. */
+export interface NamedBeat extends Beat, Named {}
+
+/** A sign of life of an owner of file leases, whose name is checked. */
+export interface NamedOwner extends Named {
+  readonly ownerId: string;
+}
+
+/** A part of a frame: what is to be judged, and what was wrong, each with its verdict. */
+export interface Piece {
+  beats: NamedBeat[];
+  refused: Named[];
+  refusals: Lost[];
+  owners: NamedOwner[];
+  refusedOwners: Named[];
+  ownerRefusals: Lost[];
+  weight: number;
+}
+
+const delimitedField = (number: number) => number * 8 + wireType.delimited;
+const heartbeatsTag = delimitedField(1);
+const ownersTag = delimitedField(2);
+const ownerIdTag = delimitedField(1);
+const leaseIdTag = delimitedField(1);
+const workerIdTag = delimitedField(2);
+const tokenTag = delimitedField(3);
+const progressTag = 4 * 8 + wireType.fixed64;
+const messageTag = delimitedField(5);
+
+/** Remembers the worker that was read last, because most streams have only one and name it in every heartbeat. */
+export class WorkerName {
+  #bytes = new Uint8Array(0);
+  #name = '';
+  #problem: DomainError | undefined = attempt(() => checkName('', 'worker_id'));
+
+  /** The name that stands there, checked, or what is wrong with it. */
+  read(reader: WireReader, start: number, end: number): string | DomainError {
+    if (this.#isSame(reader.bytes, start, end)) return this.#problem ?? this.#name;
+    const name = reader.text(start, end);
+    const problem = attempt(() => checkName(name, 'worker_id'));
+    // What is too long for a name is not worth the memory.
+    if (end - start <= limits.nameChars) {
+      this.#bytes = Uint8Array.from(reader.bytes.subarray(start, end));
+      this.#name = name;
+      this.#problem = problem;
+    }
+    return problem ?? name;
+  }
+
+  #isSame(bytes: Uint8Array, start: number, end: number): boolean {
+    const known = this.#bytes;
+    if (known.length !== end - start) return false;
+    for (let i = 0; i < known.length; i++) if (known[i] !== bytes[start + i]) return false;
+    return true;
+  }
+}
+
+/** One StreamHeartbeatsRequest, taken apart bit by bit. */
+export class HeartbeatFrame {
+  readonly #reader: WireReader;
+  readonly #worker: WorkerName;
+  readonly #workerId: string | undefined;
+  #read = 0;
+  #readOwners = 0;
+
+  /** `workerId` speaks where a heartbeat does not say who does. */
+  constructor(bytes: Buffer, worker: WorkerName, workerId?: string) {
+    this.#reader = new WireReader(bytes);
+    this.#worker = worker;
+    this.#workerId = workerId;
+  }
+
+  /** Nothing is left of it. */
+  get done(): boolean {
+    return this.#reader.at >= this.#reader.bytes.length;
+  }
+
+  /** How many heartbeats have been read. */
+  get heartbeats(): number {
+    return this.#read;
+  }
+
+  /** How many owners have been read. */
+  get owners(): number {
+    return this.#readOwners;
+  }
+
+  /** The next heartbeats, up to a weight. Throws an `invalid_request` where the frame cannot be read. */
+  next(weightMax: number): Piece {
+    const reader = this.#reader;
+    const end = reader.bytes.length;
+    const piece: Piece = {
+      beats: [],
+      refused: [],
+      refusals: [],
+      owners: [],
+      refusedOwners: [],
+      ownerRefusals: [],
+      weight: 0,
+    };
+    let tag = 0;
+    try {
+      while (reader.at < end && piece.weight < weightMax) {
+        tag = reader.tag(end);
+        if (tag === heartbeatsTag) {
+          this.#heartbeat(reader.contentEnd(end), piece);
+          this.#read++;
+        } else if (tag === ownersTag) {
+          this.#owner(reader.contentEnd(end), piece);
+          this.#readOwners++;
+        } else reader.skip(tag, end);
+      }
+      return piece;
+    } catch (error) {
+      if (!(error instanceof WireError)) throw error;
+      const field = tag === ownersTag ? `owners[${this.#readOwners}]` : `heartbeats[${this.#read}]`;
+      throw invalid(field, `cannot be read: the frame ${error.message}`);
+    }
+  }
+
+  #heartbeat(end: number, piece: Piece): void {
+    const reader = this.#reader;
+    const start = reader.at;
+    let leaseAt = 0;
+    let leaseEnd = 0;
+    let workerAt = 0;
+    let workerEnd = 0;
+    let tokenAt = 0;
+    let tokenEnd = -1;
+    let messageAt = 0;
+    let messageEnd = -1;
+    let progress: number | undefined;
+    while (reader.at < end) {
+      const tag = reader.tag(end);
+      if (tag === leaseIdTag) {
+        leaseEnd = reader.contentEnd(end);
+        leaseAt = reader.at;
+        reader.at = leaseEnd;
+      } else if (tag === workerIdTag) {
+        workerEnd = reader.contentEnd(end);
+        workerAt = reader.at;
+        reader.at = workerEnd;
+      } else if (tag === tokenTag) {
+        tokenEnd = reader.contentEnd(end);
+        tokenAt = reader.at;
+        reader.at = tokenEnd;
+      } else if (tag === progressTag) {
+        progress = reader.double(end);
+      } else if (tag === messageTag) {
+        messageEnd = reader.contentEnd(end);
+        messageAt = reader.at;
+        reader.at = messageEnd;
+      } else {
+        reader.skip(tag, end);
+      }
+    }
+    const weight = weightOf(end - start);
+    const kind = uuidKind(reader.bytes, leaseAt, leaseEnd);
+    const named = nameOf(kind, reader, leaseAt, leaseEnd);
+    const workerId =
+      workerAt === workerEnd && this.#workerId !== undefined
+        ? this.#workerId
+        : this.#worker.read(reader, workerAt, workerEnd);
+    const token = tokenEnd < 0 ? undefined : reader.text(tokenAt, tokenEnd);
+    const message = messageEnd < 0 ? undefined : reader.text(messageAt, messageEnd);
+    const problem =
+      kind === 0
+        ? leaseNotFound(named)
+        : typeof workerId !== 'string'
+          ? workerId
+          : problemOf(token, progress, message);
+    piece.weight += weight;
+    if (problem || typeof workerId !== 'string') {
+      piece.refused.push({ named, weight });
+      piece.refusals.push(lost(problem as DomainError));
+      return;
+    }
+    const leaseId = leaseIdOf(kind, named);
+    piece.beats.push({ leaseId, workerId, token, jobId: undefined, progress, message, named, weight });
+  }
+
+  #owner(end: number, piece: Piece): void {
+    const reader = this.#reader;
+    const start = reader.at;
+    let nameAt = 0;
+    let nameEnd = 0;
+    while (reader.at < end) {
+      const tag = reader.tag(end);
+      if (tag !== ownerIdTag) {
+        reader.skip(tag, end);
+        continue;
+      }
+      nameEnd = reader.contentEnd(end);
+      nameAt = reader.at;
+      reader.at = nameEnd;
+    }
+    const weight = weightOf(end - start);
+    const ownerId = reader.text(nameAt, nameEnd);
+    const problem = attempt(() => checkName(ownerId, 'owner_id'));
+    piece.weight += weight;
+    if (problem) {
+      piece.refusedOwners.push({ named: cut(ownerId), weight });
+      piece.ownerRefusals.push(lost(problem));
+    } else piece.owners.push({ ownerId, named: ownerId, weight });
+  }
+}
+
+function problemOf(
+  token: string | undefined,
+  progress: number | undefined,
+  message: string | undefined,
+): DomainError | undefined {
+  if (token === undefined && progress === undefined && message === undefined) return undefined;
+  return attempt(() => {
+    if (token !== undefined) checkToken(token);
+    if (progress !== undefined && !(progress >= 0 && progress <= 1))
+      throw invalid('progress', `must be from 0 to 1, not ${progress}`);
+    if (message !== undefined) {
+      if (message.length > limits.noteChars)
+        throw invalid('message', `must not be longer than ${limits.noteChars} characters`);
+      checkText(message, 'message');
+    }
+  });
+}
+
+function attempt(check: () => void): DomainError | undefined {
+  try {
+    check();
+    return undefined;
+  } catch (error) {
+    if (error instanceof DomainError) return error;
+    throw error;
+  }
+}
+
+const lost = ({ code, detail }: DomainError): Lost => ({ kind: 'lost', code, detail });
+
+const writer = new WireWriter();
+
+/**
+ * A StreamHeartbeatsResponse with the verdicts on these leases. What leaves here fits into the 4 MiB that clients
+ * take by default as long as there are no more than `limits.verdictsPerFrame` of them.
+ */
+export const encodeVerdicts = (
+  leases: readonly Named[],
+  verdicts: readonly StreamVerdict[],
+  drain: boolean,
+): Buffer =>
+  writer.encode(() => {
+    for (let i = 0; i < leases.length; i++) {
+      const { named } = leases[i] as Named;
+      const verdict = verdicts[i] as StreamVerdict;
+      writer.message(1, () => writeVerdict(named, verdict, drain));
+    }
+  });
+
+function writeVerdict(named: string, verdict: StreamVerdict, drain: boolean): void {
+  writer.text(1, named);
+  if (verdict.kind === 'extended') {
+    writer.message(2, () => {
+      writer.timestamp(1, verdict.expiresAtMs);
+      writer.whole(2, Math.max(0, Math.floor(verdict.ttlRemainingMs)));
+      writer.whole(3, verdict.cancelRequested ? 1 : 0);
+      writer.whole(4, drain ? 1 : 0);
+    });
+  } else if (verdict.kind === 'unavailable') {
+    writer.message(4, () => writer.text(1, verdict.detail));
+  } else {
+    writer.message(3, () => {
+      writer.text(1, verdict.code);
+      writer.text(2, verdict.detail);
+    });
+  }
+}

@@ -1,0 +1,426 @@
+/**
+ * LeasesService.StreamHeartbeats: one stream's session.
+ *
+ * Promises: every heartbeat is answered by one verdict, after the commit that made it true; a heartbeat that is wrong
+ * is a verdict, too, and never ends the stream. One whose row somebody has locked is answered when that is over, and
+ * not at all where it takes longer than the database waits; it holds up no other. Nothing waits for company by a
+ * timer: what is read in one turn of the event loop goes to the engine together, what becomes ready in one turn goes
+ * out together, and while as many calls or a frame are under way as may be, the next gather behind them. Between being
+ * read and being answered there is a bounded weight of heartbeats; at the bound nothing more is read, whether it is
+ * the database that is slow or the client that does not read, and HTTP/2 passes that on to the client. What was read
+ * of a frame that is larger than the bound is taken apart as answers go out.
+ *
+ * Owners of file leases are heard and answered beside the leases of jobs, in frames of their own and within the same bound.
+ *
+ * Beside the answers go verdicts that nobody asked for, on leases that were last kept here: see `LeaseNews`. They are
+ * looked up when they are told of, and only while the client keeps up: see `UnaskedVerdicts`.
+ *
+ * An outage of the database ends nothing: what could not be done is answered by a verdict `unavailable`, because streams that
+ * were ended for it would all come back at once. An engine that is merely overloaded is asked again for a while.
+ *
+ * Ends in one of four ways. The client has ended its side: what is in flight is answered, then the stream ends well.
+ * A frame cannot be read: the frames before it are answered, then it ends with that error. The server itself fails: what
+ * is ready goes out, and it ends with that error, because the client has to know that it was not heard. The server is about to stop: the client gets a verdict with `drain` on every lease as far as
+ * time allows, nothing more is read, and then the stream ends well. A client that is gone ends everything at once;
+ * no end releases anything.
+ */
+import type { LeasesService } from '../../../gen/leasehold/v1/leases_pb.js';
+import type { StreamEnd } from '../../domain/explain/facts.ts';
+import type { OwnerVerdict } from '../../domain/files/file-lease.ts';
+import type { Verdict } from '../../domain/leases/lease.ts';
+import { limits } from '../../domain/limits.ts';
+import { isOutage } from '../../engine/context/database-outage.ts';
+import { isOverload, overloadPauseMs } from '../../engine/context/overload.ts';
+import type { OwnerHeartbeats } from '../../engine/files/owner-heartbeats.ts';
+import type { Heartbeats } from '../../engine/leases/heartbeats.ts';
+import type { Follower, LeaseListener, LeaseNews } from '../../engine/leases/lease-subscriptions.ts';
+import type { KnownWorkers, WorkerStream } from '../../engine/workers/known-workers.ts';
+import type { Metrics } from '../../telemetry/metrics.ts';
+import type { FrameSession, FrameStream, Implementation } from '../implementation.ts';
+import { BeatCalls, callBeats } from './engine-calls.ts';
+import {
+  encodeVerdicts,
+  HeartbeatFrame,
+  type Named,
+  type NamedBeat,
+  type NamedOwner,
+  WorkerName,
+} from './frames.ts';
+import { encodeOwnerVerdicts, OwnerAnswers } from './owner-verdict-outbox.ts';
+import { createLooks, type Looks, UnaskedVerdicts } from './pushed-verdicts.ts';
+import { AnswerQueue, unanswered } from './verdict-outbox.ts';
+
+/** How long an overloaded engine is asked again. */
+const overloadedMs = 10_000;
+/** How long a stream may go on telling its leases that the server is about to stop. */
+const drainMs = 1_500;
+
+/** What a session needs of the engine. */
+export interface HeartbeatEngine {
+  heartbeats: Pick<Heartbeats, 'beatEach' | 'look' | 'draining'>;
+  ownerHeartbeats: Pick<OwnerHeartbeats, 'beatEach'>;
+  leaseNews: LeaseNews;
+  workers: Pick<KnownWorkers, 'open'>;
+  metrics?: Metrics;
+}
+
+/** LeasesService.StreamHeartbeats, to be spread into the rest of the service. */
+export function streamHeartbeats(
+  engine: HeartbeatEngine,
+): Pick<Implementation<typeof LeasesService>, 'streamHeartbeats'> {
+  const { heartbeats, ownerHeartbeats, leaseNews, workers, metrics } = engine;
+  const looks = createLooks(heartbeats, metrics);
+  return {
+    streamHeartbeats: (stream, { peer, signal }) => {
+      const listed = workers.open('HEARTBEAT_STREAM', peer, asksForNothing);
+      return new HeartbeatStream({ stream, signal, heartbeats, ownerHeartbeats, leaseNews, looks, listed });
+    },
+  };
+}
+
+const asksForNothing = () => [];
+
+/** What may be done about signs of life that the engine could not judge. */
+interface Missed {
+  putBack(): void;
+  answer(): void;
+}
+
+export interface HeartbeatOptions {
+  stream: FrameStream;
+  signal: AbortSignal | undefined;
+  heartbeats: HeartbeatEngine['heartbeats'];
+  ownerHeartbeats: HeartbeatEngine['ownerHeartbeats'];
+  leaseNews: LeaseNews;
+  looks: Looks;
+  /** How the stream is listed among those of workers; a stream of work is listed by its own session. */
+  listed?: WorkerStream;
+}
+
+export class HeartbeatStream implements FrameSession, LeaseListener {
+  readonly #stream: FrameStream;
+  readonly #heartbeats: HeartbeatEngine['heartbeats'];
+  readonly #follower: Follower;
+  readonly #listed: WorkerStream | undefined;
+  readonly #worker = new WorkerName();
+  readonly #beats: BeatCalls<NamedBeat, Verdict>;
+  readonly #owners: BeatCalls<NamedOwner, OwnerVerdict>;
+  readonly #answers = new AnswerQueue();
+  readonly #ownerAnswers = new OwnerAnswers();
+  readonly #unasked: UnaskedVerdicts;
+
+  /** The frame that is being taken apart. */
+  #frame: HeartbeatFrame | undefined;
+  /** Of all heartbeats that have been read and whose answers have not left. */
+  #weight = 0;
+  #asking = true;
+  #boarding = false;
+  #flushing = false;
+  #sending = false;
+  /** Leases and owners take turns where both have answers. */
+  #ownersAreNext = false;
+
+  #clientEnded = false;
+  /** What the stream will end with, and whether what has been read is answered before that. */
+  #failure: { error: unknown; answersRest: boolean } | undefined;
+  #drain: 'no' | 'telling' | 'told' = 'no';
+  #closed = false;
+  #drainTimer: NodeJS.Timeout | undefined;
+  #pauseTimer: NodeJS.Timeout | undefined;
+  #overloadedAtMs: number | undefined;
+
+  constructor({ stream, signal, heartbeats, ownerHeartbeats, leaseNews, looks, listed }: HeartbeatOptions) {
+    this.#stream = stream;
+    this.#listed = listed;
+    this.#heartbeats = heartbeats;
+    const onDone = () => this.#advance();
+    this.#beats = new BeatCalls<NamedBeat, Verdict>({
+      beatEach: (beats) => heartbeats.beatEach(beats, signal),
+      onSettled: (beats, verdicts) => {
+        if (this.#closed) return;
+        this.#overloadedAtMs = undefined;
+        this.#follower.heard(beats, verdicts);
+        this.#answers.owe(beats, verdicts);
+      },
+      onMissed: (beats, error) => this.#miss(error, this.#unansweredBeats(beats)),
+      onLateMissed: (beat, error) => this.#missLate(beat, error, this.#unansweredBeats([beat])),
+      onDone,
+    });
+    this.#owners = new BeatCalls<NamedOwner, OwnerVerdict>({
+      beatEach: (owners) =>
+        ownerHeartbeats.beatEach(
+          owners.map(({ ownerId }) => ownerId),
+          signal,
+        ),
+      onSettled: (owners, verdicts) => {
+        if (this.#closed) return;
+        this.#overloadedAtMs = undefined;
+        this.#ownerAnswers.owe(owners, verdicts);
+      },
+      onMissed: (owners, error) => this.#miss(error, this.#unansweredOwners(owners)),
+      onLateMissed: (owner, error) => this.#missLate(owner, error, this.#unansweredOwners([owner])),
+      onDone,
+    });
+    this.#unasked = new UnaskedVerdicts({
+      looks,
+      signal,
+      onFound: (leaseIds, verdicts) => this.#oweUnasked(leaseIds, verdicts),
+      onLooked: () => this.#advance(),
+    });
+    this.#follower = leaseNews.follow(this);
+  }
+
+  /** `workerId` speaks where a heartbeat of the frame does not say who does. */
+  onFrame(frame: Buffer, workerId?: string): void {
+    this.#asking = false;
+    if (this.#failure) return;
+    this.#frame = new HeartbeatFrame(frame, this.#worker, workerId);
+    this.#advance();
+  }
+
+  /** Leases that were given out on this stream: there may be news of them before their first heartbeat. */
+  follow(leases: readonly { leaseId: string }[], verdicts: readonly Verdict[]): void {
+    this.#follower.heard(leases, verdicts);
+  }
+
+  /** Leases that are over: nobody wants to hear of them. */
+  forget(leaseIds: readonly string[]): void {
+    this.#follower.forget(leaseIds);
+  }
+
+  onEnd(): void {
+    this.#clientEnded = true;
+    this.#advance();
+  }
+
+  onGone(): void {
+    this.#close('gone');
+  }
+
+  onNews(leaseIds: readonly string[]): void {
+    if (this.#closed) return;
+    this.#unasked.add(leaseIds);
+    this.#advance();
+  }
+
+  onDrained(): void {
+    if (this.#closed || this.#drain !== 'no') return;
+    this.#drain = 'telling';
+    this.#drainTimer = setTimeout(() => {
+      this.#drain = 'told';
+      this.#advance();
+    }, drainMs);
+    // A stream that is told while it is being opened has nothing to send yet.
+    queueMicrotask(() => this.#advance());
+  }
+
+  /** Does whatever can be done now. */
+  #advance(): void {
+    this.#safely(() => {
+      this.#takeApart();
+      this.#callForBoarding();
+      this.#callForFlushing();
+      this.#callForLooking();
+      this.#readOn();
+      this.#endIfDone();
+    });
+  }
+
+  /** A mistake of ours ends the stream, and nothing else. */
+  #safely(work: () => void): void {
+    if (this.#closed) return;
+    try {
+      work();
+    } catch (error) {
+      this.#close('failed');
+      this.#stream.end(error);
+    }
+  }
+
+  get #hasRoom(): boolean {
+    return this.#weight < limits.streamHeartbeats;
+  }
+
+  #takeApart(): void {
+    while (this.#frame && this.#hasRoom) {
+      const frame = this.#frame;
+      try {
+        const piece = frame.next(Math.min(callBeats, limits.streamHeartbeats - this.#weight));
+        this.#weight += piece.weight;
+        this.#beats.gather(piece.beats);
+        const speaker = piece.beats[0]?.workerId;
+        if (speaker !== undefined) this.#listed?.heard(speaker);
+        this.#answers.owe(piece.refused, piece.refusals);
+        if (piece.owners.length > 0) this.#owners.gather(piece.owners);
+        if (piece.refusedOwners.length > 0) this.#ownerAnswers.owe(piece.refusedOwners, piece.ownerRefusals);
+      } catch (error) {
+        this.#failure ??= { error, answersRest: true };
+        this.#frame = undefined;
+        return;
+      }
+      if (!frame.done) continue;
+      this.#frame = undefined;
+      if (frame.heartbeats > 0 || frame.owners > 0) continue;
+      this.#answers.oweEmptyFrame();
+      this.#weight++;
+    }
+  }
+
+  #readOn(): void {
+    if (this.#asking || this.#frame || !this.#hasRoom) return;
+    if (this.#clientEnded || this.#failure || this.#drain !== 'no') return;
+    this.#asking = true;
+    this.#stream.read();
+  }
+
+  /** What is read in this turn of the event loop leaves together at its end. */
+  #callForBoarding(): void {
+    if (this.#boarding || this.#pauseTimer) return;
+    if (!this.#beats.mayBoard && !this.#owners.mayBoard) return;
+    this.#boarding = true;
+    setImmediate(() => {
+      this.#boarding = false;
+      if (this.#closed || this.#pauseTimer) return;
+      this.#beats.board();
+      this.#owners.board();
+    });
+  }
+
+  #unansweredBeats(beats: readonly NamedBeat[]): Missed {
+    return {
+      putBack: () => this.#beats.putBack(beats),
+      answer: () =>
+        this.#answers.owe(
+          beats,
+          beats.map(() => unanswered),
+        ),
+    };
+  }
+
+  #unansweredOwners(owners: readonly NamedOwner[]): Missed {
+    return {
+      putBack: () => this.#owners.putBack(owners),
+      answer: () =>
+        this.#ownerAnswers.owe(
+          owners,
+          owners.map(() => unanswered),
+        ),
+    };
+  }
+
+  #missLate({ weight }: Named, error: unknown, missed: Missed): void {
+    // The next heartbeat asks again. Only where none will come does the client have to be told.
+    if (this.#clientEnded) this.#miss(error, missed);
+    else this.#weight -= weight;
+  }
+
+  #miss(error: unknown, missed: Missed): void {
+    if (this.#closed) return;
+    if (this.#mayAskAgain(error)) {
+      missed.putBack();
+      this.#pause();
+    } else if (isOutage(error)) missed.answer();
+    else this.#fail(error);
+  }
+
+  #fail(error: unknown): void {
+    if (this.#closed) return;
+    this.#failure = { error: this.#failure?.error ?? error, answersRest: false };
+    this.#frame = undefined;
+    this.#beats.clear();
+    this.#owners.clear();
+  }
+
+  #mayAskAgain(error: unknown): boolean {
+    if (!isOverload(error)) return false;
+    if (this.#failure && !this.#failure.answersRest) return false;
+    this.#overloadedAtMs ??= performance.now();
+    return performance.now() - this.#overloadedAtMs < overloadedMs;
+  }
+
+  #pause(): void {
+    this.#pauseTimer ??= setTimeout(() => {
+      this.#pauseTimer = undefined;
+      this.#advance();
+    }, overloadPauseMs());
+  }
+
+  /** What becomes ready in this turn goes out together: calls of one batch are answered one after the other. */
+  #callForFlushing(): void {
+    if (this.#flushing || this.#sending) return;
+    if (this.#answers.isEmpty && this.#ownerAnswers.isEmpty) return;
+    this.#flushing = true;
+    queueMicrotask(() => {
+      this.#flushing = false;
+      this.#safely(() => this.#send());
+    });
+  }
+
+  #send(): void {
+    const areOwners = !this.#ownerAnswers.isEmpty && (this.#ownersAreNext || this.#answers.isEmpty);
+    this.#ownersAreNext = !areOwners;
+    if (areOwners) this.#sendOwners();
+    else this.#sendLeases();
+  }
+
+  #sendLeases(): void {
+    const { leases, verdicts } = this.#answers.next();
+    let weight = leases.length === 0 ? 1 : 0;
+    for (const lease of leases) weight += lease.weight;
+    this.#sendFrame(encodeVerdicts(leases, verdicts, this.#heartbeats.draining), weight);
+  }
+
+  #sendOwners(): void {
+    const answers = this.#ownerAnswers.next();
+    const weight = answers.reduce((sum, { owner }) => sum + owner.weight, 0);
+    this.#sendFrame(encodeOwnerVerdicts(answers, this.#heartbeats.draining), weight);
+  }
+
+  #sendFrame(frame: Buffer, weight: number): void {
+    this.#sending = true;
+    this.#stream.send(frame, () => {
+      this.#sending = false;
+      this.#weight -= weight;
+      this.#advance();
+    });
+  }
+
+  #callForLooking(): void {
+    if (!this.#hasRoom || this.#clientEnded || this.#failure || this.#drain === 'told') return;
+    this.#unasked.callForLooking();
+  }
+
+  #oweUnasked(leaseIds: readonly string[], verdicts: readonly Verdict[]): void {
+    if (this.#closed) return;
+    this.#follower.forget(leaseIds.filter((_, i) => verdicts[i]?.kind === 'lost'));
+    this.#weight += leaseIds.length;
+    this.#answers.owe(
+      leaseIds.map((named) => ({ named, weight: 1 })),
+      verdicts,
+    );
+  }
+
+  #endIfDone(): void {
+    if (this.#frame || !this.#beats.isIdle || !this.#owners.isIdle) return;
+    if (!this.#answers.isEmpty || !this.#ownerAnswers.isEmpty || this.#sending) return;
+    const isTold = this.#drain === 'told' || (this.#drain === 'telling' && this.#unasked.isIdle);
+    if (!this.#failure && !this.#clientEnded && !isTold) return;
+    this.#close(this.#failure ? 'failed' : this.#clientEnded ? 'ended' : 'drained');
+    this.#stream.end(this.#failure?.error);
+  }
+
+  #close(how: StreamEnd): void {
+    if (this.#closed) return;
+    this.#closed = true;
+    this.#listed?.close();
+    this.#follower.close(how);
+    clearTimeout(this.#drainTimer);
+    clearTimeout(this.#pauseTimer);
+    this.#frame = undefined;
+    this.#beats.clear();
+    this.#owners.clear();
+    this.#answers.clear();
+    this.#ownerAnswers.clear();
+    this.#unasked.clear();
+  }
+}

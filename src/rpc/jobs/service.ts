@@ -1,0 +1,198 @@
+import { create } from '@bufbuild/protobuf';
+import {
+  JobEventSchema,
+  JobResultSchema,
+  JobSchema,
+  type JobsService,
+  OnDuplicate,
+  OnDuplicateSchema,
+  type SubmitJobRequest,
+} from '../../../gen/leasehold/v1/jobs_pb.js';
+import { DomainError, invalid } from '../../domain/errors.ts';
+import { contractWord } from '../../domain/jobs/claim-policy.ts';
+import { limits } from '../../domain/limits.ts';
+import { parse } from '../../domain/requests/parsers.ts';
+import { within } from '../../domain/requests/validator.ts';
+import type { Engine } from '../../engine/engine.ts';
+import { type Draft, draft, type Submitted } from '../../engine/jobs/submitter.ts';
+import type { Implementation } from '../implementation.ts';
+import { bytesOf, groupsThatFit, pageThatFits } from '../response-size.ts';
+import { noSuchValue } from '../wire/enums.ts';
+import { eventMessage, jobMessage, resultMessage, toIso, toPriority, toState } from './convert.ts';
+import { claimJobsResponse, submitJobResponse, submitJobsResponse } from './encode.ts';
+
+/** JobsService: proto in, one engine call, proto out. */
+export function jobsImplementation(engine: Engine): Implementation<typeof JobsService> {
+  const { submitter, claimer, changer, reader, settings } = engine;
+
+  const draftOf = (request: SubmitJobRequest, at = ''): Draft => {
+    const command = parse.submitJob(
+      {
+        addon_id: request.addonId,
+        job_type: request.jobType,
+        priority: toPriority(request.priority, within(at, 'priority')),
+        cost_units: request.costUnits,
+        constraints: request.constraints,
+        payload: request.payload,
+        client_request_id: request.clientRequestId,
+        stream: request.stream,
+        unique: request.unique,
+        tags: request.tags,
+        max_runtime_s: request.maxRuntimeS,
+        max_attempts: request.maxAttempts,
+        retry_backoff_s: request.retryBackoffS,
+        run_at: toIso(request.runAt, within(at, 'run_at')),
+      },
+      at,
+    );
+    return draft(command, returnsExisting(request.onDuplicate, within(at, 'on_duplicate')), settings, at);
+  };
+
+  return {
+    async submitJob(request, caller) {
+      const { job, existing } = await submitter.submit(draftOf(request), caller);
+      return submitJobResponse(job, existing);
+    },
+
+    async submitJobs({ jobs }, caller) {
+      if (jobs.length > limits.batchJobs) throw invalid('jobs', `must not be more than ${limits.batchJobs}`);
+      const drafts = jobs.map((job, i) => attempt(() => draftOf(job, `jobs[${i}]`)));
+      const good = drafts.filter((one): one is Draft => !(one instanceof DomainError));
+      const submitted = await submitter.submitMany(good, caller);
+      let next = 0;
+      return submitJobsResponse(
+        drafts.map((one) => (one instanceof DomainError ? one : answered(submitted[next++]))),
+      );
+    },
+
+    async claimJobs(request, caller) {
+      const command = parse.claimJobs({
+        addon_id: request.addonId === '' ? undefined : request.addonId,
+        worker_id: request.workerId,
+        limit: request.limit,
+        accept_job_types: request.acceptJobTypes,
+        max_cost_units: request.maxCostUnits,
+        constraints_capabilities: request.constraintsCapabilities,
+        request_id: request.requestId,
+      });
+      return claimJobsResponse(await claimer.claim(command, caller));
+    },
+
+    async getJob({ jobId }, caller) {
+      const { job, result } = await reader.get(jobId, caller);
+      return { job: jobMessage(job), result: result === null ? undefined : resultMessage(result) };
+    },
+
+    async listJobs(request, caller) {
+      const command = parse.listJobs({
+        states: request.states.map((state, i) => toState(state, `states[${i}]`)),
+        addon_id: request.addonId,
+        job_type: request.jobType,
+        stream: request.stream,
+        dead_lettered: request.deadLettered,
+        oldest_first: request.oldestFirst,
+        created_after: toIso(request.createdAfter, 'created_after'),
+        created_before: toIso(request.createdBefore, 'created_before'),
+        limit: request.limit,
+        cursor: request.cursor,
+      });
+      const { messages, nextCursor } = pageThatFits(await reader.list(command, caller), {
+        schema: JobSchema,
+        messageOf: jobMessage,
+        cursorOf: (job) => job.jobId,
+      });
+      return { jobs: messages, nextCursor };
+    },
+
+    async updateJobStatus({ jobId, state, note, progress, workerId }, caller) {
+      const command = parse.updateJobStatus({
+        // The contracts know no LEASED, and neither does what may be asked; here it is the state that such a job shows.
+        state: contractWord(toState(state, 'state')),
+        note,
+        progress,
+        worker_id: workerId,
+      });
+      return { job: jobMessage(await changer.updateStatus(jobId, command, caller)) };
+    },
+
+    async cancelJob({ jobId, reason, requestedBy }, caller) {
+      const command = parse.operatorRequest({ reason, requested_by: requestedBy });
+      return { job: jobMessage(await changer.cancel(jobId, command, caller)) };
+    },
+
+    async retryJob({ jobId, reason, requestedBy }, caller) {
+      const command = parse.operatorRequest({ reason, requested_by: requestedBy });
+      return { job: jobMessage(await changer.retry(jobId, command, caller)) };
+    },
+
+    async retryDeadLetters(request, caller) {
+      const command = parse.retryJobs({
+        stream: request.stream,
+        addon_id: request.addonId,
+        job_type: request.jobType,
+        error_code: request.errorCode,
+        limit: request.limit,
+        reason: request.reason,
+        requested_by: request.requestedBy,
+      });
+      return { jobIds: await changer.retryDeadLetters(command, caller) };
+    },
+
+    async listStreams(request, caller) {
+      const { limit, cursor } = request;
+      const page = parse.listStreams({ stream: request.stream || null, limit, cursor });
+      const { items, nextCursor } = await reader.streams(page, caller);
+      return { streams: items, nextCursor: nextCursor ?? undefined };
+    },
+
+    async listJobEvents({ jobId, limit, cursor }, caller) {
+      const page = await reader.events(jobId, parse.listJobEvents({ limit, cursor }), caller);
+      const { messages, nextCursor } = pageThatFits(page, {
+        schema: JobEventSchema,
+        messageOf: eventMessage,
+        cursorOf: ({ eventId }) => eventId,
+      });
+      return { events: messages, nextCursor };
+    },
+
+    async *watchJob({ jobId, afterEventId }, caller) {
+      if (afterEventId !== undefined && afterEventId < 0n)
+        throw invalid('after_event_id', 'must not be negative');
+      for await (const { job, result, events } of reader.watch(
+        jobId,
+        afterEventId?.toString() ?? null,
+        caller,
+      )) {
+        const message = jobMessage(job);
+        const ending = result === null ? undefined : create(JobResultSchema, resultMessage(result));
+        const room =
+          limits.answerBytes - bytesOf(JobSchema, message) - (ending ? bytesOf(JobResultSchema, ending) : 0);
+        const all = events.map((event) => create(JobEventSchema, eventMessage(event)));
+        const groups = groupsThatFit(JobEventSchema, all, room);
+        // The result stands in the last message.
+        for (const [i, group] of groups.entries())
+          yield { job: message, events: group, result: i === groups.length - 1 ? ending : undefined };
+      }
+    },
+  };
+}
+
+function returnsExisting(onDuplicate: OnDuplicate, field: string): boolean {
+  if (OnDuplicate[onDuplicate] === undefined) throw noSuchValue(OnDuplicateSchema, onDuplicate, field);
+  return onDuplicate === OnDuplicate.RETURN_EXISTING;
+}
+
+/** A bad job of a batch is an outcome; only a mistake of ours fails the whole call. */
+function attempt<T>(work: () => T): T | DomainError {
+  try {
+    return work();
+  } catch (error) {
+    if (error instanceof DomainError) return error;
+    throw error;
+  }
+}
+
+function answered(answer: Submitted | DomainError | undefined): Submitted | DomainError {
+  if (answer === undefined) throw new Error('a job of a batch got no outcome');
+  return answer;
+}

@@ -1,0 +1,307 @@
+/**
+ * The frames of the stream of work, beside what they have in common with those of the heartbeat stream: credits and
+ * what is handed in on the way up, grants and what became of it on the way down. Field numbers are those of `leases.proto`.
+ *
+ * Most of what is handed in says that it went well and no more, and is read as it lies; the rest is read with the generated
+ * code. Like heartbeats, it is read in pieces, at the pace at which the answers go out.
+ */
+
+import { fromBinary } from '@bufbuild/protobuf';
+import {
+  type StreamWorkRequest_Credit as Credit,
+  ReleaseLeaseRequestSchema,
+  StreamWorkRequest_CreditSchema,
+} from '../../../gen/leasehold/v1/leases_pb.js';
+import { DomainError, invalid, leaseNotFound } from '../../domain/errors.ts';
+import type { Grant, Release } from '../../domain/leases/lease.ts';
+import { limits } from '../../domain/limits.ts';
+import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
+import { parse } from '../../domain/requests/parsers.ts';
+import type { EndOutcome } from '../../engine/dispatch/lease-endings.ts';
+import { filterOf } from '../../engine/leases/acquirer.ts';
+import { unreadable } from '../errors.ts';
+import { writer } from '../jobs/encode.ts';
+import { releaseOfMessage, toFinalStatus } from '../leases/convert.ts';
+import { writeGrant } from '../leases/encode.ts';
+import { checkName, checkToken, leaseIdOf, nameOf, uuidKind, weightOf } from '../wire/frame-fields.ts';
+import { WireError, WireReader, wireType } from '../wire/reader.ts';
+
+/** What a worker hands in, and what it takes of the stream's memory until it is answered. */
+export interface NamedRelease {
+  /** The lease, as the worker named it; of what cannot be a lease's id, the beginning. */
+  readonly named: string;
+  readonly release: Release;
+  readonly weight: number;
+}
+
+/** What is wrong with something that was handed in. */
+export interface RefusedRelease {
+  readonly named: string;
+  readonly weight: number;
+  readonly problem: DomainError;
+}
+
+/** How many more jobs of a kind are wanted. `bytes` is what was said of the kind: the same bytes are the same kind. */
+export interface CreditSaid {
+  jobs: number;
+  bytes: string;
+  wanted(): WantedJobs;
+}
+
+/** Which jobs a credit is for, and the TTL of their leases; null for that of the settings. */
+export interface WantedJobs {
+  filter: ClaimFilter;
+  ttlS: number | null;
+}
+
+export interface WorkPiece {
+  credits: CreditSaid[];
+  releases: NamedRelease[];
+  refused: RefusedRelease[];
+  weight: number;
+}
+
+const delimitedField = (number: number) => number * 8 + wireType.delimited;
+const varintField = (number: number) => number * 8 + wireType.varint;
+const heartbeatsTag = delimitedField(1);
+const ownersTag = delimitedField(2);
+const creditsTag = delimitedField(3);
+const releasesTag = delimitedField(4);
+const workerTag = delimitedField(5);
+const jobsTag = varintField(1);
+const leaseIdTag = delimitedField(1);
+const workerIdTag = delimitedField(2);
+const tokenTag = delimitedField(3);
+const statusTag = varintField(5);
+
+/** One StreamWorkRequest. It is looked over as a whole before anything is done about any of it. */
+export class WorkFrame {
+  readonly bytes: Buffer;
+  readonly #reader: WireReader;
+  #credits = 0;
+  #releases = 0;
+  /** There are heartbeats or owners in it. */
+  hasBeats = false;
+  /** Who says it, where the frame says who. */
+  workerId: string | undefined;
+
+  constructor(bytes: Buffer) {
+    this.bytes = bytes;
+    this.#reader = new WireReader(bytes);
+    this.#lookOver();
+  }
+
+  /** Nothing is left of it. */
+  get done(): boolean {
+    return this.#reader.at >= this.bytes.length;
+  }
+
+  /** The next part, up to a weight of what is handed in. */
+  next(weightMax: number, workerId: string): WorkPiece {
+    const reader = this.#reader;
+    const end = this.bytes.length;
+    const piece: WorkPiece = { credits: [], releases: [], refused: [], weight: 0 };
+    let tag = 0;
+    try {
+      while (reader.at < end && piece.weight < weightMax) {
+        tag = reader.tag(end);
+        if (tag === releasesTag) {
+          this.#release(reader.contentEnd(end), workerId, piece);
+          this.#releases++;
+        } else if (tag === creditsTag) {
+          piece.credits.push(this.#credit(reader.contentEnd(end)));
+          this.#credits++;
+        } else reader.skip(tag, end);
+      }
+      return piece;
+    } catch (error) {
+      if (!(error instanceof WireError)) throw error;
+      const field = tag === creditsTag ? `credits[${this.#credits}]` : `releases[${this.#releases}]`;
+      throw invalid(field, `cannot be read: the frame ${error.message}`);
+    }
+  }
+
+  #lookOver(): void {
+    const reader = new WireReader(this.bytes);
+    const end = this.bytes.length;
+    try {
+      while (reader.at < end) {
+        const tag = reader.tag(end);
+        if (tag === heartbeatsTag || tag === ownersTag) this.hasBeats = true;
+        if (tag === workerTag) {
+          const nameEnd = reader.contentEnd(end);
+          this.workerId = reader.text(reader.at, nameEnd);
+          reader.at = nameEnd;
+        } else reader.skip(tag, end);
+      }
+    } catch (error) {
+      if (!(error instanceof WireError)) throw error;
+      throw new DomainError('invalid_request', `the frame cannot be read: it ${error.message}`);
+    }
+  }
+
+  #credit(end: number): CreditSaid {
+    const reader = this.#reader;
+    const start = reader.at;
+    const field = `credits[${this.#credits}]`;
+    let jobs = 0;
+    let bytes = '';
+    while (reader.at < end) {
+      const at = reader.at;
+      const tag = reader.tag(end);
+      if (tag === jobsTag) jobs = reader.whole(end);
+      else {
+        reader.skip(tag, end);
+        bytes += this.bytes.toString('latin1', at, reader.at);
+      }
+    }
+    if (jobs > limits.creditJobs) throw invalid(`${field}.jobs`, `must be from 0 to ${limits.creditJobs}`);
+    return { jobs, bytes, wanted: () => wantedJobs(this.bytes.subarray(start, end), field) };
+  }
+
+  #release(end: number, workerId: string, piece: WorkPiece): void {
+    const reader = this.#reader;
+    const start = reader.at;
+    let leaseAt = 0;
+    let leaseEnd = 0;
+    let workerAt = 0;
+    let workerEnd = 0;
+    let tokenAt = 0;
+    let tokenEnd = -1;
+    let status = 0;
+    let isPlain = true;
+    while (reader.at < end) {
+      const tag = reader.tag(end);
+      if (tag === leaseIdTag) {
+        leaseEnd = reader.contentEnd(end);
+        leaseAt = reader.at;
+        reader.at = leaseEnd;
+      } else if (tag === tokenTag) {
+        tokenEnd = reader.contentEnd(end);
+        tokenAt = reader.at;
+        reader.at = tokenEnd;
+      } else if (tag === statusTag) {
+        status = reader.whole(end);
+      } else if (tag === workerIdTag) {
+        workerEnd = reader.contentEnd(end);
+        workerAt = reader.at;
+        reader.at = workerEnd;
+      } else {
+        isPlain = false;
+        reader.skip(tag, end);
+      }
+    }
+    const weight = weightOf(end - start);
+    piece.weight += weight;
+    const kind = uuidKind(reader.bytes, leaseAt, leaseEnd);
+    const named = nameOf(kind, reader, leaseAt, leaseEnd);
+    try {
+      const name = workerEnd === workerAt ? workerId : reader.text(workerAt, workerEnd);
+      const token = tokenEnd < 0 ? null : reader.text(tokenAt, tokenEnd);
+      const release = isPlain
+        ? plainRelease(named, name, token, status)
+        : releaseSaid(reader.bytes.subarray(start, end), name);
+      if (kind === 0) throw leaseNotFound(named);
+      piece.releases.push({ named, release: { ...release, leaseId: leaseIdOf(kind, named) }, weight });
+    } catch (error) {
+      if (!(error instanceof DomainError)) throw error;
+      piece.refused.push({ named, weight, problem: error });
+    }
+  }
+}
+
+/** The same as `releaseSaid`, of what says no more than this. */
+function plainRelease(leaseId: string, workerId: string, token: string | null, status: number): Release {
+  checkName(workerId, 'worker_id');
+  if (token !== null) checkToken(token);
+  return {
+    leaseId,
+    workerId,
+    token,
+    jobId: null,
+    status: toFinalStatus(status, 'status'),
+    resultData: null,
+    error: null,
+    errorDetail: null,
+    retryable: false,
+    metrics: null,
+    bytes: 0,
+  };
+}
+
+function releaseSaid(bytes: Uint8Array, workerId: string): Release {
+  const message = decoded(() => fromBinary(ReleaseLeaseRequestSchema, bytes));
+  return releaseOfMessage({ ...message, workerId });
+}
+
+function wantedJobs(bytes: Uint8Array, field: string): WantedJobs {
+  const credit: Credit = decoded(() => fromBinary(StreamWorkRequest_CreditSchema, bytes));
+  try {
+    const command = parse.acquireLease({
+      worker_id: 'any',
+      max_units: credit.maxUnits,
+      constraints_capabilities: credit.constraintsCapabilities,
+      addon_id: credit.addonId,
+      accept_job_types: credit.acceptJobTypes,
+      streams: credit.streams,
+      ttl_sec: credit.ttlSec,
+    });
+    return { filter: filterOf(command), ttlS: command.ttl_sec ?? null };
+  } catch (error) {
+    if (!(error instanceof DomainError) || error.field === undefined) throw error;
+    throw new DomainError(error.code, `${field}.${error.detail}`, { field: `${field}.${error.field}` });
+  }
+}
+
+function decoded<Message>(decode: () => Message): Message {
+  try {
+    return decode();
+  } catch (error) {
+    throw unreadable(error);
+  }
+}
+
+/** What became of something that was handed in. */
+export interface ReleaseAnswer {
+  named: string;
+  weight: number;
+  outcome: EndOutcome | DomainError;
+}
+
+/** So large may a frame become before nothing more is put into it; clients take 4 MiB by default. */
+const frameBytes = 1024 * 1024;
+
+/** What goes into one StreamWorkResponse: the first of the answers and of the grants, as many as it holds. */
+export function encodeWork(
+  answers: readonly ReleaseAnswer[],
+  grants: readonly Grant[],
+): { frame: Buffer; answers: number; grants: number } {
+  let [answered, granted] = [0, 0];
+  const frame = writer.encode(() => {
+    for (; answered < answers.length && writer.length < frameBytes; answered++)
+      writeAnswer(answers[answered] as ReleaseAnswer);
+    for (; granted < grants.length && writer.length < frameBytes; granted++)
+      writeGrant(3, grants[granted] as Grant);
+  });
+  return { frame, answers: answered, grants: granted };
+}
+
+/** A StreamWorkResponse that says that the server is about to stop. */
+export const drainFrame = (): Buffer => writer.encode(() => writer.whole(5, 1));
+
+function writeAnswer({ named, outcome }: ReleaseAnswer): void {
+  writer.message(4, () => {
+    writer.text(1, named);
+    if (outcome instanceof DomainError) {
+      writer.message(3, () => {
+        writer.text(1, outcome.code);
+        writer.text(2, outcome.detail);
+      });
+    } else {
+      writer.message(2, () => {
+        writer.whole(1, outcome.requeued ? 1 : 0);
+        writer.whole(2, outcome.deadLettered ? 1 : 0);
+      });
+    }
+  });
+}

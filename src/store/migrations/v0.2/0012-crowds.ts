@@ -1,0 +1,86 @@
+import { Migration } from '@mikro-orm/migrations';
+import { stateNumber } from '../../../domain/jobs/state-machine.ts';
+import { isReadyInCrowd, ownLanesMax, pathNamesMax } from '../../sql/queue/crowds.ts';
+
+/** As `digestOf` in `store/sql/queue/crowds.ts`. */
+const digest = (text: string): string =>
+  `('x' || left(encode(sha256(convert_to(${text}, 'UTF8')), 'hex'), 16))::bit(64)::bigint`;
+
+const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
+
+/** Crowded lanes, whose jobs have keys in the order of the queue; and the streams that have no lane any more. */
+export class Crowds extends Migration {
+  override up(): void {
+    this.addSql("set local statement_timeout = '0'");
+    this.addSql(`alter table lanes
+      add column crowd bigint,
+      add column crowd_type bigint,
+      add column crowd_addon bigint,
+      add column crowd_both bigint`);
+    this.addSql(`alter table live_jobs
+      add column crowd bigint,
+      add column crowd_type bigint,
+      add column crowd_addon bigint,
+      add column crowd_both bigint`);
+    this.addSql(`create table requirement_paths (
+      parent_id bigint not null,
+      name_key bigint not null,
+      path_id bigint not null,
+      primary key (parent_id, name_key)
+    )`);
+    this.addSql(`create table idle_streams (
+      stream text primary key,
+      idle_since timestamptz not null
+    )`);
+    this.addSql('create index idle_streams_since on idle_streams (idle_since)');
+
+    // Streams may have more lanes than are read one by one; those with jobs that wait are read one by one first.
+    this.addSql(`create temporary table crowded_lanes on commit drop as
+      select lane_id, stream, addon_id, job_type, is_unique, requires[:${pathNamesMax}] as requires from (
+        select lanes.*, row_number() over (partition by stream order by exists (
+          select from live_jobs where live_jobs.lane_id = lanes.lane_id and ${isReady}
+        ) desc, lane_id) as n from lanes
+      ) numbered where n > ${ownLanesMax}`);
+    this.addSql(`create temporary table crowded_paths on commit drop as
+      with recursive step (lane_id, requires, n, parent_id, name_key, path_id) as (
+        select lane_id, requires, 0, null::bigint, null::bigint,
+          ${digest("case when is_unique then 'unique:' else 'common:' end || stream")}
+        from crowded_lanes
+        union all
+        select lane_id, requires, n + 1, path_id, ${digest("'name:' || requires[n + 1]")},
+          ${digest("path_id || ':' || requires[n + 1]")}
+        from step where n < cardinality(requires)
+      )
+      select * from step`);
+    this.addSql(`insert into requirement_paths (path_id, parent_id, name_key)
+      select distinct path_id, parent_id, name_key from crowded_paths where n > 0`);
+    this.addSql(`update lanes set crowd = path_id, crowd_type = path_id # ${digest("'type:' || crowded.job_type")},
+        crowd_addon = path_id # ${digest("'addon:' || crowded.addon_id")},
+        crowd_both = path_id # ${digest("'type:' || crowded.job_type")} # ${digest("'addon:' || crowded.addon_id")}
+      from crowded_lanes crowded join crowded_paths path
+        on path.lane_id = crowded.lane_id and path.n = cardinality(crowded.requires)
+      where lanes.lane_id = crowded.lane_id`);
+    this.addSql(`update live_jobs set crowd = lanes.crowd, crowd_type = lanes.crowd_type,
+        crowd_addon = lanes.crowd_addon, crowd_both = lanes.crowd_both
+      from lanes where lanes.lane_id = live_jobs.lane_id and lanes.crowd is not null`);
+
+    this.addSql(`alter table lanes add column own_stream text
+      generated always as (case when crowd is null then stream end) stored`);
+    this.addSql('create index lanes_own_stream on lanes (own_stream)');
+    for (const column of ['crowd', 'crowd_type', 'crowd_addon', 'crowd_both']) {
+      this.addSql(`create index live_jobs_${column} on live_jobs (${column}, priority, seq)
+        where ${isReadyInCrowd} and ${column} is not null`);
+    }
+  }
+
+  override down(): void {
+    this.addSql(
+      'alter table live_jobs drop column crowd, drop column crowd_type, drop column crowd_addon, drop column crowd_both',
+    );
+    this.addSql('alter table lanes drop column own_stream');
+    this.addSql(
+      'alter table lanes drop column crowd, drop column crowd_type, drop column crowd_addon, drop column crowd_both',
+    );
+    this.addSql('drop table requirement_paths, idle_streams');
+  }
+}

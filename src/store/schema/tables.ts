@@ -1,0 +1,30 @@
+import type { InferKyselyDB } from '@mikro-orm/postgresql';
+import type { Compilable, Kysely } from 'kysely';
+import { type EntitySql, timestamp } from '../connection/sql.ts';
+import type { entities } from './entities.ts';
+
+/** The tables of the entities, as the query builder knows them. */
+export type Tables = InferKyselyDB<(typeof entities)[number]>;
+
+/** What the driver makes of a column: times stay the text that PostgreSQL writes; see `timeMs`. */
+type Driven<Value> = Value extends Date ? string : Value;
+type Rows<Query> =
+  Query extends Compilable<infer Row> ? { [Column in keyof Row]: Driven<Row[Column]> }[] : never;
+
+/**
+ * Runs a query that is built with the entity manager's Kysely: for unions, windows and aggregates, which `find` and MikroORM's own
+ * query builder do not have. Its text and its values go the way of all statements, so that it is part of an open transaction,
+ * can be cancelled, and is counted.
+ */
+export async function select<Query extends Compilable<unknown>>(
+  sql: EntitySql,
+  build: (tables: Kysely<Tables>) => Query,
+  signal?: AbortSignal,
+): Promise<Rows<Query>> {
+  const em = sql.em();
+  // Only the text is made here. Inside a transaction Kysely would be the transaction.
+  em.resetTransactionContext();
+  const { sql: text, parameters } = build(em.getKysely<Tables>()).compile();
+  const values = parameters.map((value) => (value instanceof Date ? timestamp(value) : value));
+  return (await sql.query(text, values, signal)) as Rows<Query>;
+}

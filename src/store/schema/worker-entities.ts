@@ -1,0 +1,31 @@
+import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
+import type { WorkerAsk } from '../../domain/workers/worker.ts';
+
+/**
+ * A worker as one server knows it: written by that server every few seconds, and worth nothing after `expires_at`. The
+ * table is unlogged: what a crash of the database takes from it is written again within seconds.
+ */
+export const WorkerRow = defineEntity({
+  name: 'WorkerRow',
+  tableName: 'workers',
+  properties: {
+    worker_id: p.text().primary(),
+    /** Given anew at each start of a server. */
+    server_id: p.uuid().primary(),
+    server_host: p.text(),
+    server_pid: p.integer(),
+    peer: p.text(),
+    work_streams: p.integer(),
+    heartbeat_streams: p.integer(),
+    waiting_calls: p.integer(),
+    since: p.datetime(),
+    last_heard_at: p.datetime(),
+    asks: p.json().$type<WorkerAsk[]>(),
+    asks_cut: p.boolean(),
+    /** In no index, so that a row is rewritten in place. */
+    expires_at: p.datetime(),
+  },
+});
+export type WorkerRecord = InferEntity<typeof WorkerRow>;
+
+export const workerEntities = [WorkerRow];

@@ -1,0 +1,213 @@
+import { type Kysely, sql as raw } from 'kysely';
+import { type Away, aheadMax, type EndingLease, type Place } from '../../../domain/explain/facts.ts';
+import type { JobEvent } from '../../../domain/jobs/job.ts';
+import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
+import { type EntitySql, type Sql, timeMs } from '../../connection/sql.ts';
+import { Outage } from '../../schema/entities.ts';
+import { select, type Tables } from '../../schema/tables.ts';
+import { historyOf, rowsOf } from '../events/find.ts';
+import { type EventRecord, toEvents } from '../events/record.ts';
+
+/** Events that are looked at to find those of one lease. */
+const scanMax = 20_000;
+/** Lanes whose heads are looked at to find a job's place in line. */
+const lanesMax = 1_000;
+/** Rows that are due next and are looked at to find leases that end soon. */
+const dueMax = 200;
+/** Outages that are read; they are few. */
+const outagesMax = 1_000;
+
+/** Everything that is read for one explanation sees the same moment. Stands at the beginning of its transaction. */
+export const seeOneMoment = async (sql: Sql): Promise<number> => {
+  await sql.query('set transaction isolation level repeatable read, read only', []);
+  const [row] = await sql.query<{ now: number }>(
+    'select extract(epoch from clock_timestamp())::float8 * 1000 as now',
+    [],
+  );
+  if (!row) throw new Error('the database did not tell the time');
+  return row.now;
+};
+
+export interface EventWindow {
+  first: JobEvent[];
+  last: JobEvent[];
+  /** How many lie between them; no more than `scanMax` are counted. */
+  leftOut: number;
+}
+
+/** The first and the last events of a job, or of one of its leases, each in their order. */
+export async function eventWindow(
+  sql: EntitySql,
+  jobId: string,
+  leaseId: string | null,
+  { first, last }: { first: number; last: number },
+): Promise<EventWindow> {
+  const read = async (order: 'asc' | 'desc', limit: number) => {
+    const rows = await select(sql, (tables) =>
+      tables
+        .selectFrom(eventsOf(tables, jobId, leaseId, { order, limit }).as('found'))
+        .selectAll()
+        .orderBy('event_id', order)
+        .limit(limit),
+    );
+    return rows as EventRecord[];
+  };
+  const oldest = await read('asc', first + last + 1);
+  const events = oldest.flatMap(toEvents);
+  if (oldest.length <= first + last) {
+    if (events.length <= first + last) return { first: [], last: events, leftOut: 0 };
+    return {
+      first: events.slice(0, first),
+      last: events.slice(-last),
+      leftOut: events.length - first - last,
+    };
+  }
+  const newest = (await read('desc', last)).reverse();
+  const [count] = await select(sql, (tables) =>
+    tables
+      .selectFrom((eb) =>
+        eb
+          .selectFrom(eventsOf(tables, jobId, leaseId, null).as('all'))
+          .selectAll()
+          .limit(scanMax)
+          .as('counted'),
+      )
+      .select(raw<number>`coalesce(sum(${raw.raw(told)}), 0)::int`.as('events')),
+  );
+  return {
+    first: events.slice(0, first),
+    last: newest.flatMap(toEvents).slice(-last),
+    leftOut: Math.max(0, (count?.events ?? 0) - first - last),
+  };
+}
+
+/** Events of a job, or of one of its leases: all of them, or so many from one end. */
+function eventsOf(
+  tables: Kysely<Tables>,
+  jobId: string,
+  leaseId: string | null,
+  end: { order: 'asc' | 'desc'; limit: number } | null,
+) {
+  const rows = rowsOf(tables, jobId);
+  if (leaseId === null)
+    return historyOf(tables, jobId, end ? rows.orderBy('event_id', end.order).limit(end.limit) : rows);
+  // Only so many events of the job are read, the newest first: a job may have a history without end.
+  const recent = rows.orderBy('event_id', 'desc').limit(scanMax);
+  return tables.selectFrom(recent.as('recent')).selectAll().where('lease_id', '=', leaseId);
+}
+
+/** How many events a row tells of; see `store/sql/events/record.ts`. */
+const told = `case when release_status is null then 1 when from_state = ${stateNumber('LEASED')} then 3 else 2 end`;
+
+const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
+
+/**
+ * Lanes that have something in them are found by leaping through the queue's index, and of each no more rows are read
+ * than are counted: a place among a million costs what a place among ten thousand does.
+ */
+const line = `
+with recursive mine as materialized (
+  select live.job_id, live.lane_id, live.priority, live.seq, live.check_at, lanes.requires, lanes.heavy, lanes.stream
+  from live_jobs live join lanes on lanes.lane_id = live.lane_id
+  where live.job_id = $1
+), present (lane_id, n) as (
+  (select lane_id, 1 from live_jobs where ${isReady} order by lane_id limit 1)
+  union all
+  select (select live_jobs.lane_id from live_jobs where ${isReady} and live_jobs.lane_id > present.lane_id
+    order by live_jobs.lane_id limit 1), n + 1
+  from present where present.lane_id is not null and n < ${lanesMax}
+), lane as materialized (
+  select lanes.lane_id from present join lanes on lanes.lane_id = present.lane_id
+  where lanes.stream = (select stream from mine)
+), head as materialized (
+  select lane.lane_id, first.job_id, first.cost_units, first.priority, first.seq
+  from lane cross join lateral (
+    select job_id, cost_units, priority, seq from live_jobs
+    where live_jobs.lane_id = lane.lane_id and ${isReady} order by priority, seq limit 1
+  ) first
+)
+select mine.check_at = 'infinity' as is_parked, mine.requires, mine.heavy,
+  (select count(*)::int from (
+    select from live_jobs where live_jobs.lane_id = mine.lane_id and ${isReady}
+      and (live_jobs.priority, live_jobs.seq) < (mine.priority, mine.seq) limit ${aheadMax + 1}
+  ) counted) as ahead_in_lane,
+  (select count(*)::int from (
+    select from lane cross join lateral (
+      select from live_jobs where live_jobs.lane_id = lane.lane_id and ${isReady}
+        and (live_jobs.priority, live_jobs.seq) < (mine.priority, mine.seq) limit ${aheadMax + 1}
+    ) before limit ${aheadMax + 1}
+  ) counted) as ahead,
+  lane_head.job_id as lane_head_id, lane_head.cost_units as lane_head_units,
+  first.job_id as head_id, first.cost_units as head_units
+from mine
+left join head lane_head on lane_head.lane_id = mine.lane_id
+left join (select * from head order by priority, seq limit 1) first on true`;
+
+interface LineRow {
+  is_parked: boolean | null;
+  requires: string[];
+  heavy: string[];
+  ahead_in_lane: number;
+  ahead: number;
+  lane_head_id: string | null;
+  lane_head_units: number | null;
+  head_id: string | null;
+  head_units: number | null;
+}
+
+/** Where a queued job stands; nothing where it is not live. */
+export async function placeInLine(sql: Sql, jobId: string): Promise<Place | null> {
+  const [row] = await sql.query<LineRow>(line, [jobId]);
+  if (!row) return null;
+  const head = (id: string | null, units: number | null) =>
+    id === null ? null : { jobId: id, costUnits: units ?? 0 };
+  return {
+    isParked: row.is_parked ?? false,
+    requires: row.requires,
+    heavy: row.heavy,
+    aheadInLane: row.ahead_in_lane,
+    ahead: row.ahead,
+    laneHead: head(row.lane_head_id, row.lane_head_units),
+    head: head(row.head_id, row.head_units),
+  };
+}
+
+/**
+ * The leases that end next unless they are kept. A lease is due for a check no later than it ends. Where many that were renewed are
+ * due, one that ends before them may be missed; finding it would mean reading all.
+ */
+export async function leasesEndingNext(sql: EntitySql, limit: number): Promise<EndingLease[]> {
+  const rows = await select(sql, (tables) =>
+    tables
+      .selectFrom((eb) =>
+        eb
+          .selectFrom('live_jobs')
+          .selectAll()
+          .where('check_at', '<', raw<Date>`'infinity'`)
+          .orderBy('check_at')
+          .limit(dueMax)
+          .as('due'),
+      )
+      .select(['lease_id', 'claimed_by', 'cost_units', 'expires_at'])
+      .where('state', 'in', leasedStates.map(stateNumber))
+      .orderBy('expires_at')
+      .limit(limit)
+      .$castTo<{ lease_id: string; claimed_by: string; cost_units: number; expires_at: string }>(),
+  );
+  return rows.map(({ lease_id, claimed_by, cost_units, expires_at }) => ({
+    leaseId: lease_id,
+    workerId: claimed_by,
+    costUnits: cost_units,
+    expiresAtMs: timeMs(expires_at),
+  }));
+}
+
+/** Times without a server since then, oldest first: the first `limit` among the newest thousand. They are numbered in the order of time. */
+export async function outagesSince(sql: EntitySql, sinceMs: number, limit: number): Promise<Away[]> {
+  const newest = await sql.em().find(Outage, {}, { orderBy: { outage_id: 'desc' }, limit: outagesMax });
+  return newest
+    .map(({ began_at, ended_at }) => ({ beganAtMs: timeMs(began_at), endedAtMs: timeMs(ended_at) }))
+    .filter(({ endedAtMs }) => endedAtMs >= sinceMs)
+    .reverse()
+    .slice(0, limit);
+}

@@ -1,0 +1,224 @@
+import {
+  type ContentionState,
+  contentionStateNumber,
+  contentionStates,
+  unusedMs,
+} from '../../../domain/files/contention-policy.ts';
+import { instructions, type KeptInstruction, type OwnerProfile } from '../../../domain/files/file-lease.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { byKeys, rowOf, type Sql, timeMs } from '../../connection/sql.ts';
+import { numberArray, textArray, uuidArray } from '../array-params.ts';
+import { type ProfileRecord, profileColumns, toProfile } from './owners.ts';
+
+/** Contentions, a row for each file of each. They are written only under their owner's lock; see `owners.ts`. */
+
+/** One file of a contention. */
+export interface ContendedFile {
+  contentionId: string;
+  fileId: string;
+  ownerId: string;
+  repository: string;
+  path: string;
+  state: ContentionState;
+  deniedAtMs: number;
+  retryAtMs: number;
+  retriedAtMs: number | null;
+  haltedAtMs: number | null;
+  closedAtMs: number | null;
+  /** It was told that its retry is due. */
+  isAnnounced: boolean;
+  /** What an operator decided while the owner was not alive. */
+  keptInstruction: KeptInstruction | null;
+  /** Who held the file when it was denied, and since when. */
+  blockerId: string;
+  blockerAcquiredAtMs: number;
+  /** Who stood in the way last. */
+  blocker: { ownerId: string; profile: OwnerProfile; acquiredAtMs: number; lastHeartbeatAtMs: number };
+}
+
+export interface ContentionRecord extends ProfileRecord {
+  contention_id: string;
+  file_id: string;
+  owner_id: string;
+  repository: string;
+  path: string;
+  state: number;
+  denied_at: string;
+  retry_at: string;
+  retried_at: string | null;
+  halted_at: string | null;
+  closed_at: string | null;
+  is_announced: boolean;
+  kept_instruction: number | null;
+  instructed_at: string | null;
+  instructed_by: string | null;
+  instruction_reason: string | null;
+  blocker_id: string;
+  blocker_acquired_at: string;
+  last_id: string;
+  last_acquired_at: string;
+  last_heartbeat_at: string;
+}
+
+const columns = `contention.contention_id, contention.file_id, contention.owner_id, contention.repository,
+  contention.path, contention.state, contention.denied_at, contention.retry_at, contention.retried_at,
+  contention.halted_at, contention.closed_at, contention.blocker_id, contention.blocker_acquired_at,
+  contention.kept_instruction, contention.instructed_at, contention.instructed_by, contention.instruction_reason,
+  coalesce(contention.check_at > contention.retry_at, false) as is_announced,
+  coalesce(contention.blocker_now_id, contention.blocker_id) as last_id,
+  coalesce(contention.blocker_now_acquired_at, contention.blocker_acquired_at) as last_acquired_at,
+  blocker.last_heartbeat_at, ${profileColumns('blocker')}`;
+
+const withBlocker = `cross join ${rowOf('file_owners', 'owner_id', 'coalesce(contention.blocker_now_id, contention.blocker_id)')} blocker`;
+
+export function toContendedFile(row: ContentionRecord): ContendedFile {
+  return {
+    contentionId: row.contention_id,
+    fileId: row.file_id,
+    ownerId: row.owner_id,
+    repository: row.repository,
+    path: row.path,
+    state: contentionStates[row.state] as ContentionState,
+    deniedAtMs: timeMs(row.denied_at),
+    retryAtMs: timeMs(row.retry_at),
+    retriedAtMs: timeMs(row.retried_at),
+    haltedAtMs: timeMs(row.halted_at),
+    closedAtMs: timeMs(row.closed_at),
+    isAnnounced: row.is_announced,
+    keptInstruction: keptIn(row),
+    blockerId: row.blocker_id,
+    blockerAcquiredAtMs: timeMs(row.blocker_acquired_at),
+    blocker: {
+      ownerId: row.last_id,
+      profile: toProfile(row),
+      acquiredAtMs: timeMs(row.last_acquired_at),
+      lastHeartbeatAtMs: timeMs(row.last_heartbeat_at),
+    },
+  };
+}
+
+function keptIn(row: ContentionRecord): KeptInstruction | null {
+  if (row.kept_instruction === null) return null;
+  const instruction = instructions[row.kept_instruction];
+  if (!instruction || row.instructed_at === null || row.instructed_by === null)
+    throw new Error(`contention ${row.contention_id} has an instruction that this version does not know`);
+  return {
+    instruction,
+    instructedAtMs: timeMs(row.instructed_at),
+    instructedBy: row.instructed_by,
+    reason: row.instruction_reason,
+  };
+}
+
+const readByIds = hot(`
+select ${columns}
+from (select * from file_contentions where contention_id = any ($1::uuid[]) offset 0) contention ${withBlocker}
+order by contention.contention_id, contention.path`);
+
+/** All files of these contentions, closed ones too, by their paths. */
+export async function readContentions(
+  sql: Sql,
+  contentionIds: readonly string[],
+  signal?: AbortSignal,
+): Promise<ContendedFile[]> {
+  if (contentionIds.length === 0) return [];
+  return (await sql.query<ContentionRecord>(readByIds, [uuidArray(contentionIds)], signal)).map(
+    toContendedFile,
+  );
+}
+
+const readOpen = hot(`
+select ${columns}
+from unnest($1::text[]) as wanted (owner_id)
+cross join lateral (
+  select * from file_contentions where owner_id = wanted.owner_id and closed_at is null offset 0
+) contention ${withBlocker}
+order by contention.contention_id, contention.path`);
+
+/** All open contentions of these owners. */
+export async function contentionsOfOwners(sql: Sql, ownerIds: readonly string[]): Promise<ContendedFile[]> {
+  if (ownerIds.length === 0) return [];
+  return (await sql.query<ContentionRecord>(readOpen, [textArray(ownerIds)])).map(toContendedFile);
+}
+
+/** A file whose retry was blocked. */
+export interface Halt {
+  contentionId: string;
+  fileId: string;
+  blockerId: string;
+  blockerAcquiredAtMs: number;
+}
+
+const halt = hot(`
+update file_contentions contention set state = ${contentionStateNumber('HALTED')}, retried_at = now, halted_at = now,
+  blocker_now_id = halted.blocker_id, blocker_now_acquired_at = to_timestamp(halted.acquired_at / 1000.0),
+  check_at = null
+from (select to_timestamp($1::float8 / 1000.0) as now) clock,
+  unnest($2::uuid[], $3::uuid[], $4::text[], $5::float8[]) as halted (contention_id, file_id, blocker_id, acquired_at)
+where ${byKeys('(contention.contention_id, contention.file_id)', '(halted.contention_id, halted.file_id)')}`);
+
+export async function haltFiles(sql: Sql, halts: readonly Halt[], nowMs: number): Promise<void> {
+  if (halts.length === 0) return;
+  await sql.query(halt, [
+    nowMs,
+    uuidArray(halts.map(({ contentionId }) => contentionId)),
+    uuidArray(halts.map(({ fileId }) => fileId)),
+    textArray(halts.map(({ blockerId }) => blockerId)),
+    numberArray(halts.map(({ blockerAcquiredAtMs }) => blockerAcquiredAtMs)),
+  ]);
+}
+
+const keepInstruction = `
+update file_contentions set kept_instruction = $2::smallint, instructed_at = to_timestamp($3::float8 / 1000.0),
+  instructed_by = $4::text, instruction_reason = $5::text
+where contention_id = $1::uuid and state = ${contentionStateNumber('HALTED')}`;
+
+/** Keeps an instruction for the halted files of a contention, whose owner is locked; null takes it away. */
+export async function keepInstructionFor(
+  sql: Sql,
+  contentionId: string,
+  kept: KeptInstruction | null,
+): Promise<void> {
+  const number = kept && instructions.indexOf(kept.instruction);
+  const { instructedAtMs = null, instructedBy = null, reason = null } = kept ?? {};
+  await sql.query(keepInstruction, [contentionId, number, instructedAtMs, instructedBy, reason]);
+}
+
+/** How a contention ends for one of its files. */
+export interface Closing {
+  contentionId: string;
+  fileId: string;
+  state: ContentionState;
+}
+
+const close = hot(`
+update file_contentions contention set state = closed.state, closed_at = now, check_at = null,
+  retried_at = case when closed.state = ${contentionStateNumber('GRANTED')} then now else contention.retried_at end
+from (select to_timestamp($1::float8 / 1000.0) as now) clock,
+  unnest($2::uuid[], $3::uuid[], $4::smallint[]) as closed (contention_id, file_id, state)
+where ${byKeys('(contention.contention_id, contention.file_id)', '(closed.contention_id, closed.file_id)')}`);
+
+export async function closeFiles(sql: Sql, closings: readonly Closing[], nowMs: number): Promise<void> {
+  if (closings.length === 0) return;
+  await sql.query(close, [
+    nowMs,
+    uuidArray(closings.map(({ contentionId }) => contentionId)),
+    uuidArray(closings.map(({ fileId }) => fileId)),
+    numberArray(closings.map(({ state }) => contentionStateNumber(state))),
+  ]);
+}
+
+const announce = hot(`
+update file_contentions contention set check_at = contention.retry_at + interval '${unusedMs} ms'
+from unnest($1::uuid[], $2::uuid[]) as due (contention_id, file_id)
+where ${byKeys('(contention.contention_id, contention.file_id)', '(due.contention_id, due.file_id)')}`);
+
+/** The retries of these files were told to be due; next they lapse. */
+export async function markDue(
+  sql: Sql,
+  files: readonly { contentionId: string; fileId: string }[],
+): Promise<void> {
+  if (files.length === 0) return;
+  const ids = uuidArray(files.map(({ contentionId }) => contentionId));
+  await sql.query(announce, [ids, uuidArray(files.map(({ fileId }) => fileId))]);
+}

@@ -1,0 +1,144 @@
+import {
+  type FileEvent,
+  type FileEventType,
+  fileEventNumber,
+  fileEventTypes,
+} from '../../../domain/files/file-lease.ts';
+import type { JsonObject } from '../../../domain/jobs/job.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { type Sql, timeMs } from '../../connection/sql.ts';
+
+/** The history of files and their owners. Append-only, and written in the transaction in which it happened. */
+
+export interface NewFileEvent {
+  type: FileEventType;
+  ownerId: string;
+  repository?: string;
+  path?: string;
+  fence?: string;
+  contentionId?: string;
+  actor: string;
+  data?: JsonObject;
+}
+
+/** The insert, for a statement that has a `clock`; its parameter has number `param`. */
+export const telling = (param: number): string => `
+insert into file_events (txid, at, type, owner_id, repository, path, fence, contention_id, actor, data)
+select pg_current_xact_id()::text::bigint, now, type, owner_id, repository, path, fence, contention_id, actor, data
+from clock, jsonb_to_recordset($${param}::jsonb) as event (type smallint, owner_id text, repository text, path text,
+  fence bigint, contention_id uuid, actor text, data jsonb)`;
+
+export const eventsParam = (events: readonly NewFileEvent[]): string =>
+  JSON.stringify(
+    events.map(({ type, ownerId, contentionId, ...event }) => ({
+      ...event,
+      type: fileEventNumber(type),
+      owner_id: ownerId,
+      contention_id: contentionId,
+    })),
+  );
+
+const write = hot(
+  `with clock as materialized (select to_timestamp($1::float8 / 1000.0) as now) ${telling(2)}`,
+);
+
+/** Events of one statement: PostgreSQL takes no more than 256 MB of them at once. */
+const eventsMax = 10_000;
+
+/** Writes the history, in the order given. */
+export async function writeFileEvents(
+  sql: Sql,
+  events: readonly NewFileEvent[],
+  nowMs: number,
+): Promise<void> {
+  for (let at = 0; at < events.length; at += eventsMax)
+    await sql.query(write, [nowMs, eventsParam(events.slice(at, at + eventsMax))]);
+}
+
+/** A place in the history: everything up to it has been told. */
+export interface FileEventPlace {
+  txid: string;
+  eventId: string;
+}
+
+const horizon = hot('select pg_snapshot_xmin(pg_current_snapshot())::text as txid');
+
+/** The place before which nothing can be written any more. */
+export async function eventHorizon(sql: Sql, signal?: AbortSignal): Promise<FileEventPlace> {
+  const [row] = await sql.query<{ txid: string }>(horizon, [], signal);
+  if (!row) throw new Error('the database did not tell its horizon');
+  return { txid: row.txid, eventId: '0' };
+}
+
+const follow = hot(`
+select event_id, txid, at, type, owner_id, repository, path, fence, contention_id, actor, data
+from file_events
+where (txid, event_id) > ($1::bigint, $2::bigint) and txid < $3::bigint
+  and ($4::text is null or repository = $4) and ($5::text is null or owner_id = $5)
+order by txid, event_id limit $6`);
+
+const anyBeyond = hot('select exists (select from file_events where txid >= $1::bigint) as found');
+
+export interface FollowedEvents {
+  events: FileEvent[];
+  place: FileEventPlace;
+  /** There are more at once. */
+  more: boolean;
+  /** There are some that may be told only when an earlier transaction is over. */
+  pending: boolean;
+}
+
+export interface FileEventFilter {
+  repository: string | null;
+  ownerId: string | null;
+}
+
+/**
+ * What came after a place. Transactions commit in another order than they begin, so only what those wrote before which
+ * none is under way any more is told: nothing is ever added behind the place that is handed back.
+ */
+export async function followFileEvents(
+  sql: Sql,
+  after: FileEventPlace,
+  { repository, ownerId }: FileEventFilter,
+  limit: number,
+  signal?: AbortSignal,
+): Promise<FollowedEvents> {
+  const end = await eventHorizon(sql, signal);
+  type Row = {
+    event_id: string;
+    txid: string;
+    at: string;
+    type: number;
+    owner_id: string;
+    repository: string | null;
+    path: string | null;
+    fence: string | null;
+    contention_id: string | null;
+    actor: string;
+    data: JsonObject | null;
+  };
+  const params = [after.txid, after.eventId, end.txid, repository, ownerId, limit];
+  const rows = await sql.query<Row>(follow, params, signal);
+  const last = rows.at(-1);
+  const more = last !== undefined && rows.length === limit;
+  const place = more ? { txid: last.txid, eventId: last.event_id } : laterOf(after, end);
+  const [beyond] = more ? [] : await sql.query<{ found: boolean }>(anyBeyond, [end.txid], signal);
+  const events = rows.map((row) => ({
+    eventId: row.event_id,
+    tsMs: timeMs(row.at),
+    type: fileEventTypes[row.type] as FileEventType,
+    ownerId: row.owner_id,
+    repository: row.repository,
+    path: row.path,
+    fence: row.fence,
+    contentionId: row.contention_id,
+    data: { by: row.actor, ...row.data },
+  }));
+  // A file's later event may be of a transaction that began earlier; their own numbers tell.
+  events.sort((a, b) => Number(a.eventId) - Number(b.eventId));
+  return { events, place, more, pending: beyond?.found ?? false };
+}
+
+const laterOf = (one: FileEventPlace, other: FileEventPlace): FileEventPlace =>
+  BigInt(other.txid) > BigInt(one.txid) ? other : one;

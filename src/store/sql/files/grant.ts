@@ -1,0 +1,110 @@
+import { contentionStateNumber, retryMs } from '../../../domain/files/contention-policy.ts';
+import { type FileName, fileEventNumber } from '../../../domain/files/file-lease.ts';
+import type { JsonObject } from '../../../domain/jobs/job.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import type { Sql } from '../../connection/sql.ts';
+import { numberArray, textArray, uuidArray } from '../array-params.ts';
+import { eventsParam, type NewFileEvent, telling } from './events.ts';
+import { type OwnerTouch, touching, touchParams } from './owners.ts';
+import { held } from './rows.ts';
+
+/** A file that is given to an owner. */
+export interface NewFileLease {
+  file: FileName;
+  ownerId: string;
+  /** Whose contention the grant ends. */
+  callerId: string;
+}
+
+/** A file that is denied for the first time. */
+export interface Denial {
+  contentionId: string;
+  ownerId: string;
+  file: FileName;
+  blockerId: string;
+  blockerAcquiredAtMs: number;
+}
+
+/** What a batch of requests has come to. */
+export interface Gifts {
+  touches: readonly OwnerTouch[];
+  grants: readonly NewFileLease[];
+  denials: readonly Denial[];
+  /** What else happened; grants are told by the statement itself, which alone knows their fences. */
+  events: readonly NewFileEvent[];
+  /** Whose doing the grants are, and why; each owner's own where nobody is named. */
+  cause?: { actor: string; data?: JsonObject } | undefined;
+}
+
+// What has no row gets one, and what has one is looked at again: somebody may have got there first. The fence comes
+// from the sequence of all leases, so that of two leases of a file the later has the higher. Nothing is joined to the
+// parameters a second time, which would compare every file with every other.
+const give = hot(`
+with clock as materialized (
+  select to_timestamp($1::float8 / 1000.0) as now
+), touched as (
+  ${touching(2)}
+), granted as (
+  insert into file_leases as file (file_id, repository, path, state, owner_id, acquired_at, fence)
+  select file_id, repository, path, ${held}, owner_id, now, nextval('lease_fence')
+  from clock, unnest($10::uuid[], $11::text[], $12::text[], $13::text[])
+    as wanted (file_id, repository, path, owner_id)
+  order by file_id
+  on conflict (file_id) do update set state = excluded.state, owner_id = excluded.owner_id,
+    acquired_at = excluded.acquired_at, fence = excluded.fence, ended_at = null, end_reason = null
+  where file.state is distinct from ${held}
+  returning file_id, repository, path, owner_id, fence
+), denied as (
+  insert into file_contentions (contention_id, file_id, owner_id, repository, path, state, denied_at, retry_at,
+    blocker_id, blocker_acquired_at, check_at)
+  select contention_id, file_id, owner_id, repository, path, ${contentionStateNumber('CONTENDED')}, now,
+    now + interval '${retryMs} ms', blocker_id, to_timestamp(acquired_at / 1000.0), now + interval '${retryMs} ms'
+  from clock, unnest($14::uuid[], $15::uuid[], $16::text[], $17::text[], $18::text[], $19::text[], $20::float8[])
+    as denied (contention_id, file_id, owner_id, repository, path, blocker_id, acquired_at)
+), told_grants as (
+  insert into file_events (txid, at, type, owner_id, repository, path, fence, contention_id, actor, data)
+  select pg_current_xact_id()::text::bigint, now, ${fileEventNumber('FILE_GRANTED')}, owner_id, repository, path, fence,
+    (select contention_id from file_contentions contention
+      where contention.file_id = granted.file_id and contention.closed_at is null and contention.owner_id =
+        case when cardinality($24::text[]) = 0 then granted.owner_id else coalesce(
+          (select caller_id from unnest($24::text[], $25::text[]) as named (owner_id, caller_id)
+            where named.owner_id = granted.owner_id limit 1), granted.owner_id) end),
+    coalesce($21::text, owner_id), $22::jsonb
+  from granted, clock
+), told as (
+  ${telling(23)}
+)
+select file_id, fence from granted`);
+
+/**
+ * Gives files to their new owners, denies others, and writes what the owners have shown and what there is to tell: in one
+ * statement, because a batch takes as long as its round trips. Tells the fences of those files that really were free.
+ */
+export async function giveFiles(
+  sql: Sql,
+  { touches, grants, denials, events, cause }: Gifts,
+  nowMs: number,
+): Promise<Map<string, string>> {
+  const named = grants.filter(({ ownerId, callerId }) => callerId !== ownerId);
+  const rows = await sql.query<{ file_id: string; fence: string }>(give, [
+    nowMs,
+    ...touchParams(touches),
+    uuidArray(grants.map(({ file }) => file.fileId)),
+    textArray(grants.map(({ file }) => file.repository)),
+    textArray(grants.map(({ file }) => file.path)),
+    textArray(grants.map(({ ownerId }) => ownerId)),
+    uuidArray(denials.map(({ contentionId }) => contentionId)),
+    uuidArray(denials.map(({ file }) => file.fileId)),
+    textArray(denials.map(({ ownerId }) => ownerId)),
+    textArray(denials.map(({ file }) => file.repository)),
+    textArray(denials.map(({ file }) => file.path)),
+    textArray(denials.map(({ blockerId }) => blockerId)),
+    numberArray(denials.map(({ blockerAcquiredAtMs }) => blockerAcquiredAtMs)),
+    cause?.actor ?? null,
+    cause?.data === undefined ? null : JSON.stringify(cause.data),
+    eventsParam(events),
+    textArray(named.map(({ ownerId }) => ownerId)),
+    textArray(named.map(({ callerId }) => callerId)),
+  ]);
+  return new Map(rows.map(({ file_id, fence }) => [file_id, fence]));
+}

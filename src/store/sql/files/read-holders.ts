@@ -1,0 +1,80 @@
+import { type ContentionState, contentionStates } from '../../../domain/files/contention-policy.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { rowOf, type Sql, timeMs } from '../../connection/sql.ts';
+import { textArray, uuidArray } from '../array-params.ts';
+import { type OwnerRecord, ownerColumns } from './owners.ts';
+import { type Holder, type HoldingRecord, held, holderIn, holdingColumns } from './rows.ts';
+
+/** A caller, locked, and a file that it asks for. */
+export interface AskedPair {
+  callerId: string;
+  fileId: string;
+}
+
+/** An open contention, as far as it takes to judge a request. */
+export interface OpenContention extends AskedPair {
+  contentionId: string;
+  state: ContentionState;
+  retryAtMs: number;
+  /** An instruction about it is kept. */
+  isInstructed: boolean;
+}
+
+export interface FilesSeen {
+  nowMs: number;
+  /** Who holds the files that have a row; null for those that are free. */
+  files: Map<string, Holder | null>;
+  contentions: OpenContention[];
+}
+
+// Contentions are looked up one by one (`offset 0`): joined, the planner may take all that are open for a handful, and
+// compare each of them with each file that is asked for.
+const look = hot(`
+select asked.caller_id, asked.file_id, file.file_id is not null as is_known, ${holdingColumns('file')},
+  contention.contention_id, contention.state as contention_state, contention.retry_at,
+  contention.kept_instruction is not null as is_instructed,
+  date_trunc('milliseconds', clock_timestamp())::text as now, ${ownerColumns('owner')}
+from unnest($1::text[], $2::uuid[]) as asked (caller_id, file_id)
+left join ${rowOf('file_leases', 'file_id', 'asked.file_id')} file on true
+left join ${rowOf('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}
+left join lateral (
+  select * from file_contentions
+  where owner_id = asked.caller_id and file_id = asked.file_id and closed_at is null offset 0
+) contention on true`);
+
+/** How the files stand that owners ask for, and whether they are contended already; in one look, locking nothing. */
+export async function lookAtFiles(
+  sql: Sql,
+  asked: readonly AskedPair[],
+  signal?: AbortSignal,
+): Promise<FilesSeen> {
+  type Row = {
+    caller_id: string;
+    file_id: string;
+    is_known: boolean;
+    contention_id: string | null;
+    contention_state: number;
+    retry_at: string;
+    is_instructed: boolean;
+    now: string;
+  } & HoldingRecord &
+    OwnerRecord;
+  const callers = textArray(asked.map(({ callerId }) => callerId));
+  const rows = await sql.query<Row>(look, [callers, uuidArray(asked.map(({ fileId }) => fileId))], signal);
+  const seen: FilesSeen = { nowMs: 0, files: new Map(), contentions: [] };
+  for (const row of rows) {
+    if (row.is_known && !seen.files.has(row.file_id)) seen.files.set(row.file_id, holderIn(row));
+    if (row.contention_id === null) continue;
+    seen.contentions.push({
+      contentionId: row.contention_id,
+      fileId: row.file_id,
+      callerId: row.caller_id,
+      state: contentionStates[row.contention_state] as ContentionState,
+      retryAtMs: timeMs(row.retry_at),
+      isInstructed: row.is_instructed,
+    });
+  }
+  const last = rows.at(-1);
+  if (last) seen.nowMs = timeMs(last.now);
+  return seen;
+}

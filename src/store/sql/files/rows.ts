@@ -1,0 +1,222 @@
+import { type FileLease, fileLeaseStates } from '../../../domain/files/file-lease.ts';
+import { type Loan, notLent } from '../../../domain/files/file-lending.ts';
+import type { Owner } from '../../../domain/files/file-owners.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { byKey, rowOf, type Sql, timeMs } from '../../connection/sql.ts';
+import { numberArray, textArray, uuidArray } from '../array-params.ts';
+import {
+  type OwnerRecord,
+  ownerColumns,
+  type ProfileRecord,
+  profileColumns,
+  toOwner,
+  toProfile,
+} from './owners.ts';
+
+/** Files and who holds them. Rows are locked by their ids, in order, after all owners; see `owners.ts`. */
+
+export const held = fileLeaseStates.indexOf('HELD');
+
+/** Who holds a file. */
+export interface Holder {
+  owner: Owner;
+  acquiredAtMs: number;
+  fence: string;
+  loan: Loan;
+}
+
+/** What of a file's row says how its lease is held. */
+export interface HoldingRecord {
+  lease_state: number | null;
+  acquired_at: string;
+  fence: string;
+  /** A JSON array: the driver's own parser of arrays is not asked on this path. */
+  lenders: string | null;
+  lent_at: string | null;
+}
+
+export const holdingColumns = (file: string): string =>
+  `${file}.state as lease_state, ${file}.acquired_at, ${file}.fence, to_json(${file}.lenders)::text as lenders, ${file}.lent_at`;
+
+export const loanIn = ({ lenders, lent_at }: { lenders: string | null; lent_at: string | null }): Loan =>
+  lenders === null ? notLent : { lenders: JSON.parse(lenders) as string[], lentAtMs: timeMs(lent_at) };
+
+/** Who holds a file, from its row and its owner's; null for one that is free. */
+export const holderIn = (row: HoldingRecord & OwnerRecord): Holder | null =>
+  row.lease_state === held
+    ? { owner: toOwner(row), acquiredAtMs: timeMs(row.acquired_at), fence: row.fence, loan: loanIn(row) }
+    : null;
+
+export interface FileLeaseRecord extends ProfileRecord {
+  file_id: string;
+  repository: string;
+  path: string;
+  lease_state: number;
+  owner_id: string;
+  acquired_at: string;
+  last_heartbeat_at: string;
+  expires_at: string;
+  fence: string;
+}
+
+export const fileLeaseColumns = (file: string, owner: string): string =>
+  `${file}.file_id, ${file}.repository, ${file}.path, ${file}.state as lease_state, ${file}.owner_id,
+  ${file}.acquired_at, ${file}.fence, ${owner}.last_heartbeat_at, ${owner}.expires_at, ${profileColumns(owner)}`;
+
+export function toFileLease(record: FileLeaseRecord): FileLease {
+  const state = fileLeaseStates[record.lease_state];
+  if (!state) throw new Error(`the database holds a state this version does not know: ${record.lease_state}`);
+  return {
+    repository: record.repository,
+    path: record.path,
+    ownerId: record.owner_id,
+    owner: toProfile(record),
+    state,
+    acquiredAtMs: timeMs(record.acquired_at),
+    lastHeartbeatAtMs: timeMs(record.last_heartbeat_at),
+    expiresAtMs: timeMs(record.expires_at),
+    fence: record.fence,
+  };
+}
+
+const read = hot(`
+select file.file_id, ${holdingColumns('file')}, ${ownerColumns('owner')}
+from unnest($1::uuid[]) as wanted (file_id) cross join ${rowOf('file_leases', 'file_id', 'wanted.file_id')} file
+left join ${rowOf('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}`);
+
+/** Those of these files that have a row, with who holds them; null for what is free. */
+export async function readFiles(
+  sql: Sql,
+  fileIds: readonly string[],
+  signal?: AbortSignal,
+): Promise<Map<string, Holder | null>> {
+  type Row = { file_id: string } & HoldingRecord & OwnerRecord;
+  const rows = await sql.query<Row>(read, [uuidArray(fileIds)], signal);
+  return new Map(rows.map((row) => [row.file_id, holderIn(row)]));
+}
+
+const lock = (how: string) =>
+  hot(`
+with locked as materialized (
+  select file.file_id
+  from (select file_id from unnest($1::uuid[]) as file_id order by file_id) wanted cross join lateral (
+    select file_id from file_leases where file_leases.file_id = wanted.file_id and state is distinct from ${held}
+    for update ${how}
+  ) file
+)
+select date_trunc('milliseconds', clock_timestamp())::text as now, ids
+from (select coalesce(array_agg(file_id), '{}')::text as ids from locked) locked_all`);
+
+const lockAll = lock('');
+const lockUnlocked = lock('skip locked');
+
+export interface LockedFiles {
+  fileIds: Set<string>;
+  /** The database's time, read after the locks. */
+  nowMs: number;
+}
+
+/** Locks those of these files that are free. Without `wait`, those that somebody else has locked are left out. */
+export async function lockFreeFiles(
+  sql: Sql,
+  fileIds: readonly string[],
+  { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
+): Promise<LockedFiles> {
+  type Row = { ids: string; now: string };
+  const [row] = await sql.query<Row>(wait ? lockAll : lockUnlocked, [uuidArray(fileIds)], signal);
+  if (!row) throw new Error('the database did not tell the time');
+  const ids = row.ids === '{}' ? [] : row.ids.slice(1, -1).split(',');
+  return { fileIds: new Set(ids), nowMs: timeMs(row.now) };
+}
+
+/** A lease that ends. */
+export interface FileEnd {
+  fileId: string;
+  ownerId: string;
+  state: 'RELEASED' | 'RECLAIMED';
+  reason: string;
+}
+
+// Rows are found by their key alone, and looked at afterwards: asked for all at once, the planner may walk all that an
+// owner holds for each of its files.
+const end = hot(`
+with ending as (
+  select * from unnest($2::uuid[], $3::text[], $4::smallint[], $5::text[]) as ending (file_id, owner_id, state, reason)
+), locked as materialized (
+  select file.file_id, file.state as was, file.owner_id as holder_id, ending.owner_id, ending.state, ending.reason
+  from (select * from ending order by file_id) ending
+  cross join ${rowOf('file_leases', 'file_id', 'ending.file_id', 'for update')} file
+), ended as (
+  update file_leases file set state = locked.state, ended_at = to_timestamp($1::float8 / 1000.0),
+    end_reason = locked.reason, lenders = null, lent_at = null
+  from locked
+  where ${byKey('file.file_id', 'locked.file_id')} and locked.was = ${held} and locked.holder_id = locked.owner_id
+  returning file.*
+)
+select ${fileLeaseColumns('ended', 'owner')} from ended cross join ${rowOf('file_owners', 'owner_id', 'ended.owner_id')} owner`);
+
+/** Ends leases of locked owners, and tells them as they were. */
+export async function endFiles(
+  sql: Sql,
+  ends: readonly FileEnd[],
+  nowMs: number,
+): Promise<FileLeaseRecord[]> {
+  if (ends.length === 0) return [];
+  return sql.query<FileLeaseRecord>(end, [
+    nowMs,
+    uuidArray(ends.map(({ fileId }) => fileId)),
+    textArray(ends.map(({ ownerId }) => ownerId)),
+    numberArray(ends.map(({ state }) => fileLeaseStates.indexOf(state))),
+    textArray(ends.map(({ reason }) => reason)),
+  ]);
+}
+
+const ofOwners = hot(`
+select file.file_id, file.owner_id, file.repository, to_json(file.lenders)::text as lenders, file.lent_at
+from unnest($1::text[]) as wanted (owner_id) cross join lateral (
+  select * from file_leases where owner_id = wanted.owner_id and state = ${held} offset 0
+) file`);
+
+/** A file that an owner holds. */
+export interface HeldFile {
+  fileId: string;
+  ownerId: string;
+  repository: string;
+  loan: Loan;
+}
+
+/** All that these locked owners hold. */
+export async function filesOfOwners(sql: Sql, ownerIds: readonly string[]): Promise<HeldFile[]> {
+  if (ownerIds.length === 0) return [];
+  interface Row {
+    file_id: string;
+    owner_id: string;
+    repository: string;
+    lenders: string | null;
+    lent_at: string | null;
+  }
+  const rows = await sql.query<Row>(ofOwners, [textArray(ownerIds)]);
+  return rows.map((row) => ({
+    fileId: row.file_id,
+    ownerId: row.owner_id,
+    repository: row.repository,
+    loan: loanIn(row),
+  }));
+}
+
+const counts = hot(`
+select wanted.owner_id, (
+  select count(*)::int from (select from file_leases where owner_id = wanted.owner_id and state = ${held} limit $2) held
+) as files
+from unnest($1::text[]) as wanted (owner_id)`);
+
+/** How many files each of these owners holds, counted no further than `countMax`. */
+export async function countFiles(
+  sql: Sql,
+  ownerIds: readonly string[],
+  countMax: number,
+): Promise<Map<string, number>> {
+  if (ownerIds.length === 0) return new Map();
+  const rows = await sql.query<{ owner_id: string; files: number }>(counts, [textArray(ownerIds), countMax]);
+  return new Map(rows.map(({ owner_id, files }) => [owner_id, files]));
+}

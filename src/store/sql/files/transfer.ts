@@ -1,0 +1,83 @@
+import { fileEventNumber } from '../../../domain/files/file-lease.ts';
+import type { Loan } from '../../../domain/files/file-lending.ts';
+import type { JsonObject } from '../../../domain/jobs/job.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { byKey, rowOf, type Sql } from '../../connection/sql.ts';
+import { numberArray, textArray, uuidArray } from '../array-params.ts';
+import { type FileLeaseRecord, fileLeaseColumns, held } from './rows.ts';
+
+/** A lease that passes from one locked owner to another: to a sub-agent, or back. */
+export interface HandOver {
+  fileId: string;
+  fromId: string;
+  toId: string;
+  /** How it is borrowed by the owner that gets it. */
+  loan: Loan;
+  /** How it ends for the owner that had it, with the data of that event. */
+  told: { type: 'FILE_RELEASED' | 'FILE_RECLAIMED'; data: JsonObject };
+  /** The data of the grant's event. */
+  grantData: JsonObject;
+  actor: string;
+}
+
+// Both owners are locked, so the row cannot have changed hands; it is looked at again all the same.
+const handOver = hot(`
+with clock as materialized (
+  select to_timestamp($1::float8 / 1000.0) as now
+), wanted as (
+  select * from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::smallint[], $8::text[],
+    $9::text[], $10::text[])
+    as wanted (file_id, from_id, to_id, lenders, lent_at, told, told_data, grant_data, actor)
+), locked as materialized (
+  select file.place, file.state, file.owner_id, file.file_id, file.repository, file.path, file.acquired_at, file.fence,
+    wanted.from_id, wanted.to_id, wanted.lenders as lenders_then, wanted.lent_at as lent_at_then, wanted.told,
+    wanted.told_data, wanted.grant_data, wanted.actor
+  from (select * from wanted order by file_id) wanted
+  cross join ${rowOf('file_leases', 'file_id', 'wanted.file_id', 'for update')} file
+), handed as materialized (
+  update file_leases file set owner_id = locked.to_id, acquired_at = now, fence = nextval('lease_fence'),
+    lenders = nullif(locked.lenders_then::text[], '{}'), lent_at = to_timestamp(locked.lent_at_then / 1000.0)
+  from locked, clock
+  where ${byKey('file.file_id', 'locked.file_id')} and locked.state = ${held} and locked.owner_id = locked.from_id
+  returning file.file_id, file.fence as new_fence, locked.from_id, locked.to_id, locked.repository, locked.path,
+    locked.acquired_at, locked.fence, locked.told, locked.told_data, locked.grant_data, locked.actor
+), told as (
+  insert into file_events (txid, at, type, owner_id, repository, path, fence, contention_id, actor, data)
+  select pg_current_xact_id()::text::bigint, now, event.type, event.owner_id, repository, path, event.fence,
+    event.contention_id, actor, event.data
+  from clock cross join handed cross join lateral (
+    values (0, told, from_id, handed.fence, null::uuid, told_data::jsonb),
+      (1, ${fileEventNumber('FILE_GRANTED')}::smallint, to_id, new_fence, (
+        select contention.contention_id from file_contentions contention
+        where contention.owner_id = to_id and contention.file_id = handed.file_id and contention.closed_at is null
+      ), grant_data::jsonb)
+  ) as event (n, type, owner_id, fence, contention_id, data)
+  order by handed.file_id, n
+)
+select ${fileLeaseColumns('handed', 'owner').replace('handed.state', '1')}, handed.new_fence
+from (select *, from_id as owner_id from handed) handed
+cross join ${rowOf('file_owners', 'owner_id', 'handed.from_id')} owner`);
+
+/** The lease as it was for the owner that had it, released, and the fence of the lease that follows it. */
+export type HandedOver = FileLeaseRecord & { new_fence: string };
+
+/** Passes leases on. Answers only with those whose former owner really held them. */
+export async function handOverFiles(
+  sql: Sql,
+  handOvers: readonly HandOver[],
+  nowMs: number,
+): Promise<HandedOver[]> {
+  if (handOvers.length === 0) return [];
+  return sql.query<HandedOver>(handOver, [
+    nowMs,
+    uuidArray(handOvers.map(({ fileId }) => fileId)),
+    textArray(handOvers.map(({ fromId }) => fromId)),
+    textArray(handOvers.map(({ toId }) => toId)),
+    textArray(handOvers.map(({ loan }) => textArray(loan.lenders))),
+    numberArray(handOvers.map(({ loan }) => loan.lentAtMs)),
+    numberArray(handOvers.map(({ told }) => fileEventNumber(told.type))),
+    textArray(handOvers.map(({ told }) => JSON.stringify(told.data))),
+    textArray(handOvers.map(({ grantData }) => JSON.stringify(grantData))),
+    textArray(handOvers.map(({ actor }) => actor)),
+  ]);
+}

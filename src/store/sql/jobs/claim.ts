@@ -1,0 +1,170 @@
+import { claimedStates, eventNumber, stateNumber } from '../../../domain/jobs/state-machine.ts';
+import { limits } from '../../../domain/limits.ts';
+import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { byKey, rowOf, type Sql } from '../../connection/sql.ts';
+import { numberArray, textArray } from '../array-params.ts';
+import { lockRequests } from '../lock-requests.ts';
+import { activeLeaseOfWorker } from '../queue/candidates.ts';
+import {
+  firstLook,
+  type HeadCounts,
+  type HeadPlaces,
+  headCounts,
+  headParams,
+  type Look,
+  nextLook,
+  onHeads,
+  type TakenFrom,
+} from '../queue/heads.ts';
+import { tally } from '../stats/tallies.ts';
+import { type JobRecord, jobColumns, liveColumns } from './record.ts';
+
+/** Room for one job: who gets it, and under which request. */
+export interface ClaimSlot {
+  workerId: string;
+  requestId: string | null;
+}
+
+// A unique job is not for a worker that holds a lease. Where there is one among the first in line, and such a worker asks,
+// nothing is claimed, and the caller asks again for these workers and for the others separately.
+//
+// While there is no capacity at all, which is how an operator holds everything up, no job costs more than there will be.
+const claim = onHeads(
+  (lockedHeads) =>
+    hot(`
+with ${lockedHeads}, all_there_is as (
+  select coalesce(nullif(coalesce(total, $16::int), 0), ${limits.costUnits}) as total
+  from capacity where capacity_id = 1
+), holding as materialized (
+  select array_agg(worker_id) as workers
+  from (
+    select distinct worker_id from unnest($13::text[]) as slot (worker_id)
+    where (select bool_or(free and is_unique) from locked)
+  ) slot cross join lateral ${activeLeaseOfWorker('slot.worker_id')} held
+), fitting as (
+  select job_id, priority, seq, sum(bytes + ${limits.jobOverheadBytes}) over (order by priority, seq) as bytes_so_far,
+    row_number() over (order by priority, seq) as place
+  from locked, all_there_is where free and cost_units <= total and (select workers from holding) is null
+), slot as (
+  select job_id, worker_id, request_id, slot, clock_timestamp() as now
+  from unnest(
+    (select array_agg(job_id order by priority, seq) from fitting
+      where place = 1 or bytes_so_far <= ${limits.answerBytes}),
+    $13::text[], $14::text[]) with ordinality as slot (job_id, worker_id, request_id, slot)
+  where job_id is not null
+), claimed as (
+  update live_jobs live
+  set state = ${stateNumber('CLAIMED')}, claimed_by = slot.worker_id, request_id = slot.request_id,
+    claim_expires_at = slot.now + $15::float8 * interval '1 ms', check_at = slot.now + $15::float8 * interval '1 ms',
+    progress = null, note = null, updated_at = slot.now
+  from slot
+  where ${byKey('live.job_id', 'slot.job_id')}
+  returning live.*, slot.slot
+), told as (
+  insert into job_events (at, job_id, type, from_state, to_state, actor, data)
+  select updated_at, job_id, ${eventNumber('JOB_CLAIMED')}, ${stateNumber('QUEUED')}, ${stateNumber('CLAIMED')},
+    claimed_by, jsonb_build_object('worker_id', claimed_by, 'claim_expires_at',
+      to_char(claim_expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
+  from claimed
+), tallied as (${tally('claimed', 'updated_at', {
+      queued: '-count(*)',
+      claimed: 'count(*)',
+      reserved: 'sum(cost_units)',
+    })}
+)
+select counts.*, (select count(*)::int from locked, all_there_is where free and cost_units > total) as large,
+  (select workers from holding) as holders, claimed.slot::int, claimed.lane_id, claimed.crowd, ${jobColumns('job')}, ${liveColumns('claimed')}
+from ${headCounts}
+left join (claimed cross join ${rowOf('jobs', 'job_id', 'claimed.job_id')} job) on true`),
+  '$17',
+);
+
+export interface Claims {
+  records: JobRecord[];
+  /** There was more, but this is as much as one answer may hold. */
+  full: boolean;
+  /** The workers that hold leases, where unique jobs come next: these workers have to be served separately. */
+  holders?: ReadonlySet<string>;
+}
+
+interface ClaimRow extends JobRecord, HeadCounts, TakenFrom {
+  slot: number | null;
+  /** Of the free ones, those that cost more than all there is. */
+  large: number;
+  holders: string[] | null;
+}
+
+export interface ClaimRules {
+  claimTtlMs: number;
+  /** All units there are, unless something else is stored. */
+  capacityTotal: number;
+  /** Puts some jobs at the head of the queue aside that cost more than all there is: nobody can ever lease them. */
+  passOver(): Promise<void>;
+  places: HeadPlaces;
+  /** Unique jobs are left alone. */
+  passUnique?: boolean;
+}
+
+/** So often are jobs put aside for one claim; the next one goes on with the rest. */
+const passOversMax = 2;
+
+/** Claims jobs for the slots in their order, first in line first: the n-th record is for the n-th slot. */
+export async function claimJobs(
+  sql: Sql,
+  filter: ClaimFilter,
+  slots: readonly ClaimSlot[],
+  { claimTtlMs, capacityTotal, passOver, places, passUnique = false }: ClaimRules,
+  signal?: AbortSignal,
+): Promise<Claims> {
+  const records: JobRecord[] = [];
+  let look: Look | undefined = firstLook(places);
+  let passOvers = 0;
+  while (records.length < slots.length && look !== undefined) {
+    const { marks, spare }: Look = look;
+    const open = slots.slice(records.length);
+    const rows: ClaimRow[] = await sql.query<ClaimRow>(
+      claim(filter, marks !== null),
+      [
+        ...headParams(filter, open.length, open.length + spare, !passUnique),
+        textArray(open.map((slot) => slot.workerId)),
+        textArray(open.map((slot) => slot.requestId)),
+        claimTtlMs,
+        capacityTotal,
+        ...(marks === null ? [] : [marks]),
+      ],
+      signal,
+    );
+    const holders = rows[0]?.holders;
+    if (holders) return { records, full: false, holders: new Set(holders) };
+    // Where nothing was claimed the statement still answers with one row, for the sake of its counts.
+    const taken = rows.flatMap((row) => (row.slot === null ? [] : { ...row, slot: row.slot }));
+    places.note(taken);
+    records.push(...taken.sort((a, b) => a.slot - b.slot));
+    const counts = rows[0] ?? { heads: 0, locked: 0, free: 0, large: 0 };
+    if (taken.length < counts.free - counts.large) return { records, full: true };
+    if (counts.large > 0) {
+      if (passOvers++ === passOversMax) break;
+      await passOver();
+    } else look = nextLook(counts, open.length, look);
+  }
+  return { records, full: false };
+}
+
+const findClaims = hot(`
+select ${jobColumns('job')}, ${liveColumns('live')}, live.request_id
+from (select * from live_jobs where request_id = any ($1::text[]) offset 0) live
+cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
+where live.state = any ($2::smallint[]) and live.claim_expires_at > clock_timestamp()
+order by live.priority, live.seq`);
+
+/** What these requests have claimed before and still hold. Locks the requests until the transaction ends. */
+export async function findClaimsByRequest(
+  sql: Sql,
+  requests: readonly ClaimSlot[],
+  signal?: AbortSignal,
+): Promise<(JobRecord & { request_id: string })[]> {
+  const ids = requests.flatMap(({ requestId }) => requestId ?? []);
+  await lockRequests(sql, ids, signal);
+  return sql.query(findClaims, [textArray(ids), numberArray(claimedStates.map(stateNumber))], signal);
+}

@@ -1,0 +1,254 @@
+import {
+  isLeased,
+  leasedStates,
+  type State,
+  stateNamed,
+  stateNumber,
+} from '../../../domain/jobs/state-machine.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { byKey, rowOf, type Sql, timeMs } from '../../connection/sql.ts';
+import { textArray, uuidArray } from '../array-params.ts';
+import { isAwake } from '../outages.ts';
+import { messageNames } from '../streams/messages.ts';
+
+/** What the job's own row says that matters when its state changes; it never does itself. */
+export interface JobPolicy {
+  addonId: string;
+  stream: string | null;
+  retryBackoffS: number;
+  isUnique: boolean;
+}
+
+/** A live row, locked, and the database's time at which it was. */
+export interface LockedJob extends JobPolicy {
+  jobId: string;
+  laneId: number;
+  state: State;
+  costUnits: number;
+  attempts: number;
+  attemptsLimit: number;
+  claimsLost: number;
+  claimedBy: string | null;
+  claimExpiresAtMs: number | null;
+  requestId: string | null;
+  checkAtMs: number | null;
+  leaseId: string | null;
+  leaseToken: string | null;
+  /** When the present or last lease was granted. */
+  startedAtMs: number | null;
+  expiresAtMs: number | null;
+  lastHeartbeatAtMs: number | null;
+  leaseEndsAtMs: number | null;
+  cancelRequested: boolean;
+  /** Leases may be judged at this time; see `store/sql/outages.ts`. */
+  awake: boolean;
+  nowMs: number;
+  /** All names that its message has had in Redis, where messages were asked for. */
+  messageIds?: readonly string[] | undefined;
+}
+
+interface LockedRow {
+  job_id: string;
+  lane_id: number;
+  state: number;
+  cost_units: number;
+  attempts: number;
+  attempts_limit: number;
+  claims_lost: number;
+  claimed_by: string | null;
+  claim_expires_at: string | null;
+  request_id: string | null;
+  check_at: string | null;
+  lease_id: string | null;
+  lease_token: string | null;
+  started_at: string | null;
+  expires_at: string | null;
+  last_heartbeat_at: string | null;
+  lease_ends_at: string | null;
+  cancel_requested: boolean;
+  awake: boolean;
+  now: string;
+  addon_id: string;
+  stream: string | null;
+  retry_backoff_s: number;
+  is_unique: boolean;
+  message_ids?: string[];
+}
+
+/** What is told of the rows that are `locked`, once they are. */
+const lockedRows = `select locked.job_id, locked.lane_id, locked.started_at, locked.state, locked.cost_units,
+  locked.attempts, locked.attempts_limit, locked.claims_lost, locked.claimed_by, locked.claim_expires_at, locked.request_id, locked.check_at, locked.lease_id, locked.lease_token,
+  locked.expires_at, locked.last_heartbeat_at, locked.lease_ends_at, locked.cancel_requested, clock.now,
+  ${isAwake('now')} as awake, job.addon_id, job.stream, job.retry_backoff_s, job.is_unique
+from clock, locked cross join ${rowOf('jobs', 'job_id', 'locked.job_id')} job`;
+
+/** The clock is read once all rows are locked: read with each row, it would be read before the last was waited for. */
+const clock = `clock as materialized (
+  select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
+)`;
+
+// Rows are locked in the order of their ids, as everywhere, so that two transactions that want the same rows never wait for
+// each other in a circle.
+const lockById = (how: string) =>
+  hot(`
+with locked as materialized (
+  select * from live_jobs where job_id = any ($1::uuid[]) order by job_id ${how}
+), ${clock}
+${lockedRows}`);
+
+const lockFree = lockById('for update skip locked');
+const lockAll = lockById('for update');
+
+/** Locks the live rows of these jobs. A job that has ended has none. With `wait`, those that others have too. */
+export async function lockLiveJobs(
+  sql: Sql,
+  jobIds: readonly string[],
+  wait: boolean,
+  signal?: AbortSignal,
+): Promise<Map<string, LockedJob>> {
+  const rows = await sql.query<LockedRow>(wait ? lockAll : lockFree, [textArray(jobIds)], signal);
+  return new Map(rows.map((row) => [row.job_id, toLocked(row)]));
+}
+
+// In the same order, but not by the column: the planner may take an index that has it for the shorter way, and read all of it.
+const lockByLease = (how: string, withMessages: boolean) =>
+  hot(`
+with locked as materialized (
+  select * from live_jobs where lease_id = any ($1::uuid[]) order by uuid_send(job_id) ${how}
+), ${clock}
+${
+  withMessages
+    ? `select told.*, ${messageNames('message')} as message_ids
+from (${lockedRows}) told left join ${rowOf('stream_messages', 'job_id', 'told.job_id')} message
+  on message.attempt = told.attempts`
+    : lockedRows
+}`);
+
+const skipping = 'for update skip locked';
+const lockLeased = {
+  free: { plain: lockByLease(skipping, false), withMessages: lockByLease(skipping, true) },
+  all: { plain: lockByLease('for update', false), withMessages: lockByLease('for update', true) },
+};
+
+/** Locks the live rows whose present or last lease is one of these, by lease. With `wait`, those that others have too. */
+export async function lockLeasedJobs(
+  sql: Sql,
+  leaseIds: readonly string[],
+  { wait, withMessages = false }: { wait: boolean; withMessages?: boolean },
+  signal?: AbortSignal,
+): Promise<Map<string, LockedJob>> {
+  const statement = lockLeased[wait ? 'all' : 'free'][withMessages ? 'withMessages' : 'plain'];
+  const rows = await sql.query<LockedRow>(statement, [uuidArray(leaseIds)], signal);
+  return new Map(rows.map((row) => [row.lease_id ?? '', toLocked(row)]));
+}
+
+/** Deadlines before this are not looked at; see `engine/maintenance/deadline-cursor.ts`. */
+const since = (param: string): string => `to_timestamp(${param}::float8 / 1000)`;
+const front = Number.NEGATIVE_INFINITY;
+
+// A lease that was renewed since its row was put down for a look is put down for a later one, and needs no look.
+const lockDue = hot(`
+with locked as materialized (
+  select * from live_jobs where check_at >= ${since('$2')} and check_at <= (select clock_timestamp())
+  order by check_at limit $1
+  for update skip locked
+), ${clock}, renewed as (
+  update live_jobs live set check_at = locked.expires_at
+  from locked, clock
+  where ${byKey('live.job_id', 'locked.job_id')} and locked.state in (${leasedStates.map(stateNumber).join(', ')})
+    and locked.expires_at > clock.now
+  returning live.job_id
+)
+select (select count(*)::int from renewed) as renewed, due.*
+from (values (1)) as one (one) left join (
+  ${lockedRows}
+  where locked.check_at <= clock.now
+    and not (locked.state in (${leasedStates.map(stateNumber).join(', ')}) and locked.expires_at > clock.now)
+) due on true`);
+
+export interface DueJobs {
+  /** Leases that were not due after all. */
+  renewed: number;
+  due: LockedJob[];
+}
+
+/**
+ * Looks at up to `limit` live rows whose time has come, passing over those that somebody else has. Renewed leases are
+ * re-armed, the others are locked.
+ */
+export async function lockDueJobs(sql: Sql, limit: number, fromMs = front): Promise<DueJobs> {
+  type Row = Partial<LockedRow> & { renewed: number };
+  const rows = await sql.query<Row>(lockDue, [limit, fromMs]);
+  const due = rows.filter((row): row is Row & LockedRow => row.job_id !== null);
+  return { renewed: rows[0]?.renewed ?? 0, due: due.map(toLocked) };
+}
+
+const nextDue = hot(`
+select extract(epoch from clock_timestamp())::float8 * 1000 as "nowMs",
+  extract(epoch from min(check_at))::float8 * 1000 as "firstMs"
+from live_jobs where check_at >= ${since('$1')} and check_at < 'infinity'`);
+
+const soonest = hot(`
+select state, extract(epoch from greatest(check_at, expires_at) - clock_timestamp())::float8 * 1000 as wait
+from live_jobs where check_at >= ${since('$1')} and check_at < 'infinity' order by check_at limit 20`);
+
+export interface Soon {
+  /** How long until a job may come into the queue; null where none of the next rows says so. */
+  jobMs: number | null;
+  /** How long until a lease runs out, if it is not renewed meanwhile. */
+  leaseMs: number | null;
+}
+
+/** What the next rows to be looked at say of the near future. */
+export async function soonestInMs(sql: Sql, fromMs = front): Promise<Soon> {
+  const rows = await sql.query<{ state: number; wait: number }>(soonest, [fromMs]);
+  const first = (isWanted: (state: State) => boolean) => {
+    const waits = rows.filter(({ state }) => isWanted(stateNamed(state))).map(({ wait }) => wait);
+    return waits.length === 0 ? null : Math.max(Math.min(...waits), 0);
+  };
+  return { jobMs: first((state) => !isLeased(state)), leaseMs: first(isLeased) };
+}
+
+/** When the next live row is due, and what time it is by the same clock. */
+export async function readNextDue(sql: Sql, fromMs = front): Promise<NextDue> {
+  const [row] = await sql.query<NextDue>(nextDue, [fromMs]);
+  if (!row) throw new Error('the database did not tell the time');
+  return row;
+}
+
+/** In milliseconds since 1970. */
+export interface NextDue {
+  nowMs: number;
+  /** Null where no row waits for its time. */
+  firstMs: number | null;
+}
+
+function toLocked(row: LockedRow): LockedJob {
+  return {
+    jobId: row.job_id,
+    laneId: row.lane_id,
+    state: stateNamed(row.state),
+    costUnits: row.cost_units,
+    attempts: row.attempts,
+    attemptsLimit: row.attempts_limit,
+    claimsLost: row.claims_lost,
+    claimedBy: row.claimed_by,
+    claimExpiresAtMs: timeMs(row.claim_expires_at),
+    requestId: row.request_id,
+    checkAtMs: timeMs(row.check_at),
+    leaseId: row.lease_id,
+    leaseToken: row.lease_token,
+    startedAtMs: timeMs(row.started_at),
+    expiresAtMs: timeMs(row.expires_at),
+    lastHeartbeatAtMs: timeMs(row.last_heartbeat_at),
+    leaseEndsAtMs: timeMs(row.lease_ends_at),
+    cancelRequested: row.cancel_requested,
+    awake: row.awake,
+    nowMs: timeMs(row.now),
+    addonId: row.addon_id,
+    stream: row.stream,
+    retryBackoffS: row.retry_backoff_s,
+    isUnique: row.is_unique,
+    messageIds: row.message_ids,
+  };
+}

@@ -1,0 +1,203 @@
+import type { JsonObject } from '../../../domain/jobs/job.ts';
+import {
+  claimedStates,
+  leasedStates,
+  type State,
+  stateNamed,
+  stateNumber,
+} from '../../../domain/jobs/state-machine.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { byKey, rowOf, type Sql } from '../../connection/sql.ts';
+import { numberArray, uuidArray } from '../array-params.ts';
+import { keepLanesOf } from '../queue/lanes.ts';
+import { tally, tallyRetried } from '../stats/tallies.ts';
+import { crowdColumns } from './submit.ts';
+
+/** What becomes of a locked row. Fields that are left out stay as they are. */
+export interface LiveChange {
+  jobId: string;
+  state: State;
+  /** Gives the job back to the queue: nobody's claim or lease is on it. */
+  unclaim?: boolean;
+  /** With `unclaim`: it may be claimed only after so long; at once where left out. */
+  delayMs?: number;
+  /** Renews its claim for so long from now. */
+  claimTtlMs?: number;
+  claimsLost?: number;
+  /** The attempt that is counted last was none. */
+  undoesAttempt?: boolean;
+  cancelRequested?: boolean;
+  progress?: number | null;
+  note?: string | null;
+}
+
+const queued = stateNumber('QUEUED');
+const claimed = claimedStates.map(stateNumber).join(', ');
+const leased = leasedStates.map(stateNumber).join(', ');
+
+/** How many rows of a part of a statement are in some states after it, less those that were before. */
+const moved = (was: string, is: string, states: string): string =>
+  `count(*) filter (where ${is} in (${states})) - count(*) filter (where ${was} in (${states}))`;
+
+const unitsIn = (states: string, state: string): string =>
+  `coalesce(sum(cost_units) filter (where ${state} in (${states})), 0)`;
+
+// An attempt that is over makes room for the next one; a claim that is given back was no attempt, and its job has been
+// waiting all the while. Leases are taken out of the count where they end.
+const change = hot(`
+with changed as (
+  update live_jobs live set
+    state = change.state,
+    claimed_by = case when change.unclaim then null else live.claimed_by end,
+    claim_expires_at = case when change.unclaim then null else coalesce(change.claim_until, live.claim_expires_at) end,
+    request_id = case when change.unclaim then null else live.request_id end,
+    check_at = case when change.unclaim then change.delayed_until else coalesce(change.claim_until, live.check_at) end,
+    lease_token = case when change.unclaim then null else live.lease_token end,
+    expires_at = case when change.unclaim then null else live.expires_at end,
+    claims_lost = coalesce(change.claims_lost, live.claims_lost),
+    attempts = live.attempts - coalesce(change.undoes_attempt, false)::int,
+    cancel_requested = coalesce(change.cancel_requested, live.cancel_requested),
+    progress = case when change.unclaim then null else coalesce(change.progress, live.progress) end,
+    note = case when change.unclaim and change.note is null then null else coalesce(change.note, live.note) end,
+    ready_at = case when change.unclaim and change.was in (${leased}) then coalesce(change.delayed_until, change.now)
+      else live.ready_at end,
+    updated_at = change.now
+  from (
+    select given.*, now, now + given.delay_ms * interval '1 ms' as delayed_until,
+      now + given.claim_ttl_ms * interval '1 ms' as claim_until, before.state as was
+    from (select clock_timestamp() as now) clock, jsonb_to_recordset($1::jsonb) as given (job_id uuid, state smallint,
+      unclaim boolean, delay_ms float8, claim_ttl_ms float8, claims_lost smallint, undoes_attempt boolean,
+      cancel_requested boolean, progress float8, note text)
+    cross join ${rowOf('live_jobs', 'job_id', 'given.job_id')} before
+  ) change
+  where ${byKey('live.job_id', 'change.job_id')}
+  returning live.lane_id, live.cost_units, live.updated_at, live.state, change.was
+)
+${tally(`(select * from changed where state <> was and ${queued} in (state, was)) moved`, 'updated_at', {
+  queued: moved('was', 'state', `${queued}`),
+  claimed: moved('was', 'state', claimed),
+  reserved: `${unitsIn(claimed, 'state')} - ${unitsIn(claimed, 'was')}`,
+})}`);
+
+export async function changeLiveJobs(sql: Sql, changes: readonly LiveChange[]): Promise<void> {
+  if (changes.length === 0) return;
+  const rows = changes.map((each) => ({
+    job_id: each.jobId,
+    state: stateNumber(each.state),
+    unclaim: each.unclaim ?? false,
+    delay_ms: each.delayMs === 0 ? undefined : each.delayMs,
+    claim_ttl_ms: each.claimTtlMs,
+    claims_lost: each.claimsLost,
+    undoes_attempt: each.undoesAttempt,
+    cancel_requested: each.cancelRequested,
+    progress: each.progress,
+    note: each.note,
+  }));
+  await sql.query(change, [JSON.stringify(rows)]);
+}
+
+/** How a locked job ends that nobody has a lease on. */
+export interface Ending {
+  jobId: string;
+  state: State;
+  error: string | null;
+}
+
+const countEnded = (state: State): string => `count(*) filter (where final_state = ${stateNumber(state)})`;
+
+// The outcome and the tally have the same time, so that a retry finds the minute in which a failure was counted.
+const end = hot(`
+with clock as materialized (
+  select clock_timestamp() as now
+), gone as (
+  delete from live_jobs live
+  using jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, error text), clock
+  where ${byKey('live.job_id', 'ending.job_id')}
+  returning live.*, ending.state as final_state, ending.error, clock.now
+), outcome as (
+  insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
+    finished_at, error_text)
+  select job_id, final_state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
+    now, error
+  from gone
+)
+${tally('gone', 'now', {
+  queued: `-count(*) filter (where state = ${queued})`,
+  claimed: `-count(*) filter (where state in (${claimed}))`,
+  reserved: `-${unitsIn(claimed, 'state')}`,
+  done: countEnded('DONE'),
+  failed: countEnded('FAILED'),
+  canceled: countEnded('CANCELED'),
+  timeouts: countEnded('TIMEOUT'),
+})}`);
+
+/** Ends locked jobs: their live rows go, their outcomes stay. */
+export async function endJobs(sql: Sql, endings: readonly Ending[]): Promise<void> {
+  if (endings.length === 0) return;
+  const rows = endings.map(({ jobId, state, error }) => ({
+    job_id: jobId,
+    state: stateNumber(state),
+    error,
+  }));
+  await sql.query(end, [JSON.stringify(rows)]);
+}
+
+/** A time as everybody is told it, whatever zone the database is set to. */
+const told = (column: string): string =>
+  `to_char(${column} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
+
+const revive = `
+with outcome as (
+  delete from job_outcomes where job_id = any ($1::uuid[]) and state = any ($2::smallint[]) returning *
+), live as (
+  insert into live_jobs (job_id, lane_id, seq, priority, cost_units, state, attempts, attempts_limit, claims_lost,
+    lease_id, cancel_requested, updated_at, check_at, bytes, ready_at, ${crowdColumns})
+  select job.job_id, job.lane_id, job.seq, job.priority, job.cost_units, ${queued}, outcome.attempts,
+    outcome.attempts + job.max_attempts, 0, outcome.lease_id, false, clock_timestamp(),
+    case when job.run_at > clock_timestamp() then job.run_at end, job.bytes, greatest(job.run_at, clock_timestamp()), ${crowdColumns}
+  from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job
+  cross join ${rowOf('lanes', 'lane_id', 'job.lane_id')} lane
+  returning lane_id, updated_at
+), lease as (
+  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
+    last_heartbeat_at, expires_at, ended_at, release_status, requeued, dead_lettered, error_text, error_detail,
+    heartbeats, longest_silence_ms, longest_silence_since, message_ids)
+  select outcome.lease_id, outcome.job_id, outcome.attempts, outcome.claimed_by, job.cost_units, outcome.ttl_s,
+    outcome.fence, outcome.lease_token, outcome.lease_state, outcome.started_at, outcome.last_heartbeat_at,
+    outcome.expires_at, outcome.finished_at, outcome.release_status, false, outcome.dead_stream is not null,
+    outcome.error_text, outcome.error_detail, outcome.heartbeats, outcome.longest_silence_ms,
+    outcome.longest_silence_since, outcome.message_ids
+  from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job where outcome.fence is not null
+), tallied as (${tally('live', 'updated_at', { queued: 'count(*)' })}
+), retried as (${tallyRetried(`(
+    select job.lane_id, outcome.state, outcome.finished_at
+    from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job
+  ) ended`)}
+)
+select job_id, state, jsonb_build_object('status', state, 'error', error_text, 'error_detail', error_detail,
+  'result_data', result, 'metrics', metrics, 'started_at', ${told('started_at')}, 'finished_at', ${told('finished_at')},
+  'attempts', attempts) as previous
+from outcome`;
+
+export interface Revived {
+  jobId: string;
+  state: State;
+  /** The old result, for the history. */
+  previous: JsonObject;
+}
+
+/** Puts ended jobs back in line, each at its old place; the leases they had ended with become earlier ones. Passes over those that have not ended in one of these states. */
+export async function reviveJobs(
+  sql: Sql,
+  jobIds: readonly string[],
+  from: readonly State[],
+): Promise<Revived[]> {
+  if (jobIds.length === 0) return [];
+  await keepLanesOf(sql, jobIds);
+  type Row = { job_id: string; state: number; previous: JsonObject };
+  const rows = await sql.query<Row>(revive, [uuidArray(jobIds), numberArray(from.map(stateNumber))]);
+  return rows.map(({ job_id, state, previous }) => {
+    const ended = stateNamed(state);
+    return { jobId: job_id, state: ended, previous: { ...previous, status: ended } };
+  });
+}

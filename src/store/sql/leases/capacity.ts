@@ -1,0 +1,124 @@
+import { type Kysely, sql as raw } from 'kysely';
+import { claimedStates, leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import type { EntitySql, Sql } from '../../connection/sql.ts';
+import { CapacityRow as CapacityEntity } from '../../schema/entities.ts';
+import { select, type Tables } from '../../schema/tables.ts';
+
+/** The one row that everything that takes or returns capacity has to lock, after all rows of jobs. */
+export interface CapacityNow {
+  total: number;
+  busyRating: number;
+  used: number;
+}
+
+export interface CapacityRow {
+  total: number;
+  busy_rating: number;
+  used: string;
+}
+
+/** What there is to know of it; a parameter says how much there is unless it was set. */
+export const capacityColumns = (totalUnlessSet: string): string =>
+  `coalesce(total, ${totalUnlessSet}::int) as total, busy_rating, used`;
+const columns = capacityColumns('$1');
+const lock = hot(`select ${columns} from capacity where capacity_id = 1 for update`);
+const share = hot(`select ${columns} from capacity where capacity_id = 1 for share`);
+const read = hot(`select ${columns} from capacity where capacity_id = 1`);
+
+/** Locks the capacity until the transaction ends. Whoever has it must not wait for any other row. */
+export const lockCapacity = (sql: Sql, totalUnlessSet: number, signal?: AbortSignal): Promise<CapacityNow> =>
+  one(sql.query<CapacityRow>(lock, [totalUnlessSet], signal));
+
+const lockAndReturn = hot(
+  `update capacity set used = used - $2::bigint where capacity_id = 1 returning ${columns}`,
+);
+
+/** The same, with units that come free. */
+export const lockCapacityWith = (
+  sql: Sql,
+  totalUnlessSet: number,
+  units: number,
+  signal?: AbortSignal,
+): Promise<CapacityNow> =>
+  units === 0
+    ? lockCapacity(sql, totalUnlessSet, signal)
+    : one(sql.query<CapacityRow>(lockAndReturn, [totalUnlessSet, units], signal));
+
+/** Sees to it that nobody changes the capacity until the transaction ends. */
+export const shareCapacity = (sql: Sql, totalUnlessSet: number): Promise<CapacityNow> =>
+  one(sql.query<CapacityRow>(share, [totalUnlessSet]));
+
+export const readCapacity = (sql: Sql, totalUnlessSet: number, signal?: AbortSignal): Promise<CapacityNow> =>
+  one(sql.query<CapacityRow>(read, [totalUnlessSet], signal));
+
+const one = async (rows: Promise<CapacityRow[]>): Promise<CapacityNow> => toCapacity(await rows);
+
+export function toCapacity([row]: readonly CapacityRow[]): CapacityNow {
+  if (!row) throw new Error('the row of the capacity is gone');
+  return { total: row.total, busyRating: row.busy_rating, used: Number(row.used) };
+}
+
+const change = hot('update capacity set used = used + $1::bigint where capacity_id = 1');
+
+/** Takes units, or returns them where the number is negative. */
+export async function takeUnits(sql: Sql, units: number): Promise<void> {
+  if (units !== 0) await sql.query(change, [units]);
+}
+
+/** Changes what is not null. */
+export async function setCapacity(
+  sql: EntitySql,
+  total: number | null,
+  busyRating: number | null,
+): Promise<void> {
+  const changed = {
+    ...(total === null ? {} : { total }),
+    ...(busyRating === null ? {} : { busy_rating: busyRating }),
+  };
+  if (Object.keys(changed).length > 0)
+    await sql.em().nativeUpdate(CapacityEntity, { capacity_id: 1 }, changed);
+}
+
+/** The capacity as it stands, for answers. Nothing that grants goes by it: that locks the row. */
+export async function findCapacity(
+  sql: EntitySql,
+  totalUnlessSet: number,
+  signal?: AbortSignal,
+): Promise<CapacityNow> {
+  const row = await sql.em(signal).findOne(CapacityEntity, { capacity_id: 1 });
+  if (!row) throw new Error('the row of the capacity is gone');
+  return { total: row.total ?? totalUnlessSet, busyRating: row.busy_rating, used: Number(row.used) };
+}
+
+const unitsOf = (tables: Kysely<Tables>, states: readonly number[]) =>
+  tables
+    .selectFrom('live_jobs')
+    .select(raw<string>`coalesce(sum(cost_units), 0)`.as('units'))
+    .where('state', 'in', states)
+    // So that the planner may take the index of jobs that a worker has.
+    .where('state', '<>', stateNumber('QUEUED'));
+
+/** What the jobs would take that are claimed and not leased yet. */
+export async function reservedNow(sql: EntitySql, signal?: AbortSignal): Promise<number> {
+  const [row] = await select(sql, (tables) => unitsOf(tables, claimedStates.map(stateNumber)), signal);
+  return Number(row?.units ?? 0);
+}
+
+export interface Audit {
+  used: number;
+  leased: number;
+}
+
+/** What is counted as used, and what the active leases really take, as one snapshot sees them. */
+export async function auditCapacity(sql: EntitySql): Promise<Audit> {
+  const [row] = await select(sql, (tables) =>
+    tables
+      .selectFrom('capacity')
+      .select('used')
+      .select(unitsOf(tables, leasedStates.map(stateNumber)).as('leased'))
+      .where('capacity_id', '=', 1),
+  );
+  if (!row) throw new Error('the row of the capacity is gone');
+  return { used: Number(row.used), leased: Number(row.leased) };
+}

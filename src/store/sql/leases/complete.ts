@@ -1,0 +1,190 @@
+import type { JobWithResult, Json } from '../../../domain/jobs/job.ts';
+import { eventNumber, leasedStates, stateNumber, transition } from '../../../domain/jobs/state-machine.ts';
+import type { Lease } from '../../../domain/leases/lease.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { rowOf, type Sql } from '../../connection/sql.ts';
+import {
+  columnsOf,
+  firstForAll,
+  jsonsOrNull,
+  noneOr,
+  numberArray,
+  oneForAll,
+  textArray,
+  uuidArray,
+} from '../array-params.ts';
+import { outcomeColumns } from '../jobs/read.ts';
+import { type EndedRecord, jobColumns, toJobWithResult } from '../jobs/record.ts';
+import { slotOf, tally } from '../stats/tallies.ts';
+import { type CapacityNow, type CapacityRow, capacityColumns, toCapacity } from './capacity.ts';
+import { insertOutcomes } from './end.ts';
+import { type LeaseRecord, leaseStateNumber, outcomeLeaseColumns, statusNumber, toLease } from './record.ts';
+
+/** A worker hands in its lease, with a job that went well. What it proves itself with is a UUID. */
+export interface Completion {
+  leaseId: string;
+  workerId: string;
+  token: string | null;
+  jobId: string | null;
+  result: Json;
+  metrics: Json;
+  /** The stream and the attempt that the worker names; null where it names none. */
+  stream: string | null;
+  attempt: number | null;
+  /** Whoever hands it in is told of the job. */
+  wantsJob: boolean;
+}
+
+const complete = transition('complete');
+const leased = leasedStates.map(stateNumber).join(', ');
+
+/** All that is told of a job and of the lease that it ended with. */
+const toldOutcomes = (leaseIds: string): string => `
+  select ${outcomeLeaseColumns('outcome')}, ${jobColumns('job')}, ${outcomeColumns}
+  from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job where outcome.lease_id = any (${leaseIds}::uuid[])`;
+
+// Everything at once, because each statement is a journey and all who deal wait for the capacity meanwhile. Rows are locked
+// first, then the clock is read, then they are looked at; what somebody else has is passed over. The capacity is locked
+// when all else is written: whoever has it waits for no row.
+const completing = (isTold: boolean) =>
+  hot(`
+with asked as materialized (
+  select * from rows from (
+    unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $9::text[], $10::int[]),
+    jsonb_array_elements($5::jsonb), jsonb_array_elements($6::jsonb)
+  ) with ordinality as asked (lease_id, worker_id, token, job_id, stream, attempt, result, metrics, n)
+), locked as materialized (
+  select asked.n, asked.result, asked.metrics, live.place, live.expires_at,
+    live.state in (${leased}) and not live.cancel_requested and live.claimed_by = ${firstForAll('asked.worker_id', '$2::text[]')}
+      and (asked.token is null or asked.token = live.lease_token)
+      and (asked.job_id is null or asked.job_id = live.job_id)
+      and (asked.attempt is null or asked.attempt = live.attempts)
+      and (asked.stream is null
+        or asked.stream = (select stream from lanes where lanes.lane_id = live.lane_id)) as is_theirs
+  from asked cross join ${rowOf('live_jobs', 'lease_id', 'asked.lease_id', 'for update skip locked')} live
+), clock as materialized (
+  select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
+), gone as (
+  delete from live_jobs live using locked, clock
+  where live.ctid = locked.place and locked.is_theirs and locked.expires_at > clock.now
+  returning live.job_id, live.lane_id, live.cost_units, live.attempts, live.claimed_by, live.lease_id,
+    live.cancel_requested, live.progress, live.note, live.started_at, live.state, live.fence, live.lease_token,
+    live.lease_ttl_s, live.last_heartbeat_at, live.expires_at, live.heartbeats, live.longest_silence_ms,
+    live.longest_silence_since, locked.n, locked.result, locked.metrics, clock.now
+), outcome as (${insertOutcomes('gone', {
+    state: `${stateNumber(complete.to)}`,
+    leaseState: `${leaseStateNumber('RELEASED')}`,
+    status: `${statusNumber('SUCCEEDED')}`,
+    finishedAt: 'now',
+    error: 'null',
+    errorDetail: 'null',
+    deadStream: 'null',
+    messageIds: 'null',
+  })}
+  returning ${isTold ? '*' : '1 as one'}
+), told as (
+  insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, release_status)
+  select now, job_id, lease_id, ${eventNumber(complete.event)}, state, ${stateNumber(complete.to)}, claimed_by,
+    ${statusNumber('SUCCEEDED')}
+  from gone
+  returning 1 as one
+), tallied as (${tally('gone', 'now', {
+    running: '-count(*)',
+    used: '-sum(cost_units)',
+    done: 'count(*)',
+    runs: `array_agg(${slotOf('now - started_at')})`,
+  })}
+  returning 1 as one
+), units as (
+  select coalesce(sum(cost_units), 0) as free from gone
+  where (select count(*) from outcome) + (select count(*) from told) + (select count(*) from tallied) >= 0
+), freed as (
+  update capacity set used = used - $8::bigint - (select free from units)
+  where capacity_id = 1 and (select free from units) + $8::bigint <> 0
+  returning ${capacityColumns('$7')}
+), kept as (
+  select ${capacityColumns('$7')} from capacity where capacity_id = 1 and (select free from units) + $8::bigint = 0
+  for update
+)
+select found.*, (select array_agg(n)::text from gone) as numbers, (select array_agg(job_id)::text from gone) as job_ids,
+  (select free::float8 from units) as units,
+  (select array_agg(round(date_part('epoch', now - started_at) * 1000)::bigint)::text from gone) as run_ms
+${isTold ? ', ended.*' : ''}
+from (select * from freed union all select * from kept) found
+${isTold ? `left join (${toldOutcomes('$11')}) ended on true` : ''}`);
+
+const completeTold = completing(true);
+const completeUntold = completing(false);
+
+/** A lease that has ended, and its job that has. */
+export interface Told {
+  lease: Lease;
+  found: JobWithResult;
+}
+
+export interface Completed {
+  /** By the place of the completion: the job that has ended by it. Those that are missing have to be looked at. */
+  jobIds: ReadonlyMap<number, string>;
+  /** Units that came free. */
+  units: number;
+  /** How long the leases of these jobs lasted. */
+  runMs: readonly number[];
+  /** Locked, and with the units. */
+  capacity: CapacityNow;
+  /** By the ids of the leases, where that was wanted. */
+  told: ReadonlyMap<string, Told>;
+}
+
+/**
+ * Ends the jobs of those who are still theirs to end, and of nobody else: where anything is to be decided, nothing is
+ * done. Then locks the capacity, and returns its units with some more.
+ */
+export async function completeLeases(
+  sql: Sql,
+  completions: readonly Completion[],
+  { totalUnlessSet, moreUnits }: { totalUnlessSet: number; moreUnits: number },
+  signal?: AbortSignal,
+): Promise<Completed> {
+  type Own = CapacityRow & {
+    numbers: string | null;
+    job_ids: string | null;
+    units: number;
+    run_ms: string | null;
+  };
+  type Row = Own & (({ lease_job_id: string } & LeaseRecord & EndedRecord) | { lease_job_id?: null });
+  const ofEach = columnsOf(completions);
+  const wanted = completions.flatMap(({ leaseId, wantsJob }) => (wantsJob ? leaseId : []));
+  const rows = await sql.query<Row>(
+    wanted.length > 0 ? completeTold : completeUntold,
+    [
+      uuidArray(ofEach('leaseId')),
+      oneForAll(ofEach('workerId'), textArray),
+      noneOr(ofEach('token'), textArray),
+      noneOr(ofEach('jobId'), textArray),
+      jsonsOrNull(ofEach('result')),
+      jsonsOrNull(ofEach('metrics')),
+      totalUnlessSet,
+      moreUnits,
+      noneOr(ofEach('stream'), textArray),
+      noneOr(ofEach('attempt'), numberArray),
+      ...(wanted.length > 0 ? [uuidArray(wanted)] : []),
+    ],
+    signal,
+  );
+  const capacity = toCapacity(rows);
+  const row = rows[0] as Row;
+  const jobIds = elements(row.job_ids);
+  const told = new Map<string, Told>();
+  for (const one of rows)
+    if (one.lease_job_id) told.set(one.lease_id, { lease: toLease(one), found: toJobWithResult(one) });
+  return {
+    jobIds: new Map(elements(row.numbers).map((n, i) => [Number(n) - 1, jobIds[i] as string])),
+    units: row.units,
+    runMs: elements(row.run_ms).map(Number),
+    capacity,
+    told,
+  };
+}
+
+/** `{a,b}` as a list. */
+const elements = (text: string | null): string[] => (text === null ? [] : text.slice(1, -1).split(','));

@@ -1,0 +1,195 @@
+import type { FinalStatus, Json, JsonObject } from '../../../domain/jobs/job.ts';
+import { eventNumber, type State, stateNumber, transition } from '../../../domain/jobs/state-machine.ts';
+import type { LeaseState } from '../../../domain/leases/lease.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { byKey, rowOf, type Sql } from '../../connection/sql.ts';
+import { booleanArray, jsonsOrNull, noneOr, numberArray, textArray, uuidArray } from '../array-params.ts';
+import { type LaneTally, tallyAll, tallyRows } from '../stats/tallies.ts';
+import {
+  endedLeaseColumns,
+  type LeaseRecord,
+  leaseStateNumber,
+  outcomeLeaseColumns,
+  statusNumber,
+} from './record.ts';
+
+/** How the lease in a locked row ends. */
+export interface LeaseEnding {
+  jobId: string;
+  state: Exclude<LeaseState, 'ACTIVE'>;
+  status: FinalStatus | null;
+  error: string | null;
+  errorDetail: JsonObject | null;
+  /** All names that the attempt's message has had; null where they are not known. */
+  messageIds: readonly string[] | null;
+}
+
+/** How its job ends with it. */
+export interface JobEnding extends LeaseEnding {
+  to: State;
+  result: Json;
+  metrics: JsonObject | null;
+  /** The stream that gives it up. */
+  deadStream: string | null;
+  /** There is no more to tell of it than that its lease was released, and that it is over. */
+  isPlain: boolean;
+}
+
+/** What happens with the ends of leases, whoever they are. */
+export interface EndEffects {
+  /** Units that come free. */
+  units: number;
+  tallies: Iterable<LaneTally>;
+}
+
+/** A lease that has just ended, with its token. */
+export type EndedLease = LeaseRecord & { lease_token: string };
+
+/**
+ * Locks the capacity where units come free. All other rows are locked already, so that it does not matter which part comes
+ * first.
+ */
+const effects = (units: string, tallies: string, at: string) => `freed as (
+  update capacity set used = used - ${units}::bigint where capacity_id = 1 and ${units}::bigint <> 0
+), tallied as (${tallyAll(tallies, at)}
+)`;
+
+const timeOf = (ms: string): string => `to_timestamp(${ms}::float8 / 1000)`;
+
+const completed = transition('complete');
+
+/** What an outcome says that its live row does not, as expressions on the rows that are gone. */
+interface OutcomeParts {
+  state: string;
+  leaseState: string;
+  status: string;
+  finishedAt: string;
+  error: string;
+  errorDetail: string;
+  deadStream: string;
+  messageIds: string;
+}
+
+/** The part of a statement that keeps the outcomes of jobs that end with their leases, from a part with their live rows. */
+export const insertOutcomes = (gone: string, of: OutcomeParts): string => `
+  insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
+    finished_at, error_text, error_detail, result, metrics, dead_stream, fence, lease_token, ttl_s, lease_state,
+    last_heartbeat_at, expires_at, release_status, heartbeats, longest_silence_ms, longest_silence_since,
+    message_ids)
+  select job_id, ${of.state}, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
+    ${of.finishedAt}, ${of.error}, ${of.errorDetail}, nullif(result, 'null'), nullif(metrics, 'null'), ${of.deadStream},
+    fence, lease_token, lease_ttl_s, ${of.leaseState}, last_heartbeat_at, expires_at, ${of.status}, heartbeats,
+    longest_silence_ms, longest_silence_since, ${of.messageIds}
+  from ${gone}`;
+
+// One row keeps all that there is to keep of a job and its last lease, and a second one tells of it. What few jobs leave
+// behind comes as JSON arrays, which are not even there where no job of the batch has left any.
+const finishing = (returning: string, answer: string) =>
+  hot(`
+with ending as (
+  select * from rows from (
+    unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::smallint[], $5::boolean[], $6::text[], $7::text[],
+      $8::text[]),
+    jsonb_array_elements($9::jsonb), jsonb_array_elements($10::jsonb), jsonb_array_elements($11::jsonb)
+  ) as ending (job_id, lease_state, status, final_state, is_plain, error, dead_stream, message_ids, error_detail, result,
+    metrics)
+), gone as (
+  delete from live_jobs live using ending where ${byKey('live.job_id', 'ending.job_id')}
+  returning live.job_id, live.attempts, live.claimed_by, live.lease_id, live.cancel_requested, live.progress, live.note,
+    live.started_at, live.state, live.fence, live.lease_token, live.lease_ttl_s, live.last_heartbeat_at, live.expires_at,
+    live.heartbeats, live.longest_silence_ms, live.longest_silence_since,
+    ending.lease_state, ending.status, ending.final_state, ending.is_plain, ending.error, ending.dead_stream,
+    ending.message_ids, ending.error_detail, ending.result, ending.metrics
+), outcome as (${insertOutcomes('gone', {
+    state: 'final_state',
+    leaseState: 'lease_state',
+    status: 'status',
+    finishedAt: timeOf('$12'),
+    error: 'error',
+    errorDetail: "nullif(error_detail, 'null')",
+    deadStream: 'dead_stream',
+    messageIds: 'message_ids::text[]',
+  })}
+  ${returning}
+), told as (
+  insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, release_status)
+  select clock_timestamp(), job_id, lease_id, ${eventNumber(completed.event)}, state, final_state, claimed_by, status
+  from gone where is_plain
+), ${effects('$13', '$14', timeOf('$12'))}
+${answer}`);
+
+const finishTold = finishing(
+  'returning *',
+  `select ${outcomeLeaseColumns('outcome')}, outcome.lease_token
+  from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job`,
+);
+/** Where nobody wants to be told of them, they need not be read and sent again. */
+const finishUntold = finishing('', 'select 1 where false');
+
+/**
+ * Ends locked jobs with their leases: their live rows go, their outcomes stay. Answers with the leases where they are
+ * `wanted`, and with nothing where they are not.
+ */
+export async function finishJobs(
+  sql: Sql,
+  endings: readonly JobEnding[],
+  { units, tallies }: EndEffects,
+  { nowMs, wanted }: { nowMs: number; wanted: boolean },
+): Promise<EndedLease[]> {
+  return sql.query<EndedLease>(wanted ? finishTold : finishUntold, [
+    uuidArray(endings.map(({ jobId }) => jobId)),
+    numberArray(endings.map(({ state }) => leaseStateNumber(state))),
+    numberArray(endings.map(({ status }) => (status === null ? null : statusNumber(status)))),
+    numberArray(endings.map(({ to }) => stateNumber(to))),
+    booleanArray(endings.map(({ isPlain }) => isPlain)),
+    textArray(endings.map(({ error }) => error)),
+    textArray(endings.map(({ deadStream }) => deadStream)),
+    noneOr(
+      endings.map(({ messageIds }) => messageIds && textArray(messageIds)),
+      textArray,
+    ),
+    jsonsOrNull(endings.map(({ errorDetail }) => errorDetail)),
+    jsonsOrNull(endings.map(({ result }) => result)),
+    jsonsOrNull(endings.map(({ metrics }) => metrics)),
+    nowMs,
+    units,
+    tallyRows(tallies),
+  ]);
+}
+
+const close = hot(`
+with lease as (
+  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
+    last_heartbeat_at, expires_at, ended_at, release_status, requeued, error_text, error_detail,
+    heartbeats, longest_silence_ms, longest_silence_since, message_ids)
+  select live.lease_id, live.job_id, live.attempts, live.claimed_by, live.cost_units, live.lease_ttl_s, live.fence,
+    live.lease_token, ending.state, live.started_at, live.last_heartbeat_at, live.expires_at,
+    ${timeOf('$2')}, ending.status, true, ending.error, nullif(ending.error_detail, 'null'),
+    live.heartbeats, live.longest_silence_ms, live.longest_silence_since, ending.message_ids
+  from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, status smallint, error text,
+    error_detail jsonb, message_ids text[])
+  cross join ${rowOf('live_jobs', 'job_id', 'ending.job_id')} live
+  returning *
+), ${effects('$3', '$4', timeOf('$2'))}
+select ${endedLeaseColumns('lease')}, lease.lease_token from lease cross join ${rowOf('jobs', 'job_id', 'lease.job_id')} job`);
+
+/**
+ * Writes leases of jobs that go on into the history, from their rows as they still are, and answers with them. The jobs
+ * have yet to be changed.
+ */
+export async function closeLeases(
+  sql: Sql,
+  endings: readonly LeaseEnding[],
+  { units, tallies }: EndEffects,
+  nowMs: number,
+): Promise<EndedLease[]> {
+  const rows = endings.map(({ jobId, state, status, error, errorDetail, messageIds }) => ({
+    job_id: jobId,
+    state: leaseStateNumber(state),
+    status: status === null ? null : statusNumber(status),
+    error,
+    error_detail: errorDetail,
+    message_ids: messageIds,
+  }));
+  return sql.query<EndedLease>(close, [JSON.stringify(rows), nowMs, units, tallyRows(tallies)]);
+}

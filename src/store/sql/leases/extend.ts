@@ -1,0 +1,207 @@
+import { eventNumber, leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { repeatable } from '../../connection/repeatable.ts';
+import { byKey, rowOf, type Sql } from '../../connection/sql.ts';
+import { integers, noneOr, numberArray, textArray, uuidArray } from '../array-params.ts';
+
+/** One sign of life. What a worker says beside it is rare, and null where it says nothing. */
+export interface Extension {
+  leaseId: string;
+  workerId: string;
+  token: string | null;
+  jobId: string | null;
+  progress: number | null;
+  message: string | null;
+}
+
+/** What became of one sign of life. `missed` was not found, is locked by somebody else, or was named twice. */
+export type Extended =
+  | { kind: 'extended'; ttlRemainingMs: number; cancelRequested: boolean }
+  | { kind: 'over' }
+  | { kind: 'wrong worker' }
+  | { kind: 'wrong token' }
+  | { kind: 'wrong job' }
+  | { kind: 'missed' };
+
+export interface Extensions {
+  nowMs: number;
+  /** One for each sign of life, in their order. */
+  results: readonly Extended[];
+  /** Jobs that have more to tell than that they are alive. */
+  changedJobs: readonly string[];
+}
+
+const leased = leasedStates.map(stateNumber).join(', ');
+const over = -1;
+const wrongWorker = -2;
+const wrongToken = -3;
+const wrongJob = -4;
+
+// What a column has room for; more is told as just that, because this must not fail for anybody.
+const intMax = 2 ** 31 - 1;
+
+/**
+ * A lease that was heard of and has no count is older than the column, and what came before is not known of it. Until the
+ * first sign of life the time of the last one is that of the grant, and after it there is a count: so this holds of a first
+ * one in the grant's own millisecond, and of a clock that was set back. Only one that a server of the version before took in
+ * that very millisecond is not seen, and one more is not counted then.
+ */
+const isCounted = '(live.heartbeats is not null or live.last_heartbeat_at = live.started_at)';
+
+/**
+ * Whether nothing has been heard of a lease for longer than ever since its grant. Each sign of life asks, and few say yes:
+ * how long it was is worked out only then.
+ */
+const isLongestSilence = `${isCounted}
+      and (live.longest_silence_ms is null
+        or judged.now > live.last_heartbeat_at + live.longest_silence_ms * interval '1 ms')`;
+
+const silenceMs = `least(greatest(date_part('epoch', judged.now - live.last_heartbeat_at) * 1000, 0), ${intMax})::int`;
+
+/**
+ * Rows are locked first, and only then is the clock read and is each row looked at: a lease that ran out while its row
+ * was waited for stays run out. Rows that somebody else has are passed over, so that one of them never holds up the
+ * leases of all others; whoever calls asks again for those, and waits. Who waits for no row needs no order among them;
+ * who does takes them in the order in which all take them.
+ *
+ * Nothing that is written is in an index or in the condition of one, but for the state at the first heartbeat. A locked
+ * row is written where it lies, which saves looking for it again: had somebody moved it between this statement's
+ * snapshot and the lock, it would not be found, count as missed, and be asked for again. Whoever waits for rows may
+ * well find them moved, and looks for them by key.
+ *
+ * Rows are carried from part to part with no more than the next part needs, and are judged where they are used rather
+ * than kept once more: at this rate each column and each copy counts.
+ *
+ * The answer is one row of numbers, because reading a row for each would take the driver longer than all the rest:
+ * below zero why not, else the time left in ms, doubled, and one more where the job's end is wanted. A lease that is
+ * named twice is written and answered once.
+ */
+const extend = ({ locking, isSame }: { locking: string; isSame: string }) =>
+  // A second run extends the same leases once more.
+  repeatable(
+    hot(`
+with beat as (
+  select * from unnest($1::uuid[], $2::text[], $3::text[], $4::float8[], $5::text[], $6::text[]) with ordinality
+    as beat (lease_id, worker_id, token, progress, message, job_id, n)
+), locked as materialized (
+  select beat.n, beat.progress, beat.message, live.place, live.job_id, live.state,
+    live.lease_ttl_s + live.lease_grace_s as lasts_s, live.lease_ends_at, live.expires_at, live.cancel_requested,
+    case
+      when live.state not in (${leased}) then ${over}
+      when live.claimed_by <> beat.worker_id then ${wrongWorker}
+      when beat.token is not null and beat.token <> live.lease_token::text then ${wrongToken}
+      when beat.job_id is not null and beat.job_id <> live.job_id::text then ${wrongJob}
+      else 0
+    end as problem
+  from ${locking}
+), clock as materialized (
+  select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
+), judged as not materialized (
+  select n, progress, message, place, job_id, state, cancel_requested, now,
+    case
+      when problem <> 0 then problem
+      when expires_at <= now then ${over}
+      when lease_ends_at is null then lasts_s * 1000
+      else least(lasts_s * 1000, date_part('epoch', lease_ends_at - now) * 1000)::int
+    end as left_ms
+  from locked, clock
+), extended as (
+  update live_jobs live set state = ${stateNumber('RUNNING')}, claim_expires_at = null, last_heartbeat_at = judged.now,
+    expires_at = judged.now + left_ms * interval '1 ms', progress = coalesce(judged.progress, live.progress),
+    note = coalesce(judged.message, live.note),
+    heartbeats = case when ${isCounted} then least(coalesce(live.heartbeats, 0), ${intMax - 1}) + 1 end,
+    longest_silence_ms = case when ${isLongestSilence} then ${silenceMs} else live.longest_silence_ms end,
+    longest_silence_since = case when ${isLongestSilence} then live.last_heartbeat_at else live.longest_silence_since end,
+    updated_at = case
+      when judged.state = ${stateNumber('LEASED')} or judged.progress is not null or judged.message is not null
+      then judged.now else live.updated_at end
+  from judged
+  where ${isSame} and left_ms >= 0
+  returning n, left_ms * 2 + judged.cancel_requested::int as result, now,
+    case
+      when judged.state = ${stateNumber('LEASED')} or judged.progress is not null or judged.message is not null
+      then judged.job_id
+    end as told,
+    case when judged.state = ${stateNumber('LEASED')} then live.lease_id end as begun, live.claimed_by
+), told as (
+  insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor)
+  select now, told, begun, ${eventNumber('JOB_RUNNING')}, ${stateNumber('LEASED')}, ${stateNumber('RUNNING')},
+    claimed_by
+  from extended where begun is not null
+), answered as (
+  select n, result, told from extended
+  union all
+  select n, left_ms, null from judged where left_ms < 0
+)
+select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::text as numbers,
+  array_agg(result)::text as results, array_agg(told) filter (where told is not null)::text as told
+from answered`),
+  );
+
+const extendFree = extend({
+  locking: `beat cross join ${rowOf('live_jobs', 'lease_id', 'beat.lease_id', 'for update skip locked')} live`,
+  isSame: 'live.ctid = judged.place',
+});
+const extendAll = extend({
+  locking: `(
+    select beat.*, live.job_id as live_id from beat cross join ${rowOf('live_jobs', 'lease_id', 'beat.lease_id')} live
+    order by live.job_id
+  ) beat join ${rowOf('live_jobs', 'job_id', 'beat.live_id', 'for update')} live on live.lease_id = beat.lease_id`,
+  isSame: byKey('live.job_id', 'judged.job_id'),
+});
+
+/** Extends the leases of those who are alive and own them. With `wait`, rows that somebody has locked are waited for. */
+export async function extendLeases(
+  sql: Sql,
+  beats: readonly Extension[],
+  { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
+): Promise<Extensions> {
+  const [row] = await sql.query<{
+    now: number;
+    numbers: string | null;
+    results: string | null;
+    told: string | null;
+  }>(
+    wait ? extendAll : extendFree,
+    [
+      uuidArray(beats.map(({ leaseId }) => leaseId)),
+      textArray(beats.map(({ workerId }) => workerId)),
+      noneOr(
+        beats.map(({ token }) => token),
+        textArray,
+      ),
+      beats.every(({ progress }) => progress === null)
+        ? null
+        : numberArray(beats.map(({ progress }) => progress)),
+      noneOr(
+        beats.map(({ message }) => message),
+        textArray,
+      ),
+      noneOr(
+        beats.map(({ jobId }) => jobId),
+        textArray,
+      ),
+    ],
+    signal,
+  );
+  if (!row) throw new Error('the database did not tell the time');
+  const results: Extended[] = Array.from({ length: beats.length }, () => missed);
+  const codes = integers(row.results);
+  for (const [i, number] of integers(row.numbers).entries()) {
+    results[number - 1] = resultOf(codes[i] as number);
+  }
+  const changedJobs = row.told === null ? [] : row.told.slice(1, -1).split(',');
+  return { nowMs: row.now, results, changedJobs };
+}
+
+const missed: Extended = { kind: 'missed' };
+
+const problems: Record<number, Extended> = {
+  [over]: { kind: 'over' },
+  [wrongWorker]: { kind: 'wrong worker' },
+  [wrongToken]: { kind: 'wrong token' },
+  [wrongJob]: { kind: 'wrong job' },
+};
+
+const resultOf = (code: number): Extended =>
+  problems[code] ?? { kind: 'extended', ttlRemainingMs: code >> 1, cancelRequested: (code & 1) === 1 };

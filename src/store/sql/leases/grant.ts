@@ -1,0 +1,305 @@
+import { eventNumber, leasedStates, type State, stateNumber } from '../../../domain/jobs/state-machine.ts';
+import type { Grant } from '../../../domain/leases/lease.ts';
+import { limits } from '../../../domain/limits.ts';
+import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { byKey, rowOf, type Sql } from '../../connection/sql.ts';
+import { noneOr, numberArray, textArray, uuidArray } from '../array-params.ts';
+import { type JobRecord, jobColumns, liveColumns, toJob } from '../jobs/record.ts';
+import { lockRequests } from '../lock-requests.ts';
+import { type HeadPlaces, headParams, onHeads, spareHeads, type TakenFrom } from '../queue/heads.ts';
+import { slotOf, tally } from '../stats/tallies.ts';
+import { activeLeaseOf, type GrantedLeaseRecord, grantedLeaseColumns } from './record.ts';
+
+/** A lease to be written into a locked row. */
+export interface NewLease {
+  jobId: string;
+  leaseId: string;
+  token: string;
+  workerId: string;
+  requestId: string | null;
+  /** LEASED until the first heartbeat, or RUNNING at once. */
+  state: State;
+  ttlS: number;
+  /** It is on its way, and comes back if its worker is not heard in so many seconds. */
+  deliveryS: number | null;
+}
+
+/** A job with its lease. `message_id` is null where the job has no stream, or where its message has no name yet. */
+type GrantRecord = JobRecord & GrantedLeaseRecord & { message_id: string | null };
+/** A grant that is told again, and how much of its lease is left. */
+type ReplayRecord = GrantRecord & { remaining_ms: number };
+
+function toGrant(record: GrantRecord, remainingMs?: number, waitMs: number | null = null): Grant {
+  const job = toJob(record);
+  const lease = activeLeaseOf(record, job);
+  return {
+    kind: 'granted',
+    lease,
+    heartbeatWithinMs: Math.max(0, Math.floor(remainingMs ?? lease.expiresAtMs - lease.grantedAtMs)),
+    token: record.lease_token,
+    job,
+    messageId: record.message_id,
+    waitMs,
+  };
+}
+
+/** The parameters of a grant, by what they are called in the statement that it is a part of. */
+interface GrantParams {
+  graceS: string;
+  /** The number of the state that all the jobs are in. */
+  from: string;
+}
+
+// The fence comes from one sequence, after the row is locked, so that of two leases of a job the later has the higher. What
+// whoever grants knows already is not sent back.
+
+/** The parts of a statement that grants what is `wanted`, with `granted` among them. */
+const grantParts = ({ graceS, from }: GrantParams): string => `granted as (
+  update live_jobs live set state = timed.state, claimed_by = timed.worker_id, request_id = timed.request_id,
+    claim_expires_at = case when timed.delivery_s is not null then timed.until end,
+    claims_lost = case when timed.delivery_s is null then 0 else live.claims_lost end, lease_id = timed.lease_id,
+    lease_token = timed.lease_token, fence = nextval('lease_fence'), lease_ttl_s = timed.ttl_s,
+    lease_grace_s = ${graceS}::int, started_at = now, last_heartbeat_at = now, expires_at = timed.until,
+    lease_ends_at = timed.ends_at, check_at = timed.until, attempts = live.attempts + 1, progress = null, updated_at = now,
+    heartbeats = null, longest_silence_ms = null, longest_silence_since = null
+  from (
+    select wanted.n, wanted.state, wanted.worker_id, wanted.request_id, wanted.lease_id, wanted.lease_token, wanted.ttl_s,
+      wanted.delivery_s, now, now + job.max_runtime_s * interval '1 s' as ends_at,
+      now + least(wanted.ttl_s + ${graceS}::int, wanted.delivery_s, job.max_runtime_s) * interval '1 s' as until,
+      ${jobColumns('job')}
+    from (select date_trunc('milliseconds', clock_timestamp()) as now offset 0) clock, wanted
+    cross join ${rowOf('jobs', 'job_id', 'wanted.job_id')} job
+  ) timed
+  where ${byKey('live.job_id', 'timed.job_id')}
+  returning timed.n, ${jobColumns('timed')}, live.lane_id, live.crowd, live.state, live.claimed_by, live.lease_id, live.lease_ttl_s,
+    live.attempts, live.fence, live.started_at, live.expires_at, live.ready_at, live.cancel_requested, live.note
+), told as (
+  insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, attempt, fence, ttl_s, expires_at)
+  select started_at, job_id, lease_id, ${eventNumber('LEASE_GRANTED')}, ${from}::smallint, state, claimed_by, attempts,
+    fence, lease_ttl_s, expires_at
+  from granted
+), taken as (
+  update capacity set used = used + (select sum(cost_units) from granted)
+  where capacity_id = 1 and exists (select from granted)
+), tallied as (${tally('granted', 'started_at', {
+  queued: `case when ${from}::smallint = ${stateNumber('QUEUED')} then -count(*) else 0 end`,
+  claimed: `case when ${from}::smallint = ${stateNumber('QUEUED')} then 0 else -count(*) end`,
+  reserved: `case when ${from}::smallint = ${stateNumber('QUEUED')} then 0 else -sum(cost_units) end`,
+  running: 'count(*)',
+  used: 'sum(cost_units)',
+  granted: 'count(*)',
+  waits: `array_agg(${slotOf('started_at - ready_at')}) filter (where ready_at is not null)`,
+})}
+)`;
+
+const grantedColumns = (keepsMessages: boolean): string => `granted.n::int as n, ${jobColumns('granted')},
+  granted.attempts, granted.fence, granted.started_at as granted_at, granted.expires_at, granted.cancel_requested,
+  granted.note, round(date_part('epoch', granted.started_at - granted.ready_at) * 1000)::float8 as wait_ms,
+  ${keepsMessages ? 'message.message_id' : 'null::text as message_id'}`;
+
+const messageOf = (keepsMessages: boolean): string =>
+  keepsMessages
+    ? `left join ${rowOf('stream_messages', 'job_id', 'granted.job_id')} message on true
+      and message.attempt = granted.attempts`
+    : '';
+
+const grant = (keepsMessages: boolean) =>
+  hot(`
+with wanted as (
+  select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::int[],
+    $10::int[]) with ordinality
+    as wanted (job_id, lease_id, lease_token, worker_id, request_id, state, ttl_s, delivery_s, n)
+), ${grantParts({ graceS: '$8', from: '$9' })}
+select ${grantedColumns(keepsMessages)} from granted ${messageOf(keepsMessages)}`);
+
+const grantWithMessages = grant(true);
+const grantWithout = grant(false);
+
+type KnownBefore =
+  | 'state'
+  | 'check_at'
+  | 'claimed_by'
+  | 'claim_expires_at'
+  | 'lease_id'
+  | 'progress'
+  | 'updated_at';
+type NewGrantRecord = { n: number; wait_ms: number | null } & Omit<
+  GrantRecord,
+  KnownBefore | 'dead_lettered' | 'ttl_s' | 'lease_token' | 'last_heartbeat_at'
+>;
+
+export interface Granting {
+  /** The state of all the jobs. */
+  from: State;
+  graceS: number;
+  /** Jobs of streams have messages, whose names are told. */
+  keepsMessages: boolean;
+}
+
+/** Writes leases into locked rows, and takes their units of the locked capacity. */
+export async function grantLeases(
+  sql: Sql,
+  leases: readonly NewLease[],
+  { from, graceS, keepsMessages }: Granting,
+): Promise<Map<string, Grant>> {
+  if (leases.length === 0) return new Map();
+  const rows = await sql.query<NewGrantRecord>(keepsMessages ? grantWithMessages : grantWithout, [
+    uuidArray(leases.map(({ jobId }) => jobId)),
+    uuidArray(leases.map(({ leaseId }) => leaseId)),
+    uuidArray(leases.map(({ token }) => token)),
+    textArray(leases.map(({ workerId }) => workerId)),
+    textArray(leases.map(({ requestId }) => requestId)),
+    numberArray(leases.map(({ state }) => stateNumber(state))),
+    numberArray(leases.map(({ ttlS }) => ttlS)),
+    graceS,
+    stateNumber(from),
+    numberArray(leases.map(({ deliveryS }) => deliveryS)),
+  ]);
+  return new Map(rows.map((row) => [row.job_id, newGrantOf(row, leases[row.n - 1] as NewLease)]));
+}
+
+const newGrantOf = (row: NewGrantRecord, lease: Hand): Grant =>
+  toGrant(
+    {
+      ...row,
+      state: stateNumber(lease.state),
+      check_at: null,
+      claimed_by: lease.workerId,
+      claim_expires_at: null,
+      lease_id: lease.leaseId,
+      progress: null,
+      updated_at: row.granted_at,
+      dead_lettered: false,
+      ttl_s: lease.ttlS,
+      lease_token: lease.token,
+      last_heartbeat_at: row.granted_at,
+    },
+    undefined,
+    row.wait_ms,
+  );
+
+/** A lease for whichever job is next. */
+export type Hand = Omit<NewLease, 'jobId'>;
+
+// The next jobs go out to the hands in their order, if nothing is to be decided about any of them: they all fit into what is
+// left, none is unique, and nobody was quicker. Elements of arrays are taken by their place, which is quick where all of
+// them take the same room: the names of workers are in an array of their own, each once.
+const grantHeads = (keepsMessages: boolean) =>
+  onHeads(
+    (lockedHeads) =>
+      hot(`
+with ${lockedHeads}, sized as materialized (
+  select count(*)::int as locked, count(*) filter (where free)::int as free,
+    coalesce(sum(cost_units) filter (where free), 0) as units, coalesce(sum(bytes) filter (where free), 0) as bytes,
+    coalesce(bool_or(is_unique) filter (where free), false) as has_unique
+  from locked
+), room as materialized (
+  select not has_unique and bytes <= ${limits.frameBytes} and units <= available
+    and (free = $6::int or units < available and free = locked and (select count(*) from head) < $7::int) as is_plain
+  from sized, (
+    select coalesce(total, $13::int)::bigint * (10 - busy_rating) / 10 - used as available
+    from capacity where capacity_id = 1
+  ) capacity
+), wanted as (
+  select next.n, next.job_id, ($14::uuid[])[next.n] as lease_id, ($15::uuid[])[next.n] as lease_token,
+    ($16::text[])[($17::int[])[next.n]] as worker_id, ($18::text[])[next.n] as request_id,
+    ($19::smallint[])[next.n] as state, $20::int as ttl_s, ($21::int[])[next.n] as delivery_s
+  from (
+    select job_id, (row_number() over (order by turn, priority, seq))::int as n from locked where free
+  ) next
+  where (select is_plain from room)
+), ${grantParts({ graceS: '$22', from: `${stateNumber('QUEUED')}` })}
+select room.is_plain, granted.lane_id, granted.crowd, ${grantedColumns(keepsMessages)}
+from room left join granted on true ${messageOf(keepsMessages)}`),
+    '$23',
+  );
+
+const grantHeadsWithMessages = grantHeads(true);
+const grantHeadsWithout = grantHeads(false);
+
+export interface Dealing {
+  filter: ClaimFilter;
+  ttlS: number;
+  graceS: number;
+  keepsMessages: boolean;
+  totalUnlessSet: number;
+  places: HeadPlaces;
+}
+
+/**
+ * Gives the next jobs that suit to the hands, in the order of both, where that goes without saying; or nothing, because they have
+ * to be looked at and judged. The capacity is locked before. Where there are fewer than hands, there are no more, unless
+ * lanes were read from marks on.
+ */
+export async function grantNext(
+  sql: Sql,
+  hands: readonly Hand[],
+  { filter, ttlS, graceS, keepsMessages, totalUnlessSet, places }: Dealing,
+  signal?: AbortSignal,
+): Promise<{ grants: (Grant | undefined)[]; isAll: boolean } | 'judge'> {
+  const workers = [...new Set(hands.map(({ workerId }) => workerId))];
+  const placeOf = new Map(workers.map((worker, i) => [worker, i + 1]));
+  type Row = { is_plain: boolean } & ((NewGrantRecord & TakenFrom) | { n: null });
+  const marks = places.json;
+  const rows = await sql.query<Row>(
+    (keepsMessages ? grantHeadsWithMessages : grantHeadsWithout)(filter, marks !== null),
+    [
+      ...headParams(filter, hands.length, hands.length + spareHeads),
+      totalUnlessSet,
+      uuidArray(hands.map(({ leaseId }) => leaseId)),
+      uuidArray(hands.map(({ token }) => token)),
+      textArray(workers),
+      numberArray(hands.map(({ workerId }) => placeOf.get(workerId) as number)),
+      noneOr(
+        hands.map(({ requestId }) => requestId),
+        textArray,
+      ),
+      numberArray(hands.map(({ state }) => stateNumber(state))),
+      ttlS,
+      numberArray(hands.map(({ deliveryS }) => deliveryS)),
+      graceS,
+      ...(marks === null ? [] : [marks]),
+    ],
+    signal,
+  );
+  const [first] = rows;
+  if (!first) throw new Error('the row of the capacity is gone');
+  if (!first.is_plain) return 'judge';
+  const granted = rows.flatMap((row) => (row.n === null ? [] : [row]));
+  places.note(granted);
+  const grants = new Array<Grant | undefined>(hands.length);
+  for (const row of granted) grants[row.n - 1] = newGrantOf(row, hands[row.n - 1] as Hand);
+  return { grants, isAll: marks === null };
+}
+
+// Found by key first (`offset 0`), and only then is their state looked at, whatever the planner makes of it.
+const readGrants = (key: string) =>
+  hot(`
+select ${jobColumns('job')}, ${liveColumns('live')}, ${grantedLeaseColumns('live')}, message.message_id,
+  live.request_id, date_part('epoch', live.expires_at - clock_timestamp()) * 1000 as remaining_ms
+from (select * from live_jobs where ${key} offset 0) live cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
+left join ${rowOf('stream_messages', 'job_id', 'live.job_id')} message on message.attempt = live.attempts
+where live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
+  and live.expires_at > clock_timestamp()`);
+
+const byRequest = readGrants('request_id = any ($1::text[])');
+const byJob = readGrants('job_id = any ($1::uuid[])');
+
+/** What these requests were granted before and still hold. Locks the requests until the transaction ends. */
+export async function findGrantsByRequest(
+  sql: Sql,
+  requestIds: readonly string[],
+  signal?: AbortSignal,
+): Promise<{ requestId: string; grant: Grant }[]> {
+  await lockRequests(sql, requestIds, signal);
+  type Row = ReplayRecord & { request_id: string };
+  const rows = await sql.query<Row>(byRequest, [textArray(requestIds)], signal);
+  return rows.map((row) => ({ requestId: row.request_id, grant: toGrant(row, row.remaining_ms) }));
+}
+
+/** The active leases of these jobs, as they were granted. */
+export async function findGrantsByJob(sql: Sql, jobIds: readonly string[]): Promise<Map<string, Grant>> {
+  const rows = await sql.query<ReplayRecord>(byJob, [uuidArray(jobIds)]);
+  return new Map(rows.map((row) => [row.job_id, toGrant(row, row.remaining_ms)]));
+}

@@ -1,0 +1,258 @@
+import { raw } from '@mikro-orm/core';
+import { contentionStateNumber } from '../../../domain/files/contention-policy.ts';
+import { ownerStateNumber } from '../../../domain/files/file-owners.ts';
+import type { EntitySql, Sql } from '../../connection/sql.ts';
+import { PruneWalk } from '../../schema/entities.ts';
+import { held } from '../files/rows.ts';
+
+/**
+ * The deletion of what is too old, a slice at a time. Each kind of row has a *walk*: a row of `prune_walks` that says how
+ * far it has come, and when it may begin again once it is over. A slice is one statement. It takes the walk, unless
+ * somebody else has it, looks at so many rows from its mark on, deletes those that are too old, and moves the mark; so
+ * its locks are gone when it is done, and a server that dies in it leaves everything as it was. It waits for nobody: a
+ * row that somebody has locked is passed over, and is found by the next walk.
+ *
+ * No index is kept for it, which every job would pay for. Rows are found in the order of their primary keys, and ids tell
+ * when they were made: what is made later than the limit cannot be too old, and is never looked at.
+ */
+
+/** Rows that a slice looks at, and about as many as it deletes at the most. */
+export const sliceRows = 500;
+
+/** Whose age decides about what. */
+export type Retained = 'jobs' | 'files';
+
+export interface Walk {
+  name: string;
+  retained: Retained;
+  /** How long until it begins again after its end. */
+  restMs: number;
+  text: string;
+}
+
+const minuteMs = 60_000;
+/** Jobs may be many, and those that come and go fast are too old soon after each other. */
+const jobsRestMs = 10 * minuteMs;
+const restMs = 60 * minuteMs;
+
+const nowhere = '00000000-0000-0000-0000-000000000000';
+
+/** The smallest id that can have been made at a time; see `newId`. */
+const idAt = (
+  time: string,
+): string => `(select (substr(hex, 1, 8) || '-' || substr(hex, 9, 4) || '${nowhere.slice(13)}')::uuid
+    from (select lpad(to_hex((extract(epoch from ${time}) * 1000)::bigint), 12, '0') as hex) as digits)`;
+
+interface Parts {
+  /**
+   * Further parts of the statement, of which one is `looked`: rows of the slice from `time`, $3 at the most, with their
+   * `place` in the walk, their number `n` in it, and whether they are `due`; and another is `gone`, with what was deleted.
+   */
+  parts: string;
+  /** Whether the walk is over. */
+  over?: string;
+}
+
+/** Of parameters $1: the walk's name, $2: the days, $3: the rows, $4: how long it rests. */
+const walkText = ({ parts, over = '(select count(*) from looked) < $3::int' }: Parts): string => `
+with walk as materialized (
+  select mark from prune_walks where walk = $1::text and rests_until <= clock_timestamp() for update skip locked
+), time as materialized (
+  select mark, clock_timestamp() - $2::float8 * interval '1 day' as cutoff from walk
+), ${parts}, moved as (
+  update prune_walks set mark = case when over then null else last end,
+    rests_until = case when over then clock_timestamp() + $4::float8 * interval '1 ms' else rests_until end
+  from (select ${over} as over, (select place from looked order by n desc limit 1)::text as last from walk) place
+  where walk = $1::text
+  returning over
+)
+select over, (select count(*)::int from looked) as looked, (select count(*)::int from gone) as pruned from moved`;
+
+// A job is there as a whole or not at all. Its history goes with its days; a job that has ended has neither a live row
+// nor a message. One of many attempts has as many leases, which count as rows of the slice.
+const jobs = walkText({
+  parts: `found as materialized (
+    select found.*, sum(case when due then attempts else 0 end) over (order by job_id rows unbounded preceding)
+      - case when due then attempts else 0 end as leases_before
+    from time cross join lateral (
+      select job_id, finished_at < time.cutoff as due, attempts from job_outcomes
+      where job_id > coalesce(time.mark, '${nowhere}')::uuid and job_id < ${idAt('time.cutoff')}
+      order by job_id limit $3::int
+    ) found
+  ), looked as materialized (
+    select job_id as place, due, row_number() over (order by job_id) as n from found where leases_before < $3::int
+  ), locked as materialized (
+    select outcome.job_id from time, looked join job_outcomes outcome on outcome.job_id = looked.place
+    where looked.due and outcome.finished_at < time.cutoff
+    order by outcome.job_id for update of outcome skip locked
+  ), gone as (
+    delete from job_outcomes outcome using locked where outcome.job_id = locked.job_id returning outcome.job_id
+  ), gone_jobs as (
+    delete from jobs job using locked where job.job_id = locked.job_id
+  ), gone_leases as (
+    delete from leases lease using locked where lease.job_id = locked.job_id
+  )`,
+  over: `(select count(*) from found) < $3::int and (select count(*) from found) = (select count(*) from looked)`,
+});
+
+const open = `state < ${contentionStateNumber('GRANTED')}`;
+
+// A halt stays until it is instructed. What was decided for an owner that never asked again is as old as the decision.
+const isOld = (contention: string) =>
+  `coalesce(${contention}.closed_at, ${contention}.instructed_at) < time.cutoff`;
+const contentions = walkText({
+  parts: `looked as materialized (
+    select contention_id as place, file_id, due, row_number() over (order by contention_id, file_id) as n
+    from time cross join lateral (
+      select contention_id, file_id, coalesce(${isOld('contention')}, false) as due from file_contentions contention
+      where contention_id > coalesce(time.mark, '${nowhere}')::uuid and contention_id < ${idAt('time.cutoff')}
+      order by contention_id, file_id limit $3::int
+    ) found
+  ), locked as materialized (
+    select contention.contention_id, contention.file_id from time, looked join file_contentions contention
+      on contention.contention_id = looked.place and contention.file_id = looked.file_id
+    where looked.due and ${isOld('contention')} order by contention.contention_id, contention.file_id for update of contention skip locked
+  ), gone as (
+    delete from file_contentions contention using locked
+    where contention.contention_id = locked.contention_id and contention.file_id = locked.file_id
+    returning contention.file_id
+  )`,
+});
+
+// Whoever asks for something, or is named as standing in its way, is told of with it, and stays. What is looked at besides
+// the locked row is written only under its lock, by those who make the owner live again.
+const isOver = (owner: string) =>
+  `${owner}.state <> ${ownerStateNumber('ALIVE')} and coalesce(${owner}.ended_at, ${owner}.last_heartbeat_at) < time.cutoff`;
+const owners = walkText({
+  parts: `looked as materialized (
+    select owner_id as place, due, row_number() over (order by owner_id) as n
+    from time cross join lateral (
+      select owner_id, ${isOver('owner')} as due from file_owners owner
+      where owner_id > coalesce(time.mark, '') order by owner_id limit $3::int
+    ) found
+  ), locked as materialized (
+    select owner.owner_id from time, looked join file_owners owner on owner.owner_id = looked.place
+    where looked.due and ${isOver('owner')}
+      and not exists (select from file_leases where owner_id = owner.owner_id and state = ${held})
+      and not exists (select from file_contentions where owner_id = owner.owner_id and closed_at is null)
+      and owner.owner_id not in (select coalesce(blocker_now_id, blocker_id) from file_contentions where ${open})
+    order by owner.owner_id for update of owner skip locked
+  ), gone as (
+    delete from file_owners owner using locked where owner.owner_id = locked.owner_id returning owner.owner_id
+  ), gone_losses as (
+    delete from file_losses loss using locked where loss.owner_id = locked.owner_id
+  )`,
+});
+
+const isFree = (file: string) =>
+  `${file}.state is distinct from ${held} and coalesce(${file}.ended_at < time.cutoff, true)`;
+const files = walkText({
+  parts: `looked as materialized (
+    select file_id as place, due, row_number() over (order by file_id) as n
+    from time cross join lateral (
+      select file_id, ${isFree('file')} as due from file_leases file
+      where file_id > coalesce(time.mark, '${nowhere}')::uuid order by file_id limit $3::int
+    ) found
+  ), locked as materialized (
+    select file.file_id from time, looked join file_leases file on file.file_id = looked.place
+    where looked.due and ${isFree('file')} and file.file_id not in (select file_id from file_contentions where ${open})
+    order by file.file_id for update of file skip locked
+  ), gone as (
+    delete from file_leases file using locked where file.file_id = locked.file_id returning file.file_id
+  )`,
+});
+
+/** A table whose oldest rows come first in the order of an index. */
+interface Aged {
+  table: string;
+  /** The columns of the index. */
+  order: string;
+  /** A condition on a row, named by its table; `time.cutoff` is the limit. */
+  due: string;
+}
+
+/** Deletes from the head of a table until it comes to a row that has to stay. */
+const headText = ({ table, order, due }: Aged): string =>
+  walkText({
+    parts: `looked as materialized (
+    select null::text as place, spot, due, row_number() over () as n
+    from time cross join lateral (
+      select ctid as spot, ${due} as due from ${table} order by ${order} limit $3::int
+    ) head
+  ), locked as materialized (
+    select ${table}.ctid as spot from time, looked join ${table} on ${table}.ctid = looked.spot
+    where looked.due and ${due} for update of ${table} skip locked
+  ), gone as (
+    delete from ${table} using locked where ${table}.ctid = locked.spot returning 1 as one
+  )`,
+    over: '(select count(*) from looked where due) < $3::int',
+  });
+
+// Not in days as the history of jobs: whoever follows it goes by transactions, whose order no day is known by, and would
+// look into every day each time. It is also small beside that of jobs. A transaction that began earlier may have written
+// later, but not by much: what is left behind a younger row goes with it.
+const fileEvents = headText({
+  table: 'file_events',
+  order: 'txid, event_id',
+  due: 'file_events.at < time.cutoff',
+});
+const outages = headText({
+  table: 'outages',
+  order: 'outage_id',
+  due: 'outages.ended_at < time.cutoff and outages.next_lease_id is null',
+});
+
+// A job of such a stream ended before its last lane was removed, and is not kept for longer than from then on.
+const idleStreams = headText({
+  table: 'idle_streams',
+  order: 'idle_since',
+  due: 'idle_streams.idle_since < time.cutoff',
+});
+
+export const walks: readonly Walk[] = [
+  { name: 'jobs', retained: 'jobs', restMs: jobsRestMs, text: jobs },
+  { name: 'outages', retained: 'jobs', restMs, text: outages },
+  { name: 'idle streams', retained: 'jobs', restMs, text: idleStreams },
+  { name: 'contentions', retained: 'files', restMs, text: contentions },
+  { name: 'owners', retained: 'files', restMs, text: owners },
+  { name: 'files', retained: 'files', restMs, text: files },
+  { name: 'file events', retained: 'files', restMs, text: fileEvents },
+];
+
+const namesOf = (wanted: readonly Walk[]): string[] => wanted.map(({ name }) => name);
+
+/** A time before any other, for walks that may begin at once. */
+const longAgo = new Date(0);
+
+/** Those of these walks that may go on or begin. Most of the time one read tells that there are none. */
+export async function waitingWalks(sql: EntitySql, wanted: readonly Walk[]): Promise<Walk[]> {
+  const resting = await sql
+    .em()
+    .find(PruneWalk, { walk: { $in: namesOf(wanted) }, rests_until: { $gt: raw('clock_timestamp()') } });
+  const rests = new Set(resting.map(({ walk }) => walk));
+  const waiting = wanted.filter(({ name }) => !rests.has(name));
+  if (waiting.length === 0) return [];
+  const rows = namesOf(waiting)
+    .sort()
+    .map((walk) => ({ walk, mark: null, rests_until: longAgo }));
+  await sql.em().qb(PruneWalk).insert(rows).onConflict('walk').ignore().execute();
+  return waiting;
+}
+
+/** Lets these walks begin at once. */
+export async function rouseWalks(sql: EntitySql, wanted: readonly Walk[]): Promise<void> {
+  await sql.em().nativeUpdate(PruneWalk, { walk: { $in: namesOf(wanted) } }, { rests_until: longAgo });
+}
+
+/** What a slice has come to. */
+export interface Slice {
+  over: boolean;
+  looked: number;
+  pruned: number;
+}
+
+/** Goes on with a walk by one slice; answers nothing where it rests or somebody else is at it. */
+export async function pruneSlice(sql: Sql, walk: Walk, days: number): Promise<Slice | undefined> {
+  const params = [walk.name, days, sliceRows, walk.restMs];
+  return (await sql.query<Slice>(walk.text, params))[0];
+}

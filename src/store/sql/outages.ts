@@ -1,0 +1,171 @@
+import { type Kysely, sql as raw } from 'kysely';
+import { idleMs, ownerTtlMs } from '../../domain/files/file-owners.ts';
+import { claimedStates, leasedStates, stateNumber } from '../../domain/jobs/state-machine.ts';
+import { hot } from '../connection/prepared-client.ts';
+import { repeatable } from '../connection/repeatable.ts';
+import { byKey, type EntitySql, rowOf, type Sql } from '../connection/sql.ts';
+import { select, type Tables } from '../schema/tables.ts';
+
+const leased = leasedStates.map(stateNumber).join(', ');
+const claimed = claimedStates.map(stateNumber).join(', ');
+/** A time without any pulse that is longer than this is an outage. */
+export const silenceMs = 3_000;
+
+const nowhere = '00000000-0000-0000-0000-000000000000';
+
+/**
+ * Whether claims and leases may be judged now, by what the database itself knows: some server has been alive without a break, and
+ * no outage is left to be made up for. A server's own clock says nothing of a time in which it or the database stood
+ * still.
+ */
+export const isAwake = (now: string): string => `(
+  (select alive_at from pulse where pulse_id = 1) > ${now} - interval '${silenceMs} ms'
+  and not exists (select from outages where next_lease_id is not null)
+)`;
+
+// Whether anybody holds anything is asked only when there was an outage (`case`; of conditions, the planner takes that one
+// first): with every beat it would wade through all leases that are over and may not be cleared away yet.
+// Owners of files are few beside leases, and are made up for at once, in the statement that finds the outage.
+// A second run finds the outage that the first has written as one that is unfinished.
+const beat = repeatable(
+  hot(`
+with pulse_now as materialized (
+  select alive_at from pulse where pulse_id = 1 for update
+), clock as materialized (
+  select clock_timestamp() as now from (select count(*) from pulse_now) as locked
+), silence as materialized (
+  select alive_at as began_at, now as ended_at from pulse_now, clock
+  where case when now - alive_at > $1::float8 * interval '1 ms' then
+    exists (select from live_jobs where state in (${claimed}, ${leased}) and state <> ${stateNumber('QUEUED')})
+    or exists (select from file_owners where check_at is not null)
+  end
+), silenced as materialized (
+  select owner.owner_id from silence cross join lateral (
+    select owner_id from (select owner_id from file_owners where check_at is not null offset 0) due order by owner_id
+  ) living cross join ${rowOf('file_owners', 'owner_id', 'living.owner_id', 'for update skip locked')} owner
+  where owner.last_heartbeat_at <= silence.ended_at and owner.expires_at > silence.began_at
+), kept as (
+  update file_owners owner set
+    expires_at = greatest(owner.expires_at, least(
+      owner.expires_at + (silence.ended_at - silence.began_at), silence.ended_at + interval '${ownerTtlMs} ms')),
+    idle_at = case when owner.idle_at is not null then greatest(owner.idle_at, least(
+      owner.idle_at + (silence.ended_at - silence.began_at), silence.ended_at + interval '${idleMs} ms')) end
+  from silenced, silence where ${byKey('owner.owner_id', 'silenced.owner_id')}
+  returning owner.owner_id
+), outage as (
+  insert into outages (began_at, ended_at, next_lease_id, leases_extended, owners_extended)
+  select began_at, ended_at, '${nowhere}', 0, (select count(*) from kept) from silence
+  returning extract(epoch from ended_at - began_at)::float8 * 1000 as ms
+), beaten as (
+  update pulse set alive_at = greatest(alive_at, now) from clock where pulse_id = 1
+  returning pulse_id
+)
+select (select ms from outage) as outage_ms from beaten`),
+);
+
+// A statement of its own: one that has waited for the pulse does not see the outage that was found meanwhile.
+const openOutages = (tables: Kysely<Tables>) =>
+  tables.selectNoFrom((eb) => [
+    eb
+      .exists(eb.selectFrom('outages').select('outage_id').where('next_lease_id', 'is not', null))
+      .$castTo<boolean>()
+      .as('unfinished'),
+    raw<boolean>`current_setting('synchronous_standby_names') <> ''`.as('synchronous'),
+  ]);
+
+export interface Beaten {
+  /** How long no server had been alive, where that was longer than allowed and jobs were claimed or leased meanwhile. */
+  outageMs: number | null;
+  /** There are outages whose claims and leases have not all been looked at. */
+  unfinished: boolean;
+  /** PostgreSQL is set to wait for a standby with each commit. */
+  synchronous: boolean;
+}
+
+/** Says that a server is alive, and finds out whether none was for longer than `allowedMs`. */
+export async function beatPulse(sql: EntitySql, allowedMs: number = silenceMs): Promise<Beaten> {
+  const [beaten] = await sql.query<{ outage_ms: number | null }>(beat, [allowedMs]);
+  if (!beaten) throw new Error('the row of the pulse is gone');
+  const [found] = await select(sql, openOutages);
+  return {
+    outageMs: beaten.outage_ms,
+    unfinished: found?.unfinished ?? false,
+    synchronous: found?.synchronous ?? true,
+  };
+}
+
+// Claims have no order of their own to go by: those that have been made up for are known by their `updated_at`, which is
+// then just after the outage. What another server has just made up for is looked at again once it is locked, and another
+// is taken instead; who waits for no row needs no order among them.
+const makeUpClaims = `
+with outage as materialized (
+  select * from outages where next_lease_id is not null order by outage_id limit 1 for update
+), locked as materialized (
+  select live.job_id, outage.ended_at, greatest(live.claim_expires_at, least(
+    live.claim_expires_at + (outage.ended_at - outage.began_at),
+    outage.ended_at + $2::float8 * interval '1 ms')) as until
+  from outage cross join live_jobs live
+  where live.state in (${claimed}) and live.state <> ${stateNumber('QUEUED')}
+    and live.updated_at <= outage.ended_at and live.claim_expires_at > outage.began_at
+  limit $1
+  for update of live skip locked
+), kept as (
+  update live_jobs live set claim_expires_at = locked.until, check_at = locked.until,
+    updated_at = locked.ended_at + interval '1 microsecond'
+  from locked where ${byKey('live.job_id', 'locked.job_id')}
+  returning live.job_id
+), alive as (
+  update pulse set alive_at = greatest(alive_at, clock_timestamp()) where pulse_id = 1
+)
+select count(*)::int as kept from kept`;
+
+const makeUp = `
+with outage as materialized (
+  select * from outages where next_lease_id is not null order by outage_id limit 1 for update
+), chunk as materialized (
+  select job_id, lease_id from live_jobs
+  where lease_id > (select next_lease_id from outage) order by lease_id limit $1
+), locked as materialized (
+  select live.* from (select * from chunk order by job_id) chunk
+  cross join ${rowOf('live_jobs', 'job_id', 'chunk.job_id', 'for update skip locked')} live
+), extended as (
+  update live_jobs live set expires_at = greatest(live.expires_at, least(
+    live.expires_at + (outage.ended_at - outage.began_at),
+    outage.ended_at + (live.lease_ttl_s + live.lease_grace_s) * interval '1 s', live.lease_ends_at))
+  from locked, outage
+  where ${byKey('live.job_id', 'locked.job_id')} and locked.state in (${leased})
+    and locked.last_heartbeat_at <= outage.ended_at and locked.expires_at > outage.began_at
+  returning live.job_id
+), alive as (
+  -- Making up takes its time, and is no outage.
+  update pulse set alive_at = greatest(alive_at, clock_timestamp()) where pulse_id = 1
+), moved as (
+  update outages set leases_extended = outages.leases_extended + (select count(*) from extended),
+    next_lease_id = case when (select count(*) from chunk) = $1
+      then (select lease_id from chunk order by lease_id desc limit 1) end
+  from outage where outages.outage_id = outage.outage_id
+  returning outages.next_lease_id is null as done, outages.leases_extended
+)
+select done, leases_extended from moved`;
+
+export interface MadeUp {
+  /** The outage's last leases have been looked at, and its claims before them. */
+  done: boolean;
+  leasesExtended: number;
+}
+
+/**
+ * Gives up to `limit` claims, and once there are no more of them leases, back what they lost by the oldest outage that is
+ * not finished: its length, but never more than a claim, or a heartbeat, would have given them at its end. Answers
+ * nothing where there is none. Rows that somebody has locked are passed over: whoever has them is about to change them.
+ */
+export async function makeUpForOutage(
+  sql: Sql,
+  limit: number,
+  claimTtlMs: number,
+): Promise<MadeUp | undefined> {
+  const [claims] = await sql.query<{ kept: number }>(makeUpClaims, [limit, claimTtlMs]);
+  if (claims && claims.kept > 0) return { done: false, leasesExtended: 0 };
+  const [row] = await sql.query<{ done: boolean; leases_extended: number }>(makeUp, [limit]);
+  return row && { done: row.done, leasesExtended: row.leases_extended };
+}

@@ -1,0 +1,145 @@
+import { eventNumber, leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
+import type { Candidate } from '../../../domain/leases/lease-policy.ts';
+import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import type { Sql } from '../../connection/sql.ts';
+import { textArray, uuidArray } from '../array-params.ts';
+import {
+  firstLook,
+  type HeadCounts,
+  type HeadPlaces,
+  headCounts,
+  headParams,
+  nextLook,
+  onHeads,
+} from './heads.ts';
+
+const lockHeads = onHeads(
+  (lockedHeads) =>
+    hot(`
+with ${lockedHeads}
+select counts.*, locked.job_id, locked.cost_units, locked.is_unique, locked.bytes
+from ${headCounts} left join locked on locked.free
+order by locked.turn, locked.priority, locked.seq`),
+  '$13',
+);
+
+interface HeadRow extends HeadCounts {
+  job_id: string | null;
+  cost_units: number;
+  is_unique: boolean;
+  bytes: number;
+}
+
+/** A job at the head of the queue, locked, and the size of what its worker is to be sent. */
+export interface LockedCandidate extends Candidate {
+  bytes: number;
+}
+
+export interface Wanted {
+  /** How many, at the most. */
+  count: number;
+  /** Whether unique ones are among them. */
+  unique: boolean;
+  places: HeadPlaces;
+}
+
+/** Locks the next jobs that suit, in their order. */
+export async function lockCandidates(
+  sql: Sql,
+  filter: ClaimFilter,
+  { count, unique, places }: Wanted,
+  signal?: AbortSignal,
+): Promise<LockedCandidate[]> {
+  let look = firstLook(places);
+  for (;;) {
+    const { marks, spare } = look;
+    const params = headParams(filter, count, count + spare, unique);
+    const rows: HeadRow[] = await sql.query<HeadRow>(
+      lockHeads(filter, marks !== null),
+      marks === null ? params : [...params, marks],
+      signal,
+    );
+    const candidates = rows.flatMap(({ job_id, cost_units, is_unique, bytes }) =>
+      job_id === null ? [] : { jobId: job_id, costUnits: cost_units, isUnique: is_unique, bytes },
+    );
+    const counts = rows[0] ?? { heads: 0, locked: 0, free: 0 };
+    const next = nextLook(counts, count, look);
+    // Whoever looks again locks the same rows again, which costs nothing, and others beside them.
+    if (candidates.length === count || next === undefined) return candidates;
+    look = next;
+  }
+}
+
+const peek = onHeads(
+  (lockedHeads) => hot(`with ${lockedHeads} select exists (select from head) as found`),
+  '$13',
+);
+
+/** Whether there is any job that suits. Locks nothing: what is not referred to is not run. */
+export async function anyCandidate(
+  sql: Sql,
+  filter: ClaimFilter,
+  { json: marks }: HeadPlaces,
+  signal?: AbortSignal,
+): Promise<boolean> {
+  const look = async (more: readonly string[]): Promise<boolean> => {
+    const params = [...headParams(filter, 1, 1), ...more];
+    const [row] = await sql.query<{ found: boolean }>(peek(filter, more.length > 0), params, signal);
+    if (!row) throw new Error('the database did not say whether there is any');
+    return row.found;
+  };
+  return (marks !== null && (await look([marks]))) || look([]);
+}
+
+/**
+ * One row if this worker holds an active lease. Each worker is looked up by its name: joined, the planner may begin with all
+ * that is leased.
+ */
+export const activeLeaseOfWorker = (workerId: string): string => `(
+  select from live_jobs live
+  where live.claimed_by = ${workerId}
+    and live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
+    and live.state <> ${stateNumber('QUEUED')} and live.expires_at > clock_timestamp()
+  limit 1
+)`;
+
+const findHolders = hot(`
+select worker_id from unnest($1::text[]) as worker_id cross join lateral ${activeLeaseOfWorker('worker_id')} held`);
+
+/** Which of these workers hold an active lease. */
+export async function holdersAmong(sql: Sql, workerIds: readonly string[]): Promise<Set<string>> {
+  const rows = await sql.query<{ worker_id: string }>(findHolders, [textArray([...new Set(workerIds)])]);
+  return new Set(rows.map(({ worker_id }) => worker_id));
+}
+
+const park = hot(`
+with parked as (
+  update live_jobs set check_at = 'infinity', updated_at = clock_timestamp()
+  where job_id = any ($1::uuid[]) returning job_id, cost_units
+)
+insert into job_events (at, job_id, type, from_state, to_state, actor, data)
+select clock_timestamp(), job_id, ${eventNumber('JOB_UNSCHEDULABLE')}, ${stateNumber('QUEUED')},
+  ${stateNumber('QUEUED')}, 'scheduler', jsonb_build_object('reason', 'the job costs more than all capacity there is',
+    'cost_units', cost_units, 'total', $2::int)
+from parked`);
+
+/** Puts queued, locked jobs aside that cost more than there is, and says so in their history. */
+export async function parkJobs(sql: Sql, jobIds: readonly string[], total: number): Promise<void> {
+  if (jobIds.length > 0) await sql.query(park, [uuidArray(jobIds), total]);
+}
+
+const unpark = `
+update live_jobs set check_at = null, updated_at = clock_timestamp()
+where job_id in (
+  select job_id from live_jobs
+  where check_at = 'infinity' and state = ${stateNumber('QUEUED')} and cost_units <= $1
+  order by job_id limit $2 for update
+)
+returning job_id`;
+
+/** Puts jobs back into line that were put aside and fit again; up to `limit` of them. */
+export async function unparkJobs(sql: Sql, total: number, limit: number): Promise<string[]> {
+  const rows = await sql.query<{ job_id: string }>(unpark, [total, limit]);
+  return rows.map(({ job_id }) => job_id);
+}

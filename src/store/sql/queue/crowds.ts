@@ -1,0 +1,93 @@
+/**
+ * Crowds: how a claim finds the first job among any number of lanes.
+ *
+ * A claim merges the heads of lanes. That is quick for a few dozen lanes and hopeless for a million, and any submitter can make
+ * a million: each new type, submitter or requirement is a lane. So only the first `ownLanesMax` lanes of a stream are read one by
+ * one; they are *own* lanes. Each later lane of that stream is *crowded*. Its jobs also have four keys, each with a partial
+ * index in the order of the queue, and a claim reads one index from its front, however many lanes lie behind it:
+ *
+ *     crowd        the stream, whether the jobs are unique, and what they require
+ *     crowd_type   the same and the job type        (claims that name types)
+ *     crowd_addon  the same and the submitter       (claims that name a submitter)
+ *     crowd_both   the same, the submitter and the type
+ *
+ * What jobs require is part of the key, because a worker must not walk over a million jobs that it may not have. The sets of
+ * requirements form a tree: each set is the path of its names in their order, and `requirement_paths` has one row a step. A
+ * claim goes down that tree and follows only names that its worker has. It visits no set that the worker cannot satisfy. Steps
+ * that lead to no crowded lane are removed in the background; see `sweep-paths.ts`.
+ *
+ * Rules for changes of this:
+ * - Whether a lane is own or crowded is decided when it is made, and never changes. Jobs of a lane that was own would lack keys.
+ * - Keys are digests and may collide. A claim therefore looks at the lane of each job that it finds through a key.
+ * - What a worker refuses (`x_heavy: false`) and `max_units` are in no key: a claim walks over such jobs within their crowd.
+ * - Jobs of own lanes have no keys, and cost nothing in these indexes.
+ */
+import { createHash } from 'node:crypto';
+import { stateNumber } from '../../../domain/jobs/state-machine.ts';
+import type { Lane } from './lanes.ts';
+
+/** Lanes of a stream that a claim reads one by one. A soft bound: servers that make lanes at the same time may pass it. */
+export const ownLanesMax = 50;
+/** Names of a set of requirements that count for its path. Further ones are compared when a job is found. */
+export const pathNamesMax = 8;
+
+/**
+ * That a job may be taken now, as the indexes of crowds say it. They do not say it as the index of lanes does: that one would then
+ * suit a claim on a crowd, and the planner would read all of it where the statistics call it empty. QUEUED is the number 0, and no
+ * state is below it.
+ */
+export const isReadyInCrowd = `(state + (check_at is not null)::int) = ${stateNumber('QUEUED')}`;
+
+/** The first eight bytes of a digest, as PostgreSQL's bigint; migration 0012 computes the same in SQL. */
+const digestOf = (text: string): bigint => createHash('sha256').update(text).digest().readBigInt64BE(0);
+
+const rootOf = (stream: string, unique: boolean): bigint =>
+  digestOf(`${unique ? 'unique' : 'common'}:${stream}`);
+const typeKey = (jobType: string): bigint => digestOf(`type:${jobType}`);
+const addonKey = (addonId: string): bigint => digestOf(`addon:${addonId}`);
+const nameKey = (name: string): bigint => digestOf(`name:${name}`);
+
+/** A step from a set of requirements to the set with one more name. Numbers are bigints in decimal digits. */
+export interface PathStep {
+  parent: string;
+  name: string;
+  path: string;
+}
+
+/** The keys of the jobs of a lane, should it be crowded, and the path to them. */
+export interface CrowdKeys {
+  crowd: string;
+  crowdType: string;
+  crowdAddon: string;
+  crowdBoth: string;
+  steps: PathStep[];
+}
+
+export function crowdKeysOf(lane: Lane): CrowdKeys {
+  let path = rootOf(lane.stream ?? '', lane.unique);
+  const steps = lane.requires.slice(0, pathNamesMax).map((name): PathStep => {
+    const parent = path;
+    path = digestOf(`${parent}:${name}`);
+    return { parent: `${parent}`, name: `${nameKey(name)}`, path: `${path}` };
+  });
+  const [type, addon] = [typeKey(lane.jobType), addonKey(lane.addonId)];
+  return {
+    crowd: `${path}`,
+    crowdType: `${path ^ type}`,
+    crowdAddon: `${path ^ addon}`,
+    crowdBoth: `${path ^ type ^ addon}`,
+    steps,
+  };
+}
+
+/** The roots of the paths of these streams: for each one that of common jobs, then that of unique ones. */
+export const rootsOf = (streams: readonly string[]): bigint[] =>
+  streams.flatMap((stream) => [rootOf(stream, false), rootOf(stream, true)]);
+
+export const nameKeysOf = (names: readonly string[]): bigint[] => names.map(nameKey);
+
+/** What is combined with the end of a path to a key of the column that suits a filter. */
+export function keysOf(addonId: string | null, jobTypes: readonly string[] | null): bigint[] {
+  const addon = addonId === null ? 0n : addonKey(addonId);
+  return jobTypes === null ? [addon] : jobTypes.map((jobType) => addon ^ typeKey(jobType));
+}

@@ -1,0 +1,207 @@
+import { createHash } from 'node:crypto';
+import { storedNeedsOf } from '../../../domain/jobs/constraints.ts';
+import type { JsonObject } from '../../../domain/jobs/job.ts';
+import { byKey, type Sql } from '../../connection/sql.ts';
+import { booleanArray, digitArray, numberArray, textArray, uuidArray } from '../array-params.ts';
+import { crowdKeysOf, ownLanesMax, type PathStep } from './crowds.ts';
+
+/** What decides which worker may have a job, apart from its cost. */
+export interface Lane {
+  stream: string | null;
+  addonId: string;
+  jobType: string;
+  requires: readonly string[];
+  heavy: readonly string[];
+  /** Its jobs are not for a worker that already holds a lease. */
+  unique: boolean;
+}
+
+/** All that a lane is, as one text. */
+export const laneWords = ({ stream, addonId, jobType, requires, heavy, unique }: Lane): string =>
+  // Lanes are known by these words in databases that are older than unique lanes.
+  JSON.stringify([stream, addonId, jobType, requires, heavy, ...(unique ? ['unique'] : [])]);
+
+/** The fixed-length name of a lane; the columns together would be too long for an index. */
+export const laneKey = (lane: Lane): string =>
+  createHash('sha256').update(laneWords(lane)).digest('base64url');
+
+/** Where the jobs of a lane are put. */
+export interface LanePlace {
+  laneId: number;
+  /** Its jobs have the keys of a crowd; see `crowds.ts`. */
+  isCrowded: boolean;
+}
+
+// A step that is there is locked and left as it is. One that is just being removed is waited for, and then added again.
+const keepSteps = `
+insert into requirement_paths (path_id, parent_id, name_key)
+select path_id, parent_id, name_key from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as step (path_id, parent_id, name_key)
+on conflict (parent_id, name_key) do update set path_id = excluded.path_id where false`;
+
+// The own lanes of a stream are counted once for all its new lanes, and no further than to the bound.
+const addLanes = (isMissing: string, onConflict: string): string => `
+insert into lanes (lane_key, stream, addon_id, job_type, requires, heavy, is_unique, crowd, crowd_type, crowd_addon, crowd_both)
+select lane_key, stream, addon_id, job_type, requires::text[], heavy::text[], is_unique,
+  case when is_crowded then crowd end, case when is_crowded then crowd_type end,
+  case when is_crowded then crowd_addon end, case when is_crowded then crowd_both end
+from (
+  select counted.*, max(own) over (partition by stream) + nth > ${ownLanesMax} as is_crowded from (
+    select numbered.*, case when nth = 1 then (
+      select count(*) from (select from lanes where lanes.own_stream = numbered.stream limit ${ownLanesMax}) counted
+    ) end as own
+    from (
+      select fresh.*, row_number() over (partition by stream order by n) as nth
+      from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::bigint[],
+        $9::bigint[], $10::bigint[], $11::bigint[]) with ordinality as fresh
+        (lane_key, stream, addon_id, job_type, requires, heavy, is_unique, crowd, crowd_type, crowd_addon, crowd_both, n)
+      where ${isMissing}
+    ) numbered
+  ) counted
+  order by n
+) placed
+on conflict (lane_key) ${onConflict}`;
+
+// A lane that is there takes no number.
+const addMissing = addLanes(
+  'not exists (select from lanes old where old.lane_key = fresh.lane_key)',
+  'do nothing',
+);
+// Each lane is inserted, or else its row is locked, as one step: PostgreSQL inserts again where the row is deleted before it can
+// be locked. The condition comes after the lock, so that nothing is changed. The lock lets submissions pass, and no sweep.
+const addOrLock = addLanes('true', 'do update set is_unique = excluded.is_unique where false');
+
+// Another server's lanes are visible only to a statement that starts after the insert has waited for them.
+const findLanes = (lock: string) =>
+  `select lane_key, lane_id, crowd is not null as is_crowded from lanes where lane_key = any($1::text[])
+  order by lane_key ${lock}`;
+const readLanes = findLanes('');
+const lockLanes = findLanes('for key share');
+
+interface KeyedLane {
+  words: string;
+  lane: Lane;
+  key: string;
+}
+
+/** Sorted, so that two servers that make the same lanes wait for each other and never in a circle. */
+const keyed = (lanes: ReadonlyMap<string, Lane>): KeyedLane[] =>
+  [...lanes]
+    .map(([words, lane]) => ({ words, lane, key: laneKey(lane) }))
+    .sort((a, b) => (a.key < b.key ? -1 : 1));
+
+async function findPlaces(
+  sql: Sql,
+  text: string,
+  lanes: readonly KeyedLane[],
+): Promise<Map<string, LanePlace>> {
+  type Row = { lane_key: string; lane_id: number; is_crowded: boolean };
+  const rows = await sql.query<Row>(text, [textArray(lanes.map(({ key }) => key))]);
+  const found = new Map(rows.map((row) => [row.lane_key, row]));
+  return new Map(
+    lanes.flatMap(({ words, key }): [string, LanePlace][] => {
+      const row = found.get(key);
+      return row ? [[words, { laneId: row.lane_id, isCrowded: row.is_crowded }]] : [];
+    }),
+  );
+}
+
+async function insertLanes(sql: Sql, text: string, keyedLanes: readonly KeyedLane[]): Promise<void> {
+  const lanes = keyedLanes.map(({ lane }) => lane);
+  const crowds = lanes.map(crowdKeysOf);
+  await sql.query(text, [
+    textArray(keyedLanes.map(({ key }) => key)),
+    textArray(lanes.map((lane) => lane.stream ?? '')),
+    textArray(lanes.map((lane) => lane.addonId)),
+    textArray(lanes.map((lane) => lane.jobType)),
+    textArray(lanes.map((lane) => textArray(lane.requires))),
+    textArray(lanes.map((lane) => textArray(lane.heavy))),
+    booleanArray(lanes.map((lane) => lane.unique)),
+    digitArray(crowds.map(({ crowd }) => crowd)),
+    digitArray(crowds.map(({ crowdType }) => crowdType)),
+    digitArray(crowds.map(({ crowdAddon }) => crowdAddon)),
+    digitArray(crowds.map(({ crowdBoth }) => crowdBoth)),
+  ]);
+}
+
+/** Locks or adds the steps to these lanes as far as they are crowded, so that claims find the way. */
+async function keepPaths(
+  sql: Sql,
+  lanes: readonly KeyedLane[],
+  places: ReadonlyMap<string, LanePlace>,
+): Promise<void> {
+  const crowds = lanes.flatMap(({ words, lane }) => (places.get(words)?.isCrowded ? crowdKeysOf(lane) : []));
+  const steps = new Map(crowds.flatMap(({ steps }) => steps.map((step) => [step.path, step])));
+  if (steps.size === 0) return;
+  const sorted = [...steps.keys()].sort().map((path) => steps.get(path) as PathStep);
+  await sql.query(keepSteps, [
+    digitArray(sorted.map(({ path }) => path)),
+    digitArray(sorted.map(({ parent }) => parent)),
+    digitArray(sorted.map(({ name }) => name)),
+  ]);
+}
+
+/**
+ * Makes the lanes that are not there yet, and answers with the place of each by its words. One that is removed just then is
+ * missing in the answer. The paths to crowded lanes come after the lanes; see `sweep-paths.ts`.
+ */
+export async function makeLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): Promise<Map<string, LanePlace>> {
+  const wanted = keyed(lanes);
+  await insertLanes(sql, addMissing, wanted);
+  const places = await findPlaces(sql, readLanes, wanted);
+  await keepPaths(sql, wanted, places);
+  return places;
+}
+
+/**
+ * The places of lanes, by their words, in a transaction before whose end none of them is removed. Lanes that are not there are
+ * made. Each lane is locked or inserted once, so no sweep can make this fail, however often it removes the lanes.
+ */
+export async function keepLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): Promise<Map<string, LanePlace>> {
+  const wanted = keyed(lanes);
+  const places = await findPlaces(sql, lockLanes, wanted);
+  const missing = wanted.filter(({ words }) => !places.has(words));
+  if (missing.length > 0) {
+    await insertLanes(sql, addOrLock, missing);
+    for (const [words, place] of await findPlaces(sql, readLanes, missing)) places.set(words, place);
+  }
+  // Also to lanes that were there: the server that has made one may not have come to its path yet.
+  await keepPaths(sql, wanted, places);
+  return places;
+}
+
+const findRemoved = `
+with kept as materialized (
+  select lane_id from lanes
+  where lane_id = any (array(select lane_id from jobs where job_id = any ($1::uuid[]))) order by lane_id for key share
+)
+select job_id, stream, addon_id, job_type, constraints, is_unique as "unique" from jobs
+where job_id = any ($1::uuid[]) and not exists (select from kept where kept.lane_id = jobs.lane_id)`;
+
+/**
+ * Keeps the lanes of these jobs until the transaction ends, because the jobs are about to be put into them again. A lane that was
+ * removed since a job ended is made anew.
+ */
+export async function keepLanesOf(sql: Sql, jobIds: readonly string[]): Promise<void> {
+  type Row = { job_id: string; constraints: JsonObject } & Omit<
+    Lane,
+    'addonId' | 'jobType' | 'requires' | 'heavy'
+  > & {
+      addon_id: string;
+      job_type: string;
+    };
+  const jobs = (await sql.query<Row>(findRemoved, [uuidArray(jobIds)])).map((row) => {
+    const { job_id: jobId, stream, addon_id: addonId, job_type: jobType, unique, constraints } = row;
+    const lane: Lane = { stream, addonId, jobType, unique, ...storedNeedsOf(constraints) };
+    return { jobId, lane, words: laneWords(lane) };
+  });
+  if (jobs.length === 0) return;
+  const places = await keepLanes(sql, new Map(jobs.map(({ words, lane }) => [words, lane])));
+  await sql.query(
+    `update jobs set lane_id = made.lane_id from unnest($1::uuid[], $2::int[]) as made (job_id, lane_id)
+    where ${byKey('jobs.job_id', 'made.job_id')}`,
+    [
+      uuidArray(jobs.map(({ jobId }) => jobId)),
+      numberArray(jobs.map(({ words }) => (places.get(words) as LanePlace).laneId)),
+    ],
+  );
+}

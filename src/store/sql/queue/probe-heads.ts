@@ -1,0 +1,59 @@
+import { stateNumber } from '../../../domain/jobs/state-machine.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import type { Sql } from '../../connection/sql.ts';
+import { digitArray, numberArray } from '../array-params.ts';
+import { isReadyInCrowd } from './crowds.ts';
+
+/** A lane, or a crowd by its key. */
+export type Spot = { laneId: number } | { crowd: string };
+
+/** Where to look for the head of the jobs of one priority in a lane or a crowd. */
+export interface Probe {
+  spot: Spot;
+  priority: number;
+  /** The first place in line to be looked at. */
+  fromSeq: number;
+}
+
+export interface ProbedHead {
+  /** The first place that somebody waits at; null where nobody does. */
+  seq: number | null;
+  /** How long looking took the database. */
+  tookMs: number;
+}
+
+const firstOf = (column: 'lane_id' | 'crowd', isReady: string): string => `
+  select seq from live_jobs
+  where live_jobs.${column} = probe.${column} and ${isReady}
+    and live_jobs.priority = probe.priority and seq >= probe.from_seq
+  order by seq limit 1`;
+
+// Asked of the index by key and order alone, as claims ask for it. The clock is read before each look and behind it.
+const probe = hot(`
+select (select last_value::float8 from job_events_event_id_seq) as last, probe.n::int as n, head.seq::float8 as seq,
+  extract(epoch from clock_timestamp() - probe.began)::float8 * 1000 as took
+from (
+  select asked.*, clock_timestamp() as began
+  from unnest($1::int[], $2::smallint[], $3::bigint[], $4::bigint[]) with ordinality
+    as asked (lane_id, priority, from_seq, crowd, n) offset 0
+) probe left join lateral (
+  (${firstOf('lane_id', `state = ${stateNumber('QUEUED')} and check_at is null`)})
+  union all (${firstOf('crowd', isReadyInCrowd)})
+) head on true`);
+
+/** The heads that were asked for, in their order, and the last place that anybody has been given in any line. */
+export async function probeHeads(
+  sql: Sql,
+  probes: readonly Probe[],
+): Promise<{ last: number; heads: ProbedHead[] }> {
+  type Row = { last: number; n: number; seq: number | null; took: number };
+  const rows = await sql.query<Row>(probe, [
+    numberArray(probes.map(({ spot }) => ('laneId' in spot ? spot.laneId : null))),
+    numberArray(probes.map(({ priority }) => priority)),
+    numberArray(probes.map(({ fromSeq }) => fromSeq)),
+    digitArray(probes.map(({ spot }) => ('crowd' in spot ? spot.crowd : 'NULL'))),
+  ]);
+  const heads = new Array<ProbedHead>(probes.length);
+  for (const { n, seq, took } of rows) heads[n - 1] = { seq, tookMs: took };
+  return { last: rows[0]?.last ?? 0, heads };
+}

@@ -1,0 +1,75 @@
+/**
+ * The removal of idle lanes: lanes of which no job is unfinished.
+ *
+ * A lane must never go while a job is being put into it; that job would be found by no claim. Three rules see to that:
+ * - All who put a job into a lane (`submitJobs`, `keepLanesOf`) hold its row with `for key share` until they commit. Where
+ *   they find it removed, a transaction makes it anew, under a new number, and holds it until it commits (`keepLanes`).
+ * - The sweep holds the row with `for update`, which excludes the other locks. It passes over rows that are locked already, and
+ *   rows that are not committed do not exist for it.
+ * - Whether a lane is idle is decided by a statement that begins after that lock. Its snapshot sees all jobs that were
+ *   committed before, and no further ones can come. A snapshot from before the lock could miss a job.
+ *
+ * Unfinished jobs are those that may be taken now, which the queue's index finds by lane, and those that wait for their time or
+ * are claimed or leased, which all have a `check_at`. Tallies that are not yet folded name their lane, and keep it.
+ */
+import { stateNumber } from '../../../domain/jobs/state-machine.ts';
+import type { TransactionSql } from '../../connection/sql.ts';
+import { numberArray } from '../array-params.ts';
+import { moveWalk, type SweptSlice, sweepSlice, takeWalk } from './sweep-walks.ts';
+
+// Not `exists`, for which the planner reads the whole queue ahead where the statistics call it empty.
+const hasReady = (lane: string): string => `coalesce((
+    select true from live_jobs
+    where live_jobs.lane_id = ${lane} and state = ${stateNumber('QUEUED')} and check_at is null limit 1
+  ), false)`;
+
+const findWithoutReady = `
+with slice as materialized (
+  select lane_id from lanes where lane_id > $1::int order by lane_id limit $2::int
+)
+select lane_id, ${hasReady('slice.lane_id')} as "hasReady" from slice`;
+
+const lock = `select lane_id from lanes where lane_id = any ($1::int[]) order by lane_id for update skip locked`;
+
+const remove = `
+with busy as materialized (
+  select lane_id from live_jobs where check_at is not null and lane_id = any ($1::int[])
+  union
+  select lane_id from stat_tallies where lane_id = any ($1::int[])
+), gone as (
+  delete from lanes where lane_id = any ($1::int[]) and not ${hasReady('lanes.lane_id')}
+    and not exists (select from busy where busy.lane_id = lanes.lane_id)
+  returning stream
+), listed as (
+  insert into idle_streams (stream, idle_since)
+  select distinct stream, clock_timestamp() from gone where stream <> ''
+  on conflict (stream) do update set idle_since = excluded.idle_since
+)
+select count(*)::int as removed from gone`;
+
+/**
+ * Looks at the next lanes and removes those that are idle. Answers nothing where the walk rests or another server is at it. In a
+ * transaction of its own, which holds locks on the lanes that it may remove.
+ */
+export async function sweepLanes(sql: TransactionSql, restMs: number): Promise<SweptSlice | undefined> {
+  const walk = await takeWalk(sql, 'lanes');
+  if (!walk) return undefined;
+  const from = Number(walk.mark ?? 0);
+  type Found = { lane_id: number; hasReady: boolean };
+  const found = await sql.query<Found>(findWithoutReady, [from, sweepSlice]);
+  const idle = found.flatMap(({ lane_id, hasReady }) => (hasReady ? [] : lane_id));
+  const removed = idle.length > 0 ? await removeIdle(sql, idle) : 0;
+  const isOver = found.length < sweepSlice;
+  const last = found.reduce((max, { lane_id }) => Math.max(max, lane_id), from);
+  await moveWalk(sql, 'lanes', isOver ? null : `${last}`, restMs);
+  return { isOver, removed };
+}
+
+async function removeIdle(sql: TransactionSql, laneIds: readonly number[]): Promise<number> {
+  const locked = await sql.query<{ lane_id: number }>(lock, [numberArray(laneIds)]);
+  if (locked.length === 0) return 0;
+  const [row] = await sql.query<{ removed: number }>(remove, [
+    numberArray(locked.map(({ lane_id }) => lane_id)),
+  ]);
+  return row?.removed ?? 0;
+}

@@ -1,0 +1,90 @@
+/**
+ * The removal of idle paths: steps of `requirement_paths` that lead to no crowded lane any more. A claim follows all steps whose
+ * names its worker has, so that steps without an end would slow every claim down for good.
+ *
+ * A step must never go while a lane is being made at the end of its path; no claim would find the jobs of that lane. Three rules
+ * see to that:
+ * - A lane is made first, and then its steps are locked or added (`keepPaths`), before a job is put into it. Where the lane is
+ *   committed later, the locks are held until then.
+ * - The sweep holds a step with `for update`, and passes over steps that are locked. A server that makes a lane meanwhile waits,
+ *   and adds the step again if it is removed.
+ * - Whether a step is idle is decided by a statement that begins after that lock: no step follows it, and no lane is at its end.
+ *
+ * A claim needs no lock. Its snapshot has the steps to every job that it has.
+ *
+ * A walk removes the last steps of paths. The steps before them are idle then, and are removed by the next walk.
+ */
+import { byKeys, type TransactionSql } from '../../connection/sql.ts';
+import { digitArray } from '../array-params.ts';
+import { moveWalk, type SweptSlice, sweepSlice, takeWalk } from './sweep-walks.ts';
+
+// Not `exists`, for which the planner may read a whole table ahead.
+const leadsOn = (step: string): string => `coalesce(
+    (select true from requirement_paths next_step where next_step.parent_id = ${step}.path_id limit 1),
+    (select true from lanes where lanes.crowd = ${step}.path_id limit 1),
+    false
+  )`;
+
+const lockIdle = `
+with slice as materialized (
+  select parent_id, name_key, path_id from requirement_paths
+  where (parent_id, name_key) > ($1::bigint, $2::bigint) order by parent_id, name_key limit $3::int
+), looked as materialized (
+  select parent_id, name_key, ${leadsOn('slice')} as leads_on from slice
+)
+select looked.parent_id, looked.name_key, step.place is not null as "isLocked"
+from looked left join lateral (
+  select ctid as place from requirement_paths step
+  where step.parent_id = looked.parent_id and step.name_key = looked.name_key and not looked.leads_on
+  for update skip locked
+) step on true
+order by looked.parent_id, looked.name_key`;
+
+const remove = `
+with gone as (
+  delete from requirement_paths step using unnest($1::bigint[], $2::bigint[]) as locked (parent_id, name_key)
+  where ${byKeys('(step.parent_id, step.name_key)', '(locked.parent_id, locked.name_key)')} and not ${leadsOn('step')}
+  returning 1 as one
+)
+select count(*)::int as removed from gone`;
+
+/** Before all steps. */
+const begin = `${-(2n ** 63n)} ${-(2n ** 63n)}`;
+
+interface Step {
+  parent_id: string;
+  name_key: string;
+}
+
+/**
+ * Looks at the next steps and removes those that are idle. Answers nothing where the walk rests or another server is at it. In a
+ * transaction of its own, which holds locks on the steps that it may remove. A walk that ends with a removal does not rest.
+ */
+export async function sweepPaths(sql: TransactionSql, restMs: number): Promise<SweptSlice | undefined> {
+  const walk = await takeWalk(sql, 'requirement_paths');
+  if (!walk) return undefined;
+  const from = (walk.mark ?? begin).split(' ');
+  const found = await sql.query<Step & { isLocked: boolean }>(lockIdle, [...from, sweepSlice]);
+  const removed = await removeIdle(
+    sql,
+    found.filter(({ isLocked }) => isLocked),
+  );
+  const last = found.at(-1);
+  const isOver = last === undefined || found.length < sweepSlice;
+  await moveWalk(
+    sql,
+    'requirement_paths',
+    isOver ? null : `${last.parent_id} ${last.name_key}`,
+    removed === 0 ? restMs : 0,
+  );
+  return { isOver, removed };
+}
+
+async function removeIdle(sql: TransactionSql, locked: readonly Step[]): Promise<number> {
+  if (locked.length === 0) return 0;
+  const [row] = await sql.query<{ removed: number }>(remove, [
+    digitArray(locked.map(({ parent_id }) => parent_id)),
+    digitArray(locked.map(({ name_key }) => name_key)),
+  ]);
+  return row?.removed ?? 0;
+}

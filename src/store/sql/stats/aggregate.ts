@@ -1,0 +1,147 @@
+import { counterColumns, gaugeColumns, rollupLevels } from '../../../domain/stats/series.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { byKeys, rowOf, type Sql } from '../../connection/sql.ts';
+
+/** Any number that nothing else here locks: whoever has it adds up tallies, or compares what they came to. */
+const advisoryLock = 7_160_526;
+
+const tryLock = hot('select pg_try_advisory_xact_lock($1::bigint) as locked');
+
+/** Whether this transaction is the only one that adds up tallies. Waits for nobody. */
+export async function lockFold(sql: Sql): Promise<boolean> {
+  const [row] = await sql.query<{ locked: boolean }>(tryLock, [advisoryLock]);
+  return row?.locked ?? false;
+}
+
+/**
+ * From which transaction on there may be tallies. Those before it were over when the mark was set, and none of theirs is
+ * left, so that nobody wades through the dead rows of what has been added up, however long an old snapshot keeps them.
+ * A database that was restored into another cluster counts its transactions anew; a mark that is in the future says so.
+ */
+export const foldMark = `mark as materialized (
+  select case when folded_before > pg_snapshot_xmax(snapshot)::text::bigint then 0 else folded_before end as txid,
+    pg_snapshot_xmin(snapshot)::text::bigint as oldest_open
+  from stat_fold, pg_current_snapshot() as snapshot where fold_id = 1
+)`;
+
+const sums = [...gaugeColumns, ...counterColumns];
+const listed = (of: (column: string) => string): string => sums.map(of).join(', ');
+const none = listed(() => '0::bigint');
+
+/** Two histograms made one. */
+const merged = (of: 'wait' | 'run'): string => `(${of}_slots, ${of}_counts) = (
+  select array_agg(slot order by slot), array_agg(n order by slot) from (
+    select slot, sum(n)::bigint as n from (
+      select * from unnest(kept.${of}_slots, kept.${of}_counts) as old (slot, n)
+      union all
+      select * from unnest(excluded.${of}_slots, excluded.${of}_counts) as new (slot, n)
+    ) both_of_them group by slot
+  ) slots
+)`;
+
+const slotsOf = (kind: number): string => `array_agg(slot order by slot) filter (where kind = ${kind}),
+    array_agg(n order by slot) filter (where kind = ${kind})`;
+
+// Tallies are made few by the minute before they are spread over levels and over the total of all. Parts of the
+// statement are never joined with each other: the planner takes them for small and compares every row with every other.
+const fold = hot(`
+with ${foldMark}, clock as materialized (
+  select clock_timestamp() as now
+), taken as (
+  delete from stat_tallies tally using (
+    select txid, tally_id from stat_tallies where txid >= (select txid from mark) order by txid, tally_id limit $1::int
+  ) next
+  where ${byKeys('(tally.txid, tally.tally_id)', '(next.txid, next.tally_id)')}
+  returning tally.*
+), named as materialized (
+  select taken.*, date_trunc('minute', at) as minute, lanes.addon_id
+  from taken cross join ${rowOf('lanes', 'lane_id', 'taken.lane_id')} lanes
+), piece as (
+  select addon_id, minute, 0 as kind, 0::smallint as slot, 0 as n, ${listed((column) => column)} from named
+  union all
+  select addon_id, minute, 1, slot, 1, ${none} from named cross join lateral unnest(waits) as slot
+  union all
+  select addon_id, minute, 2, slot, 1, ${none} from named cross join lateral unnest(runs) as slot
+  union all
+  select '', date_trunc('minute', now), 0, 0, 0, ${none} from clock
+), minutely as materialized (
+  select addon_id, minute, kind, slot, sum(n) as n, ${listed((column) => `sum(${column}) as ${column}`)}
+  from piece group by 1, 2, 3, 4
+), spread as (
+  select target as addon_id, level::smallint as level,
+    date_bin(level * interval '1 minute', minute, timestamptz 'epoch') as bucket, kind, slot, sum(n)::bigint as n,
+    ${listed((column) => `sum(${column}) as ${column}`)}
+  from minutely cross join unnest(array[${rollupLevels.join(', ')}]) as level
+  cross join lateral unnest(case when addon_id = '' then array[''] else array['', addon_id] end) as target
+  group by 1, 2, 3, 4, 5
+), bucketed as materialized (
+  select addon_id, level, bucket, ${listed((column) => `sum(${column})::bigint as ${column}`)},
+    ${slotsOf(1)}, ${slotsOf(2)}
+  from spread group by 1, 2, 3
+), rolled as (
+  insert into stat_rollups as kept (addon_id, level, bucket, ${listed((column) => column)}, wait_slots, wait_counts,
+    run_slots, run_counts, usable)
+  select bucketed.*, case when addon_id = '' then $2::bigint end from bucketed
+  on conflict (addon_id, level, bucket) do update set ${listed((column) => `${column} = kept.${column} + excluded.${column}`)},
+    ${merged('wait')}, ${merged('run')},
+    usable = case when kept.bucket + kept.level * interval '1 minute' > clock_timestamp()
+      then excluded.usable else kept.usable end
+), totalled as (
+  insert into stat_totals as kept (addon_id, ${gaugeColumns.join(', ')})
+  select addon_id, ${gaugeColumns.map((column) => `sum(${column})`).join(', ')}
+  from bucketed where level = ${rollupLevels[0]} group by addon_id
+  on conflict (addon_id) do update
+  set ${gaugeColumns.map((column) => `${column} = kept.${column} + excluded.${column}`).join(', ')}
+), counted as materialized (
+  select count(*)::int as tallies, max(txid) as last from taken
+), marked as (
+  update stat_fold set folded_before = case when tallies < $1::int then oldest_open else least(oldest_open, last) end
+  from mark, counted where fold_id = 1
+)
+select tallies, extract(epoch from now)::float8 * 1000 as "nowMs" from counted, clock`);
+
+export interface Folded {
+  /** How many there were to add up, up to the limit. */
+  tallies: number;
+  nowMs: number;
+}
+
+/**
+ * Adds up to `limit` tallies to the totals and to the roll-ups of their minutes, and notes that this minute is lived in
+ * and how many units are usable. Only for whoever has the lock.
+ */
+export async function foldTallies(sql: Sql, limit: number, usable: number): Promise<Folded> {
+  const [row] = await sql.query<Folded>(fold, [limit, usable]);
+  if (!row) throw new Error('the row of the fold is gone');
+  return row;
+}
+
+// Coarser roll-ups say all that is asked for of the time before.
+const forget = hot(`
+with old as materialized (
+  select addon_id, level, bucket from (
+    select addon_id from stat_totals order by addon_id
+  ) total cross join lateral (
+    select level, bucket from stat_rollups kept
+    where kept.addon_id = total.addon_id and kept.level = $1::smallint
+      and kept.bucket < clock_timestamp() - $2::float8 * interval '1 ms'
+    order by kept.bucket limit $3::int
+  ) kept
+  limit $3::int
+), gone as (
+  delete from stat_rollups rollup using old
+  where ${byKeys('(rollup.addon_id, rollup.level, rollup.bucket)', '(old.addon_id, old.level, old.bucket)')}
+  returning 1
+)
+select count(*)::int as gone from gone`);
+
+/** Removes up to `limit` roll-ups of one level that are older than so long, and says how many those were. */
+export async function forgetRollups(
+  sql: Sql,
+  level: number,
+  olderThanMs: number,
+  limit: number,
+): Promise<number> {
+  const [row] = await sql.query<{ gone: number }>(forget, [level, olderThanMs, limit]);
+  return row?.gone ?? 0;
+}

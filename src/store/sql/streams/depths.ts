@@ -1,0 +1,67 @@
+import { stateNumber } from '../../../domain/jobs/state-machine.ts';
+import type { StreamDepth } from '../../../domain/streams/stream-depth.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { rowOf, type Sql } from '../../connection/sql.ts';
+import { uuidArray } from '../array-params.ts';
+
+export const queued = stateNumber('QUEUED');
+
+const streams = hot('select stream from jobs where job_id = any ($1::uuid[])');
+
+/** The streams of these jobs, with nothing for a job without one; in no order. */
+export async function streamsOf(sql: Sql, jobIds: readonly string[]): Promise<(string | null)[]> {
+  if (jobIds.length === 0) return [];
+  const rows = await sql.query<{ stream: string | null }>(streams, [uuidArray(jobIds)]);
+  return rows.map(({ stream }) => stream);
+}
+
+/** The next name after another one, of streams that have a lane or had one. */
+const nextName = (after: string): string => `least(
+    (select lanes.stream from lanes where lanes.stream > ${after} order by lanes.stream limit 1),
+    (select idle.stream from idle_streams idle where idle.stream > ${after} order by idle.stream limit 1))`;
+
+// Names are found by leaping from one to the next: a stream may have a million lanes.
+const named = `named (stream, n) as (
+  select ${nextName('$1::text')}, 1
+  union all
+  select ${nextName('named.stream')}, n + 1 from named where named.stream is not null and n < $2::int
+), page as materialized (
+  select stream from named where stream is not null
+)`;
+
+const one = `page as materialized (
+  select $1::text as stream
+  where exists (select from lanes where lanes.stream = $1) or exists (select from idle_streams idle where idle.stream = $1)
+)`;
+
+// Each part has an index that holds nothing but what it counts. All that waits for its time or is claimed or leased has a
+// `check_at`, and is looked at once for a whole page.
+const depths = (page: string) => `
+with recursive ${page}, away as materialized (
+  select lane.stream, count(*) filter (where live.state = ${queued})::int as delayed,
+    count(*) filter (where live.state <> ${queued})::int as running
+  from live_jobs live cross join ${rowOf('lanes', 'lane_id', 'live.lane_id')} lane
+  where live.check_at is not null and lane.stream between (select min(stream) from page) and (select max(stream) from page)
+  group by lane.stream
+)
+select page.stream, coalesce(away.delayed, 0) as delayed, coalesce(away.running, 0) as running,
+  (select count(*)::int from lanes cross join lateral (
+    select from live_jobs live where live.lane_id = lanes.lane_id and live.state = ${queued} and live.check_at is null
+  ) ready where lanes.stream = page.stream) as queued,
+  (select count(*)::int from job_outcomes where dead_stream = page.stream) as "deadLettered"
+from page left join away on away.stream = page.stream
+order by page.stream`;
+
+const depthsOfPage = depths(named);
+const depthsOfOne = depths(one);
+
+/** Streams by name, up to `limit` of those after `after`: all that have unfinished jobs, or finished ones that are kept. */
+export const streamDepths = (
+  sql: Sql,
+  { after, limit }: { after: string; limit: number },
+  signal?: AbortSignal,
+): Promise<StreamDepth[]> => sql.query<StreamDepth>(depthsOfPage, [after, limit], signal);
+
+/** The one stream of this name; nothing where there is none. */
+export const streamDepth = (sql: Sql, stream: string, signal?: AbortSignal): Promise<StreamDepth[]> =>
+  sql.query<StreamDepth>(depthsOfOne, [stream], signal);

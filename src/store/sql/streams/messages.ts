@@ -1,0 +1,46 @@
+import type { Envelope, SentMessage } from '../../../domain/streams/stream-message.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { rowOf, type Sql } from '../../connection/sql.ts';
+import { uuidArray } from '../array-params.ts';
+
+/** The messages of streams that have to be sent and settled. Nothing here is run where no messages are kept. */
+
+const add = hot(`
+insert into stream_messages (job_id, stream, attempt, written_at)
+select live.job_id, job.stream, live.attempts + 1, clock_timestamp()
+from live_jobs live cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
+where live.job_id = any ($1::uuid[]) and job.stream is not null
+on conflict (job_id) do update set attempt = excluded.attempt, message_id = null, written_at = excluded.written_at,
+  earlier_ids = null
+returning job_id as "jobId", stream, attempt`);
+
+/** Writes the messages of jobs that this transaction has queued; jobs without a stream have none. */
+export async function addMessages(sql: Sql, jobIds: readonly string[]): Promise<Envelope[]> {
+  return jobIds.length === 0 ? [] : sql.query<Envelope>(add, [uuidArray(jobIds)]);
+}
+
+/** All names that a message has had in Redis, as an expression on its row; none where there is no row. */
+export const messageNames = (message: string): string =>
+  `array_remove(array_prepend(${message}.message_id, ${message}.earlier_ids), null)`;
+
+const settle = hot(`
+delete from stream_messages message where job_id = any ($1::uuid[])
+returning job_id as "jobId", stream, message_id as "messageId", ${messageNames('message')} as "messageIds"`);
+
+/** A message of an attempt that has ended. */
+export interface SettledMessage {
+  jobId: string;
+  stream: string;
+  messageId: string | null;
+  /** All names that it has had. */
+  messageIds: string[];
+}
+
+/** Removes the messages of attempts that this transaction ends. */
+export async function settleMessages(sql: Sql, jobIds: readonly string[]): Promise<SettledMessage[]> {
+  return jobIds.length === 0 ? [] : sql.query<SettledMessage>(settle, [uuidArray(jobIds)]);
+}
+
+/** Those that had been sent. */
+export const sentAmong = (settled: readonly SettledMessage[]): SentMessage[] =>
+  settled.flatMap(({ stream, messageId }) => (messageId === null ? [] : { stream, messageId }));

@@ -1,0 +1,274 @@
+import { sql as raw } from 'kysely';
+import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
+import { type Envelope, enqueueIdOf, type SentMessage } from '../../../domain/streams/stream-message.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import { byKey, type EntitySql, rowOf, type Sql } from '../../connection/sql.ts';
+import { select } from '../../schema/tables.ts';
+import { numberArray, textArray, uuidArray } from '../array-params.ts';
+import { messageNames } from './messages.ts';
+
+/**
+ * What a transport does with the rows of messages. It waits for nobody's locks: a row that somebody has is passed over,
+ * because whoever has it ends or begins an attempt just now, and comes first.
+ */
+
+/** A message that tells of an envelope. */
+export interface CarriedMessage extends Envelope {
+  messageId: string;
+}
+
+/** Where the message of an attempt lies by its row: `over` where there is none, `open` where somebody has the row. */
+export type Recorded = { messageId: string } | 'over' | 'open';
+
+// Only rows that nobody has recorded yet are written; who comes second reads what the first has written. Parts of a
+// statement are never joined with each other: the planner takes them for small and compares every row with every other.
+const record = hot(`
+with sent as materialized (
+  select * from unnest($1::uuid[], $2::int[], $3::text[]) as sent (job_id, attempt, message_id)
+), locked as materialized (
+  select message.job_id, message.attempt, message.message_id, sent.message_id as sent_id
+  from (select * from sent order by job_id) sent
+  join ${rowOf('stream_messages', 'job_id', 'sent.job_id', 'for update skip locked')} message
+    on message.attempt = sent.attempt
+), recorded as (
+  update stream_messages message set message_id = locked.sent_id
+  from locked where ${byKey('message.job_id', 'locked.job_id')} and locked.message_id is null
+  returning message.job_id, message.attempt, message.message_id
+)
+select job_id as "jobId", attempt, message_id as "messageId" from recorded
+union all
+select job_id, attempt, message_id from locked where message_id is not null`);
+
+/** Records where messages lie, and answers in their order with where they do; the first to record is right. */
+export async function recordMessages(sql: Sql, messages: readonly CarriedMessage[]): Promise<Recorded[]> {
+  if (messages.length === 0) return [];
+  const rows = await sql.query<Omit<CarriedMessage, 'stream'>>(record, [
+    uuidArray(messages.map(({ jobId }) => jobId)),
+    numberArray(messages.map(({ attempt }) => attempt)),
+    textArray(messages.map(({ messageId }) => messageId)),
+  ]);
+  const places = new Map(rows.map((row) => [enqueueIdOf(row), row.messageId]));
+  const unknown = messages.filter((message) => !places.has(enqueueIdOf(message)));
+  const rest = await readMessages(
+    sql,
+    unknown.map(({ jobId }) => jobId),
+  );
+  return messages.map((message) => {
+    const enqueueId = enqueueIdOf(message);
+    const row = rest.get(enqueueId);
+    const messageId = places.get(enqueueId) ?? row?.messageId ?? undefined;
+    if (messageId !== undefined) return { messageId };
+    return row ? 'open' : 'over';
+  });
+}
+
+const read = hot(`
+select job_id as "jobId", stream, attempt, message_id as "messageId", ${messageNames('message')} as "messageIds"
+from stream_messages message where job_id = any ($1::uuid[])`);
+
+/** What is known of a message. */
+export interface KnownMessage extends Envelope {
+  messageId: string | null;
+  /** All names that it has had. */
+  messageIds: string[];
+}
+
+/** What is known of the messages of these jobs, by enqueue id. */
+export async function readMessages(sql: Sql, jobIds: readonly string[]): Promise<Map<string, KnownMessage>> {
+  if (jobIds.length === 0) return new Map();
+  const rows = await sql.query<KnownMessage>(read, [uuidArray(jobIds)]);
+  return new Map(rows.map((row) => [enqueueIdOf(row), row]));
+}
+
+// The time is moved on, so that no other server takes the same rows while this one sends them.
+const takeUnsent = hot(`
+with taken as materialized (
+  select job_id from stream_messages
+  where message_id is null and written_at < (select clock_timestamp() - $2::float8 * interval '1 ms')
+  order by written_at limit $1 for update skip locked
+)
+update stream_messages message set written_at = clock_timestamp()
+from taken where ${byKey('message.job_id', 'taken.job_id')}
+returning message.job_id as "jobId", stream, attempt`);
+
+/** Up to `limit` messages that should have been sent for so long; for as long again they are nobody else's. */
+export const takeUnsentMessages = (sql: Sql, limit: number, unsentMs: number): Promise<Envelope[]> =>
+  sql.query<Envelope>(takeUnsent, [limit, unsentMs]);
+
+/** A place in the queues of all streams. */
+export interface QueuePlace {
+  laneId: number;
+  priority: number;
+  seq: string;
+}
+
+export const queueStart: QueuePlace = { laneId: -1, priority: -1, seq: '-1' };
+
+// Each row is looked up by its key: joined, the planner may read all of a table to find a slice of it. A job is locked
+// before it is given a message, so that nobody ends its attempt meanwhile.
+const addMissing = `
+with slice as materialized (
+  select head.* from lanes lane cross join lateral (
+    select live_jobs.job_id, live_jobs.lane_id, live_jobs.priority, live_jobs.seq from live_jobs
+    where live_jobs.lane_id = lane.lane_id and state = ${stateNumber('QUEUED')} and check_at is null
+      and (live_jobs.priority, live_jobs.seq) > (
+        case when lane.lane_id = $1::int then $2::smallint else -1::smallint end,
+        case when lane.lane_id = $1::int then $3::bigint else -1::bigint end)
+    order by live_jobs.priority, live_jobs.seq limit $4::int
+  ) head
+  where lane.stream <> '' and lane.lane_id >= $1::int
+  order by lane.lane_id, head.priority, head.seq limit $4::int
+), missing as materialized (
+  select slice.job_id from slice left join lateral (
+    select 1 as one from stream_messages message where message.job_id = slice.job_id limit 1
+  ) message on true
+  where message.one is null
+), locked as materialized (
+  select job_id, lane_id, state, attempts from live_jobs
+  where job_id = any (array(select job_id from missing))
+  order by job_id for update skip locked
+), added as (
+  insert into stream_messages (job_id, stream, attempt, written_at)
+  select job_id, lanes.stream, attempts + 1, clock_timestamp()
+  from locked cross join ${rowOf('lanes', 'lane_id', 'locked.lane_id')} lanes
+  where state = ${stateNumber('QUEUED')}
+  on conflict (job_id) do nothing
+  returning job_id, stream, attempt
+), last as (
+  select lane_id, priority, seq, count(*) over () as looked from slice
+  order by lane_id desc, priority desc, seq desc limit 1
+)
+select last.lane_id as "laneId", last.priority, last.seq::text as seq, last.looked::int as looked,
+  added.job_id as "jobId", added.stream, added.attempt
+from last left join added on true`;
+
+/** A slice of a walk: what it has found, and from where to go on; nothing where the walk is at its end. */
+export interface Slice<Place, Found> {
+  next: Place | undefined;
+  found: Found[];
+}
+
+/** Looks at the next jobs that wait in a stream, and writes the messages of those that have none. */
+export async function addMissingMessages(
+  sql: Sql,
+  after: QueuePlace,
+  limit: number,
+): Promise<Slice<QueuePlace, Envelope>> {
+  type Row = QueuePlace & { looked: number } & (Envelope | { jobId: null });
+  const rows = await sql.query<Row>(addMissing, [after.laneId, after.priority, after.seq, limit]);
+  const found = rows.flatMap((row) =>
+    row.jobId === null ? [] : { jobId: row.jobId, stream: row.stream, attempt: row.attempt },
+  );
+  const [last] = rows;
+  return { next: last?.looked === limit ? last : undefined, found };
+}
+
+export const nowhere = '00000000-0000-0000-0000-000000000000';
+
+const lookAt = hot(`
+with slice as materialized (
+  select * from stream_messages where job_id > $1::uuid order by job_id limit $2::int
+)
+select slice.job_id as "jobId", slice.stream, slice.attempt, slice.message_id as "messageId",
+  coalesce(live.state = ${stateNumber('QUEUED')}, false) as queued,
+  live.state is null or slice.attempt <> live.attempts
+    + case when live.state in (${leasedStates.map(stateNumber).join(', ')}) then 0 else 1 end as stale
+from slice left join lateral (
+  select state, attempts from live_jobs live where live.job_id = slice.job_id limit 1
+) live on true
+order by slice.job_id`);
+
+/** A message's row, and what the job says to it. */
+export interface MessageRow extends Envelope {
+  messageId: string | null;
+  queued: boolean;
+  /** Its attempt is over, and nobody has removed it: the job was changed by a server that kept no messages. */
+  stale: boolean;
+}
+
+/** The next rows of messages, in the order of their jobs' ids. */
+export async function lookAtMessages(
+  sql: Sql,
+  after: string,
+  limit: number,
+): Promise<Slice<string, MessageRow>> {
+  const found = await sql.query<MessageRow>(lookAt, [after, limit]);
+  return { next: found.length < limit ? undefined : found.at(-1)?.jobId, found };
+}
+
+/** The rows among these that are still as they were seen, locked. */
+const unchanged = `
+seen as materialized (
+  select * from unnest($1::uuid[], $2::int[], $3::text[]) as seen (job_id, attempt, message_id)
+), same as materialized (
+  select message.job_id from (select * from seen order by job_id) seen
+  join ${rowOf('stream_messages', 'job_id', 'seen.job_id', 'for update skip locked')} message
+    on message.attempt = seen.attempt and message.message_id is not distinct from seen.message_id
+)`;
+
+const seenParams = (rows: readonly MessageRow[]): unknown[] => [
+  uuidArray(rows.map(({ jobId }) => jobId)),
+  numberArray(rows.map(({ attempt }) => attempt)),
+  textArray(rows.map(({ messageId }) => messageId)),
+];
+
+const removeStale = `
+with ${unchanged}
+delete from stream_messages message using same where ${byKey('message.job_id', 'same.job_id')}
+returning message.stream, message.message_id as "messageId"`;
+
+/** Removes the rows that are stale, and answers with the messages that had been sent. */
+export async function removeStaleMessages(sql: Sql, rows: readonly MessageRow[]): Promise<SentMessage[]> {
+  if (rows.length === 0) return [];
+  type Row = { stream: string; messageId: string | null };
+  const removed = await sql.query<Row>(removeStale, seenParams(rows));
+  return removed.flatMap(({ stream, messageId }) => (messageId === null ? [] : { stream, messageId }));
+}
+
+/** A grant tells the name that its statement has read, so at most the last few are ever told. */
+const earlierIdsMax = 8;
+
+// A grant that runs at the same time may tell its worker the name that is forgotten here, so the row goes on knowing it.
+const forgetLost = `
+with ${unchanged}
+update stream_messages message set message_id = null, written_at = clock_timestamp(),
+  earlier_ids = (array_prepend(message.message_id, message.earlier_ids))[1:${earlierIdsMax}]
+from same where ${byKey('message.job_id', 'same.job_id')}
+returning message.job_id as "jobId", message.stream, message.attempt`;
+
+/** Forgets where messages lie that are not there any more, and answers with those that have to be sent again. */
+export async function forgetLostMessages(sql: Sql, rows: readonly MessageRow[]): Promise<Envelope[]> {
+  return rows.length === 0 ? [] : sql.query<Envelope>(forgetLost, seenParams(rows));
+}
+
+/** The streams that jobs were ever submitted to, up to `limit`. */
+export async function listStreams(sql: EntitySql, limit: number): Promise<string[]> {
+  const rows = await select(sql, (tables) =>
+    tables
+      .selectFrom('lanes')
+      .select('stream')
+      .distinct()
+      .where('stream', '<>', '')
+      .orderBy('stream')
+      .limit(limit),
+  );
+  return rows.map(({ stream }) => stream);
+}
+
+/**
+ * A name for this database that no other one has, for keys that several databases might otherwise share. A copy beside it
+ * has the same id, and another number in its cluster.
+ */
+export async function databaseName(sql: EntitySql): Promise<string> {
+  const [row] = await select(sql, (tables) =>
+    tables
+      .selectFrom('identity')
+      .select(
+        raw<string>`database_id || '-' || (select oid from pg_database where datname = current_database())`.as(
+          'name',
+        ),
+      ),
+  );
+  if (!row) throw new Error('the database did not tell its name');
+  return row.name;
+}

@@ -1,0 +1,23 @@
+import { stateNumber } from '../../../domain/jobs/state-machine.ts';
+import { hot } from '../../connection/prepared-client.ts';
+import type { Sql } from '../../connection/sql.ts';
+import { textArray } from '../array-params.ts';
+
+// Each stream by itself: its own lanes, of which there are few, until one has a job that may be taken now. Whether a
+// crowd has one depends on what its jobs require, so a stream with crowded lanes counts without a look.
+const ready = hot(`
+select asked.stream from unnest($1::text[]) as asked (stream)
+where exists (
+  select from lanes where lanes.own_stream = asked.stream and exists (
+    select from live_jobs
+    where live_jobs.lane_id = lanes.lane_id and state = ${stateNumber('QUEUED')} and check_at is null offset 0
+  ) offset 0
+) or exists (
+  select from lanes where lanes.stream = asked.stream and lanes.own_stream is null offset 0
+)`);
+
+/** Those of these streams that may have a job; the empty one stands for jobs without a stream. */
+export async function readyStreams(sql: Sql, streams: readonly string[]): Promise<Set<string>> {
+  const rows = await sql.query<{ stream: string }>(ready, [textArray(streams)]);
+  return new Set(rows.map(({ stream }) => stream));
+}

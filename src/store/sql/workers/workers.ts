@@ -1,0 +1,216 @@
+import { claimedStates, leasedStates, type State, stateNumber } from '../../../domain/jobs/state-machine.ts';
+import type { WorkerAsk } from '../../../domain/workers/worker.ts';
+import { type Sql, timeMs } from '../../connection/sql.ts';
+import type { Database } from '../../database.ts';
+import { select } from '../../schema/tables.ts';
+import { type WorkerRecord, WorkerRow } from '../../schema/worker-entities.ts';
+import { textArray } from '../array-params.ts';
+
+/** Rows of one statement: more would hold the event loop for longer than a call should wait. */
+const writeMax = 250;
+
+/** A row whose times are told as so many milliseconds before now, because the database's clock decides. */
+export interface WorkerWrite
+  extends Pick<
+    WorkerRecord,
+    'worker_id' | 'peer' | 'work_streams' | 'heartbeat_streams' | 'waiting_calls' | 'asks_cut'
+  > {
+  asks: readonly WorkerAsk[];
+  sinceAgoMs: number;
+  heardAgoMs: number;
+  /** For how long the row is worth something from now on. */
+  lastsMs: number;
+}
+
+export type ServerColumns = Pick<WorkerRecord, 'server_id' | 'server_host' | 'server_pid'>;
+
+/** Writes what this server knows of workers, in as few statements as hold it. */
+export async function writeWorkers(
+  database: Database,
+  server: ServerColumns,
+  workers: readonly WorkerWrite[],
+): Promise<void> {
+  if (workers.length === 0) return;
+  const nowMs = await databaseNowMs(database);
+  // The query builder needs a quarter of the time that `upsertMany` takes.
+  for (let i = 0; i < workers.length; i += writeMax) {
+    const rows = workers.slice(i, i + writeMax).map((worker) => rowOf(worker, server, nowMs));
+    await select(database, (tables) =>
+      tables
+        .insertInto('workers')
+        .values(rows)
+        .onConflict((conflict) =>
+          conflict.columns(['worker_id', 'server_id']).doUpdateSet(({ ref }) => ({
+            peer: ref('excluded.peer'),
+            work_streams: ref('excluded.work_streams'),
+            heartbeat_streams: ref('excluded.heartbeat_streams'),
+            waiting_calls: ref('excluded.waiting_calls'),
+            since: ref('excluded.since'),
+            last_heard_at: ref('excluded.last_heard_at'),
+            asks: ref('excluded.asks'),
+            asks_cut: ref('excluded.asks_cut'),
+            expires_at: ref('excluded.expires_at'),
+          })),
+        ),
+    );
+  }
+}
+
+const rowOf = (
+  { sinceAgoMs, heardAgoMs, lastsMs, asks, ...columns }: WorkerWrite,
+  server: ServerColumns,
+  nowMs: number,
+) => ({
+  ...columns,
+  ...server,
+  asks: JSON.stringify(asks) as unknown as WorkerAsk[],
+  since: new Date(nowMs - sinceAgoMs),
+  last_heard_at: new Date(nowMs - heardAgoMs),
+  expires_at: new Date(nowMs + lastsMs),
+});
+
+/** Removes rows of workers that this server does not know any more. */
+export async function forgetWorkers(
+  database: Database,
+  serverId: string,
+  workerIds: readonly string[] | 'all',
+): Promise<void> {
+  if (workerIds.length === 0) return;
+  const which = workerIds === 'all' ? {} : { worker_id: { $in: [...workerIds] } };
+  await database.em().nativeDelete(WorkerRow, { server_id: serverId, ...which });
+}
+
+/** Removes rows that are worth nothing any more: those of servers that died. */
+export async function removeExpiredWorkers(database: Database): Promise<number> {
+  const nowMs = await databaseNowMs(database);
+  return database.em().nativeDelete(WorkerRow, { expires_at: { $lte: new Date(nowMs) } });
+}
+
+async function databaseNowMs(sql: Sql): Promise<number> {
+  const [row] = await sql.query<{ now: string }>('select clock_timestamp() as now', []);
+  if (!row) throw new Error('the database did not tell the time');
+  return timeMs(row.now);
+}
+
+export interface WorkerFilter {
+  workerId: string | null;
+  /** Only workers that ask for this stream; the empty one stands for jobs without one. */
+  stream: string | null;
+  /** Only workers that ask for this type, or for all types. */
+  jobType: string | null;
+  /** Only workers after this one. */
+  cursor: string | null;
+  limit: number;
+}
+
+const names = (list: string, name: string) =>
+  `case jsonb_typeof(ask -> '${list}') when 'array' then jsonb_exists(ask -> '${list}', ${name}) else`;
+
+/** An ask whose lists were cut may have named anything. */
+const asksFor = `exists (
+    select from jsonb_array_elements(workers.asks) ask
+    where (ask ->> 'isCut')::boolean or (
+      ($3::text is null or ${names('streams', '$3')} $3 = '' end)
+      and ($4::text is null or ${names('jobTypes', '$4')} true end)
+    )
+  )`;
+
+const listed = `(
+  select distinct worker_id from workers
+  where expires_at > clock_timestamp() and ($1::text is null or worker_id > $1)
+    and ($5::text is null or worker_id = $5)
+    and (($3::text is null and $4::text is null) or ${asksFor})
+  order by worker_id limit $2
+)`;
+
+/**
+ * The workers that hold jobs in a state: found by leaping through the index from one to the next, so that a worker with
+ * many jobs costs no more than one with a single job.
+ */
+const holders = (state: State): string => {
+  const held = `state = ${stateNumber(state)} and state <> ${stateNumber('QUEUED')}`;
+  return `(
+  with recursive holder (worker_id, n) as (
+    (select claimed_by, 1 from live_jobs
+      where ${held} and claimed_by > coalesce($1::text, '') and ($5::text is null or claimed_by = $5)
+      order by claimed_by limit 1)
+    union all
+    select (select claimed_by from live_jobs
+      where ${held} and claimed_by > holder.worker_id and ($5::text is null or claimed_by = $5)
+      order by claimed_by limit 1), n + 1
+    from holder where worker_id is not null and n < $2
+  )
+  select worker_id from holder where worker_id is not null and $3::text is null and $4::text is null
+)`;
+};
+
+const page = `select worker_id from (
+  ${[listed, ...[...claimedStates, ...leasedStates].map(holders)].join('\n  union\n  ')}
+) known order by worker_id limit $2`;
+
+/** The ids of the next workers that servers know or that hold jobs, in the order of the database's collation. */
+export async function pageOfWorkers(sql: Sql, filter: WorkerFilter, signal?: AbortSignal): Promise<string[]> {
+  const { cursor, limit, stream, jobType, workerId } = filter;
+  const rows = await sql.query<{ worker_id: string }>(
+    page,
+    [cursor, limit, stream, jobType, workerId],
+    signal,
+  );
+  return rows.map(({ worker_id }) => worker_id);
+}
+
+/** What servers know of these workers, by worker and then by server. */
+export async function readWorkers(
+  database: Database,
+  workerIds: readonly string[],
+): Promise<Map<string, WorkerRecord[]>> {
+  if (workerIds.length === 0) return new Map();
+  const nowMs = await databaseNowMs(database);
+  const rows = await database.em().find(
+    WorkerRow,
+    { worker_id: { $in: [...workerIds] }, expires_at: { $gt: new Date(nowMs) } },
+    {
+      orderBy: { worker_id: 'asc', server_id: 'asc' },
+      disableIdentityMap: true,
+    },
+  );
+  return Map.groupBy(rows, ({ worker_id }) => worker_id);
+}
+
+export interface HeldJobs {
+  activeLeases: number;
+  claims: number;
+  lastHeardAtMs: number | null;
+}
+
+const countOf = (states: readonly State[]) => `(
+  select count(*)::int as jobs, max(heard) as heard from (
+    select coalesce(last_heartbeat_at, updated_at) as heard from live_jobs
+    where state in (${states.map(stateNumber).join(', ')}) and state <> ${stateNumber('QUEUED')}
+      and claimed_by = worker.worker_id
+    limit $2
+  ) held
+)`;
+
+const held = `
+select worker.worker_id, leased.jobs as leases, claimed.jobs as claims, greatest(leased.heard, claimed.heard) as heard
+from unnest($1::text[]) as worker (worker_id)
+cross join lateral ${countOf(leasedStates)} leased cross join lateral ${countOf(claimedStates)} claimed`;
+
+/** How many jobs each of these workers holds, counted up to a bound, and when it was last heard about one of them. */
+export async function heldByWorkers(
+  sql: Sql,
+  workerIds: readonly string[],
+  countMax: number,
+  signal?: AbortSignal,
+): Promise<Map<string, HeldJobs>> {
+  if (workerIds.length === 0) return new Map();
+  type Row = { worker_id: string; leases: number; claims: number; heard: string | null };
+  const rows = await sql.query<Row>(held, [textArray(workerIds), countMax], signal);
+  return new Map(
+    rows.map(({ worker_id, leases, claims, heard }) => [
+      worker_id,
+      { activeLeases: leases, claims, lastHeardAtMs: timeMs(heard) },
+    ]),
+  );
+}

@@ -1,0 +1,60 @@
+/**
+ * How the queue and the capacity stand, read from the database when somebody asks.
+ *
+ * Promises: at most one read a second and one at a time, however many ask; and nobody waits longer than `patienceMs`.
+ * Where the database has not answered by then, nothing is known, and what was asked of it goes on by itself.
+ */
+import { capacityOf } from '../../domain/leases/capacity.ts';
+import type { Capacity } from '../../domain/leases/lease.ts';
+import { orAfter } from '../../lib/async/with-timeout.ts';
+import type { Database } from '../../store/database.ts';
+import { type QueueFigures, queueFigures } from '../../store/sql/queue/gauges.ts';
+
+const freshMs = 1_000;
+const patienceMs = 900;
+
+export interface QueueState
+  extends Pick<QueueFigures, 'queued' | 'ready' | 'oldestMs' | 'deadLetters' | 'leases' | 'claims'> {
+  capacity: Capacity;
+}
+
+export class QueueWatch {
+  readonly #database: Database;
+  readonly #totalUnlessSet: number;
+  readonly #nowMs: () => number;
+  #reading: Promise<QueueState | undefined> | undefined;
+  #last: { state: QueueState; atMs: number } | undefined;
+
+  /** `nowMs` is a clock that only rises. */
+  constructor(database: Database, totalUnlessSet: number, nowMs = () => performance.now()) {
+    this.#database = database;
+    this.#nowMs = nowMs;
+    this.#totalUnlessSet = totalUnlessSet;
+  }
+
+  /** Undefined where the database does not answer. */
+  async read(): Promise<QueueState | undefined> {
+    const last = this.#last;
+    if (last && this.#nowMs() - last.atMs < freshMs) return last.state;
+    this.#reading ??= this.#read().finally(() => {
+      this.#reading = undefined;
+    });
+    return orAfter(this.#reading, patienceMs, undefined);
+  }
+
+  async #read(): Promise<QueueState | undefined> {
+    const atMs = this.#nowMs();
+    try {
+      const { queued, ready, oldestMs, deadLetters, leases, claims, ...facts } = await queueFigures(
+        this.#database,
+        this.#totalUnlessSet,
+      );
+      const state = { queued, ready, oldestMs, deadLetters, leases, claims, capacity: capacityOf(facts) };
+      this.#last = { state, atMs };
+      return state;
+    } catch {
+      // That the database is away is what `leasehold_database_up` says.
+      return undefined;
+    }
+  }
+}

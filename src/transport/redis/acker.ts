@@ -1,0 +1,73 @@
+/**
+ * Acknowledges and deletes messages whose attempts are over, and those that should not be there.
+ *
+ * Promises: what was given to it while Redis was there is gone from the stream soon, many messages with two commands. It
+ * is never waited for, and what it could not do it forgets: the message is found again when it is read or taken over. It
+ * holds `waitingMax` messages at the most. `stop` settles when nothing is under way.
+ */
+import type { SentMessage } from '../../domain/streams/stream-message.ts';
+import type { Log } from '../../lib/log.ts';
+import type { RedisClient, RedisLink } from './connection.ts';
+import { group, keyOf } from './keys.ts';
+
+const waitingMax = 50_000;
+const batchMax = 1_000;
+
+export interface SettlerOptions {
+  link: RedisLink;
+  log: Log;
+}
+
+export class RedisSettler {
+  readonly #options: SettlerOptions;
+  #waiting: SentMessage[] = [];
+  #draining: Promise<void> | undefined;
+
+  constructor(options: SettlerOptions) {
+    this.#options = options;
+  }
+
+  settle(messages: readonly SentMessage[]): void {
+    const { link, log } = this.#options;
+    const room = link.isUp ? waitingMax - this.#waiting.length : 0;
+    if (messages.length > room)
+      log.debug('messages are left for a later look', { messages: messages.length - room });
+    for (let i = 0; i < Math.min(room, messages.length); i++) this.#waiting.push(messages[i] as SentMessage);
+    if (this.#waiting.length > 0) this.#draining ??= this.#drain();
+  }
+
+  /** Settles when everything that was given to it has been tried. */
+  async idle(): Promise<void> {
+    await this.#draining;
+  }
+
+  async #drain(): Promise<void> {
+    // What arrives together leaves together.
+    await new Promise((resolve) => setImmediate(resolve));
+    while (this.#waiting.length > 0) {
+      const batch = this.#waiting.slice(0, batchMax);
+      this.#waiting = this.#waiting.slice(batchMax);
+      await this.#remove(batch);
+    }
+    this.#draining = undefined;
+  }
+
+  async #remove(batch: readonly SentMessage[]): Promise<void> {
+    const { link, log } = this.#options;
+    try {
+      const answers = await link.run((client) => Promise.allSettled(removals(client, batch)));
+      const failed = answers.find((answer) => answer.status === 'rejected');
+      if (failed) log.debug('Redis would not remove messages', { error: failed.reason });
+    } catch (error) {
+      log.debug('messages are left for a later look', { error, messages: batch.length });
+    }
+  }
+}
+
+function removals(client: RedisClient, batch: readonly SentMessage[]): Promise<unknown>[] {
+  const byStream = Map.groupBy(batch, ({ stream }) => stream);
+  return [...byStream].flatMap(([stream, messages]) => {
+    const ids = messages.map(({ messageId }) => messageId);
+    return [client.xAck(keyOf(stream), group, ids), client.xDel(keyOf(stream), ids)];
+  });
+}

@@ -1,0 +1,160 @@
+/**
+ * Reads the streams, so that what does not belong there is removed, and what does is pending until its attempt is over.
+ *
+ * Promises: every message of a known stream is read by one server and checked; see `verifier.ts`. Nothing that is in a
+ * stream, or in its place, ends or holds up the reading of the others. The streams are those of the database; `add`
+ * tells of one at once, `refresh` looks for those of other servers.
+ *
+ * It has a connection of its own, because reading blocks it. It waits while that is away or no stream is known. `stop`
+ * settles when the loop has ended, for which the connection has to be stopped as well.
+ */
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Log } from '../../lib/log.ts';
+import type { Database } from '../../store/database.ts';
+import { listStreams } from '../../store/sql/streams/outbox.ts';
+import { RedisAwayError, type RedisClient, type RedisLink } from './connection.ts';
+import { type Entry, group, keyOf, streamOf } from './keys.ts';
+import type { RedisChecker } from './verifier.ts';
+
+const blockMs = 1_000;
+const answerMs = blockMs + 1_500;
+/** Messages of one stream that are read at once, and of all of them. */
+const streamBatchMax = 500;
+const batchMax = 5_000;
+/** Streams that are read. Messages of further ones are sent and settled all the same. */
+const streamsMax = 2_000;
+const pauseMs = 100;
+const idleMs = 1_000;
+
+export interface ReaderOptions {
+  link: RedisLink;
+  checker: RedisChecker;
+  database: Database;
+  consumer: string;
+  log: Log;
+}
+
+export class RedisReader {
+  readonly #options: ReaderOptions;
+  readonly #stopping = new AbortController();
+  readonly #streams = new Set<string>();
+  /** Streams whose group is there, as far as is known. */
+  readonly #grouped = new Set<string>();
+  /** Streams whose key holds something else; they are tried again with the next refresh. */
+  readonly #unusable = new Set<string>();
+  readonly #told = new Set<string>();
+  #loop: Promise<void> | undefined;
+  #wake = () => {};
+  /** Something has changed since the loop last looked. */
+  #stirred = false;
+
+  constructor(options: ReaderOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    this.#loop ??= this.#read();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort();
+    await this.#loop;
+  }
+
+  /** The streams that are known and can be read. */
+  get streams(): string[] {
+    return [...this.#grouped];
+  }
+
+  add(stream: string): void {
+    if (this.#streams.has(stream) || this.#streams.size >= streamsMax) return;
+    this.#streams.add(stream);
+    this.#stir();
+  }
+
+  async refresh(): Promise<void> {
+    for (const stream of await listStreams(this.#options.database, streamsMax)) this.add(stream);
+    this.#unusable.clear();
+  }
+
+  /** The connection is up: what is there has to be seen anew. */
+  connected(): void {
+    this.#grouped.clear();
+    this.#unusable.clear();
+    this.#stir();
+  }
+
+  async #read(): Promise<void> {
+    const { signal } = this.#stopping;
+    const { link, log } = this.#options;
+    while (!signal.aborted) {
+      this.#stirred = false;
+      try {
+        if (link.isUp) await link.run((client) => this.#makeGroups(client));
+        if (link.isUp && this.#grouped.size > 0) await this.#readOnce();
+        else await this.#sleep(idleMs);
+      } catch (error) {
+        if (signal.aborted) return;
+        // Groups go with the keys, and keys may be deleted at any time; everything that is told by Redis is looked into.
+        this.#grouped.clear();
+        if (error instanceof RedisAwayError) log.debug('streams are not read', { error });
+        else if (!isMissing(error)) log.warn('streams could not be read', { error });
+        await this.#sleep(isMissing(error) ? pauseMs : idleMs);
+      }
+    }
+  }
+
+  async #readOnce(): Promise<void> {
+    const { link, checker, consumer } = this.#options;
+    const keys = [...this.#grouped].map((stream) => ({ key: keyOf(stream), id: '>' }));
+    const COUNT = Math.max(1, Math.min(streamBatchMax, Math.floor(batchMax / keys.length)));
+    const read: readonly { name: string; messages: Entry[] }[] | null = await link.run(
+      (client) => client.xReadGroup(group, consumer, keys, { COUNT, BLOCK: blockMs }),
+      answerMs,
+    );
+    for (const { name, messages } of read ?? []) await checker.checkNew(streamOf(name), messages);
+  }
+
+  async #makeGroups(client: RedisClient): Promise<void> {
+    const missing = [...this.#streams].filter(
+      (stream) => !this.#grouped.has(stream) && !this.#unusable.has(stream),
+    );
+    const made = await Promise.allSettled(
+      missing.map((stream) => client.xGroupCreate(keyOf(stream), group, '0', { MKSTREAM: true })),
+    );
+    made.forEach((answer, i) => {
+      const stream = missing[i] as string;
+      if (answer.status === 'fulfilled' || saysOf(answer.reason, 'BUSYGROUP')) this.#grouped.add(stream);
+      else this.#leaveOut(stream, answer.reason);
+    });
+  }
+
+  #leaveOut(stream: string, error: unknown): void {
+    this.#unusable.add(stream);
+    if (this.#told.has(stream)) return;
+    this.#told.add(stream);
+    this.#options.log.warn('a stream cannot be read, and is left out until it can', { stream, error });
+  }
+
+  #stir(): void {
+    this.#stirred = true;
+    this.#wake();
+  }
+
+  /** Until something has changed, or for so long. */
+  async #sleep(ms: number): Promise<void> {
+    if (this.#stirred) return;
+    const changed = new AbortController();
+    this.#wake = () => changed.abort();
+    const signal = AbortSignal.any([changed.signal, this.#stopping.signal]);
+    await delay(ms, undefined, { signal }).catch(() => {});
+    this.#wake = () => {};
+  }
+}
+
+const saysOf = (error: unknown, word: string): boolean =>
+  error instanceof Error && error.message.startsWith(word);
+
+/** A stream, or its group, was deleted or replaced since it was made. */
+const isMissing = (error: unknown): boolean =>
+  ['NOGROUP', 'WRONGTYPE', 'UNBLOCKED'].some((word) => saysOf(error, word));

@@ -1,0 +1,78 @@
+/**
+ * Looks again at messages that have been pending for long, whoever had read them.
+ *
+ * Promises: what a server had read that died is pending with one that lives, and what should have been removed and was not,
+ * because Redis or the database was away just then, is removed. Long-pending messages are taken in slices, a
+ * few streams at a time, and walked through from end to end; one that is right stays pending here and is looked at again after
+ * as long a time. Consumers that have nothing pending and have been silent for `silentMs` are deleted.
+ */
+import type { Log } from '../../lib/log.ts';
+import type { RedisClient, RedisLink } from './connection.ts';
+import { type Entry, group, keyOf } from './keys.ts';
+import type { RedisChecker } from './verifier.ts';
+
+export const takeoverMs = 15_000;
+export const silentMs = 60_000;
+/** Streams that are looked at in one round, and messages of each. */
+const streamsPerRound = 20;
+const sliceMessages = 200;
+const walkStart = '0-0';
+
+export interface TakeoverOptions {
+  link: RedisLink;
+  checker: RedisChecker;
+  consumer: string;
+  silentMs?: number;
+  log: Log;
+}
+
+export class RedisTakeover {
+  readonly #options: TakeoverOptions;
+  /** How far the walk through each stream has come. */
+  readonly #cursors = new Map<string, string>();
+  #turn = 0;
+
+  constructor(options: TakeoverOptions) {
+    this.#options = options;
+  }
+
+  /** Looks at the next slices of the next streams. */
+  async runOnce(streams: readonly string[]): Promise<void> {
+    const { link, log } = this.#options;
+    const first = this.#turn < streams.length ? this.#turn : 0;
+    this.#turn = first + streamsPerRound;
+    const round = streams.slice(first, this.#turn);
+    const done = await Promise.allSettled(
+      round.flatMap((stream) => [
+        this.#takeOver(stream),
+        link.run((client) => this.#deleteSilent(client, stream)),
+      ]),
+    );
+    const failed = done.find((one) => one.status === 'rejected');
+    if (failed) log.debug('pending messages could not be looked at', { error: failed.reason });
+  }
+
+  async #takeOver(stream: string): Promise<void> {
+    const { link, checker, consumer } = this.#options;
+    const start = this.#cursors.get(stream) ?? walkStart;
+    const { nextId, messages } = await link.run((client) =>
+      client.xAutoClaim(keyOf(stream), group, consumer, takeoverMs, start, { COUNT: sliceMessages }),
+    );
+    if (nextId === walkStart) this.#cursors.delete(stream);
+    else this.#cursors.set(stream, nextId);
+    // Redis 6.2 answers with nothing where a message was deleted.
+    await checker.check(
+      stream,
+      (messages as (Entry | null)[]).filter((entry) => entry !== null),
+    );
+  }
+
+  async #deleteSilent(client: RedisClient, stream: string): Promise<void> {
+    const { consumer, silentMs: limitMs = silentMs } = this.#options;
+    const consumers = await client.xInfoConsumers(keyOf(stream), group);
+    const silent = consumers.filter(
+      ({ name, pending, idle }) => name !== consumer && pending === 0 && idle > limitMs,
+    );
+    await Promise.all(silent.map(({ name }) => client.xGroupDelConsumer(keyOf(stream), group, name)));
+  }
+}

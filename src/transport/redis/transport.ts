@@ -1,0 +1,216 @@
+/**
+ * Redis Streams carry the messages of streams; see `transport/transport.ts` for what that means.
+ *
+ * Every stream is a key with a consumer group, and every server one consumer of it. A message is added after the commit
+ * that queued its job, is read by one server, stays pending while its job waits and runs, and is acknowledged and
+ * deleted after the commit that ended the attempt. What goes wrong on this way is put right by the rows of the
+ * database: by the sweep, by the takeover, and by checking everything that is read.
+ *
+ * It is `up` while there is a connection on which Redis answers in time and takes messages, and `down` otherwise, also where
+ * Redis carries the messages of another database. While it is down, messages
+ * are not sent, named by Redis or settled; nothing waits for it, and all that was left undone is done after it is back.
+ * `start` waits a moment for Redis and not for long; `stop` gives what is under way `finishMs` to finish.
+ */
+import type { RedisFacts, RedisFailure } from '../../domain/doctor/facts.ts';
+import {
+  type Envelope,
+  enqueueIdOf,
+  type GrantedMessage,
+  type SentMessage,
+} from '../../domain/streams/stream-message.ts';
+import { orAfter } from '../../lib/async/with-timeout.ts';
+import type { Log } from '../../lib/log.ts';
+import { newId } from '../../lib/uuid.ts';
+import type { Database } from '../../store/database.ts';
+import { databaseName, type KnownMessage, readMessages } from '../../store/sql/streams/outbox.ts';
+import { Metrics } from '../../telemetry/metrics.ts';
+import type { Transport, TransportState } from '../transport.ts';
+import { RedisSettler } from './acker.ts';
+import { ForeignRedisError, RedisAwayError, type RedisClient, RedisLink } from './connection.ts';
+import { RedisReader } from './consumer.ts';
+import { inspectRedis } from './inspect.ts';
+import { ownerKey } from './keys.ts';
+import { ownerOf } from './owner.ts';
+import { RedisTakeover } from './pending-claimer.ts';
+import { RedisSender } from './publisher.ts';
+import { RedisSweep } from './reconciler.ts';
+import { RedisChecker } from './verifier.ts';
+
+/** How long a grant may wait for the name of its message. */
+const nameMs = 100;
+const startMs = 500;
+const finishMs = 1_000;
+
+export interface RedisTransportOptions {
+  /** A `redis://` address. */
+  url: string;
+  database: Database;
+  log: Log;
+  /** How long a consumer without messages may be silent before it is deleted; a minute where left out. */
+  silentMs?: number;
+  /** What counts; one of its own, which nobody reads, where left out. */
+  metrics?: Metrics;
+}
+
+export class RedisTransport implements Transport {
+  readonly keepsMessages = true;
+  /** The name under which this server reads. */
+  readonly consumer = newId();
+  readonly #log: Log;
+  readonly #database: Database;
+  #databaseName: Promise<string> | undefined;
+  readonly #link: RedisLink;
+  readonly #readerLink: RedisLink;
+  readonly #settler: RedisSettler;
+  readonly #sender: RedisSender;
+  readonly #reader: RedisReader;
+  readonly #sweep: RedisSweep;
+  #wasDown = false;
+  /** Why it is away. */
+  #away: Error | undefined;
+  #stopping: Promise<void> | undefined;
+
+  constructor({ url, database, log, silentMs, metrics = new Metrics() }: RedisTransportOptions) {
+    const { consumer } = this;
+    this.#log = log;
+    this.#database = database;
+    const admit = (client: RedisClient) => this.#admit(client);
+    this.#link = new RedisLink({
+      url,
+      admit,
+      name: 'leasehold',
+      onUp: () => this.#cameUp(),
+      onDown: (reason) => this.#wentDown(reason),
+    });
+    this.#readerLink = new RedisLink({
+      url,
+      admit,
+      name: 'leasehold-reader',
+      onUp: () => this.#reader.connected(),
+      onDown: (reason) => log.debug('the connection that reads streams is away', { error: reason }),
+    });
+    const link = this.#link;
+    const settler = new RedisSettler({ link, log });
+    const sender = new RedisSender({ link, settler, database, metrics, log });
+    const checker = new RedisChecker({ sender, settler, database });
+    const reader = new RedisReader({ link: this.#readerLink, checker, database, consumer, log });
+    const takeover = new RedisTakeover({ link, checker, consumer, silentMs, log });
+    this.#settler = settler;
+    this.#sender = sender;
+    this.#reader = reader;
+    const parts = { link, sender, settler, reader, takeover };
+    this.#sweep = new RedisSweep({ ...parts, database, consumer, metrics, log });
+  }
+
+  get state(): TransportState {
+    return this.#link.isUp && !this.#sender.isRefused ? 'up' : 'down';
+  }
+
+  send(envelopes: readonly Envelope[]): void {
+    if (!this.#link.isUp) return;
+    for (const envelope of envelopes) {
+      this.#reader.add(envelope.stream);
+      if (this.#sender.isFull) return;
+      // The sender has logged why, and the sweep sends it again.
+      this.#sender.send(envelope).catch(() => {});
+    }
+  }
+
+  /**
+   * A name is told only if the message's row has it or has had it, because a release is compared with the row, on
+   * whichever server. What this process remembers of a message may have been forgotten by its row, so the row is read.
+   */
+  async namesOf(messages: readonly GrantedMessage[]): Promise<string[]> {
+    const rows = await this.#rowsOf(messages.filter(({ messageId }) => messageId === null));
+    return Promise.all(
+      messages.map((message) => message.messageId ?? this.#nameOf(message, rows.get(enqueueIdOf(message)))),
+    );
+  }
+
+  async #rowsOf(messages: readonly Envelope[]): Promise<Map<string, KnownMessage>> {
+    if (!this.#link.isUp) return new Map();
+    const jobIds = messages.map(({ jobId }) => jobId);
+    return readMessages(this.#database, jobIds).catch((error: unknown) => {
+      this.#log.debug('failed to read the names of messages', { error });
+      return new Map();
+    });
+  }
+
+  /** Sends a message that has no name yet. Without a row or an answer its enqueue id names it, which is always right. */
+  async #nameOf(envelope: Envelope, row: KnownMessage | undefined): Promise<string> {
+    const name = enqueueIdOf(envelope);
+    if (row === undefined) return name;
+    if (row.messageId !== null) return row.messageId;
+    const sent = this.#sender.send(envelope).then(
+      (found) => found ?? name,
+      () => name,
+    );
+    return orAfter(sent, nameMs, name);
+  }
+
+  settle(messages: readonly SentMessage[]): void {
+    this.#settler.settle(messages);
+  }
+
+  async inspect(): Promise<RedisFacts | RedisFailure> {
+    try {
+      return await this.#link.run(inspectRedis);
+    } catch (error) {
+      const reason = error instanceof RedisAwayError && this.#away ? this.#away : error;
+      const failed = reason instanceof Error ? reason.message : String(reason);
+      return { failed, isForeign: reason instanceof ForeignRedisError };
+    }
+  }
+
+  async start(): Promise<void> {
+    this.#sweep.start();
+    this.#reader.start();
+    await orAfter(Promise.all([this.#link.start(), this.#readerLink.start()]), startMs, undefined);
+  }
+
+  /** Brings Redis in line with the database once; does nothing while Redis is away. */
+  async runOnce(): Promise<void> {
+    if (!this.#link.isUp) return;
+    await this.#sweep.runOnce();
+    await this.#settler.idle();
+  }
+
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  /** What it finds of another database would be acknowledged and deleted as a stranger's, so it must find none. */
+  async #admit(client: RedisClient): Promise<void> {
+    this.#databaseName ??= databaseName(this.#database);
+    const name = await this.#databaseName;
+    const owner = await ownerOf(client, name);
+    if (owner === null) throw new Error('its owner was lost again and again');
+    if (owner !== name) {
+      throw new ForeignRedisError(
+        `it carries the messages of another database: its key ${ownerKey} is ${owner}, not ${name}`,
+      );
+    }
+  }
+
+  async #stop(): Promise<void> {
+    const readerStopped = Promise.all([this.#reader.stop(), this.#readerLink.stop()]);
+    const finished = Promise.all([readerStopped, this.#sweep.stop(), this.#sender.stop()]).then(() =>
+      this.#settler.idle(),
+    );
+    await orAfter(finished, finishMs, undefined);
+    await this.#link.stop();
+  }
+
+  #cameUp(): void {
+    if (this.#wasDown) this.#log.info('Redis is back; streams are brought in line with the database');
+    this.#wasDown = false;
+    this.#sweep.hurry();
+  }
+
+  #wentDown(reason: Error): void {
+    this.#wasDown = true;
+    this.#away = reason;
+    this.#log.warn('Redis is away; streams go on over the database alone', { error: reason });
+  }
+}

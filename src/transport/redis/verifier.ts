@@ -1,0 +1,76 @@
+/**
+ * Tells right messages from wrong ones by what the database says, and removes the wrong.
+ *
+ * A message is right if it is the one that is recorded for an attempt that is not over; one that nobody has recorded is
+ * recorded now. All others are wrong: what nobody here has written, what was sent twice, what tells of an attempt that
+ * is over. Right ones stay pending until they are settled.
+ */
+import { type Envelope, enqueueIdOf } from '../../domain/streams/stream-message.ts';
+import type { Database } from '../../store/database.ts';
+import { type CarriedMessage, readMessages, recordMessages } from '../../store/sql/streams/outbox.ts';
+import type { RedisSettler } from './acker.ts';
+import { type Entry, envelopeIn } from './keys.ts';
+import type { RedisSender } from './publisher.ts';
+
+/** Messages that are asked for with one statement. */
+const batchMax = 1_000;
+
+export interface CheckerOptions {
+  sender: RedisSender;
+  settler: RedisSettler;
+  database: Database;
+}
+
+export class RedisChecker {
+  readonly #options: CheckerOptions;
+
+  constructor(options: CheckerOptions) {
+    this.#options = options;
+  }
+
+  /** Looks at what was just read: what this process sends itself needs no look. */
+  async checkNew(stream: string, entries: readonly Entry[]): Promise<void> {
+    const { sender } = this.#options;
+    const isOwn = (entry: Entry, envelope: Envelope) =>
+      sender.placeOf(envelope) === entry.id || sender.isSending(envelope);
+    const strange = entries.filter((entry) => {
+      const envelope = envelopeIn(stream, entry);
+      return envelope === undefined || !isOwn(entry, envelope);
+    });
+    await this.check(stream, strange);
+  }
+
+  async check(stream: string, entries: readonly Entry[]): Promise<void> {
+    for (let i = 0; i < entries.length; i += batchMax) {
+      await this.#checkBatch(stream, entries.slice(i, i + batchMax));
+    }
+  }
+
+  async #checkBatch(stream: string, entries: readonly Entry[]): Promise<void> {
+    const { database, settler } = this.#options;
+    const told: CarriedMessage[] = [];
+    const wrong: string[] = [];
+    for (const entry of entries) {
+      const envelope = envelopeIn(stream, entry);
+      if (envelope) told.push({ ...envelope, messageId: entry.id });
+      else wrong.push(entry.id);
+    }
+    const rows = await readMessages(
+      database,
+      told.map(({ jobId }) => jobId),
+    );
+    const unrecorded: CarriedMessage[] = [];
+    for (const message of told) {
+      const row = rows.get(enqueueIdOf(message));
+      if (row?.stream === stream && row.messageId === null) unrecorded.push(message);
+      else if (row?.stream !== stream || row.messageId !== message.messageId) wrong.push(message.messageId);
+    }
+    const recorded = await recordMessages(database, unrecorded);
+    unrecorded.forEach(({ messageId }, i) => {
+      const now = recorded[i];
+      // Whoever has the row just now comes first, and the message is looked at again when it is taken over.
+      if (now === 'over' || (typeof now === 'object' && now.messageId !== messageId)) wrong.push(messageId);
+    });
+    settler.settle(wrong.map((messageId) => ({ stream, messageId })));
+  }
+}

@@ -1,0 +1,104 @@
+import { expect } from 'chai';
+import { SettingsError, withHooks, withoutHooks } from '../../src/agent/claude-settings.ts';
+import { lineDiff } from '../../src/agent/line-diff.ts';
+
+const command = 'leasehold hook claude-code';
+const events = ['PreToolUse', 'PostToolUse', 'UserPromptSubmit', 'Stop', 'SubagentStop', 'SessionEnd'];
+const text = (value: unknown, indent: number | string = 2) => `${JSON.stringify(value, null, indent)}\n`;
+const parsed = (settings: string) => JSON.parse(settings);
+
+/** Settings as a person has them: other hooks for the same events, for other tools, and other settings. */
+const theirs = {
+  permissions: { allow: ['Bash(ls:*)'] },
+  hooks: {
+    PreToolUse: [
+      { matcher: 'Bash', hooks: [{ type: 'command', command: './check.sh', timeout: 5 }] },
+      { matcher: 'Write', hooks: [{ type: 'command', command: 'echo leasehold' }] },
+    ],
+    Notification: [{ hooks: [{ type: 'command', command: 'say done' }] }],
+    Stop: [],
+  },
+  model: 'x',
+};
+
+describe('the settings of Claude Code', () => {
+  it('get every hook, with more time before a write than the wait of three minutes takes', () => {
+    const { hooks } = parsed(withHooks('', command));
+    expect(Object.keys(hooks)).to.deep.equal(events);
+    const [group] = hooks.PreToolUse;
+    expect(group.matcher).to.equal('Write|Edit|MultiEdit|NotebookEdit');
+    expect(group.hooks).to.deep.equal([{ type: 'command', command, timeout: 240 }]);
+    for (const event of events) expect(hooks[event], event).to.have.length(1);
+  });
+
+  it('keep everything that is there, in its place', () => {
+    const after = parsed(withHooks(text(theirs), command));
+    expect(Object.keys(after)).to.deep.equal(Object.keys(theirs));
+    expect([after.permissions, after.model]).to.deep.equal([theirs.permissions, theirs.model]);
+    expect(after.hooks.PreToolUse.slice(0, 2)).to.deep.equal(theirs.hooks.PreToolUse);
+    expect(after.hooks.PreToolUse).to.have.length(3);
+    expect(after.hooks.Notification).to.deep.equal(theirs.hooks.Notification);
+  });
+
+  it('are the same after a second time, to the byte', () => {
+    for (const before of ['', '{}', text(theirs), text(theirs, '\t'), text(theirs, 4)]) {
+      const once = withHooks(before, command);
+      expect(withHooks(once, command)).to.equal(once);
+    }
+    expect(withHooks(text(theirs, '\t'), command)).to.include('\n\t\t"PreToolUse"');
+  });
+
+  it('replace hooks of an earlier installation where they stand, and leave those beside them', () => {
+    const old = {
+      type: 'command',
+      command: "'/opt/node' /opt/x/main.js hook claude-code --on-unreachable deny",
+    };
+    const other = { type: 'command', command: 'other' };
+    const groups = [
+      { matcher: 'A', hooks: [old] },
+      { matcher: 'B', hooks: [other] },
+      { matcher: 'C', hooks: [old, other] },
+    ];
+    const { hooks } = parsed(withHooks(text({ hooks: { PreToolUse: groups } }), command));
+    expect(hooks.PreToolUse.map((group: { matcher: string }) => group.matcher)).to.deep.equal([
+      'Write|Edit|MultiEdit|NotebookEdit',
+      'B',
+      'C',
+    ]);
+    expect(hooks.PreToolUse[2].hooks).to.deep.equal([other]);
+  });
+
+  it('are as before once the hooks are taken out', () => {
+    expect(parsed(withoutHooks(withHooks(text(theirs), command)))).to.deep.equal({
+      ...theirs,
+      hooks: { PreToolUse: theirs.hooks.PreToolUse, Notification: theirs.hooks.Notification },
+    });
+    expect(parsed(withoutHooks(withHooks('', command)))).to.deep.equal({});
+    expect(withoutHooks(text(theirs))).to.equal(text(theirs));
+  });
+
+  it('are refused where they are not what Claude Code has', () => {
+    for (const [bad, says] of [
+      ['{ // comment\n}', 'not JSON'],
+      ['[]', 'not a JSON object'],
+      ['null', 'not a JSON object'],
+      ['{"hooks": []}', '"hooks"'],
+      ['{"hooks": {"Stop": {}}}', 'hooks.Stop'],
+      ['{"hooks": {"PreToolUse": [{"hooks": "x"}]}}', 'hooks.PreToolUse'],
+    ] as const) {
+      expect(() => withHooks(bad, command), bad).to.throw(SettingsError, says);
+    }
+  });
+});
+
+describe('a difference between two texts', () => {
+  it('shows what goes and what comes, and little of what stays', () => {
+    const before = 'a\nb\nc\nd\ne\nf\ng\nh\n';
+    const after = 'a\nb\nc\nd\nE\nf\ng\nh\ni\n';
+    const shown = lineDiff(before, after).split('\n');
+    expect(shown.filter((line) => /^[-+]/.test(line))).to.deep.equal(['- e', '+ E', '+ i']);
+    expect(shown).to.include('  d').and.not.to.include('  a');
+    expect(lineDiff('', 'a\n')).to.equal('+ a');
+    expect(lineDiff('a\n', 'a\n')).to.equal('');
+  });
+});

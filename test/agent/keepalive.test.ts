@@ -1,0 +1,143 @@
+/** What a keeper makes of what the server says, and of its silence. */
+import { expect } from 'chai';
+import type { FileLease, Heartbeat } from '../../src/agent/files-client.ts';
+import { Keeper, type KeeperOptions } from '../../src/agent/keepalive.ts';
+import { ServerError } from '../../src/client/http-client.ts';
+import { until } from '../support/process.ts';
+
+const url = 'http://server';
+const gone = new ServerError('there is no server');
+const dead = new ServerError('owner o died', { code: 'owner_not_alive' });
+
+/** A lease that is good for so long after it was granted. */
+function leaseFor(ms: number, fields: Partial<FileLease> = {}): FileLease {
+  const last_heartbeat_at = new Date().toISOString();
+  const expires_at = new Date(Date.parse(last_heartbeat_at) + ms).toISOString();
+  return { repository: 'r', path: 'a', fence: 7, last_heartbeat_at, expires_at, ...fields } as FileLease;
+}
+
+const lost_at = '2026-11-18T12:00:00.000Z';
+const lostFile = { repository: 'r', path: 'a', fence: 7, lost_at, reason: 'ann' };
+const alive = (ttl_remaining_ms = 60_000, lost_files = [] as Heartbeat['lost_files']): Heartbeat => ({
+  ttl_remaining_ms,
+  lost_files,
+});
+
+/** A keeper of one file, and what it has done and told so far. */
+function keeperOf(
+  answers: (Heartbeat | ServerError)[],
+  { goodForMs = 60_000, ...options }: KeeperOptions & { goodForMs?: number } = {},
+) {
+  const told: string[] = [];
+  const answer = (kind: string) => {
+    told.push(kind);
+    const next = kind === 'heartbeat' ? answers.shift() : undefined;
+    if (next instanceof ServerError) throw next;
+    return next as Heartbeat;
+  };
+  const api = {
+    url,
+    activity: async () => void answer('activity'),
+    heartbeat: async () => answer('heartbeat'),
+  };
+  const on = {
+    onLost: ({ why, isCertain }: { why: string; isCertain: boolean }) =>
+      void told.push(`${isCertain ? 'lost' : 'perhaps lost'}: ${why}`),
+    onNotice: (what: string) => void told.push(what),
+  };
+  const keeper = new Keeper(api, 'o', on, options);
+  keeper.start();
+  keeper.hold([leaseFor(goodForMs)], performance.now());
+  return { keeper, told, [Symbol.dispose]: () => keeper.stop() };
+}
+
+describe('a keeper', () => {
+  it('says nothing while the server answers', async () => {
+    using it = keeperOf([alive(), alive()]);
+    await it.keeper.beat();
+    await it.keeper.beat();
+    expect(it.told).to.deep.equal(['heartbeat', 'heartbeat']);
+  });
+
+  it('tells of a file that was taken away, once, and of no other', async () => {
+    const others = [
+      { ...lostFile, path: 'b' },
+      { ...lostFile, fence: 6 },
+    ];
+    using it = keeperOf([
+      alive(60_000, others),
+      alive(60_000, [...others, lostFile]),
+      alive(60_000, [lostFile]),
+    ]);
+    await it.keeper.beat();
+    expect(it.told).to.deep.equal(['heartbeat']);
+    await it.keeper.beat();
+    await it.keeper.beat();
+    expect(it.told.slice(1, 3)).to.deep.equal(['heartbeat', `lost: a was taken away at ${lost_at}: ann`]);
+    expect(it.told.filter((word) => word.startsWith('lost'))).to.have.length(1);
+  });
+
+  it('tells of an owner that is not alive any more', async () => {
+    using it = keeperOf([dead]);
+    await it.keeper.beat();
+    expect(it.told).to.deep.equal(['heartbeat', 'lost: owner o died']);
+  });
+
+  it('tells of silence once, and when it is over', async () => {
+    using it = keeperOf([gone, gone, alive()]);
+    for (let i = 0; i < 3; i++) await it.keeper.beat();
+    expect(it.told).to.deep.equal([
+      'heartbeat',
+      'no heartbeat gets through, trying again: there is no server',
+      'heartbeat',
+      'heartbeat',
+      'the server is there again',
+    ]);
+  });
+
+  it('gives the files up when the server was silent for as long as they were good for, and not before', async () => {
+    using it = keeperOf([alive(400), gone], { goodForMs: 60_000 });
+    const beatAt = performance.now();
+    await it.keeper.beat();
+    await it.keeper.beat();
+    await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
+    // Timers count whole milliseconds.
+    expect(performance.now() - beatAt).to.be.greaterThan(398);
+    expect(it.told.at(-1)).to.equal(`perhaps lost: the server at ${url} has not been heard from for 0 s`);
+  });
+
+  it('gives them up as well where no heartbeat was ever answered', async () => {
+    using it = keeperOf([gone], { goodForMs: 50 });
+    await it.keeper.beat();
+    await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
+  });
+
+  it('tells of the silence so much earlier that the work can be over when the files are lost', async () => {
+    using it = keeperOf([gone], { goodForMs: 60_000, leadMs: 59_950 });
+    await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
+  });
+
+  it('asks on where nobody answered for so long, and hears what has become of the files', async () => {
+    using it = keeperOf([gone, alive(), dead], { goodForMs: 50 });
+    await it.keeper.beat();
+    await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
+    await it.keeper.beat();
+    expect(it.told.slice(-2)).to.deep.equal(['heartbeat', 'the server is there again']);
+    await it.keeper.beat();
+    expect(it.told.slice(-2)).to.deep.equal(['heartbeat', 'lost: owner o died']);
+  });
+
+  it('asks at once where the machine has slept, whose clock has stood still meanwhile', async () => {
+    let sleptMs = 0;
+    using it = keeperOf([dead], { wallClock: () => Date.now() + sleptMs });
+    sleptMs = 600_000;
+    await until('a heartbeat', () => it.told.length > 1);
+    expect(it.told).to.deep.equal(['heartbeat', 'lost: owner o died']);
+  });
+
+  it('says that its owner is at work where others may call it stopped', async () => {
+    using it = keeperOf([alive()], { isAtWork: true });
+    await it.keeper.beat();
+    expect(it.told).to.deep.equal(['activity', 'heartbeat']);
+  });
+});

@@ -1,0 +1,129 @@
+import { expect } from 'chai';
+import fc from 'fast-check';
+import { DomainError } from '../../../src/domain/errors.ts';
+import {
+  type AskedFile,
+  type ContentionState,
+  contentionStates,
+  contentionTransitions,
+  isOpen,
+  judge,
+  retryMs,
+  standingOf,
+  unusedMs,
+} from '../../../src/domain/files/contention-policy.ts';
+import { fateOf } from '../../../src/domain/files/file-owners.ts';
+import { fileIdOf, filesNamed, normalPath } from '../../../src/domain/files/file-paths.ts';
+
+const deniedAtMs = 1_000_000;
+const retryAtMs = deniedAtMs + retryMs;
+
+const file = (fileId: string, more: Partial<AskedFile> = {}): AskedFile => ({
+  fileId,
+  isBlocked: false,
+  contention: undefined,
+  ...more,
+});
+const withContention = (
+  fileId: string,
+  isBlocked: boolean,
+  state: ContentionState = 'CONTENDED',
+  at = retryAtMs,
+): AskedFile =>
+  file(fileId, {
+    isBlocked,
+    contention: { contentionId: `c-${fileId}`, state, retryAtMs: at, isInstructed: false },
+  });
+
+describe('contentions', () => {
+  it('wait for three minutes, no more and no less, and lapse ten minutes later', () => {
+    const at = (ms: number) => standingOf({ state: 'CONTENDED', retryAtMs }, ms);
+    expect(retryMs).to.equal(180_000);
+    expect(at(retryAtMs - 1)).to.equal('waiting');
+    expect(at(retryAtMs)).to.equal('due');
+    expect(at(retryAtMs + unusedMs - 1)).to.equal('due');
+    expect(at(retryAtMs + unusedMs)).to.equal('lapsed');
+    expect(standingOf({ state: 'HALTED', retryAtMs }, retryAtMs + 10 * unusedMs)).to.equal('halted');
+  });
+
+  it('that are over stay over, and only what has halted can be abandoned', () => {
+    for (const { from } of Object.values(contentionTransitions))
+      for (const state of from) expect(isOpen(state), state).to.equal(true);
+    expect(contentionTransitions.abandon.from).to.deep.equal(['HALTED']);
+    const reached = new Set(Object.values(contentionTransitions).map(({ to }) => to));
+    expect([...reached]).to.have.members([...contentionStates]);
+  });
+
+  it('are judged: a halt before a wait, a wait before anything else', () => {
+    const now = retryAtMs - 1;
+    const halted = withContention('h', false, 'HALTED');
+    const waiting = withContention('w', false);
+    const longer = withContention('l', true, 'CONTENDED', retryAtMs + 5);
+    expect(judge([waiting, halted], now)).to.deep.equal({
+      kind: 'answer',
+      contentionId: 'c-h',
+      state: 'HALTED',
+    });
+    expect(judge([file('b', { isBlocked: true }), waiting, longer], now)).to.deep.equal({
+      kind: 'answer',
+      contentionId: 'c-l',
+      state: 'CONTENDED',
+    });
+  });
+
+  it('halt where a due one is blocked still, and deny where only others are', () => {
+    const blocked = file('b', { isBlocked: true });
+    expect(judge([blocked, withContention('d', true)], retryAtMs)).to.deep.equal({
+      kind: 'halt',
+      fileIds: ['d'],
+    });
+    expect(judge([blocked, withContention('d', false)], retryAtMs)).to.deep.equal({
+      kind: 'deny',
+      fileIds: ['b'],
+    });
+    expect(judge([withContention('x', true)], retryAtMs + unusedMs)).to.deep.equal({
+      kind: 'deny',
+      fileIds: ['x'],
+    });
+    expect(judge([file('f'), withContention('d', false)], retryAtMs)).to.deep.equal({ kind: 'grant' });
+  });
+});
+
+describe('owners of files', () => {
+  it('live for as long as they are heard, and give up what they hold when they stop and stay idle', () => {
+    const owner = { state: 'ALIVE', expiresAtMs: 60, idleAtMs: null } as const;
+    expect(fateOf(owner, 59)).to.equal('alive');
+    expect(fateOf(owner, 60)).to.equal('dead');
+    expect(fateOf({ ...owner, idleAtMs: 30 }, 29)).to.equal('alive');
+    expect(fateOf({ ...owner, idleAtMs: 30 }, 30)).to.equal('idle');
+    expect(fateOf({ ...owner, idleAtMs: 30 }, 60), 'dead comes first').to.equal('dead');
+    for (const state of ['NEW', 'ENDED', 'DEAD'] as const)
+      expect(fateOf({ ...owner, state }, 0)).to.equal('over');
+  });
+});
+
+describe('paths of files', () => {
+  it('have one spelling, which is its own', () => {
+    const segment = fc.constantFrom('a', 'b', '..', '.', '', ' c', 'd.ts');
+    fc.assert(
+      fc.property(fc.array(segment, { minLength: 1, maxLength: 8 }), (segments) => {
+        const path = segments.join('/');
+        let normal: string;
+        try {
+          normal = normalPath(path, 'paths[0]');
+        } catch (error) {
+          expect(error).to.be.instanceOf(DomainError).and.include({ field: 'paths[0]' });
+          return;
+        }
+        expect(normalPath(normal, 'paths[0]')).to.equal(normal);
+        expect(normal.split('/')).not.to.include.oneOf(['', '.', '..']);
+        expect(normalPath(`./${path}//`, 'paths[0]')).to.equal(normal);
+      }),
+    );
+  });
+
+  it('and their repository are not mixed up with each other', () => {
+    expect(fileIdOf('a', 'b/c')).not.to.equal(fileIdOf('a/b', 'c'));
+    expect(fileIdOf('r', 'p')).to.equal(filesNamed('r', ['./p'])[0]?.fileId);
+  });
+});

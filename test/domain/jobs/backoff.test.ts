@@ -1,0 +1,111 @@
+import { expect } from 'chai';
+import fc from 'fast-check';
+import { backoffMs, type Prospects, retryAfterMs } from '../../../src/domain/jobs/backoff.ts';
+
+const random = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true });
+const base = fc.integer({ min: 0, max: 600 });
+const attempts = fc.integer({ min: 1, max: 1_000_000 });
+
+describe('the backoff between attempts', () => {
+  it('begins at the base and doubles with every attempt, up to ten minutes', () => {
+    const waits = [1, 2, 3, 4, 9, 10, 1_000].map((attempt) => backoffMs(2, attempt, 0));
+    expect(waits).to.deep.equal([2_000, 4_000, 8_000, 16_000, 512_000, 600_000, 600_000]);
+  });
+
+  it('is up to a quarter less, so that jobs which failed together do not come back together', () => {
+    expect([0, 0.5, 1].map((one) => backoffMs(2, 1, one))).to.deep.equal([2_000, 1_750, 1_500]);
+    expect(backoffMs(600, 20, 1)).to.equal(450_000);
+  });
+
+  it('is none at all where the base is 0', () => {
+    fc.assert(fc.property(attempts, random, (n, one) => backoffMs(0, n, one) === 0));
+  });
+
+  it('keeps within its bounds for every base and any number of attempts', () => {
+    fc.assert(
+      fc.property(base, attempts, random, (baseS, n, one) => {
+        const waitMs = backoffMs(baseS, n, one);
+        expect(Number.isInteger(waitMs)).to.equal(true);
+        expect(waitMs).to.be.at.most(600_000);
+        const longest = Math.min(baseS * 1000 * 2 ** Math.min(n - 1, 1_000), 600_000);
+        expect(waitMs).to.be.within(Math.floor(longest * 0.75), longest);
+      }),
+    );
+  });
+
+  it('never shrinks from one attempt to the next, chance aside', () => {
+    fc.assert(
+      fc.property(base, attempts, random, (baseS, n, one) => {
+        expect(backoffMs(baseS, n + 1, one)).to.be.at.least(backoffMs(baseS, n, one));
+      }),
+    );
+  });
+});
+
+describe('the hint when to ask again', () => {
+  const calm: Prospects = { nextDueMs: null, missing: 1, perSecond: 0, asking: 1 };
+  /** In the middle of the spread nothing is added and nothing taken. */
+  const hint = (more: Partial<Prospects>, one = 0.5) => retryAfterMs({ ...calm, ...more }, one);
+
+  it('is the time until the next lease, claim or backoff may end', () => {
+    expect(hint({ nextDueMs: 1_700 })).to.equal(1_700);
+    expect(hint({ nextDueMs: 12_345 })).to.equal(12_345);
+  });
+
+  it('is sooner where what is missing comes free faster than that', () => {
+    expect(hint({ nextDueMs: 20_000, missing: 30, perSecond: 10 })).to.equal(3_000);
+    expect(hint({ missing: 30, perSecond: 10 })).to.equal(3_000);
+    expect(hint({ nextDueMs: 1_000, missing: 30, perSecond: 10 })).to.equal(1_000);
+  });
+
+  it('grows with what is missing', () => {
+    expect(hint({ missing: 60, perSecond: 10 })).to.equal(2 * hint({ missing: 30, perSecond: 10 }));
+  });
+
+  it('is two seconds where nothing at all is known', () => {
+    expect(hint({})).to.equal(2_000);
+  });
+
+  it('is a moment at the least where something is due already, and half a minute at the most', () => {
+    expect(hint({ nextDueMs: 0 })).to.equal(100);
+    expect(hint({ nextDueMs: 0 }, 0)).to.equal(100);
+    expect(hint({ nextDueMs: 3_600_000 })).to.equal(25_000);
+    expect(hint({ nextDueMs: 3_600_000 }, 1)).to.equal(30_000);
+  });
+
+  it('is spread by a fifth to either side, so that those who are sent away together come apart', () => {
+    expect([0, 0.25, 0.75, 1].map((one) => hint({ nextDueMs: 10_000 }, one))).to.deep.equal([
+      8_000, 9_000, 11_000, 12_000,
+    ]);
+  });
+
+  it('spreads many askers over a longer time, in proportion to how many they are', () => {
+    const alone = hint({ nextDueMs: 1_000 });
+    expect(hint({ nextDueMs: 1_000, asking: 500 })).to.equal(alone);
+    expect(hint({ nextDueMs: 1_000, asking: 2_000 })).to.equal(4 * alone);
+  });
+
+  it('keeps within its bounds, whatever is known', () => {
+    const prospects = fc.record({
+      nextDueMs: fc.option(fc.double({ min: 0, max: 1e9, noNaN: true })),
+      missing: fc.integer({ min: 1, max: 1_000_000_000 }),
+      perSecond: fc.double({ min: 0, max: 1e6, noNaN: true }),
+      asking: fc.double({ min: 0, max: 1e6, noNaN: true }),
+    });
+    fc.assert(
+      fc.property(prospects, random, (known, one) => {
+        const ms = retryAfterMs(known, one);
+        expect(Number.isInteger(ms)).to.equal(true);
+        expect(ms).to.be.within(100, 30_000);
+      }),
+    );
+  });
+
+  it('is never a constant: two chances give two hints, but at the bounds', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 500, max: 20_000 }), (nextDueMs) => {
+        expect(hint({ nextDueMs }, 0.1)).to.be.below(hint({ nextDueMs }, 0.9));
+      }),
+    );
+  });
+});

@@ -1,0 +1,58 @@
+import { expect } from 'chai';
+import fc from 'fast-check';
+import {
+  capacityExceeded,
+  capacityOf,
+  noCapacity,
+  noJobs,
+  usableUnits,
+} from '../../../src/domain/leases/capacity.ts';
+
+const total = fc.integer({ min: 0, max: 1_000_000_000 });
+const busyRating = fc.integer({ min: 0, max: 10 });
+
+describe('capacity', () => {
+  it('is usable to a tenth less for each point of the busy rating, rounded down', () => {
+    const usable = [0, 1, 5, 8, 9, 10].map((busy) => usableUnits(50, busy));
+    expect(usable).to.deep.equal([50, 45, 25, 10, 5, 0]);
+    expect(usableUnits(7, 5)).to.equal(3);
+    expect(usableUnits(9, 9)).to.equal(0);
+    expect(usableUnits(0, 0)).to.equal(0);
+  });
+
+  it('is never usable beyond its total, and never more of it where it is busier', () => {
+    fc.assert(
+      fc.property(total, busyRating, (units, busy) => {
+        const usable = usableUnits(units, busy);
+        expect(Number.isInteger(usable)).to.equal(true);
+        expect(usable).to.be.within(0, units);
+        if (busy < 10) expect(usableUnits(units, busy + 1)).to.be.at.most(usable);
+        // Rounded down, and not by more than the part of a unit.
+        expect((units * (10 - busy)) / 10 - usable).to.be.within(0, 0.999);
+      }),
+    );
+  });
+
+  it('is available as far as it is usable and not used; what is reserved is told and not subtracted', () => {
+    expect(capacityOf({ total: 100, busyRating: 3, used: 60, reserved: 25 })).to.deep.equal({
+      total: 100,
+      busyRating: 3,
+      usable: 70,
+      used: 60,
+      available: 10,
+      reserved: 25,
+    });
+  });
+
+  it('is short by what running leases take beyond it, after it was lowered', () => {
+    expect(capacityOf({ total: 10, busyRating: 8, used: 10, reserved: 0 }).available).to.equal(-8);
+  });
+
+  it("is denied in the contracts' own sentences", () => {
+    const busy = capacityOf({ total: 50, busyRating: 8, used: 10, reserved: 0 });
+    expect(noCapacity(busy)).to.equal('No capacity (busy=8, usable=10, leased=10)');
+    const tight = capacityOf({ total: 70, busyRating: 0, used: 60, reserved: 0 });
+    expect(capacityExceeded(tight, 30)).to.equal('Capacity exceeded: used=60, requested=30, capacity=70');
+    expect(noJobs).to.equal('No jobs available');
+  });
+});

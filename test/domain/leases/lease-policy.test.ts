@@ -1,0 +1,354 @@
+import { expect } from 'chai';
+import fc from 'fast-check';
+import { DomainError } from '../../../src/domain/errors.ts';
+import { type FinalStatus, finalStatuses } from '../../../src/domain/jobs/job.ts';
+import { allows, isClaimed, isLeased, type State, states } from '../../../src/domain/jobs/state-machine.ts';
+import { capacityOf } from '../../../src/domain/leases/capacity.ts';
+import {
+  type Candidate,
+  checkOwner,
+  checkProof,
+  type Dealt,
+  dealJobs,
+  decideExpiry,
+  decideRelease,
+  decideRequest,
+  expired,
+  type LeaseAsk,
+  type LeasedJob,
+  lostError,
+  released,
+} from '../../../src/domain/leases/lease-policy.ts';
+
+const jobId = '00000000-0000-4000-8000-00000000000a';
+const leaseId = '00000000-0000-4000-8000-00000000000b';
+const token = '00000000-0000-4000-8000-00000000000c';
+
+/** A job as it stands at second 1, with a claim or a lease until second 2. */
+const job = (state: State, more: Partial<LeasedJob> = {}): LeasedJob => ({
+  jobId,
+  state,
+  claimedBy: isClaimed(state) || isLeased(state) ? 'w1' : null,
+  claimExpiresAtMs: isClaimed(state) ? 2_000 : null,
+  leaseToken: isLeased(state) ? token : null,
+  expiresAtMs: isLeased(state) ? 2_000 : null,
+  attempts: 1,
+  attemptsLimit: 1,
+  cancelRequested: false,
+  requestId: null,
+  claimsLost: 0,
+  nowMs: 1_000,
+  ...more,
+});
+
+const room = capacityOf({ total: 100, busyRating: 0, used: 0, reserved: 0 });
+
+describe('who may keep or end a lease', () => {
+  const mine = { workerId: 'w1', token: null, jobId: null };
+  const verdict = (more: Partial<LeasedJob>, proof: object) =>
+    checkOwner(job('RUNNING', more), leaseId, { ...mine, ...proof })?.code;
+
+  it('is its worker, with the token and the job or without', () => {
+    for (const proof of [{}, { token }, { jobId }, { token, jobId }]) {
+      expect(verdict({}, proof)).to.equal(undefined);
+    }
+    expect(verdict({}, { token: token.toUpperCase(), jobId: jobId.toUpperCase() })).to.equal(undefined);
+  });
+
+  it('is nobody else, and nobody with another token or for another job', () => {
+    expect(verdict({}, { workerId: 'w2' })).to.equal('worker_mismatch');
+    expect(verdict({}, { token: leaseId })).to.equal('token_mismatch');
+    expect(verdict({}, { token: '' })).to.equal('token_mismatch');
+    expect(verdict({}, { jobId: leaseId })).to.equal('job_mismatch');
+  });
+
+  it('is nobody once it has run out, to the millisecond', () => {
+    expect(verdict({ nowMs: 1_999 }, {})).to.equal(undefined);
+    expect(verdict({ nowMs: 2_000 }, {})).to.equal('lease_not_active');
+    expect(verdict({ expiresAtMs: null }, {})).to.equal('lease_not_active');
+  });
+
+  it('is asked before the time is: a stranger does not learn that a lease is over', () => {
+    expect(verdict({ nowMs: 9_000 }, { workerId: 'w2' })).to.equal('worker_mismatch');
+    expect(verdict({ nowMs: 9_000 }, { token: leaseId })).to.equal('token_mismatch');
+  });
+
+  it('is the same question where the lease is over already, but for the time', () => {
+    const over = { jobId, claimedBy: 'w1', leaseToken: token };
+    expect(checkProof(over, mine)).to.equal(undefined);
+    expect(checkProof(over, { ...mine, workerId: 'w2' })?.code).to.equal('worker_mismatch');
+  });
+
+  it('is told without a word of who it is', () => {
+    const refused = checkOwner(job('RUNNING'), leaseId, { ...mine, workerId: 'w2', token });
+    expect(JSON.stringify(refused)).not.to.include('w1').and.not.to.include(token);
+  });
+
+  it('is told with the time at which it expired or was released', () => {
+    const at = Date.UTC(2030, 0, 2, 3, 4, 5, 678);
+    expect(expired(leaseId, at).detail).to.equal(`lease ${leaseId} expired at 2030-01-02T03:04:05.678Z`);
+    expect(released(leaseId, at).detail).to.equal(
+      `lease ${leaseId} was released at 2030-01-02T03:04:05.678Z`,
+    );
+    expect(expired(leaseId, null).detail).to.equal(`lease ${leaseId} expired`);
+    const error = lostError(released(leaseId, at));
+    expect(error).to.be.instanceOf(DomainError);
+    expect(error.code).to.equal('lease_not_active');
+  });
+});
+
+describe('a request for the lease of a claimed job', () => {
+  const ask: LeaseAsk = { workerId: null, requestId: null, costUnits: 30, isBarred: false };
+  const judged = (
+    state: State,
+    more: Partial<LeasedJob> = {},
+    asked: Partial<LeaseAsk> = {},
+    capacity = room,
+  ) => {
+    try {
+      return decideRequest(job(state, more), { ...ask, ...asked }, capacity).kind;
+    } catch (error) {
+      if (error instanceof DomainError) return error.code;
+      throw error;
+    }
+  };
+
+  it('is granted where the job is claimed, and nowhere else', () => {
+    const told = states.map((state) => [state, judged(state)]);
+    expect(told.filter(([, answer]) => answer === 'grant').map(([state]) => state)).to.deep.equal([
+      'CLAIMED',
+      'PREPARING',
+      'LEASE_PENDING',
+    ]);
+    for (const [, answer] of told) expect(answer).to.be.oneOf(['grant', 'job_not_claimed']);
+  });
+
+  it("is the worker's who has claimed it, where a worker is named", () => {
+    expect(judged('CLAIMED', {}, { workerId: 'w1' })).to.equal('grant');
+    expect(judged('CLAIMED', {}, { workerId: 'w2' })).to.equal('worker_mismatch');
+  });
+
+  it('comes too late once the claim has run out, to the millisecond', () => {
+    expect(judged('CLAIMED', { nowMs: 1_999 })).to.equal('grant');
+    expect(judged('CLAIMED', { nowMs: 2_000 })).to.equal('job_not_claimed');
+  });
+
+  it('is answered again where the same request was granted and the lease still holds', () => {
+    const held = { requestId: 'r' };
+    for (const state of ['LEASED', 'RUNNING'] as const) {
+      expect(judged(state, held, { requestId: 'r' })).to.equal('replay');
+      expect(judged(state, held, { requestId: 'r', workerId: 'w1' })).to.equal('replay');
+      expect(judged(state, held, { requestId: 'r', workerId: 'w2' })).to.equal('job_not_claimed');
+      expect(judged(state, held, { requestId: 's' })).to.equal('job_not_claimed');
+      expect(judged(state, held, { requestId: null })).to.equal('job_not_claimed');
+      expect(judged(state, {}, { requestId: null })).to.equal('job_not_claimed');
+      expect(judged(state, { ...held, nowMs: 2_000 }, { requestId: 'r' })).to.equal('job_not_claimed');
+    }
+  });
+
+  it("is granted to the last unit, and denied in the contract's sentence for one more", () => {
+    const capacity = capacityOf({ total: 70, busyRating: 0, used: 60, reserved: 0 });
+    expect(judged('CLAIMED', {}, { costUnits: 10 }, capacity)).to.equal('grant');
+    expect(decideRequest(job('CLAIMED'), ask, capacity)).to.deep.equal({
+      kind: 'deny',
+      reason: 'Capacity exceeded: used=60, requested=30, capacity=70',
+      missing: 20,
+    });
+  });
+
+  it('is denied for a unique job whose worker holds a lease, however much room there is', () => {
+    const decision = decideRequest(job('CLAIMED'), { ...ask, isBarred: true }, room);
+    expect(decision).to.include({
+      kind: 'deny',
+      reason: 'The job is unique, and its worker holds a lease already',
+    });
+  });
+
+  it('is denied while leases take more than is usable, however little it asks for', () => {
+    const lowered = capacityOf({ total: 10, busyRating: 0, used: 60, reserved: 0 });
+    expect(decideRequest(job('CLAIMED'), { ...ask, costUnits: 1 }, lowered)).to.deep.equal({
+      kind: 'deny',
+      reason: 'Capacity exceeded: used=60, requested=1, capacity=10',
+      missing: 51,
+    });
+  });
+});
+
+describe('dealing the head of the queue', () => {
+  const named = (costs: readonly number[], unique: readonly number[] = []): Candidate[] =>
+    costs.map((costUnits, i) => ({ jobId: `j${i}`, costUnits, isUnique: unique.includes(i) }));
+  const told = (dealt: readonly Dealt[]) =>
+    dealt.map((one) => (one === undefined ? 'nothing' : one.kind === 'grant' ? one.jobId : one.reason));
+  const nobody: ReadonlySet<string> = new Set();
+
+  it('gives the first job to the first who asks, and so on', () => {
+    expect(told(dealJobs(named([1, 1, 1]), ['a', 'b'], nobody, room))).to.deep.equal(['j0', 'j1']);
+    expect(told(dealJobs(named([1]), ['a', 'b', 'c'], nobody, room))).to.deep.equal([
+      'j0',
+      'nothing',
+      'nothing',
+    ]);
+  });
+
+  it("lets no small job overtake one that does not fit, and says so in the contract's sentence", () => {
+    const capacity = capacityOf({ total: 70, busyRating: 0, used: 50, reserved: 0 });
+    expect(dealJobs(named([10, 30, 1]), ['a', 'b', 'c'], nobody, capacity)).to.deep.equal([
+      { kind: 'grant', jobId: 'j0' },
+      { kind: 'deny', reason: 'Capacity exceeded: used=60, requested=30, capacity=70', missing: 20 },
+      { kind: 'deny', reason: 'Capacity exceeded: used=60, requested=30, capacity=70', missing: 20 },
+    ]);
+  });
+
+  it("says in the contract's sentence that nothing is left at all", () => {
+    const capacity = capacityOf({ total: 50, busyRating: 8, used: 0, reserved: 0 });
+    expect(dealJobs(named([10, 1]), ['a', 'b'], nobody, capacity)).to.deep.equal([
+      { kind: 'grant', jobId: 'j0' },
+      { kind: 'deny', reason: 'No capacity (busy=8, usable=10, leased=10)', missing: 1 },
+    ]);
+    const short = capacityOf({ total: 10, busyRating: 0, used: 60, reserved: 0 });
+    expect(dealJobs(named([1]), ['a'], nobody, short)).to.deep.equal([
+      { kind: 'deny', reason: 'No capacity (busy=0, usable=10, leased=60)', missing: 51 },
+    ]);
+  });
+
+  it('passes a unique job over for a worker that holds a lease, and leaves it for the others', () => {
+    const candidates = named([1, 1, 1], [0]);
+    expect(told(dealJobs(candidates, ['holder', 'b'], new Set(['holder']), room))).to.deep.equal([
+      'j1',
+      'j0',
+    ]);
+  });
+
+  it('counts as held what was given in the same deal', () => {
+    const candidates = named([1, 1, 1], [1, 2]);
+    expect(told(dealJobs(candidates, ['a', 'a', 'b', 'b'], nobody, room))).to.deep.equal([
+      'j0',
+      'nothing',
+      'j1',
+      'nothing',
+    ]);
+  });
+
+  it('judges each worker by the next job that it may have, not by one that is passed over', () => {
+    const capacity = capacityOf({ total: 10, busyRating: 0, used: 0, reserved: 0 });
+    const candidates = named([50, 3], [0]);
+    expect(told(dealJobs(candidates, ['holder', 'b'], new Set(['holder']), capacity))).to.deep.equal([
+      'j1',
+      'Capacity exceeded: used=3, requested=50, capacity=10',
+    ]);
+  });
+
+  const deals = fc.record({
+    candidates: fc.array(fc.record({ costUnits: fc.integer({ min: 1, max: 60 }), isUnique: fc.boolean() }), {
+      maxLength: 30,
+    }),
+    workers: fc.array(fc.constantFrom('a', 'b', 'c', 'd', 'e'), { maxLength: 30 }),
+    holders: fc.uniqueArray(fc.constantFrom('a', 'b', 'c')),
+    total: fc.integer({ min: 0, max: 200 }),
+    busyRating: fc.integer({ min: 0, max: 10 }),
+    used: fc.integer({ min: 0, max: 250 }),
+  });
+
+  it('never oversells, never deals a job twice, keeps the order, and keeps unique jobs from holders', () => {
+    fc.assert(
+      fc.property(deals, ({ candidates, workers, holders, total, busyRating, used }) => {
+        const jobs = candidates.map((one, i) => ({ ...one, jobId: `j${i}` }));
+        const capacity = capacityOf({ total, busyRating, used, reserved: 0 });
+        const dealt = dealJobs(jobs, workers, new Set(holders), capacity);
+        expect(dealt).to.have.length(workers.length);
+        let taken = used;
+        const holding = new Set<string>(holders);
+        const given = new Set<string>();
+        for (const [i, workerId] of workers.entries()) {
+          const open = jobs.filter((one) => !given.has(one.jobId));
+          const next = open.find(({ isUnique }) => !isUnique || !holding.has(workerId));
+          const one = dealt[i];
+          if (one?.kind === 'grant') {
+            expect(one.jobId, 'the next that the worker may have').to.equal(next?.jobId);
+            given.add(one.jobId);
+            holding.add(workerId);
+            taken += next?.costUnits ?? 0;
+            expect(taken).to.be.at.most(capacity.usable);
+          } else if (one === undefined) {
+            expect(next).to.equal(undefined);
+          } else {
+            const room = capacity.usable - taken;
+            expect(room <= 0 || (next?.costUnits ?? 0) > room, one.reason).to.equal(true);
+            expect(one.missing).to.equal(room <= 0 ? 1 - room : (next?.costUnits ?? 0) - room);
+          }
+        }
+      }),
+      { numRuns: 500 },
+    );
+  });
+});
+
+describe('how a job goes on when its lease is released', () => {
+  const verb = (status: FinalStatus, retryable: boolean, more: Partial<LeasedJob> = {}) =>
+    decideRelease(job('RUNNING', more), status, retryable).verb;
+  const more = { attempts: 1, attemptsLimit: 2 };
+
+  it('is as its worker says', () => {
+    const verbs = finalStatuses.map((status) => verb(status, false, more));
+    expect(verbs).to.deep.equal(['complete', 'fail', 'stop', 'time out']);
+  });
+
+  it('is back into the queue for a failure that may go better, while there are attempts left', () => {
+    expect(verb('FAILED', true, more)).to.equal('requeue');
+    expect(verb('FAILED', true, { attempts: 2, attemptsLimit: 2 })).to.equal('fail');
+    expect(verb('FAILED', true, { attempts: 3, attemptsLimit: 2 })).to.equal('fail');
+    for (const status of ['SUCCEEDED', 'CANCELED', 'TIMEOUT'] as const) {
+      expect(verb(status, true, more)).not.to.equal('requeue');
+    }
+  });
+
+  it('is canceled where somebody wanted that, whatever the worker says', () => {
+    for (const status of finalStatuses) {
+      expect(verb(status, true, { ...more, cancelRequested: true })).to.equal('stop');
+    }
+  });
+});
+
+describe('how a job goes on when its lease expires', () => {
+  it('is back into the queue while there are attempts left, and a timeout after them', () => {
+    const verbs = [1, 2, 3].map((attempts) =>
+      decideExpiry(job('RUNNING', { attempts, attemptsLimit: 2 }), 10),
+    );
+    expect(verbs.map(({ verb }) => verb)).to.deep.equal(['requeue', 'time out', 'time out']);
+  });
+
+  it('is canceled where somebody wanted that', () => {
+    const wanted = job('LEASED', { attempts: 1, attemptsLimit: 9, cancelRequested: true });
+    expect(decideExpiry(wanted, 10).verb).to.equal('stop');
+  });
+
+  it('is no attempt where its worker never had it, unless that has happened too often in a row', () => {
+    const lost = (claimsLost: number, more: Partial<LeasedJob> = {}) =>
+      decideExpiry(job('LEASED', { claimExpiresAtMs: 2_000, claimsLost, ...more }), 3);
+    expect(lost(0)).to.deep.equal({ verb: 'requeue', isUndone: true });
+    expect(lost(1)).to.deep.equal({ verb: 'requeue', isUndone: true });
+    expect(lost(2)).to.deep.equal({ verb: 'time out' });
+    expect(lost(2, { attemptsLimit: 2 })).to.deep.equal({ verb: 'requeue' });
+    expect(lost(0, { cancelRequested: true })).to.deep.equal({ verb: 'stop' });
+    expect(decideExpiry(job('RUNNING', { attemptsLimit: 2 }), 3)).to.deep.equal({ verb: 'requeue' });
+  });
+
+  it('is always something that the machine allows', () => {
+    const anyJob = fc.record({
+      attempts: fc.integer({ min: 1, max: 5 }),
+      attemptsLimit: fc.integer({ min: 1, max: 5 }),
+      cancelRequested: fc.boolean(),
+      claimExpiresAtMs: fc.constantFrom(null, 2_000),
+      claimsLost: fc.integer({ min: 0, max: 5 }),
+    });
+    fc.assert(
+      fc.property(anyJob, fc.constantFrom(...finalStatuses), fc.boolean(), (one, status, retryable) => {
+        // A released lease passes through RUNNING; an expired one may end as it is.
+        expect(allows(decideRelease(job('RUNNING', one), status, retryable).verb, 'RUNNING')).to.equal(true);
+        for (const state of ['LEASED', 'RUNNING'] as const) {
+          expect(allows(decideExpiry(job(state, one), 3).verb, state)).to.equal(true);
+        }
+      }),
+    );
+  });
+});

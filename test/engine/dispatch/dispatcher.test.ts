@@ -1,0 +1,197 @@
+/** The desk, where claims and releases that come together leave together. */
+import { expect } from 'chai';
+import type { AcquireCall, Answer } from '../../../src/engine/dispatch/grant-batch.ts';
+import type { Engine } from '../../../src/engine/engine.ts';
+import type { Sql } from '../../../src/store/connection/sql.ts';
+import type { Database } from '../../../src/store/database.ts';
+import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import { anyJob, caller, engineOn, submitted } from '../../support/jobs.ts';
+import { acquire, acquired, codeOf, releaseFor } from '../../support/lease-helpers.ts';
+import { eventually } from '../../support/server.ts';
+
+/** The same database, which counts transactions, and begins none while it is closed. */
+function gated(database: Database) {
+  const gate = { transactions: 0, open: Promise.resolve() };
+  const transaction = async <T>(work: (sql: Sql) => Promise<T>, signal?: AbortSignal): Promise<T> => {
+    gate.transactions++;
+    await gate.open;
+    return database.transaction(work, signal);
+  };
+  const proxy = new Proxy(database, {
+    get: (target, name) => {
+      if (name === 'transaction') return transaction;
+      const value = Reflect.get(target, name);
+      return typeof value === 'function' ? value.bind(target) : value;
+    },
+  });
+  return { database: proxy, gate };
+}
+
+const calling = (workerId: string, jobType?: string, count = 1): AcquireCall => ({
+  workerId,
+  requestId: null,
+  count,
+  isStreamed: count > 1,
+  ttlS: null,
+  kind: `of ${jobType}`,
+  filter: { ...anyJob, jobTypes: jobType === undefined ? null : [jobType] },
+});
+
+const jobsOf = (answer: Answer): string[] =>
+  answer.kind === 'granted' ? answer.grants.map(({ job }) => job.jobId) : [answer.reason];
+
+const jobOf = (answer: Answer): string => jobsOf(answer).join();
+
+describe('the desk', () => {
+  onEveryEngine((kind) => {
+    let store: TestDatabase;
+    let engine: Engine;
+    let gate: ReturnType<typeof gated>['gate'];
+    beforeEach(async () => {
+      store = await kind.open();
+      const held = gated(store.database);
+      gate = held.gate;
+      engine = engineOn(held.database);
+    });
+    afterEach(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    const claim = (workerId: string, jobType?: string, count?: number) =>
+      engine.desk.giveOut(calling(workerId, jobType, count), undefined);
+
+    /** Lets `first` begin a transaction, and the rest come while it is under way; answers when all have theirs. */
+    async function together<T>(first: () => Promise<unknown>, rest: readonly (() => Promise<T>)[]) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      const before = gate.transactions;
+      gate.open = promise;
+      const begun = first();
+      await eventually('the first is under way', async () => gate.transactions > before || undefined);
+      const answers = rest.map((call) => call());
+      await eventually(
+        'all others are at the desk',
+        async () => engine.desk.waiting === rest.length || undefined,
+      );
+      resolve();
+      await begun;
+      return { answers: await Promise.all(answers), transactions: gate.transactions - before };
+    }
+
+    it('answers those it has completed, also where it can judge nobody any more', async () => {
+      await submitted(engine, {}, {});
+      const [done, stolen] = [await acquired(engine, 'v'), await acquired(engine, 'w')];
+      let open = () => {};
+      gate.open = new Promise((resolve) => {
+        open = resolve;
+      });
+      const begun = gate.transactions;
+      const ending = engine.releaser.endEach([releaseFor(done), releaseFor(stolen, { workerId: 'x' })]);
+      await eventually('it is under way', async () => (gate.transactions > begun ? true : undefined));
+      const closed = engine.desk.close();
+      open();
+      const [first, second] = await ending;
+      expect(first).to.deep.equal({ requeued: false, deadLettered: false });
+      expect(await codeOf(second as Promise<unknown>)).to.equal('worker_mismatch');
+      await closed;
+    });
+
+    it("lets the first of a frame's releases of a lease count, whatever the others say", async () => {
+      await submitted(engine, {}, {});
+      const [failed, done] = [await acquired(engine, 'v'), await acquired(engine, 'w')];
+      const failing = { status: 'FAILED', error: 'no' } as const;
+      const answers = await engine.releaser.endEach([
+        releaseFor(failed, failing),
+        releaseFor(failed),
+        releaseFor(done),
+        releaseFor(done, failing),
+      ]);
+      expect(answers.map((answer) => answer instanceof Error)).to.deep.equal([false, true, false, true]);
+    });
+
+    it('gives out in one transaction what comes back in it, however full it is', async () => {
+      await submitted(engine, ...Array.from({ length: 20 }, () => ({})));
+      await engine.capacity.set({ total: 10 }, caller);
+      const grants = await Promise.all(Array.from({ length: 10 }, (_, i) => acquired(engine, `w${i}`)));
+      const { answers, transactions } = await together(
+        () => claim('in vain'),
+        grants.flatMap((grant, i) => [
+          () => claim(`v${i}`).then(jobOf),
+          () => engine.releaser.release(releaseFor(grant), caller).then(({ job }) => job.jobId),
+        ]),
+      );
+      expect(new Set(answers).size, 'jobs that came back and other ones that were given').to.equal(20);
+      // The first one's, that of all the others, and one behind it in which the first is told why there was nothing.
+      expect(transactions).to.equal(3);
+      expect((await engine.capacity.get(caller)).used).to.equal(10);
+    });
+
+    it('gives a job that is handed back to whoever asks for one in the same transaction', async () => {
+      await submitted(engine, { max_attempts: 2, retry_backoff_s: 0 });
+      const grant = await acquired(engine);
+      const handBack = releaseFor(grant, { status: 'FAILED', retryable: true });
+      const { answers, transactions } = await together(
+        () => claim('in vain'),
+        [
+          () => claim('v').then(jobOf),
+          () => engine.releaser.release(handBack, caller).then(({ job }) => job.jobId),
+        ],
+      );
+      expect(answers).to.deep.equal([grant.job.jobId, grant.job.jobId]);
+      expect(transactions).to.equal(2);
+      const events = (await engine.reader.events(grant.job.jobId, {}, caller)).items.map(({ type }) => type);
+      expect(events.slice(-3)).to.deep.equal(['LEASE_RELEASED', 'JOB_REQUEUED', 'LEASE_GRANTED']);
+    });
+
+    it('serves claims of more kinds than one transaction does, and releases with the first of them', async () => {
+      const types = Array.from({ length: 40 }, (_, i) => `t${i}`);
+      await submitted(engine, {}, ...types.map((job_type) => ({ job_type })));
+      const held = await acquired(engine, 'w', { accept_job_types: ['t'] });
+      const order: string[] = [];
+      const noted = async <T>(what: string, work: Promise<T>): Promise<T> => {
+        const answer = await work;
+        order.push(what);
+        return answer;
+      };
+      const { answers } = await together(
+        () => claim('in vain', 'nothing'),
+        [
+          ...types.map((type) => () => noted('claim', claim('w', type).then(jobOf))),
+          () =>
+            noted(
+              'release',
+              engine.releaser.release(releaseFor(held), caller).then(({ job }) => job.jobId),
+            ),
+        ],
+      );
+      expect(new Set(answers).size).to.equal(41);
+      expect(order.indexOf('release'), 'claims that were answered before the release').to.be.at.most(8);
+    });
+
+    it('gives everybody a first job before anybody gets a second one, and many as many as there are', async () => {
+      const jobs = await submitted(engine, ...Array.from({ length: 8 }, () => ({})));
+      const ids = jobs.map(({ jobId }) => jobId);
+      const { answers } = await together(
+        () => claim('none', 'nothing of this type'),
+        [() => claim('a', undefined, 4), () => claim('b'), () => claim('c', undefined, 100)],
+      );
+      const [a, b, c] = answers.map(jobsOf);
+      expect(a).to.deep.equal([ids[0], ids[3], ids[5], ids[7]].slice(0, 4));
+      expect(b).to.deep.equal([ids[1]]);
+      expect(c).to.deep.equal([ids[2], ids[4], ids[6]]);
+      expect(jobOf(await claim('d', undefined, 2))).to.equal('No jobs available');
+    });
+
+    it('refuses whoever comes after it has closed, and has answered all before', async () => {
+      await submitted(engine, ...Array.from({ length: 5 }, () => ({})));
+      const grants = await Promise.all(Array.from({ length: 5 }, (_, i) => acquired(engine, `w${i}`)));
+      const released = grants.map((grant) => engine.releaser.release(releaseFor(grant), caller));
+      await engine.stop();
+      for (const { job } of await Promise.all(released)) expect(job.state).to.equal('DONE');
+      expect(await codeOf(acquire(engine, 'w'))).to.equal('unavailable');
+      for (const grant of grants) {
+        expect(await codeOf(engine.releaser.release(releaseFor(grant), caller))).to.equal('unavailable');
+      }
+    });
+  });
+});

@@ -1,0 +1,113 @@
+import { expect } from 'chai';
+import type { Engine } from '../../../src/engine/engine.ts';
+import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import { caller, engineOn, engineSettings, submitted } from '../../support/jobs.ts';
+import { acquire, acquired, expectDenied, releaseFor, wipe } from '../../support/lease-helpers.ts';
+
+describe('the hint when to ask again', () => {
+  onEveryEngine((kind) => {
+    let store: TestDatabase;
+    const engines: Engine[] = [];
+    before(async () => {
+      store = await kind.open();
+    });
+    after(() => store.close());
+    beforeEach(() => wipe(store.database));
+    afterEach(async () => {
+      await Promise.all(engines.splice(0).map((engine) => engine.stop()));
+    });
+
+    /** A server that has seen nothing happen yet. */
+    const fresh = (): Engine => {
+      const engine = engineOn(store.database, { ...engineSettings, capacityTotal: 1 });
+      engines.push(engine);
+      return engine;
+    };
+    const hint = async (engine: Engine): Promise<number> =>
+      expectDenied(await acquire(engine, 'asker')).retryAfterMs;
+    /** Many askers, one after the other on a server of its own each. */
+    const hints = async (count: number): Promise<number[]> => {
+      const all: number[] = [];
+      for (let i = 0; i < count; i++) all.push(await hint(fresh()));
+      return all;
+    };
+    const dueIn = (ms: number) =>
+      store.database.query(
+        `update live_jobs set check_at = clock_timestamp() + $1::float8 * interval '1 ms',
+          expires_at = clock_timestamp() + $1::float8 * interval '1 ms' where lease_token is not null`,
+        [ms],
+      );
+
+    it('follows the next expiry, a fifth to either side', async () => {
+      await submitted(fresh(), {}, {});
+      await acquired(fresh());
+      for (const ms of [10_000, 20_000, 4_000]) {
+        await dueIn(ms);
+        // Some of the time is over when the last of them asks.
+        for (const one of await hints(6))
+          expect(one, `with an expiry in ${ms} ms`).to.be.within(0.8 * ms - 2_500, 1.2 * ms);
+      }
+    });
+
+    it('follows the time at which a job comes back into line, where there is none', async () => {
+      const runAt = new Date(Date.now() + 15_000).toISOString();
+      await submitted(fresh(), { run_at: runAt }, { run_at: new Date(Date.now() + 3_600_000).toISOString() });
+      for (const one of await hints(4)) expect(one).to.be.within(0.8 * 15_000 - 3_000, 1.2 * 15_000);
+    });
+
+    it('is not the same for those who are sent away together', async () => {
+      const engine = fresh();
+      await submitted(engine, {}, {});
+      await acquired(engine);
+      await dueIn(10_000);
+      const told = await Promise.all(Array.from({ length: 30 }, () => hint(engine)));
+      expect(Math.max(...told) - Math.min(...told)).to.be.above(1_000);
+    });
+
+    it('is never longer than half a minute and never shorter than a moment', async () => {
+      await submitted(fresh(), {}, {});
+      await acquired(fresh());
+      await dueIn(3_600_000);
+      const far = await hints(3);
+      for (const one of far) expect(one).to.be.within(20_000, 30_000);
+      expect(new Set(far)).to.have.length.above(1);
+      await dueIn(-5_000);
+      for (const one of await hints(3)) expect(one).to.be.within(100, 120);
+    });
+
+    it('is about two seconds where nothing is known', async () => {
+      for (const one of await hints(5)) expect(one).to.be.within(1_600, 2_400);
+    });
+
+    it('is shorter where what is missing comes free all the time', async () => {
+      const engine = fresh();
+      await submitted(engine, ...Array.from({ length: 42 }, () => ({})));
+      for (let i = 0; i < 40; i++) await engine.releaser.release(releaseFor(await acquired(engine)), caller);
+      await acquired(engine);
+      await dueIn(25_000);
+      expect(await hint(engine)).to.be.below(5_000);
+      expect(await hint(fresh())).to.be.above(15_000);
+    });
+
+    it('is longer where many are sent away, and costs them one look at the database between them', async () => {
+      const engine = fresh();
+      await submitted(engine, {}, {});
+      await acquired(engine);
+      await dueIn(3_000);
+      const alone = await hint(fresh());
+      const crowd = await Promise.all(Array.from({ length: 12_000 }, () => hint(engine)));
+      expect(Math.max(...crowd)).to.be.above(2 * alone);
+      expect(Math.max(...crowd)).to.be.at.most(30_000);
+    });
+
+    it('is given to those as well who ask for the lease of a claimed job', async () => {
+      const engine = fresh();
+      await submitted(engine, {}, {});
+      await acquired(engine);
+      await dueIn(10_000);
+      const [job] = await engine.claimer.claim({ worker_id: 'w' }, caller);
+      const outcome = await engine.leaseRequester.request({ job_id: job?.jobId ?? '' }, caller);
+      expect(expectDenied(outcome).retryAfterMs).to.be.within(6_000, 12_000);
+    });
+  });
+});

@@ -1,0 +1,120 @@
+import { expect } from 'chai';
+import type { Engine } from '../../../src/engine/engine.ts';
+import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import {
+  acquireFiles,
+  beatOwner,
+  contended,
+  granted,
+  holdersOf,
+  wipeFiles,
+} from '../../support/file-lease-helpers.ts';
+import { letFilesAge, letFileTimePass } from '../../support/files.ts';
+import { caller, engineOn } from '../../support/jobs.ts';
+
+onEveryEngine((kind) => {
+  describe('an outage of all servers, for the owners of files', () => {
+    let store: TestDatabase;
+    let alive: Engine;
+    const later: Engine[] = [];
+    before(async () => {
+      store = await kind.open();
+    });
+    after(() => store.close());
+    beforeEach(async () => {
+      await wipeFiles(store.database);
+      alive = engineOn(store.database);
+      await alive.prepare();
+    });
+    afterEach(async () => {
+      for (const engine of [alive, ...later.splice(0)]) await engine.stop();
+    });
+
+    const newServer = (): Engine => {
+      const engine = engineOn(store.database);
+      later.push(engine);
+      return engine;
+    };
+
+    /** No server is alive for so long. */
+    const silence = async (ms: number) => {
+      await letFilesAge(store.database, ms);
+      await store.database.query(
+        "update pulse set alive_at = clock_timestamp() - $1::float8 * interval '1 ms'",
+        [ms],
+      );
+    };
+
+    it('gives owners back what it took, before any is called dead by the reaper', async () => {
+      await granted(alive, 'a', 'p');
+      await silence(3_600_000);
+      const engine = newServer();
+      await engine.fileReaper.runOnce();
+      expect(await holdersOf(store.database)).to.deep.equal({ p: 'a' });
+      expect(await beatOwner(engine, 'a')).to.equal('extended');
+      const outages = await store.database.query<{ n: number }>(
+        'select owners_extended as n from outages',
+        [],
+      );
+      expect(outages).to.deep.equal([{ n: 1 }]);
+    });
+
+    it('before whoever asks for their files, and before their own heartbeats', async () => {
+      await granted(alive, 'a', 'p');
+      await silence(600_000);
+      const contention = await contended(newServer(), 'b', 'p');
+      expect(contention.blockers[0]?.ownerId).to.equal('a');
+      await silence(600_000);
+      expect(await beatOwner(newServer(), 'a')).to.equal('extended');
+    });
+
+    it('is noticed by a server that stood still itself', async () => {
+      await granted(alive, 'a', 'p');
+      await alive.pulse.runOnce();
+      await silence(600_000);
+      await alive.fileReaper.runOnce();
+      expect(await holdersOf(store.database)).to.deep.equal({ p: 'a' });
+      await alive.pulse.runOnce();
+      await silence(600_000);
+      expect((await acquireFiles(alive, 'b', 'p')).kind).to.equal('contended');
+      await alive.pulse.runOnce();
+      await silence(600_000);
+      expect(await beatOwner(alive, 'a')).to.equal('extended');
+    });
+
+    it('gives the stopped the rest of their 30 seconds, and leaves who has not stopped as it is', async () => {
+      await granted(alive, 'stopped', 'p');
+      await granted(alive, 'busy', 'q');
+      await alive.fileOwners.stop('stopped', caller);
+      await letFileTimePass(store.database, 10_000);
+      await silence(100_000);
+      const engine = newServer();
+      await engine.fileReaper.runOnce();
+      expect(await holdersOf(store.database)).to.deep.equal({ p: 'stopped', q: 'busy' });
+      await letFileTimePass(store.database, 21_000);
+      await engine.fileReaper.runOnce();
+      expect(await holdersOf(store.database)).to.deep.equal({ q: 'busy' });
+    });
+
+    it('is made up for once: who stays silent after it is dead', async () => {
+      await granted(alive, 'a', 'p');
+      await silence(600_000);
+      const engine = newServer();
+      await engine.fileReaper.runOnce();
+      await letFileTimePass(store.database, 60_500);
+      await engine.fileReaper.runOnce();
+      expect(await holdersOf(store.database)).to.deep.equal({});
+      expect(await beatOwner(engine, 'a')).to.equal('owner_not_alive');
+    });
+
+    it('never moves a retry', async () => {
+      await granted(alive, 'a', 'p');
+      const before = await contended(alive, 'b', 'p');
+      await silence(100_000);
+      const after = await contended(newServer(), 'b', 'p');
+      expect(after.contentionId).to.equal(before.contentionId);
+      expect(after.retryAtMs - after.deniedAtMs).to.equal(180_000);
+      expect(after.retryAfterMs).to.be.within(70_000, 80_000);
+    });
+  });
+});

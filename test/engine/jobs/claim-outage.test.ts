@@ -1,0 +1,202 @@
+import { expect } from 'chai';
+import type { Job } from '../../../src/domain/jobs/job.ts';
+import type { Engine } from '../../../src/engine/engine.ts';
+import { beatPulse, makeUpForOutage } from '../../../src/store/sql/outages.ts';
+import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import { caller, engineOn, engineSettings, letTimePass, submitted } from '../../support/jobs.ts';
+import { acquired, Holder, moreServers, noServerFor, wipe } from '../../support/lease-helpers.ts';
+
+const claimTtlMs = engineSettings.claimTtlS * 1000;
+
+describe('claims in an outage', () => {
+  onEveryEngine((kind) => {
+    let store: TestDatabase;
+    let alive: Engine;
+    const later: Engine[] = [];
+    before(async () => {
+      store = await kind.open();
+    });
+    after(() => store.close());
+    beforeEach(async () => {
+      await wipe(store.database);
+      alive = engineOn(store.database);
+      await alive.prepare();
+    });
+    afterEach(async () => {
+      for (const engine of [alive, ...later.splice(0)]) await engine.stop();
+    });
+
+    const newServer = (): Engine => {
+      const engine = engineOn(store.database);
+      later.push(engine);
+      return engine;
+    };
+
+    const silence = (ms: number) => noServerFor(store.database, ms);
+
+    /** So many jobs that a worker has claimed. */
+    const claimed = async (count = 1, requestId: string | null = null): Promise<Job[]> => {
+      await submitted(alive, ...Array.from({ length: count }, () => ({})));
+      return alive.claimer.claim({ worker_id: 'w', limit: count, request_id: requestId }, caller);
+    };
+
+    interface Row {
+      ms: number;
+      lost: number;
+      inStep: boolean;
+    }
+
+    /** How long each claim holds from now, and whether the reaper will look at it just then. */
+    const claims = async (): Promise<Row[]> =>
+      store.database.query<Row>(
+        `select extract(epoch from claim_expires_at - clock_timestamp())::float8 * 1000 as ms,
+          claims_lost as lost, check_at = claim_expires_at as "inStep"
+        from live_jobs where claimed_by is not null order by seq`,
+        [],
+      );
+
+    it('are given back what it took before any of them is lost', async () => {
+      const [first] = await claimed(2);
+      await alive.changer.updateStatus(first?.jobId ?? '', { state: 'PREPARING' }, caller);
+      await letTimePass(store.database, 20_000);
+      await silence(100_000);
+      expect(await newServer().reaper.runOnce()).to.equal(0);
+      const rows = await claims();
+      expect(rows).to.have.length(2);
+      for (const { ms, lost, inStep } of rows) {
+        // As much as they had when it began, however slow this machine is.
+        expect(ms).to.be.within(25_000, 40_000);
+        expect({ lost, inStep }).to.deep.equal({ lost: 0, inStep: true });
+      }
+      const outages = await store.database.query('select 1 as n from outages', []);
+      expect(outages).to.have.length(1);
+    });
+
+    for (const [word, say] of [
+      [
+        'asks for its lease',
+        (engine: Engine, job_id: string) => engine.leaseRequester.request({ job_id }, caller),
+      ],
+      [
+        'says a word on its state',
+        (engine: Engine, jobId: string) => engine.changer.updateStatus(jobId, { state: 'PREPARING' }, caller),
+      ],
+    ] as const) {
+      it(`hold for a worker that ${word} after it, at a new server and at one that stood still itself`, async () => {
+        const [first, second] = (await claimed(2)) as [Job, Job];
+        await silence(100_000);
+        await say(newServer(), first.jobId);
+        await alive.pulse.runOnce();
+        await silence(100_000);
+        await say(alive, second.jobId);
+      });
+    }
+
+    it('are the answer to their request again after it', async () => {
+      const [job] = await claimed(1, 'r');
+      await silence(100_000);
+      const again = await newServer().claimer.claim({ worker_id: 'w', request_id: 'r' }, caller);
+      expect(again.map(({ jobId }) => jobId)).to.deep.equal([job?.jobId]);
+    });
+
+    it('hold no longer than one at its end would have', async () => {
+      await claimed();
+      await silence(3_600_000);
+      await newServer().prepare();
+      const [claim] = await claims();
+      expect(claim?.ms).to.be.within(45_000, 60_000);
+    });
+
+    it('are made up for once: whoever stays silent after it loses them', async () => {
+      await claimed();
+      await silence(100_000);
+      const engine = newServer();
+      await engine.prepare();
+      await newServer().prepare();
+      await letTimePass(store.database, 60_001);
+      expect(await engine.reaper.runOnce()).to.equal(1);
+      expect(await claims()).to.deep.equal([]);
+    });
+
+    it('are made up for after each of several', async () => {
+      await claimed();
+      await silence(20_000);
+      await beatPulse(store.database);
+      await silence(20_000);
+      await newServer().prepare();
+      const [claim] = await claims();
+      expect(claim?.ms).to.be.within(45_000, 60_000);
+    });
+
+    it('get nothing where they had run out before it began, nor where they came after it', async () => {
+      await claimed();
+      await letTimePass(store.database, 60_500);
+      await silence(100_000);
+      await beatPulse(store.database);
+      const [fresh] = await claimed();
+      const before = await claims();
+      await newServer().prepare();
+      const after = await claims();
+      expect(before[0]?.ms).to.be.below(0);
+      expect(after[0]?.ms).to.be.below(0);
+      expect(after[1]?.ms).to.be.at.most(before[1]?.ms as number);
+      expect(fresh?.state).to.equal('CLAIMED');
+    });
+
+    it('are made up for in slices, before leases, and the rest by the next server', async () => {
+      await claimed(7);
+      await submitted(alive, {});
+      const grant = await acquired(alive, 'x');
+      await silence(100_000);
+      expect((await beatPulse(store.database)).unfinished).to.equal(true);
+      const slice = await makeUpForOutage(store.database, 3, claimTtlMs);
+      expect(slice).to.deep.equal({ done: false, leasesExtended: 0 });
+      const alikeWith = async () => (await claims()).slice(0, 7).filter(({ ms }) => ms > 0).length;
+      expect(await alikeWith()).to.equal(3);
+      const engine = newServer();
+      expect(await engine.reaper.runOnce()).to.equal(0);
+      expect(await alikeWith()).to.equal(7);
+      const [verdict] = await engine.heartbeats.beatAll([{ leaseId: grant.lease.leaseId, workerId: 'x' }]);
+      expect(verdict?.kind).to.equal('extended');
+    });
+
+    if (kind.name === 'postgresql') {
+      it('of which somebody has the row hold up no other', async () => {
+        const [held] = (await claimed(2)) as [Job, Job];
+        const { engines, stop } = await moreServers(store, 1);
+        const [server] = engines as [Engine];
+        await silence(100_000);
+        const holder = await Holder.holdJobs(store, [held.jobId]);
+        try {
+          await server.prepare();
+          const rows = await claims();
+          expect(rows.map(({ ms }) => ms > 0)).to.deep.equal([false, true]);
+        } finally {
+          await holder.letGo();
+          await stop();
+        }
+      });
+
+      it('are made up for once by servers that do it at the same time', async () => {
+        await claimed(100);
+        const { engines, stop } = await moreServers(store, 4);
+        try {
+          await silence(30_000);
+          await beatPulse(store.database);
+          const work = async ({ database }: Engine) => {
+            while (await makeUpForOutage(database, 7, claimTtlMs)) {
+              // Until there is nothing left to be made up for.
+            }
+          };
+          await Promise.all(engines.map(work));
+          for (const { ms, inStep } of await claims()) {
+            expect(ms).to.be.within(45_000, 60_000);
+            expect(inStep).to.equal(true);
+          }
+        } finally {
+          await stop();
+        }
+      });
+    }
+  });
+});

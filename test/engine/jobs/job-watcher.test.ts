@@ -1,0 +1,133 @@
+import { expect } from 'chai';
+import type { Caller } from '../../../src/engine/context/engine-context.ts';
+import type { Engine } from '../../../src/engine/engine.ts';
+import type { JobNews } from '../../../src/engine/jobs/job-queries.ts';
+import type { Database } from '../../../src/store/database.ts';
+import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import { caller, engineOn, submitted } from '../../support/jobs.ts';
+
+describe('following a job', () => {
+  onEveryEngine((kind) => {
+    let store: TestDatabase;
+    let engine: Engine;
+    beforeEach(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+    });
+    afterEach(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    /** A claimed job, and what its follower is told. */
+    async function followed() {
+      const [job] = await submitted(engine, {});
+      const jobId = job?.jobId ?? '';
+      await engine.claimer.claim({ worker_id: 'w' }, caller);
+      // Who hears nothing in this time fails instead of waiting for ever.
+      const patient: Caller = { ...caller, signal: AbortSignal.timeout(5_000) };
+      const stream = engine.reader.watch(jobId, null, patient);
+      const next = async (): Promise<JobNews> => {
+        const { value, done } = await stream.next();
+        if (done) throw new Error('the stream has ended');
+        return value;
+      };
+      const first = await next();
+      expect(first.job).to.include({ state: 'CLAIMED', progress: null });
+      return { jobId, stream, next };
+    }
+
+    it('tells of progress, though it is no event', async () => {
+      const { jobId, stream, next } = await followed();
+      const news = next();
+      await engine.changer.updateStatus(jobId, { state: 'CLAIMED', progress: 0.5 }, caller);
+      const { job, events } = await news;
+      expect(job.progress).to.equal(0.5);
+      expect(events).to.deep.equal([]);
+      const more = next();
+      await engine.changer.updateStatus(jobId, { state: 'CLAIMED', progress: 0.75 }, caller);
+      expect((await more).job.progress).to.equal(0.75);
+      await stream.return(undefined);
+    });
+
+    it('tells of a note', async () => {
+      const { jobId, stream, next } = await followed();
+      const news = next();
+      await engine.changer.updateStatus(jobId, { state: 'CLAIMED', note: 'halfway' }, caller);
+      expect((await news).job.note).to.equal('halfway');
+      await stream.return(undefined);
+    });
+
+    it('tells of progress that was made while nobody listened, once and as it is', async () => {
+      const { jobId, stream, next } = await followed();
+      for (const progress of [0.1, 0.2, 0.3]) {
+        await engine.changer.updateStatus(jobId, { state: 'CLAIMED', progress }, caller);
+      }
+      expect((await next()).job.progress).to.equal(0.3);
+      const last = next();
+      await engine.changer.cancel(jobId, {}, caller);
+      expect((await last).job.state).to.equal('CANCELED');
+      expect((await stream.next()).done).to.equal(true);
+    });
+
+    it('tells of progress that another server was told of', async () => {
+      const { jobId, stream, next } = await followed();
+      const other = engineOn(store.database);
+      const news = next();
+      await other.changer.updateStatus(jobId, { state: 'CLAIMED', progress: 0.5 }, caller);
+      await other.stop();
+      // The round that looks after lost messages.
+      await engine.waker.runOnce();
+      expect((await news).job.progress).to.equal(0.5);
+      await stream.return(undefined);
+    });
+
+    it('never tells of a change beside the job as it was before it', async () => {
+      const [job] = await submitted(engine, {});
+      const jobId = job?.jobId ?? '';
+      let looks = 0;
+      // Between the second look's reading of the job and of its history somebody cancels it.
+      const betweenReads: Database['query'] = async (text, params, signal) => {
+        if (/from "?job_events"?/.test(text) && ++looks === 2) await engine.changer.cancel(jobId, {}, caller);
+        return store.database.query<never>(text, params, signal);
+      };
+      const database = new Proxy(store.database, {
+        get: (target, name) => {
+          if (name === 'query') return betweenReads;
+          const value = Reflect.get(target, name);
+          return typeof value === 'function' ? value.bind(target) : value;
+        },
+      });
+      const other = engineOn(database);
+      const told: [string, string[]][] = [];
+      const sweep = setInterval(() => void other.waker.runOnce(), 10);
+      try {
+        const patient: Caller = { ...caller, signal: AbortSignal.timeout(5_000) };
+        for await (const news of other.reader.watch(jobId, null, patient))
+          told.push([news.job.state, news.events.map(({ type }) => type)]);
+      } finally {
+        clearInterval(sweep);
+        await other.stop();
+      }
+      expect(told).to.deep.equal([
+        ['QUEUED', ['JOB_SUBMITTED']],
+        ['CANCELED', ['JOB_CANCELED']],
+      ]);
+    });
+
+    it('says nothing where nothing has changed', async () => {
+      const { jobId, stream, next } = await followed();
+      const news = next();
+      for (let round = 0; round < 5; round++) {
+        await engine.waker.runOnce();
+        await engine.reader.get(jobId, caller);
+        await engine.reader.events(jobId, {}, caller);
+      }
+      await engine.changer.cancel(jobId, {}, caller);
+      const { job, events } = await news;
+      expect(job.state).to.equal('CANCELED');
+      expect(events.map(({ type }) => type)).to.deep.equal(['JOB_CANCELED']);
+      expect((await stream.next()).done).to.equal(true);
+    });
+  });
+});

@@ -1,0 +1,136 @@
+import { expect } from 'chai';
+import { onEveryEngine } from '../../support/engines.ts';
+import { caller, engineOn, submitted } from '../../support/jobs.ts';
+import {
+  acquire,
+  acquired,
+  beatFor,
+  expectDenied,
+  fetching,
+  freshForEach,
+  releaseFor,
+} from '../../support/lease-helpers.ts';
+
+describe('what is acquired', () => {
+  onEveryEngine((kind) => {
+    const stage = freshForEach(kind);
+
+    const typesOf = async (jobId: string | undefined) =>
+      (await stage.engine.reader.events(jobId ?? '', {}, caller)).items.map(({ type }) => type);
+    const jobOf = async (workerId: string, more: object = {}) =>
+      (await acquired(stage.engine, workerId, more)).job.jobId;
+
+    it("is the next in line that fits the worker's limit, and its capabilities", async () => {
+      const [large, gpu, small] = await submitted(
+        stage.engine,
+        { cost_units: 50, priority: 'URGENT' },
+        { constraints: { gpu_required: true }, priority: 'HIGH' },
+        {},
+      );
+      expect(await jobOf('a', { max_units: 10 })).to.equal(small?.jobId);
+      expect(await jobOf('b', { constraints_capabilities: { gpu_available: true } })).to.equal(large?.jobId);
+      expect(expectDenied(await acquire(stage.engine, 'c')).reason).to.equal('No jobs available');
+      expect(await jobOf('d', { constraints_capabilities: { gpu_available: true } })).to.equal(gpu?.jobId);
+    });
+
+    it("is never smaller than what is next in line, and the denial is the contract's", async () => {
+      await stage.engine.capacity.set({ total: 70 }, caller);
+      await submitted(stage.engine, { cost_units: 60 }, { cost_units: 30 }, { cost_units: 1 });
+      await acquired(stage.engine);
+      const denied = expectDenied(await acquire(stage.engine, 'w'));
+      expect(denied.reason).to.equal('Capacity exceeded: used=60, requested=30, capacity=70');
+      expectDenied(await acquire(stage.engine, 'w', { max_units: 30 }));
+      expect((await acquired(stage.engine, 'w', { max_units: 29 })).job.costUnits).to.equal(1);
+    });
+
+    it("is nothing while leases take all that is usable, in the contract's words", async () => {
+      await stage.engine.capacity.set({ total: 50 }, caller);
+      await submitted(stage.engine, { cost_units: 10 }, {});
+      await acquired(stage.engine);
+      await stage.engine.capacity.set({ busy_rating: 8 }, caller);
+      expect(expectDenied(await acquire(stage.engine, 'w')).reason).to.equal(
+        'No capacity (busy=8, usable=10, leased=10)',
+      );
+    });
+
+    it('is nothing until there is room again, after the capacity was lowered below what is used', async () => {
+      await submitted(stage.engine, { cost_units: 40 }, { cost_units: 40 }, { cost_units: 5 });
+      const [first, second] = [await acquired(stage.engine), await acquired(stage.engine)];
+      expect(await stage.engine.capacity.set({ total: 50 }, caller)).to.include({ used: 80, available: -30 });
+      await stage.engine.heartbeats.beat(beatFor(first), caller);
+      await stage.engine.releaser.release(releaseFor(first), caller);
+      expect(await stage.engine.capacity.get(caller)).to.include({ used: 40, available: 10 });
+      await acquired(stage.engine);
+      await stage.engine.releaser.release(releaseFor(second), caller);
+      expect(await stage.engine.capacity.get(caller)).to.include({ used: 5, available: 45 });
+    });
+
+    it('is no unique job for a worker that holds a lease, and what is behind it instead', async () => {
+      const many = Array.from({ length: 60 }, () => ({ unique: true }));
+      const jobs = await submitted(stage.engine, {}, ...many, {});
+      expect(await jobOf('holder')).to.equal(jobs[0]?.jobId);
+      expect(await jobOf('holder')).to.equal(jobs.at(-1)?.jobId);
+      expect(expectDenied(await acquire(stage.engine, 'holder')).reason).to.equal('No jobs available');
+      expect(await jobOf('other')).to.equal(jobs[1]?.jobId);
+    });
+
+    it('is a unique job again for a worker whose lease is over', async () => {
+      const [, unique] = await submitted(stage.engine, {}, { unique: true });
+      const grant = await acquired(stage.engine);
+      expectDenied(await acquire(stage.engine, 'w'));
+      await stage.engine.releaser.release(releaseFor(grant), caller);
+      expect(await jobOf('w')).to.equal(unique?.jobId);
+    });
+
+    it('is dealt to those who ask at once: one unique job each, and nothing twice', async () => {
+      await submitted(stage.engine, ...Array.from({ length: 20 }, (_, i) => ({ unique: i % 2 === 0 })));
+      const workers = Array.from({ length: 30 }, (_, i) => `w${i % 4}`);
+      const outcomes = await Promise.all(workers.map((worker) => acquire(stage.engine, worker)));
+      const granted = outcomes.flatMap((outcome) => (outcome.kind === 'granted' ? outcome : []));
+      expect(new Set(granted.map(({ job }) => job.jobId)).size).to.equal(granted.length);
+      const firsts = new Set<string>();
+      // Ids rise with the order of the grants.
+      for (const { lease, job } of granted.sort((a, b) => (a.lease.leaseId < b.lease.leaseId ? -1 : 1))) {
+        if (job.unique) expect(firsts.has(lease.workerId), 'a unique job for a holder').to.equal(false);
+        firsts.add(lease.workerId);
+      }
+      expect(granted.filter(({ job }) => !job.unique)).to.have.length(10);
+    });
+
+    it('is no job that costs more than all there is: it is put aside, told once, and blocks nobody', async () => {
+      const [giant, small] = await submitted(stage.engine, { cost_units: 101 }, {}, {});
+      expect(await jobOf('w')).to.equal(small?.jobId);
+      await acquired(stage.engine);
+      expectDenied(await acquire(stage.engine, 'w'));
+      expect(await typesOf(giant?.jobId)).to.deep.equal(['JOB_SUBMITTED', 'JOB_UNSCHEDULABLE']);
+      const { job } = await stage.engine.reader.get(giant?.jobId ?? '', caller);
+      expect(job).to.include({ state: 'QUEUED', nextRetryAtMs: null });
+      await stage.engine.reaper.runOnce();
+      expectDenied(await acquire(stage.engine, 'w'));
+      await stage.engine.capacity.set({ total: 103 }, caller);
+      expect(await jobOf('w')).to.equal(giant?.jobId);
+      expect(await typesOf(giant?.jobId)).to.deep.equal([
+        'JOB_SUBMITTED',
+        'JOB_UNSCHEDULABLE',
+        'LEASE_GRANTED',
+      ]);
+    });
+  });
+});
+
+describe('many jobs at once', () => {
+  onEveryEngine((kind) => {
+    it('are given where one far behind costs more than all there is', async () => {
+      const store = await kind.open();
+      const engine = engineOn(store.database);
+      try {
+        await submitted(engine, ...Array.from({ length: 220 }, () => ({})), { cost_units: 101 });
+        const grants = await fetching(engine, 300);
+        expect(grants).to.have.length(100);
+      } finally {
+        await engine.stop();
+        await store.close();
+      }
+    });
+  });
+});

@@ -1,0 +1,33 @@
+import { expect } from 'chai';
+import { onEveryEngine } from '../../support/engines.ts';
+import { caller, submitted } from '../../support/jobs.ts';
+import { acquired, freshForEach } from '../../support/lease-helpers.ts';
+
+describe('the count of the capacity in use', () => {
+  onEveryEngine((kind) => {
+    const stage = freshForEach(kind);
+
+    it('is proved against the active leases, repaired where it is wrong, and told', async () => {
+      await submitted(stage.engine, { cost_units: 10 }, { cost_units: 20 });
+      await acquired(stage.engine);
+      await acquired(stage.engine);
+      expect(await stage.engine.capacity.runOnce()).to.equal(0);
+      for (const wrong of [100, -7]) {
+        await stage.store.database.query('update capacity set used = used + $1::int', [wrong]);
+        expect(await stage.engine.capacity.runOnce()).to.equal(wrong);
+        expect(await stage.engine.capacity.get(caller)).to.include({ used: 30 });
+        expect(await stage.engine.capacity.runOnce()).to.equal(0);
+      }
+    });
+
+    it('tells what claimed jobs would take, and takes it only with their leases', async () => {
+      await submitted(stage.engine, { cost_units: 60 }, { cost_units: 60 });
+      const [first, second] = await stage.engine.claimer.claim({ worker_id: 'w', limit: 2 }, caller);
+      expect(await stage.engine.capacity.get(caller)).to.include({ used: 0, reserved: 120, available: 100 });
+      const ask = (jobId = '') => stage.engine.leaseRequester.request({ job_id: jobId }, caller);
+      const outcomes = await Promise.all([ask(first?.jobId), ask(second?.jobId)]);
+      expect(outcomes.map((outcome) => outcome.kind)).to.deep.equal(['granted', 'denied']);
+      expect(await stage.engine.capacity.get(caller)).to.include({ used: 60, reserved: 60, available: 40 });
+    });
+  });
+});

@@ -1,0 +1,113 @@
+import { expect } from 'chai';
+import { limits } from '../../../src/domain/limits.ts';
+import type { Engine } from '../../../src/engine/engine.ts';
+import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import { caller, engineOn, submitted } from '../../support/jobs.ts';
+import {
+  acquire,
+  acquired,
+  beatFor,
+  expectDenied,
+  expectGranted,
+  Holder,
+  moreServers,
+  releaseFor,
+} from '../../support/lease-helpers.ts';
+
+describe('leases that stand beside others', () => {
+  onEveryEngine((kind) => {
+    let store: TestDatabase;
+    let engine: Engine;
+    beforeEach(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+    });
+    afterEach(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    it('are extended beside one that may run for as long as any job may', async () => {
+      await submitted(engine, { max_runtime_s: limits.maxRuntimeS }, {});
+      const grants = [await acquired(engine), await acquired(engine)];
+      const verdicts = await engine.heartbeats.beatAll(grants.map((grant) => beatFor(grant)));
+      expect(verdicts.map(({ kind: what }) => what)).to.deep.equal(['extended', 'extended']);
+    });
+
+    it('keep all that was said of one of them in many heartbeats, whose last word counts', async () => {
+      await submitted(engine, {});
+      const grant = await acquired(engine);
+      const beats = [{ progress: 0.1, message: 'one' }, {}, { progress: 0.3 }, {}].map((said) =>
+        beatFor(grant, said),
+      );
+      const verdicts = await engine.heartbeats.beatAll(beats);
+      expect(verdicts.every(({ kind: what }) => what === 'extended')).to.equal(true);
+      const { job } = await engine.reader.get(grant.job.jobId, caller);
+      expect(job).to.include({ progress: 0.3, note: 'one' });
+    });
+
+    it('are granted although hundreds of jobs before them cost more than there is', async () => {
+      const tooLarge = Array.from({ length: 450 }, () => ({ cost_units: 101 }));
+      const [first] = await submitted(engine, ...tooLarge.slice(0, 1));
+      await Promise.all(tooLarge.slice(1).map((command) => submitted(engine, command)));
+      const [small] = await submitted(engine, {});
+      expect((await acquired(engine)).job.jobId).to.equal(small?.jobId);
+      const told = (await engine.reader.events(first?.jobId ?? '', {}, caller)).items.map(({ type }) => type);
+      expect(told).to.deep.equal(['JOB_SUBMITTED', 'JOB_UNSCHEDULABLE']);
+      expectDenied(await acquire(engine, 'w'));
+      await engine.capacity.set({ total: 500 }, caller);
+      expect((await acquired(engine)).job.jobId).to.equal(first?.jobId);
+    });
+
+    it('are not given to a worker that holds one where the job is unique, whichever way it asks', async () => {
+      const [unique, common] = await submitted(engine, { unique: true }, { addon_id: 'other' });
+      await engine.claimer.claim({ worker_id: 'w' }, caller);
+      const held = await acquired(engine);
+      expect([held.lease.workerId, held.job.jobId]).to.deep.equal(['w', common?.jobId]);
+      const ask = { job_id: unique?.jobId ?? '' };
+      expect(expectDenied(await engine.leaseRequester.request(ask, caller)).reason).to.match(/unique/);
+      await engine.releaser.release(releaseFor(held), caller);
+      expectGranted(await engine.leaseRequester.request(ask, caller));
+    });
+
+    if (kind.name === 'postgresql') {
+      it('do not overtake a large job, though two servers give them out', async () => {
+        const { engines, stop } = await moreServers(store, 2);
+        try {
+          await engine.capacity.set({ total: 10 }, caller);
+          await submitted(engine, ...Array.from({ length: 10 }, () => ({})));
+          const running = await Promise.all(Array.from({ length: 10 }, (_, i) => acquired(engine, `r${i}`)));
+          const [large] = await submitted(engine, { cost_units: 10, priority: 'URGENT' });
+          await Promise.all(Array.from({ length: 200 }, () => submitted(engine, {})));
+          let isOver = false;
+          const overtakers: string[] = [];
+          const ask = async (server: Engine, workerId: string): Promise<void> => {
+            while (!isOver) {
+              const outcome = await acquire(server, workerId);
+              if (outcome.kind === 'denied') continue;
+              if (outcome.job.jobId === large?.jobId) isOver = true;
+              else overtakers.push(outcome.job.jobId);
+            }
+          };
+          const asking = engines.flatMap((server, i) => [0, 1, 2].map((n) => ask(server, `w${i}.${n}`)));
+          for (const grant of running) await engine.releaser.release(releaseFor(grant), caller);
+          await Promise.all(asking);
+          expect(overtakers).to.deep.equal([]);
+        } finally {
+          await stop();
+        }
+      });
+
+      it('are released while somebody else has the row of another', async () => {
+        await submitted(engine, {}, {});
+        const [free, held] = [await acquired(engine), await acquired(engine)];
+        const holder = await Holder.holdJobs(store, [held.job.jobId]);
+        const late = engine.releaser.release(releaseFor(held), caller);
+        expect((await engine.releaser.release(releaseFor(free), caller)).job.state).to.equal('DONE');
+        await holder.untilWaiting(1);
+        await holder.letGo();
+        expect((await late).job.state).to.equal('DONE');
+      });
+    }
+  });
+});

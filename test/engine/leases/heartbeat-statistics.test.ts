@@ -1,0 +1,215 @@
+/** The guarantee: what is told of how a lease was kept agrees with itself, however the lease ended and whatever the clock did. */
+import { expect } from 'chai';
+import { lengthMs } from '../../../src/domain/explain/silences.ts';
+import type { Grant } from '../../../src/domain/leases/lease.ts';
+import type { Engine } from '../../../src/engine/engine.ts';
+import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import { caller, engineOn, letTimePass, submitted } from '../../support/jobs.ts';
+import { acquired, claimedAndLeased, heardAfter, releaseFor, wipe } from '../../support/lease-helpers.ts';
+
+/** What a test may take beside the time that it lets pass. */
+const slackMs = 5_000;
+
+describe('what is told of how a lease was kept', () => {
+  onEveryEngine((kind) => {
+    let store: TestDatabase;
+    let engine: Engine;
+    before(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+    });
+    beforeEach(() => wipe(store.database));
+    after(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    const beatAfter = (grant: Grant, ms: number) => heardAfter(store.database, engine, grant, ms);
+    /** The attempt, what its causes and steps are, and all that is said of it. */
+    const told = async ({ lease: { leaseId } }: Grant) => {
+      const { lease, attempts, causes, steps, summary } = await engine.explainer.explainLease(
+        leaseId,
+        caller,
+      );
+      const [attempt] = attempts;
+      if (!attempt || !lease) return expect.fail('the attempt is not told');
+      // A machine that stands still for some seconds makes an outage of its own.
+      const codes = causes.map(({ code }) => code).filter((code) => code !== 'server_away');
+      const said = (of: string) => steps.filter((step) => step.kind === of).map(({ text }) => text);
+      const expiry = steps.find(({ type }) => type === 'LEASE_EXPIRED')?.text;
+      const all = [summary, ...causes.map(({ text }) => text), ...steps.map(({ text }) => text)].join('\n');
+      return {
+        lease,
+        signs: attempt.signs,
+        causes,
+        codes,
+        silences: said('SILENCE'),
+        beats: said('HEARTBEATS'),
+        expiry,
+        all,
+      };
+    };
+    /** As if the clock of the database had been set back so far since the grant and the last heartbeat. */
+    const setBack = (ms: number) =>
+      store.database.query(
+        `update live_jobs set ${['started_at', 'last_heartbeat_at', 'expires_at', 'longest_silence_since']
+          .map((column) => `${column} = ${column} + $1::float8 * interval '1 ms'`)
+          .join(', ')}`,
+        [ms],
+      );
+    const retried = { max_attempts: 2, retry_backoff_s: 600 };
+
+    it('counts the silence in which max_runtime_s ended it, which is no reason for its end', async () => {
+      await submitted(engine, { ...retried, max_runtime_s: 100 });
+      const grant = await acquired(engine);
+      for (let i = 0; i < 5; i++) await beatAfter(grant, 9_000);
+      await letTimePass(store.database, 56_000);
+      // Whoever looks before the reaper does is told of it up to the end that the lease has anyway.
+      const overdue = await told(grant);
+      expect(overdue.codes).to.deep.equal(['lease_overdue']);
+      expect(overdue.signs.longestSilence).to.deep.equal({
+        sinceMs: overdue.lease.lastHeartbeatAtMs,
+        untilMs: overdue.lease.expiresAtMs,
+      });
+      expect(await engine.reaper.runOnce()).to.equal(1);
+      const { lease, signs, codes, silences } = await told(grant);
+      expect(codes).to.deep.equal(['over_max_runtime']);
+      expect(signs.longestSilence).to.deep.equal({
+        sinceMs: lease.lastHeartbeatAtMs,
+        untilMs: lease.endedAtMs,
+      });
+      expect(lengthMs(signs.longestSilence ?? expect.fail())).to.be.within(56_000, 56_000 + slackMs);
+      expect(silences).to.have.length(1);
+    });
+
+    it('tells of no short silence in which max_runtime_s ended it', async () => {
+      await submitted(engine, { ...retried, max_runtime_s: 30 });
+      const grant = await acquired(engine);
+      for (let i = 0; i < 3; i++) await beatAfter(grant, 9_000);
+      await letTimePass(store.database, 4_000);
+      expect(await engine.reaper.runOnce()).to.equal(1);
+      const { codes, silences } = await told(grant);
+      expect(codes).to.deep.equal(['over_max_runtime']);
+      expect(silences).to.deep.equal([]);
+    });
+
+    it('takes a lease that ran out by its silence for one that did not outlive it', async () => {
+      await submitted(engine, { ...retried, max_runtime_s: 1_000 });
+      const grant = await acquired(engine);
+      await beatAfter(grant, 20_000);
+      await letTimePass(store.database, 61_000);
+      for (const code of ['lease_overdue', 'no_heartbeat_since']) {
+        const { signs, codes } = await told(grant);
+        expect(codes).to.deep.equal([code]);
+        expect(lengthMs(signs.longestSilence ?? expect.fail())).to.be.within(20_000, 20_000 + slackMs);
+        await engine.reaper.runOnce();
+      }
+    });
+
+    it('has every silence of half the TTL for long, and says of none that it nearly lost the lease', async () => {
+      await submitted(engine, retried);
+      const grant = await acquired(engine);
+      for (let i = 0; i < 3; i++) await beatAfter(grant, 30_000 + i * 5_000);
+      const { codes, silences } = await told(grant);
+      expect(codes).to.deep.equal(['running']);
+      expect(silences).to.have.length(1);
+      await letTimePass(store.database, 61_000);
+      await engine.reaper.runOnce();
+      expect((await told(grant)).codes).to.deep.equal(['no_heartbeat_since']);
+    });
+
+    it('names a silence that nearly lost the lease beside why it expired, and not as a reason for that', async () => {
+      await submitted(engine, retried);
+      const grant = await acquired(engine);
+      await beatAfter(grant, 46_000);
+      expect((await told(grant)).codes).to.deep.equal(['running', 'long_silence']);
+      await letTimePass(store.database, 61_000);
+      await engine.reaper.runOnce();
+      const { codes, causes, expiry } = await told(grant);
+      expect(codes).to.deep.equal(['no_heartbeat_since', 'long_silence']);
+      expect(expiry).to.include(causes[0]?.text).and.not.to.include('had been silent before');
+    });
+
+    it('names a silence that a heartbeat ended, also where the one that lasts is longer', async () => {
+      await submitted(engine, retried);
+      const grant = await acquired(engine);
+      await beatAfter(grant, 46_000);
+      await letTimePass(store.database, 54_000);
+      const { lease, signs, causes } = await told(grant);
+      expect(signs.longestSilence?.sinceMs).to.equal(lease.lastHeartbeatAtMs);
+      expect(signs.survived?.sinceMs).to.equal(lease.grantedAtMs);
+      expect(causes.find(({ code }) => code === 'long_silence')).to.include(signs.survived);
+    });
+
+    for (const [how, take] of [
+      ['in one step', () => acquired(engine)],
+      ['in two steps', () => claimedAndLeased(engine)],
+    ] as const) {
+      it(`knows of heartbeats in the millisecond of the grant, of one that was granted ${how}`, async () => {
+        await submitted(engine, retried);
+        const grant = await take();
+        for (let i = 0; i < 2; i++) await beatAfter(grant, 0);
+        await store.database.query('update live_jobs set last_heartbeat_at = started_at', []);
+        const heard = await told(grant);
+        expect(heard.signs.heartbeats).to.equal(2);
+        expect(heard.beats).to.deep.equal([`heartbeats of ${grant.lease.workerId}`]);
+        expect(heard.all).not.to.match(
+          /nothing (was|has been) (ever )?heard|without a heartbeat of|ran it without/,
+        );
+        await letTimePass(store.database, 61_000);
+        await engine.reaper.runOnce();
+        const { codes, silences } = await told(grant);
+        expect(codes).to.deep.equal(['no_heartbeat_since']);
+        expect(silences).to.have.length(1);
+        expect(silences[0]).to.include('after its last heartbeat');
+      });
+    }
+
+    it('knows of heartbeats that came when the clock had been set back, of which no mean is told', async () => {
+      await submitted(engine, {});
+      const grant = await claimedAndLeased(engine);
+      await setBack(3_600_000);
+      for (const count of [1, 2, 3]) {
+        await beatAfter(grant, 10_000);
+        const { lease, signs, beats, all } = await told(grant);
+        expect(lease.lastHeartbeatAtMs).to.be.below(lease.grantedAtMs);
+        expect(signs.heartbeats).to.equal(count);
+        expect(beats).to.have.length(1);
+        expect(all).not.to.match(/nothing has been heard|one every/);
+      }
+      await engine.releaser.release(releaseFor(grant), caller);
+      expect((await told(grant)).signs.heartbeats).to.equal(3);
+    });
+
+    it('takes nothing from the lease before, which a server of the version before leaves with the job', async () => {
+      await submitted(engine, { max_attempts: 2, retry_backoff_s: 0 });
+      const first = await claimedAndLeased(engine);
+      await beatAfter(first, 50_000);
+      const stored = 'heartbeats, longest_silence_ms, longest_silence_since';
+      await store.database.query(`create table left_over as select ${stored} from live_jobs`, []);
+      try {
+        const failed = { status: 'FAILED', error: 'no', retryable: true } as const;
+        await engine.releaser.release(releaseFor(first, failed), caller);
+        const second = await claimedAndLeased(engine);
+        await store.database.query(
+          `update live_jobs set (${stored}) = (select ${stored} from left_over)`,
+          [],
+        );
+        const unkept = await told(second);
+        expect([unkept.signs.heartbeats, unkept.signs.survived, unkept.codes]).to.deep.equal([
+          0,
+          null,
+          ['running'],
+        ]);
+        await beatAfter(second, 20_000);
+        const { signs, codes } = await told(second);
+        expect([signs, codes]).to.deep.equal([
+          { heartbeats: null, longestSilence: null, survived: null },
+          ['running'],
+        ]);
+      } finally {
+        await store.database.query('drop table left_over', []);
+      }
+    });
+  });
+});

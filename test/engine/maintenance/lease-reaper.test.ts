@@ -1,0 +1,144 @@
+import { expect } from 'chai';
+import type { Engine } from '../../../src/engine/engine.ts';
+import { openDatabase } from '../../../src/store/open.ts';
+import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import { caller, engineOn, engineSettings, letTimePass, submitted } from '../../support/jobs.ts';
+
+const hourMs = 3_600_000;
+
+describe('the reaper', () => {
+  onEveryEngine((kind) => {
+    let store: TestDatabase;
+    let engine: Engine;
+    beforeEach(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+    });
+    afterEach(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    const eventsOf = async (jobId: string) => (await engine.reader.events(jobId, {}, caller)).items;
+    const claim = async (workerId = 'w') => engine.claimer.claim({ worker_id: workerId }, caller);
+
+    it('leaves a claim alone that still holds', async () => {
+      await submitted(engine, {});
+      await claim();
+      await letTimePass(store.database, 59_000);
+      expect(await engine.reaper.runOnce()).to.equal(0);
+    });
+
+    it('gives a job back whose claim is over, to its old place in line, and says who lost it and when', async () => {
+      const [first, second] = await submitted(engine, {}, {});
+      const [claimed] = await claim('slow');
+      expect(claimed?.jobId).to.equal(first?.jobId);
+      await letTimePass(store.database, 61_000);
+      expect(await engine.reaper.runOnce()).to.equal(1);
+      const { job } = await engine.reader.get(first?.jobId ?? '', caller);
+      expect(job).to.include({
+        state: 'QUEUED',
+        claimedBy: null,
+        claimExpiresAtMs: null,
+        nextRetryAtMs: null,
+      });
+      const lost = (await eventsOf(job.jobId)).at(-1);
+      expect(lost).to.include({ type: 'CLAIM_EXPIRED' });
+      expect(lost?.data).to.include({
+        by: 'reaper',
+        from: 'CLAIMED',
+        to: 'QUEUED',
+        worker_id: 'slow',
+        claims_lost: 1,
+      });
+      expect(await claim()).to.have.nested.property('[0].jobId', first?.jobId);
+      expect(await claim()).to.have.nested.property('[0].jobId', second?.jobId);
+    });
+
+    it('fails a job whose claims ran out too often in a row', async () => {
+      const [job] = await submitted(engine, {});
+      for (let i = 0; i < engineSettings.maxClaims; i++) {
+        expect(await claim(`w${i}`)).to.have.length(1);
+        await letTimePass(store.database, 61_000);
+        await engine.reaper.runOnce();
+      }
+      const found = await engine.reader.get(job?.jobId ?? '', caller);
+      expect(found.job.state).to.equal('FAILED');
+      expect(found.result).to.include({ status: 'FAILED', attempts: 0 });
+      expect(found.result?.error).to.include('3 claims in a row');
+      const types = (await eventsOf(found.job.jobId)).map(({ type }) => type);
+      expect(types.slice(-2)).to.deep.equal(['CLAIM_EXPIRED', 'JOB_FAILED']);
+      expect(await claim()).to.deep.equal([]);
+    });
+
+    it('makes a job ready when its time has come and not before', async () => {
+      await submitted(engine, { run_at: new Date(Date.now() + hourMs).toISOString() });
+      await engine.reaper.runOnce();
+      expect(await claim()).to.deep.equal([]);
+      await letTimePass(store.database, hourMs + 1_000);
+      await engine.reaper.runOnce();
+      expect(await claim()).to.have.length(1);
+    });
+
+    it('handles more than one batch in a round', async () => {
+      const jobs = await submitted(engine, ...Array.from({ length: 1_201 }, () => ({})));
+      await engine.claimer.claim({ worker_id: 'w', limit: 1_000 }, caller);
+      await engine.claimer.claim({ worker_id: 'w', limit: 1_000 }, caller);
+      await letTimePass(store.database, 61_000);
+      expect(await engine.reaper.runOnce()).to.equal(jobs.length);
+      expect(await engine.reaper.runOnce()).to.equal(0);
+    });
+
+    it('sleeps to the nearest deadline: a claim of a second is given back a second later', async () => {
+      const quick = engineOn(store.database, { ...engineSettings, claimTtlS: 1 });
+      quick.start();
+      quick.start();
+      try {
+        const [job] = await submitted(quick, {});
+        await quick.claimer.claim({ worker_id: 'w' }, caller);
+        for await (const { events } of quick.reader.watch(job?.jobId ?? '', null, caller)) {
+          if (events.some(({ type }) => type === 'CLAIM_EXPIRED')) break;
+        }
+        const [, claimed, expired] = await eventsOf(job?.jobId ?? '');
+        const late = (expired?.tsMs ?? 0) - (claimed?.tsMs ?? 0) - 1_000;
+        expect(late).to.be.within(0, 250);
+      } finally {
+        await quick.stop();
+        await quick.stop();
+      }
+    });
+
+    if (kind.name === 'postgresql') {
+      it('shares its work with the reapers of other servers: every expiry is handled once', async () => {
+        const others = await Promise.all([1, 2, 3].map(() => openDatabase(store.options)));
+        try {
+          await submitted(engine, ...Array.from({ length: 900 }, () => ({})));
+          await engine.claimer.claim({ worker_id: 'w', limit: 900 }, caller);
+          await letTimePass(store.database, 61_000);
+          const reapers = others.map((database) => engineOn(database).reaper);
+          const handled = await Promise.all(reapers.map((reaper) => reaper.runOnce()));
+          const left = await engine.reaper.runOnce();
+          expect(handled.reduce((sum, n) => sum + n, left)).to.equal(900);
+          const told = await store.database.query<{ n: number; jobs: number }>(
+            'select count(*)::int as n, count(distinct job_id)::int as jobs from job_events where type = 9',
+            [],
+          );
+          expect(told).to.deep.equal([{ n: 900, jobs: 900 }]);
+        } finally {
+          await Promise.all(others.map((database) => database.close()));
+        }
+      });
+
+      it('passes over a row that somebody holds, and comes back for it', async () => {
+        const [held] = await submitted(engine, {}, {});
+        await engine.claimer.claim({ worker_id: 'w', limit: 2 }, caller);
+        await letTimePass(store.database, 61_000);
+        await store.database.transaction(async (sql) => {
+          await sql.query('select from live_jobs where job_id = $1 for update', [held?.jobId]);
+          expect(await engine.reaper.runOnce()).to.equal(1);
+        });
+        expect(await engine.reaper.runOnce()).to.equal(1);
+      });
+    }
+  });
+});

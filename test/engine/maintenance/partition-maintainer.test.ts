@@ -1,0 +1,198 @@
+/** The guarantee: there is always room for what happens, and what is too old goes a day at a time. */
+import { expect } from 'chai';
+import type { Engine } from '../../../src/engine/engine.ts';
+import { HistoryKeeper } from '../../../src/engine/maintenance/partition-maintainer.ts';
+import { createLog } from '../../../src/lib/log.ts';
+import type { Database } from '../../../src/store/database.ts';
+import { listEvents } from '../../../src/store/sql/events/find.ts';
+import { daysAheadMax, readEventDays } from '../../../src/store/sql/events/partitions.ts';
+import { lockFold } from '../../../src/store/sql/stats/aggregate.ts';
+import { letJobsAge } from '../../support/age.ts';
+import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import { caller, engineOn, silentLog, submitted } from '../../support/jobs.ts';
+import { acquired, releaseFor, wipe } from '../../support/lease-helpers.ts';
+
+const dateOf = (day: number) => new Date(day * 86_400_000).toISOString().slice(0, 10);
+
+/** Leaves only the given days, counted from today, and nothing before them. */
+async function setDays(database: Database, days: readonly number[]): Promise<number> {
+  const { today, parts } = await readEventDays(database);
+  for (const { name } of parts) {
+    await database.query(`alter table job_events detach partition ${name}`, []);
+    await database.query(`drop table ${name}`, []);
+  }
+  for (const day of days) {
+    const name = `job_events_d${dateOf(today + day).replaceAll('-', '')}`;
+    await database.query(
+      `create table ${name} (like job_events including defaults, primary key (job_id, event_id))`,
+      [],
+    );
+    await database.query(
+      `alter table job_events attach partition ${name}
+      for values from ('${dateOf(today + day)} 00:00:00+00') to ('${dateOf(today + day + 1)} 00:00:00+00')`,
+      [],
+    );
+  }
+  return today;
+}
+
+/** The days that there are, counted from today. */
+async function daysOf(database: Database): Promise<(number | null)[]> {
+  const { today, parts } = await readEventDays(database);
+  return parts.map(({ from }) => (from === null ? null : from - today));
+}
+
+const ahead = Array.from({ length: daysAheadMax + 1 }, (_, i) => i);
+
+onEveryEngine((kind) => {
+  describe('the history of jobs', () => {
+    let store: TestDatabase;
+    let engine: Engine;
+    before(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+    });
+    after(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    beforeEach(async () => {
+      await engine.prepare();
+      await wipe(store.database);
+    });
+
+    it('has room for more than a week before anybody is served, whatever there was', async () => {
+      await setDays(store.database, [2]);
+      await engine.prepare();
+      expect(await daysOf(store.database)).to.deep.equal(ahead);
+      expect(engine.historyKeeper.daysAhead).to.equal(daysAheadMax);
+      await engine.prepare();
+      expect(await daysOf(store.database)).to.deep.equal(ahead);
+    });
+
+    it('refuses nothing where there is no room: who writes makes it, alone or among many', async () => {
+      await setDays(store.database, [-31]);
+      await submitted(engine, ...Array.from({ length: 20 }, () => ({})));
+      const [job] = await engine.claimer.claim({ worker_id: 'w' }, caller);
+      expect((await engine.reader.events(job?.jobId ?? '', {}, caller)).items).to.have.length(2);
+      await setDays(store.database, [-31]);
+      const others = engineOn(store.database);
+      const claims = await Promise.all(
+        Array.from({ length: 18 }, (_, i) =>
+          (i % 2 === 0 ? engine : others).claimer.claim({ worker_id: `w${i}` }, caller),
+        ),
+      );
+      await others.stop();
+      expect(new Set(claims.flat().map(({ jobId }) => jobId))).to.have.property('size', 18);
+      // In the middle of a transaction of several statements.
+      await setDays(store.database, [-31]);
+      const grant = await acquired(engine);
+      await setDays(store.database, [-31]);
+      await engine.releaser.release(releaseFor(grant), caller);
+      const { items } = await engine.reader.events(grant.job.jobId, {}, caller);
+      expect(items.map(({ type }) => type)).to.include('JOB_DONE');
+      expect(await daysOf(store.database)).to.deep.equal([-31, ...ahead]);
+    });
+
+    // On the embedded engine there is one transaction at a time anyway.
+    if (kind.name === 'postgresql')
+      it('is given room while figures are added up', async () => {
+        await setDays(store.database, [0]);
+        await store.database.transaction(async (sql) => {
+          expect(await lockFold(sql)).to.equal(true);
+          await engine.historyKeeper.runOnce();
+        });
+        expect(await daysOf(store.database)).to.deep.equal(ahead);
+      });
+
+    it('goes a day at a time once the whole day is too old', async () => {
+      const today = await setDays(store.database, [-32, -31, -30, -29, -1, 0]);
+      const keeper = (days: number) =>
+        new HistoryKeeper({ database: store.database, days, log: silentLog }).runOnce();
+      expect(await keeper(0)).to.deep.equal([]);
+      const names = [-32, -31].map((day) => `job_events_d${dateOf(today + day).replaceAll('-', '')}`);
+      expect(await keeper(30)).to.deep.equal(names);
+      expect(await daysOf(store.database)).to.deep.equal([-30, -29, -1, ...ahead]);
+      expect(await keeper(30)).to.deep.equal([]);
+    });
+
+    it('drops what an earlier attempt has detached and not dropped', async () => {
+      const today = await setDays(store.database, [-40, 0]);
+      const name = `job_events_d${dateOf(today - 40).replaceAll('-', '')}`;
+      await store.database.query(`alter table job_events detach partition ${name}`, []);
+      expect(await engine.historyKeeper.runOnce()).to.deep.equal([name]);
+      expect(await daysOf(store.database)).to.deep.equal(ahead);
+    });
+
+    it('is read back whole from all the days that a job lived, while its oldest part may be gone', async () => {
+      await setDays(store.database, [-3, -2, -1, 0, 1]);
+      await submitted(engine, {});
+      const grant = await acquired(engine);
+      const { jobId } = grant.job;
+      await store.database.query("update job_events set at = at - interval '2 days'", []);
+      await store.database.query("update jobs set created_at = created_at - interval '2 days'", []);
+      await engine.releaser.release(releaseFor(grant), caller);
+      const types = async () => (await engine.reader.events(jobId, {}, caller)).items.map(({ type }) => type);
+      const ends = ['JOB_RUNNING', 'LEASE_RELEASED', 'JOB_DONE'];
+      expect(await types()).to.deep.equal(['JOB_SUBMITTED', 'LEASE_GRANTED', ...ends]);
+      const [submission] = (await engine.reader.events(jobId, { limit: 1 }, caller)).items;
+      const next = await engine.reader.events(jobId, { cursor: submission?.eventId ?? '' }, caller);
+      expect(next.items.map(({ type }) => type)).to.deep.equal(['LEASE_GRANTED', ...ends]);
+      await new HistoryKeeper({ database: store.database, days: 1, log: silentLog }).runOnce();
+      // The job is there, and tells that it was submitted.
+      expect(await types()).to.deep.equal(['JOB_SUBMITTED', ...ends]);
+    });
+
+    it('is looked for in the days alone in which the job lived', async () => {
+      await setDays(store.database, [-20, -19, -10, -9, -8, -3, 0]);
+      await submitted(engine, {});
+      const grant = await acquired(engine);
+      await engine.releaser.release(releaseFor(grant), caller);
+      const [jobId = ''] = await letJobsAge(store.database, [grant.job.jobId], 9);
+      for (const { name } of (await readEventDays(store.database)).parts)
+        await store.database.query(`analyze ${name}`, []);
+      const found = await engine.reader.get(jobId, caller);
+      const opened = await store.database.transaction(async (sql) => {
+        const scans = () =>
+          sql.query<{ name: string; n: number }>(
+            `select relname::text as name, (seq_scan + idx_scan)::int as n from pg_stat_xact_user_tables
+            where relname like 'job\\_events\\_d%' order by relname`,
+            [],
+          );
+        const before = await scans();
+        expect(await listEvents(sql, found, '0', 100)).to.have.length.above(2);
+        return (await scans()).filter(({ n }, i) => n > (before[i]?.n ?? 0));
+      });
+      // The day it lived, and those before and after.
+      expect(opened).to.have.length(3);
+    });
+
+    it('is said to have little room while it is left, where no more can be made', async () => {
+      await setDays(store.database, [0, 1]);
+      const complaint = Promise.withResolvers<string>();
+      const log = createLog({
+        level: 'error',
+        human: false,
+        write: (line) => complaint.resolve((JSON.parse(line) as { msg: string }).msg),
+      });
+      // Nobody may make a table of that name: a view has it.
+      const { today } = await readEventDays(store.database);
+      const name = `job_events_d${dateOf(today + 2).replaceAll('-', '')}`;
+      await store.database.query(`create view ${name} as select 1 as one`, []);
+      const keeper = new HistoryKeeper({ database: store.database, days: 30, log, firstMs: 1 });
+      try {
+        // A server that starts serves as long as there is room.
+        await keeper.prepare();
+        keeper.start();
+        keeper.start();
+        expect(await complaint.promise).to.equal('the history has room for few days more');
+        expect(keeper.daysAhead).to.equal(1);
+      } finally {
+        await keeper.stop();
+        await keeper.stop();
+        await store.database.query(`drop view ${name}`, []);
+      }
+    });
+  });
+});

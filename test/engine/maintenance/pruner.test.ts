@@ -1,0 +1,299 @@
+/** The guarantee: what is over goes when its time is over and not before, whole, and whatever still matters stays. */
+import { expect } from 'chai';
+import type { Engine } from '../../../src/engine/engine.ts';
+import { draft } from '../../../src/engine/jobs/submitter.ts';
+import { pruneSlice, rouseWalks, waitingWalks, walks } from '../../../src/store/sql/maintenance/prune.ts';
+import { letEndsAge, letJobsAge, multiplyEnded, older } from '../../support/age.ts';
+import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import {
+  acquireFiles,
+  beatOwner,
+  contended,
+  granted,
+  halted,
+  releaseFiles,
+  wipeFiles,
+} from '../../support/file-lease-helpers.ts';
+import { letFilesAge, letFileTimePass } from '../../support/files.ts';
+import { endedLeases } from '../../support/history.ts';
+import { caller, engineOn, engineSettings, submitted } from '../../support/jobs.ts';
+import { acquired, codeOf, releaseFor, wipe } from '../../support/lease-helpers.ts';
+
+const dayMs = 86_400_000;
+
+onEveryEngine((kind) => {
+  describe('the pruner', () => {
+    let store: TestDatabase;
+    let engine: Engine;
+    before(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+    });
+    after(async () => {
+      await engine.stop();
+      await store.close();
+    });
+    afterEach(async () => {
+      await wipe(store.database);
+      await wipeFiles(store.database);
+      await store.database.query('delete from file_owners', []);
+    });
+
+    /** A job that has ended, with a lease. */
+    async function ended(more = {}): Promise<{ jobId: string; leaseId: string }> {
+      await submitted(engine, more);
+      const grant = await acquired(engine);
+      await engine.releaser.release(releaseFor(grant), caller);
+      return { jobId: grant.job.jobId, leaseId: grant.lease.leaseId };
+    }
+
+    const rowsOf = async (jobId: string) => {
+      const [row] = await store.database.query<Record<string, number>>(
+        `select (select count(*)::int from jobs where job_id = $1) as jobs,
+          (select count(*)::int from job_outcomes where job_id = $1) as outcomes,
+          (select count(*)::int from ${endedLeases} where job_id = $1) as leases`,
+        [jobId],
+      );
+      return row;
+    };
+
+    for (const [moment, part, returnsExisting] of [
+      ['before its first job is looked up', 'as "clientRequestId"', false],
+      ['before its first job is read', 'from job_outcomes outcome cross join', true],
+    ] as const) {
+      it(`lets a submission have a client_request_id whose first job it deletes ${moment}`, async () => {
+        const { database } = store;
+        const key = { addon_id: 'a', job_type: 't', cost_units: 1, client_request_id: 'k' };
+        const { jobId } = await ended(key);
+        await letJobsAge(database, [jobId], 30.1);
+        const { query } = database;
+        let pruned = 0;
+        database.query = async (text, params, signal) => {
+          if (text.includes(part)) {
+            database.query = query;
+            pruned = await engine.pruner.runOnce();
+          }
+          return query.call(database, text, params, signal) as Promise<never>;
+        };
+        const { job, existing } = await engine.submitter.submit(
+          draft(key, returnsExisting, engine.settings),
+          caller,
+        );
+        expect({ pruned, existing }).to.deep.equal({ pruned: 1, existing: false });
+        expect((await engine.reader.get(job.jobId, caller)).job.state).to.equal('QUEUED');
+      });
+    }
+
+    it('deletes a job with its outcome and its leases once it ended long enough ago, and not before', async () => {
+      const { jobId, leaseId } = await ended();
+      const [young = ''] = await letJobsAge(store.database, [jobId], 29.9);
+      expect(await engine.pruner.runOnce()).to.equal(0);
+      expect((await engine.reader.get(young, caller)).result?.status).to.equal('SUCCEEDED');
+      const [old = ''] = await letJobsAge(store.database, [young], 0.2);
+      expect(await engine.pruner.runOnce()).to.equal(1);
+      expect(await rowsOf(old)).to.deep.equal({ jobs: 0, outcomes: 0, leases: 0 });
+      expect(await codeOf(engine.reader.get(old, caller))).to.equal('job_not_found');
+      expect(await codeOf(engine.reader.events(old, {}, caller))).to.equal('job_not_found');
+      expect(await codeOf(engine.changer.retry(old, {}, caller))).to.equal('job_not_found');
+      expect(await codeOf(engine.leaseReader.get(leaseId, caller))).to.equal('lease_not_found');
+    });
+
+    it('keeps a job its whole time that was submitted long ago and ended later', async () => {
+      const { jobId } = await ended();
+      const [old = ''] = await letJobsAge(store.database, [jobId], 100);
+      await letEndsAge(store.database, [old], -71);
+      expect(await engine.pruner.runOnce()).to.equal(0);
+      await letEndsAge(store.database, [old], 2);
+      expect(await engine.pruner.runOnce()).to.equal(1);
+    });
+
+    it('goes past old jobs that have not ended, or not long ago, to those behind them', async () => {
+      const [waiting] = await submitted(engine, { run_at: new Date(Date.now() + dayMs).toISOString() });
+      const late = await ended();
+      const over = await ended();
+      const [unfinished = '', lately = '', gone = ''] = await letJobsAge(
+        store.database,
+        [waiting?.jobId ?? '', late.jobId, over.jobId],
+        40,
+      );
+      await letEndsAge(store.database, [lately], -39);
+      expect(await engine.pruner.runOnce()).to.equal(1);
+      expect(await rowsOf(gone)).to.include({ jobs: 0 });
+      expect(await rowsOf(lately)).to.deep.equal({ jobs: 1, outcomes: 1, leases: 1 });
+      expect((await engine.reader.get(unfinished, caller)).job.state).to.equal('QUEUED');
+    });
+
+    it('goes on slice by slice to the end, each of few rows however many attempts its jobs had', async () => {
+      const { jobId } = await ended();
+      await letJobsAge(store.database, [jobId], 40);
+      await store.database.query('update job_outcomes set attempts = 200', []);
+      await multiplyEnded(store.database, 20);
+      const [jobs] = walks.filter(({ name }) => name === 'jobs');
+      if (!jobs) throw new Error('there is no walk of that name');
+      await waitingWalks(store.database, [jobs]);
+      await rouseWalks(store.database, [jobs]);
+      const first = await pruneSlice(store.database, jobs, 30);
+      expect(first).to.deep.equal({ over: false, looked: 3, pruned: 3 });
+      expect(await engine.pruner.runOnce()).to.equal(18);
+      expect(await rowsOf(jobId)).to.include({ jobs: 0 });
+    });
+
+    it('lets a client_request_id be used again once the job that had it is gone', async () => {
+      const { jobId } = await ended({ client_request_id: 'once' });
+      const again = () => submitted(engine, { client_request_id: 'once' });
+      expect(await codeOf(again())).to.equal('duplicate_request');
+      await letJobsAge(store.database, [jobId], 31);
+      await engine.pruner.runOnce();
+      expect((await again())[0]?.jobId).to.be.a('string');
+    });
+
+    it('keeps everything for ever where it is told to', async () => {
+      const { jobId } = await ended();
+      await letJobsAge(store.database, [jobId], 5_000);
+      await granted(engine, 'ann', 'a.ts');
+      await engine.fileOwners.end('ann', caller);
+      await letFilesAge(store.database, 5_000 * dayMs);
+      const forever = { retentionJobsDays: 0, retentionSamplesDays: 0, retentionFilesDays: 0 };
+      const keeping = engineOn(store.database, { ...engineSettings, ...forever });
+      expect(await keeping.pruner.runOnce()).to.equal(0);
+      await keeping.stop();
+      expect(await engine.pruner.runOnce()).to.be.above(1);
+    });
+
+    it('deletes outages that are over', async () => {
+      await store.database.query(
+        `insert into outages (began_at, ended_at, leases_extended, next_lease_id)
+        select ended_at - interval '1 hour', ended_at, 0, next from (values
+          (now() - interval '31 days', null), (now() - interval '31 days', gen_random_uuid()), (now() - interval '29 days', null)
+        ) as outage (ended_at, next)`,
+        [],
+      );
+      expect(await engine.pruner.runOnce()).to.equal(1);
+      const left = await store.database.query('select from outages', []);
+      expect(left).to.have.length(2);
+    });
+
+    it('deletes of files what is long over: what nobody holds, its history, its contentions and its owners', async () => {
+      await granted(engine, 'ann', 'a.ts');
+      await contended(engine, 'bob', 'a.ts');
+      for (const owner of ['ann', 'bob']) await engine.fileOwners.end(owner, caller);
+      // A contention outlives its owner, until its retry has not been used for ten minutes.
+      await letFileTimePass(store.database, 781_000);
+      await engine.fileReaper.runOnce();
+      await letFilesAge(store.database, 31 * dayMs);
+      // Their ids tell when they were denied.
+      await store.database.query(`update file_contentions set contention_id = ${older('contention_id')}`, [
+        31 * dayMs,
+      ]);
+      await granted(engine, 'eve', 'e.ts');
+      await engine.pruner.runOnce();
+      const counts = async (table: string, column: string) =>
+        (await store.database.query<{ it: string }>(`select distinct ${column} as it from ${table}`, [])).map(
+          ({ it }) => it,
+        );
+      expect(await counts('file_leases', 'path')).to.deep.equal(['e.ts']);
+      expect(await counts('file_owners', 'owner_id')).to.deep.equal(['eve']);
+      expect(await counts('file_events', 'owner_id')).to.deep.equal(['eve']);
+      expect(await counts('file_contentions', 'owner_id')).to.deep.equal([]);
+      // Who comes back begins anew, on a server that remembers it.
+      expect(await granted(engine, 'ann', 'a.ts')).to.have.length(1);
+      expect(await contended(engine, 'bob', 'a.ts')).to.nested.include({ 'blockers[0].ownerId': 'ann' });
+    });
+
+    it('keeps a halt of an owner that is over, however old, until it is instructed (B2)', async () => {
+      await granted(engine, 'ann', 'a.ts');
+      await contended(engine, 'bob', 'a.ts');
+      for (let passed = 0; passed < 4; passed++) {
+        await letFileTimePass(store.database, 46_000);
+        await beatOwner(engine, 'ann');
+      }
+      const { contentionId } = await halted(engine, 'bob', 'a.ts');
+      for (const owner of ['ann', 'bob']) await engine.fileOwners.end(owner, caller);
+      const letMonthPass = async () => {
+        await letFilesAge(store.database, 31 * dayMs);
+        await store.database.query(`update file_contentions set contention_id = ${older('contention_id')}`, [
+          31 * dayMs,
+        ]);
+        await store.database.query('update pulse set alive_at = clock_timestamp()', []);
+        await engine.fileReaper.runOnce();
+        await rouseWalks(store.database, walks);
+        await engine.pruner.runOnce();
+      };
+      await letMonthPass();
+      const open = async () =>
+        store.database.query<{ id: string; state: number; owner_id: string }>(
+          'select contention_id as id, state, owner_id from file_contentions',
+          [],
+        );
+      const [halt] = await open();
+      expect(halt).to.include({ state: 1, owner_id: 'bob' });
+      expect(halt?.id).not.to.equal(contentionId);
+      const outcome = await engine.fileInstructor.instruct(halt?.id ?? '', { instruction: 'RETRY' }, caller);
+      expect(outcome.kind).to.equal('kept');
+      await letMonthPass();
+      expect(await open(), 'instructed a month ago, and never asked for again').to.deep.equal([]);
+    });
+
+    it('keeps owners and files, however old, that somebody holds, waits for, or is told of', async () => {
+      await granted(engine, 'ann', 'a.ts', 'held.ts');
+      await contended(engine, 'bob', 'a.ts');
+      await letFilesAge(store.database, 200_000);
+      // Nobody has died of it: they all were there.
+      await store.database.query(
+        'update file_owners set last_heartbeat_at = clock_timestamp(), expires_at = clock_timestamp() + interval $$1 minute$$',
+        [],
+      );
+      await store.database.query('update pulse set alive_at = clock_timestamp()', []);
+      await halted(engine, 'bob', 'a.ts');
+      await releaseFiles(engine, 'ann', 'a.ts');
+      await releaseFiles(engine, 'ann', 'held.ts');
+      await granted(engine, 'eve', 'held.ts');
+      await engine.fileOwners.end('ann', caller);
+      await letFilesAge(store.database, 40 * dayMs);
+      await engine.pruner.runOnce();
+      const names = await store.database.query<{ id: string }>(
+        'select owner_id as id from file_owners order by 1',
+        [],
+      );
+      expect(names.map(({ id }) => id)).to.deep.equal(['ann', 'bob', 'eve']);
+      const paths = await store.database.query<{ path: string }>(
+        'select path from file_leases order by 1',
+        [],
+      );
+      expect(paths.map(({ path }) => path)).to.deep.equal(['a.ts', 'held.ts']);
+      const { items } = await engine.fileReader.blockers({}, caller);
+      expect(items).to.have.length(1);
+    });
+
+    it('goes on where another was broken off', async () => {
+      const { jobId } = await ended();
+      const [first = ''] = await letJobsAge(store.database, [jobId], 40);
+      const other = await ended();
+      const [second = ''] = await letJobsAge(store.database, [other.jobId], 35);
+      await engine.pruner.runOnce();
+      await store.database.query('delete from prune_walks', []);
+      expect(await rowsOf(first)).to.include({ jobs: 0 });
+      const third = await ended();
+      const fourth = await ended();
+      const [early = '', late = ''] = await letJobsAge(store.database, [third.jobId, fourth.jobId], 40);
+      await store.database.query(
+        "insert into prune_walks (walk, mark, rests_until) values ('jobs', $1, '-infinity')",
+        [early],
+      );
+      await engine.pruner.runOnce();
+      expect(await rowsOf(early)).to.include({ jobs: 1 });
+      expect(await rowsOf(late)).to.include({ jobs: 0 });
+      await engine.pruner.runOnce();
+      expect(await rowsOf(early)).to.include({ jobs: 0 });
+      expect(await rowsOf(second)).to.include({ jobs: 0 });
+    });
+
+    it('acquires again what is asked for while its row goes', async () => {
+      await acquireFiles(engine, 'ann', 'x.ts');
+      await releaseFiles(engine, 'ann', 'x.ts');
+      await letFilesAge(store.database, 31 * dayMs);
+      const [, outcome] = await Promise.all([engine.pruner.runOnce(), acquireFiles(engine, 'zoe', 'x.ts')]);
+      expect(outcome.kind).to.equal('granted');
+    });
+  });
+});

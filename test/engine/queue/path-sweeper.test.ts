@@ -1,0 +1,214 @@
+/**
+ * The guarantee: steps of paths stay for as long as a lane needs them, and no longer. A claim is as quick after thousands of sets
+ * of requirements as before them, and no job is lost while steps are removed and made again.
+ */
+import { expect } from 'chai';
+import type { SubmitJob } from '../../../src/domain/requests/scheduler.ts';
+import type { Engine } from '../../../src/engine/engine.ts';
+import { draft } from '../../../src/engine/jobs/submitter.ts';
+import { LaneSweeper } from '../../../src/engine/queue/lane-sweeper.ts';
+import type { TransactionSql } from '../../../src/store/connection/sql.ts';
+import { lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
+import { ownLanesMax } from '../../../src/store/sql/queue/crowds.ts';
+import { noPlaces } from '../../../src/store/sql/queue/heads.ts';
+import { sweepPaths } from '../../../src/store/sql/queue/sweep-paths.ts';
+import { rouseSweeps, sweepSlice } from '../../../src/store/sql/queue/sweep-walks.ts';
+import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import { anyJob, caller, engineOn, engineSettings, silentLog, submittedIds } from '../../support/jobs.ts';
+import { acquired, releaseFor } from '../../support/lease-helpers.ts';
+import { rowsTouched } from '../../support/rows-touched.ts';
+
+const settings = { ...engineSettings, capacityTotal: 10_000 };
+const plain = { addon_id: 'a', job_type: 't', cost_units: 1 };
+const names = Array.from('abcdefghi');
+/** Every set of the names but the empty one. */
+const sets = Array.from({ length: 2 ** names.length - 1 }, (_, i) =>
+  names.filter((_, bit) => (i + 1) & (1 << bit)),
+);
+
+const requiring = (set: readonly string[]): SubmitJob => ({
+  ...plain,
+  constraints: Object.fromEntries(set.map((name) => [`${name}_required`, true])),
+});
+const capabilities = Object.fromEntries(names.map((name) => [`${name}_available`, true]));
+
+onEveryEngine((kind) => {
+  describe('the paths to sets of requirements (A5)', () => {
+    let store: TestDatabase;
+    let engine: Engine;
+    beforeEach(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database, settings);
+    });
+    afterEach(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    const submit = (commands: readonly SubmitJob[]) =>
+      submittedIds(
+        engine,
+        commands.map((command) => draft(command, false, settings)),
+      );
+    /** From now on every new lane is crowded. */
+    const fillOwnLanes = () =>
+      submit(
+        Array.from({ length: ownLanesMax }, (_, i) => ({
+          ...plain,
+          job_type: `filler ${i}`,
+          priority: 'LOW',
+        })),
+      );
+    const finishAll = async () => {
+      for (const table of ['live_jobs', 'stat_tallies'])
+        await store.database.query(`delete from ${table}`, []);
+    };
+    const sweep = (pathsKeptMax = 0) =>
+      new LaneSweeper({ database: store.database, log: silentLog, keptMax: 0, pathsKeptMax }).runOnce();
+    const count = async (table = 'requirement_paths') => {
+      const [row] = await store.database.query<{ n: number }>(`select count(*)::int as n from ${table}`, []);
+      return row?.n;
+    };
+    /** Steps that lead nowhere, in paths of seven. */
+    const leave = (steps: number) =>
+      store.database.query(
+        `insert into requirement_paths (parent_id, name_key, path_id)
+        select hashint8extended(8 * path + step - 1, 0), step, hashint8extended(8 * path + step, 0)
+        from generate_series(1, $1::int / 7) as path, generate_series(1, 7) as step`,
+        [steps],
+      );
+    const touched = () =>
+      rowsTouched(
+        store.database,
+        (sql) =>
+          lockCandidates(sql, { ...anyJob, available: names }, { count: 1, unique: true, places: noPlaces }),
+        ['lanes', 'live_jobs', 'requirement_paths'],
+      );
+    const claimed = async () =>
+      (
+        await engine.claimer.claim(
+          { worker_id: 'w', limit: 500, constraints_capabilities: capabilities },
+          caller,
+        )
+      ).map(({ jobId }) => jobId);
+
+    it('are removed with their lanes, and a claim with all capabilities touches few rows again', async function () {
+      this.timeout(60_000);
+      await fillOwnLanes();
+      await submit(sets.map(requiring));
+      await finishAll();
+      expect(await touched()).to.be.above(sets.length);
+      expect(await sweep()).to.equal(ownLanesMax + sets.length);
+      expect(await count()).to.equal(0);
+      expect(await touched()).to.be.below(10);
+    });
+
+    it('are removed where few lanes are there, which would be left alone without them', async function () {
+      this.timeout(60_000);
+      await fillOwnLanes();
+      await submit(sets.map(requiring));
+      await finishAll();
+      const usual = new LaneSweeper({ database: store.database, log: silentLog });
+      expect(await usual.runOnce()).to.equal(ownLanesMax + sets.length);
+      expect(await count()).to.equal(0);
+    });
+
+    it('are left alone where they are few', async () => {
+      await fillOwnLanes();
+      await submit(sets.slice(0, 20).map(requiring));
+      await finishAll();
+      const kept = (await count()) ?? 0;
+      expect(await sweep(kept)).to.equal(ownLanesMax + 20);
+      expect(await count()).to.equal(kept);
+    });
+
+    it('stay where they lead to a job that waits, is claimed or is delayed, with all steps before', async () => {
+      await fillOwnLanes();
+      await finishAll();
+      const [first] = await submit([requiring(['a', 'b', 'c', 'd'])]);
+      expect(await claimed()).to.deep.equal([first]);
+      const ids = await submit([
+        requiring(['b', 'd']),
+        { ...requiring(['c', 'd', 'e']), run_at: '2999-01-01T00:00:00Z' },
+        requiring(names),
+        ...sets.slice(0, 100).map(requiring),
+      ]);
+      // Of the last ones none is left but their lanes.
+      await store.database.query('delete from live_jobs where job_id = any ($1::uuid[])', [ids.slice(3)]);
+      await store.database.query('delete from stat_tallies', []);
+      await sweep();
+      // Of the nine names eight count, and the first four steps to them are those of the first job.
+      expect(await count()).to.equal(4 + 2 + 3 + 4);
+      expect(await claimed()).to.deep.equal([ids[0], ids[2]]);
+      await store.database.query('update live_jobs set check_at = null, state = 0, claimed_by = null', []);
+      expect((await claimed()).sort()).to.deep.equal([first, ...ids.slice(0, 3)].sort());
+    });
+
+    it('are not made for lanes that claims read one by one', async () => {
+      await submit(sets.slice(0, ownLanesMax).map(requiring));
+      expect(await count()).to.equal(0);
+      expect(await claimed()).to.have.length(ownLanesMax);
+    });
+
+    it('are made again for a server that remembers the lane at their end', async () => {
+      for (let round = 0; round < 2; round++) {
+        await fillOwnLanes();
+        const ids = await submit([requiring(['a', 'b'])]);
+        expect(await claimed()).to.include.members(ids);
+        await finishAll();
+        await sweep();
+        expect([await count(), await count('lanes')]).to.deep.equal([0, 0]);
+      }
+    });
+
+    it('are made again where a job is retried whose lane was removed', async () => {
+      await fillOwnLanes();
+      await finishAll();
+      await submit([requiring(['a', 'b'])]);
+      const grant = await acquired(engine, 'w', { constraints_capabilities: capabilities });
+      await engine.releaser.release({ ...releaseFor(grant), status: 'FAILED' }, caller);
+      await finishAll();
+      await sweep();
+      expect(await count()).to.equal(0);
+      await fillOwnLanes();
+      await engine.changer.retry(grant.job.jobId, {}, caller);
+      expect((await claimed())[0]).to.equal(grant.job.jobId);
+    });
+
+    it('are looked at a slice at a time, whatever the statistics say', async function () {
+      this.timeout(60_000);
+      const touchedBySlice = async () => {
+        await rouseSweeps(store.database);
+        const slice = async (sql: TransactionSql) => {
+          await sql.query('savepoint before', []);
+          const { removed } = (await sweepPaths(sql, 0)) ?? {};
+          await sql.query('rollback to savepoint before', []);
+          return removed;
+        };
+        return rowsTouched(store.database, (sql) => slice(sql as TransactionSql), [
+          'lanes',
+          'requirement_paths',
+        ]);
+      };
+      await store.database.query('analyze', []);
+      await fillOwnLanes();
+      await submit(
+        Array.from({ length: 3 * sweepSlice }, (_, i) => ({ ...requiring(['a']), job_type: `t${i}` })),
+      );
+      await leave(3 * sweepSlice);
+      expect(await touchedBySlice(), 'after an ANALYZE of empty tables').to.be.below(5 * sweepSlice);
+      await store.database.query('analyze', []);
+      expect(await touchedBySlice(), 'after an ANALYZE').to.be.below(5 * sweepSlice);
+    });
+
+    it('are removed slice by slice that an earlier version has left, however long they are', async () => {
+      await leave(5_000);
+      expect(await count()).to.be.above(2 * sweepSlice);
+      await fillOwnLanes();
+      const ids = await submit([requiring(['a', 'b'])]);
+      await sweep();
+      expect(await count()).to.equal(2);
+      expect((await claimed())[0]).to.equal(ids[0]);
+    });
+  });
+});

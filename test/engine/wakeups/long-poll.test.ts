@@ -1,0 +1,341 @@
+/** Acquiring that waits: who is woken, by what, and what is left of those who have gone. */
+import { expect } from 'chai';
+import type { LeaseOutcome } from '../../../src/domain/leases/lease.ts';
+import type { Engine } from '../../../src/engine/engine.ts';
+import { type Channel, PostgresChannel } from '../../../src/store/connection/notify-channel.ts';
+import type { Sql, TransactionSql } from '../../../src/store/connection/sql.ts';
+import type { Database } from '../../../src/store/database.ts';
+import { openDatabase } from '../../../src/store/open.ts';
+import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import { caller, engineOn, engineSettings, letTimePass, silentLog, submitted } from '../../support/jobs.ts';
+import {
+  acquire,
+  acquired,
+  codeOf,
+  expectDenied,
+  expectGranted,
+  releaseFor,
+  wipe,
+} from '../../support/lease-helpers.ts';
+import { eventually } from '../../support/server.ts';
+
+/** Whoever is woken is woken long before the line is swept, which is after two seconds. */
+const soonMs = 1_900;
+const waitMs = 20_000;
+
+/** The same database, which counts how often jobs were asked for, and may be held up after a look or a transaction. */
+function watched(database: Database) {
+  const watch = { asks: 0, afterCommit: async () => {} };
+  const count = (sql: Sql): Sql => ({
+    query: (text, params, signal) => {
+      // The sixth parameter says how many jobs are wanted, which is how many ask together.
+      if (text.includes('skip locked') && text.includes('recursive')) watch.asks += Number(params[5]);
+      return sql.query(text, params, signal);
+    },
+  });
+  const query: Sql['query'] = async (text, params, signal) => {
+    const rows = await count(database).query<never>(text, params, signal);
+    if (text.includes('recursive')) await watch.afterCommit();
+    return rows;
+  };
+  const transaction = async <T>(
+    work: (sql: TransactionSql) => Promise<T>,
+    signal?: AbortSignal,
+  ): Promise<T> => {
+    const answer = await database.transaction(
+      (sql) => work({ ...count(sql), em: (given) => sql.em(given), seal: () => sql.seal() }),
+      signal,
+    );
+    await watch.afterCommit();
+    return answer;
+  };
+  const counting = new Proxy(database, {
+    get: (target, name) => {
+      if (name === 'transaction') return transaction;
+      if (name === 'query') return query;
+      const value = Reflect.get(target, name);
+      return typeof value === 'function' ? value.bind(target) : value;
+    },
+  });
+  return { watch, database: counting };
+}
+
+/** A channel of a server's own, whose messages a test hears after the server. */
+function overheard(url: string, onMessage: (text: string) => void) {
+  const channel = new PostgresChannel(url, silentLog);
+  let isHeard = () => {};
+  const listening = new Promise<void>((resolve) => {
+    isHeard = resolve;
+  });
+  const told: Channel = {
+    start: (onServersMessage, onListening) =>
+      channel.start(
+        (text) => {
+          onServersMessage(text);
+          onMessage(text);
+        },
+        () => {
+          onListening?.();
+          isHeard();
+        },
+      ),
+    send: (text) => channel.send(text),
+    stop: () => channel.stop(),
+  };
+  return { channel: told, listening };
+}
+
+const standsIn = ({ acquirer }: Engine, count: number) =>
+  eventually(`${count} stand in the line`, async () => (acquirer.waiting >= count ? true : undefined));
+
+describe('acquiring that waits', () => {
+  onEveryEngine((kind) => {
+    let store: TestDatabase;
+    let engine: Engine;
+    let watch: ReturnType<typeof watched>['watch'];
+    before(async () => {
+      store = await kind.open();
+    });
+    after(() => store.close());
+    beforeEach(async () => {
+      await wipe(store.database);
+      const counted = watched(store.database);
+      watch = counted.watch;
+      engine = engineOn(counted.database);
+    });
+    afterEach(() => engine.stop());
+
+    /** Starts waiting, and settles when the waiter has asked in vain and stands in the line. */
+    async function waiting(workerId: string, more: object = {}) {
+      const before = engine.acquirer.waiting;
+      const outcome = acquire(engine, workerId, { wait_ms: waitMs, ...more });
+      await standsIn(engine, before + 1);
+      return { outcome };
+    }
+
+    /** How long something takes that is begun now. */
+    async function timed(outcome: Promise<LeaseOutcome>, begin: () => Promise<unknown>) {
+      await begin();
+      const since = performance.now();
+      const grant = expectGranted(await outcome);
+      return { grant, ms: performance.now() - since };
+    }
+
+    it('is woken by a job that is submitted', async () => {
+      const { outcome } = await waiting('w');
+      const { grant, ms } = await timed(outcome, () => submitted(engine, { cost_units: 3 }));
+      expect(grant.job.costUnits).to.equal(3);
+      expect(ms).to.be.below(soonMs);
+    });
+
+    it('is woken by a unique job, though one who may not have it waits before them', async () => {
+      await submitted(engine, {});
+      await acquired(engine, 'w1');
+      const barred = await waiting('w1');
+      const { outcome } = await waiting('w2');
+      const { grant, ms } = await timed(outcome, () => submitted(engine, { unique: true }));
+      expect(grant.lease.workerId).to.equal('w2');
+      expect(ms).to.be.below(soonMs);
+      engine.acquirer.stopWaiting();
+      expectDenied(await barred.outcome);
+    });
+
+    it('is woken by units that come free: a release, an expiry, more capacity', async () => {
+      await submitted(
+        engine,
+        { cost_units: 100 },
+        { cost_units: 100 },
+        { cost_units: 100 },
+        { cost_units: 100 },
+      );
+      const first = await acquired(engine, 'w1');
+      const second = await timed((await waiting('w2')).outcome, () =>
+        engine.releaser.release(releaseFor(first), caller),
+      );
+      expect(second.ms, 'after a release').to.be.below(soonMs);
+      const third = await timed((await waiting('w3')).outcome, async () => {
+        await letTimePass(store.database, 60_001);
+        await engine.reaper.runOnce();
+      });
+      expect(third.ms, 'after an expiry').to.be.below(soonMs);
+      const fourth = await timed((await waiting('w4')).outcome, () =>
+        engine.capacity.set({ total: 200 }, caller),
+      );
+      expect(fourth.ms, 'after more capacity').to.be.below(soonMs);
+    });
+
+    it('is woken by a job that comes back: given back, retried, or after its backoff', async () => {
+      const [job] = await submitted(engine, { max_attempts: 9, retry_backoff_s: 5 });
+      const jobId = job?.jobId ?? '';
+      await engine.changer.cancel(jobId, {}, caller);
+      const first = await timed((await waiting('w')).outcome, () => engine.changer.retry(jobId, {}, caller));
+      expect(first.ms, 'after a retry').to.be.below(soonMs);
+      await engine.releaser.release(releaseFor(first.grant, { status: 'FAILED', retryable: true }), caller);
+      const second = await timed((await waiting('w')).outcome, async () => {
+        await letTimePass(store.database, 5_001);
+        await engine.reaper.runOnce();
+      });
+      expect(second.ms, 'after its backoff').to.be.below(soonMs);
+      await engine.releaser.release(releaseFor(second.grant, { status: 'FAILED', retryable: true }), caller);
+      await letTimePass(store.database, 600_000);
+      await engine.reaper.runOnce();
+      await engine.claimer.claim({ worker_id: 'x' }, caller);
+      const third = await timed((await waiting('w')).outcome, () =>
+        engine.changer.updateStatus(jobId, { state: 'QUEUED' }, caller),
+      );
+      expect(third.ms, 'after it was given back').to.be.below(soonMs);
+    });
+
+    it('is woken by a job that is submitted while it asks in vain', async () => {
+      let submits = 0;
+      watch.afterCommit = async () => {
+        // The answer was found before the job came, and reaches its caller after it.
+        if (submits++ === 0) await submitted(engine, {});
+      };
+      const since = performance.now();
+      expectGranted(await acquire(engine, 'w', { wait_ms: waitMs }));
+      expect(performance.now() - since).to.be.below(soonMs);
+    });
+
+    it('is denied when its time is over, with the reason it would have got without waiting', async () => {
+      const since = performance.now();
+      const denied = expectDenied(await acquire(engine, 'w', { wait_ms: 300 }));
+      expect(denied.reason).to.equal('No jobs available');
+      expect(performance.now() - since).to.be.at.least(295);
+    });
+
+    it('is denied at once when the server stops', async () => {
+      const { outcome } = await waiting('w');
+      await engine.drain();
+      expect(expectDenied(await outcome).reason).to.equal('No jobs available');
+    });
+
+    it('is served in the order of the asking', async () => {
+      const outcomes: Promise<void>[] = [];
+      const served: string[] = [];
+      for (const workerId of ['a', 'b', 'c', 'd']) {
+        const { outcome } = await waiting(workerId);
+        outcomes.push(outcome.then((one) => void served.push(expectGranted(one).lease.workerId)));
+      }
+      for (let n = 0; n < 4; n++) {
+        await submitted(engine, {});
+        await eventually(`${n + 1} served`, async () => (served.length > n ? true : undefined));
+      }
+      expect(served).to.deep.equal(['a', 'b', 'c', 'd']);
+      await Promise.all(outcomes);
+    });
+
+    it('does not wake a herd: of twenty who wait, one asks for a job that comes, and two after it', async () => {
+      const outcomes: Promise<LeaseOutcome>[] = [];
+      for (let i = 0; i < 20; i++) outcomes.push((await waiting(`w${i}`)).outcome);
+      const before = watch.asks;
+      await submitted(engine, {});
+      await Promise.race(outcomes);
+      await new Promise((resolve) => setTimeout(resolve, 300));
+      expect(watch.asks - before).to.be.within(1, 3);
+      await engine.drain();
+      const kinds = (await Promise.all(outcomes)).map((outcome) => outcome.kind);
+      expect(kinds.filter((one) => one === 'granted')).to.have.length(1);
+    });
+
+    it('leaves no waiter behind that has gone: the next in line gets the job', async () => {
+      const gone = new AbortController();
+      const codes: Promise<string>[] = [];
+      for (let i = 0; i < 10; i++) {
+        const call = engine.acquirer.acquire(
+          { worker_id: `gone${i}`, wait_ms: waitMs },
+          { ...caller, signal: gone.signal },
+        );
+        codes.push(codeOf(call));
+        await standsIn(engine, i + 1);
+      }
+      const { outcome } = await waiting('stays');
+      gone.abort();
+      expect(new Set(await Promise.all(codes))).to.deep.equal(new Set(['canceled']));
+      const { grant, ms } = await timed(outcome, () => submitted(engine, {}));
+      expect(grant.lease.workerId).to.equal('stays');
+      expect(ms).to.be.below(soonMs);
+    });
+
+    if (kind.name === 'postgresql') {
+      /** Two further servers, of which the second says what it hears. */
+      async function twoServers(onMessage: (text: string) => void) {
+        const url = store.options.url ?? '';
+        const servers: { engine: Engine; close(): Promise<void> }[] = [];
+        const first = watched(await openDatabase(store.options));
+        const databases = [first.database, await openDatabase(store.options)];
+        for (const [i, database] of databases.entries()) {
+          const { channel, listening } = overheard(url, i === 0 ? () => {} : onMessage);
+          const one = engineOn(database, engineSettings, channel);
+          one.start();
+          await listening;
+          const close = async () => {
+            await one.stop();
+            await database.close();
+          };
+          servers.push({ engine: one, close });
+        }
+        const [here, there] = servers.map((server) => server.engine);
+        if (!here || !there) throw new Error('two servers were started');
+        const close = () => Promise.all(servers.map((server) => server.close()));
+        return { here, there, watch: first.watch, close };
+      }
+
+      it('is woken by jobs of a server that commits them before it has heard that anybody waits', async () => {
+        const servers = await twoServers(() => {});
+        const { here, there } = servers;
+        try {
+          let looks = 0;
+          servers.watch.afterCommit = async () => {
+            // They have found nothing, and are about to wait and to say so; nobody tells them of this.
+            if (looks++ === 0) await submitted(there, {}, {}, {});
+          };
+          const since = performance.now();
+          const outcomes = ['w1', 'w2', 'w3'].map((workerId) => acquire(here, workerId, { wait_ms: waitMs }));
+          for (const outcome of outcomes) expectGranted(await outcome);
+          expect(performance.now() - since).to.be.below(soonMs);
+        } finally {
+          await servers.close();
+        }
+      });
+
+      it('is woken by a job and by units of another server', async () => {
+        let announcements = 0;
+        const servers = await twoServers((text) => {
+          if (text.includes('"waiting"')) announcements++;
+        });
+        const { here, there } = servers;
+        try {
+          // Whoever waits says so; how long that takes to get around is not what is measured.
+          const first = acquire(here, 'w', { wait_ms: waitMs });
+          await eventually('the other has heard', async () => (announcements > 0 ? true : undefined));
+          await submitted(there, { cost_units: 100 });
+          let held = expectGranted(await first);
+          const times: number[] = [];
+          for (let round = 0; round < 3; round++) {
+            await submitted(there, { cost_units: 100 });
+            const next = acquire(here, 'w', { wait_ms: waitMs });
+            await standsIn(here, 1);
+            const since = performance.now();
+            await there.releaser.release(releaseFor(held), caller);
+            held = expectGranted(await next);
+            times.push(performance.now() - since);
+          }
+          await there.releaser.release(releaseFor(held), caller);
+          for (let round = 0; round < 3; round++) {
+            const next = acquire(here, 'w', { wait_ms: waitMs });
+            await standsIn(here, 1);
+            const since = performance.now();
+            await submitted(there, {});
+            expectGranted(await next);
+            times.push(performance.now() - since);
+          }
+          // The sweep after two seconds would cure what was lost.
+          expect(Math.max(...times), `of ${times.map(Math.round)}`).to.be.below(1_500);
+        } finally {
+          await servers.close();
+        }
+      });
+    }
+  });
+});

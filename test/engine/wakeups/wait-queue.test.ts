@@ -1,0 +1,305 @@
+import { mock } from 'node:test';
+import { expect } from 'chai';
+import { type Kind, type Place, WaitingLine, type Want } from '../../../src/engine/wakeups/wait-queue.ts';
+
+const long = 60_000;
+
+interface How {
+  ms?: number;
+  wants?: Want;
+  signal?: AbortSignal;
+}
+
+/** Jobs without a stream have come, or as many of a stream. */
+const jobs = (count: number, stream = '') => ({ jobs: new Map([[stream, count]]), room: 0 });
+const room = (count: number) => ({ jobs: new Map<string, number>(), room: count });
+const kindOf = (name: string, ...streams: string[]) => ({
+  name,
+  streams: streams.length === 0 ? [''] : streams,
+});
+const k = kindOf('k');
+
+/** A line in which everybody has a name, and which remembers in what order they were let go. */
+function namedLine(ready: () => string[] = () => []) {
+  const line = new WaitingLine({ findReady: async () => ready() });
+  const gone: string[] = [];
+  const wait = (name: string, place: Place, { ms = long, wants = 'jobs', signal }: How = {}) =>
+    line.wait(place, ms, wants, signal).then(() => void gone.push(name));
+  const come = (name: string, { kind = k, ...how }: How & { kind?: Kind } = {}) =>
+    wait(name, line.join(kind), how);
+  return { line, gone, wait, come };
+}
+
+/** Lets everything that is already settled be noticed. */
+const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+describe('the line of those who wait for work', () => {
+  it('lets them go in the order in which they came, one for every job', async () => {
+    const { line, gone, come } = namedLine();
+    const all = ['a', 'b', 'c', 'd'].map((name) => come(name));
+    line.wakeFor(jobs(1));
+    await settled();
+    expect(gone).to.deep.equal(['a']);
+    line.wakeFor(jobs(2));
+    await settled();
+    expect(gone).to.deep.equal(['a', 'b', 'c']);
+    expect(line.length).to.equal(1);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('takes those back to their old place who were woken and got nothing, in whatever order they come', async () => {
+    const { line, gone, wait } = namedLine();
+    const [first, second, third] = [line.join(k), line.join(k), line.join(k)];
+    const all = [wait('first', first), wait('second', second), wait('third', third)];
+    line.wakeFor(jobs(2));
+    await settled();
+    expect(gone).to.deep.equal(['first', 'second']);
+    all.push(wait('second again', second), wait('first again', first), wait('fourth', line.join(k)));
+    for (let i = 0; i < 4; i++) {
+      line.wakeFor(jobs(1));
+      await settled();
+    }
+    expect(gone.slice(2)).to.deep.equal(['first again', 'second again', 'third', 'fourth']);
+    await Promise.all(all);
+  });
+
+  it('lets one ask again who was asking while something came, and no more than what came', async () => {
+    const { line, gone, wait } = namedLine();
+    const places = ['a', 'b', 'c'].map(() => line.join(k));
+    line.wakeFor(jobs(2));
+    const all = places.map((place, i) => wait(`${i}`, place));
+    await settled();
+    expect([gone, line.length]).to.deep.equal([['0', '1'], 1]);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('keeps nothing for those who come later, and nothing for those who have left', async () => {
+    const { line, gone, come } = namedLine();
+    const stays = line.join(k);
+    const leaves = line.join(k);
+    line.wakeFor(jobs(2));
+    line.leave(leaves, false);
+    await line.wait(stays, long, 'jobs');
+    const later = come('later');
+    await settled();
+    expect([gone, line.length]).to.deep.equal([[], 1]);
+    line.stop();
+    await later;
+  });
+
+  it('wakes the next for one who was woken and left without asking', async () => {
+    const { line, gone, wait } = namedLine();
+    const places = ['a', 'b', 'c'].map(() => line.join(k));
+    const all = places.map((place, i) => wait(`${i}`, place));
+    line.wakeFor(jobs(1));
+    await settled();
+    line.leave(places[0] as Place, false);
+    await settled();
+    expect(gone).to.deep.equal(['0', '1']);
+    line.leave(places[1] as Place, true);
+    await settled();
+    expect(gone, 'after one that got its job').to.deep.equal(['0', '1']);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('calls the first when something may have come of which nobody told, and two more for each who got something', async () => {
+    const { line, gone, wait } = namedLine(() => ['']);
+    const places = ['a', 'b', 'c', 'd', 'e', 'f'].map(() => line.join(k));
+    const all = places.map((place, i) => wait(`${i}`, place));
+    line.lookAgain();
+    await settled();
+    expect(gone).to.deep.equal(['0']);
+    line.leave(places[0] as Place, true);
+    await settled();
+    expect(gone).to.deep.equal(['0', '1', '2']);
+    line.leave(places[1] as Place, true);
+    await settled();
+    expect(gone).to.deep.equal(['0', '1', '2', '3', '4']);
+    const back = ['2', '3', '4'].map((name) => wait(`${name} again`, places[Number(name)] as Place));
+    await settled();
+    expect(gone, 'nothing was left').to.have.length(5);
+    line.stop();
+    await Promise.all([...all, ...back]);
+  });
+
+  it('has those ask again who were asking while something may have come, and looks again for what came meanwhile', async () => {
+    let looks = 0;
+    const answers: ((ready: string[]) => void)[] = [];
+    const line = new WaitingLine({
+      findReady: () => {
+        looks++;
+        return new Promise((resolve) => answers.push(resolve));
+      },
+    });
+    const place = line.join(k);
+    line.lookAgain();
+    line.lookAgain();
+    expect(looks).to.equal(1);
+    answers.shift()?.([]);
+    await settled();
+    expect(looks, 'the first look may have begun too early').to.equal(2);
+    answers.shift()?.(['']);
+    await settled();
+    await line.wait(place, long, 'jobs');
+    expect([looks, line.length]).to.deep.equal([2, 0]);
+    line.leave(place, false);
+    line.lookAgain();
+    expect(looks, 'nobody is there any more').to.equal(2);
+  });
+
+  it('wakes two more for one who was served with room, because nobody knows how many it is enough for', async () => {
+    const { line, gone, wait } = namedLine();
+    const places = ['a', 'b', 'c', 'd'].map(() => line.join(k));
+    const all = places.map((place, i) => wait(`${i}`, place, { wants: 'room' }));
+    line.wakeFor(room(1));
+    await settled();
+    expect(gone).to.deep.equal(['0']);
+    line.leave(places[0] as Place, true);
+    await settled();
+    expect(gone).to.deep.equal(['0', '1', '2']);
+    line.leave(places[1] as Place, false);
+    await Promise.all(all);
+    expect(gone).to.deep.equal(['0', '1', '2', '3']);
+  });
+
+  it('calls the first who asks for the stream of a job, of whatever kind, and nobody else', async () => {
+    const { line, gone, come } = namedLine();
+    const kinds = {
+      plain: kindOf('plain'),
+      x: kindOf('x', 's', 't'),
+      y: kindOf('y', 's'),
+      z: kindOf('z', 't'),
+    };
+    const all = ['1', '2'].flatMap((number) =>
+      Object.entries(kinds).map(([name, kind]) => come(`${name}${number}`, { kind })),
+    );
+    line.wakeFor(jobs(1, 's'));
+    await settled();
+    expect(gone).to.deep.equal(['x1']);
+    line.wakeFor(jobs(3, 't'));
+    await settled();
+    expect(gone.slice(1)).to.deep.equal(['z1', 'x2', 'z2']);
+    line.wakeFor(jobs(1));
+    await settled();
+    expect(gone.slice(4)).to.deep.equal(['plain1']);
+    line.wakeFor(jobs(9, 's'));
+    await settled();
+    expect(gone.slice(5)).to.deep.equal(['y1', 'y2']);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('passes a call on to the next of another kind, where one can do nothing with it', async () => {
+    const { line, gone, wait } = namedLine();
+    const [x, y] = [kindOf('x', 's'), kindOf('y', 's')];
+    const places = [x, x, y, y].map((kind) => line.join(kind));
+    const all = places.map((place, i) => wait(`${i}`, place));
+    line.wakeFor(jobs(1, 's'));
+    await settled();
+    all.push(wait('0 again', places[0] as Place));
+    await settled();
+    expect(gone).to.deep.equal(['0', '2']);
+    line.leave(places[2] as Place, true);
+    await settled();
+    expect(gone).to.deep.equal(['0', '2']);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('passes a call on to the next of the same kind, where it was for none but this one', async () => {
+    const { line, gone, wait } = namedLine();
+    const places = ['a', 'b'].map(() => line.join(k));
+    const all = places.map((place, i) => wait(`${i}`, place));
+    line.wakeFor(jobs(1));
+    await settled();
+    all.push(wait('0 again', places[0] as Place, { wants: 'barred' }));
+    await settled();
+    expect(gone).to.deep.equal(['0', '1']);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('wakes for room those who lacked it, and those who are asking', async () => {
+    const { line, gone, come, wait } = namedLine();
+    const asking = line.join(kindOf('asks'));
+    const all = [
+      come('lacks jobs', { kind: kindOf('jobs') }),
+      come('lacks room', { kind: kindOf('room'), wants: 'room' }),
+    ];
+    line.wakeFor(room(1));
+    await settled();
+    expect(gone).to.deep.equal(['lacks room']);
+    all.push(wait('asked', asking));
+    await settled();
+    expect(gone).to.deep.equal(['lacks room', 'asked']);
+    line.stop();
+    await Promise.all(all);
+  });
+
+  it('forgets those who have gone, and wakes the next instead of them', async () => {
+    const { line, gone, come } = namedLine();
+    const leaver = new AbortController();
+    const all = [come('leaver', { signal: leaver.signal }), come('next')];
+    leaver.abort();
+    await settled();
+    expect([gone, line.length]).to.deep.equal([['leaver'], 1]);
+    line.wakeFor(jobs(1));
+    await Promise.all(all);
+    expect(gone).to.deep.equal(['leaver', 'next']);
+    expect(line.length).to.equal(0);
+  });
+
+  it('keeps nobody whose call was over before it began, and nobody after it was stopped', async () => {
+    const { line, come } = namedLine();
+    await come('gone', { signal: AbortSignal.abort() });
+    const waiting = come('waiting');
+    line.stop();
+    await waiting;
+    await come('late');
+    expect(line.length).to.equal(0);
+  });
+
+  describe("with a clock of the test's own", () => {
+    beforeEach(() => mock.timers.enable({ apis: ['setTimeout', 'setInterval'] }));
+    afterEach(() => mock.timers.reset());
+
+    it('lets those go whose time is over', async () => {
+      const { line, gone, come } = namedLine();
+      const all = [come('short', { ms: 500 }), come('long', { ms: 1_500 })];
+      mock.timers.tick(500);
+      await settled();
+      expect([gone, line.length]).to.deep.equal([['short'], 1]);
+      mock.timers.tick(1_000);
+      await Promise.all(all);
+      expect(line.length).to.equal(0);
+    });
+
+    it('calls the first for each stream that has jobs every two seconds, in case a message was lost', async () => {
+      let looks = 0;
+      const { line, gone, come } = namedLine(() => {
+        looks++;
+        return ['s', 't'];
+      });
+      const [x, y, z] = [kindOf('x', 's'), kindOf('y', 'u', 't'), kindOf('z', 'u')];
+      const nobody = come('z1', { kind: z });
+      const all = [come('x1', { kind: x }), come('x2', { kind: x }), come('y1', { kind: y })];
+      mock.timers.tick(1_999);
+      await settled();
+      expect(gone).to.deep.equal([]);
+      mock.timers.tick(1);
+      await settled();
+      expect(gone).to.have.members(['x1', 'y1']);
+      mock.timers.tick(2_000);
+      await Promise.all(all);
+      expect([gone.includes('z1'), looks]).to.deep.equal([false, 2]);
+      line.stop();
+      await nobody;
+      mock.timers.tick(10_000);
+      await settled();
+      expect(looks, 'while nobody waits').to.equal(2);
+    });
+  });
+});

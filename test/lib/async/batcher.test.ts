@@ -1,0 +1,207 @@
+import { expect } from 'chai';
+import { DomainError } from '../../../src/domain/errors.ts';
+import { Batcher, type BatcherOptions } from '../../../src/lib/async/batcher.ts';
+import { failure } from '../../support/failure.ts';
+
+/** A batcher whose batches land when the test says so. */
+function held(options: Partial<BatcherOptions<number, string>> = {}) {
+  const flights: {
+    calls: readonly number[];
+    signal: AbortSignal | undefined;
+    land: () => void;
+    crash: (e: Error) => void;
+  }[] = [];
+  const batcher = new Batcher<number, string>({
+    flush: (calls, signal) =>
+      new Promise((resolve, reject) => {
+        const land = () => resolve(calls.map((call) => `did ${call}`));
+        flights.push({ calls, signal, land, crash: reject });
+      }),
+    sizeMax: 100,
+    waitingMax: 1_000,
+    ...options,
+  });
+  return { batcher, flights };
+}
+
+/** Lets everything that is already settled be noticed. */
+const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
+
+describe('Batcher', () => {
+  it('sends a lone call alone, at the end of the turn', async () => {
+    const { batcher, flights } = held();
+    const answer = batcher.run(1);
+    await settled();
+    expect(flights.map(({ calls }) => calls)).to.deep.equal([[1]]);
+    flights[0]?.land();
+    expect(await answer).to.equal('did 1');
+  });
+
+  it('sends together what arrives in one turn', async () => {
+    const { batcher, flights } = held();
+    const answers = [1, 2, 3].map((call) => batcher.run(call));
+    await settled();
+    expect(flights.map(({ calls }) => calls)).to.deep.equal([[1, 2, 3]]);
+    flights[0]?.land();
+    expect(await Promise.all(answers)).to.deep.equal(['did 1', 'did 2', 'did 3']);
+  });
+
+  it('gathers what arrives while a batch is in flight into the next one, in order', async () => {
+    const { batcher, flights } = held();
+    const first = batcher.run(1);
+    await settled();
+    const later = [2, 3, 4].map((call) => batcher.run(call));
+    await settled();
+    expect(flights).to.have.length(1);
+    flights[0]?.land();
+    await first;
+    await settled();
+    expect(flights.map(({ calls }) => calls)).to.deep.equal([[1], [2, 3, 4]]);
+    flights[1]?.land();
+    expect(await Promise.all(later)).to.deep.equal(['did 2', 'did 3', 'did 4']);
+  });
+
+  it('keeps to the largest size and the largest weight, and still sends what is too heavy alone', async () => {
+    const { batcher, flights } = held({ sizeMax: 3, weigh: (call) => call, weightMax: 10 });
+    const all = Promise.all([1, 1, 1, 1, 1, 50, 4, 4, 4].map((call) => batcher.run(call)));
+    for (let i = 0; i < 5; i++) {
+      await settled();
+      flights[i]?.land();
+    }
+    await all;
+    expect(flights.map(({ calls }) => calls)).to.deep.equal([[1, 1, 1], [1, 1], [50], [4, 4], [4]]);
+  });
+
+  it('sends a batch beside another only when it is worth it, and never more than it may', async () => {
+    const { batcher, flights } = held({ flightsMax: 2, weigh: (call) => call, companionWeight: 5 });
+    const all: Promise<string>[] = [];
+    for (const call of [1, 2, 4, 9]) {
+      all.push(batcher.run(call));
+      await settled();
+    }
+    expect(flights.map(({ calls }) => calls)).to.deep.equal([[1], [2, 4]]);
+    flights[0]?.land();
+    await settled();
+    expect(flights.map(({ calls }) => calls)).to.deep.equal([[1], [2, 4], [9]]);
+    for (const { land } of flights) land();
+    await Promise.all(all);
+  });
+
+  it('gives an error of one call to that call, and an error of the batch to the whole batch only', async () => {
+    const own = new Batcher<number, string>({
+      flush: async (calls) =>
+        calls.map((call) => (call === 2 ? new DomainError('job_not_found', 'no 2') : `${call}`)),
+      sizeMax: 10,
+      waitingMax: 10,
+    });
+    const results = await Promise.allSettled([1, 2, 3].map((call) => own.run(call)));
+    expect(results.map(({ status }) => status)).to.deep.equal(['fulfilled', 'rejected', 'fulfilled']);
+
+    const { batcher, flights } = held();
+    const first = failure(batcher.run(1));
+    await settled();
+    const second = batcher.run(2);
+    flights[0]?.crash(new Error('the database fell over'));
+    expect(await first).to.have.property('message', 'the database fell over');
+    await settled();
+    flights[1]?.land();
+    expect(await second).to.equal('did 2');
+  });
+
+  it('drops a waiting call whose caller has gone, and never carries it out', async () => {
+    const { batcher, flights } = held();
+    const first = batcher.run(1);
+    await settled();
+    const gone = new AbortController();
+    const second = failure(batcher.run(2, gone.signal));
+    const third = batcher.run(3);
+    gone.abort();
+    expect(await second).to.have.property('code', 'canceled');
+    flights[0]?.land();
+    await first;
+    await settled();
+    expect(flights.map(({ calls }) => calls)).to.deep.equal([[1], [3]]);
+    flights[1]?.land();
+    await third;
+  });
+
+  it('tells an abandoned call why: the reason of its signal where that is one of ours', async () => {
+    const { batcher, flights } = held();
+    const first = batcher.run(1);
+    await settled();
+    const late = new AbortController();
+    const second = failure(batcher.run(2, late.signal));
+    late.abort(new DomainError('deadline_exceeded', 'too late'));
+    expect(await second).to.have.property('code', 'deadline_exceeded');
+    expect(await failure(batcher.run(3, late.signal))).to.have.property('code', 'deadline_exceeded');
+    flights[0]?.land();
+    await first;
+  });
+
+  it('stops a batch in flight only when nobody waits for it any more', async () => {
+    const { batcher, flights } = held();
+    const blocker = batcher.run(0);
+    await settled();
+    const [a, b] = [new AbortController(), new AbortController()];
+    const calls = [failure(batcher.run(1, a.signal)), failure(batcher.run(2, b.signal))];
+    flights[0]?.land();
+    await blocker;
+    await settled();
+    a.abort();
+    expect(flights[1]?.signal?.aborted).to.equal(false);
+    b.abort();
+    expect(flights[1]?.signal?.aborted).to.equal(true);
+    flights[1]?.crash(new Error('stopped'));
+    await Promise.all(calls);
+  });
+
+  it('never stops a batch in which somebody waits without a deadline', async () => {
+    const { batcher, flights } = held();
+    const blocker = batcher.run(0);
+    await settled();
+    const gone = new AbortController();
+    const calls = [failure(batcher.run(1, gone.signal)), batcher.run(2)];
+    flights[0]?.land();
+    await blocker;
+    await settled();
+    gone.abort();
+    expect(flights[1]?.signal).to.equal(undefined);
+    flights[1]?.land();
+    await Promise.all(calls);
+  });
+
+  it('refuses calls beyond its bound as overloaded, and takes calls again afterwards', async () => {
+    const { batcher, flights } = held({ waitingMax: 2 });
+    const first = batcher.run(1);
+    await settled();
+    const others = [batcher.run(2), batcher.run(3)];
+    expect(await failure(batcher.run(4))).to.have.property('code', 'overloaded');
+    flights[0]?.land();
+    await settled();
+    flights[1]?.land();
+    await Promise.all([first, ...others]);
+    const later = batcher.run(5);
+    await settled();
+    flights[2]?.land();
+    expect(await later).to.equal('did 5');
+  });
+
+  it('closes when the last batch has landed, refusing what comes later', async () => {
+    const { batcher, flights } = held();
+    const answers = [batcher.run(1)];
+    await settled();
+    answers.push(batcher.run(2));
+    let closed = false;
+    const closing = batcher.close().then(() => {
+      closed = true;
+    });
+    expect(await failure(batcher.run(3))).to.have.property('code', 'unavailable');
+    flights[0]?.land();
+    await settled();
+    expect(closed).to.equal(false);
+    flights[1]?.land();
+    await closing;
+    expect(await Promise.all(answers)).to.deep.equal(['did 1', 'did 2']);
+    await batcher.close();
+  });
+});

@@ -1,0 +1,134 @@
+/** The guarantee: rounds follow each other as they are asked for, one at a time, and none after a stop. */
+import { once } from 'node:events';
+import { PassThrough } from 'node:stream';
+import { expect } from 'chai';
+import { Rounds } from '../../../src/lib/async/periodic-task.ts';
+
+const hourMs = 3_600_000;
+
+/** Rounds that are ended by hand, one after the other: with a pause, or with an error. */
+class Stage {
+  readonly failures: unknown[] = [];
+  readonly rounds: Rounds;
+  begun = 0;
+  atOnce = 0;
+  mostAtOnce = 0;
+  #round = Promise.withResolvers<number>();
+  readonly #begins = new PassThrough({ objectMode: true });
+
+  constructor(failedMs = hourMs) {
+    this.rounds = new Rounds({
+      run: async () => {
+        this.begun++;
+        this.mostAtOnce = Math.max(this.mostAtOnce, ++this.atOnce);
+        this.#round = Promise.withResolvers<number>();
+        this.#begins.emit('begin');
+        try {
+          return await this.#round.promise;
+        } finally {
+          this.atOnce--;
+        }
+      },
+      onFailed: (error) => this.failures.push(error),
+      failedMs,
+    });
+  }
+
+  async until(begun: number): Promise<void> {
+    while (this.begun < begun) await once(this.#begins, 'begin');
+  }
+
+  end(pauseMs: number): void {
+    this.#round.resolve(pauseMs);
+  }
+
+  fail(error: Error): void {
+    this.#round.reject(error);
+  }
+}
+
+/** Longer than anything that was to happen at once takes. */
+const aWhile = () => new Promise((resolve) => setTimeout(resolve, 50));
+
+describe('rounds', () => {
+  let stage: Stage;
+  beforeEach(() => {
+    stage = new Stage();
+  });
+  afterEach(async () => {
+    stage.end(hourMs);
+    await stage.rounds.stop();
+  });
+
+  it('follow each other after the pause that each asks for, one at a time', async () => {
+    stage.rounds.start();
+    stage.rounds.start();
+    for (const round of [1, 2, 3]) {
+      await stage.until(round);
+      stage.rounds.wakeIn(0);
+      stage.end(round === 3 ? hourMs : 1);
+    }
+    await stage.until(4);
+    await aWhile();
+    expect(stage).to.include({ begun: 4, mostAtOnce: 1 });
+  });
+
+  it('begin at the earliest of the times that were asked for, whatever comes later', async () => {
+    stage.rounds.start(hourMs);
+    stage.rounds.wakeIn(20);
+    stage.rounds.wakeIn(hourMs);
+    const sinceMs = performance.now();
+    await stage.until(1);
+    expect(performance.now() - sinceMs).to.be.at.least(18);
+    stage.end(hourMs);
+    await aWhile();
+    expect(stage.begun).to.equal(1);
+    stage.rounds.wakeIn(1);
+    await stage.until(2);
+  });
+
+  it('begin again for what was asked for while one was under way', async () => {
+    stage.rounds.start();
+    await stage.until(1);
+    stage.rounds.wakeIn(1);
+    await aWhile();
+    expect(stage.begun).to.equal(1);
+    stage.end(hourMs);
+    await stage.until(2);
+  });
+
+  it('go on after one that fails, which is told of', async () => {
+    stage = new Stage(1);
+    const error = new Error('no');
+    stage.rounds.start();
+    await stage.until(1);
+    stage.fail(error);
+    await stage.until(2);
+    expect(stage.failures).to.deep.equal([error]);
+  });
+
+  it('are over once they are stopped, whatever is asked for then, until they are started again', async () => {
+    stage.rounds.start();
+    await stage.until(1);
+    stage.rounds.wakeIn(0);
+    let isStopped = false;
+    const stopping = stage.rounds.stop().then(() => {
+      isStopped = true;
+    });
+    await aWhile();
+    expect(isStopped).to.equal(false);
+    stage.fail(new Error('stopped'));
+    await stopping;
+    stage.rounds.wakeIn(0);
+    await aWhile();
+    expect([stage.begun, stage.failures]).to.deep.equal([1, []]);
+    stage.rounds.start();
+    await stage.until(2);
+  });
+
+  it('can be put off for longer than a timer runs', async () => {
+    stage.rounds.start(2 ** 40);
+    await aWhile();
+    expect(stage.begun).to.equal(0);
+  });
+});

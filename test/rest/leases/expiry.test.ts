@@ -1,0 +1,111 @@
+import { expect } from 'chai';
+import { onEveryEngine } from '../../support/engines.ts';
+import { type Body, cancel, eventsOf, expectError, expectTime, read } from '../../support/jobs-api.ts';
+import { heartbeat, leasedJob, plenty, readLease, release } from '../../support/leases-api.ts';
+import { eventually, type TestServer } from '../../support/server.ts';
+import { shareServer } from '../../support/shared-server.ts';
+
+interface Leased {
+  lease: Body;
+  job: Body;
+}
+
+onEveryEngine((engine) => {
+  describe('the queue contract: a worker that dies with a lease', () => {
+    const share = shareServer(engine, { capacityTotal: plenty });
+    let server: TestServer;
+
+    // One wait for all: each of these jobs is leased for a second, and only one worker is heard of again.
+    let last: Leased;
+    let more: Leased;
+    let wanted: Leased;
+    let short: Leased;
+    let alive: Leased;
+    let beats: Promise<Body[]>;
+    before(async () => {
+      server = await share.start();
+      const leased = (fields: object = {}) => leasedJob(server, fields, { ttl_sec: 1 });
+      [alive, last, more, wanted, short] = await Promise.all([
+        leased(),
+        leased(),
+        leased({ max_attempts: 2, retry_backoff_s: 600 }),
+        leased({ max_attempts: 2 }),
+        leasedJob(server, { max_runtime_s: 1 }, { ttl_sec: 60 }),
+      ]);
+      beats = beating(alive.lease);
+      // What went wrong with them is told by the test that waits for them, if that one runs.
+      beats.catch(() => {});
+      await cancel(server, wanted.job.job_id);
+    });
+    afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
+    after(() => share.leave());
+
+    const beating = async ({ lease_id, expires_at }: Body): Promise<Body[]> => {
+      const answers: Body[] = [];
+      while (Date.now() < Date.parse(expires_at) + 300) {
+        answers.push(await heartbeat(server, lease_id));
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      }
+      return answers;
+    };
+
+    const eventOf = ({ job }: Leased, type: string): Promise<Body> =>
+      eventually(`${type} of a job`, async () =>
+        (await eventsOf(server, job.job_id)).find((event) => event.type === type),
+      );
+
+    it('loses it when it expires, and no sooner: the job ends as TIMEOUT', async () => {
+      const event = await eventOf(last, 'JOB_TIMEOUT');
+      expect(event.data).to.include({ from: 'RUNNING', to: 'TIMEOUT' });
+      const deadline = Date.parse(last.lease.expires_at);
+      expect(Date.parse(event.ts), 'not early').to.be.at.least(deadline);
+      expectTime(event.ts, { of: deadline, withinMs: 1_500 });
+      const { job, result } = await read(server, last.job.job_id);
+      expect(job).to.include({ state: 'TIMEOUT', attempts: 1, lease_id: last.lease.lease_id });
+      expect(result).to.include({ status: 'TIMEOUT', result_data: null, attempts: 1 });
+      expect(result.started_at).to.equal(last.lease.granted_at);
+      expect(result.error).to.be.a('string').and.not.to.equal('');
+      const lease = await readLease(server, last.lease.lease_id);
+      expect(lease).to.include({ state: 'EXPIRED', release_status: null });
+      expect(Date.parse(lease.ended_at)).to.be.at.least(deadline);
+      expect((await eventOf(last, 'LEASE_EXPIRED')).lease_id).to.equal(lease.lease_id);
+    });
+
+    it('can say nothing of it any more: 409, and when it expired', async () => {
+      await eventOf(last, 'LEASE_EXPIRED');
+      const { lease_id, lease_token, expires_at } = last.lease;
+      for (const tell of [heartbeat, release]) {
+        const answer = await tell(server, lease_id, { lease_token });
+        expectError(answer, { status: 409, code: 'lease_not_active' });
+        expect(answer.body.detail)
+          .to.match(/expired/)
+          .and.to.include(expires_at);
+      }
+      expect((await read(server, last.job.job_id)).job.state).to.equal('TIMEOUT');
+    });
+
+    it('loses it to the queue where attempts are left, after a backoff', async () => {
+      const requeued = await eventOf(more, 'JOB_REQUEUED');
+      expect(requeued.data).to.include({ from: 'RUNNING', to: 'QUEUED' });
+      const { job, result } = await read(server, more.job.job_id);
+      expect(job).to.include({ state: 'QUEUED', attempts: 1, claimed_by: null });
+      expectTime(job.next_retry_at, { of: Date.now() + 525_000, withinMs: 80_000 });
+      expect(result).to.equal(null);
+    });
+
+    it('leaves a job that somebody wanted canceled as CANCELED', async () => {
+      const { data } = await eventOf(wanted, 'JOB_CANCELED');
+      expect(data.reason).to.match(/^somebody asked for it; the lease expired: nothing was heard of /);
+      expect((await read(server, wanted.job.job_id)).job.state).to.equal('CANCELED');
+    });
+
+    it('has it no longer than max_runtime_s', async () => {
+      await eventOf(short, 'JOB_TIMEOUT');
+    });
+
+    it('keeps it while its heart beats', async () => {
+      for (const { status, text } of await beats) expect(status, text).to.equal(200);
+      expect((await read(server, alive.job.job_id)).job).to.include({ state: 'RUNNING', attempts: 1 });
+    });
+  });
+});

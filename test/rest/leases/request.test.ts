@@ -1,0 +1,232 @@
+import { expect } from 'chai';
+import { onEveryEngine } from '../../support/engines.ts';
+import {
+  cancel,
+  claim,
+  claimedJob,
+  eventsOf,
+  expectError,
+  expectJobIntent,
+  get,
+  jobsPath,
+  read,
+  status,
+  submit,
+} from '../../support/jobs-api.ts';
+import {
+  between,
+  expectLease,
+  expectReplay,
+  heartbeat,
+  leasedJob,
+  leasePath,
+  nowhere,
+  plenty,
+  readLease,
+  release,
+  requestLease,
+  typesOf,
+} from '../../support/leases-api.ts';
+import type { TestServer } from '../../support/server.ts';
+import { shareServer } from '../../support/shared-server.ts';
+
+onEveryEngine((engine) => {
+  describe('the queue contract: requesting a lease', () => {
+    const share = shareServer(engine, { capacityTotal: plenty });
+    let server: TestServer;
+    before(async () => {
+      server = await share.start();
+    });
+    afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
+    after(() => share.leave());
+
+    it('answers the example of the contract with 200, approved, and the ACTIVE lease', async () => {
+      const submitted = await submit(server, { addon_id: 'visuals', constraints: { cpu_heavy: true } });
+      const { job_id } = submitted;
+      await claim(server, 'visuals', { worker_id: 'visuals-worker-01' });
+      const answer = await requestLease(
+        server,
+        `{
+          "job_id": "${job_id}",
+          "addon_id": "visuals",
+          "job_type": "load30",
+          "cost_units": 30,
+          "priority": "NORMAL",
+          "constraints": { "cpu_heavy": true },
+          "ttl_sec": 30
+        }`,
+      );
+      expect(answer.status).to.equal(200);
+      expect(answer.headers.get('content-type')).to.match(/^application\/json/);
+      expect(answer.body).to.have.all.keys('approved', 'lease', 'job', 'heartbeat_within_ms');
+      const { approved, lease, job } = answer.body;
+      expect(approved).to.equal(true);
+      expectLease(lease, { job_id, addon_id: 'visuals', cost_units: 30, ttl_sec: 30, state: 'ACTIVE' });
+      expect(lease.last_heartbeat_at).to.equal(lease.granted_at);
+      expect(between(lease.granted_at, lease.expires_at)).to.equal(30_000);
+      expect(lease).to.include({ worker_id: 'visuals-worker-01', attempt: 1 });
+      expect(lease).to.include({ ended_at: null, release_status: null });
+      expect(lease.lease_token).to.be.a('string').and.not.to.equal('');
+      expectJobIntent(job, {
+        addon_id: 'visuals',
+        job_type: 'load30',
+        priority: 'NORMAL',
+        cost_units: 30,
+        constraints: { cpu_heavy: true },
+        payload: {},
+        state: 'RUNNING',
+        claimed_by: 'visuals-worker-01',
+        claim_expires_at: null,
+        lease_id: lease.lease_id,
+        attempts: 1,
+        next_retry_at: null,
+      });
+      expect(await read(server, job_id)).to.deep.equal({ job, result: null });
+    });
+
+    it('shows the token in the grant and nowhere else', async () => {
+      const { lease, job } = await leasedJob(server);
+      const { lease_token: token, ...rest } = lease;
+      expect(await readLease(server, lease.lease_id)).to.deep.equal(rest);
+      const beat = await heartbeat(server, lease.lease_id);
+      const places = [
+        beat.text,
+        (await get(server, `${leasePath}/${lease.lease_id}`)).text,
+        (await get(server, `${jobsPath}/${job.job_id}`)).text,
+        (await get(server, `${jobsPath}/${job.job_id}/events`)).text,
+        (await get(server, `${jobsPath}?addon_id=${job.addon_id}`)).text,
+        (await release(server, lease.lease_id)).text,
+      ];
+      for (const text of places) expect(text).not.to.include(token).and.not.to.include('lease_token');
+    });
+
+    it('tells of it in the history', async () => {
+      const { lease, job } = await leasedJob(server);
+      const event = (await eventsOf(server, job.job_id)).at(-1);
+      expect(event).to.include({ type: 'LEASE_GRANTED', lease_id: lease.lease_id, ts: lease.granted_at });
+      expect(event.data).to.include({ from: 'LEASE_PENDING', to: 'RUNNING', by: 'worker-1' });
+    });
+
+    for (const state of ['CLAIMED', 'PREPARING', 'LEASE_PENDING']) {
+      it(`leases a job that is ${state}`, async () => {
+        const { job_id } = await claimedJob(server);
+        if (state !== 'CLAIMED') await status(server, job_id, { state });
+        const { body } = await requestLease(server, { job_id });
+        expect(body.approved).to.equal(true);
+        expect(body.job.state).to.equal('RUNNING');
+        expect(await typesOf(server, job_id)).to.include.members(['JOB_LEASE_PENDING', 'LEASE_GRANTED']);
+      });
+    }
+
+    it('needs nothing but the job_id, and takes the TTL of the settings then', async () => {
+      const { lease } = await leasedJob(server);
+      expect(lease.ttl_sec).to.equal(60);
+      expect(between(lease.granted_at, lease.expires_at)).to.equal(60_000);
+    });
+
+    it('takes null for every optional field as if it were left out, and ignores what it does not know', async () => {
+      const nulls = { addon_id: null, worker_id: null, ttl_sec: null, request_id: null };
+      const { lease } = await leasedJob(server, {}, { ...nulls, lease_token: 'mine', colour: ['red'] });
+      expect(lease.ttl_sec).to.equal(60);
+      expect(lease.lease_token).not.to.equal('mine');
+    });
+
+    for (const ttl of [1, 3_600]) {
+      it(`takes a ttl_sec of ${ttl}`, async () => {
+        const { lease } = await leasedJob(server, {}, { ttl_sec: ttl });
+        expect(between(lease.granted_at, lease.expires_at)).to.equal(ttl * 1000);
+        await release(server, lease.lease_id);
+      });
+    }
+
+    it("goes by the job's own type, weight, priority and constraints, whatever the request says of them", async () => {
+      const own = { cost_units: 7, priority: 'HIGH', constraints: { cpu_heavy: true } };
+      const others = { job_type: 'other', cost_units: 5_000, priority: 'LOW', constraints: { gpu: true } };
+      const nonsense = { job_type: 5, cost_units: 'many', priority: 'SOON', constraints: [] };
+      for (const said of [others, nonsense]) {
+        const { lease, job } = await leasedJob(server, own, said);
+        expect(lease.cost_units).to.equal(7);
+        expect(job).to.deep.include({ job_type: 'load30', ...own });
+      }
+    });
+
+    it('gives every lease a higher fence than all before it', async () => {
+      const fences = [];
+      for (const _ of [1, 2, 3]) fences.push((await leasedJob(server)).lease.fence);
+      expect(fences).to.deep.equal([...new Set(fences)].sort((a, b) => a - b));
+    });
+
+    it('answers the same grant again under the same request_id, for as long as the lease lives', async () => {
+      const { job_id } = await claimedJob(server);
+      const ask = { job_id, request_id: 'lost answer' };
+      const first = (await requestLease(server, ask)).body;
+      const again = await requestLease(server, ask);
+      expect(again.status, again.text).to.equal(200);
+      expectReplay(again.body, first);
+      const beat = await heartbeat(server, first.lease.lease_id, { progress: 0.5 });
+      const third = (await requestLease(server, ask)).body;
+      expect(third).to.deep.include({ approved: true, job: beat.body.job });
+      expect(third.lease).to.deep.equal({ ...beat.body.lease, lease_token: first.lease.lease_token });
+      expect((await typesOf(server, job_id)).filter((type) => type === 'LEASE_GRANTED')).to.have.length(1);
+      for (const other of [{ job_id, request_id: 'another' }, { job_id }]) {
+        expectError(await requestLease(server, other), { status: 409, code: 'job_not_claimed' });
+      }
+      await release(server, first.lease.lease_id);
+      expectError(await requestLease(server, ask), { status: 409, code: 'job_not_claimed' });
+    });
+
+    it('grants once where the same worker asks many times at once', async () => {
+      const { job_id } = await claimedJob(server);
+      const answers = await Promise.all(Array.from({ length: 10 }, () => requestLease(server, { job_id })));
+      expect(answers.filter(({ body }) => body.approved)).to.have.length(1);
+      for (const answer of answers.filter(({ status }) => status !== 200)) {
+        expectError(answer, { status: 409, code: 'job_not_claimed' });
+      }
+      expect((await read(server, job_id)).job.attempts).to.equal(1);
+    });
+
+    it('is refused with 409 where nobody has claimed the job, or where it has ended', async () => {
+      const { job_id } = await submit(server, {});
+      expectError(await requestLease(server, { job_id }), { status: 409, code: 'job_not_claimed' });
+      await cancel(server, job_id);
+      expectError(await requestLease(server, { job_id }), { status: 409, code: 'job_not_claimed' });
+      const { lease } = await leasedJob(server);
+      await release(server, lease.lease_id);
+      const over = await requestLease(server, { job_id: lease.job_id });
+      expectError(over, { status: 409, code: 'job_not_claimed' });
+    });
+
+    it('is refused with 403 where another worker has claimed the job', async () => {
+      const { job_id } = await claimedJob(server);
+      const answer = await requestLease(server, { job_id, worker_id: 'worker-2' });
+      expectError(answer, { status: 403, code: 'worker_mismatch' });
+      expect((await read(server, job_id)).job.state).to.equal('CLAIMED');
+      const { body } = await requestLease(server, { job_id, worker_id: 'worker-1' });
+      expect(body.lease.worker_id).to.equal('worker-1');
+    });
+
+    it("is refused with 409 where addon_id is not the job's", async () => {
+      const { job_id, addon_id } = await claimedJob(server);
+      const answer = await requestLease(server, { job_id, addon_id: 'another' });
+      expectError(answer, { status: 409, code: 'job_mismatch' });
+      expect((await requestLease(server, { job_id, addon_id })).body.approved).to.equal(true);
+    });
+
+    it('is refused with 404 where there is no such job', async () => {
+      for (const job_id of [nowhere, 'nonsense', '']) {
+        expectError(await requestLease(server, { job_id }), { status: 404, code: 'job_not_found' });
+      }
+    });
+
+    it('takes a job_id in capital letters', async () => {
+      const { job_id } = await claimedJob(server);
+      const { body } = await requestLease(server, { job_id: job_id.toUpperCase() });
+      expect(body.lease.job_id).to.equal(job_id);
+    });
+
+    it('needs a job_id', async () => {
+      const answer = await requestLease(server, { addon_id: 'visuals', ttl_sec: 30 });
+      expectError(answer, { status: 400, code: 'invalid_request', field: 'job_id' });
+    });
+  });
+});

@@ -1,0 +1,122 @@
+import { expect } from 'chai';
+import Type from 'typebox';
+import { optional } from '../../../src/domain/requests/scheduler.ts';
+import { Query } from '../../../src/rest/http/query.ts';
+import type { Route } from '../../../src/rest/http/router.ts';
+import { openApi } from '../../../src/rest/openapi/document.ts';
+import { answer, operations } from '../../../src/rest/openapi/operation.ts';
+import { ToldSchemas, withoutNull } from '../../../src/rest/openapi/schema-printer.ts';
+import { entity, word } from '../../../src/rest/openapi/schema-types.ts';
+import { withDocs } from '../../../src/rest/server/docs-page.ts';
+import type { Json } from '../../support/description.ts';
+
+describe('a schema, as the description tells it', () => {
+  const told = (schema: object) => new ToldSchemas().tell(schema);
+
+  it('has null among its types where it may be null', () => {
+    expect(told(optional(Type.Integer({ minimum: 1 })))).to.deep.equal({
+      type: ['integer', 'null'],
+      minimum: 1,
+    });
+    expect(told(optional(Type.Enum(['A', 'B'], { description: 'Which.' })))).to.deep.equal({
+      type: ['string', 'null'],
+      enum: ['A', 'B', null],
+      description: 'Which.',
+    });
+    const choice = Type.Union([Type.String(), Type.Boolean(), Type.Null()]);
+    expect(told(choice)).to.deep.equal({
+      anyOf: [{ type: 'string' }, { type: 'boolean' }, { type: 'null' }],
+    });
+  });
+
+  it('has no null as a parameter of an address', () => {
+    const schema = optional(Type.Enum(['A', 'B'], { description: 'Which.' }));
+    expect(withoutNull(told(schema))).to.deep.equal({
+      type: 'string',
+      enum: ['A', 'B'],
+      description: 'Which.',
+    });
+  });
+
+  it('says of an object with any names what stands under them', () => {
+    expect(told(Type.Record(Type.String(), Type.Boolean()))).to.deep.equal({
+      type: 'object',
+      additionalProperties: { type: 'boolean' },
+    });
+  });
+
+  it('keeps fields apart that are called like the words of schemas', () => {
+    const fields = { type: word('T.'), items: word('I.'), anyOf: word('A.'), title: word('T.') };
+    expect(told(Type.Object(fields))).to.deep.equal({
+      type: 'object',
+      required: ['type', 'items', 'anyOf', 'title'],
+      properties: Object.fromEntries(
+        Object.keys(fields).map((name) => [
+          name,
+          { type: 'string', description: `${name.charAt(0).toUpperCase()}.` },
+        ]),
+      ),
+    });
+  });
+
+  it('is told once where it has a name, and pointed at', () => {
+    const schemas = new ToldSchemas();
+    const thing = entity('Thing', 'A thing.', { name: word('Its name.') });
+    const reference = { $ref: '#/components/schemas/Thing' };
+    expect(schemas.tell(thing)).to.deep.equal(reference);
+    expect(schemas.tell(Type.Array(thing))).to.deep.equal({ type: 'array', items: reference });
+    expect(Object.keys(schemas.components)).to.deep.equal(['Thing']);
+    const other = entity('Thing', 'Another thing.', { name: word('Its name.') });
+    expect(() => schemas.tell(other)).to.throw('two schemas are called Thing');
+  });
+});
+
+describe('the description of routes', () => {
+  const { one } = operations('Server', {
+    one: { summary: 'One', answers: { 200: answer('It.', Type.String()) }, errors: ['job_not_found'] },
+  });
+  const route = (method: Route['method'], path: string): Route => ({
+    method,
+    path,
+    about: one,
+    handle: async () => ({ status: 200, body: '' }),
+  });
+
+  it('has these routes, those that describe them, and no others', async () => {
+    const given = [route('GET', '/a'), route('POST', '/a'), route('PUT', '/b/{job_id}')];
+    const all = withDocs(given);
+    expect(all.slice(0, given.length)).to.deep.equal(given);
+    const served = all.map(({ method, path }) => `${method} ${path}`);
+    const describing = all.find(({ path }) => path === '/openapi.json');
+    const answered = await describing?.handle({
+      path: {},
+      query: new Query(),
+      body: {},
+      caller: { peer: 'test', signal: new AbortController().signal },
+    });
+    const { paths } = JSON.parse(answered?.body as string);
+    const told = Object.entries<Json>(paths).flatMap(([path, methods]) =>
+      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+    );
+    expect(told.sort()).to.deep.equal(served.sort());
+    expect(told).to.include.members(['GET /docs', 'GET /docs/', 'GET /openapi.json']);
+  });
+
+  it('tells of errors by their statuses, and of those of bodies where there may be one', () => {
+    const { paths } = openApi([route('GET', '/a'), route('POST', '/a')]) as Json;
+    expect(Object.keys(paths['/a'].get.responses)).to.deep.equal([
+      '200',
+      '400',
+      '403',
+      '404',
+      '429',
+      '500',
+      '503',
+    ]);
+    expect(Object.keys(paths['/a'].post.responses)).to.include.members(['413', '415']);
+  });
+
+  it('cannot be made where nothing is known of a name in a path', () => {
+    expect(() => openApi([route('GET', '/a/{stranger}')])).to.throw('{stranger} in /a/{stranger}');
+  });
+});

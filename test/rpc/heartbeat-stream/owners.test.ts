@@ -1,0 +1,176 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { expect } from 'chai';
+import fc from 'fast-check';
+import {
+  StreamHeartbeatsRequestSchema,
+  StreamHeartbeatsResponseSchema,
+} from '../../../gen/leasehold/v1/leases_pb.js';
+import { DomainError } from '../../../src/domain/errors.ts';
+import type { OwnerVerdict } from '../../../src/domain/files/file-lease.ts';
+import { limits } from '../../../src/domain/limits.ts';
+import { HeartbeatFrame, WorkerName } from '../../../src/rpc/heartbeat-stream/frames.ts';
+import { encodeOwnerVerdicts, OwnerAnswers } from '../../../src/rpc/heartbeat-stream/owner-verdict-outbox.ts';
+import { streamHeartbeats } from '../../../src/rpc/heartbeat-stream/session.ts';
+import type { FrameSession } from '../../../src/rpc/implementation.ts';
+import { ownersFrame, ScriptedEngine } from '../../support/heartbeat-streams.ts';
+import { eventually } from '../../support/server.ts';
+
+const lostFile = (path: string) => ({
+  repository: 'r',
+  path,
+  fence: '7',
+  lostAtMs: 1_700_000_000_123,
+  reason: 'ops had it released by force',
+});
+
+const kept = (files: readonly string[] = []): OwnerVerdict => ({
+  kind: 'extended',
+  expiresAtMs: 1_700_000_060_000,
+  ttlRemainingMs: 60_000,
+  lostFiles: files.map(lostFile),
+});
+
+describe('owners in frames of heartbeats', () => {
+  it('are read as the generated code writes them, and refused by name where they are wrong', () => {
+    fc.assert(
+      fc.property(fc.array(fc.string({ unit: 'grapheme', maxLength: 250 }), { maxLength: 30 }), (names) => {
+        const frame = new HeartbeatFrame(ownersFrame(names), new WorkerName());
+        const { owners, refusedOwners, ownerRefusals, beats } = frame.next(1_000_000);
+        expect(beats).to.deep.equal([]);
+        const isGood = (name: string) =>
+          /\S/.test(name) && name.length <= limits.nameChars && !name.includes('\0');
+        expect(owners.map(({ ownerId }) => ownerId)).to.deep.equal(names.filter(isGood));
+        expect(refusedOwners).to.have.length(names.filter((name) => !isGood(name)).length);
+        for (const refusal of ownerRefusals) {
+          expect(refusal.code).to.equal('invalid_request');
+          expect(refusal.detail).to.match(/^owner_id/);
+        }
+        expect(frame.owners).to.equal(names.length);
+      }),
+    );
+  });
+
+  it('name the owner at which a frame breaks off', () => {
+    const whole = ownersFrame(['first', 'second']);
+    const frame = new HeartbeatFrame(whole.subarray(0, whole.length - 2), new WorkerName());
+    expect(() => frame.next(100))
+      .to.throw(DomainError)
+      .with.property('field', 'owners[1]');
+  });
+
+  it('are answered as the generated code reads them', () => {
+    const answers = [
+      { owner: { named: 'a', weight: 1 }, verdict: kept(['p', 'q']) },
+      {
+        owner: { named: 'b', weight: 1 },
+        verdict: { kind: 'lost', code: 'owner_not_alive', detail: 'it died' },
+      },
+    ] as const;
+    const { owners, verdicts } = fromBinary(
+      StreamHeartbeatsResponseSchema,
+      encodeOwnerVerdicts(answers, true),
+    );
+    expect(verdicts).to.deep.equal([]);
+    const [first, second] = owners;
+    if (first?.outcome.case !== 'extended' || second?.outcome.case !== 'lost') return expect.fail();
+    expect(first.outcome.value).to.deep.include({ ttlRemainingMs: 60_000n, drain: true });
+    expect(first.outcome.value.lostFiles.map(({ path, fence }) => [path, fence])).to.deep.equal([
+      ['p', 7n],
+      ['q', 7n],
+    ]);
+    expect(second.outcome.value).to.include({ code: 'owner_not_alive', detail: 'it died' });
+  });
+
+  it('go out in frames that clients take, however much they have lost', () => {
+    const answers = new OwnerAnswers();
+    const long = Array.from({ length: limits.lostFilesTold }, (_, i) =>
+      `${i}`.padStart(limits.pathBytes, 'x'),
+    );
+    const owners = Array.from({ length: 40 }, (_, i) => ({ named: `o${i}`, weight: 1 }));
+    answers.owe(
+      owners,
+      owners.map(() => kept(long)),
+    );
+    let told = 0;
+    while (!answers.isEmpty) {
+      const frame = answers.next();
+      told += frame.length;
+      expect(encodeOwnerVerdicts(frame, false).length).to.be.below(4 * 1024 * 1024);
+    }
+    expect(told).to.equal(40);
+  });
+});
+
+describe('a heartbeat stream, for owners', () => {
+  class Pipe {
+    readonly engine = new ScriptedEngine();
+    readonly sent: { frame: Buffer; onSent(): void }[] = [];
+    reads = 0;
+    over = false;
+    readonly session: FrameSession;
+
+    constructor() {
+      const stream = {
+        read: () => void this.reads++,
+        send: (frame: Buffer, onSent: () => void) => void this.sent.push({ frame, onSent }),
+        end: () => {
+          this.over = true;
+        },
+      };
+      this.session = streamHeartbeats(this.engine).streamHeartbeats(stream, { peer: 'test' });
+    }
+  }
+
+  const turn = () => new Promise((resolve) => setImmediate(resolve));
+
+  it('answers them beside leases, and ends only when all are answered', async () => {
+    const pipe = new Pipe();
+    const leaseId = '0190c1d2-7e1f-7abc-8def-0123456789ab';
+    pipe.session.onFrame(ownersFrame(['a', 'b'], [leaseId]));
+    pipe.session.onEnd();
+    await eventually('the engine is asked for both', async () =>
+      pipe.engine.owners.length === 1 && pipe.engine.calls.length === 1 ? true : undefined,
+    );
+    pipe.engine.calls[0]?.answer();
+    await eventually('the lease is answered', async () => pipe.sent[0]);
+    pipe.sent[0]?.onSent();
+    await turn();
+    expect(pipe.over, 'owners are not answered').to.equal(false);
+    pipe.engine.owners[0]?.answer();
+    await eventually('the owners are answered', async () => pipe.sent[1]);
+    expect(pipe.over).to.equal(false);
+    pipe.sent[1]?.onSent();
+    await eventually('it ends', async () => (pipe.over ? true : undefined));
+  });
+
+  it('reads no further than its bound while owners wait for the engine', async () => {
+    const pipe = new Pipe();
+    const names = Array.from({ length: 2_000 }, (_, i) => `o${i}`);
+    for (let frames = 0; frames < 30 && pipe.reads === frames; frames++) {
+      pipe.session.onFrame(ownersFrame(names));
+      await turn();
+      await turn();
+    }
+    const heard = pipe.engine.owners.reduce((sum, { of }) => sum + of.length, 0);
+    expect(pipe.reads * names.length).to.be.at.most(limits.streamHeartbeats);
+    expect(heard, 'calls under way at once').to.be.at.most(4 * 2_000);
+    const before = pipe.reads;
+    for (let round = 0; round < 40; round++) {
+      for (const call of pipe.engine.owners) if (!call.answered) call.answer();
+      await turn();
+      for (const { onSent } of pipe.sent.splice(0)) onSent();
+      await turn();
+    }
+    expect(pipe.reads).to.be.above(before);
+    pipe.session.onGone();
+  });
+
+  it('is no other stream for those who send no owners: an empty frame is an empty frame', async () => {
+    const pipe = new Pipe();
+    const empty = toBinary(StreamHeartbeatsRequestSchema, create(StreamHeartbeatsRequestSchema));
+    pipe.session.onFrame(Buffer.from(empty));
+    const answer = await eventually('it is answered', async () => pipe.sent[0]);
+    expect(answer.frame).to.have.length(0);
+    pipe.session.onGone();
+  });
+});

@@ -1,0 +1,26 @@
+import { expect } from 'chai';
+import { onEveryEngine } from '../../support/engines.ts';
+import { frame, HeartbeatClient } from '../../support/heartbeat-streams.ts';
+import { leasedJob, plenty } from '../../support/leases-api.ts';
+import { startTestServer } from '../../support/server.ts';
+
+onEveryEngine((engine) => {
+  describe('a server that stops while somebody keeps leases on a stream', () => {
+    it('does not wait for a client that never ends its half', async () => {
+      const server = await startTestServer(engine, { settings: { capacityTotal: plenty } });
+      const { lease } = await leasedJob(server, {}, {});
+      const stream = new HeartbeatClient(server.grpc);
+      try {
+        stream.send(frame([{ leaseId: lease.lease_id, workerId: 'worker-1' }]));
+        await stream.hears(1);
+        const began = performance.now();
+        await server.stop();
+        // Calls that are under way have five seconds; here none is.
+        expect(performance.now() - began).to.be.below(3_500);
+        expect(stream.verdicts.at(-1)?.outcome.value).to.include({ drain: true });
+      } finally {
+        stream.close();
+      }
+    });
+  });
+});

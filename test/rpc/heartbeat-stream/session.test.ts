@@ -1,0 +1,545 @@
+import { expect } from 'chai';
+import type { LeaseVerdict } from '../../../gen/leasehold/v1/leases_pb.js';
+import { DomainError } from '../../../src/domain/errors.ts';
+import type { Verdict } from '../../../src/domain/leases/lease.ts';
+import { limits } from '../../../src/domain/limits.ts';
+import { newId } from '../../../src/lib/uuid.ts';
+import { streamHeartbeats } from '../../../src/rpc/heartbeat-stream/session.ts';
+import type { FrameSession, FrameStream, OpenStream } from '../../../src/rpc/implementation.ts';
+import { extended, frame, frameFor, ScriptedEngine, verdictsIn } from '../../support/heartbeat-streams.ts';
+
+const ids = (count: number): string[] => Array.from({ length: count }, () => newId());
+const one = (): string => newId();
+
+/** Lets everything happen that can happen by itself. */
+async function settle(): Promise<void> {
+  for (let turn = 0; turn < 10; turn++) await new Promise((resolve) => setImmediate(resolve));
+}
+
+/** The face's side of a stream: delivers a frame when the session has asked for it, and lets a test hold up answers. */
+class Wire implements FrameStream {
+  readonly sent: Buffer[] = [];
+  readonly frames: LeaseVerdict[][] = [];
+  readonly #unread: Buffer[] = [];
+  readonly #held: (() => void)[] = [];
+  readonly #gone = new AbortController();
+  readonly session: FrameSession;
+  /** The client takes what is sent. */
+  takes = true;
+  ended: { error: unknown } | undefined;
+  #wanted = true;
+
+  constructor(engine: ScriptedEngine, open: OpenStream = streamHeartbeats(engine).streamHeartbeats) {
+    this.session = open(this, { peer: 'test', signal: this.#gone.signal });
+  }
+
+  get unread(): number {
+    return this.#unread.length;
+  }
+
+  get asks(): boolean {
+    return this.#wanted;
+  }
+
+  get verdicts(): LeaseVerdict[] {
+    return this.frames.flat();
+  }
+
+  get told(): string[] {
+    return this.verdicts.map(({ leaseId }) => leaseId);
+  }
+
+  give(...frames: Buffer[]): void {
+    this.#unread.push(...frames);
+    this.#deliver();
+  }
+
+  take(): void {
+    this.takes = true;
+    for (const sent of this.#held.splice(0)) sent();
+  }
+
+  leave(): void {
+    this.#gone.abort(new DomainError('canceled', 'the caller has gone'));
+    this.session.onGone();
+  }
+
+  read(): void {
+    expect(this.#wanted, 'asked for a frame that was asked for already').to.equal(false);
+    this.#wanted = true;
+    setImmediate(() => this.#deliver());
+  }
+
+  send(bytes: Buffer, onSent: () => void): void {
+    expect(this.ended, 'sent after the end').to.equal(undefined);
+    this.sent.push(bytes);
+    this.frames.push(verdictsIn(bytes));
+    if (this.takes) setImmediate(onSent);
+    else this.#held.push(onSent);
+  }
+
+  end(error?: unknown): void {
+    expect(this.ended, 'ended twice').to.equal(undefined);
+    this.ended = { error };
+  }
+
+  #deliver(): void {
+    if (!this.#wanted || this.ended) return;
+    const next = this.#unread.shift();
+    if (!next) return;
+    this.#wanted = false;
+    this.session.onFrame(next);
+  }
+}
+
+describe('a heartbeat stream', () => {
+  let engine: ScriptedEngine;
+  let wire: Wire;
+  beforeEach(() => {
+    engine = new ScriptedEngine();
+    wire = new Wire(engine);
+  });
+  afterEach(() => wire.leave());
+
+  it('says that a lease is extended after the engine has said so, and not before', async () => {
+    const leaseId = one();
+    wire.give(frame([{ leaseId, workerId: 'worker', leaseToken: 'secret', progress: 0.5, message: 'half' }]));
+    await settle();
+    expect(wire.sent).to.deep.equal([]);
+    expect(engine.calls[0]?.of[0]).to.include({
+      leaseId,
+      workerId: 'worker',
+      token: 'secret',
+      progress: 0.5,
+      message: 'half',
+    });
+    engine.calls[0]?.answer([extended({ cancelRequested: true })]);
+    await settle();
+    const [verdict] = wire.verdicts;
+    expect(verdict?.leaseId).to.equal(leaseId);
+    expect(verdict?.outcome.value).to.include({
+      ttlRemainingMs: 60_000n,
+      cancelRequested: true,
+      drain: false,
+    });
+  });
+
+  it('answers each lease with its own verdict, under the name that it was given', async () => {
+    const [a, b, c] = ids(3) as [string, string, string];
+    wire.give(frameFor([a, 'nonsense', b.toUpperCase(), c]));
+    await settle();
+    expect(engine.calls[0]?.of.map(({ leaseId }) => leaseId)).to.deep.equal([a, b, c]);
+    const detail = 'it is over';
+    engine.calls[0]?.answer([extended(), { kind: 'lost', code: 'lease_not_active', detail }, extended()]);
+    await settle();
+    const told = Object.fromEntries(wire.verdicts.map(({ leaseId, outcome }) => [leaseId, outcome]));
+    expect(Object.keys(told)).to.have.members([a, 'nonsense', b.toUpperCase(), c]);
+    expect(told[a]?.case).to.equal('extended');
+    expect(told[b.toUpperCase()]?.value).to.include({ code: 'lease_not_active', detail });
+    expect(told.nonsense?.value).to.include({ code: 'lease_not_found' });
+    expect(wire.ended).to.equal(undefined);
+  });
+
+  it('answers an empty frame with an empty frame', async () => {
+    wire.give(Buffer.alloc(0), Buffer.from([0x10, 0x01]), frameFor([]));
+    await settle();
+    expect(wire.sent.map(({ length }) => length)).to.deep.equal([0, 0, 0]);
+  });
+
+  it('takes many frames while the first is in flight, and hands them on together', async () => {
+    for (let n = 0; n < 4; n++) {
+      wire.give(frameFor([one()]));
+      await settle();
+    }
+    for (let n = 0; n < 100; n++) wire.give(frameFor([one()]));
+    for (let n = 0; n < 20; n++) await settle();
+    expect(engine.calls.map(({ of }) => of.length)).to.deep.equal([1, 1, 1, 1]);
+    expect(wire.unread).to.equal(0);
+    engine.calls[2]?.answer();
+    await settle();
+    expect(engine.calls.map(({ of }) => of.length)).to.deep.equal([1, 1, 1, 1, 100]);
+  });
+
+  it('sends verdicts together that become ready together', async () => {
+    for (let n = 0; n < 3; n++) {
+      wire.give(frameFor(ids(10)));
+      await settle();
+    }
+    expect(engine.calls).to.have.length(3);
+    engine.answerAll();
+    await settle();
+    expect(wire.frames.map(({ length }) => length)).to.deep.equal([30]);
+  });
+
+  it('does not wait for a slow call with the verdicts of the next', async () => {
+    const [slow, quick] = [one(), one()];
+    wire.give(frameFor([slow]));
+    await settle();
+    wire.give(frameFor([quick]));
+    await settle();
+    engine.calls[1]?.answer();
+    await settle();
+    expect(wire.told).to.deep.equal([quick]);
+  });
+
+  it('does not wait for a locked lease with the verdicts of its frame, nor end without its own', async () => {
+    const [free, locked] = [one(), one()];
+    let unlock = (_: Verdict) => {};
+    for (let n = 0; n < 6; n++) {
+      wire.give(frameFor([free, locked]));
+      await settle();
+      const held = new Promise<Verdict>((resolve) => {
+        unlock = resolve;
+      });
+      engine.calls[n]?.answer([extended(), held]);
+    }
+    await settle();
+    expect(wire.told).to.deep.equal(Array(6).fill(free));
+    expect(engine.calls).to.have.length(6);
+    wire.session.onEnd();
+    unlock({ kind: 'lost', code: 'lease_not_active', detail: '' });
+    await settle();
+    expect(wire.told.at(-1)).to.equal(locked);
+    expect(wire.ended).to.equal(undefined);
+  });
+
+  it('goes on where a locked lease cannot be answered, and makes room for others', async () => {
+    const gone = new DomainError('deadline_exceeded', 'the database took too long');
+    const heavy = frame([{ leaseId: one(), workerId: 'w', message: 'm'.repeat(1_999) }]);
+    wire.give(...Array<Buffer>(limits.streamHeartbeats / 10).fill(heavy));
+    for (let n = 0; n < 200 && wire.unread > 0; n++) {
+      for (const call of engine.calls) {
+        if (!call.answered) call.answer(call.of.map(() => Promise.reject(gone)));
+      }
+      await settle();
+    }
+    expect([wire.unread, wire.verdicts.length, wire.ended]).to.deep.equal([0, 0, undefined]);
+  });
+
+  it('ends well when the last locked lease has been answered, or with the error that came instead', async () => {
+    const other = new Wire(engine);
+    for (const stream of [wire, other]) {
+      stream.give(frameFor([one()]));
+      stream.session.onEnd();
+    }
+    await settle();
+    const gone = new DomainError('unavailable', 'the database has gone');
+    const refuse = { now: () => {} };
+    engine.calls[0]?.answer([settle().then(() => extended())]);
+    engine.calls[1]?.answer([
+      new Promise((_, reject) => {
+        refuse.now = () => reject(gone);
+      }),
+    ]);
+    for (let n = 0; n < 3; n++) await settle();
+    expect(wire.verdicts).to.have.length(1);
+    expect(wire.ended).to.deep.equal({ error: undefined });
+    expect(other.ended).to.equal(undefined);
+    refuse.now();
+    await settle();
+    expect(other.ended).to.deep.equal({ error: gone });
+  });
+
+  it('reads no further than its bound while the engine is busy, and goes on when it answers', async () => {
+    const frames = Array<Buffer>(60).fill(frameFor(ids(1_000)));
+    wire.give(...frames);
+    for (let n = 0; n < 20; n++) await settle();
+    expect(60 - wire.unread).to.equal(limits.streamHeartbeats / 1_000);
+    expect(wire.asks).to.equal(false);
+    for (let n = 0; n < 200 && wire.verdicts.length < 60_000; n++) {
+      engine.answerAll();
+      expect(engine.open).to.be.at.most(limits.streamHeartbeats);
+      await settle();
+    }
+    expect(wire.verdicts).to.have.length(60_000);
+    expect(engine.calls.every(({ of }) => of.length <= 2_000)).to.equal(true);
+  });
+
+  it('counts long heartbeats for what they weigh', async () => {
+    const long = frame([{ leaseId: one(), workerId: 'w', message: 'm'.repeat(2_000) }]);
+    wire.give(...Array<Buffer>(4_000).fill(long));
+    for (let n = 0; n < 500 && wire.asks; n++) await settle();
+    expect(wire.asks).to.equal(false);
+    expect(4_000 - wire.unread).to.equal(Math.ceil(limits.streamHeartbeats / 11));
+  });
+
+  it('reads no further than its bound while the client does not read, and sends one frame at a time', async () => {
+    engine.eager = true;
+    wire.takes = false;
+    wire.give(...Array<Buffer>(60).fill(frameFor(ids(1_000))));
+    for (let n = 0; n < 20; n++) await settle();
+    expect(wire.sent).to.have.length(1);
+    expect(60 - wire.unread).to.equal(limits.streamHeartbeats / 1_000);
+    wire.take();
+    for (let n = 0; n < 100 && wire.verdicts.length < 60_000; n++) await settle();
+    expect(wire.verdicts).to.have.length(60_000);
+    for (const { length } of wire.frames) expect(length).to.be.at.most(limits.verdictsPerFrame);
+  });
+
+  it('takes a large frame apart as its answers go out', async () => {
+    const leaseIds = ids(50_000);
+    wire.give(frameFor(leaseIds));
+    for (let n = 0; n < 200 && wire.verdicts.length < 50_000; n++) {
+      await settle();
+      expect(engine.heard - wire.verdicts.length).to.be.at.most(limits.streamHeartbeats);
+      engine.answerAll();
+    }
+    expect(wire.told.sort()).to.deep.equal(leaseIds);
+  });
+
+  it('does not answer a frame of nothing but mistakes all at once', async () => {
+    const nothing = 50_000;
+    wire.takes = false;
+    wire.give(Buffer.concat(Array<Buffer>(nothing).fill(Buffer.from([0x0a, 0x00]))));
+    await settle();
+    expect(wire.verdicts).to.have.length(limits.verdictsPerFrame);
+    wire.take();
+    for (let n = 0; n < 100 && wire.verdicts.length < nothing; n++) await settle();
+    expect(wire.verdicts).to.have.length(nothing);
+    expect(engine.calls).to.deep.equal([]);
+  });
+
+  it('that has ended its side is answered to the last lease, and then ends well', async () => {
+    wire.give(frameFor(ids(3)), frameFor(ids(3)));
+    await settle();
+    wire.session.onEnd();
+    await settle();
+    expect(wire.ended).to.equal(undefined);
+    engine.answerAll();
+    await settle();
+    expect(wire.verdicts).to.have.length(6);
+    expect(wire.ended).to.deep.equal({ error: undefined });
+  });
+
+  it('that has ended its side does not end before its answers have left', async () => {
+    wire.takes = false;
+    engine.eager = true;
+    wire.give(frameFor(ids(3)));
+    await settle();
+    wire.session.onEnd();
+    expect(wire.sent).to.have.length(1);
+    expect(wire.ended).to.equal(undefined);
+    wire.take();
+    expect(wire.ended).to.deep.equal({ error: undefined });
+  });
+
+  it('ends with an error after a frame that cannot be read, when the frames before it are answered', async () => {
+    const good = ids(7);
+    const broken = Buffer.concat([frameFor(ids(3)), Buffer.from([0x0a, 0x7f])]);
+    for (const leaseId of good.slice(0, 4)) {
+      wire.give(frameFor([leaseId]));
+      await settle();
+    }
+    // As many calls as may be are out, so these are read and wait.
+    wire.give(frameFor(good.slice(4)), broken, frameFor(ids(3)));
+    await settle();
+    expect(wire.ended).to.equal(undefined);
+    engine.answerAll();
+    await settle();
+    engine.answerAll();
+    await settle();
+    expect(wire.told).to.deep.equal(good);
+    expect(wire.ended?.error).to.include({ code: 'invalid_request', field: 'heartbeats[3]' });
+    expect([engine.heard, wire.unread]).to.deep.equal([7, 1]);
+    expect(engine.leaseNews.followers).to.equal(0);
+  });
+
+  it('ends with the error of the database, after what was ready', async () => {
+    const [good, bad] = [one(), one()];
+    wire.takes = false;
+    wire.give(frameFor([one()]));
+    await settle();
+    wire.give(frameFor([good]));
+    await settle();
+    wire.give(frameFor([bad]));
+    await settle();
+    const [first, second, third] = engine.calls;
+    first?.answer();
+    await settle();
+    second?.answer();
+    third?.fail(new DomainError('unavailable', 'the database has gone'));
+    await settle();
+    expect(wire.ended).to.equal(undefined);
+    wire.give(frameFor([one()]));
+    wire.take();
+    await settle();
+    expect(wire.told).to.include(good).and.not.include(bad);
+    expect(wire.ended?.error).to.include({ code: 'unavailable' });
+    expect(engine.calls).to.have.length(3);
+  });
+
+  it('asks an overloaded engine again, and tells its client nothing of it', async () => {
+    const leaseIds = ids(2);
+    wire.give(frameFor(leaseIds));
+    await settle();
+    engine.calls[0]?.fail(new DomainError('overloaded', 'too many calls are waiting'));
+    wire.give(frameFor([one()]));
+    await settle();
+    expect(engine.calls).to.have.length(1);
+    while (engine.calls.length < 2) await new Promise((resolve) => setTimeout(resolve, 5));
+    expect(engine.calls[1]?.of).to.have.length(3);
+    engine.answerAll();
+    await settle();
+    expect(wire.told.slice(0, 2)).to.deep.equal(leaseIds);
+    expect(wire.ended).to.equal(undefined);
+  });
+
+  it('that has been cut off sends nothing, asks for nothing and lets go of its leases', async () => {
+    const kept = one();
+    wire.give(frameFor([kept]));
+    await settle();
+    engine.answerAll();
+    await settle();
+    wire.give(frameFor(ids(2)));
+    await settle();
+    const call = engine.calls[1];
+    expect(call?.signal?.aborted).to.equal(false);
+    wire.leave();
+    expect(call?.signal?.aborted).to.equal(true);
+    call?.answer();
+    engine.leaseNews.publish([kept]);
+    await settle();
+    expect(wire.told).to.deep.equal([kept]);
+    expect([engine.looks.length, wire.asks, wire.ended]).to.deep.equal([0, true, undefined]);
+    expect(engine.leaseNews.followers).to.equal(0);
+  });
+
+  it('ends for a mistake of ours, and no other stream does', async () => {
+    const other = new Wire(engine);
+    wire.give(frameFor(ids(2)));
+    other.give(frameFor([one()]));
+    await settle();
+    // One verdict too few, and one that cannot be written.
+    engine.calls.find(({ of }) => of.length === 2)?.answer([extended()]);
+    const third = new Wire(engine);
+    third.give(frameFor([one()]));
+    await settle();
+    engine.calls[2]?.answer([{ kind: 'lost' } as Verdict]);
+    await settle();
+    expect(wire.ended?.error).to.be.instanceOf(Error);
+    expect(third.ended?.error).to.be.instanceOf(TypeError);
+    engine.answerAll();
+    await settle();
+    expect(other.verdicts).to.have.length(1);
+    other.leave();
+  });
+
+  describe('unasked', () => {
+    const keep = async (on: Wire, leaseIds: readonly string[]) => {
+      on.give(frameFor(leaseIds));
+      await settle();
+      engine.answerAll();
+      await settle();
+      on.frames.length = 0;
+    };
+
+    it('tells what somebody else did to a lease, and of a lost one only once', async () => {
+      const [a, b] = [one(), one()];
+      await keep(wire, [a, b]);
+      engine.leaseNews.publish([a]);
+      engine.leaseNews.publish([b, a, one()]);
+      await settle();
+      const [look] = engine.looks;
+      expect(look?.of).to.deep.equal([a, b]);
+      look?.answer([
+        { kind: 'lost', code: 'lease_not_active', detail: '' },
+        extended({ cancelRequested: true }),
+      ]);
+      await settle();
+      const told = Object.fromEntries(wire.verdicts.map(({ leaseId, outcome }) => [leaseId, outcome.value]));
+      expect(told[a]).to.include({ code: 'lease_not_active' });
+      expect(told[b]).to.include({ cancelRequested: true });
+      engine.leaseNews.publish([a, b]);
+      await settle();
+      expect(engine.looks[1]?.of).to.deep.equal([b]);
+    });
+
+    it('looks up the leases of many streams in one query', async () => {
+      const { streamHeartbeats: open } = streamHeartbeats(engine);
+      const streams = Array.from({ length: 20 }, () => new Wire(engine, open));
+      const leaseIds = ids(20);
+      for (const [i, stream] of streams.entries()) await keep(stream, [leaseIds[i] as string]);
+      engine.leaseNews.publish(leaseIds);
+      await settle();
+      expect(engine.looks.map(({ of }) => of)).to.deep.equal([leaseIds]);
+      engine.looks[0]?.answer();
+      await settle();
+      expect(streams.map(({ told }) => told)).to.deep.equal(leaseIds.map((leaseId) => [leaseId]));
+      for (const stream of streams) stream.leave();
+    });
+
+    it('waits with news while the client does not read', async () => {
+      const kept = ids(10);
+      await keep(wire, kept);
+      wire.takes = false;
+      engine.eager = true;
+      wire.give(...Array.from({ length: 30 }, () => frameFor(ids(1_000))));
+      for (let n = 0; n < 20; n++) await settle();
+      engine.leaseNews.publish(kept);
+      await settle();
+      expect(engine.looks).to.deep.equal([]);
+      wire.take();
+      for (let n = 0; n < 50 && engine.looks.length === 0; n++) await settle();
+      expect(engine.looks.flatMap(({ of }) => of)).to.deep.equal(kept);
+    });
+
+    it('drops news that cannot be looked up, and goes on', async () => {
+      const leaseId = one();
+      await keep(wire, [leaseId]);
+      engine.leaseNews.publish([leaseId]);
+      await settle();
+      engine.looks[0]?.fail(new DomainError('unavailable', 'the database has gone'));
+      await settle();
+      expect(wire.ended).to.equal(undefined);
+      engine.leaseNews.publish([leaseId]);
+      await settle();
+      engine.looks[1]?.answer();
+      await settle();
+      expect(wire.told).to.deep.equal([leaseId]);
+    });
+
+    it('tells every lease that the server stops, answers what is in flight, and ends well', async () => {
+      const kept = ids(2_500);
+      await keep(wire, kept);
+      wire.give(frameFor([one()]));
+      await settle();
+      const pending = engine.calls.at(-1);
+      engine.heartbeats.draining = true;
+      await engine.leaseNews.drain();
+      wire.give(frameFor([one()]), frameFor([one()]));
+      for (let n = 0; n < 10; n++) {
+        await settle();
+        for (const look of engine.looks) if (!look.answered) look.answer();
+      }
+      for (const { of } of engine.looks) expect(of).to.have.length.at.most(1_000);
+      expect(wire.told.sort()).to.deep.equal(kept);
+      expect(wire.ended).to.equal(undefined);
+      pending?.answer();
+      engine.answerAll();
+      await settle();
+      expect(wire.ended).to.deep.equal({ error: undefined });
+      expect(wire.unread).to.equal(1);
+      const drains = wire.verdicts.map(({ outcome }) => outcome.case === 'extended' && outcome.value.drain);
+      expect(drains.every(Boolean)).to.equal(true);
+    });
+
+    it('does not go on telling that the server stops for longer than there is time', async () => {
+      await keep(wire, ids(1_500));
+      engine.heartbeats.draining = true;
+      const since = performance.now();
+      await engine.leaseNews.drain();
+      while (!wire.ended && performance.now() - since < 5_000)
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      expect(wire.ended).to.deep.equal({ error: undefined });
+      expect(performance.now() - since).to.be.within(1_000, 4_500);
+    });
+
+    it('ends at once where the server is stopping already', async () => {
+      engine.heartbeats.draining = true;
+      await engine.leaseNews.drain();
+      const late = new Wire(engine);
+      await settle();
+      expect(late.ended).to.deep.equal({ error: undefined });
+    });
+  });
+});

@@ -1,0 +1,72 @@
+import { expect } from 'chai';
+import type { Verdict } from '../../../src/domain/leases/lease.ts';
+import { limits } from '../../../src/domain/limits.ts';
+import { AnswerQueue } from '../../../src/rpc/heartbeat-stream/verdict-outbox.ts';
+
+const most = limits.verdictsPerFrame;
+
+/** Answers whose leases are numbers, each with a detail that tells which lease it belongs to. */
+function numbered(from: number, count: number) {
+  const names = Array.from({ length: count }, (_, i) => String(from + i));
+  const leases = names.map((named) => ({ named, weight: 1 }));
+  const verdicts = names.map((detail): Verdict => ({ kind: 'lost', code: 'lease_not_found', detail }));
+  return { leases, verdicts };
+}
+
+describe('what a heartbeat stream owes', () => {
+  let queue: AnswerQueue;
+  beforeEach(() => {
+    queue = new AnswerQueue();
+  });
+  const owe = (from: number, count: number) => {
+    const { leases, verdicts } = numbered(from, count);
+    queue.owe(leases, verdicts);
+  };
+
+  it('goes out in order and in as few frames as may be, whatever it came in', () => {
+    for (const [sizes, frames] of [
+      [[1], [1]],
+      [[most], [most]],
+      [[2 * most + 1], [most, most, 1]],
+      [[1, 2, 3], [6]],
+      [
+        [most - 1, 2, most],
+        [most, most, 1],
+      ],
+      [
+        [most, most],
+        [most, most],
+      ],
+    ] as const) {
+      let count = 0;
+      for (const size of sizes) {
+        owe(count, size);
+        count += size;
+      }
+      let at = 0;
+      for (const size of frames) {
+        const { leases, verdicts } = queue.next();
+        expect({ leases, verdicts }).to.deep.equal(numbered(at, size));
+        at += size;
+      }
+      expect(queue.isEmpty).to.equal(true);
+    }
+  });
+
+  it('is nothing where there is nothing to tell, except where an empty frame is owed', () => {
+    owe(0, 0);
+    expect(queue.isEmpty).to.equal(true);
+    owe(0, 1);
+    queue.oweEmptyFrame();
+    queue.oweEmptyFrame();
+    expect([1, 2, 3].map(() => queue.next().leases.length)).to.deep.equal([0, 0, 1]);
+    expect(queue.isEmpty).to.equal(true);
+  });
+
+  it('is forgotten when the stream is over', () => {
+    owe(0, 3);
+    queue.oweEmptyFrame();
+    queue.clear();
+    expect(queue.isEmpty).to.equal(true);
+  });
+});

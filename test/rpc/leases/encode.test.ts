@@ -1,0 +1,138 @@
+import { create, type DescMessage, equals, fromBinary, type MessageInitShape } from '@bufbuild/protobuf';
+import { expect } from 'chai';
+import fc from 'fast-check';
+import {
+  AcquireLeaseResponseSchema,
+  HeartbeatResponseSchema,
+  ReleaseLeaseResponseSchema,
+  RequestLeaseResponseSchema,
+} from '../../../gen/leasehold/v1/leases_pb.js';
+import { finalStatuses, type JobResult, type Json, type JsonObject } from '../../../src/domain/jobs/job.ts';
+import { type Lease, leaseStates } from '../../../src/domain/leases/lease.ts';
+import { jobMessage, resultMessage, timestamp } from '../../../src/rpc/jobs/convert.ts';
+import type { EncodedMessage } from '../../../src/rpc/jobs/encode.ts';
+import { leaseMessage } from '../../../src/rpc/leases/convert.ts';
+import {
+  heartbeatResponse,
+  leaseOutcomeResponse,
+  releaseLeaseResponse,
+} from '../../../src/rpc/leases/encode.ts';
+import { anyJob, json, ms, optional, text, whole } from '../../support/any-job.ts';
+
+const anyJson = fc.jsonValue({ maxDepth: 4, stringUnit: 'grapheme' }).filter(
+  // Readers would take such a member for something else, which is why none gets in.
+  (value) => !JSON.stringify(value).includes('__proto__'),
+) as fc.Arbitrary<Json>;
+
+const anyLease: fc.Arbitrary<Lease> = fc.record({
+  leaseId: fc.uuid(),
+  jobId: fc.uuid(),
+  addonId: text,
+  workerId: text,
+  costUnits: whole,
+  ttlS: whole,
+  state: fc.constantFrom(...leaseStates),
+  grantedAtMs: ms,
+  lastHeartbeatAtMs: ms,
+  expiresAtMs: ms,
+  fence: fc.maxSafeNat().map(String),
+  attempt: whole,
+  endedAtMs: optional(ms),
+  releaseStatus: optional(fc.constantFrom(...finalStatuses)),
+  error: optional(text),
+  errorDetail: optional(json) as fc.Arbitrary<JsonObject | null>,
+  requeued: fc.boolean(),
+  deadLettered: fc.boolean(),
+});
+
+const anyResult: fc.Arbitrary<JobResult> = fc.record({
+  jobId: fc.uuid(),
+  status: fc.constantFrom(...finalStatuses),
+  resultData: anyJson,
+  error: optional(text),
+  errorDetail: optional(json) as fc.Arbitrary<JsonObject | null>,
+  startedAtMs: optional(ms),
+  finishedAtMs: ms,
+  attempts: whole,
+  metrics: optional(json) as fc.Arbitrary<JsonObject | null>,
+});
+
+const expectSame = <Desc extends DescMessage>(
+  schema: Desc,
+  { bytes }: EncodedMessage,
+  expected: MessageInitShape<Desc>,
+): void => {
+  expect(equals(schema, fromBinary(schema, bytes), create(schema, expected))).to.equal(true);
+};
+
+describe('answers on leases that are written by hand', () => {
+  it('are what the generated code reads of any grant', () => {
+    fc.assert(
+      fc.property(
+        anyLease,
+        anyJob,
+        text,
+        optional(text),
+        whole,
+        (lease, job, token, messageId, heartbeatWithinMs) => {
+          const answer = leaseOutcomeResponse({
+            kind: 'granted',
+            lease,
+            job,
+            token,
+            messageId,
+            heartbeatWithinMs,
+          });
+          const value = {
+            lease: { ...leaseMessage(lease), leaseToken: token },
+            job: jobMessage(job),
+            streamMessage:
+              job.stream === null || messageId === null ? undefined : { stream: job.stream, messageId },
+            heartbeatWithinMs: BigInt(heartbeatWithinMs),
+          };
+          expectSame(RequestLeaseResponseSchema, answer, { outcome: { case: 'granted', value } });
+          expectSame(AcquireLeaseResponseSchema, answer, { outcome: { case: 'granted', value } });
+        },
+      ),
+    );
+  });
+
+  it('are what the generated code reads of any denial', () => {
+    fc.assert(
+      fc.property(text, whole, (reason, retryAfterMs) => {
+        const answer = leaseOutcomeResponse({ kind: 'denied', reason, retryAfterMs });
+        const value = { reason, retryAfterMs: BigInt(retryAfterMs) };
+        expectSame(RequestLeaseResponseSchema, answer, { outcome: { case: 'denied', value } });
+        expectSame(AcquireLeaseResponseSchema, answer, { outcome: { case: 'denied', value } });
+      }),
+    );
+  });
+
+  it('are what the generated code reads of any heartbeat', () => {
+    fc.assert(
+      fc.property(ms, whole, fc.boolean(), fc.boolean(), (expiresAtMs, left, cancelRequested, drain) => {
+        const extended = { kind: 'extended', expiresAtMs, ttlRemainingMs: left, cancelRequested } as const;
+        expectSame(HeartbeatResponseSchema, heartbeatResponse(extended, drain), {
+          expiresAt: timestamp(expiresAtMs),
+          ttlRemainingMs: BigInt(left),
+          cancelRequested,
+          drain,
+        });
+      }),
+    );
+  });
+
+  it('are what the generated code reads of any release', () => {
+    fc.assert(
+      fc.property(anyLease, anyJob, optional(anyResult), (lease, job, result) => {
+        expectSame(ReleaseLeaseResponseSchema, releaseLeaseResponse({ lease, job, result }), {
+          lease: leaseMessage(lease),
+          job: jobMessage(job),
+          result: result === null ? undefined : resultMessage(result),
+          requeued: lease.requeued,
+          deadLettered: lease.deadLettered,
+        });
+      }),
+    );
+  });
+});

@@ -1,0 +1,193 @@
+import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { ValueSchema } from '@bufbuild/protobuf/wkt';
+import { expect } from 'chai';
+import fc from 'fast-check';
+import {
+  type StreamWorkRequest,
+  StreamWorkRequestSchema,
+  StreamWorkResponseSchema,
+} from '../../../gen/leasehold/v1/leases_pb.js';
+import { DomainError } from '../../../src/domain/errors.ts';
+import type { Grant, Release } from '../../../src/domain/leases/lease.ts';
+import { limits } from '../../../src/domain/limits.ts';
+import { isUuid } from '../../../src/lib/uuid.ts';
+import { releaseOfMessage } from '../../../src/rpc/leases/convert.ts';
+import { encodeWork, WorkFrame, type WorkPiece } from '../../../src/rpc/work-stream/frames.ts';
+import { anyJob } from '../../support/any-job.ts';
+
+const streamsWorker = 'the stream';
+
+/** Everything in a frame, read in pieces of so much weight. */
+function read(bytes: Uint8Array, weight = 20_000): WorkPiece & { frame: WorkFrame; pieces: number } {
+  const frame = new WorkFrame(Buffer.from(bytes));
+  const all: WorkPiece = { credits: [], releases: [], refused: [], weight: 0 };
+  let pieces = 0;
+  for (; !frame.done; pieces++) {
+    const piece = frame.next(weight, streamsWorker);
+    all.credits.push(...piece.credits);
+    all.releases.push(...piece.releases);
+    all.refused.push(...piece.refused);
+    all.weight += piece.weight;
+  }
+  return { ...all, frame, pieces };
+}
+
+/** What became of each thing that was handed in, by the generated code and the words of the unary call. */
+function expected({ releases }: StreamWorkRequest): (Release | string)[] {
+  return releases.map((message) => {
+    try {
+      const said = releaseOfMessage({ ...message, workerId: message.workerId || streamsWorker });
+      if (!isUuid(message.leaseId)) return 'lease_not_found';
+      return { ...said, leaseId: said.leaseId.toLowerCase() };
+    } catch (error) {
+      if (error instanceof DomainError) return error.code;
+      throw error;
+    }
+  });
+}
+
+const text = (maxLength: number) => fc.string({ unit: 'grapheme', maxLength });
+const anyId = fc.oneof(
+  { weight: 4, arbitrary: fc.uuid() },
+  fc.uuid().map((id) => id.toUpperCase()),
+  text(40),
+);
+const anyRelease = fc.record(
+  {
+    leaseId: anyId,
+    workerId: fc.oneof(fc.constant(''), text(30)),
+    leaseToken: fc.option(fc.oneof(fc.uuid(), text(limits.nameChars + 5)), { nil: undefined }),
+    jobId: fc.option(fc.uuid(), { nil: undefined }),
+    status: fc.integer({ min: 0, max: 6 }),
+    resultData: fc.option(
+      text(30).map((value) => create(ValueSchema, { kind: { case: 'stringValue', value } })),
+      { nil: undefined },
+    ),
+    error: fc.option(fc.record({ message: text(30), retryable: fc.boolean() }), { nil: undefined }),
+    metrics: fc.option(fc.constant({ pages: 3 }), { nil: undefined }),
+  },
+  { requiredKeys: ['leaseId', 'status'] },
+);
+const anyFrame = fc.array(anyRelease, { maxLength: 12 }).map((releases) =>
+  // What is drawn is a message's content, but for fields that were left out.
+  create(StreamWorkRequestSchema, { releases } as Parameters<
+    typeof create<typeof StreamWorkRequestSchema>
+  >[1]),
+);
+
+describe('the frames of a stream of work', () => {
+  it('are read as the generated code and the unary call read them, in pieces of any size', () => {
+    fc.assert(
+      fc.property(anyFrame, fc.integer({ min: 1, max: 8 }), (message, weight) => {
+        const bytes = toBinary(StreamWorkRequestSchema, message);
+        const wanted = expected(fromBinary(StreamWorkRequestSchema, bytes));
+        const { releases, refused } = read(bytes, weight);
+        expect(releases.map(({ release }) => release)).to.deep.equal(
+          wanted.filter((one) => typeof one !== 'string'),
+        );
+        expect(refused.map(({ problem }) => problem.code)).to.deep.equal(
+          wanted.filter((one) => typeof one === 'string'),
+        );
+      }),
+    );
+  });
+
+  it('are taken apart in pieces, the weight of which is what was read', () => {
+    const releases = Array.from({ length: 100 }, (_, i) => ({
+      leaseId: `0190c1d2-7e1f-7abc-8def-0123456789${String(i).padStart(2, '0')}`,
+      status: 1,
+    }));
+    const bytes = toBinary(StreamWorkRequestSchema, create(StreamWorkRequestSchema, { releases }));
+    const { pieces, weight } = read(bytes, 10);
+    expect([pieces, weight]).to.deep.equal([10, 100]);
+  });
+
+  it('say who works and whether there are signs of life, wherever that stands', () => {
+    const frame = (message: Parameters<typeof create<typeof StreamWorkRequestSchema>>[1]) =>
+      read(toBinary(StreamWorkRequestSchema, create(StreamWorkRequestSchema, message))).frame;
+    expect(frame({})).to.include({ hasBeats: false, workerId: undefined });
+    expect(frame({ workerId: 'w', heartbeats: [{}] })).to.include({ hasBeats: true, workerId: 'w' });
+    expect(frame({ owners: [{ ownerId: 'o' }] }).hasBeats).to.equal(true);
+  });
+
+  it('name a kind by everything that is said of it but the number of jobs', () => {
+    const credits = [
+      { jobs: 5, acceptJobTypes: ['a', 'b'], maxUnits: 3, ttlSec: 9 },
+      { jobs: 7, acceptJobTypes: ['a', 'b'], maxUnits: 3, ttlSec: 9 },
+      { jobs: 7, acceptJobTypes: ['b'], maxUnits: 3 },
+      {},
+    ];
+    const bytes = toBinary(StreamWorkRequestSchema, create(StreamWorkRequestSchema, { credits }));
+    const [first, second, third, last] = read(bytes).credits;
+    expect(first?.jobs).to.equal(5);
+    expect(second?.bytes).to.equal(first?.bytes);
+    expect(third?.bytes).to.not.equal(first?.bytes);
+    expect(last).to.include({ jobs: 0, bytes: '' });
+    expect(first?.wanted().filter).to.deep.include({ jobTypes: ['a', 'b'], maxCostUnits: 3, streams: null });
+    expect([first?.wanted().ttlS, third?.wanted().ttlS]).to.deep.equal([9, null]);
+  });
+
+  it('that are rubbish are an invalid_request, and nothing else', () => {
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 60 }), (bytes) => {
+        try {
+          read(bytes);
+        } catch (error) {
+          expect(error).to.be.instanceOf(DomainError).and.to.include({ code: 'invalid_request' });
+        }
+      }),
+      { numRuns: 2_000 },
+    );
+  });
+
+  it('carry answers and grants as the generated code reads them, and no more than fits', () => {
+    const grant = (payload: string): Grant => {
+      const job = { ...fc.sample(anyJob, 1)[0], payload: { payload }, stream: 's' } as Grant['job'];
+      return {
+        kind: 'granted',
+        lease: {
+          leaseId: '0190c1d2-7e1f-7abc-8def-0123456789ab',
+          jobId: job.jobId,
+          addonId: 'a',
+          workerId: 'w',
+          costUnits: 1,
+          ttlS: 60,
+          state: 'ACTIVE',
+          grantedAtMs: 1,
+          lastHeartbeatAtMs: 1,
+          expiresAtMs: 2,
+          fence: '7',
+          attempt: 1,
+          endedAtMs: null,
+          releaseStatus: null,
+          error: null,
+          errorDetail: null,
+          requeued: false,
+          deadLettered: false,
+        },
+        token: 'token',
+        job,
+        messageId: 'm',
+        heartbeatWithinMs: 10_000,
+      };
+    };
+    const answers = [
+      { named: 'a', weight: 1, outcome: { requeued: true, deadLettered: false } },
+      { named: 'b', weight: 1, outcome: new DomainError('lease_not_active', 'over') },
+    ];
+    const grants = Array.from({ length: 5 }, () => grant('x'.repeat(400_000)));
+    const first = encodeWork(answers, grants);
+    expect([first.answers, first.grants]).to.deep.equal([2, 3]);
+    const told = fromBinary(StreamWorkResponseSchema, first.frame);
+    expect(told.releases.map(({ leaseId, outcome }) => [leaseId, outcome.case])).to.deep.equal([
+      ['a', 'ended'],
+      ['b', 'refused'],
+    ]);
+    expect(told.releases[0]?.outcome.value).to.include({ requeued: true, deadLettered: false });
+    expect(told.releases[1]?.outcome.value).to.include({ code: 'lease_not_active', detail: 'over' });
+    expect(told.grants.map(({ lease }) => lease?.leaseToken)).to.deep.equal(['token', 'token', 'token']);
+    expect(told.grants[0]?.streamMessage).to.include({ stream: 's', messageId: 'm' });
+    const rest = encodeWork([], grants.slice(first.grants));
+    expect(rest.grants).to.equal(2);
+  });
+});

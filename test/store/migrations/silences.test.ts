@@ -1,0 +1,113 @@
+/** The guarantee: leases go on where heartbeats come to be counted, no row is written for it, and views stay as they are. */
+import { expect } from 'chai';
+import { migrate } from '../../../src/store/migrate.ts';
+import { contractViewNames } from '../../../src/store/migrations/views/contract-views.ts';
+import { openDatabase } from '../../../src/store/open.ts';
+import { onEveryEngine } from '../../support/engines.ts';
+import { migrationsFrom } from '../../support/history.ts';
+import { caller, engineOn, submitted } from '../../support/jobs.ts';
+import { acquired, beatFor, releaseFor } from '../../support/lease-helpers.ts';
+
+const before = '0008-lean-history';
+const tables = ['live_jobs', 'job_outcomes', 'leases'];
+
+describe('the migration that counts heartbeats', () => {
+  onEveryEngine((kind) => {
+    it('can be undone and done again under leases that are kept, and under the views of others', async () => {
+      const store = await kind.create({ empty: true });
+      const database = await openDatabase(store.options);
+      try {
+        await migrate(database);
+        const engine = engineOn(database);
+        const columns = async () =>
+          database.query<{ table: string }>(
+            `select table_name::text as table from information_schema.columns
+            where column_name in ('heartbeats', 'longest_silence_ms', 'longest_silence_since')
+              and table_name = any ($1) order by 1`,
+            [`{${tables.join(',')}}`],
+          );
+        expect(await columns()).to.have.length(9);
+        await submitted(engine, {}, { max_attempts: 2, retry_backoff_s: 600 }, {});
+        const [done, again, kept] = [await acquired(engine), await acquired(engine), await acquired(engine)];
+        for (const grant of [done, again, kept]) {
+          // By the clock of the database in whole milliseconds, a heartbeat comes after the grant.
+          await database.query("update live_jobs set started_at = started_at - interval '5 ms'", []);
+          await engine.heartbeats.beat(beatFor(grant), caller);
+        }
+        await engine.releaser.release(releaseFor(done), caller);
+        await engine.releaser.release(
+          releaseFor(again, { status: 'FAILED', error: 'no', retryable: true }),
+          caller,
+        );
+
+        await database.orm.migrator.down({ to: before });
+        expect(await columns()).to.deep.equal([]);
+        for (const name of [...tables, ...contractViewNames])
+          await database.query(`create view our_${name} as select * from ${name}`, []);
+        const files = () =>
+          database.query(
+            'select name, pg_relation_filenode(name::regclass)::text as file from unnest($1::text[]) as name',
+            [`{${tables.join(',')}}`],
+          );
+        const were = await files();
+
+        expect(await migrate(database)).to.deep.equal(migrationsFrom('0009-silences'));
+        expect(await columns()).to.have.length(9);
+        expect(await files()).to.deep.equal(were);
+        for (const name of [...tables, ...contractViewNames])
+          expect(await database.query(`select * from our_${name}`, []), name).not.to.deep.equal([]);
+
+        // What came before the migration is not known, and what comes after it is as ever.
+        await engine.heartbeats.beat(beatFor(kept), caller);
+        for (const { lease, job } of [done, again, kept]) {
+          const { attempts } = await engine.explainer.explainJob(job.jobId, caller);
+          expect(attempts.map(({ lease: { leaseId }, signs }) => [leaseId, signs])).to.deep.equal([
+            [lease.leaseId, { heartbeats: null, longestSilence: null, survived: null }],
+          ]);
+        }
+        await engine.releaser.release(releaseFor(kept), caller);
+        await submitted(engine, {});
+        const next = await acquired(engine);
+        await engine.heartbeats.beat(beatFor(next), caller);
+        const { attempts } = await engine.explainer.explainLease(next.lease.leaseId, caller);
+        expect(attempts[0]?.signs.heartbeats).to.equal(1);
+        await engine.stop();
+      } finally {
+        await database.close();
+        await store.remove();
+      }
+    });
+
+    it('is not undone under views that name its columns, and nothing is lost by trying', async () => {
+      const store = await kind.create({ empty: true });
+      const database = await openDatabase(store.options);
+      try {
+        await migrate(database);
+        const engine = engineOn(database);
+        await submitted(engine, {});
+        const grant = await acquired(engine);
+        await engine.heartbeats.beat(beatFor(grant), caller);
+        await database.query('create view our_jobs as select * from live_jobs', []);
+        const undone = database.orm.migrator.down({ to: before }).then(
+          () => 'undone',
+          (error: Error) => error.message,
+        );
+        expect(await undone).to.match(
+          /cannot drop column \w+ of table live_jobs because other objects depend on it/,
+        );
+        expect(await database.query('select heartbeats from our_jobs', [])).to.deep.equal([
+          { heartbeats: 1 },
+        ]);
+        expect(await migrate(database)).to.deep.equal([]);
+
+        await database.query('drop view our_jobs', []);
+        await database.orm.migrator.down({ to: before });
+        expect(await migrate(database)).to.deep.equal(migrationsFrom('0009-silences'));
+        await engine.stop();
+      } finally {
+        await database.close();
+        await store.remove();
+      }
+    });
+  });
+});

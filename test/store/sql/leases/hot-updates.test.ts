@@ -1,0 +1,97 @@
+import { expect } from 'chai';
+import { draft } from '../../../../src/engine/jobs/submitter.ts';
+import { openDatabase } from '../../../../src/store/open.ts';
+import { onEveryEngine } from '../../../support/engines.ts';
+import { caller, engineOn, engineSettings } from '../../../support/jobs.ts';
+import { acquired, beatFor } from '../../../support/lease-helpers.ts';
+import { eventually } from '../../../support/server.ts';
+import { sessionsOver } from '../../../support/sessions.ts';
+
+onEveryEngine((kind) => {
+  // What is counted is told by connections as they end, and the embedded database has but one.
+  if (kind.name !== 'postgresql') return;
+
+  describe('signs of life', () => {
+    it('write no index: every one of five thousand is a HOT update, and the reaper re-arms once a lease', async () => {
+      const leases = 250;
+      const rounds = 20;
+      await using store = await kind.open();
+      const settings = { ...engineSettings, capacityTotal: leases };
+
+      interface Updates {
+        all: number;
+        hot: number;
+      }
+      const updates = async (atLeast: number): Promise<Updates> =>
+        eventually(`${atLeast} updates have been told of`, async () => {
+          const [row] = await store.database.query<Updates>(
+            `select n_tup_upd::int as all, n_tup_hot_upd::int as hot from pg_stat_user_tables
+            where relname = 'live_jobs'`,
+            [],
+          );
+          return row && row.all >= atLeast ? row : undefined;
+        });
+      /** A server that has its say and goes, so that its figures are told. */
+      const during = <T>(work: (engine: ReturnType<typeof engineOn>) => Promise<T>): Promise<T> =>
+        sessionsOver(store.database, async () => {
+          // A server is alive all the while, however long this takes: nothing has to be made up for.
+          await store.database.query("update pulse set alive_at = clock_timestamp() + interval '1 hour'", []);
+          const database = await openDatabase(store.options);
+          const engine = engineOn(database, settings);
+          try {
+            return await work(engine);
+          } finally {
+            await engine.stop();
+            await database.close();
+          }
+        });
+
+      const grants = await during(async (engine) => {
+        const drafts = Array.from({ length: leases }, () =>
+          draft({ addon_id: 'a', job_type: 't', cost_units: 1 }, false, settings),
+        );
+        await engine.submitter.submitMany(drafts, caller);
+        const grants = await Promise.all(drafts.map((_, i) => acquired(engine, `w${i}`)));
+        // The first one says that the job runs, and its state is in an index; with the first words rows get longer.
+        for (let round = 0; round < 4; round++) {
+          const words = round % 2 === 0 ? {} : { progress: 0.5, message: 'round 10' };
+          await engine.heartbeats.beatAll(grants.map((grant) => beatFor(grant, words)));
+        }
+        return grants;
+      });
+      const before = await updates(5 * leases);
+      await during(async (engine) => {
+        for (let round = 0; round < rounds; round++) {
+          const words = round % 2 === 0 ? {} : { progress: round / rounds, message: `round ${round % 10}` };
+          const verdicts = await engine.heartbeats.beatAll(
+            grants.map((grant) => beatFor(grant, { token: grant.token, ...words })),
+          );
+          expect(verdicts.every((verdict) => verdict.kind === 'extended')).to.equal(true);
+        }
+      });
+      const after = await updates(before.all + leases * rounds);
+      expect(after.all - before.all).to.equal(leases * rounds);
+      expect(after.hot - before.hot).to.equal(leases * rounds);
+
+      // Every one was counted, and none of them took a row to where it has no room.
+      const kept = await store.database.query(
+        'select heartbeats, count(longest_silence_since)::int as silences from live_jobs group by heartbeats',
+        [],
+      );
+      expect(kept).to.deep.equal([{ heartbeats: 4 + rounds, silences: leases }]);
+
+      // What the reaper finds due and kept it puts down for later, once: that is what writes the index.
+      await during(async (engine) => {
+        await store.database.query("update live_jobs set check_at = now() - interval '1 s'", []);
+        for (let look = 0; look < 3; look++) expect(await engine.reaper.runOnce()).to.equal(0);
+      });
+      const rearmed = await updates(after.all + leases);
+      expect(rearmed.all - after.all).to.be.within(leases, 2 * leases);
+      const [due] = await store.database.query<{ n: number }>(
+        'select count(*)::int as n from live_jobs where check_at is distinct from expires_at',
+        [],
+      );
+      expect(due?.n).to.equal(0);
+    });
+  });
+});

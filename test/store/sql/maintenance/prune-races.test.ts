@@ -1,0 +1,258 @@
+/** The guarantee: what is too old goes beside all others, who neither wait for that nor ever see a half of it. */
+import { randomInt } from 'node:crypto';
+import { setTimeout as delay } from 'node:timers/promises';
+import { expect } from 'chai';
+import type { Engine } from '../../../../src/engine/engine.ts';
+import { HistoryKeeper } from '../../../../src/engine/maintenance/partition-maintainer.ts';
+import { isCancelled } from '../../../../src/store/connection/sql.ts';
+import type { Database } from '../../../../src/store/database.ts';
+import { openDatabase } from '../../../../src/store/open.ts';
+import { readEventDays } from '../../../../src/store/sql/events/partitions.ts';
+import {
+  pruneSlice,
+  rouseWalks,
+  type Walk,
+  waitingWalks,
+  walks,
+} from '../../../../src/store/sql/maintenance/prune.ts';
+import { letJobsAge, multiplyEnded } from '../../../support/age.ts';
+import { killed, nextLine, startFixture } from '../../../support/embedded-database.ts';
+import { onEveryEngine, type TestDatabase, type TestStore } from '../../../support/engines.ts';
+import { acquireFiles, granted } from '../../../support/file-lease-helpers.ts';
+import { letFilesAge } from '../../../support/files.ts';
+import { endedLeases } from '../../../support/history.ts';
+import { caller, engineOn, silentLog, submitted } from '../../../support/jobs.ts';
+import { acquired, beatFor, Holder, moreServers, releaseFor } from '../../../support/lease-helpers.ts';
+
+const dayMs = 86_400_000;
+
+/** Jobs that ended, with a lease each, so long ago that they may go. */
+async function endLongAgo(engine: Engine, count: number, more = {}): Promise<void> {
+  await submitted(engine, more);
+  const grant = await acquired(engine);
+  await engine.releaser.release(releaseFor(grant), caller);
+  await letJobsAge(engine.database, [grant.job.jobId], 40);
+  if (count > 1) await multiplyEnded(engine.database, count - 1);
+}
+
+const walkNamed = (name: string): Walk => {
+  const walk = walks.find((each) => each.name === name);
+  if (!walk) throw new Error(`there is no walk of ${name}`);
+  return walk;
+};
+
+/** Lets all walks begin. */
+async function ready(database: Database): Promise<void> {
+  await waitingWalks(database, walks);
+  await rouseWalks(database, walks);
+}
+
+/** Everything that workers and submitters do, once. */
+async function work(engine: Engine): Promise<void> {
+  const [job, other] = await submitted(engine, {}, { client_request_id: `${Math.random()}` });
+  const grants = [await acquired(engine, 'w1'), await acquired(engine, 'w2')];
+  for (const grant of grants) await Promise.all(await engine.heartbeats.beatEach([beatFor(grant)]));
+  for (const grant of grants) await engine.releaser.release(releaseFor(grant), caller);
+  await engine.changer.cancel((await submitted(engine, {}))[0]?.jobId ?? '', {}, caller);
+  for (const each of [job, other]) await engine.reader.events(each?.jobId ?? '', {}, caller);
+  await engine.reader.list({ limit: 5 }, caller);
+}
+
+/** Looks again and again who waits for these sessions, until it is told to stop. */
+async function watchWaiters(store: TestStore, sessions: string): Promise<{ stop(): Promise<number> }> {
+  const watcher = await Holder.hold(store, 'set transaction isolation level read committed');
+  let looking = true;
+  let seen = 0;
+  const watching = (async () => {
+    while (looking) {
+      const [row] = await watcher.query<{ n: number }>(
+        `select count(*)::int as n, pg_stat_clear_snapshot() from pg_stat_activity
+        where datname = current_database() and pg_blocking_pids(pid) && array(${sessions})`,
+      );
+      seen += row?.n ?? 0;
+      await delay(5);
+    }
+  })();
+  return {
+    async stop() {
+      looking = false;
+      await watching;
+      await watcher.letGo();
+      return seen;
+    },
+  };
+}
+
+onEveryEngine((kind) => {
+  describe('deleting what is too old', () => {
+    let store: TestDatabase;
+    let engine: Engine;
+    beforeEach(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+    });
+    afterEach(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    it('leaves every job whole or gone where the process is killed in the middle of it', async () => {
+      await endLongAgo(engine, 1_500);
+      await ready(store.database);
+      const { url, dataDir } = store.options;
+      await engine.stop();
+      await store.database.close();
+      const child = startFixture('prune-until-killed', JSON.stringify({ url, dataDir }));
+      expect(await nextLine(child)).to.equal('ready');
+      child.process.stdin.write('one\n');
+      expect(await nextLine(child)).to.equal('done');
+      child.process.stdin.write('another\n');
+      await delay(randomInt(15));
+      await killed(child);
+      const database = await openDatabase(store.options);
+      try {
+        const left = async () => {
+          const [row] = await database.query<Record<string, number>>(
+            `select (select count(*)::int from jobs) as jobs, (select count(*)::int from job_outcomes) as outcomes,
+              (select count(*)::int from ${endedLeases}) as leases, (select count(*)::int from jobs job
+                join job_outcomes outcome on outcome.job_id = job.job_id
+                where outcome.fence is not null) as whole`,
+            [],
+          );
+          return row ?? {};
+        };
+        const { jobs = 0, ...others } = await left();
+        expect(jobs).to.be.oneOf([500, 1_000]);
+        expect(others).to.deep.equal({ outcomes: jobs, leases: jobs, whole: jobs });
+        const next = engineOn(database);
+        expect(await next.pruner.runOnce()).to.equal(jobs);
+        await next.stop();
+        expect(await left()).to.deep.equal({ jobs: 0, outcomes: 0, leases: 0, whole: 0 });
+      } finally {
+        await database.close();
+      }
+    }).timeout(60_000);
+
+    if (kind.name !== 'postgresql') return;
+
+    it('holds up nobody who submits, claims, keeps, releases or reads, even if it never came to its end', async () => {
+      await endLongAgo(engine, 50, {});
+      await endLongAgo(engine, 1, { client_request_id: 'old' });
+      await granted(engine, 'ann', 'old.ts');
+      await engine.fileOwners.end('ann', caller);
+      await letFilesAge(store.database, 31 * dayMs);
+      await ready(store.database);
+      const { engines, stop } = await moreServers(store, 1);
+      const [other] = engines as [Engine];
+      try {
+        let late: Promise<unknown> | undefined;
+        await store.database.transaction(async (sql) => {
+          for (const walk of walks) await pruneSlice(sql, walk, 30);
+          const [session] = await sql.query<{ pid: number }>('select pg_backend_pid() as pid', []);
+          const [left] = await sql.query<{ n: number }>('select count(*)::int as n from job_outcomes', []);
+          expect(left?.n).to.equal(0);
+          const sessions = `select ${session?.pid}`;
+          const watch = await watchWaiters(store, sessions);
+          for (let round = 0; round < 10; round++) await work(other);
+          await granted(other, 'bob', 'new.ts');
+          // Another server finds somebody at it.
+          expect(await pruneSlice(other.database, walkNamed('jobs'), 30)).to.equal(undefined);
+          expect(await watch.stop(), 'who waited').to.equal(0);
+          // Those alone have to know how it ends who want the very thing that goes.
+          const control = await watchWaiters(store, sessions);
+          late = Promise.all([
+            submitted(other, { client_request_id: 'old' }),
+            acquireFiles(other, 'eve', 'old.ts'),
+          ]);
+          late.catch(() => {});
+          const holder = await Holder.hold(store, 'select 1');
+          await holder.untilWaiting(2);
+          await holder.letGo();
+          expect(await control.stop(), 'who waited for the very same').to.be.above(0);
+        });
+        await late;
+      } finally {
+        await stop();
+      }
+    });
+
+    it('is shared by servers: each job goes once, and nobody gets into another’s way', async () => {
+      await endLongAgo(engine, 2_000);
+      await ready(store.database);
+      const { engines, stop } = await moreServers(store, 3);
+      try {
+        const all = [engine, ...engines];
+        const pruned = await Promise.all(all.map(({ pruner }) => pruner.runOnce()));
+        const rest = await engine.pruner.runOnce();
+        expect(pruned.reduce((sum, count) => sum + count, rest)).to.equal(2_000);
+      } finally {
+        await stop();
+      }
+    });
+
+    it('passes over what somebody has locked, and finds it the next time', async () => {
+      await endLongAgo(engine, 10);
+      const holder = await Holder.hold(store, 'select from job_outcomes order by job_id limit 3 for update');
+      expect(await engine.pruner.runOnce()).to.equal(7);
+      await holder.letGo();
+      expect(await engine.pruner.runOnce()).to.equal(3);
+    });
+
+    it('does not drop a day of the history under somebody who has been looking at it, and holds up nobody meanwhile', async () => {
+      const { database } = store;
+      const { parts } = await readEventDays(database);
+      const old = 'job_events_d20200101';
+      for (const { name, from } of parts.filter(({ from }, i) => from === null || i > 5)) {
+        await database.query(`alter table job_events detach partition ${name}`, []);
+        if (from !== null) await database.query(`drop table ${name}`, []);
+      }
+      await database.query(
+        `create table ${old} (like job_events including defaults, primary key (job_id, event_id))`,
+        [],
+      );
+      await database.query(
+        `alter table job_events attach partition ${old} for values from ('2020-01-01 00:00:00+00') to ('2020-01-02 00:00:00+00')`,
+        [],
+      );
+      await database.query(
+        "insert into job_events (at, job_id, type, actor) values ('2020-01-01 12:00:00+00', gen_random_uuid(), 0, 'a')",
+        [],
+      );
+      const reader = await Holder.hold(store, 'set transaction isolation level repeatable read');
+      const seen = async () =>
+        (await reader.query<{ n: number }>('select count(*)::int as n from job_events'))[0]?.n;
+      const before = await seen();
+      const keeper = new HistoryKeeper({ database, days: 30, log: silentLog, patienceMs: 1_000 });
+      const { engines, stop } = await moreServers(store, 1);
+      const [other] = engines as [Engine];
+      try {
+        const watch = await watchWaiters(
+          store,
+          "select pid from pg_stat_activity where query like 'alter table job_events detach%'",
+        );
+        let waiting = true;
+        const dropped = keeper.runOnce().catch((error: unknown) => error);
+        void dropped.then(() => {
+          waiting = false;
+        });
+        let rounds = 0;
+        for (; waiting || rounds < 3; rounds++) await work(other);
+        expect(isCancelled(await dropped), String(await dropped)).to.equal(true);
+        expect(await watch.stop(), 'who waited').to.equal(0);
+        // It is broken off in the middle: what happens is written as before, and days are made as before.
+        const left = await readEventDays(database);
+        expect(left.parts.find(({ name }) => name === old)).to.include({ attached: true, pending: true });
+        await other.prepare();
+        await work(other);
+        expect(await seen()).to.equal(before);
+        await reader.letGo();
+        const patient = new HistoryKeeper({ database, days: 30, log: silentLog, patienceMs: 20_000 });
+        expect(await patient.runOnce()).to.include(old);
+        const kept = (await readEventDays(database)).parts.map(({ name }) => name);
+        expect(kept).to.not.include(old);
+      } finally {
+        await stop();
+      }
+    }).timeout(30_000);
+  });
+});

@@ -1,0 +1,39 @@
+import { expect } from 'chai';
+import type { Engine } from '../../../src/engine/engine.ts';
+import { beatPulse } from '../../../src/store/sql/outages.ts';
+import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import { engineOn, submitted } from '../../support/jobs.ts';
+import { acquired, noServerFor } from '../../support/lease-helpers.ts';
+import { rowsTouched } from '../../support/rows-touched.ts';
+
+onEveryEngine((kind) => {
+  describe('a pulse', () => {
+    let store: TestDatabase;
+    let engine: Engine;
+    before(async () => {
+      store = await kind.open();
+      engine = engineOn(store.database);
+      await submitted(engine, {});
+      await acquired(engine);
+    });
+    after(async () => {
+      await engine.stop();
+      await store.close();
+    });
+
+    for (const plan of ['force_custom_plan', 'force_generic_plan']) {
+      const touched = () =>
+        rowsTouched(store.database, async (sql) => {
+          await sql.query(`set local plan_cache_mode = ${plan}`, []);
+          await beatPulse(sql);
+        });
+
+      it(`looks at leases after an outage and at no other time, ${plan}`, async () => {
+        await beatPulse(store.database);
+        expect(await touched(), 'without an outage').to.equal(0);
+        await noServerFor(store.database, 60_000);
+        expect(await touched(), 'after one').to.be.above(0);
+      });
+    }
+  });
+});

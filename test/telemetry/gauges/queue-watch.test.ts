@@ -1,0 +1,77 @@
+import { expect } from 'chai';
+import type { Database } from '../../../src/store/database.ts';
+import { QueueWatch } from '../../../src/telemetry/gauges/queue-watch.ts';
+
+const row = {
+  queued: 4,
+  ready: 1,
+  oldestMs: 5,
+  deadLetters: 0,
+  leases: 2,
+  claims: 3,
+  total: 100,
+  busyRating: 5,
+  used: 40,
+  reserved: 7,
+};
+
+/** A database that answers when it is told to. */
+class SlowDatabase {
+  reads: PromiseWithResolvers<object[]>[] = [];
+
+  query(): Promise<object[]> {
+    const read = Promise.withResolvers<object[]>();
+    this.reads.push(read);
+    return read.promise;
+  }
+
+  answer(): void {
+    this.reads.at(-1)?.resolve([row]);
+  }
+}
+
+describe('what is told of the queue', () => {
+  let database: SlowDatabase;
+  let queue: QueueWatch;
+  let nowMs: number;
+  beforeEach(() => {
+    database = new SlowDatabase();
+    nowMs = 0;
+    queue = new QueueWatch(database as unknown as Database, 100, () => nowMs);
+  });
+
+  it('is read once for all who ask at the same time, or within a second', async () => {
+    const asked = Promise.all([queue.read(), queue.read(), queue.read()]);
+    database.answer();
+    const [one, two] = await asked;
+    expect(one).to.deep.include({ queued: 4, ready: 1, oldestMs: 5, leases: 2, claims: 3 });
+    expect(one?.capacity).to.include({ usable: 50, used: 40, available: 10, reserved: 7 });
+    expect(two).to.equal(one);
+    nowMs = 999;
+    expect(await queue.read()).to.equal(one);
+    expect(database.reads).to.have.length(1);
+    nowMs = 1_000;
+    const later = queue.read();
+    database.answer();
+    expect(await later).to.not.equal(one);
+    expect(database.reads).to.have.length(2);
+  });
+
+  it('is unknown where the database hangs, which is asked once and waited for no longer than a second', async () => {
+    expect(await queue.read()).to.equal(undefined);
+    expect(await queue.read()).to.equal(undefined);
+    expect(database.reads).to.have.length(1);
+    database.answer();
+    await Promise.resolve();
+    expect((await queue.read())?.ready).to.equal(1);
+  });
+
+  it('is unknown where the database fails, and is read again', async () => {
+    const failing = queue.read();
+    database.reads[0]?.reject(new Error('away'));
+    expect(await failing).to.equal(undefined);
+    const again = queue.read();
+    database.answer();
+    expect((await again)?.ready).to.equal(1);
+  });
+});

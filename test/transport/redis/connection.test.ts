@@ -1,0 +1,28 @@
+import { expect } from 'chai';
+import { RedisLink } from '../../../src/transport/redis/connection.ts';
+import { describeWithRedis, startRedis, type TestRedis } from '../../support/redis.ts';
+
+describeWithRedis('a link to Redis', () => {
+  let redis: TestRedis;
+  before(async () => {
+    redis = await startRedis();
+  });
+  after(() => redis.stop());
+
+  it('does not take a pause of its own process for one of Redis', async () => {
+    const reasons: Error[] = [];
+    const link = new RedisLink({ url: redis.url, name: 'a-test', onDown: (reason) => reasons.push(reason) });
+    await link.start();
+    try {
+      const asked = link.run((client) => client.ping(), 50);
+      // The question leaves, and then nothing is heard for longer than Redis may take.
+      await new Promise((resolve) => setImmediate(resolve));
+      const until = performance.now() + 200;
+      while (performance.now() < until);
+      expect(await asked).to.equal('PONG');
+      expect([reasons, link.isUp]).to.deep.equal([[], true]);
+    } finally {
+      await link.stop();
+    }
+  });
+});

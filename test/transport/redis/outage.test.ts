@@ -1,0 +1,225 @@
+import { expect } from 'chai';
+import { enqueueIdOf } from '../../../src/domain/streams/stream-message.ts';
+import { onEveryEngine } from '../../support/engines.ts';
+import { until } from '../../support/process.ts';
+import { describeWithRedis } from '../../support/redis.ts';
+import { first, nameOf, openStage, type Stage } from '../../support/redis-stage.ts';
+
+/** Whoever waited for a Redis that does not answer would wait for a second and a half; the rest is room for a busy machine. */
+const promptMs = 1_450;
+
+/** How long something took. */
+async function timed(work: () => Promise<unknown>): Promise<number> {
+  const begun = performance.now();
+  await work();
+  return performance.now() - begun;
+}
+
+describeWithRedis('a Redis that fails', () => {
+  onEveryEngine((engine) => {
+    let stage: Stage;
+    beforeEach(async () => {
+      stage = await openStage(engine);
+    });
+    afterEach(() => stage.close());
+
+    const told = (word: string) => stage.lines.filter(({ msg }) => msg.includes(word)).length;
+
+    it('takes no messages while it is full: it counts as down, and all are sent when there is room again', async () => {
+      const transport = await stage.transport();
+      await stage.client.configSet('maxmemory', '1');
+      transport.send(await stage.queue(5));
+      await until('it counts as down', () => transport.state === 'down');
+      await stage.client.configSet('maxmemory', '0');
+      await until('all are sent', async () => {
+        await transport.runOnce().catch(() => {});
+        return (await stage.entries()).length === 5;
+      });
+      expect(transport.state).to.equal('up');
+    });
+
+    it('is not full because a connection was lost with messages on their way', async () => {
+      const transport = await stage.transport();
+      await stage.client.sendCommand(['CLIENT', 'PAUSE', '60000', 'WRITE']);
+      const envelopes = await stage.queue(5);
+      transport.send(envelopes);
+      // Either they are what is held up, or they wait behind what is.
+      await until('the messages are on their way', async () =>
+        /name=leasehold .*(qbuf=[1-9]|cmd=xadd)/.test(
+          String(await stage.client.sendCommand(['CLIENT', 'LIST'])),
+        ),
+      );
+      // Nothing is left to be sent, by which it would be seen that Redis takes messages.
+      await stage.finish(envelopes);
+      await stage.client.sendCommand(['CLIENT', 'KILL', 'SKIPME', 'yes']);
+      await until('the loss is noticed', () => told('is away') > 0);
+      await stage.client.sendCommand(['CLIENT', 'UNPAUSE']);
+      await until('up', () => transport.state === 'up');
+    });
+
+    it('gets everything again within ten seconds of losing it, the attempts that run not', async function () {
+      this.timeout(60_000);
+      const [a, b] = [await stage.transport(), await stage.transport()];
+      const envelopes = await stage.queue(2_000);
+      a.send(envelopes);
+      await stage.inLine();
+      const running = envelopes.slice(0, 10);
+      await stage.grant(running);
+      const took = await timed(async () => {
+        await stage.client.flushAll();
+        await until('all that wait', async () => (await stage.entries()).length === 1_990, 10_000);
+      });
+      expect(took).to.be.below(10_000);
+      const both = async () => {
+        const pending = await stage.pending();
+        return (pending.get(a.consumer) ?? 0) + (pending.get(b.consumer) ?? 0);
+      };
+      await until('pending messages', async () => (await both()) === 1_990);
+      a.settle(await stage.finish(running));
+      await stage.inLine();
+      const info = await stage.client.xInfoStream('leasehold:stream:s');
+      expect(info['entries-added'], 'messages sent again').to.equal(1_990);
+      await until('a line that tells of it', () => told('had lost its messages') > 0);
+      expect(told('had lost its messages'), 'lines that tell of it').to.equal(1);
+    });
+
+    it('is known to have lost everything without a walk that comes by', async () => {
+      const transport = await stage.transport();
+      const envelopes = await stage.queue(4_000);
+      transport.send(envelopes);
+      await stage.inLine();
+      await stage.grant(envelopes.slice(0, 3_900));
+      await stage.client.flushAll();
+      // A round that had begun before says nothing; what is asked for then has begun after it.
+      await transport.runOnce();
+      await transport.runOnce();
+      expect(await stage.entries()).to.have.length(100);
+      await until('pending messages', async () => (await stage.pending()).get(transport.consumer) === 100);
+    });
+
+    it('gets a few messages again that it has lost, when the walk comes by', async () => {
+      const transport = await stage.transport();
+      transport.send(await stage.queue(600));
+      await stage.inLine();
+      const lost = (await stage.entries()).slice(100, 300).map(({ id }) => id);
+      await stage.client.xDel('leasehold:stream:s', lost);
+      await transport.runOnce();
+      await transport.runOnce();
+      await stage.inLine('s', 10_000);
+    });
+
+    it('is asked for the message itself, where it has given the lost name to another one since', async () => {
+      const transport = await stage.transport();
+      transport.send(await stage.queue(1));
+      await stage.inLine();
+      const { id } = first(await stage.entries());
+      const other = first(await stage.queue(1));
+      const message = { job_id: other.jobId, enqueue_id: enqueueIdOf(other) };
+      await stage.client.multi().flushDb().xAdd('leasehold:stream:s', id, message).exec();
+      await until('both messages', async () => {
+        await transport.runOnce();
+        return (await stage.isInLine()) && (await stage.entries()).length === 2;
+      });
+    });
+
+    it('may be killed and come back empty, with writes in between', async function () {
+      this.timeout(60_000);
+      const transport = await stage.transport();
+      const envelopes = await stage.queue(500);
+      transport.send(envelopes);
+      await stage.inLine();
+      await stage.redis.kill();
+      await until('down', () => transport.state === 'down');
+      const more = await stage.queue(300);
+      transport.send(more);
+      transport.settle(await stage.finish(envelopes.slice(0, 100)));
+      expect(await nameOf(transport, first(more))).to.equal(enqueueIdOf(first(more)));
+      await stage.redis.restart();
+      await until('up', () => transport.state === 'up');
+      await stage.inLine('s', 10_000);
+      expect(await stage.entries()).to.have.length(700);
+      await until('pending messages', async () => (await stage.pending()).get(transport.consumer) === 700);
+      expect(told('is away'), 'lines that say it is away').to.equal(1);
+      expect(told('is back'), 'lines that say it is back').to.equal(1);
+    });
+
+    it('may be away when the server starts, and is used once it is there', async () => {
+      await stage.redis.kill();
+      const transport = stage.makeTransport();
+      expect(await timed(() => transport.start())).to.be.below(promptMs);
+      expect(transport.state).to.equal('down');
+      const envelopes = await stage.queue(2);
+      transport.send(envelopes);
+      expect(await nameOf(transport, first(envelopes))).to.equal(enqueueIdOf(first(envelopes)));
+      await transport.runOnce();
+      await stage.redis.restart();
+      await until('up', () => transport.state === 'up');
+      await stage.inLine();
+      expect(told('is away')).to.equal(1);
+    });
+
+    it('may hang without holding anything up', async function () {
+      this.timeout(60_000);
+      const transport = await stage.transport();
+      const sent = await stage.queue(50);
+      transport.send(sent);
+      await stage.inLine();
+      stage.redis.pause();
+      const envelopes = await stage.queue(20);
+      transport.send(envelopes);
+      transport.settle(await stage.finish(sent.slice(0, 5)));
+      const one = first(envelopes);
+      let name = '';
+      const took = await timed(async () => {
+        name = await nameOf(transport, one);
+      });
+      // Redis has half as long again before it is given up.
+      expect(took, 'ms to name a message').to.be.below(promptMs);
+      expect(name).to.equal(enqueueIdOf(one));
+      await until('down', () => transport.state === 'down', 5_000);
+      expect(await timed(() => nameOf(transport, one))).to.be.below(promptMs);
+      expect(await timed(() => transport.runOnce())).to.be.below(promptMs);
+      stage.redis.resume();
+      await until('up', () => transport.state === 'up', 30_000);
+      // What was on its way when it hung may have come through without an answer; the next look removes it.
+      await until('in line', async () => {
+        if (await stage.isInLine()) return true;
+        await stage.agePending();
+        await transport.runOnce().catch(() => {});
+        return false;
+      });
+      expect(await stage.entries()).to.have.length(65);
+    });
+
+    it('may hang while the server stops', async () => {
+      const transport = await stage.transport();
+      transport.send(await stage.queue(50));
+      await stage.inLine();
+      stage.redis.pause();
+      transport.send(await stage.queue(50));
+      expect(await timed(() => transport.stop())).to.be.below(promptMs);
+      expect(transport.state).to.equal('down');
+      await transport.stop();
+    });
+
+    it('is left alone after the server has stopped, and what was on its way has arrived', async () => {
+      const transport = await stage.transport();
+      const envelopes = await stage.queue(1_000);
+      transport.send(envelopes);
+      expect(await timed(() => transport.stop())).to.be.below(promptMs);
+      expect(await stage.isInLine()).to.equal(true);
+      transport.send(await stage.queue(1));
+      transport.settle([{ stream: 's', messageId: '1-1' }]);
+      expect(await nameOf(transport, first(envelopes))).to.equal(enqueueIdOf(first(envelopes)));
+      const clients = String(await stage.client.sendCommand(['CLIENT', 'LIST']));
+      expect(clients).to.not.include('name=leasehold');
+    });
+
+    it('is marked, so that it is known when it has lost everything', async () => {
+      const transport = await stage.transport();
+      await transport.runOnce();
+      const marker = first(await stage.client.keys('leasehold:marker:*'));
+      expect(await stage.client.ttl(marker), 'a marker that stays').to.equal(-1);
+    });
+  });
+});
