@@ -10,9 +10,9 @@ import { StatsService } from '../gen/leasehold/v1/stats_pb.js';
 import type { Address, Config } from './config.ts';
 import { Doctor } from './engine/doctor/doctor.ts';
 import { Engine } from './engine/engine.ts';
-import { Health } from './engine/maintenance/health-monitor.ts';
+import { HealthMonitor } from './engine/maintenance/health-monitor.ts';
 import { OutageLog } from './engine/maintenance/outage-log.ts';
-import { orAfter } from './lib/async/with-timeout.ts';
+import { withTimeout } from './lib/async/with-timeout.ts';
 import { receiveBudget } from './lib/http/receive-budget.ts';
 import type { Log } from './lib/log.ts';
 import { doctorRoutes } from './rest/doctor/routes.ts';
@@ -30,7 +30,7 @@ import { streamRoutes } from './rest/streams/routes.ts';
 import { systemRoutes } from './rest/system/routes.ts';
 import { workerRoutes } from './rest/worker/routes.ts';
 import { workerListRoutes } from './rest/workers/routes.ts';
-import { createConnectFace } from './rpc/connect/handler.ts';
+import { createConnectHandler } from './rpc/connect/handler.ts';
 import { filesImplementation } from './rpc/files/service.ts';
 import { createGrpcServer } from './rpc/grpc/server.ts';
 import { streamHeartbeats } from './rpc/heartbeat-stream/session.ts';
@@ -39,21 +39,21 @@ import { jobsImplementation } from './rpc/jobs/service.ts';
 import { leasesMethods } from './rpc/leases/service.ts';
 import { statsImplementation } from './rpc/stats/service.ts';
 import { streamWork } from './rpc/work-stream/session.ts';
-import { PostgresChannel, silentChannel } from './store/connection/notify-channel.ts';
+import { noopChannel, PostgresChannel } from './store/connection/notify-channel.ts';
 import type { Database } from './store/database.ts';
 import { DatabaseWait } from './store/database-wait.ts';
 import { migrate } from './store/migrate.ts';
 import { openConfigured } from './store/open.ts';
 import { QueueWatch } from './telemetry/gauges/queue-watch.ts';
-import { ServerFigures } from './telemetry/gauges/server-gauges.ts';
+import { ServerGauges } from './telemetry/gauges/server-gauges.ts';
 import { Metrics } from './telemetry/metrics.ts';
-import { ProcessFigures } from './telemetry/process-metrics.ts';
+import { ProcessMetrics } from './telemetry/process-metrics.ts';
 import { openTracing, type Tracing } from './telemetry/tracing.ts';
 import { databaseTransport } from './transport/database-transport.ts';
 import type { Transport } from './transport/transport.ts';
 
 /** How long calls that are in flight may take to finish when the server stops. */
-const patienceMs = 5_000;
+const shutdownMs = 5_000;
 /** How long the engine and the database may take to close after that. */
 const closingMs = 2_000;
 /** How long a reading of the metrics may wait for a database that hangs. */
@@ -92,21 +92,21 @@ export async function startServer(
     await database.close();
     throw error;
   }
-  const health = new Health(database);
+  const health = new HealthMonitor(database);
   const serverLog = new OutageLog(log, health);
   const channel =
-    config.databaseUrl === undefined ? silentChannel : new PostgresChannel(config.databaseUrl, serverLog);
+    config.databaseUrl === undefined ? noopChannel : new PostgresChannel(config.databaseUrl, serverLog);
   const metrics = new Metrics(tracing);
   database.meter = metrics.database();
   const transport = await openTransport(config, { database, metrics, log: serverLog });
   const engine = new Engine({ database, channel, transport, settings: config, metrics, log: serverLog });
-  const processFigures = new ProcessFigures(metrics.registry, database.engine);
-  const figures = new ServerFigures({
+  const processFigures = new ProcessMetrics(metrics.registry, database.engine);
+  const figures = new ServerGauges({
     registry: metrics.registry,
     engine,
     database,
     transport,
-    isUp: () => orAfter(health.runOnce(), scrapeMs, false),
+    isUp: () => withTimeout(health.runOnce(), scrapeMs, false),
     queue: new QueueWatch(database, config.capacityTotal),
     process: processFigures,
   });
@@ -140,7 +140,7 @@ export async function startServer(
       ...queueViewRoutes(engine),
       ...fileRoutes(engine),
     ]),
-    connect: createConnectFace({ bindings, metrics, log: serverLog, receiving }),
+    connect: createConnectHandler({ bindings, metrics, log: serverLog, receiving }),
     metrics,
     log: serverLog,
     guard: { boundHost: config.httpAddr.host, allowedHosts: config.allowedHosts },
@@ -152,7 +152,7 @@ export async function startServer(
     stopping = true;
     stopped ??= (async () => {
       // Whoever waits or follows would go on for ever and is let go; everything else has its time to finish.
-      const faces = Promise.all([grpc.stop(patienceMs), http.stop(patienceMs)]);
+      const faces = Promise.all([grpc.stop(shutdownMs), http.stop(shutdownMs)]);
       await engine.drain();
       await faces;
       // Spans of what is still being done are lost, as those of calls that were cut off are.
@@ -172,7 +172,7 @@ export async function startServer(
           return true;
         },
       );
-      if (!(await orAfter(closed, closingMs, false)))
+      if (!(await withTimeout(closed, closingMs, false)))
         log.warn('the database does not answer; leaving it as it is');
       await traced;
     })();

@@ -1,7 +1,7 @@
 import { Code } from '@connectrpc/connect';
 import { DomainError, type ErrorCode, errorCodes } from '../../src/domain/errors.ts';
 import { statuses } from '../../src/rest/http/errors.ts';
-import { errorWords } from '../../src/rest/openapi/error-docs.ts';
+import { errorDocs } from '../../src/rest/openapi/error-docs.ts';
 import { toConnectError } from '../../src/rpc/errors.ts';
 import { code, table } from './markdown.ts';
 
@@ -17,7 +17,7 @@ export const errorsSection = (): string =>
   table(
     ['Code', 'HTTP', 'gRPC and Connect', 'Meaning', 'Example of `detail`'],
     [...errorCodes, 'internal' as const].map((name) => {
-      const { means, example } = errorWords[name];
+      const { means, example } = errorDocs[name];
       return [code(name), String(statuses[name]), code(grpcStatus(name)), means, example.detail];
     }),
   );

@@ -2,7 +2,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Acquired, AcquireRequest, Contention, Granted, Halted } from './files-client.ts';
 
 /** The gate would have had to wait longer than it may. Nothing was granted. */
-export interface OutOfPatience {
+export interface AcquireTimeout {
   outcome: 'out of patience';
   contention: Contention;
 }
@@ -11,7 +11,7 @@ export interface AcquireOptions {
   /** Is told of each denial, before it is waited out. */
   onContended(contention: Contention): void;
   /** How long all the waiting may take; for ever where left out. */
-  patienceMs?: number;
+  timeoutMs?: number;
   /** Ends the waiting, with its reason as the error. */
   signal?: AbortSignal;
   /** Waits on a clock that is never set. Tests put their own here. */
@@ -33,9 +33,9 @@ const waitMonotonic = (ms: number, signal: AbortSignal | undefined) =>
 export async function acquire(
   api: { acquire(request: AcquireRequest): Promise<Acquired> },
   request: AcquireRequest,
-  { onContended, patienceMs = Number.POSITIVE_INFINITY, signal, wait = waitMonotonic }: AcquireOptions,
-): Promise<Granted | Halted | OutOfPatience> {
-  let patienceLeftMs = patienceMs;
+  { onContended, timeoutMs = Number.POSITIVE_INFINITY, signal, wait = waitMonotonic }: AcquireOptions,
+): Promise<Granted | Halted | AcquireTimeout> {
+  let patienceLeftMs = timeoutMs;
   for (;;) {
     signal?.throwIfAborted();
     const answer = await api.acquire(request);

@@ -6,15 +6,15 @@ import { branchOf, type FileKey, locate, PathError } from './file-key.ts';
 import type { Contention, FilesApi } from './files-client.ts';
 import { type Agent, agentPidVariable, findAgent } from './find-agent.ts';
 import type { OnUnreachable } from './guard.ts';
-import { ensureHeartbeater } from './keepalive-daemon.ts';
+import { ensureDaemon } from './keepalive-daemon.ts';
 import { contendedWords, deniedWords, haltedWords, shown } from './messages.ts';
-import type { Notes } from './session-store.ts';
+import type { SessionStore } from './session-store.ts';
 
 /**
  * All the waiting that one hook does. Longer than a contention lasts, and so much shorter than the timeout that is
  * installed that the hook always has its say: one that runs into its timeout lets the tool go on.
  */
-const patienceMs = 200_000;
+const timeoutMs = 200_000;
 export const preToolUseTimeoutS = 240;
 
 /** The tools that write files, and where in their input the file is. */
@@ -45,11 +45,11 @@ export interface HookAnswer {
 
 export interface HookOptions {
   api: FilesApi;
-  notes: Notes;
+  notes: SessionStore;
   onUnreachable: OnUnreachable;
 }
 
-const nothingToSay: HookAnswer = { code: 0 };
+const noOutput: HookAnswer = { code: 0 };
 
 /** Reads a hook's input; what is wrong with it is a sentence. */
 export function readHookInput(text: string): HookInput | string {
@@ -80,18 +80,18 @@ export function readHookInput(text: string): HookInput | string {
 export async function answerHook(input: HookInput, options: HookOptions): Promise<HookAnswer> {
   switch (input.event) {
     case 'PreToolUse':
-      return Object.hasOwn(writingTools, input.tool) ? beforeWriting(input, options) : nothingToSay;
+      return Object.hasOwn(writingTools, input.tool) ? beforeWriting(input, options) : noOutput;
     case 'PostToolUse':
     case 'UserPromptSubmit':
-      return tellActivity(ownerOf(input), options);
+      return reportActivity(ownerOf(input), options);
     case 'Stop':
-      return tellStop(ownerOf(input), options);
+      return reportStop(ownerOf(input), options);
     case 'SubagentStop':
-      return input.agentId === undefined ? nothingToSay : tellEnd([ownerOf(input)], options);
+      return input.agentId === undefined ? noOutput : reportEnd([ownerOf(input)], options);
     case 'SessionEnd':
-      return tellEnd(ownersOf(input, options.notes), options);
+      return reportEnd(ownersOf(input, options.notes), options);
     default:
-      return nothingToSay;
+      return noOutput;
   }
 }
 
@@ -100,7 +100,7 @@ const ownerOf = ({ sessionId, agentId }: HookInput): string =>
   agentId === undefined ? sessionId : `${sessionId}:${agentId}`;
 
 /** The owners of a session of whom anything is known. */
-const ownersOf = ({ sessionId }: HookInput, notes: Notes): string[] =>
+const ownersOf = ({ sessionId }: HookInput, notes: SessionStore): string[] =>
   notes
     .all()
     .map(({ owner_id }) => owner_id)
@@ -134,7 +134,7 @@ async function beforeWriting(input: HookInput, options: HookOptions): Promise<Ho
     if (options.onUnreachable === 'deny' || denials.length > 0) {
       return deny([...denials, `${key.path} was not leased: ${error.message}`].join('\n'));
     }
-    return withWarnings(nothingToSay, [`${key.path} is written without a lease: ${error.message}`]);
+    return withWarnings(noOutput, [`${key.path} is written without a lease: ${error.message}`]);
   }
 }
 
@@ -163,11 +163,11 @@ async function lease(
     on.heard();
     on.denied(contendedWords(contention));
   };
-  const answer = await acquire(api, request, { onContended, patienceMs });
+  const answer = await acquire(api, request, { onContended, timeoutMs });
   on.heard();
   switch (answer.outcome) {
     case 'granted':
-      return nothingToSay;
+      return noOutput;
     case 'halted':
       return deny(haltedWords(answer.blocker_report));
     case 'out of patience':
@@ -186,7 +186,7 @@ function keep(input: HookInput, agent: Agent | undefined, { api, notes }: HookOp
   }
   const owner_id = ownerOf(input);
   try {
-    ensureHeartbeater({ owner_id, url: api.url, agent, since: new Date().toISOString() }, notes);
+    ensureDaemon({ owner_id, url: api.url, agent, since: new Date().toISOString() }, notes);
     return [];
   } catch (error) {
     return [`leases last a minute only, because ${notes.folder} cannot be used: ${(error as Error).message}`];
@@ -194,34 +194,34 @@ function keep(input: HookInput, agent: Agent | undefined, { api, notes }: HookOp
 }
 
 /** Whoever never wrote anything is no owner, and the server need not be asked. */
-async function tellActivity(ownerId: string, { api, notes }: HookOptions): Promise<HookAnswer> {
-  if (!notes.read(ownerId)) return nothingToSay;
+async function reportActivity(ownerId: string, { api, notes }: HookOptions): Promise<HookAnswer> {
+  if (!notes.read(ownerId)) return noOutput;
   try {
     await api.activity(ownerId);
-    return nothingToSay;
+    return noOutput;
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
     // Where no server answers, the next write says so; this is no more than a word to it.
-    return error.isUnreachable ? nothingToSay : withWarnings(nothingToSay, [error.message]);
+    return error.isUnreachable ? noOutput : withWarnings(noOutput, [error.message]);
   }
 }
 
-async function tellStop(ownerId: string, { api, notes }: HookOptions): Promise<HookAnswer> {
-  if (!notes.read(ownerId)) return nothingToSay;
+async function reportStop(ownerId: string, { api, notes }: HookOptions): Promise<HookAnswer> {
+  if (!notes.read(ownerId)) return noOutput;
   try {
     await api.stop(ownerId);
     const { lost_files } = await api.heartbeat(ownerId);
     const lost = lost_files.map(
       ({ path, lost_at, reason }) => `${shown(path)} was taken away at ${shown(lost_at)}: ${shown(reason)}`,
     );
-    return withWarnings(nothingToSay, lost);
+    return withWarnings(noOutput, lost);
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
     return wrong(error.message);
   }
 }
 
-async function tellEnd(ownerIds: readonly string[], { api, notes }: HookOptions): Promise<HookAnswer> {
+async function reportEnd(ownerIds: readonly string[], { api, notes }: HookOptions): Promise<HookAnswer> {
   const known = ownerIds.filter((ownerId) => notes.read(ownerId) !== undefined);
   for (const ownerId of known) notes.remove(ownerId);
   const results = await Promise.allSettled(known.map((ownerId) => api.end(ownerId)));
@@ -232,7 +232,7 @@ async function tellEnd(ownerIds: readonly string[], { api, notes }: HookOptions)
       `could not give the session's files back, they come free within a minute: ${result.reason.message}`,
     );
   }
-  return nothingToSay;
+  return noOutput;
 }
 
 const deny = (reason: string): HookAnswer => ({

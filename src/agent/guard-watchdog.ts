@@ -5,7 +5,7 @@ import type { FilesApi } from './files-client.ts';
 import { isAlive, type ProcessId } from './process-tree.ts';
 
 /** How `leasehold hook` calls what is left to be done after a guard that was killed. */
-export const watcherWord = 'after-guard';
+export const watchdogCommand = 'after-guard';
 
 /** Remembers the last line it was told. Where the other end is gone and nothing is over, it becomes what was handed to it. */
 const script = `known=
@@ -31,18 +31,18 @@ export interface WatcherOptions {
  * it waits it is a shell, which is there at once and takes next to no memory; only when the guard is gone it becomes
  * `leasehold`. It has a session of its own, so that what ends the guard's terminal or its process group does not end it.
  */
-export class Watcher {
+export class GuardWatchdog {
   readonly #child: ChildProcess;
 
   private constructor(child: ChildProcess) {
     this.#child = child;
   }
 
-  static start({ url, ownerId, graceMs, onFailure }: WatcherOptions): Watcher {
+  static start({ url, ownerId, graceMs, onFailure }: WatcherOptions): GuardWatchdog {
     const [, main = ''] = process.argv;
     const owner = ownerId === undefined ? [] : [`--owner=${ownerId}`];
     const flags = [`--url=${url}`, `--grace-ms=${graceMs}`, ...owner];
-    const after = [process.execPath, ...process.execArgv, main, 'hook', watcherWord, ...flags, '--'];
+    const after = [process.execPath, ...process.execArgv, main, 'hook', watchdogCommand, ...flags, '--'];
     const child = spawn('/bin/sh', ['-c', script, 'leasehold', ...after], {
       detached: true,
       stdio: ['pipe', 'ignore', 'inherit'],
@@ -52,7 +52,7 @@ export class Watcher {
     // Somebody has killed it: then there is nobody to be told, and the command goes on as it is.
     child.stdin?.on('error', () => {});
     child.unref();
-    return new Watcher(child);
+    return new GuardWatchdog(child);
   }
 
   /** What it is to stop, should it come to that. */

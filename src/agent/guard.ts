@@ -5,8 +5,8 @@ import { acquire } from './acquire-and-wait.ts';
 import { Command, codeOfSignal, type ForwardedSignal, forwardedSignals } from './child-command.ts';
 import { branchOf, type FileKey } from './file-key.ts';
 import type { AcquireRequest, FileLease, FilesApi } from './files-client.ts';
-import { Watcher } from './guard-watchdog.ts';
-import { Keeper, type Loss } from './keepalive.ts';
+import { GuardWatchdog } from './guard-watchdog.ts';
+import { Keepalive, type Loss } from './keepalive.ts';
 import { contendedWords, haltedWords } from './messages.ts';
 import type { ProcessId } from './process-tree.ts';
 
@@ -48,7 +48,7 @@ export interface GuardOptions {
  */
 export class Guard {
   readonly #options: GuardOptions;
-  readonly #keeper: Keeper;
+  readonly #keepalive: Keepalive;
   /** Ends the waiting for files; its reason is the exit code. */
   readonly #givingUp = new AbortController();
   #leases: FileLease[] = [];
@@ -63,16 +63,16 @@ export class Guard {
     const on = { onLost: (loss: Loss) => this.#lose(loss), onNotice: say };
     // A command that has to be stopped is over by the time at which somebody else may be granted its files.
     const leadMs = onUnreachable === 'deny' ? Math.min(graceMs, leadMaxMs) : 0;
-    this.#keeper = new Keeper(api, ownerId, on, { isAtWork: !isOwn, leadMs });
+    this.#keepalive = new Keepalive(api, ownerId, on, { isAtWork: !isOwn, leadMs });
   }
 
   async run(): Promise<number> {
-    const take = (signal: NodeJS.Signals) => this.#takeSignal(signal as ForwardedSignal);
+    const take = (signal: NodeJS.Signals) => this.#onSignal(signal as ForwardedSignal);
     for (const signal of forwardedSignals) process.on(signal, take);
     try {
       return (await this.#acquireAll()) ?? (await this.#runCommand());
     } finally {
-      this.#keeper.stop();
+      this.#keepalive.stop();
       for (const signal of forwardedSignals) process.off(signal, take);
     }
   }
@@ -88,7 +88,7 @@ export class Guard {
       for (const request of requestsFor(this.#options)) {
         const granted = await this.#acquire(request);
         if (typeof granted === 'number') {
-          await this.#giveBack('ENDED');
+          await this.#release('ENDED');
           return granted;
         }
         this.#leases.push(...granted.filter((lease) => !wasHeld(lease)));
@@ -96,7 +96,7 @@ export class Guard {
       return undefined;
     } catch (error) {
       if (this.#givingUp.signal.aborted) {
-        await this.#giveBack('ENDED');
+        await this.#release('ENDED');
         return this.#givingUp.signal.reason as number;
       }
       if (!(error instanceof ServerError)) throw error;
@@ -105,7 +105,7 @@ export class Guard {
         return undefined;
       }
       say(`${error.message}; the command is not run`);
-      await this.#giveBack('ENDED');
+      await this.#release('ENDED');
       return error.isUnreachable ? guardCodes.unreachable : guardCodes.refused;
     }
   }
@@ -122,7 +122,7 @@ export class Guard {
     const answer = await acquire(asking, request, {
       onContended: (contention) => {
         this.#wasDenied = true;
-        this.#keeper.start();
+        this.#keepalive.start();
         say(contendedWords(contention));
       },
       signal: this.#givingUp.signal,
@@ -131,8 +131,8 @@ export class Guard {
       if (answer.outcome === 'halted') say(haltedWords(answer.blocker_report));
       return guardCodes.halted;
     }
-    this.#keeper.start();
-    this.#keeper.hold(answer.leases, askedAtMs);
+    this.#keepalive.start();
+    this.#keepalive.hold(answer.leases, askedAtMs);
     return answer.leases;
   }
 
@@ -140,37 +140,37 @@ export class Guard {
     const { command, ownerId, graceMs } = this.#options;
     const givingUp = this.#givingUp.signal;
     if (givingUp.aborted) {
-      await this.#giveBack('ENDED');
+      await this.#release('ENDED');
       return givingUp.reason as number;
     }
-    const watcher = this.#keeper.wasStarted ? this.#startWatcher() : undefined;
+    const watcher = this.#keepalive.wasStarted ? this.#startWatcher() : undefined;
     try {
       const onProcess = (process: ProcessId) => watcher?.watch(process);
       this.#command = await Command.start(command, { [ownerVariable]: ownerId }, onProcess);
       // It was told to end while it was being started.
       if (givingUp.aborted) void this.#command.stop(graceMs);
       const code = await this.#command.ended;
-      this.#keeper.stop();
-      await this.#giveBack(code === 0 ? 'ENDED' : 'FAILED');
+      this.#keepalive.stop();
+      await this.#release(code === 0 ? 'ENDED' : 'FAILED');
       return this.#isLost ? guardCodes.lost : code;
     } finally {
       watcher?.dismiss();
     }
   }
 
-  #startWatcher(): Watcher {
+  #startWatcher(): GuardWatchdog {
     const { api, ownerId, isOwn, graceMs, say } = this.#options;
     const onFailure = ({ message }: Error) =>
       say(`should the guard be killed, its command will run on, because nobody can watch: ${message}`);
-    return Watcher.start({ url: api.url, ownerId: isOwn ? ownerId : undefined, graceMs, onFailure });
+    return GuardWatchdog.start({ url: api.url, ownerId: isOwn ? ownerId : undefined, graceMs, onFailure });
   }
 
   /** What cannot be given back is not kept either: nobody heartbeats for it any more. */
-  async #giveBack(reason: 'ENDED' | 'FAILED'): Promise<void> {
+  async #release(reason: 'ENDED' | 'FAILED'): Promise<void> {
     const { api, ownerId, isOwn, say } = this.#options;
     try {
       const leases = this.#leases.splice(0);
-      const isEnding = isOwn && this.#keeper.wasStarted;
+      const isEnding = isOwn && this.#keepalive.wasStarted;
       // Ending an owner gives everything back; that its work has failed is said before.
       if (leases.length > 0 && !(isEnding && reason === 'ENDED')) await api.release(ownerId, leases, reason);
       if (isEnding) await api.end(ownerId);
@@ -180,7 +180,7 @@ export class Guard {
     }
   }
 
-  #takeSignal(signal: ForwardedSignal): void {
+  #onSignal(signal: ForwardedSignal): void {
     if (this.#command) this.#command.forward(signal);
     else this.#givingUp.abort(codeOfSignal(signal));
   }
@@ -192,7 +192,7 @@ export class Guard {
       return;
     }
     this.#isLost = true;
-    this.#keeper.stop();
+    this.#keepalive.stop();
     if (this.#command) {
       say(`the lease is lost: ${why}; stopping the command`);
       void this.#command.stop(graceMs);

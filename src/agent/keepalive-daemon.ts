@@ -3,9 +3,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { ServerError } from '../client/http-client.ts';
 import { tryLock } from '../lib/file-lock.ts';
 import { FilesApi } from './files-client.ts';
-import { againMs, beatMs } from './keepalive.ts';
+import { againMs, heartbeatMs } from './keepalive.ts';
 import { isAlive } from './process-tree.ts';
-import { type Note, Notes } from './session-store.ts';
+import { type Note, SessionStore } from './session-store.ts';
 
 const lookMs = 1_000;
 const answerLimitMs = 10_000;
@@ -13,27 +13,27 @@ const answerLimitMs = 10_000;
 const lockLimitMs = 3_000;
 
 /** How `leasehold hook` calls the heartbeater. */
-export const heartbeaterWord = 'keep-alive';
+export const daemonCommand = 'keep-alive';
 
 /**
  * Sees to it that an owner's heartbeater runs: a process of its own that outlives the hook and belongs to the agent.
  * Hooks that run at the same time may both start one; all but one of them end at once.
  */
-export function ensureHeartbeater(note: Note, notes: Notes): void {
+export function ensureDaemon(note: Note, notes: SessionStore): void {
   const before = notes.read(note.owner_id);
   if (
     before?.url !== note.url ||
     before.agent.pid !== note.agent.pid ||
     before.agent.started !== note.agent.started
   ) {
-    notes.tidy();
+    notes.removeStale();
     notes.write(note);
   }
   const lock = tryLock(notes.lockOf(note.owner_id));
   if (!lock) return;
   lock.release();
   const [, main = ''] = process.argv;
-  const args = [...process.execArgv, main, 'hook', heartbeaterWord, '--', note.owner_id];
+  const args = [...process.execArgv, main, 'hook', daemonCommand, '--', note.owner_id];
   const child = spawn(process.execPath, args, { detached: true, stdio: 'ignore', cwd: notes.folder });
   // Where it cannot be started the lease runs out, and the next hook tries again.
   child.on('error', () => {});
@@ -47,7 +47,7 @@ export function ensureHeartbeater(note: Note, notes: Notes): void {
  *
  * It says nothing: nobody listens. The next hook finds out what there is to be said.
  */
-export async function keepAlive(ownerId: string, notes = new Notes()): Promise<void> {
+export async function keepAlive(ownerId: string, notes = new SessionStore()): Promise<void> {
   if (!notes.read(ownerId)) return;
   const lock = await lockInTime(notes.lockOf(ownerId));
   if (!lock) return;
@@ -62,7 +62,7 @@ export async function keepAlive(ownerId: string, notes = new Notes()): Promise<v
     }
     if (performance.now() >= nextBeatMs) {
       const sentAtMs = performance.now();
-      nextBeatMs = sentAtMs + ((await answered(api.heartbeat(ownerId))) ? beatMs : againMs);
+      nextBeatMs = sentAtMs + ((await answered(api.heartbeat(ownerId))) ? heartbeatMs : againMs);
     }
     await delay(lookMs);
   }

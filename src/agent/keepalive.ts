@@ -3,14 +3,14 @@ import type { FileLease, FilesApi } from './files-client.ts';
 import { duration, shown } from './messages.ts';
 
 /** Less than a third of the minute that an owner lives after each heartbeat. */
-export const beatMs = 18_000;
+export const heartbeatMs = 18_000;
 /** Where no server answers. */
 export const againMs = 2_000;
 /** How often the clocks are compared, and what is more than setting one right a little. */
 const lookMs = 1_000;
 const partedMs = 5_000;
 
-type KeeperApi = Pick<FilesApi, 'url' | 'activity' | 'heartbeat'>;
+type KeepaliveApi = Pick<FilesApi, 'url' | 'activity' | 'heartbeat'>;
 
 export interface Loss {
   why: string;
@@ -18,14 +18,14 @@ export interface Loss {
   isCertain: boolean;
 }
 
-export interface KeeperEvents {
+export interface KeepaliveEvents {
   /** The files cannot be counted on any more; told once for certain, and once for each time that nobody answers. */
   onLost(loss: Loss): void;
   /** Something that people should know of. */
   onNotice(what: string): void;
 }
 
-export interface KeeperOptions {
+export interface KeepaliveOptions {
   /** Each heartbeat is to count as activity: for owners that somebody else may call stopped. */
   isAtWork?: boolean;
   /** So much earlier silence is told, to be done with the files when they are lost. */
@@ -45,26 +45,26 @@ export interface KeeperOptions {
  * The monotonic clock stands still while the machine sleeps, and the time of day does not: where the two have parted, a
  * heartbeat goes out at once.
  */
-export class Keeper {
-  readonly #api: KeeperApi;
+export class Keepalive {
+  readonly #api: KeepaliveApi;
   readonly #ownerId: string;
-  readonly #on: KeeperEvents;
+  readonly #on: KeepaliveEvents;
   readonly #isAtWork: boolean;
   readonly #leadMs: number;
   readonly #wallClock: () => number;
   #held: readonly FileLease[] = [];
-  #beat: NodeJS.Timeout | undefined;
+  #heartbeat: NodeJS.Timeout | undefined;
   #end: NodeJS.Timeout | undefined;
-  #look: NodeJS.Timeout | undefined;
+  #checkClocks: NodeJS.Timeout | undefined;
   #isTroubled = false;
   #isRunning = false;
   #wasStarted = false;
 
   constructor(
-    api: KeeperApi,
+    api: KeepaliveApi,
     ownerId: string,
-    on: KeeperEvents,
-    { isAtWork = false, leadMs = 0, wallClock = Date.now }: KeeperOptions = {},
+    on: KeepaliveEvents,
+    { isAtWork = false, leadMs = 0, wallClock = Date.now }: KeepaliveOptions = {},
   ) {
     this.#api = api;
     this.#ownerId = ownerId;
@@ -83,7 +83,7 @@ export class Keeper {
     if (this.#isRunning) return;
     this.#isRunning = true;
     this.#wasStarted = true;
-    this.#schedule(beatMs);
+    this.#schedule(heartbeatMs);
     this.#watchClocks();
   }
 
@@ -97,14 +97,14 @@ export class Keeper {
   stop(): void {
     this.#isRunning = false;
     this.#held = [];
-    clearTimeout(this.#beat);
+    clearTimeout(this.#heartbeat);
     clearTimeout(this.#end);
-    clearInterval(this.#look);
+    clearInterval(this.#checkClocks);
   }
 
   /** One heartbeat, now. */
-  async beat(): Promise<void> {
-    clearTimeout(this.#beat);
+  async heartbeat(): Promise<void> {
+    clearTimeout(this.#heartbeat);
     const sentAtMs = performance.now();
     try {
       if (this.#isAtWork) await this.#api.activity(this.#ownerId);
@@ -116,15 +116,15 @@ export class Keeper {
       const lost = lost_files.find((file) => this.#held.some((held) => isSame(file, held)));
       if (lost)
         this.#lose(`${shown(lost.path)} was taken away at ${shown(lost.lost_at)}: ${shown(lost.reason)}`);
-      else this.#schedule(beatMs);
+      else this.#schedule(heartbeatMs);
     } catch (error) {
       if (this.#isRunning) this.#fail(error);
     }
   }
 
   #schedule(ms: number): void {
-    clearTimeout(this.#beat);
-    if (this.#isRunning) this.#beat = setTimeout(() => void this.beat(), ms);
+    clearTimeout(this.#heartbeat);
+    if (this.#isRunning) this.#heartbeat = setTimeout(() => void this.heartbeat(), ms);
   }
 
   #holdsFor(ms: number, sinceMs: number): void {
@@ -141,11 +141,11 @@ export class Keeper {
   #watchClocks(): void {
     const apartMs = () => this.#wallClock() - performance.now();
     let wereMs = apartMs();
-    this.#look = setInterval(() => {
+    this.#checkClocks = setInterval(() => {
       const areMs = apartMs();
       const haveParted = Math.abs(areMs - wereMs) > partedMs;
       wereMs = areMs;
-      if (haveParted) void this.beat();
+      if (haveParted) void this.heartbeat();
     }, lookMs);
   }
 

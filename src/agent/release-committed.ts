@@ -7,7 +7,7 @@ import { committedSince, filesBetween, filesOfCommit, filesOfCommits, git, uncha
 import { ownerVariable } from './guard.ts';
 import { ownerName, shown } from './messages.ts';
 import { ancestors } from './process-tree.ts';
-import type { Notes } from './session-store.ts';
+import type { SessionStore } from './session-store.ts';
 
 /** The commits that git has made. */
 export type Made = { commits: readonly string[] } | { from: string; to: string };
@@ -22,7 +22,7 @@ export type Made = { commits: readonly string[] } | { from: string; to: string }
  */
 export async function releaseCommitted(
   api: FilesApi,
-  notes: Notes,
+  notes: SessionStore,
   made: Made,
   { directory = process.cwd(), named = process.env[ownerVariable] } = {},
 ): Promise<string[]> {
@@ -97,7 +97,7 @@ const othersWords = ({ path, owner_id, owner }: FileLease): string =>
   `${shown(path)} was committed, and stays with ${ownerName(owner_id, owner)}`;
 
 /** The nearest ancestor that some owners act for is the agent; a session and those it has sent out share it. */
-function ownersAmongAncestors(notes: Notes): string[] {
+function ownersAmongAncestors(notes: SessionStore): string[] {
   for (const ancestor of ancestors()) {
     const owners = notes.of(ancestor);
     if (owners.length > 0) return owners.map(({ owner_id }) => owner_id);

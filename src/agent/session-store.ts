@@ -23,7 +23,7 @@ const lockKeptMs = 24 * 60 * 60 * 1000;
  * The folder of these notes: one file an owner, written aside and renamed, so that readers see all of it or the one
  * before it. It belongs to this machine alone, because a home directory may be shared by several.
  */
-export class Notes {
+export class SessionStore {
   readonly folder: string;
 
   constructor(folder = defaultFolder()) {
@@ -62,7 +62,7 @@ export class Notes {
   }
 
   /** Removes what agents have left who are gone, and whose heartbeaters were killed with them. */
-  tidy(): void {
+  removeStale(): void {
     for (const { owner_id, agent } of this.all()) {
       if (isAlive(agent)) continue;
       const lock = tryLock(this.lockOf(owner_id));

@@ -4,39 +4,39 @@ import type { Database } from '../store/database.ts';
 import { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';
 import type { EngineContext, EngineSettings } from './context/engine-context.ts';
-import { Desk } from './dispatch/dispatcher.ts';
-import { HeadMarks } from './dispatch/low-water-marks.ts';
-import { Prospects } from './dispatch/retry-hints.ts';
+import { Dispatcher } from './dispatch/dispatcher.ts';
+import { LowWaterMarks } from './dispatch/low-water-marks.ts';
+import { RetryHints } from './dispatch/retry-hints.ts';
 import { Explainer } from './explain/explainer.ts';
-import { FileInstructor } from './files/contention-resolver.ts';
-import { FileGate } from './files/file-acquirer.ts';
-import { FileOwnerChanger } from './files/file-owner-updater.ts';
-import { FileReader } from './files/file-queries.ts';
+import { ContentionResolver } from './files/contention-resolver.ts';
+import { FileAcquirer } from './files/file-acquirer.ts';
+import { FileOwnerUpdater } from './files/file-owner-updater.ts';
+import { FileQueries } from './files/file-queries.ts';
 import { FileReaper } from './files/file-reaper.ts';
 import { OwnerHeartbeats } from './files/owner-heartbeats.ts';
 import { Claimer } from './jobs/claimer.ts';
-import { Reader } from './jobs/job-queries.ts';
-import { Changer } from './jobs/job-updater.ts';
+import { JobQueries } from './jobs/job-queries.ts';
+import { JobUpdater } from './jobs/job-updater.ts';
 import { Submitter } from './jobs/submitter.ts';
 import { WatchLimiter } from './jobs/watch-limiter.ts';
 import { Acquirer } from './leases/acquirer.ts';
-import { CapacityKeeper } from './leases/capacity-service.ts';
+import { CapacityService } from './leases/capacity-service.ts';
 import { Heartbeats } from './leases/heartbeats.ts';
-import { LeaseReader } from './leases/lease-queries.ts';
+import { LeaseQueries } from './leases/lease-queries.ts';
 import { LeaseRequester } from './leases/lease-requester.ts';
-import { LeaseNews } from './leases/lease-subscriptions.ts';
+import { LeaseSubscriptions } from './leases/lease-subscriptions.ts';
 import { Releaser } from './leases/releaser.ts';
-import { DueMark } from './maintenance/deadline-cursor.ts';
-import { Reaper } from './maintenance/lease-reaper.ts';
-import { Pulse } from './maintenance/outage-monitor.ts';
-import { HistoryKeeper } from './maintenance/partition-maintainer.ts';
+import { DeadlineCursor } from './maintenance/deadline-cursor.ts';
+import { LeaseReaper } from './maintenance/lease-reaper.ts';
+import { OutageMonitor } from './maintenance/outage-monitor.ts';
+import { PartitionMaintainer } from './maintenance/partition-maintainer.ts';
 import { Pruner } from './maintenance/pruner.ts';
 import { SchemaWatch } from './maintenance/schema-monitor.ts';
 import { LaneSweeper } from './queue/lane-sweeper.ts';
-import { QueueReader } from './queue/queue-queries.ts';
-import { StatsFolder } from './stats/stats-aggregator.ts';
-import { StatsReader } from './stats/stats-queries.ts';
-import { Waker } from './wakeups/notifier.ts';
+import { QueueQueries } from './queue/queue-queries.ts';
+import { StatsAggregator } from './stats/stats-aggregator.ts';
+import { StatsQueries } from './stats/stats-queries.ts';
+import { Notifier } from './wakeups/notifier.ts';
 import { KnownWorkers } from './workers/known-workers.ts';
 import { WorkerDirectory } from './workers/worker-directory.ts';
 import { WorkerReader } from './workers/worker-queries.ts';
@@ -59,37 +59,37 @@ export interface EngineOptions {
 export class Engine {
   readonly submitter: Submitter;
   readonly claimer: Claimer;
-  readonly changer: Changer;
+  readonly jobUpdater: JobUpdater;
   readonly leaseRequester: LeaseRequester;
-  readonly desk: Desk;
+  readonly dispatcher: Dispatcher;
   readonly acquirer: Acquirer;
   readonly heartbeats: Heartbeats;
   readonly releaser: Releaser;
-  readonly capacity: CapacityKeeper;
-  readonly reader: Reader;
-  readonly leaseReader: LeaseReader;
-  readonly leaseNews: LeaseNews;
-  readonly headMarks: HeadMarks;
+  readonly capacity: CapacityService;
+  readonly jobQueries: JobQueries;
+  readonly leaseQueries: LeaseQueries;
+  readonly leaseSubscriptions: LeaseSubscriptions;
+  readonly lowWaterMarks: LowWaterMarks;
   readonly explainer: Explainer;
-  readonly fileGate: FileGate;
-  readonly fileInstructor: FileInstructor;
-  readonly fileOwners: FileOwnerChanger;
-  readonly fileReader: FileReader;
+  readonly fileAcquirer: FileAcquirer;
+  readonly contentionResolver: ContentionResolver;
+  readonly fileOwnerUpdater: FileOwnerUpdater;
+  readonly fileQueries: FileQueries;
   readonly ownerHeartbeats: OwnerHeartbeats;
-  readonly reaper: Reaper;
+  readonly reaper: LeaseReaper;
   readonly fileReaper: FileReaper;
   readonly pruner: Pruner;
   readonly laneSweeper: LaneSweeper;
-  readonly historyKeeper: HistoryKeeper;
-  readonly statsFolder: StatsFolder;
-  readonly statsReader: StatsReader;
+  readonly partitionMaintainer: PartitionMaintainer;
+  readonly statsAggregator: StatsAggregator;
+  readonly statsQueries: StatsQueries;
   readonly workers: KnownWorkers;
   readonly workerDirectory: WorkerDirectory;
-  readonly workerReader: WorkerReader;
-  readonly queueReader: QueueReader;
-  readonly pulse: Pulse;
+  readonly workerQueries: WorkerReader;
+  readonly queueQueries: QueueQueries;
+  readonly outageMonitor: OutageMonitor;
   readonly schemaWatch: SchemaWatch;
-  readonly waker: Waker;
+  readonly notifier: Notifier;
   readonly settings: EngineSettings;
   readonly database: Database;
   readonly transport: Transport;
@@ -102,25 +102,31 @@ export class Engine {
     this.metrics = metrics;
     this.settings = settings;
     this.schemaWatch = new SchemaWatch(database, log);
-    this.waker = new Waker(channel);
-    this.leaseNews = new LeaseNews({ onFollow: () => this.waker.announce() });
-    const dueMark = new DueMark();
-    this.headMarks = new HeadMarks({ database, log });
-    const prospects = new Prospects(database, dueMark);
-    this.pulse = new Pulse({ database, claimTtlMs: settings.claimTtlS * 1000, metrics, log });
-    this.reaper = new Reaper({
+    this.notifier = new Notifier(channel);
+    this.leaseSubscriptions = new LeaseSubscriptions({ onSubscribe: () => this.notifier.announce() });
+    const dueMark = new DeadlineCursor();
+    this.lowWaterMarks = new LowWaterMarks({ database, log });
+    const retryHints = new RetryHints(database, dueMark);
+    this.outageMonitor = new OutageMonitor({ database, claimTtlMs: settings.claimTtlS * 1000, metrics, log });
+    this.reaper = new LeaseReaper({
       database,
-      waker: this.waker,
-      pulse: this.pulse,
-      prospects,
+      waker: this.notifier,
+      pulse: this.outageMonitor,
+      prospects: retryHints,
       dueMark,
       transport,
-      leaseNews: this.leaseNews,
+      leaseSubscriptions: this.leaseSubscriptions,
       maxClaims: settings.maxClaims,
       metrics,
       log,
     });
-    this.fileReaper = new FileReaper({ database, waker: this.waker, pulse: this.pulse, metrics, log });
+    this.fileReaper = new FileReaper({
+      database,
+      waker: this.notifier,
+      pulse: this.outageMonitor,
+      metrics,
+      log,
+    });
     this.pruner = new Pruner({
       database,
       retention: {
@@ -130,50 +136,50 @@ export class Engine {
       log,
     });
     this.laneSweeper = new LaneSweeper({ database, log });
-    this.historyKeeper = new HistoryKeeper({ database, days: settings.retentionEventsDays, log });
+    this.partitionMaintainer = new PartitionMaintainer({ database, days: settings.retentionEventsDays, log });
     this.workers = new KnownWorkers();
     this.workerDirectory = new WorkerDirectory({ database, known: this.workers, log });
-    const { waker, reaper, fileReaper, pulse, leaseNews, headMarks, workers } = this;
+    const { notifier, reaper, fileReaper, outageMonitor, leaseSubscriptions, lowWaterMarks, workers } = this;
     const context: EngineContext = {
       database,
       settings,
-      waker,
+      notifier,
       reaper,
       fileReaper,
-      pulse,
-      prospects,
-      headMarks,
-      leaseNews,
+      outageMonitor,
+      retryHints,
+      lowWaterMarks,
+      leaseSubscriptions,
       watchLimiter: new WatchLimiter(),
       workers,
       transport,
       metrics,
     };
-    waker.onLeases((leaseIds) => leaseNews.publish(leaseIds));
-    waker.countWaiters(() => leaseNews.followers);
+    notifier.onLeases((leaseIds) => leaseSubscriptions.publish(leaseIds));
+    notifier.addListenerCount(() => leaseSubscriptions.subscriptions);
     this.submitter = new Submitter(context);
     this.claimer = new Claimer(context);
-    this.changer = new Changer(context);
+    this.jobUpdater = new JobUpdater(context);
     this.leaseRequester = new LeaseRequester(context);
-    this.desk = new Desk(context);
-    this.acquirer = new Acquirer(context, this.desk);
+    this.dispatcher = new Dispatcher(context);
+    this.acquirer = new Acquirer(context, this.dispatcher);
     this.heartbeats = new Heartbeats(context);
-    this.releaser = new Releaser(context, this.desk);
-    this.capacity = new CapacityKeeper(context, log);
-    this.reader = new Reader(context);
-    this.leaseReader = new LeaseReader(context);
+    this.releaser = new Releaser(context, this.dispatcher);
+    this.capacity = new CapacityService(context, log);
+    this.jobQueries = new JobQueries(context);
+    this.leaseQueries = new LeaseQueries(context);
     this.explainer = new Explainer(context);
-    this.fileGate = new FileGate(context);
-    this.fileInstructor = new FileInstructor(context);
-    this.fileOwners = new FileOwnerChanger(context);
-    this.fileReader = new FileReader(context);
+    this.fileAcquirer = new FileAcquirer(context);
+    this.contentionResolver = new ContentionResolver(context);
+    this.fileOwnerUpdater = new FileOwnerUpdater(context);
+    this.fileQueries = new FileQueries(context);
     this.ownerHeartbeats = new OwnerHeartbeats(context);
-    this.statsReader = new StatsReader(context);
-    this.workerReader = new WorkerReader(context, this.workerDirectory);
-    this.queueReader = new QueueReader(context, this.workerDirectory);
-    this.statsFolder = new StatsFolder({
+    this.statsQueries = new StatsQueries(context);
+    this.workerQueries = new WorkerReader(context, this.workerDirectory);
+    this.queueQueries = new QueueQueries(context, this.workerDirectory);
+    this.statsAggregator = new StatsAggregator({
       database,
-      waker,
+      waker: notifier,
       capacityTotal: settings.capacityTotal,
       retentionDays: settings.retentionSamplesDays,
       log,
@@ -183,55 +189,59 @@ export class Engine {
   /** Sees that what happens can be written, and finds out what happened while no server was alive, before anybody is served. */
   async prepare(): Promise<void> {
     await this.schemaWatch.runOnce();
-    await this.historyKeeper.prepare();
-    await this.pulse.begin();
+    await this.partitionMaintainer.prepare();
+    await this.outageMonitor.begin();
   }
 
   start(): void {
-    this.waker.start();
+    this.notifier.start();
     void this.transport.start();
     this.schemaWatch.start();
-    this.pulse.start();
+    this.outageMonitor.start();
     this.reaper.start();
     this.fileReaper.start();
-    this.headMarks.start();
+    this.lowWaterMarks.start();
     this.pruner.start();
     this.laneSweeper.start();
-    this.historyKeeper.start();
+    this.partitionMaintainer.start();
     this.capacity.start();
-    this.statsFolder.start();
+    this.statsAggregator.start();
     this.workerDirectory.start();
   }
 
   /** Lets everybody go who waits or follows, so that a server that stops need not wait for them. */
   async drain(): Promise<void> {
     this.heartbeats.draining = true;
-    this.reader.stop();
-    this.fileReader.stop();
-    this.statsReader.stop();
+    this.jobQueries.stop();
+    this.fileQueries.stop();
+    this.statsQueries.stop();
     this.acquirer.stopWaiting();
-    await this.leaseNews.drain();
+    await this.leaseSubscriptions.drain();
   }
 
   async stop(): Promise<void> {
     await this.drain();
-    const users = [this.submitter, this.claimer, this.changer, this.leaseRequester, this.acquirer];
-    await Promise.all([...users, this.heartbeats, this.reader, this.leaseReader].map((user) => user.close()));
-    await Promise.all([this.fileGate, this.fileOwners, this.ownerHeartbeats].map((user) => user.close()));
-    await this.desk.close();
+    const users = [this.submitter, this.claimer, this.jobUpdater, this.leaseRequester, this.acquirer];
+    await Promise.all(
+      [...users, this.heartbeats, this.jobQueries, this.leaseQueries].map((user) => user.close()),
+    );
+    await Promise.all(
+      [this.fileAcquirer, this.fileOwnerUpdater, this.ownerHeartbeats].map((user) => user.close()),
+    );
+    await this.dispatcher.close();
     await this.releaser.close();
     await this.capacity.stop();
-    await this.statsFolder.stop();
+    await this.statsAggregator.stop();
     await this.workerDirectory.stop();
     await this.reaper.stop();
     await this.fileReaper.stop();
-    await this.headMarks.stop();
+    await this.lowWaterMarks.stop();
     await this.pruner.stop();
     await this.laneSweeper.stop();
-    await this.historyKeeper.stop();
-    await this.pulse.stop();
+    await this.partitionMaintainer.stop();
+    await this.outageMonitor.stop();
     await this.schemaWatch.stop();
     await this.transport.stop();
-    await this.waker.stop();
+    await this.notifier.stop();
   }
 }

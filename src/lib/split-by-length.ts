@@ -1,5 +1,5 @@
 /** Deals one flat list out to calls that asked for so many each; the last ones may get fewer, or none. */
-export function deal<T>(items: readonly T[], shares: readonly number[]): T[][] {
+export function splitByLength<T>(items: readonly T[], shares: readonly number[]): T[][] {
   let dealt = 0;
   return shares.map((share) => {
     const hand = items.slice(dealt, dealt + share);

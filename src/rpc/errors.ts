@@ -4,7 +4,7 @@ import { Code, ConnectError } from '@connectrpc/connect';
 import { ErrorInfoSchema } from '../../gen/google/rpc/error_details_pb.js';
 import { StatusSchema } from '../../gen/google/rpc/status_pb.js';
 import { DomainError, type ErrorCode } from '../domain/errors.ts';
-import { asDomainError } from '../engine/context/to-domain-error.ts';
+import { toDomainError } from '../engine/context/to-domain-error.ts';
 import { inOneLine, type Log } from '../lib/log.ts';
 
 /** The one map from the domain's words to gRPC and Connect. */
@@ -46,7 +46,7 @@ export function toConnectError(error: DomainError): ConnectError;
 export function toConnectError(error: unknown, context: ErrorContext): ConnectError;
 export function toConnectError(error: unknown, context?: ErrorContext): ConnectError {
   if (error instanceof ConnectError) return error;
-  const known = asDomainError(error, context?.signal);
+  const known = toDomainError(error, context?.signal);
   if (!known) {
     context?.log.error('a call failed', { method: context.method, error });
     return new ConnectError('internal: something went wrong on the server', Code.Internal);

@@ -15,7 +15,7 @@ import {
 } from './connection/sql.ts';
 import { type Connection, Transaction } from './connection/transaction.ts';
 import { SchemaTooNewError } from './schema-too-new.ts';
-import { makeEventDays } from './sql/events/partitions.ts';
+import { createEventPartitions } from './sql/events/partitions.ts';
 
 export interface DatabaseOptions {
   /** A `postgres://` address. Without one the database is embedded, in `dataDir`. */
@@ -85,7 +85,7 @@ export class Database implements EntitySql {
   readonly #orm: MikroORM;
   readonly #closeEngine: () => Promise<void>;
   readonly #closeEnding: () => void;
-  #mending: Promise<unknown> | undefined;
+  #repairing: Promise<unknown> | undefined;
   #pool: Pool | undefined;
   /** When it was last seen that PostgreSQL waits for no standby, by `performance.now()`. */
   #asynchronousAt = Number.NEGATIVE_INFINITY;
@@ -108,7 +108,7 @@ export class Database implements EntitySql {
   query<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]> {
     return this.#metered(
       'statement',
-      () => this.#again(() => this.#statement<Row>(text, params, signal)),
+      () => this.#retry(() => this.#statement<Row>(text, params, signal)),
       text,
     );
   }
@@ -118,7 +118,7 @@ export class Database implements EntitySql {
   }
 
   transaction<T>(work: (sql: TransactionSql) => Promise<T>, signal?: AbortSignal): Promise<T> {
-    return this.#metered('transaction', () => this.#again(() => this.#attempt(work, signal)));
+    return this.#metered('transaction', () => this.#retry(() => this.#attempt(work, signal)));
   }
 
   async #statement<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]> {
@@ -152,7 +152,7 @@ export class Database implements EntitySql {
 
   /** Answers once the database has answered. */
   async ping(signal?: AbortSignal): Promise<void> {
-    await this.#again(() => this.#statement('select 1', [], signal));
+    await this.#retry(() => this.#statement('select 1', [], signal));
   }
 
   /** What was just seen of PostgreSQL's settings. */
@@ -225,7 +225,7 @@ export class Database implements EntitySql {
     return { open, idle, waiting, max: options.max };
   }
 
-  async #again<T>(work: () => Promise<T>): Promise<T> {
+  async #retry<T>(work: () => Promise<T>): Promise<T> {
     for (let attempt = 1; ; attempt++) {
       try {
         return await work();
@@ -235,7 +235,7 @@ export class Database implements EntitySql {
         if (this.#refusal !== undefined && isReadOnly(error))
           throw new SchemaTooNewError(this.#refusal, { cause: error });
         if (attempt >= attemptsMax) throw error;
-        if (lacksPartition(error)) await this.#makeDays();
+        if (lacksPartition(error)) await this.#createPartitions();
         else if (!isSafe && !isRetryable(error)) throw error;
         this.meter?.retried(sqlState(error) ?? '');
       }
@@ -243,11 +243,11 @@ export class Database implements EntitySql {
   }
 
   /** Nobody has made any for long, or the clock was set. All who find that out at the same time wait for the same. */
-  async #makeDays(): Promise<void> {
-    this.#mending ??= makeEventDays(this).finally(() => {
-      this.#mending = undefined;
+  async #createPartitions(): Promise<void> {
+    this.#repairing ??= createEventPartitions(this).finally(() => {
+      this.#repairing = undefined;
     });
-    await this.#mending;
+    await this.#repairing;
   }
 
   #metered<T>(kind: DatabaseWork, work: () => Promise<T>, text?: string): Promise<T> {

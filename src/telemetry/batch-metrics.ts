@@ -106,7 +106,7 @@ export class BatchMeter {
   }
 
   /** A batch leaves: does its work, which is part of the traces of those aboard. */
-  async fly<T>(
+  async run<T>(
     aboard: readonly { span: Span | undefined }[],
     weight: number,
     work: () => Promise<T>,

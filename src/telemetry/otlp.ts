@@ -28,7 +28,7 @@ import {
   type SpanExporter,
   TracerProvider,
 } from '@opentelemetry/sdk-trace';
-import { orAfter } from '../lib/async/with-timeout.ts';
+import { withTimeout } from '../lib/async/with-timeout.ts';
 import type { Log } from '../lib/log.ts';
 import { version } from '../lib/version.ts';
 import type { Carrier } from './call-metrics.ts';
@@ -56,7 +56,7 @@ export class OtlpTracing implements Tracing {
   #stopped: Promise<void> | undefined;
 
   constructor({ url, env, log }: OtlpOptions) {
-    const exporter = new ToldExporter(new OTLPTraceExporter({ url }), log);
+    const exporter = new LoggingExporter(new OTLPTraceExporter({ url }), log);
     this.#provider = new TracerProvider({
       sampler: samplerOf(env, log),
       resource: defaultResource()
@@ -96,7 +96,7 @@ export class OtlpTracing implements Tracing {
   }
 
   stop(): Promise<void> {
-    this.#stopped ??= orAfter(
+    this.#stopped ??= withTimeout(
       this.#provider.shutdown().catch(() => {}),
       stopMs,
       undefined,
@@ -154,7 +154,7 @@ const getter = {
 };
 
 /** Says once that spans do not arrive, and once that they do again. */
-class ToldExporter implements SpanExporter {
+class LoggingExporter implements SpanExporter {
   readonly #exporter: SpanExporter;
   readonly #log: Log;
   #isFailing = false;

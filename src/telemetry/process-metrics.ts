@@ -29,7 +29,7 @@ interface GarbageEntry {
   detail?: { kind?: number };
 }
 
-export class ProcessFigures {
+export class ProcessMetrics {
   readonly #garbage: PerformanceObserver;
   readonly #eventLoop: EventLoop;
 

@@ -20,5 +20,5 @@ export interface Transport extends Service {
   /** How that is which carries the messages, or why that is not known; null where there is nothing. */
   inspect(): Promise<RedisFacts | RedisFailure | null>;
   /** The attempts of these messages have ended by a commit, which deleted their rows. */
-  settle(messages: readonly SentMessage[]): void;
+  ack(messages: readonly SentMessage[]): void;
 }

@@ -5,12 +5,12 @@ import type { AddressInfo } from 'node:net';
 import { expect } from 'chai';
 import { keepAlive } from '../../src/agent/keepalive-daemon.ts';
 import { lookUp, type ProcessFacts } from '../../src/agent/process-tree.ts';
-import { Notes } from '../../src/agent/session-store.ts';
+import { SessionStore } from '../../src/agent/session-store.ts';
 import { temporaryFolder } from '../support/cleanup.ts';
 
 describe('a heartbeater', () => {
   it('goes on for a session that is taken up while it says that the last agent is gone', async () => {
-    const notes = new Notes(await temporaryFolder('notes'));
+    const notes = new SessionStore(await temporaryFolder('notes'));
     const asked: string[] = [];
     const server = createServer(({ url = '' }, response) => {
       asked.push(url);

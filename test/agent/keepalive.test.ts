@@ -1,7 +1,7 @@
 /** What a keeper makes of what the server says, and of its silence. */
 import { expect } from 'chai';
 import type { FileLease, Heartbeat } from '../../src/agent/files-client.ts';
-import { Keeper, type KeeperOptions } from '../../src/agent/keepalive.ts';
+import { Keepalive, type KeepaliveOptions } from '../../src/agent/keepalive.ts';
 import { ServerError } from '../../src/client/http-client.ts';
 import { until } from '../support/process.ts';
 
@@ -26,7 +26,7 @@ const alive = (ttl_remaining_ms = 60_000, lost_files = [] as Heartbeat['lost_fil
 /** A keeper of one file, and what it has done and told so far. */
 function keeperOf(
   answers: (Heartbeat | ServerError)[],
-  { goodForMs = 60_000, ...options }: KeeperOptions & { goodForMs?: number } = {},
+  { goodForMs = 60_000, ...options }: KeepaliveOptions & { goodForMs?: number } = {},
 ) {
   const told: string[] = [];
   const answer = (kind: string) => {
@@ -45,7 +45,7 @@ function keeperOf(
       void told.push(`${isCertain ? 'lost' : 'perhaps lost'}: ${why}`),
     onNotice: (what: string) => void told.push(what),
   };
-  const keeper = new Keeper(api, 'o', on, options);
+  const keeper = new Keepalive(api, 'o', on, options);
   keeper.start();
   keeper.hold([leaseFor(goodForMs)], performance.now());
   return { keeper, told, [Symbol.dispose]: () => keeper.stop() };
@@ -54,8 +54,8 @@ function keeperOf(
 describe('a keeper', () => {
   it('says nothing while the server answers', async () => {
     using it = keeperOf([alive(), alive()]);
-    await it.keeper.beat();
-    await it.keeper.beat();
+    await it.keeper.heartbeat();
+    await it.keeper.heartbeat();
     expect(it.told).to.deep.equal(['heartbeat', 'heartbeat']);
   });
 
@@ -69,23 +69,23 @@ describe('a keeper', () => {
       alive(60_000, [...others, lostFile]),
       alive(60_000, [lostFile]),
     ]);
-    await it.keeper.beat();
+    await it.keeper.heartbeat();
     expect(it.told).to.deep.equal(['heartbeat']);
-    await it.keeper.beat();
-    await it.keeper.beat();
+    await it.keeper.heartbeat();
+    await it.keeper.heartbeat();
     expect(it.told.slice(1, 3)).to.deep.equal(['heartbeat', `lost: a was taken away at ${lost_at}: ann`]);
     expect(it.told.filter((word) => word.startsWith('lost'))).to.have.length(1);
   });
 
   it('tells of an owner that is not alive any more', async () => {
     using it = keeperOf([dead]);
-    await it.keeper.beat();
+    await it.keeper.heartbeat();
     expect(it.told).to.deep.equal(['heartbeat', 'lost: owner o died']);
   });
 
   it('tells of silence once, and when it is over', async () => {
     using it = keeperOf([gone, gone, alive()]);
-    for (let i = 0; i < 3; i++) await it.keeper.beat();
+    for (let i = 0; i < 3; i++) await it.keeper.heartbeat();
     expect(it.told).to.deep.equal([
       'heartbeat',
       'no heartbeat gets through, trying again: there is no server',
@@ -98,8 +98,8 @@ describe('a keeper', () => {
   it('gives the files up when the server was silent for as long as they were good for, and not before', async () => {
     using it = keeperOf([alive(400), gone], { goodForMs: 60_000 });
     const beatAt = performance.now();
-    await it.keeper.beat();
-    await it.keeper.beat();
+    await it.keeper.heartbeat();
+    await it.keeper.heartbeat();
     await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
     // Timers count whole milliseconds.
     expect(performance.now() - beatAt).to.be.greaterThan(398);
@@ -108,7 +108,7 @@ describe('a keeper', () => {
 
   it('gives them up as well where no heartbeat was ever answered', async () => {
     using it = keeperOf([gone], { goodForMs: 50 });
-    await it.keeper.beat();
+    await it.keeper.heartbeat();
     await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
   });
 
@@ -119,11 +119,11 @@ describe('a keeper', () => {
 
   it('asks on where nobody answered for so long, and hears what has become of the files', async () => {
     using it = keeperOf([gone, alive(), dead], { goodForMs: 50 });
-    await it.keeper.beat();
+    await it.keeper.heartbeat();
     await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
-    await it.keeper.beat();
+    await it.keeper.heartbeat();
     expect(it.told.slice(-2)).to.deep.equal(['heartbeat', 'the server is there again']);
-    await it.keeper.beat();
+    await it.keeper.heartbeat();
     expect(it.told.slice(-2)).to.deep.equal(['heartbeat', 'lost: owner o died']);
   });
 
@@ -137,7 +137,7 @@ describe('a keeper', () => {
 
   it('says that its owner is at work where others may call it stopped', async () => {
     using it = keeperOf([alive()], { isAtWork: true });
-    await it.keeper.beat();
+    await it.keeper.heartbeat();
     expect(it.told).to.deep.equal(['activity', 'heartbeat']);
   });
 });

@@ -14,7 +14,7 @@ Counter.prototype.add = () => {};
 Histogram.prototype.observe = () => {};
 CallMeter.prototype.begin = () => uncounted;
 BatchMeter.prototype.caller = () => undefined;
-BatchMeter.prototype.fly = (_aboard, _weight, work) => work();
+BatchMeter.prototype.run = (_aboard, _weight, work) => work();
 RoundMeter.prototype.time = (work) => work();
 ReapMeter.prototype.handled = () => {};
 DatabaseMeter.prototype.time = (_kind, work) => work();

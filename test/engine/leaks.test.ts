@@ -4,7 +4,7 @@ import type { Engine } from '../../src/engine/engine.ts';
 import { Claimer } from '../../src/engine/jobs/claimer.ts';
 import { KnownWorkers } from '../../src/engine/workers/known-workers.ts';
 import { Batcher } from '../../src/lib/async/batcher.ts';
-import { noPlaces } from '../../src/store/sql/queue/heads.ts';
+import { noMarks } from '../../src/store/sql/queue/heads.ts';
 import { Metrics } from '../../src/telemetry/metrics.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, submitted } from '../support/jobs.ts';
@@ -26,7 +26,7 @@ function held() {
     database,
     settings: { claimTtlS: 60, capacityTotal: 100 },
     pulse: { fresh: () => Promise.resolve() },
-    headMarks: noPlaces,
+    headMarks: noMarks,
     reaper: { expectIn: () => {} },
     waker: { publishJobs: () => {} },
     workers: new KnownWorkers(),

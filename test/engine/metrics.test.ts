@@ -62,7 +62,7 @@ describe('the metrics of an engine', () => {
       expect(ended()).to.deep.equal([2, 1, 0, 0]);
       expect(read().value('leasehold_dead_letters_total')).to.equal(1);
       const [canceled] = await submitted(engine, { addon_id: 'b' });
-      await engine.changer.cancel(canceled?.jobId ?? '', {}, caller);
+      await engine.jobUpdater.cancel(canceled?.jobId ?? '', {}, caller);
       expect(ended()).to.deep.equal([2, 1, 1, 0]);
       await acquired(engine, 'w');
       await letTimePass(store.database, 61_000);

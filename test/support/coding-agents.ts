@@ -9,7 +9,7 @@ import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { FilesApi } from '../../src/agent/files-client.ts';
-import { Notes } from '../../src/agent/session-store.ts';
+import { SessionStore } from '../../src/agent/session-store.ts';
 import { tryLock } from '../../src/lib/file-lock.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import { atEnd, forgetProcess, temporaryFolder, watchProcess } from './cleanup.ts';
@@ -109,13 +109,13 @@ let agents = 0;
 /** A coding agent, as far as its hooks and its commits can tell, with a state folder of its own. */
 export class FakeAgent {
   readonly session = `session-${process.pid}-${++agents}`;
-  readonly notes: Notes;
+  readonly notes: SessionStore;
   readonly pid: number;
   readonly #child: ChildProcessWithoutNullStreams;
   readonly #cwd: string;
   readonly #waiting = new Map<number, (answer: Answer) => void>();
 
-  private constructor(child: ChildProcessWithoutNullStreams, notes: Notes, cwd: string) {
+  private constructor(child: ChildProcessWithoutNullStreams, notes: SessionStore, cwd: string) {
     this.#child = child;
     this.pid = child.pid as number;
     this.notes = notes;
@@ -131,7 +131,7 @@ export class FakeAgent {
     const env = { ...bareEnvironment(), ...gitEnvironment, ...environment, LEASEHOLD_STATE_DIR };
     const child = spawn(process.execPath, [fixture], { env, stdio: 'pipe' });
     await once(child, 'spawn');
-    const agent = new FakeAgent(child, new Notes(join(LEASEHOLD_STATE_DIR, hostname())), cwd);
+    const agent = new FakeAgent(child, new SessionStore(join(LEASEHOLD_STATE_DIR, hostname())), cwd);
     await watchProcess(agent.pid);
     atEnd(() => agent.kill());
     return agent;
@@ -183,7 +183,7 @@ export class FakeAgent {
 }
 
 /** Whether an owner has a heartbeater. */
-export function isKept(notes: Notes, ownerId: string): boolean {
+export function isKept(notes: SessionStore, ownerId: string): boolean {
   if (!existsSync(notes.lockOf(ownerId))) return false;
   const lock = tryLock(notes.lockOf(ownerId));
   lock?.release();

@@ -9,7 +9,7 @@ import { caller } from './jobs.ts';
 export const repository = 'r';
 
 export const acquireFiles = (engine: Engine, ownerId: string, ...paths: string[]): Promise<FileOutcome> =>
-  engine.fileGate.acquire(fileRequestOf({ owner_id: ownerId, repository, paths }), caller);
+  engine.fileAcquirer.acquire(fileRequestOf({ owner_id: ownerId, repository, paths }), caller);
 
 /** The same for an owner that is a sub-agent, or that acts for a caller. */
 export const acquireFilesAs = (
@@ -17,7 +17,7 @@ export const acquireFilesAs = (
   { ownerId, parentId, callerId }: { ownerId: string; parentId?: string; callerId?: string },
   ...paths: string[]
 ): Promise<FileOutcome> =>
-  engine.fileGate.acquire(
+  engine.fileAcquirer.acquire(
     fileRequestOf({
       owner_id: ownerId,
       caller_id: callerId,
@@ -53,11 +53,11 @@ export const releaseFilesAs = (
   ownerId: string,
   reason: 'COMMITTED' | 'FAILED' | 'ENDED',
   ...paths: string[]
-) => engine.fileOwners.release(fileReleaseOf({ owner_id: ownerId, repository, paths, reason }), caller);
+) => engine.fileOwnerUpdater.release(fileReleaseOf({ owner_id: ownerId, repository, paths, reason }), caller);
 
 /** What an owner's sign of life comes to: 'extended', or the code of its loss. */
 export async function beatOwner(engine: Engine, ownerId: string): Promise<string> {
-  const [verdict] = await Promise.all(await engine.ownerHeartbeats.beatEach([ownerId]));
+  const [verdict] = await Promise.all(await engine.ownerHeartbeats.heartbeatEach([ownerId]));
   return verdict?.kind === 'lost' ? verdict.code : (verdict?.kind ?? 'nothing');
 }
 

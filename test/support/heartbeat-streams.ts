@@ -16,8 +16,8 @@ import {
   StreamHeartbeatsResponseSchema,
 } from '../../gen/leasehold/v1/leases_pb.js';
 import type { OwnerVerdict } from '../../src/domain/files/file-lease.ts';
-import type { Beat, Verdict } from '../../src/domain/leases/lease.ts';
-import { LeaseNews } from '../../src/engine/leases/lease-subscriptions.ts';
+import type { Heartbeat as LeaseHeartbeat, Verdict } from '../../src/domain/leases/lease.ts';
+import { LeaseSubscriptions } from '../../src/engine/leases/lease-subscriptions.ts';
 import { KnownWorkers } from '../../src/engine/workers/known-workers.ts';
 import { type HeartbeatEngine, streamHeartbeats } from '../../src/rpc/heartbeat-stream/session.ts';
 import type { Binding } from '../../src/rpc/implementation.ts';
@@ -78,23 +78,23 @@ export interface Asked<In, Out = Verdict> {
 }
 
 export class ScriptedEngine implements HeartbeatEngine {
-  readonly calls: Asked<Beat>[] = [];
+  readonly calls: Asked<LeaseHeartbeat>[] = [];
   readonly looks: Asked<string>[] = [];
   readonly owners: Asked<string, OwnerVerdict>[] = [];
-  readonly leaseNews = new LeaseNews();
+  readonly leaseSubscriptions = new LeaseSubscriptions();
   readonly workers = new KnownWorkers();
   /** Extends every lease at once, from now on. */
   eager = false;
   readonly heartbeats = {
     draining: false,
-    beatEach: (beats: readonly Beat[], signal?: AbortSignal) =>
+    heartbeatEach: (beats: readonly LeaseHeartbeat[], signal?: AbortSignal) =>
       this.#ask(this.calls, beats, () => extended(), signal),
-    look: (leaseIds: readonly string[], signal?: AbortSignal) =>
+    verdictsOf: (leaseIds: readonly string[], signal?: AbortSignal) =>
       this.#ask(this.looks, leaseIds, () => extended(), signal) as Promise<readonly Verdict[]>,
   };
 
   readonly ownerHeartbeats = {
-    beatEach: (ownerIds: readonly string[], signal?: AbortSignal) =>
+    heartbeatEach: (ownerIds: readonly string[], signal?: AbortSignal) =>
       this.#ask(this.owners, ownerIds, ownerExtended, signal),
   };
 

@@ -5,7 +5,7 @@ import type { EngineSettings } from '../../src/engine/context/engine-context.ts'
 import { Engine } from '../../src/engine/engine.ts';
 import { type Draft, draft } from '../../src/engine/jobs/submitter.ts';
 import { createLog } from '../../src/lib/log.ts';
-import { type Channel, silentChannel } from '../../src/store/connection/notify-channel.ts';
+import { type Channel, noopChannel } from '../../src/store/connection/notify-channel.ts';
 import type { Database } from '../../src/store/database.ts';
 import { databaseTransport } from '../../src/transport/database-transport.ts';
 import type { Transport } from '../../src/transport/transport.ts';
@@ -43,7 +43,7 @@ export const caller = { peer: 'the test' };
 export function engineOn(
   database: Database,
   settings = engineSettings,
-  channel: Channel = silentChannel,
+  channel: Channel = noopChannel,
   transport: Transport = databaseTransport,
 ): Engine {
   return new Engine({ database, channel, transport, settings, log: silentLog });

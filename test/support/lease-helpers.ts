@@ -1,11 +1,11 @@
 /** How tests below the faces take, keep and give back leases, and hold up those who want the same rows. */
 import { expect } from 'chai';
 import pg from 'pg';
-import type { Beat, Denial, Grant, LeaseOutcome, Release } from '../../src/domain/leases/lease.ts';
+import type { Denial, Grant, Heartbeat, LeaseOutcome, Release } from '../../src/domain/leases/lease.ts';
 import type { AcquireLease, RequestLease } from '../../src/domain/requests/scheduler.ts';
 import type { EngineSettings } from '../../src/engine/context/engine-context.ts';
 import type { Engine } from '../../src/engine/engine.ts';
-import { kindOf } from '../../src/engine/leases/acquirer.ts';
+import { requestClassOf } from '../../src/engine/leases/acquirer.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import type { TestDatabase, TestEngine, TestStore } from './engines.ts';
@@ -41,7 +41,7 @@ export const fetching = (engine: Engine, count: number, streams: string[] | null
     workerId: 'w',
     filter,
     ttlS: null,
-    kind: kindOf(filter, null),
+    kind: requestClassOf(filter, null),
     count: () => count,
     signal: undefined,
     idle: new AbortController().signal,
@@ -67,7 +67,7 @@ export async function claimedAndLeased(
 }
 
 /** A sign of life as the holder of the lease gives it. */
-export const beatFor = ({ lease }: Pick<Grant, 'lease'>, more: Partial<Beat> = {}): Beat => ({
+export const beatFor = ({ lease }: Pick<Grant, 'lease'>, more: Partial<Heartbeat> = {}): Heartbeat => ({
   leaseId: lease.leaseId,
   workerId: lease.workerId,
   ...more,
@@ -79,10 +79,10 @@ export async function heardAfter(
   { heartbeats }: Engine,
   grant: Grant,
   ms: number,
-  more: Partial<Beat> = {},
+  more: Partial<Heartbeat> = {},
 ): Promise<void> {
   await letTimePass(database, ms);
-  const [verdict] = await heartbeats.beatAll([beatFor(grant, more)]);
+  const [verdict] = await heartbeats.heartbeatMany([beatFor(grant, more)]);
   expect(verdict?.kind).to.equal('extended');
 }
 

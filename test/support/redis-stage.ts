@@ -10,8 +10,8 @@ import { createLog, type Log } from '../../src/lib/log.ts';
 import { newId } from '../../src/lib/uuid.ts';
 import type { Sql } from '../../src/store/connection/sql.ts';
 import type { Database } from '../../src/store/database.ts';
-import { keepLanes, type LanePlace, laneWords } from '../../src/store/sql/queue/lanes.ts';
-import { addMessages, sentAmong, settleMessages } from '../../src/store/sql/streams/messages.ts';
+import { keepLanes, type LaneTarget, laneText } from '../../src/store/sql/queue/lanes.ts';
+import { ackMessages, addMessages, sentAmong } from '../../src/store/sql/streams/messages.ts';
 import { RedisTransport, type RedisTransportOptions } from '../../src/transport/redis/transport.ts';
 import type { TestDatabase, TestEngine } from './engines.ts';
 import { until } from './process.ts';
@@ -70,9 +70,9 @@ export class Stage {
   async queue(count: number, stream = 's', { plain = false } = {}): Promise<Envelope[]> {
     return this.database.transaction(async (sql) => {
       const lane = { stream, addonId: 'a', jobType: 't', requires: [], heavy: [], unique: false };
-      const places = await keepLanes(sql, new Map([[laneWords(lane), lane]]));
+      const places = await keepLanes(sql, new Map([[laneText(lane), lane]]));
       const ids = Array.from({ length: count }, () => newId());
-      await insertJobs(sql, ids, stream, (places.get(laneWords(lane)) as LanePlace).laneId);
+      await insertJobs(sql, ids, stream, (places.get(laneText(lane)) as LaneTarget).laneId);
       if (!plain) await addMessages(sql, ids);
       return ids.map((jobId) => ({ jobId, stream, attempt: 1 }));
     });
@@ -91,7 +91,7 @@ export class Stage {
     const ids = jobs.map(({ jobId }) => jobId);
     return this.database.transaction(async (sql) => {
       await sql.query('delete from live_jobs where job_id = any ($1::uuid[])', [ids]);
-      return sentAmong(await settleMessages(sql, ids));
+      return sentAmong(await ackMessages(sql, ids));
     });
   }
 
@@ -103,7 +103,7 @@ export class Stage {
         ids,
         stateNumber('QUEUED'),
       ]);
-      const settled = sentAmong(await settleMessages(sql, ids));
+      const settled = sentAmong(await ackMessages(sql, ids));
       return { settled, envelopes: await addMessages(sql, ids) };
     });
   }

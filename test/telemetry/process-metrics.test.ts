@@ -4,7 +4,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { expect } from 'chai';
 import { EventLoop } from '../../src/telemetry/event-loop.ts';
-import { ProcessFigures } from '../../src/telemetry/process-metrics.ts';
+import { ProcessMetrics } from '../../src/telemetry/process-metrics.ts';
 import { Registry } from '../../src/telemetry/registry.ts';
 import { MetricsText } from '../support/metrics-text.ts';
 import { eventually } from '../support/server.ts';
@@ -45,10 +45,10 @@ const deprecated: Readonly<Record<string, readonly string[]>> = {
 
 describe('the metrics of the process', () => {
   let registry: Registry;
-  let figures: ProcessFigures;
+  let figures: ProcessMetrics;
   beforeEach(() => {
     registry = new Registry();
-    figures = new ProcessFigures(registry, 'embedded');
+    figures = new ProcessMetrics(registry, 'embedded');
   });
   afterEach(() => figures.stop());
 

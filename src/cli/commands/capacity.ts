@@ -10,7 +10,7 @@ import {
 } from '../support/operator-client.ts';
 import { listing, print, printJson, when } from '../support/output.ts';
 import { showList } from '../support/pages.ts';
-import { commandOf, type Verb } from '../support/subcommands.ts';
+import { commandOf, type Subcommand } from '../support/subcommands.ts';
 import { type Column, fittedTable } from '../support/table.ts';
 
 const help = () => `Usage: leasehold capacity [flags]
@@ -49,7 +49,7 @@ function show(capacity: CapacityBody, asJson: boolean): number {
   return 0;
 }
 
-const showVerb: Verb = {
+const showVerb: Subcommand = {
   name: 'show',
   flags: commonFlags,
   async run(args) {
@@ -66,7 +66,7 @@ const setFlags = {
   ...commonFlags,
 } as const;
 
-const setVerb: Verb = {
+const setVerb: Subcommand = {
   name: 'set',
   flags: setFlags,
   async run(args) {
@@ -100,7 +100,7 @@ interface ChangeBody {
   busy_rating_after: number;
 }
 
-const historyVerb: Verb = {
+const historyVerb: Subcommand = {
   name: 'history',
   flags: listFlags,
   async run(args) {

@@ -15,8 +15,8 @@ import { ServerError, urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { refusal } from '../support/operator-client.ts';
-import { print, printJson, tell } from '../support/output.ts';
-import { say } from '../support/stderr.ts';
+import { print, printJson, printNote } from '../support/output.ts';
+import { printToStderr } from '../support/stderr.ts';
 
 const flags = {
   repository: 'string',
@@ -93,7 +93,7 @@ Ends with 1 where the server refuses or does not answer, and with ${guardCodes.h
       }
     } catch (error) {
       if (!(error instanceof ServerError)) throw error;
-      say(refusal(error));
+      printToStderr(refusal(error));
       return 1;
     }
   },
@@ -173,7 +173,7 @@ async function instruct(
     throw new UsageError(`takes one instruction: ${instructions.join(', ')}`);
   }
   const answer = await api.instruct(contentionId, { instruction, ...by });
-  tell(asJson ? JSON.stringify(answer) : instructedWords(answer, instruction));
+  printNote(asJson ? JSON.stringify(answer) : instructedWords(answer, instruction));
   return answer.outcome === 'halted' ? guardCodes.halted : 0;
 }
 
@@ -216,9 +216,9 @@ async function release(
     ({ repository, path }) => !ours.some((lease) => lease.repository === repository && lease.path === path),
   );
   const { released, not_released } = await api.release(ownerId, ours, 'ENDED');
-  for (const { path } of notHeld) say(`${shown(path)} is not held by ${ownerId}`);
-  for (const { path, detail } of not_released) say(`${shown(path)}: ${shown(detail)}`);
-  if (asJson) tell(JSON.stringify({ released }));
-  else for (const { path } of released) tell(`${shown(path)} is free`);
+  for (const { path } of notHeld) printToStderr(`${shown(path)} is not held by ${ownerId}`);
+  for (const { path, detail } of not_released) printToStderr(`${shown(path)}: ${shown(detail)}`);
+  if (asJson) printNote(JSON.stringify({ released }));
+  else for (const { path } of released) printNote(`${shown(path)} is free`);
   return notHeld.length + not_released.length === 0 ? 0 : 1;
 }

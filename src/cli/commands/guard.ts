@@ -7,7 +7,7 @@ import { urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { onUnreachableHelp, readOnUnreachable } from '../support/on-unreachable.ts';
-import { say } from '../support/stderr.ts';
+import { printToStderr } from '../support/stderr.ts';
 
 const flags = {
   owner: 'string',
@@ -75,7 +75,7 @@ Ends as the command does, with 128 and the number of the signal where one has en
       command,
       onUnreachable: readOnUnreachable(values['on-unreachable'], 'deny'),
       graceMs: secondsIn(values.grace) * 1000,
-      say,
+      say: printToStderr,
     });
     return guard.run();
   },

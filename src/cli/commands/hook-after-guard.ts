@@ -3,7 +3,7 @@ import { cleanUpAfterGuard } from '../../agent/guard-watchdog.ts';
 import { urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
-import { say } from '../support/stderr.ts';
+import { printToStderr } from '../support/stderr.ts';
 
 const flags = { url: 'string', owner: 'string', 'grace-ms': 'string' } as const;
 
@@ -36,7 +36,7 @@ ${urlHelp}
       {
         ownerId: values.owner,
         graceMs: Number(values['grace-ms'] ?? 0),
-        say,
+        say: printToStderr,
       },
     );
     return 0;

@@ -2,12 +2,12 @@ import { text } from 'node:stream/consumers';
 import { answerHook, readHookInput, writingTools } from '../../agent/claude-code-hook.ts';
 import { FilesApi } from '../../agent/files-client.ts';
 import { agentPidVariable } from '../../agent/find-agent.ts';
-import { Notes } from '../../agent/session-store.ts';
+import { SessionStore } from '../../agent/session-store.ts';
 import { urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { onUnreachableHelp, readOnUnreachable } from '../support/on-unreachable.ts';
-import { say } from '../support/stderr.ts';
+import { printToStderr } from '../support/stderr.ts';
 
 const flags = { 'on-unreachable': 'string', url: 'string' } as const;
 
@@ -47,7 +47,7 @@ nothing.
     } catch (error) {
       // The agent takes a 2 for a 'no' to the tool, or to its own end; that is not what a mistyped flag means.
       if (!(error instanceof UsageError)) throw error;
-      say(`${error.message}\nSee 'leasehold hook claude-code --help'.`);
+      printToStderr(`${error.message}\nSee 'leasehold hook claude-code --help'.`);
       return 1;
     }
   },
@@ -63,12 +63,12 @@ async function run(command: Command, args: readonly string[]): Promise<number> {
   const onUnreachable = readOnUnreachable(values['on-unreachable'], 'allow');
   const input = readHookInput(await text(process.stdin));
   if (typeof input === 'string') {
-    say(input);
+    printToStderr(input);
     return 1;
   }
   const api = new FilesApi(values.url, { timeoutMs: answerLimitMs });
-  const { code, stdout, stderr } = await answerHook(input, { api, notes: new Notes(), onUnreachable });
+  const { code, stdout, stderr } = await answerHook(input, { api, notes: new SessionStore(), onUnreachable });
   if (stdout) process.stdout.write(`${JSON.stringify(stdout)}\n`);
-  if (stderr) say(stderr);
+  if (stderr) printToStderr(stderr);
   return code;
 }

@@ -4,14 +4,14 @@ import { GitError } from '../../agent/git.ts';
 import { GitHookError, installGitHook, uninstallGitHook } from '../../agent/git-hook.ts';
 import { ownerVariable } from '../../agent/guard.ts';
 import { type Made, releaseCommitted } from '../../agent/release-committed.ts';
-import { Notes } from '../../agent/session-store.ts';
+import { SessionStore } from '../../agent/session-store.ts';
 import { urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { isFileError } from '../support/file-error.ts';
-import { tell } from '../support/output.ts';
+import { printNote } from '../support/output.ts';
 import { ownCommand } from '../support/own-command.ts';
-import { say } from '../support/stderr.ts';
+import { printToStderr } from '../support/stderr.ts';
 
 const flags = { url: 'string' } as const;
 
@@ -57,10 +57,10 @@ that.
     switch (verb) {
       case 'install':
         noMoreThan(0, others);
-        return told(() => installGitHook(process.cwd(), ownCommand()));
+        return withErrors(() => installGitHook(process.cwd(), ownCommand()));
       case 'uninstall':
         noMoreThan(0, others);
-        return told(() => uninstallGitHook(process.cwd()));
+        return withErrors(() => uninstallGitHook(process.cwd()));
       case 'post-commit':
         noMoreThan(1, others);
         // Hooks of earlier versions name none; a hook that could not ask git names an empty one.
@@ -92,13 +92,13 @@ const rewrittenIn = (lines: string): string[] => [
   ...new Set(lines.split('\n').flatMap((line) => line.split(' ')[1] || [])),
 ];
 
-async function told(work: () => Promise<string>): Promise<number> {
+async function withErrors(work: () => Promise<string>): Promise<number> {
   try {
-    tell(await work());
+    printNote(await work());
     return 0;
   } catch (error) {
     if (!(error instanceof GitError || error instanceof GitHookError || isFileError(error))) throw error;
-    say(error.message);
+    printToStderr(error.message);
     return 1;
   }
 }
@@ -107,10 +107,12 @@ async function told(work: () => Promise<string>): Promise<number> {
 async function release(url: string | undefined, made: () => Promise<Made>): Promise<number> {
   try {
     const api = new FilesApi(url, { timeoutMs: answerLimitMs });
-    const words = await releaseCommitted(api, new Notes(), await made());
-    for (const word of words) say(word);
+    const words = await releaseCommitted(api, new SessionStore(), await made());
+    for (const word of words) printToStderr(word);
   } catch (error) {
-    say(`could not give back what was committed: ${error instanceof Error ? error.message : String(error)}`);
+    printToStderr(
+      `could not give back what was committed: ${error instanceof Error ? error.message : String(error)}`,
+    );
   }
   return 0;
 }

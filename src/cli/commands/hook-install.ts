@@ -16,9 +16,9 @@ import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { isFileError } from '../support/file-error.ts';
 import { readOnUnreachable } from '../support/on-unreachable.ts';
-import { tell } from '../support/output.ts';
+import { printNote } from '../support/output.ts';
 import { isOnPath, ownCommand } from '../support/own-command.ts';
-import { say } from '../support/stderr.ts';
+import { printToStderr } from '../support/stderr.ts';
 
 const flags = {
   agent: 'string',
@@ -92,21 +92,21 @@ async function change(
     const before = existsSync(file) ? readFileSync(file, 'utf8') : '';
     const after = edit(before, values['on-unreachable']);
     if (after === before) {
-      tell(`${file} is as it should be; nothing to change`);
+      printNote(`${file} is as it should be; nothing to change`);
       return 0;
     }
-    tell(`${file}\n${lineDiff(before, after)}`);
+    printNote(`${file}\n${lineDiff(before, after)}`);
     if (!values.user && !isOnPath() && after.includes(ownCommand())) {
-      tell('leasehold is not on the PATH, so the hooks name where it is on this machine');
+      printNote('leasehold is not on the PATH, so the hooks name where it is on this machine');
     }
-    if (values['dry-run']) tell('nothing was changed');
+    if (values['dry-run']) printNote('nothing was changed');
     else write(file, after);
     return 0;
   } catch (error) {
     if (!(error instanceof SettingsError || isFileError(error))) throw error;
     const words =
       error instanceof SettingsError ? `${file} ${error.message}; it is left as it is` : error.message;
-    say(words);
+    printToStderr(words);
     return 1;
   }
 }

@@ -2,7 +2,7 @@ import { readFlags, UsageError } from '../support/args.ts';
 import { commonFlags, listFlags, onlyWord, withServer } from '../support/operator-client.ts';
 import { age, cell, listing, print, printJson, stamp, table, when } from '../support/output.ts';
 import { showList } from '../support/pages.ts';
-import type { Verb } from '../support/subcommands.ts';
+import type { Subcommand } from '../support/subcommands.ts';
 
 /** A job in the words of the API, as far as it is shown. */
 export interface JobBody {
@@ -46,7 +46,7 @@ const jobFlags = {
   ...listFlags,
 } as const;
 
-export const listVerb: Verb = {
+export const listVerb: Subcommand = {
   name: 'list',
   flags: jobFlags,
   async run(args) {
@@ -105,7 +105,7 @@ const jobsTable = (jobs: readonly JobBody[]): string =>
 const stateWords = ({ state, dead_lettered, cancel_requested }: JobBody): string =>
   `${state}${dead_lettered ? ' dead' : ''}${cancel_requested && state !== 'CANCELED' ? ' canceling' : ''}`;
 
-export const getVerb: Verb = {
+export const getVerb: Subcommand = {
   name: 'get',
   flags: commonFlags,
   async run(args) {
@@ -129,7 +129,7 @@ const isTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d/;
 export const valueWords = (value: unknown): string =>
   typeof value === 'string' && isTime.test(value) ? when(value) : cell(value);
 
-export const eventsVerb: Verb = {
+export const eventsVerb: Subcommand = {
   name: 'events',
   flags: listFlags,
   async run(args) {

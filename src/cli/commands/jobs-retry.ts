@@ -1,9 +1,9 @@
 import { type ServerClient, ServerError } from '../../client/http-client.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { commonFlags, refusal, userName, wholeFlag, withServer } from '../support/operator-client.ts';
-import { tell } from '../support/output.ts';
-import { say } from '../support/stderr.ts';
-import type { Verb } from '../support/subcommands.ts';
+import { printNote } from '../support/output.ts';
+import { printToStderr } from '../support/stderr.ts';
+import type { Subcommand } from '../support/subcommands.ts';
 
 const by = { reason: 'string', 'requested-by': 'string' } as const;
 
@@ -35,7 +35,7 @@ interface Outcome {
   failed: { job_id: string; code: string | null; detail: string }[];
 }
 
-export const retryVerb: Verb = {
+export const retryVerb: Subcommand = {
   name: 'retry',
   flags: retryFlags,
   async run(args) {
@@ -61,7 +61,7 @@ export const retryVerb: Verb = {
   },
 };
 
-export const cancelVerb: Verb = {
+export const cancelVerb: Subcommand = {
   name: 'cancel',
   flags: cancelFlags,
   async run(args) {
@@ -88,7 +88,7 @@ async function changeEach(
     } catch (error) {
       // A server that is not there would say so again for every job that is left.
       if (!(error instanceof ServerError) || error.code === undefined) throw error;
-      say(`${jobId}: ${refusal(error)}`);
+      printToStderr(`${jobId}: ${refusal(error)}`);
       outcome.failed.push({ job_id: jobId, code: error.code, detail: error.message });
     }
   }
@@ -111,10 +111,10 @@ async function retryDeadLetters(server: ServerClient, filter: object, limit: num
 
 function report(done: string, { jobIds, failed }: Outcome, asJson: boolean): number {
   if (asJson) {
-    tell(JSON.stringify({ [done]: jobIds.length, job_ids: jobIds, failed }));
+    printNote(JSON.stringify({ [done]: jobIds.length, job_ids: jobIds, failed }));
   } else {
-    for (const jobId of jobIds) tell(jobId);
-    tell(`${jobIds.length === 1 ? '1 job' : `${jobIds.length} jobs`} ${done}`);
+    for (const jobId of jobIds) printNote(jobId);
+    printNote(`${jobIds.length === 1 ? '1 job' : `${jobIds.length} jobs`} ${done}`);
   }
   return failed.length === 0 ? 0 : 1;
 }

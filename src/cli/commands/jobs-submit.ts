@@ -2,7 +2,7 @@ import { text } from 'node:stream/consumers';
 import { readFlags, UsageError } from '../support/args.ts';
 import { commonFlags, wholeFlag, withServer } from '../support/operator-client.ts';
 import { print, printJson } from '../support/output.ts';
-import type { Verb } from '../support/subcommands.ts';
+import type { Subcommand } from '../support/subcommands.ts';
 import type { JobBody } from './jobs-list.ts';
 
 /** Flags, and the fields that they stand for. */
@@ -40,7 +40,7 @@ const flags = {
   ...commonFlags,
 } as const;
 
-export const submitVerb: Verb = {
+export const submitVerb: Subcommand = {
   name: 'submit',
   flags,
   async run(args) {

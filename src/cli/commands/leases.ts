@@ -12,7 +12,7 @@ import {
 } from '../support/operator-client.ts';
 import { age, listing, print, printJson, stamp, table } from '../support/output.ts';
 import { showRows } from '../support/pages.ts';
-import { commandOf, type Verb } from '../support/subcommands.ts';
+import { commandOf, type Subcommand } from '../support/subcommands.ts';
 import { valueWords } from './jobs-list.ts';
 
 const help = () => `Usage: leasehold leases list [flags]
@@ -94,7 +94,7 @@ const leaseFlags = {
   ...listFlags,
 } as const;
 
-const listVerb: Verb = {
+const listVerb: Subcommand = {
   name: 'list',
   flags: leaseFlags,
   async run(args) {
@@ -139,7 +139,7 @@ const leasesTable = (leases: readonly LeaseBody[]): string =>
     ]),
   );
 
-const getVerb: Verb = {
+const getVerb: Subcommand = {
   name: 'get',
   flags: commonFlags,
   async run(args) {

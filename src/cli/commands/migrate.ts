@@ -3,7 +3,7 @@ import { inOneLine } from '../../lib/log.ts';
 import type { Command } from '../main.ts';
 import { settingFlags } from '../support/args.ts';
 import { prepare } from '../support/load-config.ts';
-import { say } from '../support/stderr.ts';
+import { printToStderr } from '../support/stderr.ts';
 
 export const migrateCommand: Command = {
   name: 'migrate',
@@ -36,7 +36,7 @@ ${settingsHelp()}
       }
       return 0;
     } catch (error) {
-      say(inOneLine(error));
+      printToStderr(inOneLine(error));
       return 1;
     }
   },

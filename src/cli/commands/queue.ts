@@ -5,9 +5,9 @@ import {
   listFlags,
   type Page,
   pagingOf,
+  printNextPage,
   queryOf,
   readPages,
-  tellMore,
   withServer,
 } from '../support/operator-client.ts';
 import { age, print, printJson } from '../support/output.ts';
@@ -85,7 +85,7 @@ Ends with 1 where the server refuses or does not answer.
           process.stderr.write(
             'DELAYED, CLAIMED and RUNNING are not complete: there are over 10,000 jobs.\n',
           );
-        tellMore(next_cursor);
+        printNextPage(next_cursor);
       }
       return 0;
     });

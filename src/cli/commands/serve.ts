@@ -4,8 +4,8 @@ import type { RunningServer } from '../../server.ts';
 import type { Command } from '../main.ts';
 import { settingFlags } from '../support/args.ts';
 import { prepare } from '../support/load-config.ts';
-import { tidyUp } from '../support/release-startup-heap.ts';
-import { say } from '../support/stderr.ts';
+import { releaseStartupHeap } from '../support/release-startup-heap.ts';
+import { printToStderr } from '../support/stderr.ts';
 
 export const serveCommand: Command = {
   name: 'serve',
@@ -39,7 +39,7 @@ ${settingsHelp()}
       if (typeof early === 'string') return await stopEarly(early, started, log);
       server = early;
     } catch (error) {
-      say(inOneLine(error));
+      printToStderr(inOneLine(error));
       log.debug('could not start', { error });
       return 1;
     }
@@ -48,7 +48,7 @@ ${settingsHelp()}
     process.stdout.write(
       `leasehold ready: http://${name(http)} (REST, Connect, gRPC-Web), grpc ${name(grpc)}, database: ${database}\n`,
     );
-    setImmediate(tidyUp);
+    setImmediate(releaseStartupHeap);
     const reason = await Promise.race([stop, server.lost]);
     if (reason instanceof Error) log.error('the database is lost; stopping', { error: reason });
     else log.info('stopping', { signal: reason });

@@ -5,7 +5,7 @@ import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { commonFlags, queryOf, refusal, withServer } from '../support/operator-client.ts';
 import { draw, lineWidth, listing, plain, print, printJson } from '../support/output.ts';
-import { say } from '../support/stderr.ts';
+import { printToStderr } from '../support/stderr.ts';
 
 const flags = { watch: 'boolean', 'addon-id': 'string', ...commonFlags } as const;
 
@@ -80,7 +80,7 @@ async function watch(first: Snapshot, read: () => Promise<Snapshot>, asJson: boo
       if (!(error instanceof ServerError)) throw error;
       snapshot = undefined;
       if (inPlace) redraw(`${now}  ${refusal(error)}`.slice(0, lineWidth()));
-      else say(refusal(error));
+      else printToStderr(refusal(error));
     }
   }
 }

@@ -3,7 +3,7 @@ import { userInfo } from 'node:os';
 import { ServerClient, ServerError } from '../../client/http-client.ts';
 import { inLine } from '../../lib/terminal-text.ts';
 import { UsageError } from './args.ts';
-import { say } from './stderr.ts';
+import { printToStderr } from './stderr.ts';
 
 const answerLimitMs = 30_000;
 
@@ -35,7 +35,7 @@ export async function withServer(
     return await work(new ServerClient(url, { timeoutMs: answerLimitMs }));
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
-    say(refusal(error));
+    printToStderr(refusal(error));
     return 1;
   }
 }
@@ -83,7 +83,7 @@ export async function readPages<Row>(
 }
 
 /** That there is more goes where it disturbs nobody who reads the table. */
-export function tellMore(next: string | null): void {
+export function printNextPage(next: string | null): void {
   if (next !== null) process.stderr.write(`there is more: --cursor ${inLine(next)}\n`);
 }
 

@@ -21,7 +21,7 @@ export const printJson = (value: unknown): void => print(JSON.stringify(value));
  * Prints what a command does or has done. Where nobody reads any more, it is done all the same, and the command ends as it
  * would have.
  */
-export function tell(text: string): void {
+export function printNote(text: string): void {
   write(inLines(text), () => {});
 }
 

@@ -1,5 +1,5 @@
 /** How commands show lists: they read pages until there is enough, and print one table or one line of JSON. */
-import { type Page, pagingOf, queryOf, readPages, tellMore, withServer } from './operator-client.ts';
+import { type Page, pagingOf, printNextPage, queryOf, readPages, withServer } from './operator-client.ts';
 import { print, printJson } from './output.ts';
 
 interface ListFlags {
@@ -45,7 +45,7 @@ export function showRows<Row>(
   if (json) printJson({ [name]: rows, next_cursor });
   else {
     print(rows.length === 0 ? none : table(rows));
-    tellMore(next_cursor);
+    printNextPage(next_cursor);
   }
   return 0;
 }

@@ -7,7 +7,7 @@ let hasListener = false;
  * any more, what there is to be done is done all the same: a command is stopped also after the terminal that it was started
  * from is gone.
  */
-export function say(text: string): void {
+export function printToStderr(text: string): void {
   if (!hasListener) process.stderr.on('error', () => {});
   hasListener = true;
   process.stderr.write(`leasehold: ${inLines(text)}\n`);

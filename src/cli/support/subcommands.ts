@@ -2,7 +2,7 @@ import type { Command } from '../main.ts';
 import { type FlagTypes, UsageError } from './args.ts';
 
 /** One thing that a command can do. Answers with the exit code. */
-export interface Verb {
+export interface Subcommand {
   name: string;
   flags: FlagTypes;
   run(args: readonly string[]): Promise<number>;
@@ -12,8 +12,8 @@ export interface Verb {
 export function commandOf(
   name: string,
   help: () => string,
-  verbs: readonly Verb[],
-  byDefault?: Verb,
+  verbs: readonly Subcommand[],
+  byDefault?: Subcommand,
 ): Command {
   return {
     name,

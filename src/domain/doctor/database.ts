@@ -2,33 +2,33 @@ import type { JsonObject } from '../jobs/job.ts';
 import { span } from '../time.ts';
 import type { DatabaseFacts, DiagnosisFacts, ServiceFacts, TableFacts, Thresholds } from './facts.ts';
 import { clockFinding, type Finding, found, unread } from './finding.ts';
-import { judgeHolders, judgeSessions } from './sessions.ts';
-import { judgeSettings } from './settings.ts';
+import { checkSessions, checkSlots } from './sessions.ts';
+import { checkSettings } from './settings.ts';
 import { bytes, whole } from './units.ts';
 
-export function judgeDatabase({ database, poolMax, nowMs }: DiagnosisFacts, limits: Thresholds): Finding[] {
+export function checkDatabase({ database, poolMax, nowMs }: DiagnosisFacts, limits: Thresholds): Finding[] {
   if ('failed' in database) {
     const advice = 'see whether it runs and can be reached; nothing can be served meanwhile';
     return [found('database', 'PROBLEM', `the database does not answer: ${database.failed}`, advice)];
   }
   return [
-    ...judgeEngine(database),
-    ...(database.engine === 'embedded' ? [embedded] : judgeSettings(database.settings)),
+    ...checkEngine(database),
+    ...(database.engine === 'embedded' ? [embedded] : checkSettings(database.settings)),
     clockFinding(database.clock, {
       area: 'database',
       code: 'clock_difference',
       ours: 'this server',
       theirs: 'the database',
     }),
-    ...judgeMigrations(database),
-    ...judgeTables(database.tables, nowMs),
-    ...(database.engine === 'embedded' ? [] : judgeSessions(database, poolMax, limits)),
-    ...judgeHolders(database, limits),
-    ...judgeService(database.service),
+    ...checkMigrations(database),
+    ...checkTables(database.tables, nowMs),
+    ...(database.engine === 'embedded' ? [] : checkSessions(database, poolMax, limits)),
+    ...checkSlots(database, limits),
+    ...checkService(database.service),
   ];
 }
 
-function judgeEngine({
+function checkEngine({
   version,
   versionNumber,
   isReadOnly,
@@ -85,7 +85,7 @@ const embedded = found(
   { fsync: 'off' },
 );
 
-function judgeMigrations({ migrations, refusal }: DatabaseFacts): Finding[] {
+function checkMigrations({ migrations, refusal }: DatabaseFacts): Finding[] {
   if (!migrations && refusal === null) return [unread('migrations', 'what has been migrated')];
   const { applied, known } = migrations ?? { applied: [], known: [] };
   const missing = known.filter((name) => !applied.includes(name));
@@ -115,7 +115,7 @@ const deadTooMany = 1_000_000;
 const indexBytesPerRow = 2_000;
 const indexBytesMin = 100 * 1024 * 1024;
 
-function judgeTables(tables: readonly TableFacts[] | null, nowMs: number): Finding[] {
+function checkTables(tables: readonly TableFacts[] | null, nowMs: number): Finding[] {
   if (!tables) return [unread('tables', 'the sizes of the tables')];
   const findings = tables.flatMap((table) => {
     const { deadRows, liveRows, indexBytes } = table;
@@ -166,7 +166,7 @@ const factsOf = ({
   index_bytes: indexBytes,
 });
 
-function judgeService(service: ServiceFacts | null): Finding[] {
+function checkService(service: ServiceFacts | null): Finding[] {
   if (!service) return [unread('reaper', 'how far the servers are')];
   const { overdueMs, pulseAgeMs, openOutages, usedUnits, leasedUnits } = service;
   const level = overdueMs > 60_000 ? 'PROBLEM' : overdueMs > 5_000 ? 'WARN' : 'OK';

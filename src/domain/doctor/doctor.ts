@@ -1,9 +1,9 @@
 import { span } from '../time.ts';
-import { judgeDatabase } from './database.ts';
+import { checkDatabase } from './database.ts';
 import { type DiagnosisFacts, type Thresholds, thresholds } from './facts.ts';
 import { type Finding, type FindingLevel, finding, worstOf } from './finding.ts';
-import { judgeQueue } from './queue.ts';
-import { judgeRedis } from './redis.ts';
+import { checkQueue } from './queue.ts';
+import { checkRedis } from './redis.ts';
 
 /**
  * What is wrong with a server, its database, its queue and its Redis, judged from what was found of them. Everything here is pure.
@@ -24,9 +24,9 @@ export function diagnose(facts: DiagnosisFacts, limits: Thresholds = thresholds)
       version,
       up_ms: Math.round(upMs),
     }),
-    ...judgeDatabase(facts, limits),
-    ...('failed' in facts.database ? [] : judgeQueue(facts.database.queue, limits)),
-    ...judgeRedis(facts.redis),
+    ...checkDatabase(facts, limits),
+    ...('failed' in facts.database ? [] : checkQueue(facts.database.queue, limits)),
+    ...checkRedis(facts.redis),
   ];
   return { nowMs, version, level: worstOf(findings), findings };
 }

@@ -1,6 +1,6 @@
 import type { Cause } from '../explain/facts.ts';
 import type { Capacity } from '../leases/lease.ts';
-import type { AskedJob, KnownAsk } from '../workers/known-requests.ts';
+import type { JobNeeds, KnownRequest } from '../workers/known-requests.ts';
 
 /** What a doctor has found of a server, its database, its queue and its Redis, before it is judged. */
 
@@ -81,7 +81,7 @@ export interface ServiceFacts {
 }
 
 /** The first ready job of a lane and priority. */
-export interface QueueHead extends AskedJob {
+export interface QueueHead extends JobNeeds {
   jobId: string;
   readyMs: number;
 }
@@ -103,7 +103,7 @@ export interface QueueFacts {
   /** Why the job waits that has been ready for longest; nothing where it was taken meanwhile. */
   oldestCauses: readonly Cause[];
   /** What known workers ask for; null where that is more than can be compared with jobs. */
-  asks: readonly KnownAsk[] | null;
+  asks: readonly KnownRequest[] | null;
   /** Jobs that were put aside because they cost more than the total, up to `queueCountMax`. */
   tooCostly: number;
   firstTooCostly: { jobId: string; costUnits: number } | null;

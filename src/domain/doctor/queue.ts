@@ -19,22 +19,22 @@ const found = (
 ) => finding('queue', code, level, text, advice, facts);
 
 /** Judges what waits, what runs and what failed, as far as an operator has to do something about it. */
-export function judgeQueue(queue: QueueFacts | null, limits: Thresholds): Finding[] {
+export function checkQueue(queue: QueueFacts | null, limits: Thresholds): Finding[] {
   if (!queue) {
     const advice = 'ask again; if it stays so, see what holds the tables locked';
     return [found('queue', 'WARN', 'the queue could not be read in time', advice)];
   }
   return [
-    judgeUnits(queue),
-    judgeOldest(queue, limits),
-    ...judgeAsks(queue, limits),
-    judgeCosts(queue),
-    judgeDeadLetters(queue),
-    judgeSilence(queue.silent),
+    checkUnits(queue),
+    checkOldestJob(queue, limits),
+    ...checkRequests(queue, limits),
+    checkCosts(queue),
+    checkDeadLetters(queue),
+    checkSilentLeases(queue.silent),
   ];
 }
 
-function judgeUnits({ capacity, heads }: QueueFacts): Finding {
+function checkUnits({ capacity, heads }: QueueFacts): Finding {
   const { total, busyRating, usable, used } = capacity;
   const facts = { total, busy_rating: busyRating, usable, used, jobs_wait: heads.length > 0 };
   if (usable > 0) {
@@ -72,7 +72,7 @@ const kindFacts = ({ jobId, jobType, addonId, stream, requires, readyMs }: Queue
   oldest_ready_ms: Math.round(readyMs),
 });
 
-function judgeOldest({ heads, oldestCauses }: QueueFacts, { longReadyMs }: Thresholds): Finding {
+function checkOldestJob({ heads, oldestCauses }: QueueFacts, { longReadyMs }: Thresholds): Finding {
   const oldest = oldestOf(heads);
   if (!oldest) return found('oldest_ready', 'OK', 'no job is ready', null, { job_id: null });
   const [main] = oldestCauses;
@@ -93,7 +93,7 @@ function judgeOldest({ heads, oldestCauses }: QueueFacts, { longReadyMs }: Thres
   );
 }
 
-function judgeAsks({ heads, headsCut, asks }: QueueFacts, { unaskedMs }: Thresholds): Finding[] {
+function checkRequests({ heads, headsCut, asks }: QueueFacts, { unaskedMs }: Thresholds): Finding[] {
   const codes = ['types_without_worker', 'capability_without_worker'] as const;
   if (asks === null) {
     const text = 'workers ask for too many kinds of jobs to compare them with the jobs that are ready';
@@ -157,7 +157,7 @@ const needWords = ({ requires, heavy }: QueueHead): string =>
     ...heavy.map((name) => `not ${name}_heavy: false`),
   ].join(' and ');
 
-function judgeCosts({ capacity, heads, tooCostly, firstTooCostly }: QueueFacts): Finding {
+function checkCosts({ capacity, heads, tooCostly, firstTooCostly }: QueueFacts): Finding {
   const { total, usable } = capacity;
   // A job that nothing has judged yet is still at the head of its lane. With no unit at all, that is what has to be mended.
   const inLine = total === 0 ? [] : heads.filter(({ costUnits }) => costUnits > total);
@@ -174,7 +174,7 @@ function judgeCosts({ capacity, heads, tooCostly, firstTooCostly }: QueueFacts):
   );
 }
 
-function judgeDeadLetters({ deadLetters }: QueueFacts): Finding {
+function checkDeadLetters({ deadLetters }: QueueFacts): Finding {
   const jobs = deadLetters.reduce((sum, { jobs }) => sum + jobs, 0);
   const most = deadLetters.toSorted((a, b) => b.jobs - a.jobs);
   const facts = {
@@ -197,7 +197,7 @@ function judgeDeadLetters({ deadLetters }: QueueFacts): Finding {
   );
 }
 
-function judgeSilence(silent: readonly SilentLease[]): Finding {
+function checkSilentLeases(silent: readonly SilentLease[]): Finding {
   const [first] = silent;
   const facts = {
     leases: silent.length,

@@ -6,7 +6,7 @@ import { bytes } from './units.ts';
 /** Messages go and come back with streams and consumer groups of this version. */
 const versionMin = [6, 2] as const;
 
-export function judgeRedis(redis: DiagnosisFacts['redis']): Finding[] {
+export function checkRedis(redis: DiagnosisFacts['redis']): Finding[] {
   const found = (
     code: string,
     level: FindingLevel,

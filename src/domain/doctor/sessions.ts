@@ -5,7 +5,7 @@ import { type Finding, found, unread } from './finding.ts';
 import { bytes, whole } from './units.ts';
 
 /** Connections, and transactions that have been open for too long. */
-export function judgeSessions(
+export function checkSessions(
   { sessions, settings }: DatabaseFacts,
   poolMax: number,
   limits: Thresholds,
@@ -23,10 +23,10 @@ export function judgeSessions(
     ? `max_connections leaves ${free}, and one server may need ${needed}`
     : `${connections} of ${free} connections are taken, ${own} by Leasehold; each server takes up to ${needed}`;
   const advice = 'raise max_connections, or lower LEASEHOLD_POOL_MAX';
-  return [found('connections', level, text, advice, facts), ...judgeOldest(sessions, limits)];
+  return [found('connections', level, text, advice, facts), ...checkOldestTransaction(sessions, limits)];
 }
 
-function judgeOldest({ oldest, hidden }: SessionsFacts, limits: Thresholds): Finding[] {
+function checkOldestTransaction({ oldest, hidden }: SessionsFacts, limits: Thresholds): Finding[] {
   const [first] = oldest;
   const facts: JsonObject = {
     hidden,
@@ -56,7 +56,7 @@ function judgeOldest({ oldest, hidden }: SessionsFacts, limits: Thresholds): Fin
 const keptMany = 1024 ** 3;
 
 /** Whatever else keeps dead rows and old log from being cleared away. */
-export function judgeHolders({ slots, prepared }: DatabaseFacts, limits: Thresholds): Finding[] {
+export function checkSlots({ slots, prepared }: DatabaseFacts, limits: Thresholds): Finding[] {
   if (!slots || !prepared) return [unread('replication_slots', 'slots and prepared transactions')];
   const idle = slots.filter(({ isActive }) => !isActive);
   return [

@@ -55,7 +55,7 @@ const settingRules: readonly {
 ];
 
 /** Settings of a PostgreSQL. */
-export function judgeSettings(settings: DatabaseFacts['settings']): Finding[] {
+export function checkSettings(settings: DatabaseFacts['settings']): Finding[] {
   const judged = settingRules.map(({ name, bad, level, means, advice }) => {
     const value = settings[name] ?? 'unknown';
     const isBad = bad.includes(value);

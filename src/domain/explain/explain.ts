@@ -5,7 +5,7 @@ import type { Attempt, Cause, ExplainFacts } from './facts.ts';
 import { explainJob } from './job.ts';
 import { explainAttempt } from './leases.ts';
 import { allSigns } from './silences.ts';
-import { type Step, storyOf } from './timeline.ts';
+import { type Step, timelineOf } from './timeline.ts';
 
 /**
  * Why a job stands where it stands, told from what is stored of it. Everything here is pure: facts in, sentences and codes
@@ -41,7 +41,7 @@ export function explain(facts: ExplainFacts): Explanation {
   const since = sinceMs ?? job.updatedAtMs;
   const asked = lease && (attempts.find((each) => each.lease.leaseId === lease.leaseId) ?? attemptOf(lease));
   const causes = asked?.causes ?? explainJob(facts, attempts.at(-1));
-  const { steps, leftOutAfter } = storyOf(facts, attempts);
+  const { steps, leftOutAfter } = timelineOf(facts, attempts);
   return {
     nowMs,
     job,

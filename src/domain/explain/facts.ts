@@ -1,7 +1,7 @@
 import type { Job, JobEvent, JobResult, JsonObject } from '../jobs/job.ts';
 import type { Capacity, Lease } from '../leases/lease.ts';
 import type { Demand } from '../workers/known-requests.ts';
-import type { AttemptSigns, LifeSigns } from './silences.ts';
+import type { AttemptHeartbeats, HeartbeatStats } from './silences.ts';
 
 /** What an explanation is made from, and the reasons that it may name. */
 export const causeCodes = [
@@ -57,13 +57,13 @@ export interface Cause {
 
 export interface Attempt {
   lease: Lease;
-  signs: AttemptSigns;
+  signs: AttemptHeartbeats;
   /** How it is, or how it ended and why: the main reason first. */
   causes: Cause[];
 }
 
 /** A time in which no server lived. */
-export interface Away {
+export interface OutageSpan {
   beganAtMs: number;
   endedAtMs: number;
 }
@@ -86,7 +86,7 @@ export interface EndingLease {
 }
 
 /** Where a queued job stands. Counts stop at `aheadMax`. */
-export interface Place {
+export interface QueuePosition {
   /** The reaper has put it aside, because it costs more than all there is. */
   isParked: boolean;
   requires: readonly string[];
@@ -115,10 +115,10 @@ export interface ExplainFacts {
   /** Oldest first. */
   attempts: readonly Lease[];
   /** Of the attempts, by their leases, up to when each was heard of last. */
-  signs: ReadonlyMap<string, LifeSigns>;
-  outages: readonly Away[];
+  signs: ReadonlyMap<string, HeartbeatStats>;
+  outages: readonly OutageSpan[];
   capacity: Capacity;
-  place: Place | null;
+  place: QueuePosition | null;
   /** Of a queued job: what known workers would do with it; null where that is not known. */
   demand: Demand | null;
   endingSoon: readonly EndingLease[];

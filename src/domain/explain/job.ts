@@ -1,7 +1,7 @@
 import type { Job } from '../jobs/job.ts';
 import { isClaimed, isLeased, isTerminal } from '../jobs/state-machine.ts';
 import { iso, span } from '../time.ts';
-import { type Attempt, aheadMax, type Cause, type ExplainFacts, type Place } from './facts.ts';
+import { type Attempt, aheadMax, type Cause, type ExplainFacts, type QueuePosition } from './facts.ts';
 import { cause, counted, countedTo } from './text.ts';
 
 /** Why a job stands where it stands, and what would let it go on: the main reason first. */
@@ -142,7 +142,7 @@ export type QueuedFacts = Pick<ExplainFacts, 'nowMs' | 'capacity' | 'endingSoon'
 };
 
 /** What a queued job waits for: the main reason first. */
-export function queuedCauses(facts: QueuedFacts, place: Place): Cause[] {
+export function queuedCauses(facts: QueuedFacts, place: QueuePosition): Cause[] {
   const { job, nowMs, demand } = facts;
   const notYet = delayed(job, nowMs);
   const needs = needsOf(job, place, demand);
@@ -185,7 +185,7 @@ function notAsked(job: QueuedJob, hasNeeds: boolean): Cause {
   });
 }
 
-function waitingForWorker(job: QueuedJob, { ahead }: Place, hasNeeds: boolean): Cause {
+function waitingForWorker(job: QueuedJob, { ahead }: QueuePosition, hasNeeds: boolean): Cause {
   if (ahead > 0)
     return cause(
       'waiting_for_worker',
@@ -204,7 +204,7 @@ function delayed({ nextRetryAtMs, runAtMs, attempts }: QueuedJob, nowMs: number)
     : cause('backoff', `it waits for ${left} more before attempt ${attempts + 1}`, times);
 }
 
-function inLine(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: Place): Cause[] {
+function inLine(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: QueuePosition): Cause[] {
   if (ahead === 0) return [];
   const first = laneHead && laneHead.jobId !== job.jobId ? laneHead : head;
   const of = job.stream === null ? '' : ` of stream ${job.stream}`;
@@ -216,7 +216,7 @@ function inLine(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: Place): 
     ? `; the next${of} is ${first.jobId}, which costs ${counted(first.costUnits, 'unit')}`
     : '';
   const text = `${countedTo(ahead, aheadMax, 'job')}${of} ${ahead === 1 ? 'is' : 'are'} before it${alike}${next}`;
-  const toldOf = (one: Place['head']) => one && { job_id: one.jobId, cost_units: one.costUnits };
+  const toldOf = (one: QueuePosition['head']) => one && { job_id: one.jobId, cost_units: one.costUnits };
   const isMore = ahead > aheadMax;
   const figures = {
     ahead: Math.min(ahead, aheadMax),
@@ -230,7 +230,7 @@ function inLine(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: Place): 
 }
 
 /** What it asks of a worker, whether or not there is one. */
-function needsOf(job: QueuedJob, { requires, heavy }: Place, demand: QueuedFacts['demand']): Cause[] {
+function needsOf(job: QueuedJob, { requires, heavy }: QueuePosition, demand: QueuedFacts['demand']): Cause[] {
   const wants = [
     ...requires.map((name) => `says ${name}_available: true`),
     ...heavy.map((name) => `does not say ${name}_heavy: false`),

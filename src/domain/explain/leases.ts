@@ -3,7 +3,7 @@ import type { Lease } from '../leases/lease.ts';
 import { iso, span } from '../time.ts';
 import { type Cause, type ExplainFacts, type StreamClosing, type StreamEnd, streamEnds } from './facts.ts';
 import {
-  type AttemptSigns,
+  type AttemptHeartbeats,
   isOverMaxRuntime,
   lengthMs,
   silenceWords,
@@ -11,18 +11,18 @@ import {
   wasHeard,
   wasNearLoss,
 } from './silences.ts';
-import { awayWords, cause } from './text.ts';
+import { cause, outageText } from './text.ts';
 
 type Facts = Pick<ExplainFacts, 'nowMs' | 'job' | 'events' | 'outages' | 'streamClosed'>;
 
 /** How an attempt is, or why it ended: the main reason first, and after it what else had to do with it. */
-export function explainAttempt(lease: Lease, signs: AttemptSigns, facts: Facts): Cause[] {
+export function explainAttempt(lease: Lease, signs: AttemptHeartbeats, facts: Facts): Cause[] {
   if (lease.state === 'ACTIVE') return active(lease, signs, facts);
   if (lease.state === 'RELEASED') return [released(lease)];
-  return [expiry(lease, signs, facts), ...beside(lease, signs, facts)];
+  return [expiry(lease, signs, facts), ...secondaryCauses(lease, signs, facts)];
 }
 
-function active(lease: Lease, signs: AttemptSigns, facts: Facts): Cause[] {
+function active(lease: Lease, signs: AttemptHeartbeats, facts: Facts): Cause[] {
   const { nowMs, job } = facts;
   const { workerId, lastHeartbeatAtMs, expiresAtMs, grantedAtMs } = lease;
   const times = { sinceMs: grantedAtMs, untilMs: expiresAtMs };
@@ -45,13 +45,13 @@ function active(lease: Lease, signs: AttemptSigns, facts: Facts): Cause[] {
             `${heard}; without a heartbeat the lease ends in ${span(-late)}`,
           ] as const)
         : (['running', `${heard}; without another heartbeat the lease ends in ${span(-late)}`] as const);
-  return [cause(code, text, { ...times, facts: figures }), ...beside(lease, signs, facts)];
+  return [cause(code, text, { ...times, facts: figures }), ...secondaryCauses(lease, signs, facts)];
 }
 
 /** What else has to do with a lease that may run out, or has. */
-const beside = (lease: Lease, signs: AttemptSigns, facts: Facts): Cause[] => [
+const secondaryCauses = (lease: Lease, signs: AttemptHeartbeats, facts: Facts): Cause[] => [
   ...streamClosed(lease, facts),
-  ...serverAway(lease, facts),
+  ...outageCause(lease, facts),
   ...longSilence(lease, signs),
 ];
 
@@ -74,7 +74,7 @@ function released({ workerId, releaseStatus, error, requeued, endedAtMs, granted
       });
 }
 
-function expiry(lease: Lease, signs: AttemptSigns, { job }: Facts): Cause {
+function expiry(lease: Lease, signs: AttemptHeartbeats, { job }: Facts): Cause {
   const { workerId, grantedAtMs, lastHeartbeatAtMs, expiresAtMs, endedAtMs } = lease;
   const facts = {
     worker_id: workerId,
@@ -142,13 +142,13 @@ const isExpiryOf =
     event.type === 'LEASE_EXPIRED' && event.leaseId === leaseId;
 
 /** Times without a server that fell into the last silence of a lease: its worker could not be heard. */
-function serverAway({ lastHeartbeatAtMs, expiresAtMs }: Lease, { outages }: Facts): Cause[] {
+function outageCause({ lastHeartbeatAtMs, expiresAtMs }: Lease, { outages }: Facts): Cause[] {
   return outages
     .filter(({ beganAtMs, endedAtMs }) => endedAtMs >= lastHeartbeatAtMs && beganAtMs < expiresAtMs)
     .map(({ beganAtMs, endedAtMs }) =>
       cause(
         'server_away',
-        `${awayWords({ beganAtMs, endedAtMs })} from ${iso(beganAtMs)}; ${
+        `${outageText({ beganAtMs, endedAtMs })} from ${iso(beganAtMs)}; ${
           expiresAtMs > endedAtMs
             ? 'the lease was given back what it lost by that'
             : 'the lease could not outlast that'
@@ -163,7 +163,7 @@ function serverAway({ lastHeartbeatAtMs, expiresAtMs }: Lease, { outages }: Fact
 }
 
 /** A lease that was nearly lost before: its worker had been as silent as that, and was heard of in time. */
-function longSilence(lease: Lease, { survived }: AttemptSigns): Cause[] {
+function longSilence(lease: Lease, { survived }: AttemptHeartbeats): Cause[] {
   if (!survived || !wasNearLoss(survived, lease)) return [];
   const { sinceMs, untilMs } = survived;
   const text = `${lease.workerId} had been silent before, from ${iso(sinceMs)} for ${silenceWords(survived, lease)}`;

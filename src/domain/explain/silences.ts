@@ -9,7 +9,7 @@ export interface Silence {
 }
 
 /** How a lease was kept, as it is stored with each heartbeat. */
-export interface LifeSigns {
+export interface HeartbeatStats {
   /** Null before the first one, and where the lease was kept before they were counted. */
   heartbeats: number | null;
   /** The longest that a heartbeat ended; null where none has, or where that is not known. */
@@ -17,7 +17,7 @@ export interface LifeSigns {
 }
 
 /** How an attempt was kept, by all that is known. */
-export interface AttemptSigns {
+export interface AttemptHeartbeats {
   /** Null where the lease was kept before they were counted. */
   heartbeats: number | null;
   /** The longest that did not end the lease; null where there is none, or where that is not known. */
@@ -48,7 +48,7 @@ export const wasNearLoss = (silence: Silence, lease: Lease): boolean => ttlShare
  */
 export const wasHeard = (
   { lastHeartbeatAtMs, grantedAtMs }: Lease,
-  { heartbeats }: Pick<AttemptSigns, 'heartbeats'>,
+  { heartbeats }: Pick<AttemptHeartbeats, 'heartbeats'>,
 ): boolean => (heartbeats === null ? lastHeartbeatAtMs > grantedAtMs : heartbeats > 0);
 
 /** No heartbeat extends a lease beyond `max_runtime_s`, so one that lasted as long could not have been kept. */
@@ -71,9 +71,9 @@ export const lastSilence = (lease: Lease, nowMs: number): Silence => ({
 export function allSigns(
   lease: Lease,
   job: Pick<Job, 'maxRuntimeS'>,
-  stored: LifeSigns | undefined,
+  stored: HeartbeatStats | undefined,
   nowMs: number,
-): AttemptSigns {
+): AttemptHeartbeats {
   const { heartbeats: counted, longestSilence: survived } = ofThisAttempt(lease, stored);
   const heartbeats = counted ?? (lease.lastHeartbeatAtMs > lease.grantedAtMs ? null : 0);
   if (heartbeats === null) return { heartbeats, longestSilence: null, survived: null };
@@ -85,13 +85,16 @@ export function allSigns(
   return { heartbeats, longestSilence, survived };
 }
 
-const none: LifeSigns = { heartbeats: null, longestSilence: null };
+const none: HeartbeatStats = { heartbeats: null, longestSilence: null };
 
 /**
  * A server of the version before grants a job again and leaves with it what was stored of its lease before. A silence that
  * began before the grant tells so, unless the clock was set back, by which heartbeats come before the grant as well.
  */
-function ofThisAttempt({ grantedAtMs, lastHeartbeatAtMs }: Lease, stored: LifeSigns | undefined): LifeSigns {
+function ofThisAttempt(
+  { grantedAtMs, lastHeartbeatAtMs }: Lease,
+  stored: HeartbeatStats | undefined,
+): HeartbeatStats {
   const sinceMs = stored?.longestSilence?.sinceMs ?? grantedAtMs;
   const isOfOneBefore = sinceMs < grantedAtMs && lastHeartbeatAtMs >= grantedAtMs;
   return stored && !isOfOneBefore ? stored : none;
@@ -100,7 +103,7 @@ function ofThisAttempt({ grantedAtMs, lastHeartbeatAtMs }: Lease, stored: LifeSi
 /** From the grant on, in whole milliseconds; null where no heartbeat is known of that came later than the grant. */
 export const meanIntervalMs = (
   { lastHeartbeatAtMs, grantedAtMs }: Lease,
-  { heartbeats }: Pick<AttemptSigns, 'heartbeats'>,
+  { heartbeats }: Pick<AttemptHeartbeats, 'heartbeats'>,
 ): number | null =>
   heartbeats === null || heartbeats === 0 || lastHeartbeatAtMs <= grantedAtMs
     ? null

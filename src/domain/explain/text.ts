@@ -1,6 +1,6 @@
 import type { JsonObject } from '../jobs/job.ts';
 import { span } from '../time.ts';
-import type { Away, Cause, CauseCode } from './facts.ts';
+import type { Cause, CauseCode, OutageSpan } from './facts.ts';
 
 /** A reason, of which no more is known than is said. */
 export const cause = (
@@ -24,5 +24,5 @@ export const countedTo = (count: number, most: number, thing: string): string =>
   count > most ? `more than ${counted(most, thing)}` : counted(count, thing);
 
 /** A time in which nobody could be heard. */
-export const awayWords = ({ beganAtMs, endedAtMs }: Away): string =>
+export const outageText = ({ beganAtMs, endedAtMs }: OutageSpan): string =>
   `no server was alive, or none could reach the database, for ${span(endedAtMs - beganAtMs)}`;

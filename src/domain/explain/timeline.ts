@@ -11,7 +11,7 @@ import {
   silenceWords,
   wasHeard,
 } from './silences.ts';
-import { awayWords, counted } from './text.ts';
+import { counted, outageText } from './text.ts';
 
 /** What a step of the story is: something that happened, heartbeats, a time without one, or a time without a server. */
 export const stepKinds = ['EVENT', 'SILENCE', 'OUTAGE', 'HEARTBEATS'] as const;
@@ -35,7 +35,7 @@ export interface Step {
 }
 
 /** The story, and how many of its steps stand before those that are left out. */
-interface Story {
+interface Timeline {
   steps: Step[];
   leftOutAfter: number;
 }
@@ -46,13 +46,13 @@ type Facts = Pick<ExplainFacts, 'events' | 'outages' | 'nowMs' | 'job' | 'result
  * The story in order: events, what was repeated told once, and between them heartbeats, silences and the times without a
  * server.
  */
-export function storyOf(facts: Facts, attempts: readonly Attempt[]): Story {
+export function timelineOf(facts: Facts, attempts: readonly Attempt[]): Timeline {
   const { first, last, leftOut } = facts.events;
   const all = [...first, ...last];
   const byId = new Map(attempts.map((attempt) => [attempt.lease.leaseId, attempt]));
   const told = (events: readonly JobEvent[]) =>
     repeatedOnce(events.map((event) => eventStep(event, byId.get(event.leaseId ?? ''))));
-  const between = [...awayAmong(all, facts), ...attempts.flatMap((each) => stepsOf(each, all, facts))];
+  const between = [...outagesDuring(all, facts), ...attempts.flatMap((each) => stepsOf(each, all, facts))];
   // Where nothing is left out, what is told twice in a row is one step, also where the two halves meet.
   if (leftOut === 0) {
     const steps = inOrder(told(all), between);
@@ -74,16 +74,16 @@ export function storyOf(facts: Facts, attempts: readonly Attempt[]): Story {
 const inOrder = (told: readonly Step[], between: readonly Step[]): Step[] =>
   [...told, ...between].sort((a, b) => a.tsMs - b.tsMs);
 
-const bare = { untilMs: null, type: null, eventId: null, by: null, leaseId: null, times: 1 };
+const withoutDetails = { untilMs: null, type: null, eventId: null, by: null, leaseId: null, times: 1 };
 
 /** Those that began while there was something to lose by them. */
-function awayAmong([first]: readonly JobEvent[], { outages, lease, result }: Facts): Step[] {
+function outagesDuring([first]: readonly JobEvent[], { outages, lease, result }: Facts): Step[] {
   const endedAtMs = lease?.endedAtMs ?? result?.finishedAtMs ?? Number.POSITIVE_INFINITY;
   return outages
     .filter(({ beganAtMs }) => first && beganAtMs >= first.tsMs && beganAtMs <= endedAtMs)
     .map((away): Step => {
-      const text = `${awayWords(away)}; leases were given back what they lost by it`;
-      return { ...bare, kind: 'OUTAGE', tsMs: away.beganAtMs, untilMs: away.endedAtMs, text };
+      const text = `${outageText(away)}; leases were given back what they lost by it`;
+      return { ...withoutDetails, kind: 'OUTAGE', tsMs: away.beganAtMs, untilMs: away.endedAtMs, text };
     });
 }
 
@@ -102,7 +102,7 @@ function heartbeatsOf({ lease, signs }: Attempt, began: JobEvent | undefined): S
   const times = signs.heartbeats ?? 0;
   // Where a heartbeat began the running, that one is an event.
   if (times === 0 || (times === 1 && began)) return [];
-  const step = { ...bare, kind: 'HEARTBEATS' as const, leaseId, by: workerId, times };
+  const step = { ...withoutDetails, kind: 'HEARTBEATS' as const, leaseId, by: workerId, times };
   if (times === 1) return [{ ...step, tsMs: lastHeartbeatAtMs, text: `a heartbeat of ${workerId}` }];
   const every = meanIntervalMs(lease, signs);
   const text = `heartbeats of ${workerId}${every === null ? '' : `, one every ${span(every)} on average`}`;
@@ -120,7 +120,14 @@ function silencesOf({ lease, signs }: Attempt, { nowMs, job }: Facts): Step[] {
   const ranOutByIt = state === 'EXPIRED' && !isOverMaxRuntime(lease, job);
   const step = (silence: Silence, since: string): Step => {
     const text = `nothing was heard of ${workerId} for ${silenceWords(silence, lease, ` after ${since}`)}`;
-    return { ...bare, kind: 'SILENCE', tsMs: silence.sinceMs, untilMs: silence.untilMs, leaseId, text };
+    return {
+      ...withoutDetails,
+      kind: 'SILENCE',
+      tsMs: silence.sinceMs,
+      untilMs: silence.untilMs,
+      leaseId,
+      text,
+    };
   };
   return [
     ...(longest && longest !== last && isLong(longest, lease)
@@ -135,7 +142,16 @@ function silencesOf({ lease, signs }: Attempt, { nowMs, job }: Facts): Step[] {
 function eventStep(event: JobEvent, attempt: Attempt | undefined): Step {
   const { data, type, leaseId, eventId, tsMs } = event;
   const by = word(data.by) ?? null;
-  return { ...bare, kind: 'EVENT', tsMs, type, eventId, by, leaseId, text: wordsOf(event, attempt) };
+  return {
+    ...withoutDetails,
+    kind: 'EVENT',
+    tsMs,
+    type,
+    eventId,
+    by,
+    leaseId,
+    text: wordsOf(event, attempt),
+  };
 }
 
 /** A worker that asks for a lease again and again is denied again and again. */

@@ -48,12 +48,12 @@ export const contentionStateNumber = (state: ContentionState): number => content
 export const isOpen = (state: ContentionState): boolean => (open as readonly string[]).includes(state);
 
 /** Where a contention stands when its owner asks. */
-export type Standing = 'waiting' | 'due' | 'lapsed' | 'halted';
+export type ContentionPhase = 'waiting' | 'due' | 'lapsed' | 'halted';
 
-export function standingOf(
+export function phaseOf(
   { state, retryAtMs }: { state: ContentionState; retryAtMs: number },
   nowMs: number,
-): Standing {
+): ContentionPhase {
   if (state === 'HALTED') return 'halted';
   if (nowMs < retryAtMs) return 'waiting';
   return nowMs < retryAtMs + unusedMs ? 'due' : 'lapsed';
@@ -81,7 +81,7 @@ interface Contention {
  * waits, because nothing can be granted before it is due; the one that waits longest, where there are several. What
  * has halted or waits is answered without a look at who holds what.
  */
-export type Judgement =
+export type Decision =
   | { kind: 'grant' }
   /** The instruction that is kept for this contention has to be applied before anything is decided. */
   | { kind: 'apply'; contentionId: string }
@@ -95,7 +95,7 @@ export type Judgement =
 const isLater = (a: Contention, b: Contention): boolean =>
   a.retryAtMs === b.retryAtMs ? a.contentionId > b.contentionId : a.retryAtMs > b.retryAtMs;
 
-export function judge(files: readonly AskedFile[], nowMs: number): Judgement {
+export function decideContention(files: readonly AskedFile[], nowMs: number): Decision {
   const halts = files.filter(({ contention }) => contention?.state === 'HALTED');
   const instructed = halts.find(({ contention }) => contention?.isInstructed);
   if (instructed?.contention) return { kind: 'apply', contentionId: instructed.contention.contentionId };
@@ -104,13 +104,13 @@ export function judge(files: readonly AskedFile[], nowMs: number): Judgement {
     return { kind: 'answer', contentionId: halted.contention.contentionId, state: 'HALTED' };
   let waiting: AskedFile['contention'];
   for (const { contention } of files) {
-    if (!contention || standingOf(contention, nowMs) !== 'waiting') continue;
+    if (!contention || phaseOf(contention, nowMs) !== 'waiting') continue;
     if (!waiting || isLater(contention, waiting)) waiting = contention;
   }
   if (waiting) return { kind: 'answer', contentionId: waiting.contentionId, state: 'CONTENDED' };
   const blocked = files.filter(({ isBlocked }) => isBlocked);
   if (blocked.length === 0) return { kind: 'grant' };
-  const due = blocked.filter(({ contention }) => contention && standingOf(contention, nowMs) === 'due');
+  const due = blocked.filter(({ contention }) => contention && phaseOf(contention, nowMs) === 'due');
   return due.length > 0
     ? { kind: 'halt', fileIds: due.map(({ fileId }) => fileId) }
     : { kind: 'deny', fileIds: blocked.map(({ fileId }) => fileId) };

@@ -6,7 +6,7 @@
  * A sub-agent may lend to a sub-agent of its own, so a lease has a list of lenders. It returns to the last of them that is
  * still in the life in which it lent; where there is none, the file is free.
  */
-import { fateOf, type Owner } from './file-owners.ts';
+import { livenessOf, type Owner } from './file-owners.ts';
 
 /** Lenders of one lease at the most. */
 export const lendersMax = 16;
@@ -32,7 +32,7 @@ export function mayBorrow(
 }
 
 /** How a lease is borrowed once its holder has lent it. */
-export const lentOn = (holderId: string, { lenders, lentAtMs }: Loan, nowMs: number): Loan => ({
+export const extendLoan = (holderId: string, { lenders, lentAtMs }: Loan, nowMs: number): Loan => ({
   lenders: [...lenders, holderId],
   lentAtMs: lentAtMs ?? nowMs,
 });
@@ -47,7 +47,7 @@ export function heirOf(
   if (lentAtMs === null) return undefined;
   for (let at = lenders.length - 1; at >= 0; at--) {
     const owner = owners.get(lenders[at] as string);
-    if (!owner || fateOf(owner, nowMs) !== 'alive' || owner.bornAtMs > lentAtMs) continue;
+    if (!owner || livenessOf(owner, nowMs) !== 'alive' || owner.bornAtMs > lentAtMs) continue;
     // Only an instruction lets an owner have a file that it has halted for.
     if (isHalted(owner.ownerId)) continue;
     return { ownerId: owner.ownerId, loan: at > 0 ? { lenders: lenders.slice(0, at), lentAtMs } : notLent };

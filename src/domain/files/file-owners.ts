@@ -33,9 +33,12 @@ export interface Owner {
 }
 
 /** What has become of an owner: it lives, it lives and holds nothing any more, it fell silent, or it was over before. */
-export type OwnerFate = 'alive' | 'idle' | 'dead' | 'over';
+export type OwnerLiveness = 'alive' | 'idle' | 'dead' | 'over';
 
-export function fateOf(owner: Pick<Owner, 'state' | 'expiresAtMs' | 'idleAtMs'>, nowMs: number): OwnerFate {
+export function livenessOf(
+  owner: Pick<Owner, 'state' | 'expiresAtMs' | 'idleAtMs'>,
+  nowMs: number,
+): OwnerLiveness {
   if (owner.state !== 'ALIVE') return 'over';
   if (owner.expiresAtMs <= nowMs) return 'dead';
   return owner.idleAtMs !== null && owner.idleAtMs <= nowMs ? 'idle' : 'alive';

@@ -12,7 +12,7 @@ export function backoffMs(baseS: number, attempts: number, random: number): numb
 }
 
 /** What is known when somebody has to be told to come back later. */
-export interface Prospects {
+export interface RetryFacts {
   /** When the next lease, claim or backoff may end; null where nothing is under way. */
   nextDueMs: number | null;
   /** How many units, or jobs, are missing. */
@@ -37,7 +37,7 @@ const askingMax = 500;
  * at the rate it did of late. Many askers are spread over a longer time, and each gets a fifth more or less than the
  * next, so that they do not come back together.
  */
-export function retryAfterMs({ nextDueMs, missing, perSecond, asking }: Prospects, random: number): number {
+export function retryAfterMs({ nextDueMs, missing, perSecond, asking }: RetryFacts, random: number): number {
   // A rate that has nearly died away says less than knowing nothing.
   const expected = perSecond >= rateMin ? (missing / perSecond) * 1000 : Number.POSITIVE_INFINITY;
   const soonest = Math.min(expected, nextDueMs ?? Number.POSITIVE_INFINITY);

@@ -36,7 +36,7 @@ export function decideStatus(job: ClaimedJob, wanted: State, workerId: string | 
   if (isLeased(job.state) && leaseIsOver(job)) {
     throw new DomainError('lease_not_active', `the lease expired at ${isoTime(job.expiresAtMs)}`);
   }
-  if (contractWord(job.state) === contractWord(wanted)) return { kind: 'mark' };
+  if (contractState(job.state) === contractState(wanted)) return { kind: 'mark' };
   const verb = verbTo[wanted];
   if (!verb || !allows(verb, job.state)) throw illegal(job.state, wanted);
   return { kind: 'move', verb };
@@ -65,7 +65,7 @@ export function decideDue(job: ClaimedJob, maxClaims: number): DueDecision {
 }
 
 /** The contracts know no LEASED; they say RUNNING from the grant on. */
-export const contractWord = (state: State): State => (state === 'LEASED' ? 'RUNNING' : state);
+export const contractState = (state: State): State => (state === 'LEASED' ? 'RUNNING' : state);
 
 export const illegal = (from: State, to: State): DomainError =>
   new DomainError('illegal_transition', `a job that is ${from} cannot become ${to}`);

@@ -1,8 +1,8 @@
-import type { Heartbeat } from '../requests/scheduler.ts';
-import type { Beat } from './lease.ts';
+import type { Heartbeat as HeartbeatRequest } from '../requests/scheduler.ts';
+import type { Heartbeat } from './lease.ts';
 
 /** A checked heartbeat for one lease; what a worker left out and what it sent as null are the same. */
-export const beatOf = (leaseId: string, command: Heartbeat): Beat => ({
+export const heartbeatOf = (leaseId: string, command: HeartbeatRequest): Heartbeat => ({
   leaseId,
   workerId: command.worker_id,
   token: command.lease_token ?? undefined,

@@ -125,15 +125,15 @@ export type RequestDecision =
   | { kind: 'grant' }
   | { kind: 'deny'; reason: string; missing: number };
 
-export interface LeaseAsk {
+export interface LeaseClaim {
   workerId: string | null;
   requestId: string | null;
   costUnits: number;
   /** The job is not for a worker that holds a lease, and its worker does. */
-  isBarred: boolean;
+  uniqueConflict: boolean;
 }
 
-export function decideRequest(job: LeasedJob, ask: LeaseAsk, capacity: Capacity): RequestDecision {
+export function decideRequest(job: LeasedJob, ask: LeaseClaim, capacity: Capacity): RequestDecision {
   if (isLeased(job.state)) {
     if (job.expiresAtMs === null || job.expiresAtMs <= job.nowMs) {
       throw new DomainError('job_not_claimed', `the job's lease expired${atTime(job.expiresAtMs)}`);
@@ -151,7 +151,7 @@ export function decideRequest(job: LeasedJob, ask: LeaseAsk, capacity: Capacity)
     const at = new Date(job.claimExpiresAtMs).toISOString();
     throw new DomainError('job_not_claimed', `the claim ran out at ${at}`);
   }
-  if (ask.isBarred) {
+  if (ask.uniqueConflict) {
     return { kind: 'deny', reason: 'The job is unique, and its worker holds a lease already', missing: 1 };
   }
   if (ask.costUnits <= capacity.available) return { kind: 'grant' };
@@ -170,7 +170,7 @@ export interface Candidate {
 }
 
 /** What each asker gets: a job; the reason why not; or undefined where the candidates ran out. */
-export type Dealt =
+export type Assignment =
   | { kind: 'grant'; jobId: string }
   | { kind: 'deny'; reason: string; missing: number }
   | undefined;
@@ -180,12 +180,12 @@ export type Dealt =
  * judged: one that does not fit is not overtaken by smaller ones, for else it would wait for ever. A unique job is
  * passed over by a worker that holds a lease, and left for the others.
  */
-export function dealJobs(
+export function assignJobs(
   candidates: readonly Candidate[],
   workers: readonly string[],
   holders: ReadonlySet<string>,
   capacity: Capacity,
-): Dealt[] {
+): Assignment[] {
   const holding = new Set(holders);
   // Those that are gone are gone from the front, nearly always: what is taken out elsewhere leaves a gap.
   const left: (Candidate | undefined)[] = [...candidates];
@@ -215,7 +215,7 @@ export function dealJobs(
   });
 }
 
-const deny = (reason: string, missing: number): Dealt => ({ kind: 'deny', reason, missing });
+const deny = (reason: string, missing: number): Assignment => ({ kind: 'deny', reason, missing });
 
 /** How a job goes on when its lease ends: to an end, or back into the queue. */
 export interface LeaseEnd {
@@ -239,7 +239,7 @@ export function decideRelease(job: LeasedJob, status: FinalStatus, retryable: bo
 }
 
 /** A leased job is marked like a claimed one from its grant on a stream until its worker is first heard. */
-export const isOnItsWay = ({ claimExpiresAtMs }: Pick<LeasedJob, 'claimExpiresAtMs'>): boolean =>
+export const isUnconfirmed = ({ claimExpiresAtMs }: Pick<LeasedJob, 'claimExpiresAtMs'>): boolean =>
   claimExpiresAtMs !== null;
 
 /**
@@ -248,6 +248,6 @@ export const isOnItsWay = ({ claimExpiresAtMs }: Pick<LeasedJob, 'claimExpiresAt
  */
 export function decideExpiry(job: LeasedJob, maxClaims: number): LeaseEnd {
   if (job.cancelRequested) return { verb: 'stop' };
-  if (isOnItsWay(job) && job.claimsLost + 1 < maxClaims) return { verb: 'requeue', isUndone: true };
+  if (isUnconfirmed(job) && job.claimsLost + 1 < maxClaims) return { verb: 'requeue', isUndone: true };
   return { verb: job.attempts < job.attemptsLimit ? 'requeue' : 'time out' };
 }

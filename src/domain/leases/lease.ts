@@ -56,7 +56,7 @@ export interface Denial {
 export type LeaseOutcome = Grant | Denial;
 
 /** A worker's sign of life for one lease. */
-export interface Beat {
+export interface Heartbeat {
   leaseId: string;
   workerId: string;
   token?: string | undefined;

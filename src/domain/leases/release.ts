@@ -31,7 +31,7 @@ export function releaseOf(
     jobId: command.job_id ?? null,
     status: command.status,
     resultData: (command.result_data ?? null) as Json,
-    error: typeof error === 'string' ? error : wordsOf(detail),
+    error: typeof error === 'string' ? error : errorTextOf(detail),
     errorDetail: detail as JsonObject | null,
     retryable: mayRetry && (detail?.retryable ?? retryableByDefault),
     metrics: (command.metrics ?? null) as JsonObject | null,
@@ -46,7 +46,7 @@ export const isCompletion = ({ status, error, errorDetail }: Release): boolean =
   status === 'SUCCEEDED' && error === null && errorDetail === null;
 
 /** An error has to be readable where only its text is shown: its message, or else its name. */
-const wordsOf = (detail: LeaseError | null): string | null => detail?.message || detail?.code || null;
+const errorTextOf = (detail: LeaseError | null): string | null => detail?.message || detail?.code || null;
 
 function sizeOf({ resultData, error, errorDetail, metrics }: Release): number {
   const parts = [resultData, error, errorDetail, metrics];

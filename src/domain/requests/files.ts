@@ -63,8 +63,8 @@ export const AcquireFiles = Type.Object({
 });
 export type AcquireFiles = Static<typeof AcquireFiles>;
 
-export const OwnerWord = Type.Object({ owner_id: name('Whose word it is.') });
-export type OwnerWord = Static<typeof OwnerWord>;
+export const OwnerReport = Type.Object({ owner_id: name('Whose word it is.') });
+export type OwnerReport = Static<typeof OwnerReport>;
 
 export const ReleaseFiles = Type.Object({
   owner_id: name('Who holds them.'),

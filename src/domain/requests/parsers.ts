@@ -3,7 +3,7 @@ import {
   InstructBlocker,
   ListBlockers,
   ListFileLeases,
-  OwnerWord,
+  OwnerReport,
   ReleaseFiles,
   WatchFiles,
 } from './files.ts';
@@ -61,7 +61,7 @@ export const parse = {
   workerComplete: parser(WorkerComplete),
   workerFail: parser(WorkerFail),
   acquireFiles: parser(AcquireFiles),
-  ownerWord: parser(OwnerWord),
+  ownerWord: parser(OwnerReport),
   releaseFiles: parser(ReleaseFiles),
   listFileLeases: parser(ListFileLeases),
   listBlockers: parser(ListBlockers),

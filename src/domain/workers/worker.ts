@@ -3,7 +3,7 @@ import type { JsonObject } from '../jobs/job.ts';
 import { limits } from '../limits.ts';
 
 /** Which jobs a worker asks for. A list that was cut may have had more names than are kept. */
-export interface WorkerAsk {
+export interface WorkerRequest {
   /** Null for jobs without a stream. */
   streams: readonly string[] | null;
   addonId: string | null;
@@ -32,7 +32,7 @@ export interface WorkerServer {
   lastHeardAtMs: number;
   /** Jobs that it would take now, of all that it asks for. */
   slots: number;
-  asks: WorkerAsk[];
+  asks: WorkerRequest[];
   /** It asks for more kinds of jobs than are kept. */
   asksCut: boolean;
 }
@@ -53,10 +53,10 @@ export const workerRefreshMs = 10_000;
 export const workerGoneMs = 30_000;
 
 /** What of an ask is kept: its names together have at most `limits.workerAskChars` characters. */
-export function keptAsk({
+export function storedRequest({
   isCut = false,
   ...ask
-}: Omit<WorkerAsk, 'isCut'> & { isCut?: boolean }): WorkerAsk {
+}: Omit<WorkerRequest, 'isCut'> & { isCut?: boolean }): WorkerRequest {
   let left: number = limits.workerAskChars;
   const cut = (names: readonly string[]): readonly string[] => {
     const kept: string[] = [];
@@ -79,7 +79,7 @@ export function keptAsk({
 export const capabilitiesOf = ({
   available,
   refused,
-}: Pick<WorkerAsk, 'available' | 'refused'>): JsonObject =>
+}: Pick<WorkerRequest, 'available' | 'refused'>): JsonObject =>
   Object.fromEntries([
     ...available.map((name) => [`${name}_available`, true] as const),
     ...refused.map((name) => [`${name}_heavy`, false] as const),

@@ -1,14 +1,14 @@
 import type { Database } from '../../store/database.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import type { Transport } from '../../transport/transport.ts';
-import type { HeadMarks } from '../dispatch/low-water-marks.ts';
-import type { Prospects } from '../dispatch/retry-hints.ts';
+import type { LowWaterMarks } from '../dispatch/low-water-marks.ts';
+import type { RetryHints } from '../dispatch/retry-hints.ts';
 import type { FileReaper } from '../files/file-reaper.ts';
 import type { WatchLimiter } from '../jobs/watch-limiter.ts';
-import type { LeaseNews } from '../leases/lease-subscriptions.ts';
-import type { Reaper } from '../maintenance/lease-reaper.ts';
-import type { Pulse } from '../maintenance/outage-monitor.ts';
-import type { Waker } from '../wakeups/notifier.ts';
+import type { LeaseSubscriptions } from '../leases/lease-subscriptions.ts';
+import type { LeaseReaper } from '../maintenance/lease-reaper.ts';
+import type { OutageMonitor } from '../maintenance/outage-monitor.ts';
+import type { Notifier } from '../wakeups/notifier.ts';
 import type { KnownWorkers } from '../workers/known-workers.ts';
 
 /** Who calls, and until when an answer is of use. */
@@ -38,13 +38,13 @@ export interface EngineSettings {
 export interface EngineContext {
   database: Database;
   settings: EngineSettings;
-  waker: Waker;
-  reaper: Reaper;
+  notifier: Notifier;
+  reaper: LeaseReaper;
   fileReaper: FileReaper;
-  pulse: Pulse;
-  prospects: Prospects;
-  headMarks: HeadMarks;
-  leaseNews: LeaseNews;
+  outageMonitor: OutageMonitor;
+  retryHints: RetryHints;
+  lowWaterMarks: LowWaterMarks;
+  leaseSubscriptions: LeaseSubscriptions;
   watchLimiter: WatchLimiter;
   workers: KnownWorkers;
   transport: Transport;
@@ -57,4 +57,4 @@ export const waitingMax = 50_000;
 /**
  * How a batcher waits for rows that others have locked: in small groups, so that one that stays locked holds up few.
  */
-export const heldBatches = { sizeMax: 4, flightsMax: 4, companionWeight: 1, waitingMax } as const;
+export const lockedRowBatchOptions = { sizeMax: 4, flightsMax: 4, companionWeight: 1, waitingMax } as const;

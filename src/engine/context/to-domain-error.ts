@@ -6,7 +6,7 @@ import { SchemaTooNewError } from '../../store/schema-too-new.ts';
  * What a caller may be told of any error. Domain errors are meant for them; of the database they learn only that it
  * cannot serve now. Undefined is a mistake of ours, which belongs into the log and into no answer.
  */
-export function asDomainError(error: unknown, signal?: AbortSignal): DomainError | undefined {
+export function toDomainError(error: unknown, signal?: AbortSignal): DomainError | undefined {
   if (error instanceof DomainError) return error;
   const reason: unknown = signal?.aborted ? signal.reason : undefined;
   if (reason instanceof DomainError) return reason;

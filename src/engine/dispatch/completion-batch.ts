@@ -6,15 +6,15 @@ import type { Sql } from '../../store/connection/sql.ts';
 import type { CapacityNow } from '../../store/sql/leases/capacity.ts';
 import { type Completed, completeLeases } from '../../store/sql/leases/complete.ts';
 import type { EngineContext } from '../context/engine-context.ts';
-import { workOf } from '../wakeups/work-available.ts';
+import { workAvailableOf } from '../wakeups/work-available.ts';
 import type { Ended, ReleaseCall } from './release-batch.ts';
 
 /**
  * Releases of jobs that went well, which is most of them, in one transaction and one statement: there is nothing to decide
  * but whether the lease is still theirs to end, and the statement sees that by itself once it has locked the row. Those
- * that it leaves alone, whatever the reason, have no answer here and are judged by `TakenBack`.
+ * that it leaves alone, whatever the reason, have no answer here and are judged by `ReleaseBatch`.
  */
-export class Completions {
+export class CompletionBatch {
   readonly #calls: readonly ReleaseCall[];
   #completed: Completed | undefined;
 
@@ -26,10 +26,10 @@ export class Completions {
    * Messages of streams have to be settled with their attempts, which takes more than one statement; and who proves themselves
    * with what can be no proof is told so.
    */
-  static suits({ release }: ReleaseCall, { keepsMessages }: EngineContext['transport']): boolean {
+  static accepts({ release }: ReleaseCall, { keepsMessages }: EngineContext['transport']): boolean {
     const { token, jobId } = release;
-    if (keepsMessages || !isCompletion(release) || !mayProve(token) || !mayProve(jobId)) return false;
-    return release.message === undefined || attemptIn(release) !== undefined;
+    if (keepsMessages || !isCompletion(release) || !isUuidOrNull(token) || !isUuidOrNull(jobId)) return false;
+    return release.message === undefined || attemptOfMessage(release) !== undefined;
   }
 
   get count(): number {
@@ -42,7 +42,7 @@ export class Completions {
       if (!this.#completed?.jobIds.has(i)) return undefined;
       return {
         outcome: done,
-        told: call.wantsJob ? this.#completed.told.get(call.release.leaseId) : undefined,
+        details: call.wantsJob ? this.#completed.details.get(call.release.leaseId) : undefined,
       };
     });
   }
@@ -55,7 +55,7 @@ export class Completions {
   ): Promise<CapacityNow> {
     const completions = this.#calls.map(({ release, wantsJob }) => {
       const { leaseId, workerId, token, jobId, resultData: result, metrics, message } = release;
-      const named = { stream: message?.stream ?? null, attempt: attemptIn(release) ?? null };
+      const named = { stream: message?.stream ?? null, attempt: attemptOfMessage(release) ?? null };
       return { leaseId, workerId, token, jobId, result, metrics, ...named, wantsJob };
     });
     this.#completed = await completeLeases(sql, completions, capacity, signal);
@@ -63,26 +63,26 @@ export class Completions {
   }
 
   /** Tells everybody, once it is committed, whom it concerns. */
-  publish({ prospects, waker, metrics }: EngineContext): void {
+  publish({ retryHints, notifier, metrics }: EngineContext): void {
     const { jobIds, units, runMs } = this.#completed ?? nothing;
     if (jobIds.size === 0) return;
     metrics.jobs.ended('DONE', jobIds.size);
     metrics.jobs.ran(runMs);
-    prospects.unitsCame(units);
-    waker.publishWork(workOf([], jobIds.size));
-    waker.publishJobs([...jobIds.values()]);
+    retryHints.noteUnitsFreed(units);
+    notifier.publishWorkAvailable(workAvailableOf([], jobIds.size));
+    notifier.publishJobs([...jobIds.values()]);
   }
 }
 
 const nothing = { jobIds: new Map<number, string>(), units: 0, runMs: [] };
 /** All tokens and ids are UUIDs, and nobody has to name them. */
-const mayProve = (said: string | null): boolean => said === null || isUuid(said);
+const isUuidOrNull = (said: string | null): boolean => said === null || isUuid(said);
 
 /**
  * The attempt that the named message tells of, or null where none is named. Undefined where it cannot be the attempt's
  * message, which is judged elsewhere.
  */
-function attemptIn({ jobId, message }: Release): number | null | undefined {
+function attemptOfMessage({ jobId, message }: Release): number | null | undefined {
   const { messageId = null } = message ?? {};
   if (messageId === null) return null;
   const number = jobId === null ? '' : messageId.slice(jobId.length + 1);

@@ -16,18 +16,18 @@ import type { Grant } from '../../domain/leases/lease.ts';
 import { Batcher } from '../../lib/async/batcher.ts';
 import type { TransactionSql } from '../../store/connection/sql.ts';
 import { type EngineContext, waitingMax } from '../context/engine-context.ts';
-import { Completions } from './completion-batch.ts';
-import { UnplainKinds } from './fast-path-backoff.ts';
-import { type AcquireCall, type Answer, Given, type Parking } from './grant-batch.ts';
-import { parkTooLarge } from './park-unschedulable.ts';
-import { type Judged, type ReleaseCall, TakenBack } from './release-batch.ts';
+import { CompletionBatch } from './completion-batch.ts';
+import { FastPathBackoff } from './fast-path-backoff.ts';
+import { type AcquireCall, type Answer, GrantBatch, type UnschedulableScan } from './grant-batch.ts';
+import { parkUnschedulable } from './park-unschedulable.ts';
+import { ReleaseBatch, type ReleaseCall, type ReleaseResult } from './release-batch.ts';
 
-type DeskCall = { back: readonly ReleaseCall[]; isJudged: boolean } | { out: AcquireCall };
-type DeskAnswer = readonly (Judged | undefined)[] | Answer | 'again';
+type DispatchCall = { back: readonly ReleaseCall[]; isJudged: boolean } | { out: AcquireCall };
+type DispatchResult = readonly (ReleaseResult | undefined)[] | Answer | 'again';
 
-interface Dealing {
-  completions: Completions;
-  given: Given;
+interface GrantSource {
+  completions: CompletionBatch;
+  given: GrantBatch;
   /** Units that came free before. */
   unitsFreed: number;
   /** Nothing has to be asked afterwards, so that the commit may be sent behind what is asked. */
@@ -43,32 +43,32 @@ const bytesPerWeight = 16_384;
  */
 const countWeight = 25;
 /** While one transaction waits for the disk, what comes back is written by another; so many calls are worth one. */
-const flightsMax = 2;
-const companionWeight = 40;
+const concurrencyMax = 2;
+const minWeightWhenBusy = 40;
 /** Each kind is a look at the queue while nobody else can have the capacity. */
-const kindsMax = 8;
+const requestClassesMax = 8;
 /** Kinds that are remembered to have got something, while there is always somebody at the desk. */
-const fruitfulMax = 10_000;
+const recentlyGrantedMax = 10_000;
 
-export class Desk {
+export class Dispatcher {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<DeskCall, DeskAnswer>;
-  readonly #unplain = new UnplainKinds();
+  readonly #batcher: Batcher<DispatchCall, DispatchResult>;
+  readonly #fastPathBackoff = new FastPathBackoff();
   /** Kinds that got something the last time: the next time they will, too, most likely. */
-  readonly #fruitful = new Set<string>();
+  readonly #recentlyGranted = new Set<string>();
 
   constructor(context: EngineContext) {
     this.#context = context;
-    this.#batcher = new Batcher<DeskCall, DeskAnswer>({
+    this.#batcher = new Batcher<DispatchCall, DispatchResult>({
       meter: context.metrics.batch('desk'),
       flush: (calls, signal) => this.#flush(calls, signal),
       sizeMax: weightMax,
       weigh,
       weightMax,
-      flightsMax,
-      companionWeight,
+      concurrencyMax,
+      minWeightWhenBusy,
       waitingMax,
-      onIdle: () => this.#fruitful.clear(),
+      onIdle: () => this.#recentlyGranted.clear(),
     });
   }
 
@@ -76,25 +76,28 @@ export class Desk {
    * Ends leases. Those that are `held` have to be waited for elsewhere. Most end without being looked at by anybody but the
    * database; those that do not are judged, a transaction later.
    */
-  async takeBack(back: readonly ReleaseCall[], signal: AbortSignal | undefined): Promise<readonly Judged[]> {
-    const easy = this.#easyOf(back);
-    const completed = easy.length > 0 ? await this.#ends(easy, false, signal) : [];
+  async release(
+    back: readonly ReleaseCall[],
+    signal: AbortSignal | undefined,
+  ): Promise<readonly ReleaseResult[]> {
+    const easy = this.#completionsOf(back);
+    const completed = easy.length > 0 ? await this.#runReleases(easy, false, signal) : [];
     const answers = new Map(easy.map((call, i) => [call, completed[i]]));
     const open = back.filter((call) => !answers.get(call));
-    if (open.length === 0) return completed as readonly Judged[];
-    const judged = await this.#judge(open, open.length < back.length, signal);
+    if (open.length === 0) return completed as readonly ReleaseResult[];
+    const judged = await this.#releaseDecided(open, open.length < back.length, signal);
     for (const [i, call] of open.entries()) answers.set(call, judged[i]);
-    return back.map((call) => answers.get(call) as Judged);
+    return back.map((call) => answers.get(call) as ReleaseResult);
   }
 
   /** Where others have been completed `beside` them, those have their answers, whatever becomes of these. */
-  async #judge(
+  async #releaseDecided(
     open: readonly ReleaseCall[],
     beside: boolean,
     signal: AbortSignal | undefined,
-  ): Promise<readonly (Judged | undefined)[]> {
+  ): Promise<readonly (ReleaseResult | undefined)[]> {
     try {
-      return await this.#ends(open, true, signal);
+      return await this.#runReleases(open, true, signal);
     } catch (error) {
       if (!beside || !(error instanceof Error)) throw error;
       const isRefused =
@@ -104,21 +107,21 @@ export class Desk {
   }
 
   /** Where one release of a lease is judged, all of them are, because it is the first that counts. */
-  #easyOf(back: readonly ReleaseCall[]): readonly ReleaseCall[] {
+  #completionsOf(back: readonly ReleaseCall[]): readonly ReleaseCall[] {
     const { transport } = this.#context;
-    const isEasy = (call: ReleaseCall) => Completions.suits(call, transport);
+    const isEasy = (call: ReleaseCall) => CompletionBatch.accepts(call, transport);
     const easy = back.filter(isEasy);
     if (easy.length === 0 || easy.length === back.length) return easy;
     const judged = new Set(back.flatMap((call) => (isEasy(call) ? [] : call.release.leaseId)));
     return easy.filter(({ release }) => !judged.has(release.leaseId));
   }
 
-  async #ends(back: readonly ReleaseCall[], isJudged: boolean, signal: AbortSignal | undefined) {
-    return (await this.#batcher.run({ back, isJudged }, signal)) as readonly (Judged | undefined)[];
+  async #runReleases(back: readonly ReleaseCall[], isJudged: boolean, signal: AbortSignal | undefined) {
+    return (await this.#batcher.run({ back, isJudged }, signal)) as readonly (ReleaseResult | undefined)[];
   }
 
   /** Gives the next jobs that suit with their leases, or says why there is none. */
-  async giveOut(out: AcquireCall, signal: AbortSignal | undefined): Promise<Answer> {
+  async acquire(out: AcquireCall, signal: AbortSignal | undefined): Promise<Answer> {
     for (;;) {
       const answer = (await this.#batcher.run({ out }, signal)) as Answer | 'again';
       if (answer !== 'again') return answer;
@@ -131,55 +134,55 @@ export class Desk {
   }
 
   /** Whether there is most likely something of a kind to be had, so that nobody has to look before. */
-  expectsMore(kind: string): boolean {
-    return this.#fruitful.has(kind);
+  likelyHasWork(kind: string): boolean {
+    return this.#recentlyGranted.has(kind);
   }
 
   close(): Promise<void> {
     return this.#batcher.close();
   }
 
-  async #flush(calls: readonly DeskCall[], signal: AbortSignal | undefined): Promise<DeskAnswer[]> {
-    const { database, settings, pulse, transport, leaseNews, headMarks } = this.#context;
+  async #flush(calls: readonly DispatchCall[], signal: AbortSignal | undefined): Promise<DispatchResult[]> {
+    const { database, settings, outageMonitor, transport, leaseSubscriptions, lowWaterMarks } = this.#context;
     const { maxClaims } = settings;
-    await pulse.fresh();
-    const { easy, judged } = sorted(calls);
-    const out = firstKinds(calls.flatMap((call) => ('out' in call ? call.out : [])));
+    await outageMonitor.ensureFresh();
+    const { easy, judged } = splitReleases(calls);
+    const out = firstRequestClasses(calls.flatMap((call) => ('out' in call ? call.out : [])));
     const { completions, taken, given } = await database.transaction(async (sql) => {
-      const completions = new Completions(easy);
-      const taken = new TakenBack(judged, {
+      const completions = new CompletionBatch(easy);
+      const taken = new ReleaseBatch(judged, {
         wait: false,
-        keepUnits: true,
+        deferCapacity: true,
         transport,
         maxClaims,
-        leaseNews,
+        leaseSubscriptions,
         signal,
       });
-      const given = new Given(out, {
+      const given = new GrantBatch(out, {
         settings,
         keepsMessages: transport.keepsMessages,
-        isPlain: (kind) => this.#unplain.isPlain(kind),
-        places: headMarks,
+        mayUseFastPath: (kind) => this.#fastPathBackoff.mayTry(kind),
+        lowWaterMarks,
         signal,
       });
       await given.replay(sql);
       await taken.lock(sql);
       const written = taken.write(sql);
       // Otherwise it is sent, and what follows is sent behind it.
-      if (!taken.isPlain) await written;
+      if (!taken.needsNoRequeue) await written;
       const dealing = { completions, given, unitsFreed: taken.units, isLast: taken.count === 0 };
-      await Promise.all([written, this.#deal(sql, dealing, signal)]);
+      await Promise.all([written, this.#grant(sql, dealing, signal)]);
       return { completions, taken, given };
     }, signal);
     completions.publish(this.#context);
     taken.publish(this.#context);
-    if (given.unplainKind !== undefined) this.#unplain.note(given.unplainKind);
+    if (given.fastPathMiss !== undefined) this.#fastPathBackoff.noteMiss(given.fastPathMiss);
     await this.#publish(out, given.answers);
-    for (const parking of given.parkings) await this.#park(parking);
+    for (const parking of given.unschedulableScans) await this.#parkUnschedulable(parking);
     if (given.hasReplays || taken.hasReplays) await database.awaitStandby(signal);
     const { answers } = given;
     const answered = new Map(out.map((call, i) => [call, answers[i]]));
-    const ended = new Map<ReleaseCall, Judged | undefined>();
+    const ended = new Map<ReleaseCall, ReleaseResult | undefined>();
     for (const [i, answer] of completions.answers.entries()) ended.set(easy[i] as ReleaseCall, answer);
     for (const [i, answer] of taken.answers.entries()) ended.set(judged[i] as ReleaseCall, answer);
     return calls.map((call) =>
@@ -188,27 +191,27 @@ export class Desk {
   }
 
   /** Locks the capacity, with all that comes free, and gives from it. */
-  async #deal(
+  async #grant(
     sql: TransactionSql,
-    { completions, given, unitsFreed, isLast }: Dealing,
+    { completions, given, unitsFreed, isLast }: GrantSource,
     signal: AbortSignal | undefined,
   ): Promise<void> {
-    if (completions.count === 0) return given.deal(sql, { unitsFreed }, isLast);
+    if (completions.count === 0) return given.grant(sql, { unitsFreed }, isLast);
     const capacity = { totalUnlessSet: this.#context.settings.capacityTotal, moreUnits: unitsFreed };
     const locked = completions.run(sql, capacity, signal);
-    await Promise.all([locked, given.deal(sql, { locked }, isLast)]);
+    await Promise.all([locked, given.grant(sql, { locked }, isLast)]);
   }
 
   /** Remembers which kinds got something, and tells everybody of the leases that were given. */
   async #publish(out: readonly AcquireCall[], answers: readonly (Answer | undefined)[]): Promise<void> {
-    const { reaper, waker, metrics } = this.#context;
-    for (const { kind } of out) this.#fruitful.delete(kind);
-    if (this.#fruitful.size >= fruitfulMax) this.#fruitful.clear();
+    const { reaper, notifier, metrics } = this.#context;
+    for (const { requestClass } of out) this.#recentlyGranted.delete(requestClass);
+    if (this.#recentlyGranted.size >= recentlyGrantedMax) this.#recentlyGranted.clear();
     const granted: Grant[] = [];
     for (const [i, answer] of answers.entries()) {
       if (answer?.kind !== 'granted') continue;
       granted.push(...answer.grants);
-      this.#fruitful.add((out[i] as AcquireCall).kind);
+      this.#recentlyGranted.add((out[i] as AcquireCall).requestClass);
     }
     if (granted.length === 0) return;
     // The same request twice has the same grant.
@@ -216,7 +219,7 @@ export class Desk {
     reaper.expectIn(
       granted.reduce((ms, grant) => Math.min(ms, grant.heartbeatWithinMs), Number.POSITIVE_INFINITY),
     );
-    waker.publishJobs(granted.map(({ job }) => job.jobId));
+    notifier.publishJobs(granted.map(({ job }) => job.jobId));
     const fromStreams = granted.filter(({ job }) => job.stream !== null);
     if (fromStreams.length > 0) await this.#nameMessages(fromStreams);
   }
@@ -238,14 +241,16 @@ export class Desk {
    * Puts jobs aside that cost more than all there is, in transactions of their own: nobody waits for those, and what
    * they have done stays done where the asker goes away meanwhile.
    */
-  #park(parking: Parking): Promise<void> {
-    const { database, settings, headMarks: places } = this.#context;
-    return database.transaction((sql) => parkTooLarge(sql, { ...parking, places }, settings.capacityTotal));
+  #parkUnschedulable(parking: UnschedulableScan): Promise<void> {
+    const { database, settings, lowWaterMarks } = this.#context;
+    return database.transaction((sql) =>
+      parkUnschedulable(sql, { ...parking, lowWaterMarks }, settings.capacityTotal),
+    );
   }
 }
 
 /** Releases that the database can end by itself, and those that are judged: among them all of a lease of which one is. */
-function sorted(calls: readonly DeskCall[]): Record<'easy' | 'judged', ReleaseCall[]> {
+function splitReleases(calls: readonly DispatchCall[]): Record<'easy' | 'judged', ReleaseCall[]> {
   const leaseIds = new Set<string>();
   for (const call of calls) {
     if ('back' in call && call.isJudged) for (const { release } of call.back) leaseIds.add(release.leaseId);
@@ -259,13 +264,16 @@ function sorted(calls: readonly DeskCall[]): Record<'easy' | 'judged', ReleaseCa
   return ends;
 }
 
-function weigh(call: DeskCall): number {
+function weigh(call: DispatchCall): number {
   if ('out' in call) return Math.min(call.out.count, countWeight);
   return call.back.reduce((sum, { release }) => sum + 1 + release.bytes / bytesPerWeight, 0);
 }
 
 /** The calls of the first kinds, as many as one transaction serves. */
-function firstKinds(calls: readonly AcquireCall[]): AcquireCall[] {
+function firstRequestClasses(calls: readonly AcquireCall[]): AcquireCall[] {
   const kinds = new Set<string>();
-  return calls.filter(({ kind }) => kinds.has(kind) || (kinds.size < kindsMax && kinds.add(kind)));
+  return calls.filter(
+    ({ requestClass }) =>
+      kinds.has(requestClass) || (kinds.size < requestClassesMax && kinds.add(requestClass)),
+  );
 }

@@ -3,7 +3,7 @@ import { backoffMs } from '../../domain/jobs/backoff.ts';
 import type { FinalStatus, Json, JsonObject } from '../../domain/jobs/job.ts';
 import { isTerminal, type State, transition } from '../../domain/jobs/state-machine.ts';
 import type { Lease } from '../../domain/leases/lease.ts';
-import { decideExpiry, isOnItsWay, type LeaseEnd } from '../../domain/leases/lease-policy.ts';
+import { decideExpiry, isUnconfirmed, type LeaseEnd } from '../../domain/leases/lease-policy.ts';
 import { limits } from '../../domain/limits.ts';
 import { type CounterColumn, slotOf } from '../../domain/stats/series.ts';
 import type { Envelope, SentMessage } from '../../domain/streams/stream-message.ts';
@@ -20,14 +20,14 @@ import {
   type LeaseEnding,
 } from '../../store/sql/leases/end.ts';
 import type { LaneTally } from '../../store/sql/stats/tallies.ts';
-import { addMessages, sentAmong, settleMessages } from '../../store/sql/streams/messages.ts';
+import { ackMessages, addMessages, sentAmong } from '../../store/sql/streams/messages.ts';
 import { readMessages } from '../../store/sql/streams/outbox.ts';
 import { JobCounts } from '../../telemetry/job-metrics.ts';
 import type { Transport } from '../../transport/transport.ts';
-import type { Closing } from '../leases/lease-subscriptions.ts';
+import type { Disconnect } from '../leases/lease-subscriptions.ts';
 
 /** What is handed in with a lease that ends, or said of one that expired. */
-export interface Handed {
+export interface Outcome {
   result: Json;
   error: string | null;
   errorDetail: JsonObject | null;
@@ -44,13 +44,13 @@ export interface EndingRules {
 export type EndOutcome = Pick<Lease, 'requeued' | 'deadLettered'>;
 
 /** How a lease ended: released by its worker with a status, or expired. */
-export type Cause = { kind: 'RELEASED'; status: FinalStatus } | { kind: 'EXPIRED' };
+export type EndCause = { kind: 'RELEASED'; status: FinalStatus } | { kind: 'EXPIRED' };
 
 /**
  * Leases of one transaction that end, with what that does to their locked jobs, to the capacity and to the history.
  * Everything is written together.
  */
-export class LeaseEnds {
+export class LeaseEndings {
   /** By their jobs. */
   readonly #outcomes = new Map<string, EndOutcome>();
   /** Leases after which the job goes on, and those with which it ends. */
@@ -88,7 +88,7 @@ export class LeaseEnds {
   }
 
   /** Jobs end, and nothing else happens: none goes back into the queue, and no message has to go. */
-  get isPlain(): boolean {
+  get needsNoRequeue(): boolean {
     return this.#changes.length === 0 && !(this.#keepsMessages && this.#streams.size > 0);
   }
 
@@ -117,10 +117,10 @@ export class LeaseEnds {
   add(
     job: LockedJob,
     { verb, isUndone = false }: LeaseEnd,
-    cause: Cause,
-    handed: Handed,
+    cause: EndCause,
+    handed: Outcome,
     actor: string,
-    closing?: Closing,
+    closing?: Disconnect,
   ): void {
     const { jobId, leaseId, costUnits } = job;
     const { event: type, to } = transition(verb);
@@ -173,7 +173,7 @@ export class LeaseEnds {
     tell({ type, from, to, data, ...released });
   }
 
-  #count({ laneId, costUnits, startedAtMs, nowMs }: LockedJob, cause: Cause, to: State): void {
+  #count({ laneId, costUnits, startedAtMs, nowMs }: LockedJob, cause: EndCause, to: State): void {
     const tally = this.#tallies.get(laneId) ?? { laneId, runs: [] };
     this.#tallies.set(laneId, tally);
     tally.running = (tally.running ?? 0) - 1;
@@ -193,11 +193,11 @@ export class LeaseEnds {
    * A lease that ran out: its worker was silent for too long, or it has lasted as long as it may. `closing` tells of the
    * stream that kept it last, where that has closed.
    */
-  addExpired(expired: LockedJob, actor: string, closing?: Closing): void {
+  addExpired(expired: LockedJob, actor: string, closing?: Disconnect): void {
     // What has lasted as long as it may has had its time, on its way or not.
     const job = isAtItsEnd(expired) ? { ...expired, claimExpiresAtMs: null } : expired;
     const heard = iso(job.lastHeartbeatAtMs) ?? 'its grant';
-    const error = isOnItsWay(job)
+    const error = isUnconfirmed(job)
       ? `the lease expired: worker ${job.claimedBy} was not heard after its grant, and the grant was on its way for as long as it may`
       : isAtItsEnd(job)
         ? `the lease expired: it had lasted as long as max_runtime_s allows; worker ${job.claimedBy} was last heard of at ${heard}`
@@ -214,7 +214,7 @@ export class LeaseEnds {
     if (this.#outcomes.size === 0) return [];
     if (this.#keepsMessages && this.#streams.size > 0) {
       const over = [...this.#streams.keys()].filter((jobId) => !this.#undone.has(jobId));
-      const settled = await settleMessages(sql, over);
+      const settled = await ackMessages(sql, over);
       this.settled = sentAmong(settled);
       const kept = await readMessages(sql, [...this.#undone]);
       this.#keepNames([...settled, ...kept.values()]);
@@ -259,13 +259,13 @@ const countedEnds: Partial<Record<State, CounterColumn>> = {
 const isGivenUp = (state: State): boolean => state === 'FAILED' || state === 'TIMEOUT';
 
 /** The history says in short why; what was handed in whole stands in the result and in the lease. */
-const reasonOf = ({ error, errorDetail }: Handed): JsonObject => ({
+const reasonOf = ({ error, errorDetail }: Outcome): JsonObject => ({
   ...(error === null ? {} : { reason: error.slice(0, limits.noteChars).toWellFormed() }),
   ...(typeof errorDetail?.code === 'string' ? { code: errorDetail.code } : {}),
 });
 
 /** A job that somebody wanted canceled ends so for that reason first, whatever its worker said, or did not say. */
-const wanted = (handed: Handed): Handed => ({
+const wanted = (handed: Outcome): Outcome => ({
   ...handed,
   error: ['somebody asked for it', ...(handed.error === null ? [] : [handed.error])].join('; '),
 });
@@ -274,17 +274,17 @@ const wanted = (handed: Handed): Handed => ({
 const isAtItsEnd = ({ expiresAtMs, leaseEndsAtMs }: LockedJob): boolean =>
   leaseEndsAtMs !== null && expiresAtMs === leaseEndsAtMs;
 
-const expiryOf = (job: LockedJob, closing: Closing | undefined): JsonObject => ({
+const expiryOf = (job: LockedJob, closing: Disconnect | undefined): JsonObject => ({
   worker_id: job.claimedBy,
   last_heartbeat_at: iso(job.lastHeartbeatAtMs),
   expires_at: iso(job.expiresAtMs),
   attempt: job.attempts,
-  ...(isOnItsWay(job) && { undelivered: true }),
+  ...(isUnconfirmed(job) && { undelivered: true }),
   ...(closing && streamClosing(closing, job.nowMs, job.lastHeartbeatAtMs)),
 });
 
 /** Told only where the lease was not kept in another way after that. */
-function streamClosing({ how, agoMs }: Closing, nowMs: number, heardAtMs: number | null): JsonObject {
+function streamClosing({ how, agoMs }: Disconnect, nowMs: number, heardAtMs: number | null): JsonObject {
   const atMs = closedAtMs(agoMs, nowMs, heardAtMs);
   return atMs === undefined ? {} : { stream_closed_at: iso(atMs), stream_end: how };
 }

@@ -20,8 +20,13 @@ import { priorities } from '../../domain/jobs/job.ts';
 import type { Service } from '../../lib/async/service.ts';
 import type { Log } from '../../lib/log.ts';
 import type { Database } from '../../store/database.ts';
-import type { HeadPlaces, TakenFrom } from '../../store/sql/queue/heads.ts';
-import { type Probe, type ProbedHead, probeHeads, type Spot } from '../../store/sql/queue/probe-heads.ts';
+import type { HeadMarks, TakenFrom } from '../../store/sql/queue/heads.ts';
+import {
+  type HeadPosition,
+  type Probe,
+  type ProbedHead,
+  probeHeads,
+} from '../../store/sql/queue/probe-heads.ts';
 
 const tickMs = 250;
 const marginMs = 500;
@@ -32,8 +37,8 @@ const restShare = 20;
 const unusedMs = 5_000;
 const lanesMax = 100;
 
-interface LaneMarks {
-  spot: Spot;
+interface LaneCursor {
+  spot: HeadPosition;
   usedAtMs: number;
   isSlow: boolean;
   /** By priority: nobody waits before this place. */
@@ -51,11 +56,11 @@ export interface HeadMarksOptions {
   clockMs?: () => number;
 }
 
-export class HeadMarks implements Service, HeadPlaces {
+export class LowWaterMarks implements Service, HeadMarks {
   readonly #options: HeadMarksOptions;
   readonly #clockMs: () => number;
   /** Lanes and crowds, by `nameOf`. */
-  readonly #lanes = new Map<number | string, LaneMarks>();
+  readonly #lanes = new Map<number | string, LaneCursor>();
   #timer: NodeJS.Timeout | undefined;
   #round: Promise<void> | undefined;
   #running = false;
@@ -71,7 +76,7 @@ export class HeadMarks implements Service, HeadPlaces {
   }
 
   /** Jobs were taken from these lanes or crowds. The embedded database has one session, and so no older snapshot. */
-  note(taken: readonly TakenFrom[]): void {
+  advance(taken: readonly TakenFrom[]): void {
     if (this.#options.database.engine === 'embedded') return;
     const usedAtMs = this.#clockMs();
     for (const from of taken) {
@@ -110,7 +115,7 @@ export class HeadMarks implements Service, HeadPlaces {
       const probes = due.flatMap(([, lane]) => probesOf(lane, nowMs));
       const { last, heads } = await probeHeads(this.#options.database, probes);
       for (const [i, [, lane]] of due.entries())
-        noteHeads(lane, heads.slice(i * levels, (i + 1) * levels), last, nowMs);
+        noteLaneHeads(lane, heads.slice(i * levels, (i + 1) * levels), last, nowMs);
     }
     this.#json = jsonOf(this.#lanes);
     if (this.#lanes.size === 0) this.#rest();
@@ -138,7 +143,7 @@ const front = (): number[] => priorities.map(() => 0);
 
 const nameOf = ({ lane_id, crowd }: TakenFrom): number | string => crowd ?? lane_id;
 
-const probesOf = ({ spot, frontAtMs, from }: LaneMarks, nowMs: number): Probe[] =>
+const probesOf = ({ spot, frontAtMs, from }: LaneCursor, nowMs: number): Probe[] =>
   priorities.map((_, priority) => ({
     spot,
     priority,
@@ -146,7 +151,7 @@ const probesOf = ({ spot, frontAtMs, from }: LaneMarks, nowMs: number): Probe[] 
   }));
 
 /** `last` is the last place that anybody had been given; where nobody waits, nobody waits before it. */
-function noteHeads(lane: LaneMarks, heads: readonly ProbedHead[], last: number, nowMs: number): void {
+function noteLaneHeads(lane: LaneCursor, heads: readonly ProbedHead[], last: number, nowMs: number): void {
   const seen = heads.map(({ seq }) => seq ?? last);
   if (nowMs >= lane.frontAtMs) {
     const tookMs = heads.reduce((sum, head) => sum + head.tookMs, 0);
@@ -168,7 +173,7 @@ function noteHeads(lane: LaneMarks, heads: readonly ProbedHead[], last: number, 
   lane.next = { from: seen, atMs: nowMs };
 }
 
-function jsonOf(lanes: ReadonlyMap<unknown, LaneMarks>): string | null {
+function jsonOf(lanes: ReadonlyMap<unknown, LaneCursor>): string | null {
   const marked = [...lanes].filter(([, lane]) => lane.isSlow && lane.from.some((from) => from > 0));
   if (marked.length === 0) return null;
   return JSON.stringify(

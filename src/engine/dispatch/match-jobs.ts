@@ -1,17 +1,17 @@
 import type { Capacity } from '../../domain/leases/lease.ts';
-import { type Candidate, type Dealt, dealJobs } from '../../domain/leases/lease-policy.ts';
+import { type Assignment, assignJobs, type Candidate } from '../../domain/leases/lease-policy.ts';
 import { limits } from '../../domain/limits.ts';
 import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
 import type { Sql } from '../../store/connection/sql.ts';
 import { holdersAmong, type LockedCandidate, lockCandidates } from '../../store/sql/queue/candidates.ts';
-import type { HeadPlaces } from '../../store/sql/queue/heads.ts';
+import type { HeadMarks } from '../../store/sql/queue/heads.ts';
 
 /** Workers that want jobs of one kind, and what may be given out, which is locked. */
-export interface Round {
+export interface MatchInput {
   filter: ClaimFilter;
   workers: readonly string[];
   capacity: Capacity;
-  places: HeadPlaces;
+  lowWaterMarks: HeadMarks;
   /** The next jobs, where they are locked already: as many as there are workers. */
   found?: readonly LockedCandidate[] | undefined;
 }
@@ -20,15 +20,15 @@ export interface Round {
  * What each worker gets, in their order. `isCut`: there are more jobs, but these are as much as one round may hold.
  * `hasUnique`: some of them are not for a worker that holds a lease.
  */
-export interface Deal {
+export interface MatchResult {
   kind: 'dealt';
-  dealt: Dealt[];
-  isCut: boolean;
+  assignments: Assignment[];
+  truncatedBySize: boolean;
   hasUnique: boolean;
 }
 
 /** Jobs that cost more than there is come first, and have to be put aside before anybody is served. */
-export interface Park {
+export interface UnschedulableFound {
   kind: 'park';
   unique: boolean;
 }
@@ -38,35 +38,41 @@ export interface Park {
  * same job at the head of the queue, and a large one is not passed over because somebody else is just looking at it.
  * Rows that others have are passed over and never waited for.
  */
-export async function judge(
+export async function matchJobs(
   sql: Sql,
-  { filter, workers, capacity, places, found: locked }: Round,
+  { filter, workers, capacity, lowWaterMarks, found: locked }: MatchInput,
   signal: AbortSignal | undefined,
-): Promise<Deal | Park> {
+): Promise<MatchResult | UnschedulableFound> {
   const found =
-    locked ?? (await lockCandidates(sql, filter, { count: workers.length, unique: true, places }, signal));
+    locked ??
+    (await lockCandidates(sql, filter, { count: workers.length, unique: true, lowWaterMarks }, signal));
   if (tooLarge(found, capacity.total).length > 0) return { kind: 'park', unique: true };
-  const candidates = upToAFrame(found);
+  const candidates = upToFrameSize(found);
   const hasUnique = candidates.some(({ isUnique }) => isUnique);
   const holders = hasUnique ? await holdersAmong(sql, workers) : new Set<string>();
-  const dealt = dealJobs(candidates, workers, holders, capacity);
-  const taken = takenBy(dealt);
+  const assignments = assignJobs(candidates, workers, holders, capacity);
+  const taken = takenBy(assignments);
   const hidesOthers = candidates.some(({ jobId, isUnique }) => isUnique && !taken.has(jobId));
   // Whoever is left over asks again; but only where this round came to something, or they would ask for ever.
-  const isCut = candidates.length < found.length && dealt.some((one) => one !== undefined);
-  if (isCut || !hidesOthers || dealt.every((one) => one !== undefined))
-    return { kind: 'dealt', dealt, isCut, hasUnique };
-  return dealCommon(sql, { filter, workers, capacity, places }, { dealt, candidates }, signal);
+  const truncatedBySize = candidates.length < found.length && assignments.some((one) => one !== undefined);
+  if (truncatedBySize || !hidesOthers || assignments.every((one) => one !== undefined))
+    return { kind: 'dealt', assignments, truncatedBySize, hasUnique };
+  return matchCommonJobs(
+    sql,
+    { filter, workers, capacity, lowWaterMarks },
+    { dealt: assignments, candidates },
+    signal,
+  );
 }
 
 export const tooLarge = (candidates: readonly Candidate[], total: number): string[] =>
   candidates.flatMap(({ jobId, costUnits }) => (costUnits > total ? jobId : []));
 
-const takenBy = (dealt: readonly Dealt[]): Set<string> =>
+const takenBy = (dealt: readonly Assignment[]): Set<string> =>
   new Set(dealt.flatMap((one) => (one?.kind === 'grant' ? one.jobId : [])));
 
 /** As many jobs as may be read and sent together, and one in any case. */
-function upToAFrame(candidates: readonly LockedCandidate[]): readonly LockedCandidate[] {
+function upToFrameSize(candidates: readonly LockedCandidate[]): readonly LockedCandidate[] {
   let bytes = 0;
   const end = candidates.findIndex((candidate, i) => {
     bytes += candidate.bytes;
@@ -76,12 +82,12 @@ function upToAFrame(candidates: readonly LockedCandidate[]): readonly LockedCand
 }
 
 /** Unique jobs may hide others from workers that may not have them: those look again, for jobs that anybody may have. */
-async function dealCommon(
+async function matchCommonJobs(
   sql: Sql,
-  { filter, workers, capacity, places }: Round,
-  first: { dealt: Dealt[]; candidates: readonly Candidate[] },
+  { filter, workers, capacity, lowWaterMarks }: MatchInput,
+  first: { dealt: Assignment[]; candidates: readonly Candidate[] },
   signal: AbortSignal | undefined,
-): Promise<Deal | Park> {
+): Promise<MatchResult | UnschedulableFound> {
   const { dealt, candidates } = first;
   const taken = takenBy(dealt);
   const units = candidates.reduce(
@@ -92,14 +98,19 @@ async function dealCommon(
   const found = await lockCandidates(
     sql,
     filter,
-    { count: open.length + taken.size, unique: false, places },
+    { count: open.length + taken.size, unique: false, lowWaterMarks },
     signal,
   );
   if (tooLarge(found, capacity.total).length > 0) return { kind: 'park', unique: false };
-  const common = upToAFrame(found);
+  const common = upToFrameSize(found);
   const rest = { ...capacity, used: capacity.used + units, available: capacity.available - units };
   const left = common.filter(({ jobId }) => !taken.has(jobId));
-  const more = dealJobs(left, open, new Set(), rest);
-  const isCut = common.length < found.length && more.some((one) => one !== undefined);
-  return { kind: 'dealt', dealt: dealt.map((one) => one ?? more.shift()), isCut, hasUnique: true };
+  const more = assignJobs(left, open, new Set(), rest);
+  const truncatedBySize = common.length < found.length && more.some((one) => one !== undefined);
+  return {
+    kind: 'dealt',
+    assignments: dealt.map((one) => one ?? more.shift()),
+    truncatedBySize,
+    hasUnique: true,
+  };
 }

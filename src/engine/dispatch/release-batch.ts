@@ -16,8 +16,8 @@ import { type LockedJob, lockLeasedJobs } from '../../store/sql/jobs/lock.ts';
 import { readJobs } from '../../store/sql/jobs/read.ts';
 import { type KnownLease, knownLease, readLeases } from '../../store/sql/leases/read.ts';
 import type { EngineContext } from '../context/engine-context.ts';
-import { workOf } from '../wakeups/work-available.ts';
-import { type EndOutcome, LeaseEnds } from './lease-endings.ts';
+import { workAvailableOf } from '../wakeups/work-available.ts';
+import { type EndOutcome, LeaseEndings } from './lease-endings.ts';
 
 export interface ReleaseCall {
   release: Release;
@@ -27,21 +27,21 @@ export interface ReleaseCall {
 /** What became of a job whose lease has ended; with the job and the lease themselves where they were wanted. */
 export interface Ended {
   outcome: EndOutcome;
-  told: { lease: Lease; found: JobWithResult | undefined } | undefined;
+  details: { lease: Lease; found: JobWithResult | undefined } | undefined;
 }
 
 /** A row that somebody else has, or that may not be judged yet, is `held`: it is looked at once more, by itself. */
-export type Judged = Ended | Error | 'held';
+export type ReleaseResult = Ended | Error | 'held';
 
-export interface TakingBack {
+export interface ReleaseOptions {
   /** Waits for rows that others have locked. */
   wait: boolean;
   /** Leaves the units to be returned by whoever locks the capacity later in the transaction. */
-  keepUnits: boolean;
+  deferCapacity: boolean;
   transport: EngineContext['transport'];
   maxClaims: number;
   /** Knows which streams have closed. */
-  leaseNews: EngineContext['leaseNews'];
+  leaseSubscriptions: EngineContext['leaseSubscriptions'];
   signal: AbortSignal | undefined;
 }
 
@@ -53,23 +53,23 @@ const actor = 'release';
  * what was locked, and everything is written together. Without `wait`, a row that somebody else has locked holds up
  * nobody. A release that comes again with the lease's token is answered again, because its first answer may have been lost.
  */
-export class TakenBack {
+export class ReleaseBatch {
   readonly #calls: readonly ReleaseCall[];
-  readonly #how: TakingBack;
-  readonly #ends: LeaseEnds;
+  readonly #options: ReleaseOptions;
+  readonly #ends: LeaseEndings;
   /** The first release of each lease, and its job. */
-  readonly #taken = new Map<string, { call: ReleaseCall; jobId: string }>();
-  readonly #over = new Set<string>();
+  readonly #released = new Map<string, { call: ReleaseCall; jobId: string }>();
+  readonly #expired = new Set<string>();
   /** A release that was taken before is answered again. */
   hasReplays = false;
   #problems: readonly (Error | 'held' | undefined)[] = [];
   /** In the order of the calls. */
-  answers: readonly Judged[] = [];
+  answers: readonly ReleaseResult[] = [];
 
-  constructor(calls: readonly ReleaseCall[], how: TakingBack) {
+  constructor(calls: readonly ReleaseCall[], how: ReleaseOptions) {
     this.#calls = calls;
-    this.#how = how;
-    this.#ends = new LeaseEnds(how);
+    this.#options = how;
+    this.#ends = new LeaseEndings(how);
   }
 
   get count(): number {
@@ -92,94 +92,94 @@ export class TakenBack {
   async lock(sql: Sql): Promise<void> {
     if (this.#calls.length === 0) return;
     const leaseIds = [...new Set(this.#calls.map(({ release }) => release.leaseId))];
-    const { wait, signal } = this.#how;
+    const { wait, signal } = this.#options;
     const withMessages = this.#calls.some(({ release }) => release.message?.messageId);
     const locked = await lockLeasedJobs(sql, leaseIds, { wait, withMessages }, signal);
-    this.#problems = this.#calls.map((call) => this.#judge(call, locked.get(call.release.leaseId)));
+    this.#problems = this.#calls.map((call) => this.#decide(call, locked.get(call.release.leaseId)));
   }
 
   /** Whether what is written waits for no other row and puts no job back into the queue, so that nobody has to wait for it. */
-  get isPlain(): boolean {
-    return this.#ends.isPlain;
+  get needsNoRequeue(): boolean {
+    return this.#ends.needsNoRequeue;
   }
 
   /** Writes what was judged; with `keepUnits` nothing but the rows of its jobs. */
   async write(sql: Sql): Promise<void> {
     if (this.#calls.length === 0) return;
-    const { wait, signal } = this.#how;
+    const { wait, signal } = this.#options;
     const isWanted = this.#calls.some(({ wantsJob }) => wantsJob);
-    const written = await this.#ends.write(sql, { later: this.#how.keepUnits, wanted: isWanted });
+    const written = await this.#ends.write(sql, { later: this.#options.deferCapacity, wanted: isWanted });
     const leases = new Map(written.map((record) => [record.lease_id, knownLease(record)]));
     const others = this.#calls.filter((call) => !this.#isSettled(call) && !leases.has(call.release.leaseId));
     const otherIds = [...new Set(others.map(({ release }) => release.leaseId))];
     for (const [leaseId, known] of await readLeases(sql, otherIds, signal)) leases.set(leaseId, known);
     const jobs = await readJobs(sql, wantedJobs(this.#calls, leases), signal);
-    this.answers = this.#calls.map((call, i): Judged => {
+    this.answers = this.#calls.map((call, i): ReleaseResult => {
       const problem = this.#problems[i];
       if (problem) return problem;
       const { leaseId } = call.release;
-      const taken = this.#taken.get(leaseId);
+      const taken = this.#released.get(leaseId);
       const isFirst = taken?.call === call;
       const outcome = isFirst ? this.#ends.outcomeOf(taken.jobId) : undefined;
-      if (outcome && !call.wantsJob) return { outcome, told: undefined };
+      if (outcome && !call.wantsJob) return { outcome, details: undefined };
       const known = leases.get(leaseId);
       if (!known) return leaseNotFound(leaseId);
       const { lease } = known;
       if (lease.state === 'ACTIVE' && !wait) return 'held';
-      const refused = isFirst ? undefined : afterTheEnd(known, call.release, this.#carrier);
+      const refused = isFirst ? undefined : releaseOfEndedLease(known, call.release, this.#carrier);
       this.hasReplays ||= !isFirst && !refused;
-      return refused ?? { outcome: outcome ?? lease, told: { lease, found: jobs.get(lease.jobId) } };
+      return refused ?? { outcome: outcome ?? lease, details: { lease, found: jobs.get(lease.jobId) } };
     });
   }
 
   /** Tells everybody, once it is committed, whom it concerns. */
-  publish({ prospects, waker, transport, reaper, metrics }: EngineContext): void {
+  publish({ retryHints, notifier, transport, reaper, metrics }: EngineContext): void {
     const ends = this.#ends;
     if (ends.count === 0) return;
     metrics.jobs.count(ends.counts);
-    prospects.unitsCame(ends.units);
-    prospects.jobsCame(ends.readyAgain.length);
-    waker.publishWork(workOf(ends.readyAgain, ends.count));
-    transport.settle(ends.settled);
+    retryHints.noteUnitsFreed(ends.units);
+    retryHints.noteJobsReady(ends.readyAgain.length);
+    notifier.publishWorkAvailable(workAvailableOf(ends.readyAgain, ends.count));
+    transport.ack(ends.settled);
     transport.send(ends.queued);
-    waker.publishJobs(ends.jobIds);
-    waker.publishLeases([...this.#over]);
+    notifier.publishJobs(ends.jobIds);
+    notifier.publishLeases([...this.#expired]);
     if (ends.firstDelayMs !== undefined) reaper.expectIn(ends.firstDelayMs);
   }
 
   get #carrier(): 'database' | 'redis' {
-    return this.#how.transport.keepsMessages ? 'redis' : 'database';
+    return this.#options.transport.keepsMessages ? 'redis' : 'database';
   }
 
   /** All that is to be told of it is known without looking. */
   #isSettled(call: ReleaseCall): boolean {
-    return !call.wantsJob && this.#taken.get(call.release.leaseId)?.call === call;
+    return !call.wantsJob && this.#released.get(call.release.leaseId)?.call === call;
   }
 
   /** Why it is not taken back, or nothing where it is, or where its lease is over already. */
-  #judge(call: ReleaseCall, job: LockedJob | undefined): Error | 'held' | undefined {
+  #decide(call: ReleaseCall, job: LockedJob | undefined): Error | 'held' | undefined {
     const { release } = call;
     // A second release of the same batch finds the lease ended by the first.
-    if (!job || !isLeased(job.state) || this.#taken.has(release.leaseId)) return undefined;
+    if (!job || !isLeased(job.state) || this.#released.has(release.leaseId)) return undefined;
     const problem =
       checkProof(job, release) ??
       checkMessage({ ...job, attempt: job.attempts }, release.message, this.#carrier) ??
       checkOwner(job, release.leaseId, release);
     if (problem?.code === 'lease_not_active') {
-      if (!job.awake && !this.#how.wait) return 'held';
+      if (!job.awake && !this.#options.wait) return 'held';
       // A worker of a stream who is told that it is over may let its message go, so it has to be over.
-      if (job.awake && !call.wantsJob && !this.#over.has(release.leaseId)) {
+      if (job.awake && !call.wantsJob && !this.#expired.has(release.leaseId)) {
         // Its worker has had it, as it says just now.
         const heard = { ...job, claimExpiresAtMs: null };
-        this.#ends.addExpired(heard, actor, this.#how.leaseNews.closingOf(job.leaseId));
-        this.#over.add(release.leaseId);
+        this.#ends.addExpired(heard, actor, this.#options.leaseSubscriptions.lastDisconnectOf(job.leaseId));
+        this.#expired.add(release.leaseId);
       }
     }
     if (problem) return lostError(problem);
     const cause = { kind: 'RELEASED', status: release.status } as const;
     const end = decideRelease(job, release.status, release.retryable);
     this.#ends.add(job, end, cause, handedIn(release), release.workerId);
-    this.#taken.set(release.leaseId, { call, jobId: job.jobId });
+    this.#released.set(release.leaseId, { call, jobId: job.jobId });
     return undefined;
   }
 }
@@ -201,7 +201,7 @@ const handedIn = ({ resultData, error, errorDetail, metrics }: Release) => ({
 });
 
 /** A lease that was over before: the same release again, with the token, is answered again, and no other. */
-function afterTheEnd(
+function releaseOfEndedLease(
   { lease, token, stream, messageIds }: KnownLease,
   call: Release,
   carrier: 'database' | 'redis',

@@ -1,8 +1,8 @@
 import { retryAfterMs } from '../../domain/jobs/backoff.ts';
-import { Pace } from '../../lib/async/rate-meter.ts';
+import { RateMeter } from '../../lib/async/rate-meter.ts';
 import type { Database } from '../../store/database.ts';
-import { type Soon, soonestInMs } from '../../store/sql/jobs/lock.ts';
-import type { DueMark } from '../maintenance/deadline-cursor.ts';
+import { type NextDeadlines, nextDeadlinesInMs } from '../../store/sql/jobs/lock.ts';
+import type { DeadlineCursor } from '../maintenance/deadline-cursor.ts';
 
 /** How old the time of the next deadline may be: many are sent away at once, and one look serves them all. */
 const lookMs = 250;
@@ -11,59 +11,63 @@ const lookMs = 250;
  * Knows what is known of the near future, for those who have to be told when it is worth asking again: when the next
  * lease, claim or backoff may end, and how fast jobs and units have come free of late on this server.
  */
-export class Prospects {
+export class RetryHints {
   readonly #database: Database;
-  readonly #mark: DueMark;
-  readonly #jobs = new Pace();
-  readonly #units = new Pace();
-  readonly #askers = new Pace();
-  #soon: Soon = { jobMs: null, leaseMs: null };
-  #lookedAt = Number.NEGATIVE_INFINITY;
-  #looking: Promise<void> | undefined;
+  readonly #deadlineCursor: DeadlineCursor;
+  readonly #jobs = new RateMeter();
+  readonly #units = new RateMeter();
+  readonly #requests = new RateMeter();
+  #nextDeadlines: NextDeadlines = { jobMs: null, leaseMs: null };
+  #refreshedAt = Number.NEGATIVE_INFINITY;
+  #refreshing: Promise<void> | undefined;
 
-  constructor(database: Database, mark: DueMark) {
+  constructor(database: Database, mark: DeadlineCursor) {
     this.#database = database;
-    this.#mark = mark;
+    this.#deadlineCursor = mark;
   }
 
   /** So many jobs have come into the queue. */
-  jobsCame(count: number): void {
+  noteJobsReady(count: number): void {
     this.#jobs.count(count);
   }
 
   /** So many units have come free. */
-  unitsCame(units: number): void {
+  noteUnitsFreed(units: number): void {
     this.#units.count(units);
   }
 
   /** When an asker should come again who was sent away for want of jobs, or of so many units. */
   async retryAfterMs(missing: { jobs: number } | { units: number }): Promise<number> {
-    this.#askers.count(1);
-    await this.#look();
+    this.#requests.count(1);
+    await this.#refreshDeadlines();
     const now = performance.now();
-    const left = (ms: number | null) => (ms === null ? null : Math.max(ms - (now - this.#lookedAt), 0));
-    const asking = this.#askers.perSecond(now);
+    const left = (ms: number | null) => (ms === null ? null : Math.max(ms - (now - this.#refreshedAt), 0));
+    const asking = this.#requests.perSecond(now);
     const prospects =
       'jobs' in missing
-        ? { nextDueMs: left(this.#soon.jobMs), missing: missing.jobs, perSecond: this.#jobs.perSecond(now) }
+        ? {
+            nextDueMs: left(this.#nextDeadlines.jobMs),
+            missing: missing.jobs,
+            perSecond: this.#jobs.perSecond(now),
+          }
         : {
-            nextDueMs: left(this.#soon.leaseMs),
+            nextDueMs: left(this.#nextDeadlines.leaseMs),
             missing: missing.units,
             perSecond: this.#units.perSecond(now),
           };
     return retryAfterMs({ ...prospects, asking }, Math.random());
   }
 
-  #look(): Promise<void> {
-    if (performance.now() - this.#lookedAt < lookMs) return Promise.resolve();
-    this.#looking ??= this.#ask().finally(() => {
-      this.#looking = undefined;
+  #refreshDeadlines(): Promise<void> {
+    if (performance.now() - this.#refreshedAt < lookMs) return Promise.resolve();
+    this.#refreshing ??= this.#ask().finally(() => {
+      this.#refreshing = undefined;
     });
-    return this.#looking;
+    return this.#refreshing;
   }
 
   async #ask(): Promise<void> {
-    this.#soon = await soonestInMs(this.#database, this.#mark.fromMs);
-    this.#lookedAt = performance.now();
+    this.#nextDeadlines = await nextDeadlinesInMs(this.#database, this.#deadlineCursor.fromMs);
+    this.#refreshedAt = performance.now();
   }
 }

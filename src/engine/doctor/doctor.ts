@@ -7,7 +7,7 @@
  */
 import { type Diagnosis, diagnose } from '../../domain/doctor/doctor.ts';
 import { type DatabaseFacts, type Thresholds, thresholds } from '../../domain/doctor/facts.ts';
-import { orAfter } from '../../lib/async/with-timeout.ts';
+import { withTimeout } from '../../lib/async/with-timeout.ts';
 import { version } from '../../lib/version.ts';
 import { sqlState } from '../../store/connection/sql.ts';
 import type { Database } from '../../store/database.ts';
@@ -22,10 +22,10 @@ import {
   readTables,
 } from '../../store/sql/doctor/database-facts.ts';
 import type { Transport } from '../../transport/transport.ts';
-import { asDomainError } from '../context/to-domain-error.ts';
+import { toDomainError } from '../context/to-domain-error.ts';
 import { readQueueFacts } from './queue-facts.ts';
 
-const defaultPatienceMs = 3_000;
+const defaultTimeoutMs = 3_000;
 /** Of each part, so that one that hangs leaves time for the others. */
 const partMs = 1_500;
 
@@ -40,26 +40,26 @@ export interface DoctorOptions {
   /** From when on something is worth a word. */
   limits?: Thresholds;
   /** How long the database may take to answer; three seconds where left out. */
-  patienceMs?: number;
+  timeoutMs?: number;
 }
 
 export class Doctor {
   readonly #options: Required<DoctorOptions>;
-  #looking: Promise<Diagnosis> | undefined;
+  #running: Promise<Diagnosis> | undefined;
 
   constructor(options: DoctorOptions) {
-    this.#options = { nowMs: Date.now, limits: thresholds, patienceMs: defaultPatienceMs, ...options };
+    this.#options = { nowMs: Date.now, limits: thresholds, timeoutMs: defaultTimeoutMs, ...options };
   }
 
   /** Looks now. */
   runOnce(): Promise<Diagnosis> {
-    this.#looking ??= this.#look().finally(() => {
-      this.#looking = undefined;
+    this.#running ??= this.#examine().finally(() => {
+      this.#running = undefined;
     });
-    return this.#looking;
+    return this.#running;
   }
 
-  async #look(): Promise<Diagnosis> {
+  async #examine(): Promise<Diagnosis> {
     const { transport, poolMax, limits, nowMs } = this.#options;
     const [database, redis] = await Promise.all([this.#database(), transport.inspect()]);
     const facts = { nowMs: nowMs(), version, upMs: process.uptime() * 1000, poolMax, database, redis };
@@ -67,14 +67,14 @@ export class Doctor {
   }
 
   async #database(): Promise<DatabaseFacts | { failed: string }> {
-    const { patienceMs } = this.#options;
-    const late = { failed: `nothing came within ${patienceMs / 1000} s` };
-    const signal = AbortSignal.timeout(patienceMs);
+    const { timeoutMs } = this.#options;
+    const late = { failed: `nothing came within ${timeoutMs / 1000} s` };
+    const signal = AbortSignal.timeout(timeoutMs);
     const looked = this.#read(signal).catch((error: unknown) =>
       signal.aborted ? late : { failed: reasonOf(error) },
     );
     // A database that hangs answers nothing, not even that it will not: patience is measured here.
-    return orAfter(looked, patienceMs, late);
+    return withTimeout(looked, timeoutMs, late);
   }
 
   async #read(signal: AbortSignal): Promise<DatabaseFacts> {
@@ -86,7 +86,7 @@ export class Doctor {
     const theirsMs = await readClock(database, signal);
     const roundTripMs = performance.now() - begun;
     const part = <T>(read: (sql: Database, signal: AbortSignal) => Promise<T>): Promise<T | null> =>
-      orAfter(
+      withTimeout(
         read(database, AbortSignal.any([signal, AbortSignal.timeout(partMs)])).catch(() => null),
         partMs,
         null,
@@ -111,6 +111,6 @@ export class Doctor {
 /** What callers may be told of any error, and the code of the database or the system behind it. */
 function reasonOf(error: unknown): string {
   const code = sqlState(error);
-  const words = asDomainError(error)?.detail ?? 'it answered with an error; the log may say more';
+  const words = toDomainError(error)?.detail ?? 'it answered with an error; the log may say more';
   return code === undefined ? words : `${words} (${code})`;
 }

@@ -13,10 +13,10 @@ import {
   readSilentLeases,
   readTooCostly,
 } from '../../store/sql/doctor/queue-facts.ts';
-import { leasesEndingNext, placeInLine } from '../../store/sql/explain/facts.ts';
+import { leasesEndingNext, queuePosition } from '../../store/sql/explain/facts.ts';
 import { readJobs } from '../../store/sql/jobs/read.ts';
 import { findCapacity } from '../../store/sql/leases/capacity.ts';
-import { readKnownAsks } from '../../store/sql/workers/known-requests.ts';
+import { readKnownRequests } from '../../store/sql/workers/known-requests.ts';
 
 /** What a diagnosis judges of the queue. Each statement reads a bounded number of rows, however long the queue is. */
 export async function readQueueFacts(
@@ -30,7 +30,7 @@ export async function readQueueFacts(
     readTooCostly(database, signal),
     readDeadLetters(database, signal),
     readSilentLeases(database, signal),
-    readKnownAsks(database, signal),
+    readKnownRequests(database, signal),
   ]);
   // Units of claimed jobs take nothing from those that are available.
   const capacity = capacityOf({ ...now, reserved: 0 });
@@ -50,7 +50,7 @@ async function causesOf(
 ): Promise<Cause[]> {
   const [jobs, place, endingSoon, nowMs] = await Promise.all([
     readJobs(database, [jobId], signal),
-    placeInLine(database, jobId),
+    queuePosition(database, jobId),
     leasesEndingNext(database, 1),
     readClock(database, signal),
   ]);

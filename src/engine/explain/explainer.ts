@@ -13,14 +13,14 @@ import {
   eventWindow,
   leasesEndingNext,
   outagesSince,
-  placeInLine,
+  queuePosition,
   seeOneMoment,
 } from '../../store/sql/explain/facts.ts';
 import { findJob } from '../../store/sql/jobs/find.ts';
 import { findCapacity } from '../../store/sql/leases/capacity.ts';
 import { listLeases, readLifeSigns } from '../../store/sql/leases/find.ts';
 import { readLeases } from '../../store/sql/leases/read.ts';
-import { readKnownAsks } from '../../store/sql/workers/known-requests.ts';
+import { readKnownRequests } from '../../store/sql/workers/known-requests.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 
 /** What one explanation holds at the most. The rest of a long history is in the job's events and attempts. */
@@ -100,7 +100,7 @@ export class Explainer {
 
   #closingOf(lease: Lease | undefined, nowMs: number): StreamClosing | null {
     if (lease?.state !== 'ACTIVE') return null;
-    const closing = this.#context.leaseNews.closingOf(lease.leaseId);
+    const closing = this.#context.leaseSubscriptions.lastDisconnectOf(lease.leaseId);
     const atMs = closing && closedAtMs(closing.agoMs, nowMs, lease.lastHeartbeatAtMs);
     return closing && atMs !== undefined ? { atMs, how: closing.how } : null;
   }
@@ -113,8 +113,8 @@ export class Explainer {
 
 /** Where a queued job stands, and what known workers would do with it. */
 async function waitingOf(sql: EntitySql, job: Job): Promise<Pick<ExplainFacts, 'place' | 'demand'>> {
-  const place = job.state === 'QUEUED' ? await placeInLine(sql, job.jobId) : null;
+  const place = job.state === 'QUEUED' ? await queuePosition(sql, job.jobId) : null;
   if (!place) return { place, demand: null };
-  const asks = await readKnownAsks(sql);
+  const asks = await readKnownRequests(sql);
   return { place, demand: asks && demandFor(asks, { ...job, ...place }) };
 }

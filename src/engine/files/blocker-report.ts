@@ -2,7 +2,7 @@ import type { Blocked, Blocker } from '../../domain/files/file-lease.ts';
 import type { ContendedFile } from '../../store/sql/files/contentions.ts';
 
 /** What is told of the files of one contention that stand alike: that they wait, or the full report that they halted. */
-export function blockedBy(files: readonly ContendedFile[], nowMs: number): Blocked {
+export function blockersOf(files: readonly ContendedFile[], nowMs: number): Blocked {
   const [first] = files;
   if (!first) throw new Error('a contention has no files');
   const { contentionId, ownerId, repository, deniedAtMs, retryAtMs } = first;
@@ -43,5 +43,5 @@ export function blockedOnes(files: readonly ContendedFile[], nowMs: number): Blo
     if (group) group.push(file);
     else groups.set(name, [file]);
   }
-  return [...groups.values()].map((group) => blockedBy(group, nowMs));
+  return [...groups.values()].map((group) => blockersOf(group, nowMs));
 }

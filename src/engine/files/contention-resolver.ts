@@ -1,7 +1,7 @@
 import { DomainError, printable } from '../../domain/errors.ts';
 import type { FileLease, Instruction, InstructOutcome } from '../../domain/files/file-lease.ts';
 import { mayBorrow } from '../../domain/files/file-lending.ts';
-import { fateOf, type Owner } from '../../domain/files/file-owners.ts';
+import { livenessOf, type Owner } from '../../domain/files/file-owners.ts';
 import type { InstructBlocker } from '../../domain/requests/files.ts';
 import { isUuid } from '../../lib/uuid.ts';
 import type { Sql } from '../../store/connection/sql.ts';
@@ -13,9 +13,9 @@ import {
 import { lockOwners, readClock, restartIdle } from '../../store/sql/files/owners.ts';
 import { type Holder, lockFreeFiles, readFiles } from '../../store/sql/files/rows.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
-import { blockedBy } from './blocker-report.ts';
+import { blockersOf } from './blocker-report.ts';
 import { type Again, again } from './file-acquire-batch.ts';
-import { type Cause, FileLedger, FileTaken } from './file-changeset.ts';
+import { type Cause, FileChangeset, FileTakenError } from './file-changeset.ts';
 
 /** How often an instruction is begun again because the files have changed hands meanwhile. */
 const attemptsMax = 20;
@@ -27,7 +27,7 @@ const attemptsMax = 20;
  * An owner that is not alive can be given nothing: RETRY and FORCE_RELEASE are kept for it, and its next request applies
  * them. ABANDON gives nothing, and is carried out at once. A later instruction replaces one that is kept.
  */
-export class FileInstructor {
+export class ContentionResolver {
   readonly #context: EngineContext;
 
   constructor(context: EngineContext) {
@@ -49,7 +49,7 @@ export class FileInstructor {
 }
 
 /** Applies the instruction that is kept for a contention, for the owner that asks now. Where none is kept any more, nothing is done. */
-export async function applyKeptInstruction(
+export async function applyStoredInstruction(
   context: EngineContext,
   contentionId: string,
   ownerId: string,
@@ -59,18 +59,18 @@ export async function applyKeptInstruction(
 }
 
 async function untilDone<T extends { kind: string } | undefined>(
-  { database, pulse, fileReaper, waker }: EngineContext,
+  { database, outageMonitor, fileReaper, notifier }: EngineContext,
   signal: AbortSignal | undefined,
   work: (sql: Sql) => Promise<T | Again>,
 ): Promise<T> {
-  await pulse.fresh();
+  await outageMonitor.ensureFresh();
   for (let attempt = 1; attempt <= attemptsMax; attempt++) {
     const outcome = await database.transaction(work, signal).catch((error: unknown) => {
-      if (error instanceof FileTaken) return again;
+      if (error instanceof FileTakenError) return again;
       throw error;
     });
     if (outcome?.kind !== 'again') {
-      waker.publishFiles();
+      notifier.publishFiles();
       return outcome as T;
     }
     await fileReaper.reap((outcome as Again).stale, signal);
@@ -79,7 +79,7 @@ async function untilDone<T extends { kind: string } | undefined>(
 }
 
 /** What is decided, and by whom. */
-interface Order {
+interface ResolutionRequest {
   instruction: Instruction;
   reason: string | null;
   actor: string;
@@ -95,7 +95,7 @@ const contentionNotFound = (contentionId: string): DomainError =>
 async function carryOut(
   sql: Sql,
   contentionId: string,
-  given: Order,
+  given: ResolutionRequest,
   askerId: undefined,
   signal: AbortSignal | undefined,
 ): Promise<InstructOutcome | Again>;
@@ -109,7 +109,7 @@ async function carryOut(
 async function carryOut(
   sql: Sql,
   contentionId: string,
-  given: Order | undefined,
+  given: ResolutionRequest | undefined,
   askerId: string | undefined,
   signal: AbortSignal | undefined,
 ): Promise<InstructOutcome | Again | undefined> {
@@ -129,7 +129,7 @@ async function carryOut(
   const halted = all.filter(
     ({ state, keptInstruction }) => state === 'HALTED' && (given !== undefined || keptInstruction !== null),
   );
-  const order = given ?? keptOrder(halted);
+  const order = given ?? storedInstruction(halted);
   if (!order) return undefined;
   if (halted.length === 0) throw notHalted(all);
   const fileIds = halted.map(({ fileId }) => fileId);
@@ -138,22 +138,22 @@ async function carryOut(
   if (free.length > 0) await lockFreeFiles(sql, free, { wait: true, signal });
   const { nowMs } = await readClock(sql);
   const owner = owners.get(ownerId) as Owner;
-  const fate = fateOf(owner, nowMs);
+  const fate = livenessOf(owner, nowMs);
   if (fate === 'dead' || fate === 'idle') return { kind: 'again', stale: [ownerId] };
   if (fate === 'over' && !given) return undefined;
-  const ledger = new FileLedger(nowMs);
+  const ledger = new FileChangeset(nowMs);
   if (fate === 'over' && order.instruction !== 'ABANDON') {
-    await keep(sql, ledger, halted, order);
+    await storeInstruction(sql, ledger, halted, order);
     return { kind: 'kept', contentionId, instruction: order.instruction };
   }
   const holders = halted.map(({ fileId }) => files.get(fileId) ?? null);
   const stale = holders.flatMap((holder) =>
-    holder && fateOf(holder.owner, nowMs) !== 'alive' ? [holder.owner.ownerId] : [],
+    holder && livenessOf(holder.owner, nowMs) !== 'alive' ? [holder.owner.ownerId] : [],
   );
   if (stale.length > 0) return { kind: 'again', stale };
   if (holders.some((holder) => holder && !owners.has(holder.owner.ownerId))) return again;
-  const instruction = new Instructed(ledger, halted, holders, order, owner);
-  const outcome = instruction.decide(given !== undefined);
+  const instruction = new ContentionResolution(ledger, halted, holders, order, owner);
+  const outcome = instruction.apply(given !== undefined);
   await keepInstructionFor(sql, contentionId, null);
   await ledger.write(sql);
   if (outcome === 'abandoned') return { kind: 'abandoned', contentionId };
@@ -162,7 +162,7 @@ async function carryOut(
     return { kind: 'granted', leases: instruction.leases() };
   }
   const still = await readContentions(sql, [contentionId]);
-  const report = blockedBy(
+  const report = blockersOf(
     still.filter(({ state }) => state === 'HALTED'),
     nowMs,
   );
@@ -170,21 +170,21 @@ async function carryOut(
   return report;
 }
 
-function keptOrder([first]: readonly ContendedFile[]): Order | undefined {
+function storedInstruction([first]: readonly ContendedFile[]): ResolutionRequest | undefined {
   const kept = first?.keptInstruction;
   return kept ? { instruction: kept.instruction, reason: kept.reason, actor: kept.instructedBy } : undefined;
 }
 
 /** The owner is not alive: what is decided waits for its next request. */
-async function keep(
+async function storeInstruction(
   sql: Sql,
-  ledger: FileLedger,
+  ledger: FileChangeset,
   halted: readonly ContendedFile[],
-  { instruction, reason, actor }: Order,
+  { instruction, reason, actor }: ResolutionRequest,
 ): Promise<void> {
   const [first] = halted as [ContendedFile];
   for (const file of halted)
-    ledger.tell('FILE_INSTRUCTED', nameOf(file), actor, { instruction, reason, kept: true });
+    ledger.addEvent('FILE_INSTRUCTED', nameOf(file), actor, { instruction, reason, kept: true });
   const kept = { instruction, instructedAtMs: ledger.nowMs, instructedBy: actor, reason };
   await keepInstructionFor(sql, first.contentionId, kept);
   await ledger.write(sql);
@@ -200,35 +200,35 @@ function notHalted(files: readonly ContendedFile[]): DomainError {
 }
 
 /** One instruction, judged on what is locked. */
-class Instructed {
-  readonly #ledger: FileLedger;
+class ContentionResolution {
+  readonly #ledger: FileChangeset;
   readonly #halted: readonly ContendedFile[];
   readonly #holders: readonly (Holder | null)[];
-  readonly #order: Order;
+  readonly #request: ResolutionRequest;
   /** Who gets what is granted. */
   readonly #owner: Owner;
 
   constructor(
-    ledger: FileLedger,
+    ledger: FileChangeset,
     halted: readonly ContendedFile[],
     holders: readonly (Holder | null)[],
-    order: Order,
+    order: ResolutionRequest,
     owner: Owner,
   ) {
     this.#ledger = ledger;
     this.#halted = halted;
     this.#holders = holders;
-    this.#order = order;
+    this.#request = order;
     this.#owner = owner;
   }
 
   /** `isNew`: it was not kept, and is told now. */
-  decide(isNew: boolean): 'granted' | 'halted' | 'abandoned' {
-    const { instruction, reason, actor } = this.#order;
+  apply(isNew: boolean): 'granted' | 'halted' | 'abandoned' {
+    const { instruction, reason, actor } = this.#request;
     const cause = { actor, data: { instruction, reason } };
     if (isNew)
       for (const file of this.#halted)
-        this.#ledger.tell('FILE_INSTRUCTED', nameOf(file), cause.actor, cause.data);
+        this.#ledger.addEvent('FILE_INSTRUCTED', nameOf(file), cause.actor, cause.data);
     if (instruction === 'ABANDON') {
       for (const file of this.#halted) this.#ledger.close(nameOf(file), 'abandon', cause);
       return 'abandoned';
@@ -288,7 +288,7 @@ class Instructed {
     }
     if (holder) {
       const { ownerId: holderId } = holder.owner;
-      const reason = `${this.#order.actor} had it released by force`;
+      const reason = `${this.#request.actor} had it released by force`;
       this.#ledger.end({ fileId: file.fileId, ownerId: holderId, state: 'RECLAIMED', reason }, cause, true);
     }
     this.#ledger.grant(file, { ownerId, callerId: file.ownerId }, cause);

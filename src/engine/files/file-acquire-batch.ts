@@ -1,22 +1,22 @@
 import {
   type AskedFile,
-  type Judgement,
-  judge,
+  type Decision,
+  decideContention,
+  phaseOf,
   retryMs,
-  standingOf,
 } from '../../domain/files/contention-policy.ts';
 import type { FileLease, FileName, FileOutcome } from '../../domain/files/file-lease.ts';
 import { mayBorrow, notLent } from '../../domain/files/file-lending.ts';
-import { fateOf, type Owner, ownerTtlMs } from '../../domain/files/file-owners.ts';
+import { livenessOf, type Owner, ownerTtlMs } from '../../domain/files/file-owners.ts';
 import type { FileRequest } from '../../domain/requests/files.ts';
 import { newId } from '../../lib/uuid.ts';
 import type { Sql } from '../../store/connection/sql.ts';
 import { type ContendedFile, readContentions } from '../../store/sql/files/contentions.ts';
 import { lockOwners } from '../../store/sql/files/owners.ts';
-import { lookAtFiles, type OpenContention } from '../../store/sql/files/read-holders.ts';
+import { type OpenContention, readHolders } from '../../store/sql/files/read-holders.ts';
 import { type Holder, lockFreeFiles } from '../../store/sql/files/rows.ts';
-import { blockedBy } from './blocker-report.ts';
-import { type ContendedName, FileLedger } from './file-changeset.ts';
+import { blockersOf } from './blocker-report.ts';
+import { type ContendedName, FileChangeset } from './file-changeset.ts';
 
 /** To be judged once more: rows were locked by another transaction, or something has to be done before. */
 export interface Again {
@@ -29,7 +29,7 @@ export interface Again {
 
 export const again: Again = { kind: 'again', stale: [] };
 
-type Verdict = Extract<Judgement, { kind: 'grant' | 'answer' | 'apply' }> | Again;
+type Verdict = Extract<Decision, { kind: 'grant' | 'answer' | 'apply' }> | Again;
 
 /** What a round has locked and found. */
 interface Found {
@@ -43,8 +43,8 @@ interface Found {
 }
 
 /** The requests of one transaction, judged one after the other against what is locked and what those before have got. */
-export class FileRound {
-  readonly ledger: FileLedger;
+export class FileAcquireBatch {
+  readonly ledger: FileChangeset;
   readonly #found: Found;
   /** Contentions that this round ends with a grant: they are written after everything that it denies. */
   readonly #granted = new Set<string>();
@@ -52,7 +52,7 @@ export class FileRound {
   readonly #denied: ContendedFile[] = [];
 
   private constructor(found: Found) {
-    this.ledger = new FileLedger(found.nowMs);
+    this.ledger = new FileChangeset(found.nowMs);
     this.#found = found;
   }
 
@@ -62,15 +62,15 @@ export class FileRound {
     lockIds: readonly string[],
     wait: boolean,
     signal: AbortSignal | undefined,
-  ): Promise<FileRound> {
+  ): Promise<FileAcquireBatch> {
     const owners = await lockOwners(sql, lockIds, { wait, signal });
     const asked = calls.flatMap(({ ownerId, callerId, files }) =>
       owners.has(ownerId) && owners.has(callerId) ? files.map(({ fileId }) => ({ callerId, fileId })) : [],
     );
-    const seen = await lookAtFiles(sql, asked, signal);
+    const seen = await readHolders(sql, asked, signal);
     const free = [...seen.files].flatMap(([fileId, holder]) => (holder === null ? [fileId] : []));
     const locked = free.length > 0 ? await lockFreeFiles(sql, free, { wait, signal }) : undefined;
-    return new FileRound({
+    return new FileAcquireBatch({
       owners,
       files: seen.files,
       contentions: new Map(seen.contentions.map((each) => [contentionOf(each.callerId, each.fileId), each])),
@@ -80,15 +80,15 @@ export class FileRound {
   }
 
   /** Decides about one request and enters it into the ledger. */
-  judge(call: FileRequest): Verdict {
+  decide(call: FileRequest): Verdict {
     const { nowMs, owners } = this.#found;
     const owner = owners.get(call.ownerId);
     if (!owner || !owners.has(call.callerId)) return again;
-    const fate = fateOf(owner, nowMs);
+    const fate = livenessOf(owner, nowMs);
     // Its old life has to be over before a new one begins, and what it gave up by being idle is not its own any more.
     if (fate === 'dead' || fate === 'idle') return { kind: 'again', stale: [owner.ownerId] };
     const stale = new Set<string>();
-    const judgement = judge(
+    const judgement = decideContention(
       call.files.map((file) => this.#asked(file, call, owner, stale)),
       nowMs,
     );
@@ -124,7 +124,7 @@ export class FileRound {
       if (verdict.kind === 'grant') return { kind: 'granted', leases: this.#leases(calls[i] as FileRequest) };
       const { contentionId, state } = verdict;
       const files = byId.get(contentionId) ?? [];
-      return blockedBy(
+      return blockersOf(
         files.filter((file) => file.state === state),
         this.ledger.nowMs,
       );
@@ -138,7 +138,7 @@ export class FileRound {
     const isOwn = holder?.owner.ownerId === owner.ownerId;
     const contention = isOwn ? undefined : this.#contention(call, fileId);
     if (!holder || isOwn) return { fileId, isBlocked: false, contention };
-    const isAlive = fateOf(holder.owner, nowMs) === 'alive';
+    const isAlive = livenessOf(holder.owner, nowMs) === 'alive';
     if (!isAlive) stale.add(holder.owner.ownerId);
     return { fileId, isBlocked: isAlive && !isLentTo(call, owner, holder), contention };
   }
@@ -168,8 +168,8 @@ export class FileRound {
   #touch(owner: Owner, { ownerId, profile, files }: FileRequest, born: boolean): Owner {
     const { nowMs } = this.ledger;
     this.ledger.touch({ ownerId, kind: 'active', born, profile });
-    if (owner.stoppedAtMs !== null) this.ledger.tellOfOwner('OWNER_RESUMED', ownerId, { actor: ownerId });
-    if (owner.hasLosses) for (const { fileId } of files) this.ledger.know(ownerId, fileId);
+    if (owner.stoppedAtMs !== null) this.ledger.addOwnerEvent('OWNER_RESUMED', ownerId, { actor: ownerId });
+    if (owner.hasLosses) for (const { fileId } of files) this.ledger.rememberFile(ownerId, fileId);
     const touched: Owner = {
       ...owner,
       profile: {
@@ -196,7 +196,7 @@ export class FileRound {
     const { nowMs } = this.ledger;
     for (const file of files) {
       const contention = this.#contention({ callerId }, file.fileId);
-      if (!contention || standingOf(contention, nowMs) !== 'lapsed') continue;
+      if (!contention || phaseOf(contention, nowMs) !== 'lapsed') continue;
       const { contentionId } = contention;
       const cause = { actor: callerId, data: { reason: 'its retry was not used' } };
       this.ledger.close({ contentionId, ownerId: callerId, file }, 'lapse', cause);

@@ -19,47 +19,52 @@ import type { FileOutcome } from '../../domain/files/file-lease.ts';
 import type { FileRequest } from '../../domain/requests/files.ts';
 import { Batcher } from '../../lib/async/batcher.ts';
 import { addOwners } from '../../store/sql/files/owners.ts';
-import { type Caller, type EngineContext, heldBatches, waitingMax } from '../context/engine-context.ts';
-import { applyKeptInstruction } from './contention-resolver.ts';
-import { again, FileRound } from './file-acquire-batch.ts';
-import { FileTaken } from './file-changeset.ts';
+import {
+  type Caller,
+  type EngineContext,
+  lockedRowBatchOptions,
+  waitingMax,
+} from '../context/engine-context.ts';
+import { applyStoredInstruction } from './contention-resolver.ts';
+import { again, FileAcquireBatch } from './file-acquire-batch.ts';
+import { FileTakenError } from './file-changeset.ts';
 
 /** Requests, and files, of one transaction at the most; one request with more files goes alone. */
 const requestsMax = 250;
 const filesMax = 2_000;
 /** While one transaction waits for the disk, another is worked on; so many files are worth it. */
-const gateFlights = 2;
-const companionFiles = 16;
+const concurrentTransactionsMax = 2;
+const minFilesWhenBusy = 16;
 /** How often a request is judged again because what it asks for has changed hands meanwhile. */
 const attemptsMax = 20;
 /** Owners that are known to have a row. */
 const knownMax = 10_000;
 
-type Judged = Awaited<ReturnType<FileRound['answers']>>[number];
+type AcquireResult = Awaited<ReturnType<FileAcquireBatch['answers']>>[number];
 
-export class FileGate {
+export class FileAcquirer {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<FileRequest, Judged>;
-  readonly #held: Batcher<FileRequest, Judged>;
+  readonly #batcher: Batcher<FileRequest, AcquireResult>;
+  readonly #lockedRowBatcher: Batcher<FileRequest, AcquireResult>;
   readonly #known = new Set<string>();
 
   constructor(context: EngineContext) {
     this.#context = context;
     const weigh = ({ files }: FileRequest) => files.length;
-    this.#batcher = new Batcher<FileRequest, Judged>({
+    this.#batcher = new Batcher<FileRequest, AcquireResult>({
       meter: context.metrics.batch('acquire_files'),
       flush: (calls, signal) => this.#flush(calls, false, signal),
       sizeMax: requestsMax,
       weigh,
       weightMax: filesMax,
-      flightsMax: gateFlights,
-      companionWeight: companionFiles,
+      concurrencyMax: concurrentTransactionsMax,
+      minWeightWhenBusy: minFilesWhenBusy,
       waitingMax,
     });
-    this.#held = new Batcher<FileRequest, Judged>({
+    this.#lockedRowBatcher = new Batcher<FileRequest, AcquireResult>({
       meter: context.metrics.batch('acquire_files_held'),
       flush: (calls, signal) => this.#flush(calls, true, signal),
-      ...heldBatches,
+      ...lockedRowBatchOptions,
       weigh,
       weightMax: filesMax,
     });
@@ -72,29 +77,29 @@ export class FileGate {
       if (attempt > attemptsMax)
         throw new DomainError('unavailable', 'too many want the same files; try again');
       if (judged.kind === 'apply') {
-        await applyKeptInstruction(this.#context, judged.contentionId, asked.ownerId, signal);
+        await applyStoredInstruction(this.#context, judged.contentionId, asked.ownerId, signal);
       } else {
         await this.#context.fileReaper.reap(judged.stale, signal);
         const { parentOwnerId } = judged;
         if (parentOwnerId !== undefined) asked = { ...asked, profile: { ...asked.profile, parentOwnerId } };
       }
-      judged = await this.#held.run(asked, signal);
+      judged = await this.#lockedRowBatcher.run(asked, signal);
     }
     return judged;
   }
 
   async close(): Promise<void> {
     await this.#batcher.close();
-    await this.#held.close();
+    await this.#lockedRowBatcher.close();
   }
 
   async #flush(
     calls: readonly FileRequest[],
     wait: boolean,
     signal: AbortSignal | undefined,
-  ): Promise<Judged[]> {
-    const { database, pulse, waker } = this.#context;
-    await pulse.fresh();
+  ): Promise<AcquireResult[]> {
+    const { database, outageMonitor, notifier } = this.#context;
+    await outageMonitor.ensureFresh();
     const ownerIds = [...new Set(calls.flatMap(({ ownerId, callerId }) => [ownerId, callerId]))];
     const parentIds = calls.flatMap(({ profile }) => profile.parentOwnerId ?? []);
     const lockIds = parentIds.length === 0 ? ownerIds : [...new Set([...ownerIds, ...parentIds])];
@@ -103,17 +108,17 @@ export class FileGate {
         // Whoever was not found is made sure of, known or not.
         const unknown = wait ? ownerIds : ownerIds.filter((ownerId) => !this.#known.has(ownerId));
         if (unknown.length > 0) await addOwners(sql, unknown, signal);
-        const round = await FileRound.open(sql, calls, lockIds, wait, signal);
-        const judged = calls.map((call) => round.judge(call));
+        const round = await FileAcquireBatch.open(sql, calls, lockIds, wait, signal);
+        const judged = calls.map((call) => round.decide(call));
         await round.ledger.write(sql);
-        return { answers: await round.answers(sql, calls, judged), hasNews: round.ledger.hasNews };
+        return { answers: await round.answers(sql, calls, judged), hasNews: round.ledger.hasChanges };
       }, signal);
       this.#remember(ownerIds);
-      if (hasNews) waker.publishFiles();
+      if (hasNews) notifier.publishFiles();
       return answers;
     } catch (error) {
       // Somebody else was granted a file first. Nothing was written, and nobody is worse off for being judged again.
-      if (error instanceof FileTaken) return calls.map(() => again);
+      if (error instanceof FileTakenError) return calls.map(() => again);
       throw error;
     }
   }

@@ -4,15 +4,20 @@
  */
 import { type ContentionVerb, contentionTransitions } from '../../domain/files/contention-policy.ts';
 import type { FileLease, FileName } from '../../domain/files/file-lease.ts';
-import { type Loan, lentOn } from '../../domain/files/file-lending.ts';
+import { extendLoan, type Loan } from '../../domain/files/file-lending.ts';
 import type { Owner } from '../../domain/files/file-owners.ts';
 import type { JsonObject } from '../../domain/jobs/job.ts';
 import { iso } from '../../domain/time.ts';
 import type { Sql } from '../../store/connection/sql.ts';
-import { type Closing, closeFiles, type Halt, haltFiles } from '../../store/sql/files/contentions.ts';
+import {
+  type ContentionClosing,
+  closeContentions,
+  type Halt,
+  haltContentions,
+} from '../../store/sql/files/contentions.ts';
 import { type NewFileEvent, writeFileEvents } from '../../store/sql/files/events.ts';
-import { type Denial, giveFiles, type NewFileLease } from '../../store/sql/files/grant.ts';
-import { addLosses, forgetLosses } from '../../store/sql/files/losses.ts';
+import { type Denial, grantFiles, type NewFileLease } from '../../store/sql/files/grant.ts';
+import { addLosses, deleteLosses } from '../../store/sql/files/losses.ts';
 import { endOwners, type OwnerTouch, restartIdle, touchOwners } from '../../store/sql/files/owners.ts';
 import {
   endFiles,
@@ -21,10 +26,10 @@ import {
   type Holder,
   toFileLease,
 } from '../../store/sql/files/rows.ts';
-import { type HandOver, handOverFiles } from '../../store/sql/files/transfer.ts';
+import { type LoanTransfer, transferFiles } from '../../store/sql/files/transfer.ts';
 
 /** A file that was to be granted was taken meanwhile: the whole transaction is judged again. */
-export class FileTaken extends Error {}
+export class FileTakenError extends Error {}
 
 /** Whose doing something is, and why. */
 export interface Cause {
@@ -46,21 +51,21 @@ interface End extends FileEnd {
 }
 
 /** How everything ends that an owner holds. */
-export type OwnersEnd = Pick<End, 'state' | 'reason' | 'cause'>;
+export type OwnerEnd = Pick<End, 'state' | 'reason' | 'cause'>;
 
-export class FileLedger {
+export class FileChangeset {
   readonly nowMs: number;
   readonly #touches = new Map<string, OwnerTouch>();
   readonly #endings = new Map<string, 'ENDED' | 'DEAD'>();
   readonly #ends = new Map<string, End>();
-  readonly #handOvers: HandOver[] = [];
+  readonly #handOvers: LoanTransfer[] = [];
   /** Owners that have stopped, and get a lease that they did not ask for now. */
   readonly #restarts = new Set<string>();
   readonly #grants = new Map<string, NewFileLease>();
   #grantCause: Cause | undefined;
   readonly #denials: Denial[] = [];
   readonly #halts = new Map<string, Halt>();
-  readonly #closings = new Map<string, Closing>();
+  readonly #closings = new Map<string, ContentionClosing>();
   readonly #known: { ownerId: string; fileId: string }[] = [];
   /** Events whose facts are known already; those of grants and ends come from what is written. */
   readonly #events: NewFileEvent[] = [];
@@ -76,7 +81,7 @@ export class FileLedger {
   }
 
   /** Whether `write` has changed anything that others may wait for. */
-  get hasNews(): boolean {
+  get hasChanges(): boolean {
     return this.#grants.size + this.#ends.size + this.#handOvers.length + this.#events.length > 0;
   }
 
@@ -98,7 +103,7 @@ export class FileLedger {
   ): void {
     const blockerId = owner.ownerId;
     this.#denials.push({ contentionId, ownerId, file, blockerId, blockerAcquiredAtMs: acquiredAtMs });
-    this.tell(contentionTransitions.deny.event, { contentionId, ownerId, file }, ownerId, {
+    this.addEvent(contentionTransitions.deny.event, { contentionId, ownerId, file }, ownerId, {
       blocker_owner_id: blockerId,
       retry_at: iso(retryAtMs),
     });
@@ -113,7 +118,7 @@ export class FileLedger {
     };
     this.#halts.set(`${contentionId} ${file.fileId}`, halt);
     const data = { ...cause.data, blocker_owner_id: owner.ownerId };
-    this.tell(contentionTransitions.halt.event, { contentionId, ownerId, file }, cause.actor, data);
+    this.addEvent(contentionTransitions.halt.event, { contentionId, ownerId, file }, cause.actor, data);
   }
 
   /** Closes a contention for a file. A grant tells of itself; everything else is told here. */
@@ -124,7 +129,7 @@ export class FileLedger {
   ): void {
     const { to, event } = contentionTransitions[verb];
     this.#closings.set(`${contentionId} ${file.fileId}`, { contentionId, fileId: file.fileId, state: to });
-    if (verb !== 'grant') this.tell(event, { contentionId, ownerId, file }, cause.actor, cause.data);
+    if (verb !== 'grant') this.addEvent(event, { contentionId, ownerId, file }, cause.actor, cause.data);
   }
 
   end(end: FileEnd, cause: Cause, isLoss = false): void {
@@ -133,7 +138,7 @@ export class FileLedger {
 
   /** Passes a file from its locked holder to a sub-agent. */
   lend(file: FileName, { owner, loan }: Holder, borrowerId: string, { actor, data = {} }: Cause): Loan {
-    const lent = lentOn(owner.ownerId, loan, this.nowMs);
+    const lent = extendLoan(owner.ownerId, loan, this.nowMs);
     this.#handOvers.push({
       fileId: file.fileId,
       fromId: owner.ownerId,
@@ -147,7 +152,7 @@ export class FileLedger {
   }
 
   /** Passes a borrowed file back to an owner that has lent it; both are locked. */
-  giveBack(fileId: string, from: Owner, heir: Owner, loan: Loan, { state, reason, cause }: OwnersEnd): void {
+  giveBack(fileId: string, from: Owner, heir: Owner, loan: Loan, { state, reason, cause }: OwnerEnd): void {
     const { nowMs } = this;
     this.#handOvers.push({
       fileId,
@@ -166,15 +171,15 @@ export class FileLedger {
 
   endOwner(ownerId: string, state: 'ENDED' | 'DEAD', cause: Cause): void {
     this.#endings.set(ownerId, state);
-    this.tellOfOwner(state === 'DEAD' ? 'OWNER_DEAD' : 'OWNER_ENDED', ownerId, cause);
+    this.addOwnerEvent(state === 'DEAD' ? 'OWNER_DEAD' : 'OWNER_ENDED', ownerId, cause);
   }
 
   /** The owner asks for this file or gives it back, and so need not be told that it has lost it. */
-  know(ownerId: string, fileId: string): void {
+  rememberFile(ownerId: string, fileId: string): void {
     this.#known.push({ ownerId, fileId });
   }
 
-  tell(
+  addEvent(
     type: NewFileEvent['type'],
     { contentionId, ownerId, file }: ContendedName,
     actor: string,
@@ -184,13 +189,13 @@ export class FileLedger {
     this.#events.push({ type, ownerId, repository, path, contentionId, actor, data });
   }
 
-  tellOfOwner(type: NewFileEvent['type'], ownerId: string, { actor, data = {} }: Cause): void {
+  addOwnerEvent(type: NewFileEvent['type'], ownerId: string, { actor, data = {} }: Cause): void {
     this.#events.push({ type, ownerId, actor, data });
   }
 
   /**
    * Leases end before the files are granted to others, and contentions lapse before new ones are made for the same file.
-   * Throws a `FileTaken` where a file that seemed free is not.
+   * Throws a `FileTakenError` where a file that seemed free is not.
    */
   async write(sql: Sql): Promise<void> {
     const { nowMs } = this;
@@ -199,27 +204,27 @@ export class FileLedger {
     const touched = gives ? [] : await touchOwners(sql, touches, nowMs);
     const ended = await endFiles(sql, [...this.#ends.values()], nowMs);
     await this.#writeLosses(sql, ended);
-    const handed = await handOverFiles(sql, this.#handOvers, nowMs);
-    if (handed.length < this.#handOvers.length) throw new FileTaken();
+    const handed = await transferFiles(sql, this.#handOvers, nowMs);
+    if (handed.length < this.#handOvers.length) throw new FileTakenError();
     this.ended = [...ended, ...handed];
-    await forgetLosses(sql, this.#known);
+    await deleteLosses(sql, this.#known);
     const closings = [...this.#closings.values()];
-    await closeFiles(
+    await closeContentions(
       sql,
       closings.filter(({ state }) => state !== 'GRANTED'),
       nowMs,
     );
-    await haltFiles(sql, [...this.#halts.values()], nowMs);
+    await haltContentions(sql, [...this.#halts.values()], nowMs);
     const events = [...this.#endEvents(ended), ...this.#events];
     const fences = new Map(handed.map(({ file_id, new_fence }) => [file_id, new_fence]));
     if (gives) {
       const [grants, denials, cause] = [[...this.#grants.values()], this.#denials, this.#grantCause];
-      const given = await giveFiles(sql, { touches, grants, denials, events, cause }, nowMs);
-      if (given.size < grants.length) throw new FileTaken();
+      const given = await grantFiles(sql, { touches, grants, denials, events, cause }, nowMs);
+      if (given.size < grants.length) throw new FileTakenError();
       for (const [fileId, fence] of given) fences.set(fileId, fence);
     } else await writeFileEvents(sql, events, nowMs);
     this.fences = fences;
-    await closeFiles(
+    await closeContentions(
       sql,
       closings.filter(({ state }) => state === 'GRANTED'),
       nowMs,

@@ -1,11 +1,11 @@
 import { DomainError } from '../../domain/errors.ts';
 import type { FileLease, FileRelease, FilesReleased, NotReleased } from '../../domain/files/file-lease.ts';
-import { fateOf, notAlive, type Owner, ownerNotFound } from '../../domain/files/file-owners.ts';
+import { livenessOf, notAlive, type Owner, ownerNotFound } from '../../domain/files/file-owners.ts';
 import type { Sql } from '../../store/connection/sql.ts';
 import { lockOwners, readClock } from '../../store/sql/files/owners.ts';
 import { filesOfOwners, type Holder, readFiles, toFileLease } from '../../store/sql/files/rows.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
-import { FileLedger } from './file-changeset.ts';
+import { FileChangeset } from './file-changeset.ts';
 import { type GivenUp, giveUp, lendersBeside } from './file-returns.ts';
 
 /** The owner that speaks and its lenders, as far as they were named: not each has a row. */
@@ -20,7 +20,7 @@ type Done<T> = (() => T) | { lenders: string[] };
  * What owners say of themselves beside that they live: that they are at work, have stopped, have ended, or give files
  * back. Each waits for its own owner's row and for no other's.
  */
-export class FileOwnerChanger {
+export class FileOwnerUpdater {
   readonly #context: EngineContext;
   #open = 0;
   #closed = false;
@@ -32,17 +32,17 @@ export class FileOwnerChanger {
 
   /** The owner is at work; one that had stopped has not. */
   activity(ownerId: string, caller: Caller): Promise<Owner> {
-    return this.#show(ownerId, 'active', caller);
+    return this.#describe(ownerId, 'active', caller);
   }
 
   /** The owner has stopped. Said again, it counts from the first time. */
   stop(ownerId: string, caller: Caller): Promise<Owner> {
-    return this.#show(ownerId, 'stopped', caller);
+    return this.#describe(ownerId, 'stopped', caller);
   }
 
   /** Ends an owner. One that is over already stays as it is. */
   end(ownerId: string, caller: Caller): Promise<{ owner: Owner; released: FileLease[] }> {
-    return this.#change(ownerId, caller, async (sql, owner, ledger, locked) => {
+    return this.#update(ownerId, caller, async (sql, owner, ledger, locked) => {
       if (owner.state !== 'ALIVE') return () => ({ owner, released: [] });
       const cause = { actor: ownerId };
       const how = { state: 'RELEASED', reason: 'its owner ended', cause } as const;
@@ -58,7 +58,7 @@ export class FileOwnerChanger {
   /** Gives files back. What cannot be given back is said for each, and holds up no other. */
   release(release: FileRelease, caller: Caller): Promise<FilesReleased> {
     const { ownerId, repository, files, reason } = release;
-    return this.#change(ownerId, caller, async (sql, _owner, ledger, locked) => {
+    return this.#update(ownerId, caller, async (sql, _owner, ledger, locked) => {
       const how = { state: 'RELEASED', reason, cause: { actor: ownerId } } as const;
       const isCommitted = reason === 'COMMITTED';
       const notReleased: NotReleased[] = [];
@@ -74,7 +74,7 @@ export class FileOwnerChanger {
         for (const { name, fence } of files) {
           const { fileId, path } = name;
           const holder = held.get(fileId);
-          ledger.know(ownerId, fileId);
+          ledger.rememberFile(ownerId, fileId);
           if (holder?.owner.ownerId !== ownerId) notReleased.push(notHeld(path, holder));
           else if (fence !== null && fence !== holder.fence)
             notReleased.push(staleFence(path, holder.fence, fence));
@@ -94,14 +94,14 @@ export class FileOwnerChanger {
     if (this.#open > 0) await new Promise<void>((resolve) => this.#onIdle.push(resolve));
   }
 
-  #show(ownerId: string, kind: 'active' | 'stopped', caller: Caller): Promise<Owner> {
-    return this.#change(ownerId, caller, async (_sql, owner, ledger) => {
+  #describe(ownerId: string, kind: 'active' | 'stopped', caller: Caller): Promise<Owner> {
+    return this.#update(ownerId, caller, async (_sql, owner, ledger) => {
       // One that became idle before it was active again has given up its files; that it is active now is true, too.
-      if (fateOf(owner, ledger.nowMs) === 'dead' || owner.state !== 'ALIVE') throw notAlive(owner);
+      if (livenessOf(owner, ledger.nowMs) === 'dead' || owner.state !== 'ALIVE') throw notAlive(owner);
       ledger.touch({ ownerId, kind, born: false });
       const wasStopped = owner.stoppedAtMs !== null;
       if (wasStopped !== (kind === 'stopped'))
-        ledger.tellOfOwner(wasStopped ? 'OWNER_RESUMED' : 'OWNER_STOPPED', ownerId, { actor: ownerId });
+        ledger.addOwnerEvent(wasStopped ? 'OWNER_RESUMED' : 'OWNER_STOPPED', ownerId, { actor: ownerId });
       return () => ledger.owners.get(ownerId) ?? owner;
     });
   }
@@ -110,31 +110,31 @@ export class FileOwnerChanger {
    * Runs `work` on the locked owner. What was due before, as that it or a lender is dead or idle, happens before. Where
    * `work` asks for lenders, it runs again with them locked too.
    */
-  async #change<T>(
+  async #update<T>(
     ownerId: string,
     { signal }: Caller,
-    work: (sql: Sql, owner: Owner, ledger: FileLedger, locked: Locked) => Promise<Done<T>>,
+    work: (sql: Sql, owner: Owner, ledger: FileChangeset, locked: Locked) => Promise<Done<T>>,
   ): Promise<T> {
     if (this.#closed) throw new DomainError('unavailable', 'the server is shutting down');
-    const { database, pulse, waker, fileReaper } = this.#context;
+    const { database, outageMonitor, notifier, fileReaper } = this.#context;
     this.#open++;
     let names: ReadonlySet<string> = new Set([ownerId]);
     let mayReap = true;
     try {
-      await pulse.fresh();
+      await outageMonitor.ensureFresh();
       for (;;) {
         const done = await database.transaction(async (sql) => {
           const owners = await lockOwners(sql, [...names], { wait: true, signal });
           const owner = owners.get(ownerId);
           if (!owner || owner.state === 'NEW') throw ownerNotFound(ownerId);
           const { nowMs } = await readClock(sql);
-          const isDue = (one: Owner) => ['dead', 'idle'].includes(fateOf(one, nowMs));
+          const isDue = (one: Owner) => ['dead', 'idle'].includes(livenessOf(one, nowMs));
           if (mayReap && [...owners.values()].some(isDue)) return 'due';
-          const ledger = new FileLedger(nowMs);
+          const ledger = new FileChangeset(nowMs);
           const answer = await work(sql, owner, ledger, { names, owners });
           if ('lenders' in answer) return answer;
           await ledger.write(sql);
-          return { answer: answer(), hasNews: ledger.hasNews };
+          return { answer: answer(), hasNews: ledger.hasChanges };
         }, signal);
         if (done === 'due') {
           await fileReaper.reap(names, signal);
@@ -143,7 +143,7 @@ export class FileOwnerChanger {
           names = new Set([...names, ...done.lenders]);
           mayReap = true;
         } else {
-          if (done.hasNews) waker.publishFiles();
+          if (done.hasNews) notifier.publishFiles();
           return done.answer;
         }
       }

@@ -4,7 +4,7 @@ import { limits } from '../../domain/limits.ts';
 import type { ListBlockers, ListFileLeases, WatchFiles } from '../../domain/requests/files.ts';
 import { abandoned } from '../../lib/async/batcher.ts';
 import { isUuid } from '../../lib/uuid.ts';
-import { eventHorizon, type FileEventPlace, followFileEvents } from '../../store/sql/files/events.ts';
+import { eventHorizon, type FileEventPosition, followFileEvents } from '../../store/sql/files/events.ts';
 import { listContentions, listFileLeases } from '../../store/sql/files/find.ts';
 import { readClock } from '../../store/sql/files/owners.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
@@ -12,7 +12,7 @@ import type { Page } from '../jobs/job-queries.ts';
 import { blockedOnes } from './blocker-report.ts';
 
 /** What happened since the last look, and where to go on. */
-export interface FileNews {
+export interface FileEventsPage {
   events: FileEvent[];
   cursor: string;
 }
@@ -22,17 +22,17 @@ const pendingMinMs = 10;
 const pendingMaxMs = 1_000;
 
 /** Answers questions about files. */
-export class FileReader {
+export class FileQueries {
   readonly #context: EngineContext;
   readonly #stopping = new AbortController();
   readonly #wakes = new Set<() => void>();
 
   constructor(context: EngineContext) {
     this.#context = context;
-    context.waker.onFiles(() => {
+    context.notifier.onFiles(() => {
       for (const wake of this.#wakes) wake();
     });
-    context.waker.countWaiters(() => this.#wakes.size);
+    context.notifier.addListenerCount(() => this.#wakes.size);
   }
 
   /** Ends whoever follows, so that a server that stops need not wait for them. */
@@ -43,7 +43,7 @@ export class FileReader {
   async leases(command: ListFileLeases, { signal }: Caller): Promise<Page<FileLease>> {
     const limit = command.limit ?? limits.filePageRowsDefault;
     const cursor = command.cursor || null;
-    if (cursor !== null && !/^\d{1,18}$/.test(cursor)) throw notOurs('cursor', cursor);
+    if (cursor !== null && !/^\d{1,18}$/.test(cursor)) throw malformedCursor('cursor', cursor);
     const leases = await listFileLeases(
       this.#context.database,
       {
@@ -61,7 +61,7 @@ export class FileReader {
   async blockers(command: ListBlockers, { signal }: Caller): Promise<Page<Blocked>> {
     const limit = command.limit ?? limits.filePageRowsDefault;
     const cursor = command.cursor || null;
-    if (cursor !== null && !isUuid(cursor)) throw notOurs('cursor', cursor);
+    if (cursor !== null && !isUuid(cursor)) throw malformedCursor('cursor', cursor);
     const { database } = this.#context;
     const filter = {
       repository: command.repository ?? null,
@@ -79,7 +79,7 @@ export class FileReader {
   }
 
   /** Follows what happens: first says from where on, and then tells everything that is committed, until the caller goes. */
-  async *watch(command: WatchFiles, { signal }: Caller): AsyncGenerator<FileNews> {
+  async *watch(command: WatchFiles, { signal }: Caller): AsyncGenerator<FileEventsPage> {
     const { database } = this.#context;
     const stopping = this.#stopping.signal;
     const until = signal ? AbortSignal.any([signal, stopping]) : stopping;
@@ -92,11 +92,11 @@ export class FileReader {
     };
     const leave = this.#context.watchLimiter.enter();
     this.#wakes.add(wake);
-    this.#context.waker.announce();
+    this.#context.notifier.announce();
     until.addEventListener('abort', wake, { once: true });
     try {
       const after = command.after_cursor || null;
-      let place = after === null ? await eventHorizon(database, until) : placeOf(after);
+      let place = after === null ? await eventHorizon(database, until) : eventIdOf(after);
       yield { events: [], cursor: cursorOf(place) };
       let pauseMs = pendingMinMs;
       while (!until.aborted) {
@@ -132,13 +132,13 @@ export class FileReader {
   }
 }
 
-const cursorOf = ({ txid, eventId }: FileEventPlace): string => `${txid}.${eventId}`;
+const cursorOf = ({ txid, eventId }: FileEventPosition): string => `${txid}.${eventId}`;
 
-function placeOf(cursor: string): FileEventPlace {
+function eventIdOf(cursor: string): FileEventPosition {
   const [, txid, eventId] = /^(\d{1,18})\.(\d{1,18})$/.exec(cursor) ?? [];
-  if (txid === undefined || eventId === undefined) throw notOurs('after_cursor', cursor);
+  if (txid === undefined || eventId === undefined) throw malformedCursor('after_cursor', cursor);
   return { txid, eventId };
 }
 
-const notOurs = (field: string, value: string): DomainError =>
+const malformedCursor = (field: string, value: string): DomainError =>
   invalid(field, `is not one of ours: ${printable(value)}`);

@@ -11,10 +11,10 @@
  * Modes: asleep, or in a round. A round that fails is logged and tried again. `stop` lets a round finish its batch.
  */
 import { retryMs, unusedMs } from '../../domain/files/contention-policy.ts';
-import { fateOf, type Owner } from '../../domain/files/file-owners.ts';
+import { livenessOf, type Owner } from '../../domain/files/file-owners.ts';
 import { iso } from '../../domain/time.ts';
 import { Batcher } from '../../lib/async/batcher.ts';
-import type { Rounds } from '../../lib/async/periodic-task.ts';
+import type { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import type { Service } from '../../lib/async/service.ts';
 import type { Log } from '../../lib/log.ts';
 import type { Sql } from '../../store/connection/sql.ts';
@@ -33,10 +33,10 @@ import { countFiles, filesOfOwners, type HeldFile } from '../../store/sql/files/
 import type { Metrics } from '../../telemetry/metrics.ts';
 import type { ReapMeter } from '../../telemetry/service-metrics.ts';
 import { waitingMax } from '../context/engine-context.ts';
-import { dueRounds } from '../maintenance/deadline-task.ts';
-import type { Pulse } from '../maintenance/outage-monitor.ts';
-import type { Waker } from '../wakeups/notifier.ts';
-import { FileLedger, type OwnersEnd } from './file-changeset.ts';
+import { deadlineTask } from '../maintenance/deadline-task.ts';
+import type { OutageMonitor } from '../maintenance/outage-monitor.ts';
+import type { Notifier } from '../wakeups/notifier.ts';
+import { FileChangeset, type OwnerEnd } from './file-changeset.ts';
 import { giveUp, lendersBeside } from './file-returns.ts';
 
 /** Owners of one transaction at the most, and files that they give up; one owner with more goes alone. */
@@ -49,23 +49,23 @@ const actor = 'reaper';
 
 export interface FileReaperOptions {
   database: Database;
-  waker: Waker;
-  pulse: Pulse;
+  waker: Notifier;
+  pulse: OutageMonitor;
   metrics: Metrics;
   log: Log;
 }
 
 export class FileReaper implements Service {
   readonly #options: FileReaperOptions;
-  readonly #rounds: Rounds;
+  readonly #rounds: PeriodicTask;
   readonly #meters: Readonly<Record<Due, ReapMeter>>;
   readonly #reaps: Batcher<string, void>;
 
   constructor(options: FileReaperOptions) {
     this.#options = options;
     const { database, metrics, log } = options;
-    this.#rounds = dueRounds({
-      look: () => nextFileDueInMs(database),
+    this.#rounds = deadlineTask({
+      findDue: () => nextFileDueInMs(database),
       handle: () => this.runOnce(),
       meter: metrics.round('file_reaper'),
       onFailed: (error) => log.warn('the reaper of file leases could not finish its round', { error }),
@@ -105,7 +105,7 @@ export class FileReaper implements Service {
   /** Handles what is due now and says how many owners were looked at. */
   async runOnce(): Promise<number> {
     const { pulse } = this.#options;
-    await pulse.fresh();
+    await pulse.ensureFresh();
     for (let handled = 0; ; ) {
       const { looked, left, borrowers, asleep } = await this.#handle((sql) => lockDueOwners(sql, batchMax));
       if (asleep) await pulse.runOnce();
@@ -117,7 +117,7 @@ export class FileReaper implements Service {
 
   async #reap(ownerIds: readonly string[]): Promise<void> {
     const { pulse } = this.#options;
-    await pulse.fresh();
+    await pulse.ensureFresh();
     let mayBeAsleep = true;
     for (let names = ownerIds; names.length > 0; ) {
       const lock = (sql: Sql) => lockOwners(sql, names, { wait: true });
@@ -142,7 +142,7 @@ export class FileReaper implements Service {
       const files = clock.awake ? await filesOfOwners(sql, givingUp(owners, clock)) : [];
       const borrowers = leaveOutBorrowers(owners, files, named);
       const { ledger, asleep, late } = await handleOwners(sql, owners, files, clock);
-      return { looked, left, borrowers, asleep, hasNews: ledger.hasNews, late };
+      return { looked, left, borrowers, asleep, hasNews: ledger.hasChanges, late };
     });
     for (const { kind, ms } of late) this.#meters[kind].handled(ms);
     if (hasNews) waker.publishFiles();
@@ -168,7 +168,7 @@ async function leaveOut(sql: Sql, owners: Map<string, Owner>, clock: Clock): Pro
 /** Those of these owners that are dead, or have stopped and stayed idle. */
 const givingUp = (owners: ReadonlyMap<string, Owner>, { nowMs }: Clock): string[] =>
   [...owners.values()]
-    .filter((owner) => ['dead', 'idle'].includes(fateOf(owner, nowMs)))
+    .filter((owner) => ['dead', 'idle'].includes(livenessOf(owner, nowMs)))
     .map(({ ownerId }) => ownerId);
 
 /**
@@ -204,15 +204,15 @@ async function handleOwners(
   owners: ReadonlyMap<string, Owner>,
   files: readonly HeldFile[],
   { nowMs, awake }: Clock,
-): Promise<{ ledger: FileLedger; asleep: boolean; late: Late[] }> {
-  const ledger = new FileLedger(nowMs);
+): Promise<{ ledger: FileChangeset; asleep: boolean; late: Late[] }> {
+  const ledger = new FileChangeset(nowMs);
   const dead = new Map<string, Owner>();
   const idle: string[] = [];
   const alive: string[] = [];
   const late: Late[] = [];
   let asleep = false;
   for (const owner of owners.values()) {
-    const fate = fateOf(owner, nowMs);
+    const fate = livenessOf(owner, nowMs);
     if ((fate === 'dead' || fate === 'idle') && !awake) asleep = true;
     else if (fate === 'dead') dead.set(owner.ownerId, owner);
     else if (fate === 'idle') idle.push(owner.ownerId);
@@ -225,7 +225,7 @@ async function handleOwners(
   }
   for (const ownerId of idle) {
     late.push({ kind: 'idle', ms: nowMs - (owners.get(ownerId)?.idleAtMs ?? nowMs) });
-    ledger.tellOfOwner('OWNER_IDLE', ownerId, { actor });
+    ledger.addOwnerEvent('OWNER_IDLE', ownerId, { actor });
   }
   const ends = endsOf(dead, idle);
   const given = files.flatMap((file) => {
@@ -241,8 +241,8 @@ async function handleOwners(
   return { ledger, asleep, late };
 }
 
-function endsOf(dead: ReadonlyMap<string, Owner>, idle: readonly string[]): Map<string, OwnersEnd> {
-  const ends = new Map<string, OwnersEnd>();
+function endsOf(dead: ReadonlyMap<string, Owner>, idle: readonly string[]): Map<string, OwnerEnd> {
+  const ends = new Map<string, OwnerEnd>();
   const cause = { actor };
   for (const ownerId of dead.keys())
     ends.set(ownerId, { state: 'RECLAIMED', reason: 'its owner fell silent', cause });
@@ -258,7 +258,7 @@ function endsOf(dead: ReadonlyMap<string, Owner>, idle: readonly string[]): Map<
 async function handleContentions(
   sql: Sql,
   owners: ReadonlyMap<string, Owner>,
-  { ledger, late }: { ledger: FileLedger; late: Late[] },
+  { ledger, late }: { ledger: FileChangeset; late: Late[] },
 ): Promise<ContendedFile[]> {
   const due: ContendedFile[] = [];
   for (const file of await contentionsOfOwners(sql, [...owners.keys()])) {
@@ -268,7 +268,7 @@ async function handleContentions(
       late.push({ kind: 'lapse', ms: ledger.nowMs - file.retryAtMs - unusedMs });
       ledger.close(name, 'lapse', { actor, data: { reason: 'its retry was not used' } });
     } else if (!file.isAnnounced) {
-      ledger.tell('FILE_RETRY_DUE', name, actor, {
+      ledger.addEvent('FILE_RETRY_DUE', name, actor, {
         denied_at: iso(file.deniedAtMs),
         retry_at: iso(file.deniedAtMs + retryMs),
       });

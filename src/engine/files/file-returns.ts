@@ -3,12 +3,12 @@ import type { Owner } from '../../domain/files/file-owners.ts';
 import type { Sql } from '../../store/connection/sql.ts';
 import { type ContendedFile, contentionsOfOwners } from '../../store/sql/files/contentions.ts';
 import type { HeldFile } from '../../store/sql/files/rows.ts';
-import type { FileLedger, OwnersEnd } from './file-changeset.ts';
+import type { FileChangeset, OwnerEnd } from './file-changeset.ts';
 
 /** A file that its locked owner gives up, or that is taken from it. */
 export interface GivenUp {
   file: Pick<HeldFile, 'fileId' | 'ownerId' | 'loan'>;
-  how: OwnersEnd;
+  how: OwnerEnd;
   /** What was written is committed: a borrowed file then comes free. */
   isCommitted?: boolean;
 }
@@ -28,7 +28,7 @@ export function lendersBeside(
  */
 export async function giveUp(
   sql: Sql,
-  ledger: FileLedger,
+  ledger: FileChangeset,
   given: readonly GivenUp[],
   owners: ReadonlyMap<string, Owner>,
 ): Promise<void> {

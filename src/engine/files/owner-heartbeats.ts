@@ -11,61 +11,66 @@ import type { OwnerVerdict } from '../../domain/files/file-lease.ts';
 import { notAlive, ownerNotFound, ownerTtlMs } from '../../domain/files/file-owners.ts';
 import { limits } from '../../domain/limits.ts';
 import { Batcher } from '../../lib/async/batcher.ts';
-import { deal } from '../../lib/split-by-length.ts';
-import { type KeptOwners, keepOwners } from '../../store/sql/files/extend-owners.ts';
+import { splitByLength } from '../../lib/split-by-length.ts';
+import { extendOwners, type OwnerExtensions } from '../../store/sql/files/extend-owners.ts';
 import { readLosses } from '../../store/sql/files/losses.ts';
 import { readOwners } from '../../store/sql/files/owners.ts';
 import type { Counter } from '../../telemetry/registry.ts';
-import { type Caller, type EngineContext, heldBatches, waitingMax } from '../context/engine-context.ts';
+import {
+  type Caller,
+  type EngineContext,
+  lockedRowBatchOptions,
+  waitingMax,
+} from '../context/engine-context.ts';
 
 /** Signs of life of one statement at the most. */
-const beatsMax = 2_000;
-const beatFlights = 2;
-const companionBeats = 500;
+const heartbeatsMax = 2_000;
+const concurrentStatementsMax = 2;
+const minHeartbeatsWhenBusy = 500;
 
 /** What a batch says to one sign of life; of `held` rows it cannot say anything yet. */
-type Judged = OwnerVerdict | 'held';
+type OwnerBatchVerdict = OwnerVerdict | 'held';
 export type Extended = Extract<OwnerVerdict, { kind: 'extended' }>;
 
 export class OwnerHeartbeats {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<readonly string[], readonly Judged[]>;
-  readonly #held: Batcher<string, OwnerVerdict>;
+  readonly #batcher: Batcher<readonly string[], readonly OwnerBatchVerdict[]>;
+  readonly #lockedRowBatcher: Batcher<string, OwnerVerdict>;
   readonly #counts: { extended: Counter; lost: Counter };
 
   constructor(context: EngineContext) {
     this.#context = context;
     this.#counts = context.metrics.heartbeats('owners');
-    this.#batcher = new Batcher<readonly string[], readonly Judged[]>({
+    this.#batcher = new Batcher<readonly string[], readonly OwnerBatchVerdict[]>({
       meter: context.metrics.batch('heartbeat_owners'),
       flush: async (calls, signal) => {
-        const judged = await this.#keep(calls.flat(), false, signal);
+        const judged = await this.#extend(calls.flat(), false, signal);
         const lengths = calls.map(({ length }) => length);
-        return deal(judged, lengths);
+        return splitByLength(judged, lengths);
       },
-      sizeMax: beatsMax,
-      flightsMax: beatFlights,
-      companionWeight: companionBeats,
+      sizeMax: heartbeatsMax,
+      concurrencyMax: concurrentStatementsMax,
+      minWeightWhenBusy: minHeartbeatsWhenBusy,
       weigh: ({ length }) => length,
-      weightMax: beatsMax,
+      weightMax: heartbeatsMax,
       waitingMax,
     });
-    this.#held = new Batcher<string, OwnerVerdict>({
+    this.#lockedRowBatcher = new Batcher<string, OwnerVerdict>({
       meter: context.metrics.batch('heartbeat_owners_held'),
-      flush: async (ownerIds, signal) => (await this.#keep(ownerIds, true, signal)) as OwnerVerdict[],
-      ...heldBatches,
+      flush: async (ownerIds, signal) => (await this.#extend(ownerIds, true, signal)) as OwnerVerdict[],
+      ...lockedRowBatchOptions,
     });
   }
 
   /** Keeps one owner, or throws the DomainError that says why not. */
-  async beat(ownerId: string, { signal }: Caller): Promise<Extended> {
-    const [verdict] = await Promise.all(await this.beatEach([ownerId], signal));
+  async heartbeat(ownerId: string, { signal }: Caller): Promise<Extended> {
+    const [verdict] = await Promise.all(await this.heartbeatEach([ownerId], signal));
     if (verdict?.kind === 'extended') return verdict;
     throw verdict ? new DomainError(verdict.code, verdict.detail) : new Error('a heartbeat got no verdict');
   }
 
   /** Keeps many owners: a verdict for each, in the order given. Some may come later than the others. */
-  async beatEach(
+  async heartbeatEach(
     ownerIds: readonly string[],
     signal?: AbortSignal,
   ): Promise<readonly (OwnerVerdict | Promise<OwnerVerdict>)[]> {
@@ -73,7 +78,7 @@ export class OwnerHeartbeats {
     const judged = await this.#batcher.run(ownerIds, signal);
     return judged.map((verdict, i) => {
       if (verdict !== 'held') return verdict;
-      const late = this.#held.run(ownerIds[i] as string, signal);
+      const late = this.#lockedRowBatcher.run(ownerIds[i] as string, signal);
       // Whoever has gone meanwhile does not wait for it any more.
       late.catch(() => {});
       return late;
@@ -82,32 +87,32 @@ export class OwnerHeartbeats {
 
   async close(): Promise<void> {
     await this.#batcher.close();
-    await this.#held.close();
+    await this.#lockedRowBatcher.close();
   }
 
-  async #keep(
+  async #extend(
     ownerIds: readonly string[],
     wait: boolean,
     signal: AbortSignal | undefined,
-  ): Promise<Judged[]> {
-    const { database, pulse } = this.#context;
+  ): Promise<OwnerBatchVerdict[]> {
+    const { database, outageMonitor } = this.#context;
     // Who waits may have been told that the owner is over; whether that may be said is asked of the database.
-    await (wait ? pulse.runOnce() : pulse.fresh());
+    await (wait ? outageMonitor.runOnce() : outageMonitor.ensureFresh());
     // A statement writes a row once, so an owner that is named twice is kept once, and told so twice.
     const names = [...new Set(ownerIds)];
-    const kept = await keepOwners(database, names, { wait, signal });
+    const kept = await extendOwners(database, names, { wait, signal });
     const verdicts = await this.#explain(names, kept, wait, signal);
-    const judged = ownerIds.map((ownerId) => verdicts.get(ownerId) as Judged);
+    const judged = ownerIds.map((ownerId) => verdicts.get(ownerId) as OwnerBatchVerdict);
     for (const verdict of judged) if (verdict !== 'held') this.#counts[verdict.kind].add();
     return judged;
   }
 
   async #explain(
     names: readonly string[],
-    { nowMs, results }: KeptOwners,
+    { nowMs, results }: OwnerExtensions,
     waited: boolean,
     signal: AbortSignal | undefined,
-  ): Promise<Map<string, Judged>> {
+  ): Promise<Map<string, OwnerBatchVerdict>> {
     const { database } = this.#context;
     const withLosses = names.filter((_, i) => results[i] === 'kept with losses');
     const unclear = names.filter((_, i) => results[i] === 'over' || results[i] === 'missed');
@@ -116,7 +121,7 @@ export class OwnerHeartbeats {
         ? await readLosses(database, withLosses, limits.lostFilesTold, signal)
         : undefined;
     const owners = unclear.length > 0 ? await readOwners(database, unclear, signal) : undefined;
-    const verdicts = new Map<string, Judged>();
+    const verdicts = new Map<string, OwnerBatchVerdict>();
     for (const [i, name] of names.entries()) {
       if (results[i] === 'kept' || results[i] === 'kept with losses') {
         const expiresAtMs = nowMs + ownerTtlMs;

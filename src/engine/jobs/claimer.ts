@@ -4,7 +4,7 @@ import { limits } from '../../domain/limits.ts';
 import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
 import type { ClaimJobs } from '../../domain/requests/scheduler.ts';
 import { abandoned, Batcher } from '../../lib/async/batcher.ts';
-import { deal } from '../../lib/split-by-length.ts';
+import { splitByLength } from '../../lib/split-by-length.ts';
 import type { Sql } from '../../store/connection/sql.ts';
 import {
   type ClaimRules,
@@ -14,7 +14,7 @@ import {
 } from '../../store/sql/jobs/claim.ts';
 import { toJob } from '../../store/sql/jobs/record.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
-import { parkTooLarge } from '../dispatch/park-unschedulable.ts';
+import { parkUnschedulable } from '../dispatch/park-unschedulable.ts';
 
 interface ClaimCall {
   workerId: string;
@@ -92,20 +92,20 @@ export class Claimer {
     calls: readonly ClaimCall[],
     signal: AbortSignal | undefined,
   ): Promise<Job[][]> {
-    const { database, pulse, reaper, waker, settings, headMarks: places } = this.#context;
-    await pulse.fresh();
+    const { database, outageMonitor, reaper, notifier, settings, lowWaterMarks } = this.#context;
+    await outageMonitor.ensureFresh();
     const { capacityTotal } = settings;
     const claimTtlMs = settings.claimTtlS * 1000;
-    const passOver = (sql: Sql) => parkTooLarge(sql, { filter, unique: true, places }, capacityTotal);
-    const same = { claimTtlMs, capacityTotal, places };
-    const rulesIn = (sql: Sql) => ({ ...same, passOver: () => passOver(sql) });
-    const rules = { ...same, passOver: () => database.transaction(passOver) };
+    const park = (sql: Sql) => parkUnschedulable(sql, { filter, unique: true, lowWaterMarks }, capacityTotal);
+    const same = { claimTtlMs, capacityTotal, lowWaterMarks };
+    const rulesIn = (sql: Sql) => ({ ...same, parkUnschedulable: () => park(sql) });
+    const rules = { ...same, parkUnschedulable: () => database.transaction(park) };
     const answers = calls.some(({ requestId }) => requestId !== null)
       ? await database.transaction((sql) => claimOrReplay(sql, filter, calls, rulesIn(sql), signal), signal)
       : await claimAll(database, filter, calls, rules, signal);
     if (answers.some((jobs) => jobs.length > 0)) {
       reaper.expectIn(claimTtlMs);
-      waker.publishJobs(answers.flat().map(({ jobId }) => jobId));
+      notifier.publishJobs(answers.flat().map(({ jobId }) => jobId));
     }
     if (calls.some(({ requestId }) => requestId !== null)) await database.awaitStandby(signal);
     return answers;
@@ -130,7 +130,7 @@ async function claimAll(
     const limitOf = (i: number) => calls[i]?.limit ?? 0;
     const slots = open.flatMap((i) => slotsOf(calls[i] as ClaimCall));
     const { records, full, holders } = await claimJobs(sql, filter, slots, rules, signal);
-    const hands = deal(records.map(toJob), open.map(limitOf));
+    const hands = splitByLength(records.map(toJob), open.map(limitOf));
     for (const [n, i] of open.entries()) give(i, hands[n] ?? []);
     if (holders) {
       // Unique jobs come next: first for the workers without a lease, then whatever else there is for those with one.

@@ -10,9 +10,9 @@ import { listEvents } from '../../store/sql/events/find.ts';
 import { findJob, listJobs } from '../../store/sql/jobs/find.ts';
 import { streamDepth, streamDepths } from '../../store/sql/streams/depths.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
-import { type JobNews, JobWatcher } from './job-watcher.ts';
+import { type JobEventsPage, JobWatcher } from './job-watcher.ts';
 
-export type { JobNews } from './job-watcher.ts';
+export type { JobEventsPage as JobNews } from './job-watcher.ts';
 
 export interface Page<T> {
   items: T[];
@@ -20,13 +20,15 @@ export interface Page<T> {
 }
 
 /** Answers questions about jobs. A query ends with its caller's patience. */
-export class Reader {
+export class JobQueries {
   readonly #context: EngineContext;
   readonly #watcher: JobWatcher;
 
   constructor(context: EngineContext) {
     this.#context = context;
-    this.#watcher = new JobWatcher(context, (jobId, cursor, caller) => this.#look(jobId, cursor, caller));
+    this.#watcher = new JobWatcher(context, (jobId, cursor, caller) =>
+      this.#readWithHistory(jobId, cursor, caller),
+    );
   }
 
   /** Ends the streams of `watch`, so that a server that stops need not wait for them. */
@@ -96,14 +98,14 @@ export class Reader {
   }
 
   /** The job is read first: once it has ended, its history is complete when it is read after that. */
-  async #look(jobId: string, cursor: string, caller: Caller): Promise<JobNews> {
+  async #readWithHistory(jobId: string, cursor: string, caller: Caller): Promise<JobEventsPage> {
     const found = await this.get(jobId, caller);
     const { database } = this.#context;
     return { ...found, events: await listEvents(database, found, cursor, limits.pageRows, caller.signal) };
   }
 
   /** Follows a job until it has ended; see `JobWatcher`. */
-  watch(jobId: string, afterEventId: string | null, caller: Caller): AsyncGenerator<JobNews> {
+  watch(jobId: string, afterEventId: string | null, caller: Caller): AsyncGenerator<JobEventsPage> {
     return this.#watcher.watch(jobId, afterEventId, caller);
   }
 }

@@ -1,7 +1,7 @@
 import { jobNotFound } from '../../domain/errors.ts';
 import {
   type CancelDecision,
-  contractWord,
+  contractState,
   decideCancel,
   decideStatus,
   illegal,
@@ -27,10 +27,15 @@ import {
   reviveJobs,
 } from '../../store/sql/jobs/update.ts';
 import { streamsOf } from '../../store/sql/streams/depths.ts';
-import { addMessages, sentAmong, settleMessages } from '../../store/sql/streams/messages.ts';
-import { type Caller, type EngineContext, heldBatches, waitingMax } from '../context/engine-context.ts';
-import { workOf } from '../wakeups/work-available.ts';
-import { lockToJudge } from './lock-decidable.ts';
+import { ackMessages, addMessages, sentAmong } from '../../store/sql/streams/messages.ts';
+import {
+  type Caller,
+  type EngineContext,
+  lockedRowBatchOptions,
+  waitingMax,
+} from '../context/engine-context.ts';
+import { workAvailableOf } from '../wakeups/work-available.ts';
+import { lockDecidable } from './lock-decidable.ts';
 
 type ChangeCall = { jobId: string } & (
   | { kind: 'status'; command: UpdateJobStatus; peer: string }
@@ -38,7 +43,7 @@ type ChangeCall = { jobId: string } & (
 );
 
 /** What a batch says to one call. Nothing yet of a job whose row is locked elsewhere, or which was not the same throughout. */
-type Judged = Job | 'held';
+type ChangeResult = Job | 'held';
 
 /** Changes of one transaction at the most. */
 const changesMax = 500;
@@ -49,23 +54,23 @@ const changesMax = 500;
  * another transaction has locked holds up no other call: its calls leave the batch and wait by themselves. So do calls for a job
  * that came back into the queue during the batch, because an answer is judged from one look at the job.
  */
-export class Changer {
+export class JobUpdater {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<ChangeCall, Judged>;
-  readonly #held: Batcher<ChangeCall, Judged>;
+  readonly #batcher: Batcher<ChangeCall, ChangeResult>;
+  readonly #lockedRowBatcher: Batcher<ChangeCall, ChangeResult>;
 
   constructor(context: EngineContext) {
     this.#context = context;
-    this.#batcher = new Batcher<ChangeCall, Judged>({
+    this.#batcher = new Batcher<ChangeCall, ChangeResult>({
       meter: context.metrics.batch('change'),
       flush: (calls, signal) => this.#flush(calls, false, signal),
       sizeMax: changesMax,
       waitingMax,
     });
-    this.#held = new Batcher<ChangeCall, Judged>({
+    this.#lockedRowBatcher = new Batcher<ChangeCall, ChangeResult>({
       meter: context.metrics.batch('change_held'),
       flush: (calls, signal) => this.#flush(calls, true, signal),
-      ...heldBatches,
+      ...lockedRowBatchOptions,
     });
   }
 
@@ -91,7 +96,7 @@ export class Changer {
         if (!allows('retry', found.job.state)) throw illegal(found.job.state, 'QUEUED');
       }
     }, signal);
-    this.#tellRetried(retried);
+    this.#publishRetried(retried);
     return job;
   }
 
@@ -111,7 +116,7 @@ export class Changer {
       );
       return this.#retry(sql, jobIds, command, peer);
     }, signal);
-    this.#tellRetried(retried);
+    this.#publishRetried(retried);
     return retried.jobIds;
   }
 
@@ -133,22 +138,22 @@ export class Changer {
     return { jobIds: ids, streams: await streamsOf(sql, ids), queued };
   }
 
-  #tellRetried({ jobIds, streams, queued }: Retried): void {
-    const { waker, transport } = this.#context;
-    waker.publishJobs(jobIds);
-    waker.publishWork(workOf(streams));
+  #publishRetried({ jobIds, streams, queued }: Retried): void {
+    const { notifier, transport } = this.#context;
+    notifier.publishJobs(jobIds);
+    notifier.publishWorkAvailable(workAvailableOf(streams));
     transport.send(queued);
   }
 
   async close(): Promise<void> {
     await this.#batcher.close();
-    await this.#held.close();
+    await this.#lockedRowBatcher.close();
   }
 
   async #run(call: ChangeCall, signal: AbortSignal | undefined): Promise<Job> {
     this.#context.metrics.noteIds({ job_id: call.jobId });
     let answer = await this.#batcher.run(call, signal);
-    while (answer === 'held') answer = await this.#held.run(call, signal);
+    while (answer === 'held') answer = await this.#lockedRowBatcher.run(call, signal);
     return answer;
   }
 
@@ -157,37 +162,37 @@ export class Changer {
     calls: readonly ChangeCall[],
     wait: boolean,
     signal: AbortSignal | undefined,
-  ): Promise<(Judged | Error)[]> {
-    const { database, waker, transport, pulse, metrics } = this.#context;
-    await (wait ? pulse.runOnce() : pulse.fresh());
+  ): Promise<(ChangeResult | Error)[]> {
+    const { database, notifier, transport, outageMonitor, metrics } = this.#context;
+    await (wait ? outageMonitor.runOnce() : outageMonitor.ensureFresh());
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
     let asked: readonly string[] = [];
     let [ended, givenBack] = [0, 0];
     let settled: readonly SentMessage[] = [];
     const answers = await database.transaction(async (sql) => {
-      const changes = new Changes(await lockToJudge(sql, jobIds, wait, signal));
-      const errors = calls.map((call) => changes.judge(call));
+      const changes = new ChangeBatch(await lockDecidable(sql, jobIds, wait, signal));
+      const errors = calls.map((call) => changes.decide(call));
       await changes.write(sql);
-      asked = changes.asked;
+      asked = changes.read;
       ended = changes.endedJobs.length;
-      givenBack = changes.givenBack;
-      if (transport.keepsMessages) settled = sentAmong(await settleMessages(sql, changes.endedJobs));
+      givenBack = changes.requeued;
+      if (transport.keepsMessages) settled = sentAmong(await ackMessages(sql, changes.endedJobs));
       const jobs = await readJobs(sql, jobIds, signal);
       return calls.map((call, i) => {
         const job = jobs.get(call.jobId)?.job;
-        const judged = changes.touched(call.jobId);
+        const judged = changes.changedJobIds(call.jobId);
         if (job && !judged && !isTerminal(job.state)) return 'held';
         return errors[i] ?? answerOf(call, job, judged);
       });
     }, signal);
     // Nothing but a cancellation ends a job here.
     metrics.jobs.ended('CANCELED', ended);
-    waker.publishJobs(jobIds);
+    notifier.publishJobs(jobIds);
     // A job that stood in the way may be gone. Only jobs without a stream can be claimed, and so be given back.
-    waker.publishWork(workOf(new Array<null>(givenBack).fill(null), ended));
-    transport.settle(settled);
+    notifier.publishWorkAvailable(workAvailableOf(new Array<null>(givenBack).fill(null), ended));
+    transport.ack(settled);
     // Their workers are to hear of it before their next heartbeat.
-    waker.publishLeases(asked);
+    notifier.publishLeases(asked);
     return answers;
   }
 }
@@ -200,31 +205,31 @@ interface Retried {
 }
 
 /** What the calls of one batch do to the rows it has locked. */
-class Changes {
+class ChangeBatch {
   readonly #locked: ReadonlyMap<string, LockedJob>;
   readonly #live = new Map<string, LiveChange>();
   readonly #endings = new Map<string, Ending>();
   readonly #events: NewEvent[] = [];
   /** Leases whose workers are asked to stop. */
-  readonly asked: string[] = [];
+  readonly read: string[] = [];
   /** Jobs that are in the queue again. */
-  givenBack = 0;
+  requeued = 0;
 
   constructor(locked: ReadonlyMap<string, LockedJob>) {
     this.#locked = locked;
   }
 
   /** Whether the job was live when the batch began, so that the calls for it have been judged here. */
-  touched(jobId: string): boolean {
+  changedJobIds(jobId: string): boolean {
     return this.#locked.has(jobId);
   }
 
   /** Carries out one call on the locked rows, or says why not. */
-  judge(call: ChangeCall): Error | undefined {
+  decide(call: ChangeCall): Error | undefined {
     const job = this.#locked.get(call.jobId);
     const ending = this.#endings.get(call.jobId);
     if (!job) return undefined;
-    if (ending) return afterTheEnd(call, ending.state);
+    if (ending) return changeOfTerminalJob(call, ending.state);
     try {
       if (call.kind === 'status') this.#updateStatus(job, call.command, call.peer);
       else this.#cancel(job, call.command, call.peer);
@@ -262,7 +267,7 @@ class Changes {
     job.state = to;
     if (to !== 'QUEUED') return;
     job.claimedBy = null;
-    this.givenBack++;
+    this.requeued++;
   }
 
   #cancel(job: LockedJob, command: OperatorRequest, peer: string): void {
@@ -280,7 +285,7 @@ class Changes {
       this.#change(job, { state: job.state, cancelRequested: true });
       this.#events.push({ ...event, type: 'JOB_CANCEL_REQUESTED', to: job.state });
       job.cancelRequested = true;
-      if (job.leaseId !== null) this.asked.push(job.leaseId);
+      if (job.leaseId !== null) this.read.push(job.leaseId);
     }
   }
 
@@ -296,13 +301,13 @@ class Changes {
 /** The job as the batch left it; for a job that had ended before, what the contracts say to that. */
 function answerOf(call: ChangeCall, job: Job | undefined, judged: boolean): Job | Error {
   if (!job) return jobNotFound(call.jobId);
-  return judged ? job : (afterTheEnd(call, job.state) ?? job);
+  return judged ? job : (changeOfTerminalJob(call, job.state) ?? job);
 }
 
 /** A job that has ended is what it is: asking for just that is harmless, asking for anything else is refused. */
-function afterTheEnd(call: ChangeCall, state: State): Error | undefined {
+function changeOfTerminalJob(call: ChangeCall, state: State): Error | undefined {
   const wanted: State = call.kind === 'cancel' ? 'CANCELED' : call.command.state;
-  return contractWord(state) === wanted ? undefined : illegal(state, wanted);
+  return contractState(state) === wanted ? undefined : illegal(state, wanted);
 }
 
 const reasonOf = ({ reason }: OperatorRequest) => ({ reason: reason ?? null });

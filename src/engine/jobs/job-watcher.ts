@@ -17,24 +17,24 @@ import type { Caller, EngineContext } from '../context/engine-context.ts';
 import type { WatchLimiter } from './watch-limiter.ts';
 
 /** A job as it stands, and what happened since the last look. */
-export interface JobNews extends JobWithResult {
+export interface JobEventsPage extends JobWithResult {
   events: JobEvent[];
 }
 
 /** Reads the job, and then its events after the cursor. */
-export type ReadJobNews = (jobId: string, cursor: string, caller: Caller) => Promise<JobNews>;
+export type ReadJobEvents = (jobId: string, cursor: string, caller: Caller) => Promise<JobEventsPage>;
 
 /** Jobs that have ended share this version: their end is found once. */
 const noVersion = 'ended';
 
 export class JobWatcher {
   readonly #context: EngineContext;
-  readonly #read: ReadJobNews;
+  readonly #read: ReadJobEvents;
   readonly #limiter: WatchLimiter;
   readonly #stopping = new AbortController();
   readonly #versions: Batcher<string, string>;
 
-  constructor(context: EngineContext, read: ReadJobNews) {
+  constructor(context: EngineContext, read: ReadJobEvents) {
     this.#context = context;
     this.#read = read;
     this.#limiter = context.watchLimiter;
@@ -59,13 +59,13 @@ export class JobWatcher {
     jobId: string,
     afterEventId: string | null,
     { peer, signal }: Caller,
-  ): AsyncGenerator<JobNews> {
+  ): AsyncGenerator<JobEventsPage> {
     const stopping = this.#stopping.signal;
     const until = signal ? AbortSignal.any([signal, stopping]) : stopping;
     const leave = this.#limiter.enter();
     const changes = new Changes(until);
     const id = jobId.toLowerCase();
-    const stopWaiting = this.#context.waker.waitForJob(id, changes.report);
+    const stopWaiting = this.#context.notifier.waitForJob(id, changes.report);
     try {
       yield* this.#follow(id, afterEventId ?? '0', { peer, signal: until }, changes);
     } finally {
@@ -80,7 +80,7 @@ export class JobWatcher {
     afterEventId: string,
     caller: Caller & { signal: AbortSignal },
     changes: Changes,
-  ): AsyncGenerator<JobNews> {
+  ): AsyncGenerator<JobEventsPage> {
     let cursor = afterEventId;
     let sentAtMs = Number.NaN;
     let version: string | undefined;
@@ -112,14 +112,14 @@ export class JobWatcher {
   }
 
   /** What happened between the two reads is sent with what became of the job by it. */
-  async #readWhole(jobId: string, cursor: string, caller: Caller): Promise<JobNews> {
+  async #readWhole(jobId: string, cursor: string, caller: Caller): Promise<JobEventsPage> {
     const news = await this.#read(jobId, cursor, caller);
     return agree(news) ? news : this.#read(jobId, cursor, caller);
   }
 }
 
 /** Whether the last event is what made the job what it is. */
-const agree = ({ job, events }: JobNews): boolean =>
+const agree = ({ job, events }: JobEventsPage): boolean =>
   events.length === 0 || events.length === limits.pageRows || events.at(-1)?.data.to === job.state;
 
 async function readVersions(

@@ -7,7 +7,7 @@ import { type LockedJob, lockLiveJobs } from '../../store/sql/jobs/lock.ts';
  * an outage took of it (see `engine/maintenance/outage-monitor.ts`) is left out, like one that somebody else has; with `wait` neither is, and whoever
  * waits has asked the pulse before.
  */
-export async function lockToJudge(
+export async function lockDecidable(
   sql: Sql,
   jobIds: readonly string[],
   wait: boolean,

@@ -5,7 +5,7 @@ import { limits } from '../../domain/limits.ts';
 import type { SubmitJob } from '../../domain/requests/scheduler.ts';
 import { instantMs, within } from '../../domain/requests/validator.ts';
 import { Batcher } from '../../lib/async/batcher.ts';
-import { deal } from '../../lib/split-by-length.ts';
+import { splitByLength } from '../../lib/split-by-length.ts';
 import type { Sql } from '../../store/connection/sql.ts';
 import { readJobs } from '../../store/sql/jobs/read.ts';
 import {
@@ -15,15 +15,15 @@ import {
   type SubmittedJobs,
   submitJobs,
 } from '../../store/sql/jobs/submit.ts';
-import type { Lane, LanePlace } from '../../store/sql/queue/lanes.ts';
+import type { Lane, LaneTarget } from '../../store/sql/queue/lanes.ts';
 import {
   type Caller,
   type EngineContext,
   type EngineSettings,
   waitingMax,
 } from '../context/engine-context.ts';
-import { LaneDirectory } from '../queue/lane-cache.ts';
-import { workOf } from '../wakeups/work-available.ts';
+import { LaneCache } from '../queue/lane-cache.ts';
+import { workAvailableOf } from '../wakeups/work-available.ts';
 
 /** A checked submission, ready to be written. */
 export interface Draft extends NewJob {
@@ -100,7 +100,7 @@ function tooLarge(at: string): DomainError {
 /** Submits jobs, gathering the calls of all callers into batches. */
 export class Submitter {
   readonly #context: EngineContext;
-  readonly #lanes = new LaneDirectory();
+  readonly #lanes = new LaneCache();
   readonly #batcher: Batcher<readonly Draft[], readonly (Submitted | DomainError)[]>;
 
   constructor(context: EngineContext) {
@@ -109,8 +109,8 @@ export class Submitter {
       meter: context.metrics.batch('submit'),
       flush: (calls, signal) => this.#flush(calls, signal),
       sizeMax: jobsMax,
-      flightsMax: 3,
-      companionWeight: companionJobs,
+      concurrencyMax: 3,
+      minWeightWhenBusy: companionJobs,
       weigh: (drafts) => drafts.length + drafts.reduce((sum, { bytes }) => sum + bytes, 0) / bytesPerWeight,
       weightMax: jobsMax,
       waitingMax,
@@ -145,16 +145,16 @@ export class Submitter {
     signal: AbortSignal | undefined,
   ): Promise<(readonly (Submitted | DomainError)[])[]> {
     const drafts = calls.length === 1 ? (calls[0] as readonly Draft[]) : calls.flat();
-    const { database, reaper, waker, prospects, transport, metrics } = this.#context;
+    const { database, reaper, notifier, retryHints, transport, metrics } = this.#context;
     const { createdAtMs, jobIds } = await this.#write(drafts, signal);
     const duplicates = drafts.filter((_, i) => jobIds[i] === null);
     const written = drafts.flatMap(({ stream }, i) => {
       const jobId = jobIds[i] ?? null;
       return jobId === null ? [] : { jobId, stream, attempt: 1 };
     });
-    waker.publishWork(workOf(written.map(({ stream }) => stream)));
+    notifier.publishWorkAvailable(workAvailableOf(written.map(({ stream }) => stream)));
     metrics.jobs.submitted.add(written.length);
-    prospects.jobsCame(written.length);
+    retryHints.noteJobsReady(written.length);
     transport.send(
       written.flatMap(({ stream, ...message }) => (stream === null ? [] : { ...message, stream })),
     );
@@ -172,7 +172,7 @@ export class Submitter {
       const job = first.get(keyOf(one));
       return job ? duplicate(one, job) : (answersOfFreed.next().value as Submitted | DomainError);
     });
-    return deal(
+    return splitByLength(
       answers,
       calls.map(({ length }) => length),
     );
@@ -186,7 +186,7 @@ export class Submitter {
     const { database, transport } = this.#context;
     const { keepsMessages } = transport;
     const lanes = drafts.map(({ lane }) => lane);
-    const writeTo = (sql: Sql, places: readonly LanePlace[]) =>
+    const writeTo = (sql: Sql, places: readonly LaneTarget[]) =>
       submitJobs(sql, drafts, { places, keepsMessages }, signal);
     const places = await this.#lanes.placesOf(database, lanes);
     const submitted = places && (await writeTo(database, places));

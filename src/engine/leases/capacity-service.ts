@@ -23,27 +23,27 @@ import {
 } from '../../store/sql/leases/capacity.ts';
 import {
   changeCapacity,
-  forgetCapacityChanges,
   listCapacityChanges,
+  pruneCapacityChanges,
 } from '../../store/sql/leases/capacity-changes.ts';
 import { unparkJobs } from '../../store/sql/queue/candidates.ts';
 import { streamsOf } from '../../store/sql/streams/depths.ts';
 import type { RoundMeter } from '../../telemetry/service-metrics.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 import type { Page } from '../jobs/job-queries.ts';
-import { workOf } from '../wakeups/work-available.ts';
+import { workAvailableOf } from '../wakeups/work-available.ts';
 
 const auditMs = 60_000;
 /** How often changes that are too old are removed. */
-const forgetMs = 60 * 60_000;
+const pruneMs = 60 * 60_000;
 /** Jobs that come back into line in one transaction. */
 const unparkMax = 1_000;
 
-export class CapacityKeeper implements Service {
+export class CapacityService implements Service {
   readonly #context: EngineContext;
   readonly #log: Log;
   readonly #rounds: RoundMeter;
-  #forgetAt = Number.NEGATIVE_INFINITY;
+  #pruneAt = Number.NEGATIVE_INFINITY;
   #timer: NodeJS.Timeout | undefined;
   #round: Promise<unknown> | undefined;
 
@@ -63,7 +63,7 @@ export class CapacityKeeper implements Service {
     const total = command.total ?? null;
     const busyRating = command.busy_rating ?? null;
     if (total === null && busyRating === null) throw invalid('total', 'is required, or busy_rating');
-    const { database, waker, settings } = this.#context;
+    const { database, notifier, settings } = this.#context;
     const { capacityTotal } = settings;
     const wish = {
       total,
@@ -81,7 +81,7 @@ export class CapacityKeeper implements Service {
     }
     await this.#unpark();
     // How many jobs there is room for now is not known; whoever gets one wakes the next.
-    waker.publishWork(workOf([], 1));
+    notifier.publishWorkAvailable(workAvailableOf([], 1));
     return this.get(caller);
   }
 
@@ -115,9 +115,9 @@ export class CapacityKeeper implements Service {
 
   /** Compares, and repairs if need be; answers by how much too many units were counted. */
   async runOnce(): Promise<number> {
-    const { database, waker } = this.#context;
+    const { database, notifier } = this.#context;
     await this.#unpark();
-    await this.#forgetOldChanges();
+    await this.#pruneOldChanges();
     const seen = await auditCapacity(database);
     if (seen.used === seen.leased) return 0;
     // Under the lock nobody can change either side, so that what is repaired is what was wrong.
@@ -129,27 +129,27 @@ export class CapacityKeeper implements Service {
     });
     if (excess !== 0) {
       this.#log.error('the capacity in use was miscounted, and has been repaired', { excess });
-      waker.publishWork(workOf([], 1));
+      notifier.publishWorkAvailable(workAvailableOf([], 1));
     }
     return excess;
   }
 
   /** Changes are kept for as long as the history of jobs. */
-  async #forgetOldChanges(): Promise<void> {
+  async #pruneOldChanges(): Promise<void> {
     const { database, settings } = this.#context;
     const now = performance.now();
-    if (settings.retentionEventsDays === 0 || now < this.#forgetAt) return;
-    this.#forgetAt = now + forgetMs;
-    await forgetCapacityChanges(database, settings.retentionEventsDays);
+    if (settings.retentionEventsDays === 0 || now < this.#pruneAt) return;
+    this.#pruneAt = now + pruneMs;
+    await pruneCapacityChanges(database, settings.retentionEventsDays);
   }
 
   async #unpark(): Promise<void> {
-    const { database, settings, waker } = this.#context;
+    const { database, settings, notifier } = this.#context;
     const { total } = await findCapacity(database, settings.capacityTotal);
     for (;;) {
       const jobIds = await unparkJobs(database, total, unparkMax);
-      waker.publishWork(workOf(await streamsOf(database, jobIds)));
-      waker.publishJobs(jobIds);
+      notifier.publishWorkAvailable(workAvailableOf(await streamsOf(database, jobIds)));
+      notifier.publishJobs(jobIds);
       if (jobIds.length < unparkMax) return;
     }
   }

@@ -15,34 +15,34 @@ import { limits } from '../../domain/limits.ts';
 import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
 import { isOutage, outagePauseMs } from '../context/database-outage.ts';
 import { isOverload, overloadPauseMs } from '../context/overload.ts';
-import { type Acquirer, kindOf } from './acquirer.ts';
+import { type Acquirer, requestClassOf } from './acquirer.ts';
 
 /** Jobs in one question: half of what one transaction at the desk holds, so that there is room for what comes back. */
 const askMax = 250;
 
-export interface OrderOptions {
+export interface CreditFetcherOptions {
   acquirer: Pick<Acquirer, 'fetch'>;
   workerId: string;
   filter: ClaimFilter;
   /** The TTL of the leases; null for that of the settings. */
   ttlS: number | null;
-  mayAsk(): boolean;
+  canFetch(): boolean;
   onGrants(grants: readonly Grant[]): void;
   onFailed(error: unknown): void;
 }
 
-export class StandingOrder {
-  readonly #options: OrderOptions;
+export class CreditFetcher {
+  readonly #options: CreditFetcherOptions;
   readonly #kind: string;
   readonly #gone = new AbortController();
   #idle = new AbortController();
   #credit = 0;
-  #asking = false;
+  #fetching = false;
   #pause: NodeJS.Timeout | undefined;
 
-  constructor(options: OrderOptions) {
+  constructor(options: CreditFetcherOptions) {
     this.#options = options;
-    this.#kind = kindOf(options.filter, options.ttlS);
+    this.#kind = requestClassOf(options.filter, options.ttlS);
   }
 
   get filter(): ClaimFilter {
@@ -56,7 +56,7 @@ export class StandingOrder {
 
   /** Nothing is wanted, and nothing is on its way. */
   get isIdle(): boolean {
-    return this.#credit === 0 && !this.#asking;
+    return this.#credit === 0 && !this.#fetching;
   }
 
   add(jobs: number): void {
@@ -64,24 +64,24 @@ export class StandingOrder {
     this.advance();
   }
 
-  takeBack(): void {
+  revokeCredit(): void {
     this.#credit = 0;
     this.#idle.abort();
   }
 
   close(): void {
-    this.takeBack();
+    this.revokeCredit();
     clearTimeout(this.#pause);
     this.#gone.abort();
   }
 
   advance(): void {
-    if (this.#asking || this.#pause || this.#credit === 0 || this.#gone.signal.aborted) return;
-    if (this.#options.mayAsk()) void this.#ask();
+    if (this.#fetching || this.#pause || this.#credit === 0 || this.#gone.signal.aborted) return;
+    if (this.#options.canFetch()) void this.#fetch();
   }
 
-  async #ask(): Promise<void> {
-    this.#asking = true;
+  async #fetch(): Promise<void> {
+    this.#fetching = true;
     if (this.#idle.signal.aborted) this.#idle = new AbortController();
     const { acquirer, workerId, filter, ttlS, onGrants, onFailed } = this.#options;
     const { signal } = this.#gone;
@@ -100,7 +100,7 @@ export class StandingOrder {
       else if (isOutage(error)) this.#pauseFor(outagePauseMs());
       else onFailed(error);
     } finally {
-      this.#asking = false;
+      this.#fetching = false;
     }
     this.advance();
   }

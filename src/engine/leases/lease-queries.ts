@@ -22,7 +22,7 @@ const readsMax = 250;
 const nobodysToken = '00000000-0000-0000-0000-000000000000';
 
 /** Answers questions about leases. Those that are asked together are answered together: a worker may ask with every beat. */
-export class LeaseReader {
+export class LeaseQueries {
   readonly #context: EngineContext;
   readonly #batcher: Batcher<string, LeaseWithJob>;
   readonly #finder: Batcher<{ jobId: string; token: string }, string>;
@@ -33,7 +33,7 @@ export class LeaseReader {
       meter: context.metrics.batch('read_leases'),
       flush: (leaseIds, signal) => this.#read(leaseIds, signal),
       sizeMax: readsMax,
-      flightsMax: 2,
+      concurrencyMax: 2,
       waitingMax,
     });
     this.#finder = new Batcher<{ jobId: string; token: string }, string>({
@@ -47,7 +47,7 @@ export class LeaseReader {
         });
       },
       sizeMax: readsMax,
-      flightsMax: 2,
+      concurrencyMax: 2,
       waitingMax,
     });
   }

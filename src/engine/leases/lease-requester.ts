@@ -15,8 +15,13 @@ import { changeLiveJobs, type LiveChange } from '../../store/sql/jobs/update.ts'
 import { lockCapacity } from '../../store/sql/leases/capacity.ts';
 import { findGrantsByJob, grantLeases, type NewLease } from '../../store/sql/leases/grant.ts';
 import { holdersAmong } from '../../store/sql/queue/candidates.ts';
-import { type Caller, type EngineContext, heldBatches, waitingMax } from '../context/engine-context.ts';
-import { lockToJudge } from '../jobs/lock-decidable.ts';
+import {
+  type Caller,
+  type EngineContext,
+  lockedRowBatchOptions,
+  waitingMax,
+} from '../context/engine-context.ts';
+import { lockDecidable } from '../jobs/lock-decidable.ts';
 
 interface RequestCall {
   jobId: string;
@@ -25,7 +30,7 @@ interface RequestCall {
 
 type Answer = Grant | { kind: 'denied'; reason: string; missing: number };
 /** What a batch says to one request. Nothing yet of a job whose row is locked elsewhere, or which was not the same throughout. */
-type Judged = Answer | 'held';
+type RequestResult = Answer | 'held';
 
 /** Requests of one transaction at the most. */
 const requestsMax = 250;
@@ -38,21 +43,21 @@ const requestsMax = 250;
  */
 export class LeaseRequester {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<RequestCall, Judged>;
-  readonly #held: Batcher<RequestCall, Judged>;
+  readonly #batcher: Batcher<RequestCall, RequestResult>;
+  readonly #lockedRowBatcher: Batcher<RequestCall, RequestResult>;
 
   constructor(context: EngineContext) {
     this.#context = context;
-    this.#batcher = new Batcher<RequestCall, Judged>({
+    this.#batcher = new Batcher<RequestCall, RequestResult>({
       meter: context.metrics.batch('request_lease'),
       flush: (calls, signal) => this.#flush(calls, false, signal),
       sizeMax: requestsMax,
       waitingMax,
     });
-    this.#held = new Batcher<RequestCall, Judged>({
+    this.#lockedRowBatcher = new Batcher<RequestCall, RequestResult>({
       meter: context.metrics.batch('request_lease_held'),
       flush: (calls, signal) => this.#flush(calls, true, signal),
-      ...heldBatches,
+      ...lockedRowBatchOptions,
     });
   }
 
@@ -62,19 +67,19 @@ export class LeaseRequester {
     if (!isUuid(command.job_id)) throw jobNotFound(command.job_id);
     const call = { jobId: command.job_id.toLowerCase(), command };
     let answer = await this.#batcher.run(call, signal);
-    while (answer === 'held') answer = await this.#held.run(call, signal);
+    while (answer === 'held') answer = await this.#lockedRowBatcher.run(call, signal);
     if (answer.kind === 'granted') {
       metrics.noteIds({ lease_id: answer.lease.leaseId, worker_id: answer.lease.workerId });
       return answer;
     }
     const { reason, missing } = answer;
-    const retryAfterMs = await this.#context.prospects.retryAfterMs({ units: missing });
+    const retryAfterMs = await this.#context.retryHints.retryAfterMs({ units: missing });
     return { kind: 'denied', reason, retryAfterMs };
   }
 
   async close(): Promise<void> {
     await this.#batcher.close();
-    await this.#held.close();
+    await this.#lockedRowBatcher.close();
   }
 
   /** With `wait`, also for rows that others have locked. */
@@ -82,23 +87,23 @@ export class LeaseRequester {
     calls: readonly RequestCall[],
     wait: boolean,
     signal: AbortSignal | undefined,
-  ): Promise<(Judged | Error)[]> {
-    const { database, settings, reaper, waker, pulse, metrics } = this.#context;
-    await (wait ? pulse.runOnce() : pulse.fresh());
+  ): Promise<(RequestResult | Error)[]> {
+    const { database, settings, reaper, notifier, outageMonitor, metrics } = this.#context;
+    await (wait ? outageMonitor.runOnce() : outageMonitor.ensureFresh());
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
     let hasReplays = false;
-    const answers = await database.transaction(async (sql): Promise<(Judged | Error)[]> => {
-      const locked = await lockToJudge(sql, jobIds, wait, signal);
+    const answers = await database.transaction(async (sql): Promise<(RequestResult | Error)[]> => {
+      const locked = await lockDecidable(sql, jobIds, wait, signal);
       const facts = await lockCapacity(sql, settings.capacityTotal, signal);
       const uniqueAsked = [...locked.values()].filter(({ isUnique }) => isUnique);
       const holders = await holdersAmong(
         sql,
         uniqueAsked.flatMap(({ claimedBy }) => claimedBy ?? []),
       );
-      const round = new Round(capacityOf({ ...facts, reserved: 0 }), holders, settings);
+      const round = new LeaseRequestBatch(capacityOf({ ...facts, reserved: 0 }), holders, settings);
       const judged = calls.map((call) => {
         const job = locked.get(call.jobId);
-        return job && round.judge(job, call.command);
+        return job && round.decide(job, call.command);
       });
       const granted = await round.write(sql);
       hasReplays = round.hasReplays;
@@ -126,14 +131,14 @@ export class LeaseRequester {
         reaper.expectIn(answer.lease.expiresAtMs - answer.lease.grantedAtMs);
       }
     }
-    waker.publishJobs(jobIds);
+    notifier.publishJobs(jobIds);
     if (hasReplays) await database.awaitStandby(signal);
     return answers;
   }
 }
 
 /** What the requests of one batch do to the jobs and the capacity that it has locked. */
-class Round {
+class LeaseRequestBatch {
   readonly #settings: EngineContext['settings'];
   readonly #capacity: Capacity;
   /** Workers that hold a lease, as far as it matters. */
@@ -150,7 +155,7 @@ class Round {
   }
 
   /** `granted` says that the lease is among those that `write` answers with. */
-  judge(job: LockedJob, command: RequestLease): 'granted' | Answer | Error {
+  decide(job: LockedJob, command: RequestLease): 'granted' | Answer | Error {
     try {
       if (command.addon_id != null && command.addon_id !== job.addonId) {
         throw new DomainError('job_mismatch', `the job is not of addon ${command.addon_id}`, {
@@ -161,13 +166,13 @@ class Round {
         workerId: command.worker_id ?? null,
         requestId: command.request_id ?? null,
         costUnits: job.costUnits,
-        isBarred: job.isUnique && this.#holders.has(job.claimedBy ?? ''),
+        uniqueConflict: job.isUnique && this.#holders.has(job.claimedBy ?? ''),
       };
       const decision = decideRequest(job, ask, this.#capacity);
       if (decision.kind === 'replay') this.#replays.push(job.jobId);
       else if (decision.kind === 'grant') this.#grant(job, command);
       else {
-        this.#deny(job, decision.reason, ask.isBarred);
+        this.#deny(job, decision.reason, ask.uniqueConflict);
         return { kind: 'denied', reason: decision.reason, missing: decision.missing };
       }
       return 'granted';
@@ -222,9 +227,9 @@ class Round {
    * Waiting for capacity renews the claim. A worker that may not have the job at all keeps it no longer than it has claimed it
    * for: others may have it then.
    */
-  #deny(job: LockedJob, reason: string, isBarred: boolean): void {
+  #deny(job: LockedJob, reason: string, uniqueConflict: boolean): void {
     this.#await(job);
-    const renewal = isBarred ? {} : { claimTtlMs: this.#settings.claimTtlS * 1000 };
+    const renewal = uniqueConflict ? {} : { claimTtlMs: this.#settings.claimTtlS * 1000 };
     this.#changes.set(job.jobId, { jobId: job.jobId, state: 'LEASE_PENDING', ...renewal });
     this.#events.push({
       jobId: job.jobId,

@@ -37,33 +37,33 @@ const roomiest = 0.5;
 
 export interface LeaseListener {
   /** These leases have something new to be told of. */
-  onNews(leaseIds: readonly string[]): void;
+  onLeasesChanged(leaseIds: readonly string[]): void;
   /** The server is about to stop, and has told of all leases. */
   onDrained(): void;
 }
 
-export interface Follower {
+export interface Subscription {
   /** What became of heartbeats: news of the leases that were extended goes to this follower from now on. */
-  heard(leases: readonly { leaseId: string }[], verdicts: readonly Verdict[]): void;
+  onHeartbeat(leases: readonly { leaseId: string }[], verdicts: readonly Verdict[]): void;
   /** These leases are lost; there will be no news of them. */
-  forget(leaseIds: readonly string[]): void;
+  unsubscribe(leaseIds: readonly string[]): void;
   close(how: StreamEnd): void;
 }
 
 /** How a follower closed, and how long ago. */
-export interface Closing {
+export interface Disconnect {
   how: StreamEnd;
   agoMs: number;
 }
 
-export interface LeaseNewsOptions {
+export interface LeaseSubscriptionsOptions {
   /** A clock that only rises; `performance.now` where left out. */
   nowMs?: () => number;
   /** Called when a stream begins to follow, so that other servers can be told that there is somebody to tell. */
-  onFollow?: () => void;
+  onSubscribe?: () => void;
 }
 
-export class LeaseNews {
+export class LeaseSubscriptions {
   readonly #nowMs: () => number;
   readonly #onFollow: () => void;
   readonly #listeners = new Map<number, LeaseListener>();
@@ -74,9 +74,9 @@ export class LeaseNews {
   #drained: Promise<void> | undefined;
   #over = false;
 
-  constructor({ nowMs = () => performance.now(), onFollow = () => {} }: LeaseNewsOptions = {}) {
+  constructor({ nowMs = () => performance.now(), onSubscribe = () => {} }: LeaseSubscriptionsOptions = {}) {
     this.#nowMs = nowMs;
-    this.#onFollow = onFollow;
+    this.#onFollow = onSubscribe;
     const lives = (follower: number, untilS: number) =>
       (this.#listeners.has(follower) || this.#closed.has(follower)) && untilS * 1000 > this.#nowMs();
     this.#tables = Array.from({ length: tableCount }, () => new LeaseTable(lives));
@@ -88,11 +88,11 @@ export class LeaseNews {
   }
 
   /** How many streams want to be told. */
-  get followers(): number {
+  get subscriptions(): number {
     return this.#listeners.size;
   }
 
-  follow(listener: LeaseListener): Follower {
+  subscribe(listener: LeaseListener): Subscription {
     const follower = this.#newNumber();
     this.#listeners.set(follower, listener);
     this.#onFollow();
@@ -102,8 +102,8 @@ export class LeaseNews {
       this.#tableOf(id).forget(id, follower);
     };
     return {
-      forget: (leaseIds) => leaseIds.forEach(forget),
-      heard: (leases, verdicts) => {
+      unsubscribe: (leaseIds) => leaseIds.forEach(forget),
+      onHeartbeat: (leases, verdicts) => {
         if (!this.#listeners.has(follower)) return;
         const nowMs = this.#nowMs();
         for (let i = 0; i < leases.length; i++) {
@@ -122,7 +122,7 @@ export class LeaseNews {
   }
 
   /** Whether the follower that kept a lease last has closed; undefined where it lives, or was not here. */
-  closingOf(leaseId: string | null): Closing | undefined {
+  lastDisconnectOf(leaseId: string | null): Disconnect | undefined {
     if (leaseId === null) return undefined;
     const id = readId(leaseId);
     const closed = this.#closed.get(this.#tableOf(id).find(id));
@@ -184,7 +184,7 @@ export class LeaseNews {
 }
 
 function tell(news: ReadonlyMap<LeaseListener, readonly string[]>): void {
-  for (const [listener, leaseIds] of news) listener.onNews(leaseIds);
+  for (const [listener, leaseIds] of news) listener.onLeasesChanged(leaseIds);
 }
 
 /** Some leases and who kept them last: open addressing, the next free slot where the right one is taken. */

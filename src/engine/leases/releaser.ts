@@ -2,10 +2,10 @@ import { jobNotFound, leaseNotFound } from '../../domain/errors.ts';
 import type { Release, Released } from '../../domain/leases/lease.ts';
 import { Batcher } from '../../lib/async/batcher.ts';
 import { isUuid } from '../../lib/uuid.ts';
-import { type Caller, type EngineContext, heldBatches } from '../context/engine-context.ts';
-import type { Desk } from '../dispatch/dispatcher.ts';
+import { type Caller, type EngineContext, lockedRowBatchOptions } from '../context/engine-context.ts';
+import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import type { EndOutcome } from '../dispatch/lease-endings.ts';
-import { type Ended, type ReleaseCall, TakenBack } from '../dispatch/release-batch.ts';
+import { type Ended, ReleaseBatch, type ReleaseCall } from '../dispatch/release-batch.ts';
 
 /**
  * Takes leases back from their workers, at the desk. A row that somebody else has locked holds up nobody: its release
@@ -13,24 +13,24 @@ import { type Ended, type ReleaseCall, TakenBack } from '../dispatch/release-bat
  */
 export class Releaser {
   readonly #context: EngineContext;
-  readonly #desk: Desk;
-  readonly #held: Batcher<ReleaseCall, Ended>;
+  readonly #dispatcher: Dispatcher;
+  readonly #lockedRowBatcher: Batcher<ReleaseCall, Ended>;
 
-  constructor(context: EngineContext, desk: Desk) {
+  constructor(context: EngineContext, desk: Dispatcher) {
     this.#context = context;
-    this.#desk = desk;
-    this.#held = new Batcher<ReleaseCall, Ended>({
+    this.#dispatcher = desk;
+    this.#lockedRowBatcher = new Batcher<ReleaseCall, Ended>({
       meter: context.metrics.batch('release_held'),
-      flush: (calls, signal) => this.#takeHeld(calls, signal),
-      ...heldBatches,
+      flush: (calls, signal) => this.#releaseLocked(calls, signal),
+      ...lockedRowBatchOptions,
     });
   }
 
   /** Ends a lease, and answers with all that became of it. */
   async release(release: Release, { signal }: Caller): Promise<Released> {
-    const { told } = await this.#run({ release, wantsJob: true }, signal);
-    if (!told?.found) throw jobNotFound(told?.lease.jobId ?? '');
-    const { lease, found } = told;
+    const { details } = await this.#run({ release, wantsJob: true }, signal);
+    if (!details?.found) throw jobNotFound(details?.lease.jobId ?? '');
+    const { lease, found } = details;
     return { lease, job: found.job, result: lease.requeued ? null : found.result };
   }
 
@@ -50,17 +50,17 @@ export class Releaser {
     releases: readonly Release[],
   ): Promise<readonly (EndOutcome | Error | Promise<EndOutcome>)[]> {
     const calls = releases.map((release) => ({ release, wantsJob: false }));
-    const judged = await this.#desk.takeBack(calls, undefined);
+    const judged = await this.#dispatcher.release(calls, undefined);
     return judged.map((one, i) => {
       if (one instanceof Error) return one;
       if (one !== 'held') return one.outcome;
-      return this.#held.run(calls[i] as ReleaseCall).then(({ outcome }) => outcome);
+      return this.#lockedRowBatcher.run(calls[i] as ReleaseCall).then(({ outcome }) => outcome);
     });
   }
 
   /** To be called once the desk has closed, which may still send somebody here. */
   close(): Promise<void> {
-    return this.#held.close();
+    return this.#lockedRowBatcher.close();
   }
 
   async #run({ release, wantsJob }: ReleaseCall, signal: AbortSignal | undefined): Promise<Ended> {
@@ -68,27 +68,27 @@ export class Releaser {
     this.#context.metrics.noteIds({ lease_id, job_id, worker_id });
     if (!isUuid(release.leaseId)) throw leaseNotFound(release.leaseId);
     const call = { release: { ...release, leaseId: release.leaseId.toLowerCase() }, wantsJob };
-    const [judged] = await this.#desk.takeBack([call], signal);
+    const [judged] = await this.#dispatcher.release([call], signal);
     if (judged instanceof Error) throw judged;
-    return judged === undefined || judged === 'held' ? this.#held.run(call, signal) : judged;
+    return judged === undefined || judged === 'held' ? this.#lockedRowBatcher.run(call, signal) : judged;
   }
 
-  async #takeHeld(
+  async #releaseLocked(
     calls: readonly ReleaseCall[],
     signal: AbortSignal | undefined,
   ): Promise<(Ended | Error)[]> {
-    const { database, pulse, transport, leaseNews, settings } = this.#context;
+    const { database, outageMonitor, transport, leaseSubscriptions, settings } = this.#context;
     const { maxClaims } = settings;
     // Who waits is told next that the lease is over; whether that may be said is asked of the database.
-    await pulse.runOnce();
+    await outageMonitor.runOnce();
     const taken = await database.transaction(
       (sql) =>
-        new TakenBack(calls, {
+        new ReleaseBatch(calls, {
           wait: true,
-          keepUnits: false,
+          deferCapacity: false,
           transport,
           maxClaims,
-          leaseNews,
+          leaseSubscriptions,
           signal,
         }).run(sql),
       signal,

@@ -15,7 +15,7 @@ import type { NextDue } from '../../store/sql/jobs/lock.ts';
 const marginMs = 1_000;
 const restShare = 30;
 
-export class DueMark {
+export class DeadlineCursor {
   readonly #clockMs: () => number;
   #fromMs = Number.NEGATIVE_INFINITY;
   /** When a look begins at the front again. */
@@ -32,7 +32,7 @@ export class DueMark {
   }
 
   /** Looks, and says how long until the first deadline: negative where one is past, null where there is none. */
-  async look(read: (fromMs: number) => Promise<NextDue>): Promise<number | null> {
+  async cursorFor(read: (fromMs: number) => Promise<NextDue>): Promise<number | null> {
     const beganMs = this.#clockMs();
     const isFromFront = beganMs >= this.#frontAtMs;
     const { nowMs, firstMs } = await read(isFromFront ? Number.NEGATIVE_INFINITY : this.#fromMs);

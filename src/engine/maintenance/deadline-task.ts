@@ -1,4 +1,4 @@
-import { Rounds } from '../../lib/async/periodic-task.ts';
+import { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import type { RoundMeter } from '../../telemetry/service-metrics.ts';
 
 /**
@@ -7,9 +7,9 @@ import type { RoundMeter } from '../../telemetry/service-metrics.ts';
  */
 const pauseMinMs = 25;
 
-export interface DueOptions {
+export interface DeadlineTaskOptions {
   /** How long until something is due; not above 0 where something is, and null where nothing is known of. */
-  look(): Promise<number | null>;
+  findDue(): Promise<number | null>;
   handle(): Promise<unknown>;
   meter: RoundMeter;
   onFailed(error: unknown): void;
@@ -17,14 +17,20 @@ export interface DueOptions {
 }
 
 /** Rounds that handle what is due. Most of the time nothing is, and one look tells so and until when. */
-export function dueRounds({ look, handle, meter, onFailed, sleepMaxMs }: DueOptions): Rounds {
+export function deadlineTask({
+  findDue,
+  handle,
+  meter,
+  onFailed,
+  sleepMaxMs,
+}: DeadlineTaskOptions): PeriodicTask {
   const lookAndHandle = async () => {
-    const dueInMs = await look();
+    const dueInMs = await findDue();
     if (dueInMs === null || dueInMs > 0) return dueInMs;
     await handle();
-    return look();
+    return findDue();
   };
-  return new Rounds({
+  return new PeriodicTask({
     run: async () => {
       const dueInMs = (await meter.time(lookAndHandle)) ?? sleepMaxMs;
       return Math.min(Math.max(dueInMs, pauseMinMs), sleepMaxMs);

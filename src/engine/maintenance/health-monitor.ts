@@ -5,18 +5,18 @@
  */
 
 import type { Service } from '../../lib/async/service.ts';
-import { orAfter } from '../../lib/async/with-timeout.ts';
+import { withTimeout } from '../../lib/async/with-timeout.ts';
 import { inOneLine } from '../../lib/log.ts';
 import type { Database } from '../../store/database.ts';
 
-const lookMs = 5_000;
-const patienceMs = 2_000;
+const checkMs = 5_000;
+const timeoutMs = 2_000;
 
-export class Health implements Service {
+export class HealthMonitor implements Service {
   readonly #database: Database;
   readonly #listeners: ((up: boolean) => void)[] = [];
   #timer: NodeJS.Timeout | undefined;
-  #looking: Promise<boolean> | undefined;
+  #checking: Promise<boolean> | undefined;
   readonly #readyListeners: ((ready: boolean) => void)[] = [];
   #up = false;
   #wasReady = false;
@@ -56,25 +56,25 @@ export class Health implements Service {
   }
 
   start(): void {
-    this.#timer ??= setInterval(() => void this.runOnce(), lookMs);
+    this.#timer ??= setInterval(() => void this.runOnce(), checkMs);
   }
 
   async stop(): Promise<void> {
     clearInterval(this.#timer);
     this.#timer = undefined;
-    await this.#looking;
+    await this.#checking;
   }
 
   /** Looks now. Many who ask at the same time share one look. */
   runOnce(): Promise<boolean> {
-    this.#looking ??= this.#look().finally(() => {
-      this.#looking = undefined;
+    this.#checking ??= this.#check().finally(() => {
+      this.#checking = undefined;
     });
-    return this.#looking;
+    return this.#checking;
   }
 
-  async #look(): Promise<boolean> {
-    const answered = this.#database.ping(AbortSignal.timeout(patienceMs)).then(
+  async #check(): Promise<boolean> {
+    const answered = this.#database.ping(AbortSignal.timeout(timeoutMs)).then(
       () => true,
       (error: unknown) => {
         this.#reason = inOneLine(error);
@@ -83,8 +83,8 @@ export class Health implements Service {
     );
     this.#reason = undefined;
     // A database that hangs answers nothing, not even that it will not: patience is measured here.
-    const up = await orAfter(answered, patienceMs, false);
-    if (!up) this.#reason ??= `no answer within ${patienceMs} ms`;
+    const up = await withTimeout(answered, timeoutMs, false);
+    if (!up) this.#reason ??= `no answer within ${timeoutMs} ms`;
     if (up !== this.#up) {
       this.#up = up;
       for (const listener of this.#listeners) listener(up);

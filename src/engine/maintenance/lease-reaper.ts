@@ -15,7 +15,7 @@ import { type DueDecision, decideDue } from '../../domain/jobs/claim-policy.ts';
 import { isLeased, type State, transition } from '../../domain/jobs/state-machine.ts';
 import type { Envelope, SentMessage } from '../../domain/streams/stream-message.ts';
 import { iso } from '../../domain/time.ts';
-import type { Rounds } from '../../lib/async/periodic-task.ts';
+import type { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import type { Service } from '../../lib/async/service.ts';
 import type { Log } from '../../lib/log.ts';
 import type { Sql } from '../../store/connection/sql.ts';
@@ -27,14 +27,14 @@ import type { JobCounts } from '../../telemetry/job-metrics.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import type { ReapMeter } from '../../telemetry/service-metrics.ts';
 import type { Transport } from '../../transport/transport.ts';
-import { LeaseEnds } from '../dispatch/lease-endings.ts';
-import type { Prospects } from '../dispatch/retry-hints.ts';
-import type { LeaseNews } from '../leases/lease-subscriptions.ts';
-import type { Waker } from '../wakeups/notifier.ts';
-import { workOf } from '../wakeups/work-available.ts';
-import type { DueMark } from './deadline-cursor.ts';
-import { dueRounds } from './deadline-task.ts';
-import type { Pulse } from './outage-monitor.ts';
+import { LeaseEndings } from '../dispatch/lease-endings.ts';
+import type { RetryHints } from '../dispatch/retry-hints.ts';
+import type { LeaseSubscriptions } from '../leases/lease-subscriptions.ts';
+import type { Notifier } from '../wakeups/notifier.ts';
+import { workAvailableOf } from '../wakeups/work-available.ts';
+import type { DeadlineCursor } from './deadline-cursor.ts';
+import { deadlineTask } from './deadline-task.ts';
+import type { OutageMonitor } from './outage-monitor.ts';
 
 /** Rows of one transaction at the most: it should not hold its locks for long. */
 const batchMax = 500;
@@ -42,27 +42,27 @@ const sleepMaxMs = 500;
 
 export interface ReaperOptions {
   database: Database;
-  waker: Waker;
-  pulse: Pulse;
-  prospects: Prospects;
-  dueMark: DueMark;
+  waker: Notifier;
+  pulse: OutageMonitor;
+  prospects: RetryHints;
+  dueMark: DeadlineCursor;
   transport: Transport;
-  leaseNews: LeaseNews;
+  leaseSubscriptions: LeaseSubscriptions;
   maxClaims: number;
   metrics: Metrics;
   log: Log;
 }
 
-export class Reaper implements Service {
+export class LeaseReaper implements Service {
   readonly #options: ReaperOptions;
-  readonly #rounds: Rounds;
+  readonly #rounds: PeriodicTask;
   readonly #meters: Readonly<Record<Due, ReapMeter>>;
 
   constructor(options: ReaperOptions) {
     this.#options = options;
     const { database, dueMark, metrics, log } = options;
-    this.#rounds = dueRounds({
-      look: () => dueMark.look((fromMs) => readNextDue(database, fromMs)),
+    this.#rounds = deadlineTask({
+      findDue: () => dueMark.cursorFor((fromMs) => readNextDue(database, fromMs)),
       handle: () => this.runOnce(dueMark.fromMs),
       meter: metrics.round('reaper'),
       onFailed: (error) => log.warn('the reaper could not finish its round', { error }),
@@ -92,7 +92,7 @@ export class Reaper implements Service {
   /** Handles what is due now, but for what was due before `fromMs`, and says how many rows that were. */
   async runOnce(fromMs?: number): Promise<number> {
     const { database, waker, pulse, prospects, transport, metrics } = this.#options;
-    await pulse.fresh();
+    await pulse.ensureFresh();
     for (let handled = 0; ; ) {
       const { looked, jobIds, ready, lost, units, asleep, settled, queued, late, counts } =
         await database.transaction((sql) => this.#handleBatch(sql, fromMs));
@@ -102,11 +102,11 @@ export class Reaper implements Service {
       handled += jobIds.length;
       waker.publishJobs(jobIds);
       waker.publishLeases(lost);
-      waker.publishWork(workOf(ready, lost.length));
-      prospects.jobsCame(ready.length);
-      transport.settle(settled);
+      waker.publishWorkAvailable(workAvailableOf(ready, lost.length));
+      prospects.noteJobsReady(ready.length);
+      transport.ack(settled);
       transport.send(queued);
-      prospects.unitsCame(units);
+      prospects.noteUnitsFreed(units);
       if (looked < batchMax && !asleep) return handled;
     }
   }
@@ -150,8 +150,9 @@ export class Reaper implements Service {
     await changeLiveJobs(sql, changes);
     await endJobs(sql, endings);
     await writeEvents(sql, events);
-    const ends = new LeaseEnds(this.#options);
-    for (const job of over) ends.addExpired(job, actor, this.#options.leaseNews.closingOf(job.leaseId));
+    const ends = new LeaseEndings(this.#options);
+    for (const job of over)
+      ends.addExpired(job, actor, this.#options.leaseSubscriptions.lastDisconnectOf(job.leaseId));
     await ends.write(sql);
     for (const { state } of endings) ends.counts.ended(state);
     return {

@@ -11,7 +11,7 @@
 import { inOneLine, type Log, type LogFields } from '../../lib/log.ts';
 import { isCancelled, isUnavailable } from '../../store/connection/sql.ts';
 import { SchemaTooNewError } from '../../store/schema-too-new.ts';
-import type { Health } from './health-monitor.ts';
+import type { HealthMonitor } from './health-monitor.ts';
 
 const remindMs = 30_000;
 
@@ -26,14 +26,14 @@ export class OutageLog implements Log {
   readonly info: Log['info'];
   readonly error: Log['error'];
   readonly #log: Log;
-  readonly #health: Health;
+  readonly #health: HealthMonitor;
   #outage: Outage | undefined;
   #hasBeenUp = false;
   /** The first failure of those that are held back, by `performance.now()`, and how many those are. */
   #heldSince: number | undefined;
   #held = 0;
 
-  constructor(log: Log, health: Health) {
+  constructor(log: Log, health: HealthMonitor) {
     this.#log = log;
     this.#health = health;
     this.debug = log.debug;

@@ -18,7 +18,7 @@
 import type { Service } from '../../lib/async/service.ts';
 import type { Log } from '../../lib/log.ts';
 import type { Database } from '../../store/database.ts';
-import { beatPulse, makeUpForOutage } from '../../store/sql/outages.ts';
+import { compensateOutage, recordLife } from '../../store/sql/outages.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import type { RoundMeter } from '../../telemetry/service-metrics.ts';
 
@@ -29,7 +29,7 @@ const restartMs = 1_200;
 /** Claims or leases of one transaction: their workers wait as long as it takes. */
 const slice = 2_000;
 
-export interface PulseOptions {
+export interface OutageMonitorOptions {
   database: Database;
   /** The longest that a claim holds without a word of its worker. */
   claimTtlMs: number;
@@ -37,8 +37,8 @@ export interface PulseOptions {
   log: Log;
 }
 
-export class Pulse implements Service {
-  readonly #options: PulseOptions;
+export class OutageMonitor implements Service {
+  readonly #options: OutageMonitorOptions;
   readonly #rounds: RoundMeter;
   #timer: NodeJS.Timeout | undefined;
   #beating: Promise<void> | undefined;
@@ -47,7 +47,7 @@ export class Pulse implements Service {
   /** Beats that have failed since then. */
   #failed = 0;
 
-  constructor(options: PulseOptions) {
+  constructor(options: OutageMonitorOptions) {
     this.#options = options;
     this.#rounds = options.metrics.round('pulse');
   }
@@ -68,18 +68,18 @@ export class Pulse implements Service {
 
   /** The first beat of a server that starts, before it serves anybody. */
   begin(): Promise<void> {
-    return this.#beat(restartMs);
+    return this.#recordLife(restartMs);
   }
 
   /** Settles at once while the pulse is fresh; otherwise when it is again and what was lost has been made up for. */
-  fresh(): Promise<void> {
+  ensureFresh(): Promise<void> {
     return performance.now() - this.#beatAt < staleMs ? settled : this.runOnce();
   }
 
   /** Writes the time and makes up for an outage, if there was one. Many who ask at the same time share one beat. */
   runOnce(): Promise<void> {
     this.#beating ??= this.#rounds
-      .time(() => this.#beat())
+      .time(() => this.#recordLife())
       .catch((error: unknown) => {
         this.#failed++;
         throw error;
@@ -90,10 +90,10 @@ export class Pulse implements Service {
     return this.#beating;
   }
 
-  async #beat(allowedMs?: number): Promise<void> {
+  async #recordLife(allowedMs?: number): Promise<void> {
     const { database, claimTtlMs, log } = this.#options;
     let begunAt = performance.now();
-    const { outageMs, unfinished, synchronous } = await beatPulse(database, allowedMs);
+    const { outageMs, unfinished, synchronous } = await recordLife(database, allowedMs);
     database.noteReplication(synchronous);
     if (outageMs !== null) {
       // A server whose beats failed, or took that long, was alive: the database could not be reached. One that starts cannot know.
@@ -107,7 +107,7 @@ export class Pulse implements Service {
     while (left) {
       // Each slice is a beat, too.
       begunAt = performance.now();
-      const madeUp = await makeUpForOutage(database, slice, claimTtlMs);
+      const madeUp = await compensateOutage(database, slice, claimTtlMs);
       if (madeUp?.done)
         log.info('leases were given back what an outage took', { leases: madeUp.leasesExtended });
       left = madeUp !== undefined;

@@ -10,19 +10,24 @@
  * dropped because somebody has been looking at the history for long. `stop` lets a round go no further.
  */
 
-import { Rounds } from '../../lib/async/periodic-task.ts';
+import { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import type { Service } from '../../lib/async/service.ts';
 import type { Log } from '../../lib/log.ts';
 import type { Database } from '../../store/database.ts';
-import { daysAhead, dropEventDay, makeEventDays, readEventDays } from '../../store/sql/events/partitions.ts';
+import {
+  createEventPartitions,
+  daysAhead,
+  dropEventPartition,
+  readEventPartitions,
+} from '../../store/sql/events/partitions.ts';
 
 const lookMs = 60 * 60_000;
 const againMs = 5 * 60_000;
 /** With fewer days to write to, something is wrong that somebody should look at. */
-const worryingDays = 3;
-const patienceMs = 5_000;
+const warnBelowDays = 3;
+const lockTimeoutMs = 5_000;
 
-export interface HistoryKeeperOptions {
+export interface PartitionMaintainerOptions {
   database: Database;
   /** For how many days the history is kept; 0 is for ever. */
   days: number;
@@ -30,18 +35,18 @@ export interface HistoryKeeperOptions {
   /** How long after its start it looks again; five minutes where left out. */
   firstMs?: number;
   /** How long a part that is dropped waits for those who may be reading it; five seconds where left out. */
-  patienceMs?: number;
+  lockTimeoutMs?: number;
 }
 
-export class HistoryKeeper implements Service {
-  readonly #options: HistoryKeeperOptions;
-  readonly #rounds: Rounds;
+export class PartitionMaintainer implements Service {
+  readonly #options: PartitionMaintainerOptions;
+  readonly #rounds: PeriodicTask;
   #stopping = new AbortController();
   #daysAhead = 0;
 
-  constructor(options: HistoryKeeperOptions) {
+  constructor(options: PartitionMaintainerOptions) {
     this.#options = options;
-    this.#rounds = new Rounds({
+    this.#rounds = new PeriodicTask({
       run: async () => ((await this.#tryAll()) ? lookMs : againMs),
       onFailed: (error) => this.#warn(error),
       failedMs: againMs,
@@ -55,7 +60,7 @@ export class HistoryKeeper implements Service {
 
   /** Makes what is missing before anybody is served. Should it fail, there may be enough for now, and whoever writes sees to it. */
   async prepare(): Promise<void> {
-    await this.#make().catch((error: unknown) => this.#warn(error));
+    await this.#createPartitions().catch((error: unknown) => this.#warn(error));
   }
 
   start(): void {
@@ -70,23 +75,27 @@ export class HistoryKeeper implements Service {
 
   /** Makes what is missing, drops what is too old, and says what was dropped. */
   async runOnce(): Promise<string[]> {
-    await this.#make();
-    return this.#drop();
+    await this.#createPartitions();
+    return this.#dropPartitions();
   }
 
-  async #make(): Promise<void> {
+  async #createPartitions(): Promise<void> {
     const { database, log } = this.#options;
-    const made = await makeEventDays(database);
+    const made = await createEventPartitions(database);
     if (made > 0) log.debug('the history was given room for the days to come', { days: made });
-    this.#daysAhead = daysAhead(await readEventDays(database));
+    this.#daysAhead = daysAhead(await readEventPartitions(database));
   }
 
-  async #drop(): Promise<string[]> {
+  async #dropPartitions(): Promise<string[]> {
     const { database, days, log } = this.#options;
     const dropped: string[] = [];
     while (days > 0 && !this.#stopping.signal.aborted) {
-      const patience = AbortSignal.timeout(this.#options.patienceMs ?? patienceMs);
-      const name = await dropEventDay(database, days, AbortSignal.any([patience, this.#stopping.signal]));
+      const patience = AbortSignal.timeout(this.#options.lockTimeoutMs ?? lockTimeoutMs);
+      const name = await dropEventPartition(
+        database,
+        days,
+        AbortSignal.any([patience, this.#stopping.signal]),
+      );
       if (name === undefined) break;
       dropped.push(name);
     }
@@ -95,11 +104,11 @@ export class HistoryKeeper implements Service {
   }
 
   async #tryAll(): Promise<boolean> {
-    const made = await this.#make().then(
+    const made = await this.#createPartitions().then(
       () => true,
-      (error: unknown) => this.#worry(error),
+      (error: unknown) => this.#warnIfFew(error),
     );
-    const dropped = await this.#drop().then(
+    const dropped = await this.#dropPartitions().then(
       () => true,
       (error: unknown) => {
         // Whoever looks at it for long is done some time, and what was begun is finished then.
@@ -112,12 +121,12 @@ export class HistoryKeeper implements Service {
   }
 
   /** While there is room for days it may be tried again in peace. */
-  async #worry(error: unknown): Promise<false> {
+  async #warnIfFew(error: unknown): Promise<false> {
     if (this.#stopping.signal.aborted) return false;
     this.#warn(error);
-    const days = await readEventDays(this.#options.database).then(daysAhead, () => undefined);
+    const days = await readEventPartitions(this.#options.database).then(daysAhead, () => undefined);
     this.#daysAhead = days ?? this.#daysAhead;
-    if (this.#daysAhead < worryingDays)
+    if (this.#daysAhead < warnBelowDays)
       this.#options.log.error('the history has room for few days more', { days: this.#daysAhead });
     return false;
   }

@@ -12,16 +12,16 @@
  * logged and gone on with after `sleepMs`. `stop` lets a round finish its slice.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import { Rounds } from '../../lib/async/periodic-task.ts';
+import { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import type { Service } from '../../lib/async/service.ts';
 import type { Log } from '../../lib/log.ts';
 import type { Database } from '../../store/database.ts';
 import {
+  pendingWalks,
   pruneSlice,
   type Retained,
-  rouseWalks,
   type Walk,
-  waitingWalks,
+  wakeWalks,
   walks,
 } from '../../store/sql/maintenance/prune.ts';
 
@@ -50,13 +50,13 @@ export interface PrunerOptions {
 export class Pruner implements Service {
   readonly #options: PrunerOptions;
   readonly #walks: readonly Walk[];
-  readonly #rounds: Rounds;
+  readonly #rounds: PeriodicTask;
   #stopping = new AbortController();
 
   constructor(options: PrunerOptions) {
     this.#options = options;
     this.#walks = walks.filter(({ retained }) => options.retention[retained] > 0);
-    this.#rounds = new Rounds({
+    this.#rounds = new PeriodicTask({
       run: async () => {
         await this.#goOn();
         return sleepMs;
@@ -79,14 +79,14 @@ export class Pruner implements Service {
 
   /** Begins every walk now, and says how many rows were too old, each job counted as one. */
   async runOnce(): Promise<number> {
-    await rouseWalks(this.#options.database, this.#walks);
+    await wakeWalks(this.#options.database, this.#walks);
     return this.#goOn();
   }
 
   async #goOn(): Promise<number> {
     const { database, log } = this.#options;
     const pruned: Record<string, number> = {};
-    for (const walk of await waitingWalks(database, this.#walks)) {
+    for (const walk of await pendingWalks(database, this.#walks)) {
       const rows = await this.#follow(walk);
       if (rows > 0) pruned[walk.name] = rows;
     }

@@ -8,7 +8,7 @@
  * without its database a server writes nothing either.
  */
 
-import { Rounds } from '../../lib/async/periodic-task.ts';
+import { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import type { Service } from '../../lib/async/service.ts';
 import type { Log } from '../../lib/log.ts';
 import { isUnavailable } from '../../store/connection/sql.ts';
@@ -20,13 +20,13 @@ const lookMs = 1_000;
 export class SchemaWatch implements Service {
   readonly #database: Database;
   readonly #log: Log;
-  readonly #rounds: Rounds;
+  readonly #rounds: PeriodicTask;
   #isRefusing = false;
 
   constructor(database: Database, log: Log) {
     this.#database = database;
     this.#log = log;
-    this.#rounds = new Rounds({
+    this.#rounds = new PeriodicTask({
       run: async () => {
         await this.runOnce();
         return lookMs;

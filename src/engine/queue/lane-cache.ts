@@ -1,6 +1,6 @@
 import type { Sql } from '../../store/connection/sql.ts';
 import type { Database } from '../../store/database.ts';
-import { keepLanes, type Lane, type LanePlace, laneWords, makeLanes } from '../../store/sql/queue/lanes.ts';
+import { keepLanes, type Lane, type LaneTarget, laneText, makeLanes } from '../../store/sql/queue/lanes.ts';
 
 /** Lanes that are remembered. A submitter with a new lane for each job pays for a look at the database instead. */
 const knownMax = 10_000;
@@ -12,20 +12,20 @@ const knownMax = 10_000;
  * nothing. Its caller then submits in a transaction that keeps the lanes (`keeping`), and the new places are remembered. What is
  * remembered is otherwise never wrong: a lane never changes. The memory is emptied when it is full.
  */
-export class LaneDirectory {
+export class LaneCache {
   /** By their words; the digest is needed only to ask the database. */
-  readonly #known = new Map<string, LanePlace>();
+  readonly #known = new Map<string, LaneTarget>();
 
   /** The places of these lanes, in their order; nothing where one was removed just then. New ones are made. */
-  async placesOf(sql: Sql, lanes: readonly Lane[]): Promise<LanePlace[] | undefined> {
+  async placesOf(sql: Sql, lanes: readonly Lane[]): Promise<LaneTarget[] | undefined> {
     let before: { lane: Lane; words: string } | undefined;
     const named = lanes.map((lane) => {
       // A batch mostly comes from one submitter, and one job in it is like the one before.
-      if (!before || !isPlainlySame(before.lane, lane)) before = { lane, words: laneWords(lane) };
+      if (!before || !isPlainlySame(before.lane, lane)) before = { lane, words: laneText(lane) };
       return before.words;
     });
     // Taken before the wait: while it lasts, other batches may fill the memory and empty it.
-    const places = new Map<string, LanePlace>();
+    const places = new Map<string, LaneTarget>();
     const missing = new Map<string, Lane>();
     for (let i = 0; i < lanes.length; i++) {
       const words = named[i] as string;
@@ -39,28 +39,28 @@ export class LaneDirectory {
       this.#remember(found);
       if (found.size < missing.size) return undefined;
     }
-    return named.map((words) => places.get(words) as LanePlace);
+    return named.map((words) => places.get(words) as LaneTarget);
   }
 
   /** Works in a transaction before whose end none of these lanes is removed. Those that are not there are made. */
   async keeping<T>(
     database: Database,
     lanes: readonly Lane[],
-    work: (sql: Sql, places: readonly LanePlace[]) => Promise<T>,
+    work: (sql: Sql, places: readonly LaneTarget[]) => Promise<T>,
     signal: AbortSignal | undefined,
   ): Promise<T> {
-    const named = lanes.map((lane) => ({ lane, words: laneWords(lane) }));
+    const named = lanes.map((lane) => ({ lane, words: laneText(lane) }));
     const wanted = new Map(named.map(({ lane, words }) => [words, lane]));
     const { kept, answer } = await database.transaction(async (sql) => {
       const kept = await keepLanes(sql, wanted);
-      const places = named.map(({ words }) => kept.get(words) as LanePlace);
+      const places = named.map(({ words }) => kept.get(words) as LaneTarget);
       return { kept, answer: await work(sql, places) };
     }, signal);
     this.#remember(kept);
     return answer;
   }
 
-  #remember(found: ReadonlyMap<string, LanePlace>): void {
+  #remember(found: ReadonlyMap<string, LaneTarget>): void {
     if (this.#known.size + found.size > knownMax) this.#known.clear();
     for (const [words, place] of found) this.#known.set(words, place);
   }

@@ -13,7 +13,7 @@
  * Failure modes: a round that fails is logged and followed by another one. A server that ends in a slice leaves all as it was.
  */
 import { setTimeout as delay } from 'node:timers/promises';
-import { Rounds } from '../../lib/async/periodic-task.ts';
+import { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import type { Service } from '../../lib/async/service.ts';
 import type { Log } from '../../lib/log.ts';
 import type { TransactionSql } from '../../store/connection/sql.ts';
@@ -49,14 +49,14 @@ export class LaneSweeper implements Service {
   readonly #options: LaneSweeperOptions;
   readonly #keptMax: number;
   readonly #pathsKeptMax: number;
-  readonly #rounds: Rounds;
+  readonly #rounds: PeriodicTask;
   #stopping = new AbortController();
 
   constructor(options: LaneSweeperOptions) {
     this.#options = options;
     this.#keptMax = options.keptMax ?? keptMax;
     this.#pathsKeptMax = options.pathsKeptMax ?? pathsKeptMax;
-    this.#rounds = new Rounds({
+    this.#rounds = new PeriodicTask({
       run: async () => {
         await this.#goOn(roundMs);
         return sleepMs;

@@ -4,9 +4,9 @@ import { capacityOf } from '../../domain/leases/capacity.ts';
 import { limits } from '../../domain/limits.ts';
 import type { QueueGroup } from '../../domain/queue/queue-group.ts';
 import type { GetQueue } from '../../domain/requests/stats.ts';
-import { demandFor, type KnownAsk, suits } from '../../domain/workers/known-requests.ts';
+import { demandFor, type KnownRequest, suits } from '../../domain/workers/known-requests.ts';
 import type { EntitySql } from '../../store/connection/sql.ts';
-import { leasesEndingNext, placeInLine, seeOneMoment } from '../../store/sql/explain/facts.ts';
+import { leasesEndingNext, queuePosition, seeOneMoment } from '../../store/sql/explain/facts.ts';
 import { findCapacity } from '../../store/sql/leases/capacity.ts';
 import { type AskingWorker, readAskingWorkers, readQueueGroups } from '../../store/sql/queue/groups.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
@@ -24,7 +24,7 @@ export interface QueuePage extends Page<QueueGroup & { laneId: number }> {
  * Tells what waits and what runs in groups, with the oldest job of each, who asks for it, and the main cause that
  * `explain` gives for it. Everything is read as one moment saw it.
  */
-export class QueueReader {
+export class QueueQueries {
   readonly #context: EngineContext;
   readonly #directory: WorkerDirectory;
 
@@ -53,7 +53,7 @@ export class QueueReader {
 
   async #explain(
     sql: EntitySql,
-    { nowMs, asks }: { nowMs: number; asks: readonly KnownAsk[] | null },
+    { nowMs, asks }: { nowMs: number; asks: readonly KnownRequest[] | null },
     groups: readonly QueueGroup[],
     signal: AbortSignal | undefined,
   ): Promise<void> {
@@ -66,7 +66,7 @@ export class QueueReader {
     const endingSoon = await leasesEndingNext(sql, 1);
     for (const group of groups) {
       const { oldest, jobType, stream, isUnique: unique } = group;
-      const place = oldest && (await placeInLine(sql, oldest.jobId));
+      const place = oldest && (await queuePosition(sql, oldest.jobId));
       if (!oldest || !place) continue;
       // It is ready or put aside, so that it waits for no time, whatever was before.
       const job = { ...oldest, jobType, stream, unique, attempts: 0, nextRetryAtMs: null, runAtMs: null };

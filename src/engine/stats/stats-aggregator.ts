@@ -15,16 +15,21 @@
  */
 import { usableUnits } from '../../domain/leases/capacity.ts';
 import type { RollupLevel } from '../../domain/stats/series.ts';
-import { Rounds } from '../../lib/async/periodic-task.ts';
+import { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import type { Service } from '../../lib/async/service.ts';
 import type { Log } from '../../lib/log.ts';
 import type { Database } from '../../store/database.ts';
 import { findCapacity } from '../../store/sql/leases/capacity.ts';
-import { type Folded, foldTallies, forgetRollups, lockFold } from '../../store/sql/stats/aggregate.ts';
+import {
+  type Aggregated,
+  aggregateTallies,
+  lockAggregation,
+  pruneRollups,
+} from '../../store/sql/stats/aggregate.ts';
 import { auditTotals, isAuditDue, type Repairs } from '../../store/sql/stats/audit.ts';
-import type { Waker } from '../wakeups/notifier.ts';
+import type { Notifier } from '../wakeups/notifier.ts';
 
-const foldMs = 1_000;
+const aggregateMs = 1_000;
 const minuteMs = 60_000;
 /** How far into its minute a server looks at it: late enough that the minute has begun, whatever a timer makes of that. */
 const sampleAtMs = 250;
@@ -32,7 +37,7 @@ const auditMs = 60 * minuteMs;
 /** Tallies of one transaction at the most. */
 const batchMax = 5_000;
 /** Roll-ups that are removed in one round. */
-const forgetMax = 2_000;
+const pruneMax = 2_000;
 const dayMs = 24 * 60 * minuteMs;
 /** Fine roll-ups are kept for as long as 2,000 points of them reach back, and a little longer; the others as it is set. */
 const keptDays: readonly (readonly [level: RollupLevel, days: number])[] = [
@@ -41,9 +46,9 @@ const keptDays: readonly (readonly [level: RollupLevel, days: number])[] = [
   [60, Number.POSITIVE_INFINITY],
 ];
 
-export interface StatsFolderOptions {
+export interface StatsAggregatorOptions {
   database: Database;
-  waker: Waker;
+  waker: Notifier;
   /** Units of capacity until they are set. */
   capacityTotal: number;
   /** For how long roll-ups are kept at the most; for ever where it is 0. */
@@ -51,21 +56,21 @@ export interface StatsFolderOptions {
   log: Log;
 }
 
-export class StatsFolder implements Service {
-  readonly #options: StatsFolderOptions;
-  readonly #rounds: Rounds;
-  #forgetAt = Number.NEGATIVE_INFINITY;
+export class StatsAggregator implements Service {
+  readonly #options: StatsAggregatorOptions;
+  readonly #rounds: PeriodicTask;
+  #pruneAt = Number.NEGATIVE_INFINITY;
   #auditAt = Number.NEGATIVE_INFINITY;
 
-  constructor(options: StatsFolderOptions) {
+  constructor(options: StatsAggregatorOptions) {
     this.#options = options;
     const { waker, log } = options;
-    this.#rounds = new Rounds({
+    this.#rounds = new PeriodicTask({
       run: () => this.#work(),
       onFailed: (error) => log.warn('the figures could not be added up', { error }),
-      failedMs: foldMs,
+      failedMs: aggregateMs,
     });
-    waker.onCommit(() => this.#rounds.wakeIn(foldMs));
+    waker.onCommit(() => this.#rounds.wakeIn(aggregateMs));
   }
 
   start(): void {
@@ -80,12 +85,12 @@ export class StatsFolder implements Service {
    * Adds up all tallies that are committed, and says how many those were and what the time was; nothing where another
    * server is about it.
    */
-  async runOnce(): Promise<Folded | undefined> {
+  async runOnce(): Promise<Aggregated | undefined> {
     for (let tallies = 0; ; ) {
       const folded = await this.#options.database.transaction(async (sql) => {
-        if (!(await lockFold(sql))) return undefined;
+        if (!(await lockAggregation(sql))) return undefined;
         const { total, busyRating } = await findCapacity(sql, this.#options.capacityTotal);
-        return foldTallies(sql, batchMax, usableUnits(total, busyRating));
+        return aggregateTallies(sql, batchMax, usableUnits(total, busyRating));
       });
       if (!folded) return undefined;
       tallies += folded.tallies;
@@ -97,7 +102,7 @@ export class StatsFolder implements Service {
   async audit(): Promise<Repairs | undefined> {
     const { database, log } = this.#options;
     const repairs = await database.transaction(async (sql) =>
-      (await lockFold(sql)) ? auditTotals(sql) : undefined,
+      (await lockAggregation(sql)) ? auditTotals(sql) : undefined,
     );
     if (repairs && (repairs.wasTotalWrong || repairs.shortfalls.length > 0)) {
       log.error('the totals of the figures were wrong, and have been repaired', { ...repairs });
@@ -109,21 +114,21 @@ export class StatsFolder implements Service {
   async #work(): Promise<number> {
     const folded = await this.runOnce();
     // Another server that is folding may have looked before the last commit of this one.
-    if (!folded) return foldMs;
+    if (!folded) return aggregateMs;
     const { database, retentionDays } = this.#options;
     const now = performance.now();
     if (now >= this.#auditAt) {
       this.#auditAt = now + auditMs;
       if (await isAuditDue(database, auditMs)) await this.audit();
     }
-    if (now >= this.#forgetAt) {
+    if (now >= this.#pruneAt) {
       let isMore = false;
       for (const [level, ownDays] of keptDays) {
         const days = Math.min(ownDays, retentionDays || Number.POSITIVE_INFINITY);
         if (days === Number.POSITIVE_INFINITY) continue;
-        if ((await forgetRollups(database, level, days * dayMs, forgetMax)) === forgetMax) isMore = true;
+        if ((await pruneRollups(database, level, days * dayMs, pruneMax)) === pruneMax) isMore = true;
       }
-      this.#forgetAt = isMore ? now : now + minuteMs;
+      this.#pruneAt = isMore ? now : now + minuteMs;
     }
     return minuteMs - (folded.nowMs % minuteMs) + sampleAtMs;
   }

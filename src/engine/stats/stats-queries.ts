@@ -34,7 +34,7 @@ interface Shared {
  * the same moments, so that one reading serves all who watch the same, however many they are. One who is slow to read is
  * told what there is when they come for it, and nothing is kept for them meanwhile.
  */
-export class StatsReader {
+export class StatsQueries {
   readonly #context: EngineContext;
   readonly #stopping = new AbortController();
   readonly #shared = new Map<string | null, Shared>();

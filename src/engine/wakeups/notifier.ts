@@ -19,7 +19,7 @@
 import type { Service } from '../../lib/async/service.ts';
 import { newId } from '../../lib/uuid.ts';
 import type { Channel } from '../../store/connection/notify-channel.ts';
-import type { Work } from './work-available.ts';
+import type { WorkAvailable } from './work-available.ts';
 
 const sweepMs = 2_000;
 const announceMs = 5_000;
@@ -41,13 +41,13 @@ type Message = { from: string; number?: number } & (
 /** Hears that a job has changed, or that a sweep asks its waiters to look for changes that nothing reported. */
 export type OnJob = (isSweep: boolean) => void;
 
-export class Waker implements Service {
+export class Notifier implements Service {
   readonly #channel: Channel;
   readonly #server = newId();
   readonly #waiters = new Map<string, Set<OnJob>>();
   /** Until when each other server wants to be told, by `performance.now()`. */
   readonly #interested = new Map<string, number>();
-  readonly #onWork: ((work: Work) => void)[] = [];
+  readonly #onWork: ((work: WorkAvailable) => void)[] = [];
   readonly #onLeases: ((leaseIds: readonly string[]) => void)[] = [];
   readonly #onFiles: (() => void)[] = [];
   readonly #onMissed: (() => void)[] = [];
@@ -65,7 +65,7 @@ export class Waker implements Service {
     if (this.#sweep) return;
     this.#channel.start(
       (text) => this.#receive(text),
-      () => this.#beginToHear(),
+      () => this.#onListening(),
     );
     this.#sweep = setInterval(() => void this.runOnce(), sweepMs);
   }
@@ -96,16 +96,16 @@ export class Waker implements Service {
 
   /** These jobs were changed by a commit of this server. */
   publishJobs(jobIds: readonly string[]): void {
-    if (jobIds.length > 0) this.#tellCommit();
+    if (jobIds.length > 0) this.#notifyCommit();
     if (this.#waiters.size > 0) for (const jobId of jobIds) this.#wake(jobId);
-    if (!this.#othersListen()) return;
+    if (!this.#hasRemoteListeners()) return;
     for (let i = 0; i < jobIds.length; i += idsPerMessage) {
       this.#send({ from: this.#server, jobs: jobIds.slice(i, i + idsPerMessage) });
     }
   }
 
   /** `listener` hears of work that has come, and of room for it. */
-  onWork(listener: (work: Work) => void): void {
+  onWork(listener: (work: WorkAvailable) => void): void {
     this.#onWork.push(listener);
   }
 
@@ -130,18 +130,18 @@ export class Waker implements Service {
   }
 
   /** Others that wait here for messages are counted by `count`. */
-  countWaiters(count: () => number): void {
+  addListenerCount(count: () => number): void {
     this.#counters.push(count);
   }
 
   /** A commit of this server made jobs ready, or room for some. */
-  publishWork(work: Work): void {
-    if (work.jobs.size === 0 && work.room === 0) return;
-    this.#tellCommit();
+  publishWorkAvailable(work: WorkAvailable): void {
+    if (work.jobs.size === 0 && work.unitsFreed === 0) return;
+    this.#notifyCommit();
     for (const listener of this.#onWork) listener(work);
-    if (!this.#othersListen()) return;
+    if (!this.#hasRemoteListeners()) return;
     for (const [i, jobs] of messagesOf(work).entries()) {
-      const room = i === 0 ? work.room : 0;
+      const room = i === 0 ? work.unitsFreed : 0;
       // The number is for servers of an earlier version, which know nothing of streams.
       const number = (work.jobs.get('') ?? 0) + room;
       this.#send({ from: this.#server, work: number, streams: jobs, room });
@@ -152,7 +152,7 @@ export class Waker implements Service {
   publishLeases(leaseIds: readonly string[]): void {
     if (leaseIds.length === 0) return;
     for (const listener of this.#onLeases) listener(leaseIds);
-    if (!this.#othersListen()) return;
+    if (!this.#hasRemoteListeners()) return;
     for (let i = 0; i < leaseIds.length; i += idsPerMessage) {
       this.#send({ from: this.#server, leases: leaseIds.slice(i, i + idsPerMessage) });
     }
@@ -161,19 +161,19 @@ export class Waker implements Service {
   /** A commit of this server has written what happened to files. */
   publishFiles(): void {
     this.#wakeFiles();
-    if (this.#othersListen()) this.#send({ from: this.#server, files: true });
+    if (this.#hasRemoteListeners()) this.#send({ from: this.#server, files: true });
   }
 
   /** Who waits elsewhere has said so before this server could hear it, and who waits here may have been told something. */
-  #beginToHear(): void {
+  #onListening(): void {
     this.#interested.clear();
     this.#send({ from: this.#server, asking: true });
     this.#announcedAt = Number.NEGATIVE_INFINITY;
     this.announce();
-    this.#lookAgain();
+    this.#recheckAll();
   }
 
-  #lookAgain(): void {
+  #recheckAll(): void {
     for (const listener of this.#onMissed) listener();
     this.#wakeAll();
   }
@@ -183,7 +183,7 @@ export class Waker implements Service {
     this.#wakeFiles();
   }
 
-  #tellCommit(): void {
+  #notifyCommit(): void {
     for (const listener of this.#onCommit) listener();
   }
 
@@ -205,7 +205,7 @@ export class Waker implements Service {
     this.#send({ from: this.#server, waiting });
   }
 
-  #othersListen(): boolean {
+  #hasRemoteListeners(): boolean {
     if (this.#interested.size === 0) return false;
     const now = performance.now();
     for (const [server, until] of this.#interested) if (until < now) this.#interested.delete(server);
@@ -224,13 +224,13 @@ export class Waker implements Service {
     else if ('files' in message) this.#wakeFiles();
     else if ('work' in message) {
       const { work: number, streams = [['', number]], room = number } = message;
-      const work = { jobs: new Map(streams), room };
+      const work = { jobs: new Map(streams), unitsFreed: room };
       for (const listener of this.#onWork) listener(work);
     } else if ('asking' in message) {
       this.#announcedAt = Number.NEGATIVE_INFINITY;
       this.announce();
     } else if ('heard' in message) {
-      if (message.heard === this.#server) this.#lookAgain();
+      if (message.heard === this.#server) this.#recheckAll();
     } else this.#noteInterest(message.from);
   }
 
@@ -243,7 +243,7 @@ export class Waker implements Service {
 }
 
 /** The streams of some work, as many in each message as it may hold. */
-function messagesOf({ jobs }: Work): [string, number][][] {
+function messagesOf({ jobs }: WorkAvailable): [string, number][][] {
   const messages: [string, number][][] = [[]];
   let bytes = 0;
   for (const entry of jobs) {

@@ -1,12 +1,12 @@
 import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
 import type { Database } from '../../store/database.ts';
 import { anyCandidate } from '../../store/sql/queue/candidates.ts';
-import type { HeadPlaces } from '../../store/sql/queue/heads.ts';
+import type { HeadMarks } from '../../store/sql/queue/heads.ts';
 import { readyStreams } from '../../store/sql/streams/ready.ts';
-import type { Kind } from './wait-queue.ts';
+import type { RequestClass } from './wait-queue.ts';
 
 /** Callers who wait for jobs that suit a filter. */
-export interface FilterKind extends Kind {
+export interface FilterKind extends RequestClass {
   filter: ClaimFilter;
 }
 
@@ -20,10 +20,10 @@ const budgetMs = 250;
  * up; the next one goes on with the kind after the last that was looked at.
  */
 export class ReadyKinds {
-  readonly #options: { database: Database; places: HeadPlaces; budgetMs?: number };
+  readonly #options: { database: Database; places: HeadMarks; budgetMs?: number };
   #last: string | undefined;
 
-  constructor(options: { database: Database; places: HeadPlaces; budgetMs?: number }) {
+  constructor(options: { database: Database; places: HeadMarks; budgetMs?: number }) {
     this.#options = options;
   }
 

@@ -17,14 +17,14 @@
  *
  * It holds no timer while nobody waits. `stop` lets everybody go.
  */
-import type { Work } from './work-available.ts';
+import type { WorkAvailable } from './work-available.ts';
 
 const sweepMs = 2_000;
 /** Whom one that got something wakes. */
 const wakesWhenServed = 2;
 
 /** Callers who ask for the same. */
-export interface Kind {
+export interface RequestClass {
   /** All that they ask for, as one text. */
   readonly name: string;
   /** The streams whose jobs would do; the empty one stands for none. */
@@ -32,53 +32,53 @@ export interface Kind {
 }
 
 /** Somebody's place in the line, from before they ask for the first time until they leave. */
-export interface Place {
-  readonly line: Line;
+export interface Waiter {
+  readonly line: WaiterGroup;
   readonly number: number;
   /** Lets them go; undefined while they ask. */
   wake: (() => void) | undefined;
   /** What they were woken for, until they wait again. */
-  called: Call | undefined;
+  wakeup: Wakeup | undefined;
 }
 
 /** What somebody was woken for: a job of a stream, of which there may be more, or room. */
-type Call = { for: 'jobs'; stream: string; mayBeMore: boolean } | { for: 'room' };
+type Wakeup = { for: 'jobs'; stream: string; mayBeMore: boolean } | { for: 'room' };
 
 /** What somebody asked in vain for: `barred` where there are jobs, though none for this one worker. */
-export type Want = 'jobs' | 'room' | 'barred';
+export type WaitReason = 'jobs' | 'room' | 'barred';
 
-interface Line {
-  readonly kind: Kind;
+interface WaiterGroup {
+  readonly kind: RequestClass;
   /** Those who wait, by their numbers. */
-  waiting: Place[];
+  waiting: Waiter[];
   /** How many have a place, waiting or asking. */
-  places: number;
+  capacity: number;
   /** For so much that came there was nobody to wake, and what it was. */
-  missed: number;
-  missedCall: Call;
+  pendingWakeups: number;
+  pendingWakeup: Wakeup;
 }
 
-export interface WaitingLineOptions<K extends Kind> {
+export interface WaitQueueOptions<K extends RequestClass> {
   /** Streams of these kinds for which there are jobs that may be taken now. */
   findReady(kinds: readonly K[]): Promise<Iterable<string>>;
 }
 
-export class WaitingLine<K extends Kind = Kind> {
-  readonly #findReady: WaitingLineOptions<K>['findReady'];
-  readonly #lines = new Map<string, Line>();
-  readonly #byStream = new Map<string, Set<Line>>();
+export class WaitQueue<K extends RequestClass = RequestClass> {
+  readonly #findReady: WaitQueueOptions<K>['findReady'];
+  readonly #groups = new Map<string, WaiterGroup>();
+  readonly #byStream = new Map<string, Set<WaiterGroup>>();
   /** Lines whose last answer was that there is no room. */
-  readonly #cramped = new Set<Line>();
+  readonly #blockedOnCapacity = new Set<WaiterGroup>();
   /** Lines some of which are asking. */
-  readonly #asking = new Set<Line>();
+  readonly #asking = new Set<WaiterGroup>();
   #length = 0;
   #lastNumber = 0;
   #sweep: NodeJS.Timeout | undefined;
   #sweeping = false;
-  #looksAgain = false;
+  #rechecks = false;
   #stopped = false;
 
-  constructor({ findReady }: WaitingLineOptions<K>) {
+  constructor({ findReady }: WaitQueueOptions<K>) {
     this.#findReady = findReady;
   }
 
@@ -88,46 +88,46 @@ export class WaitingLine<K extends Kind = Kind> {
   }
 
   /** Takes a place, which has to be left. */
-  join(kind: K): Place {
-    const line = this.#lines.get(kind.name) ?? this.#open(kind);
-    line.places++;
+  join(kind: K): Waiter {
+    const line = this.#groups.get(kind.name) ?? this.#open(kind);
+    line.capacity++;
     this.#asking.add(line);
-    return { line, number: ++this.#lastNumber, wake: undefined, called: undefined };
+    return { line, number: ++this.#lastNumber, wake: undefined, wakeup: undefined };
   }
 
   /** Leaves for good, with something or without. */
-  leave(place: Place, served: boolean): void {
-    const { line, called } = place;
-    line.places--;
+  leave(place: Waiter, served: boolean): void {
+    const { line, wakeup } = place;
+    line.capacity--;
     this.#noteAsking(line);
-    line.missed = Math.min(line.missed, askingIn(line));
-    if (!served && called?.for === 'jobs') this.#callForJobs(called, 1, { after: place });
-    else if (!served && called) this.#wakeLine(line, 1, called);
-    else if (served && called?.for !== 'jobs') this.#wakeLine(line, wakesWhenServed, room);
+    line.pendingWakeups = Math.min(line.pendingWakeups, askingIn(line));
+    if (!served && wakeup?.for === 'jobs') this.#callForJobs(wakeup, 1, { after: place });
+    else if (!served && wakeup) this.#wakeGroup(line, 1, wakeup);
+    else if (served && wakeup?.for !== 'jobs') this.#wakeGroup(line, wakesWhenServed, room);
     // Otherwise as many were called as there are jobs.
-    else if (called?.for === 'jobs' && called.mayBeMore) this.#callForJobs(called, wakesWhenServed);
-    if (line.places === 0) this.#close(line);
+    else if (wakeup?.for === 'jobs' && wakeup.mayBeMore) this.#callForJobs(wakeup, wakesWhenServed);
+    if (line.capacity === 0) this.#close(line);
   }
 
   /** Waits to be woken, for so long at the most, after having asked in vain: for want of jobs, or of room for them. */
-  wait(place: Place, ms: number, wants: Want, signal?: AbortSignal): Promise<void> {
-    const { line, called } = place;
-    place.called = undefined;
-    if (wants === 'jobs') this.#cramped.delete(line);
-    else this.#cramped.add(line);
-    if (called?.for === 'jobs' && wants !== 'room') {
-      this.#callForJobs(called, 1, { after: place, except: wants === 'barred' ? undefined : line });
+  wait(place: Waiter, ms: number, wants: WaitReason, signal?: AbortSignal): Promise<void> {
+    const { line, wakeup } = place;
+    place.wakeup = undefined;
+    if (wants === 'jobs') this.#blockedOnCapacity.delete(line);
+    else this.#blockedOnCapacity.add(line);
+    if (wakeup?.for === 'jobs' && wants !== 'room') {
+      this.#callForJobs(wakeup, 1, { after: place, except: wants === 'barred' ? undefined : line });
     }
     if (this.#stopped || signal?.aborted) return Promise.resolve();
-    if (line.missed > 0) {
-      line.missed--;
-      place.called = line.missedCall;
+    if (line.pendingWakeups > 0) {
+      line.pendingWakeups--;
+      place.wakeup = line.pendingWakeup;
       return Promise.resolve();
     }
     return new Promise((resolve) => {
-      const letGo = () => {
+      const wake = () => {
         clearTimeout(timer);
-        signal?.removeEventListener('abort', letGo);
+        signal?.removeEventListener('abort', wake);
         place.wake = undefined;
         line.waiting.splice(line.waiting.indexOf(place), 1);
         this.#length--;
@@ -135,9 +135,9 @@ export class WaitingLine<K extends Kind = Kind> {
         this.#rest();
         resolve();
       };
-      const timer = setTimeout(letGo, ms);
-      signal?.addEventListener('abort', letGo, { once: true });
-      place.wake = letGo;
+      const timer = setTimeout(wake, ms);
+      signal?.addEventListener('abort', wake, { once: true });
+      place.wake = wake;
       // Most are new and go to the end.
       const before = line.waiting.findLastIndex(({ number }) => number < place.number);
       line.waiting.splice(before + 1, 0, place);
@@ -148,29 +148,30 @@ export class WaitingLine<K extends Kind = Kind> {
   }
 
   /** Something has come that may concern those who wait. */
-  wakeFor({ jobs, room: count }: Work): void {
+  wakeFor({ jobs, unitsFreed: count }: WorkAvailable): void {
     for (const [stream, jobCount] of jobs)
       this.#callForJobs({ for: 'jobs', stream, mayBeMore: false }, jobCount);
     if (count === 0) return;
-    for (const line of new Set([...this.#cramped, ...this.#asking])) this.#wakeLine(line, count, room);
+    for (const line of new Set([...this.#blockedOnCapacity, ...this.#asking]))
+      this.#wakeGroup(line, count, room);
   }
 
   /** Something may have come of which no message told. */
-  lookAgain(): void {
-    if (this.#lines.size === 0) return;
+  recheck(): void {
+    if (this.#groups.size === 0) return;
     // One who is about it may have looked too early, and then does so again.
-    this.#looksAgain = true;
+    this.#rechecks = true;
     void this.#sweepOnce();
   }
 
   stop(): void {
     this.#stopped = true;
-    for (const line of [...this.#lines.values()]) wakeFirst(line, Number.POSITIVE_INFINITY, room);
+    for (const line of [...this.#groups.values()]) wakeFirst(line, Number.POSITIVE_INFINITY, room);
   }
 
-  #open(kind: Kind): Line {
-    const line: Line = { kind, waiting: [], places: 0, missed: 0, missedCall: room };
-    this.#lines.set(kind.name, line);
+  #open(kind: RequestClass): WaiterGroup {
+    const line: WaiterGroup = { kind, waiting: [], capacity: 0, pendingWakeups: 0, pendingWakeup: room };
+    this.#groups.set(kind.name, line);
     for (const stream of kind.streams) {
       const lines = this.#byStream.get(stream) ?? new Set();
       this.#byStream.set(stream, lines.add(line));
@@ -178,9 +179,9 @@ export class WaitingLine<K extends Kind = Kind> {
     return line;
   }
 
-  #close(line: Line): void {
-    this.#lines.delete(line.kind.name);
-    this.#cramped.delete(line);
+  #close(line: WaiterGroup): void {
+    this.#groups.delete(line.kind.name);
+    this.#blockedOnCapacity.delete(line);
     for (const stream of line.kind.streams) {
       const lines = this.#byStream.get(stream);
       lines?.delete(line);
@@ -197,24 +198,24 @@ export class WaitingLine<K extends Kind = Kind> {
     if (left === 0) return;
     for (const line of lines) {
       const asking = askingIn(line) - first.filter((place) => place.line === line).length;
-      this.#miss(line, Math.min(line.missed + left, asking), call);
+      this.#keepWakeup(line, Math.min(line.pendingWakeups + left, asking), call);
     }
   }
 
-  #wakeLine(line: Line, count: number, call: Call): void {
+  #wakeGroup(line: WaiterGroup, count: number, call: Wakeup): void {
     const woken = wakeFirst(line, count, call);
-    this.#miss(line, Math.min(line.missed + count - woken, askingIn(line) - woken), call);
+    this.#keepWakeup(line, Math.min(line.pendingWakeups + count - woken, askingIn(line) - woken), call);
   }
 
-  #miss(line: Line, missed: number, call: Call): void {
+  #keepWakeup(line: WaiterGroup, missed: number, call: Wakeup): void {
     // Where both were missed, whoever asks for room, or for as much as there is, finds the jobs as well.
-    const { missedCall } = line;
-    const isKept = line.missed > 0 && (missedCall.for === 'room' || missedCall.mayBeMore);
-    if (missed > line.missed && !isKept) line.missedCall = call;
-    line.missed = missed;
+    const { pendingWakeup } = line;
+    const isKept = line.pendingWakeups > 0 && (pendingWakeup.for === 'room' || pendingWakeup.mayBeMore);
+    if (missed > line.pendingWakeups && !isKept) line.pendingWakeup = call;
+    line.pendingWakeups = missed;
   }
 
-  #noteAsking(line: Line): void {
+  #noteAsking(line: WaiterGroup): void {
     if (askingIn(line) > 0) this.#asking.add(line);
     else this.#asking.delete(line);
   }
@@ -224,12 +225,12 @@ export class WaitingLine<K extends Kind = Kind> {
     this.#sweeping = true;
     try {
       do {
-        this.#looksAgain = false;
-        const waiting = [...this.#lines.values()].filter(({ waiting }) => waiting.length > 0);
+        this.#rechecks = false;
+        const waiting = [...this.#groups.values()].filter(({ waiting }) => waiting.length > 0);
         const kinds = waiting.map(({ kind }) => kind as K);
         for (const stream of await this.#findReady(kinds))
           this.#callForJobs({ for: 'jobs', stream, mayBeMore: true }, 1);
-      } while (this.#looksAgain);
+      } while (this.#rechecks);
     } catch {
       // The database is away. Who waits would hear of that from asking, and it will be asked again.
     } finally {
@@ -244,21 +245,21 @@ export class WaitingLine<K extends Kind = Kind> {
   }
 }
 
-type JobsCall = Extract<Call, { for: 'jobs' }>;
+type JobsCall = Extract<Wakeup, { for: 'jobs' }>;
 
 /** Who passes a call on, and whose kind could do nothing with it either. */
 interface PassedOn {
-  after?: Place;
-  except?: Line | undefined;
+  after?: Waiter;
+  except?: WaiterGroup | undefined;
 }
 
-const room: Call = { for: 'room' };
+const room: Wakeup = { for: 'room' };
 
-const askingIn = ({ places, waiting }: Line): number => places - waiting.length;
+const askingIn = ({ capacity, waiting }: WaiterGroup): number => capacity - waiting.length;
 
 /** The first who wait in any of the lines and came after a place, as many as are wanted. */
-function firstWaiting(lines: readonly Line[], count: number, after: number): Place[] {
-  const first: Place[] = [];
+function firstWaiting(lines: readonly WaiterGroup[], count: number, after: number): Waiter[] {
+  const first: Waiter[] = [];
   for (const { waiting } of lines) {
     let taken = 0;
     for (const place of waiting) {
@@ -274,13 +275,13 @@ function firstWaiting(lines: readonly Line[], count: number, after: number): Pla
   return first;
 }
 
-function wakeFirst({ waiting }: Line, count: number, call: Call): number {
+function wakeFirst({ waiting }: WaiterGroup, count: number, call: Wakeup): number {
   const first = waiting.slice(0, count);
   for (const place of first) letGo(place, call);
   return first.length;
 }
 
-function letGo(place: Place, call: Call): void {
-  place.called = call;
+function letGo(place: Waiter, call: Wakeup): void {
+  place.wakeup = call;
   place.wake?.();
 }

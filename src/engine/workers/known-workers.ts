@@ -10,7 +10,7 @@
  */
 import { limits } from '../../domain/limits.ts';
 import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
-import { keptAsk, type WorkerAsk, workerGoneMs } from '../../domain/workers/worker.ts';
+import { storedRequest, type WorkerRequest, workerGoneMs } from '../../domain/workers/worker.ts';
 
 /** For how long an ask is kept of a worker that is heard of: while it runs a job it may not ask. */
 const askKeptMs = 10 * 60_000;
@@ -20,7 +20,7 @@ export type StreamKind = 'WORK_STREAM' | 'HEARTBEAT_STREAM';
 type KeptFilter = ClaimFilter & { isCut?: boolean };
 
 /** What a worker asked for in calls. */
-interface CalledAsk {
+interface UnaryRequest {
   kind: string;
   filter: KeptFilter;
   waiting: number;
@@ -36,7 +36,7 @@ export interface KnownWorker {
   readonly streams: Set<WorkerStream>;
   /** Calls that wait for work. */
   waiting: number;
-  asks: CalledAsk[];
+  asks: UnaryRequest[];
   /** It asked for more kinds of jobs than are kept. */
   asksCut: boolean;
   /** When its row was last written, and whether there may be one: both are kept by the directory. */
@@ -226,14 +226,14 @@ export class KnownWorkers {
 export const isOpen = ({ streams, waiting }: KnownWorker): boolean => streams.size > 0 || waiting > 0;
 
 /** The ask of this kind, which takes the place of the oldest where there are too many; none where all of them wait. */
-function askOf(known: KnownWorker, kind: string, filter: KeptFilter): CalledAsk | undefined {
+function askOf(known: KnownWorker, kind: string, filter: KeptFilter): UnaryRequest | undefined {
   const calledAt = known.heardAt;
   const same = known.asks.find((ask) => ask.kind === kind);
   if (same) {
     same.calledAt = calledAt;
     return same;
   }
-  const ask: CalledAsk = { kind, filter, waiting: 0, calledAt };
+  const ask: UnaryRequest = { kind, filter, waiting: 0, calledAt };
   if (known.asks.length >= limits.workerCalledAsks) {
     known.asksCut = true;
     const oldest = known.asks.findIndex(({ waiting }) => waiting === 0);
@@ -245,13 +245,13 @@ function askOf(known: KnownWorker, kind: string, filter: KeptFilter): CalledAsk 
 }
 
 /** A filter with many names is kept cut, so that many workers with such filters take a bounded memory. */
-function longAsk(known: KnownWorker, filter: ClaimFilter): CalledAsk | undefined {
-  const kept = keptAsk({ ...namesOf(filter), jobs: 0 });
+function longAsk(known: KnownWorker, filter: ClaimFilter): UnaryRequest | undefined {
+  const kept = storedRequest({ ...namesOf(filter), jobs: 0 });
   return askOf(known, JSON.stringify(kept), kept);
 }
 
 /** What a worker asks for on its streams and in calls, the kinds first of which it would take jobs now. */
-export function asksOf(known: KnownWorker, now: number): { asks: WorkerAsk[]; asksCut: boolean } {
+export function asksOf(known: KnownWorker, now: number): { asks: WorkerRequest[]; asksCut: boolean } {
   known.asks = known.asks.filter(({ waiting, calledAt }) => waiting > 0 || now - calledAt < askKeptMs);
   const all: { filter: KeptFilter; jobs: number }[] = [];
   for (const stream of known.streams)
@@ -260,7 +260,7 @@ export function asksOf(known: KnownWorker, now: number): { asks: WorkerAsk[]; as
   all.sort((a, b) => b.jobs - a.jobs);
   const asks = all
     .slice(0, limits.workerAsks)
-    .map(({ filter, jobs }) => keptAsk({ ...namesOf(filter), jobs }));
+    .map(({ filter, jobs }) => storedRequest({ ...namesOf(filter), jobs }));
   const asksCut = known.asksCut || all.length > asks.length;
   known.asksCut = false;
   return { asks, asksCut };

@@ -11,13 +11,13 @@
  */
 import { hostname } from 'node:os';
 import { workerGoneMs, workerRefreshMs } from '../../domain/workers/worker.ts';
-import { Rounds } from '../../lib/async/periodic-task.ts';
+import { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import type { Service } from '../../lib/async/service.ts';
 import type { Log } from '../../lib/log.ts';
 import { newId } from '../../lib/uuid.ts';
 import type { Database } from '../../store/database.ts';
 import {
-  forgetWorkers,
+  deleteWorkers,
   removeExpiredWorkers,
   type ServerColumns,
   type WorkerWrite,
@@ -38,7 +38,7 @@ export interface WorkerDirectoryOptions {
 
 export class WorkerDirectory implements Service {
   readonly #options: WorkerDirectoryOptions;
-  readonly #rounds: Rounds;
+  readonly #rounds: PeriodicTask;
   readonly #server: ServerColumns = { server_id: newId(), server_host: hostname(), server_pid: process.pid };
   /** A worker has come or gone since the last round. */
   #hasNews = false;
@@ -49,7 +49,7 @@ export class WorkerDirectory implements Service {
 
   constructor(options: WorkerDirectoryOptions) {
     this.#options = options;
-    this.#rounds = new Rounds({
+    this.#rounds = new PeriodicTask({
       run: async () => {
         await this.runOnce();
         this.#failures = 0;
@@ -84,7 +84,7 @@ export class WorkerDirectory implements Service {
     await this.#writing;
     const { database, known, log } = this.#options;
     known.clear();
-    await forgetWorkers(database, this.serverId, 'all').catch((error: unknown) =>
+    await deleteWorkers(database, this.serverId, 'all').catch((error: unknown) =>
       log.debug('failed to remove the rows of this server from the list of workers', { error }),
     );
   }
@@ -109,7 +109,7 @@ export class WorkerDirectory implements Service {
     const due: KnownWorker[] = [];
     for (const worker of known.fresh(now)) if (now - worker.writtenAt >= dueMs) due.push(worker);
     const { gone } = known;
-    await forgetWorkers(database, this.serverId, gone);
+    await deleteWorkers(database, this.serverId, gone);
     known.removed(gone);
     const rows = due.map((worker) => rowOf(worker, now));
     for (const worker of due) worker.mayHaveRow = true;

@@ -25,9 +25,9 @@ export interface BatcherOptions<In, Out> {
   /** Calls in one batch at the most. */
   sizeMax: number;
   /** Batches under way at the same time; 1 where left out. More only where their order does not matter. */
-  flightsMax?: number;
+  concurrencyMax?: number;
   /** What a batch has to weigh to leave beside one that is in flight; `weightMax` where left out. */
-  companionWeight?: number;
+  minWeightWhenBusy?: number;
   /** What a call weighs; 1 where left out. */
   weigh?(call: In): number;
   /** Weight of one batch at the most; a heavier call still leaves, alone. `sizeMax` where left out. */
@@ -40,7 +40,7 @@ export interface BatcherOptions<In, Out> {
   meter?: BatchMeter | undefined;
 }
 
-interface Waiting<In, Out> {
+interface PendingCall<In, Out> {
   call: In;
   weight: number;
   signal: AbortSignal | undefined;
@@ -48,15 +48,15 @@ interface Waiting<In, Out> {
   resolve(answer: Out): void;
   reject(error: unknown): void;
   /** Its caller has gone; it is skipped when its turn comes. */
-  gone: boolean;
+  isCanceled: boolean;
   /** The batch it is in flight with. */
-  flight: Flight | undefined;
+  batch: RunningBatch | undefined;
   /** What it is part of, where it is traced. */
   span: Span | undefined;
 }
 
 /** A batch under way, and how many of its callers still wait for it. */
-interface Flight {
+interface RunningBatch {
   present: number;
   controller: AbortController | undefined;
 }
@@ -64,20 +64,20 @@ interface Flight {
 export class Batcher<In, Out> {
   readonly #options: Required<Omit<BatcherOptions<In, Out>, 'meter'>>;
   readonly #meter: BatchMeter | undefined;
-  #waiting: Waiting<In, Out>[] = [];
+  #waiting: PendingCall<In, Out>[] = [];
   #waitingWeight = 0;
-  #inFlight = 0;
-  #boarding = false;
+  #running = 0;
+  #scheduled = false;
   #closed = false;
-  #landed: (() => void)[] = [];
+  #drained: (() => void)[] = [];
 
   constructor({ meter, ...options }: BatcherOptions<In, Out>) {
     this.#meter = meter;
     const weightMax = options.weightMax ?? options.sizeMax;
     this.#options = {
-      flightsMax: 1,
+      concurrencyMax: 1,
       weigh: () => 1,
-      companionWeight: weightMax,
+      minWeightWhenBusy: weightMax,
       onIdle: () => {},
       ...options,
       weightMax,
@@ -90,7 +90,7 @@ export class Batcher<In, Out> {
   }
 
   get idle(): boolean {
-    return this.#inFlight === 0 && this.#waiting.length === 0;
+    return this.#running === 0 && this.#waiting.length === 0;
   }
 
   run(call: In, signal?: AbortSignal): Promise<Out> {
@@ -102,15 +102,15 @@ export class Batcher<In, Out> {
       return Promise.reject(new DomainError('overloaded', 'too many calls are waiting; try again later'));
     }
     return new Promise<Out>((resolve, reject) => {
-      const waiting: Waiting<In, Out> = {
+      const waiting: PendingCall<In, Out> = {
         call,
         signal,
         onAbort: undefined,
         resolve,
         reject,
         weight: this.#options.weigh(call),
-        gone: false,
-        flight: undefined,
+        isCanceled: false,
+        batch: undefined,
         span: meter?.caller(),
       };
       if (signal) {
@@ -120,52 +120,54 @@ export class Batcher<In, Out> {
       this.#waiting.push(waiting);
       this.#waitingWeight += waiting.weight;
       if (meter) meter.waiting++;
-      this.#callForBoarding();
+      this.#schedule();
     });
   }
 
   async close(): Promise<void> {
     this.#closed = true;
-    while (!this.idle) await new Promise<void>((resolve) => this.#landed.push(resolve));
+    while (!this.idle) await new Promise<void>((resolve) => this.#drained.push(resolve));
   }
 
   /** Waits for the end of this turn of the event loop, because what arrives together can leave together. */
-  #callForBoarding(): void {
-    if (this.#boarding || !this.#mayDepart()) return;
-    this.#boarding = true;
+  #schedule(): void {
+    if (this.#scheduled || !this.#mayStart()) return;
+    this.#scheduled = true;
     setImmediate(() => {
-      this.#boarding = false;
-      this.#depart();
+      this.#scheduled = false;
+      this.#startBatches();
     });
   }
 
-  #mayDepart(): boolean {
+  #mayStart(): boolean {
     if (this.#waiting.length === 0) return false;
-    if (this.#inFlight === 0) return true;
-    return this.#inFlight < this.#options.flightsMax && this.#waitingWeight >= this.#options.companionWeight;
+    if (this.#running === 0) return true;
+    return (
+      this.#running < this.#options.concurrencyMax && this.#waitingWeight >= this.#options.minWeightWhenBusy
+    );
   }
 
-  #depart(): void {
-    while (this.#mayDepart()) {
-      const batch = this.#board();
+  #startBatches(): void {
+    while (this.#mayStart()) {
+      const batch = this.#takeBatch();
       if (batch.length === 0) continue;
-      this.#inFlight++;
-      void this.#fly(batch);
+      this.#running++;
+      void this.#run(batch);
     }
     if (!this.idle) return;
-    for (const landed of this.#landed.splice(0)) landed();
+    for (const landed of this.#drained.splice(0)) landed();
     this.#options.onIdle();
   }
 
   /** Takes the next batch off the queue. */
-  #board(): Waiting<In, Out>[] {
+  #takeBatch(): PendingCall<In, Out>[] {
     const { sizeMax, weightMax } = this.#options;
-    const batch: Waiting<In, Out>[] = [];
+    const batch: PendingCall<In, Out>[] = [];
     let weight = 0;
     let next = 0;
     for (; next < this.#waiting.length && batch.length < sizeMax; next++) {
-      const waiting = this.#waiting[next] as Waiting<In, Out>;
-      if (!waiting.gone) {
+      const waiting = this.#waiting[next] as PendingCall<In, Out>;
+      if (!waiting.isCanceled) {
         if (weight + waiting.weight > weightMax && batch.length > 0) break;
         weight += waiting.weight;
         batch.push(waiting);
@@ -177,8 +179,8 @@ export class Batcher<In, Out> {
     return batch;
   }
 
-  async #fly(batch: readonly Waiting<In, Out>[]): Promise<void> {
-    const flight = board(batch);
+  async #run(batch: readonly PendingCall<In, Out>[]): Promise<void> {
+    const flight = membersOf(batch);
     try {
       const answers = await this.#flush(batch, flight.controller?.signal);
       for (let i = 0; i < batch.length; i++) {
@@ -190,13 +192,13 @@ export class Batcher<In, Out> {
       for (const { reject } of batch) reject(error);
     } finally {
       for (const { signal, onAbort } of batch) if (onAbort) signal?.removeEventListener('abort', onAbort);
-      this.#inFlight--;
-      this.#depart();
+      this.#running--;
+      this.#startBatches();
     }
   }
 
   #flush(
-    batch: readonly Waiting<In, Out>[],
+    batch: readonly PendingCall<In, Out>[],
     signal: AbortSignal | undefined,
   ): Promise<readonly (Out | Error)[]> {
     const { flush } = this.#options;
@@ -204,23 +206,26 @@ export class Batcher<In, Out> {
     const calls = batch.map(({ call }) => call);
     if (!meter) return flush(calls, signal);
     const weight = batch.reduce((sum, one) => sum + one.weight, 0);
-    return meter.fly(batch, weight, () => flush(calls, signal));
+    return meter.run(batch, weight, () => flush(calls, signal));
   }
 }
 
 /** A caller has gone: its call is skipped if it still waits, and its batch is stopped if it was the last. */
-function leave<In, Out>(waiting: Waiting<In, Out>, signal: AbortSignal): void {
-  waiting.gone = true;
+function leave<In, Out>(waiting: PendingCall<In, Out>, signal: AbortSignal): void {
+  waiting.isCanceled = true;
   waiting.reject(abandoned(signal));
-  const { flight } = waiting;
-  if (flight && --flight.present === 0) flight.controller?.abort(signal.reason);
+  const { batch } = waiting;
+  if (batch && --batch.present === 0) batch.controller?.abort(signal.reason);
 }
 
 /** Lets a batch take off. It has no signal where a call has none, because that one waits for ever. */
-function board<In, Out>(batch: readonly Waiting<In, Out>[]): Flight {
+function membersOf<In, Out>(batch: readonly PendingCall<In, Out>[]): RunningBatch {
   const stoppable = batch.every(({ signal }) => signal !== undefined);
-  const flight: Flight = { present: batch.length, controller: stoppable ? new AbortController() : undefined };
-  for (const waiting of batch) waiting.flight = flight;
+  const flight: RunningBatch = {
+    present: batch.length,
+    controller: stoppable ? new AbortController() : undefined,
+  };
+  for (const waiting of batch) waiting.batch = flight;
   return flight;
 }
 

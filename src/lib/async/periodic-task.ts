@@ -6,7 +6,7 @@
  * fails is told of, and followed by another after `failedMs`; one that fails because it is stopped is not. `stop` settles
  * when nothing runs any more, and nothing begins after it but by another `start`.
  */
-export interface RoundsOptions {
+export interface PeriodicTaskOptions {
   /** Does a round, and says for how many milliseconds there will be nothing to do. */
   run(): Promise<number>;
   onFailed(error: unknown): void;
@@ -16,15 +16,15 @@ export interface RoundsOptions {
 /** A timer can be set no further. */
 const longestMs = 2 ** 31 - 1;
 
-export class Rounds {
-  readonly #options: RoundsOptions;
+export class PeriodicTask {
+  readonly #options: PeriodicTaskOptions;
   #timer: NodeJS.Timeout | undefined;
   /** When the next round begins, by `performance.now()`. */
   #nextAt = Number.POSITIVE_INFINITY;
   #round: Promise<void> | undefined;
   #running = false;
 
-  constructor(options: RoundsOptions) {
+  constructor(options: PeriodicTaskOptions) {
     this.#options = options;
   }
 

@@ -6,7 +6,7 @@ const halfLifeMs = 3_000;
 /** An event adds this much, so that a steady rate of one a second comes to one. */
 const weightPerS = (Math.LN2 / halfLifeMs) * 1_000;
 
-export class Pace {
+export class RateMeter {
   #rate = 0;
   #atMs = 0;
 

@@ -1,19 +1,19 @@
 /** How many calls are not answered yet, for whoever stops and has to let them come to their end. */
-export class OpenCalls {
+export class WaitGroup {
   #open = 0;
   #onNone: (() => void)[] = [];
 
-  begin(): void {
+  add(): void {
     this.#open++;
   }
 
-  end(): void {
+  done(): void {
     this.#open--;
     if (this.#open === 0) for (const tell of this.#onNone.splice(0)) tell();
   }
 
   /** Settles as soon as no call is open. */
-  none(): Promise<void> {
+  wait(): Promise<void> {
     if (this.#open === 0) return Promise.resolve();
     return new Promise((resolve) => this.#onNone.push(resolve));
   }

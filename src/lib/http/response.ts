@@ -23,7 +23,7 @@ export function send(request: IncomingMessage, response: ServerResponse, answer:
   const { status, body, headers } = answer;
   if (response.destroyed || response.headersSent) return;
   if (body === undefined) {
-    response.writeHead(status, { ...headers, ...ifUnread(request) });
+    response.writeHead(status, { ...headers, ...onUnread(request) });
     endAnswer(request, response);
     return;
   }
@@ -51,7 +51,7 @@ export function send(request: IncomingMessage, response: ServerResponse, answer:
   });
 }
 
-interface Whole {
+interface Answer {
   status: number;
   headers: Record<string, string>;
   text: string | Buffer;
@@ -60,12 +60,12 @@ interface Whole {
 function sendBytes(
   request: IncomingMessage,
   response: ServerResponse,
-  { status, headers, text }: Whole,
+  { status, headers, text }: Answer,
 ): void {
   response.writeHead(status, {
     ...headers,
     'content-length': Buffer.byteLength(text),
-    ...ifUnread(request),
+    ...onUnread(request),
   });
   endAnswer(request, response, request.method === 'HEAD' ? undefined : text);
 }
@@ -75,7 +75,7 @@ const isComplete = ({ complete, headers }: IncomingMessage): boolean =>
   complete || (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined);
 
 /** What is left of a body is not served, so the connection cannot be used again. */
-export const ifUnread = (request: IncomingMessage): Record<string, string> =>
+export const onUnread = (request: IncomingMessage): Record<string, string> =>
   isComplete(request) ? {} : { connection: 'close' };
 
 /** Ends an answer whose head is written. Its length must be in the head, so that the client need not wait for the end. */

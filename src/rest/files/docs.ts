@@ -4,11 +4,11 @@ import {
   InstructBlocker,
   ListBlockers,
   ListFileLeases,
-  OwnerWord,
+  OwnerReport,
   ReleaseFiles,
 } from '../../domain/requests/files.ts';
 import * as example from '../openapi/examples.ts';
-import { answer, ask, operations } from '../openapi/operation.ts';
+import { answer, operations, requestBody } from '../openapi/operation.ts';
 import { always, count, flag, list, nextCursor, time, word } from '../openapi/schema-types.ts';
 import {
   Acquired,
@@ -30,7 +30,7 @@ export const fileAbout = operations('Files', {
     summary: 'Lease files, all or none',
     details:
       'Denied once, there is one retry three minutes later; denied again, it halts until an operator decides. Neither depends on heartbeats of the owner that waits. A sub-agent, whose `owner` names its `parent_owner_id`, borrows what its parent holds. A client that takes a new owner each time names its stable `caller_id`, whose contentions and halts then decide.',
-    body: ask(AcquireFiles, {
+    body: requestBody(AcquireFiles, {
       owner_id: 'ann',
       repository,
       paths: ['src/a.ts'],
@@ -50,7 +50,7 @@ export const fileAbout = operations('Files', {
   releaseFiles: {
     summary: 'Give files back: some, those of a repository, or all (`*`)',
     details: 'What a sub-agent gives back without a commit returns to its parent, where that is alive.',
-    body: ask(
+    body: requestBody(
       ReleaseFiles,
       { owner_id: 'ann', repository, reason: 'COMMITTED' },
       { owner_id: 'ann', repository: '*', reason: 'ENDED' },
@@ -70,7 +70,7 @@ export const fileAbout = operations('Files', {
   },
   heartbeatOwner: {
     summary: 'Keep an owner alive, and with it all its files',
-    body: ask(OwnerWord, { owner_id: 'ann' }),
+    body: requestBody(OwnerReport, { owner_id: 'ann' }),
     answers: {
       200: answer(
         'It is kept.',
@@ -158,7 +158,11 @@ export const fileAbout = operations('Files', {
     summary: 'Decide about a halt',
     details:
       'RETRY is judged at once; ABANDON closes the contention; FORCE_RELEASE takes the files from the owners that hold them. For an owner that is not alive, RETRY and FORCE_RELEASE are kept, and applied at its next request.',
-    body: ask(InstructBlocker, { instruction: 'RETRY', reason: 'ann has gone home', requested_by: 'carl' }),
+    body: requestBody(InstructBlocker, {
+      instruction: 'RETRY',
+      reason: 'ann has gone home',
+      requested_by: 'carl',
+    }),
     answers: {
       200: answer(
         'What came of it.',

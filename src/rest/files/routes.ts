@@ -18,14 +18,14 @@ export const fileRoutes = (engine: Engine): Route[] => [
   ...operatorRoutes(engine),
 ];
 
-const gateRoutes = ({ fileGate, fileOwners }: Engine): Route[] => [
+const gateRoutes = ({ fileAcquirer, fileOwnerUpdater }: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/acquire`,
     about: fileAbout.acquireFiles,
     bodyBytesMax: limits.frameBytes,
     async handle({ body, caller }) {
-      const outcome = await fileGate.acquire(fileRequestOf(parse.acquireFiles(body)), caller);
+      const outcome = await fileAcquirer.acquire(fileRequestOf(parse.acquireFiles(body)), caller);
       return { status: 200, body: acquired(outcome) };
     },
   },
@@ -36,20 +36,20 @@ const gateRoutes = ({ fileGate, fileOwners }: Engine): Route[] => [
     bodyBytesMax: limits.frameBytes,
     async handle({ body, caller }) {
       const release = fileReleaseOf(parse.releaseFiles(body));
-      const { released, notReleased } = await fileOwners.release(release, caller);
+      const { released, notReleased } = await fileOwnerUpdater.release(release, caller);
       return { status: 200, body: { released: released.map(fileLease), not_released: notReleased } };
     },
   },
 ];
 
-const ownerRoutes = ({ fileOwners, ownerHeartbeats, heartbeats }: Engine): Route[] => [
+const ownerRoutes = ({ fileOwnerUpdater, ownerHeartbeats, heartbeats }: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/heartbeat`,
     about: fileAbout.heartbeatOwner,
     async handle({ body, caller }) {
       const { owner_id } = parse.ownerWord(body);
-      const { expiresAtMs, ttlRemainingMs, lostFiles } = await ownerHeartbeats.beat(owner_id, caller);
+      const { expiresAtMs, ttlRemainingMs, lostFiles } = await ownerHeartbeats.heartbeat(owner_id, caller);
       return {
         status: 200,
         body: {
@@ -68,7 +68,10 @@ const ownerRoutes = ({ fileOwners, ownerHeartbeats, heartbeats }: Engine): Route
     path: `${base}/owners/{owner_id}/activity`,
     about: fileAbout.recordActivity,
     async handle({ path, caller }) {
-      return { status: 200, body: { owner: fileOwner(await fileOwners.activity(ownerIn(path), caller)) } };
+      return {
+        status: 200,
+        body: { owner: fileOwner(await fileOwnerUpdater.activity(ownerIn(path), caller)) },
+      };
     },
   },
   {
@@ -76,7 +79,7 @@ const ownerRoutes = ({ fileOwners, ownerHeartbeats, heartbeats }: Engine): Route
     path: `${base}/owners/{owner_id}/stop`,
     about: fileAbout.stopOwner,
     async handle({ path, caller }) {
-      return { status: 200, body: { owner: fileOwner(await fileOwners.stop(ownerIn(path), caller)) } };
+      return { status: 200, body: { owner: fileOwner(await fileOwnerUpdater.stop(ownerIn(path), caller)) } };
     },
   },
   {
@@ -84,20 +87,20 @@ const ownerRoutes = ({ fileOwners, ownerHeartbeats, heartbeats }: Engine): Route
     path: `${base}/owners/{owner_id}/end`,
     about: fileAbout.endOwner,
     async handle({ path, caller }) {
-      const { owner, released } = await fileOwners.end(ownerIn(path), caller);
+      const { owner, released } = await fileOwnerUpdater.end(ownerIn(path), caller);
       return { status: 200, body: { owner: fileOwner(owner), released: released.map(fileLease) } };
     },
   },
 ];
 
-const operatorRoutes = ({ fileReader, fileInstructor }: Engine): Route[] => [
+const operatorRoutes = ({ fileQueries, contentionResolver }: Engine): Route[] => [
   {
     method: 'GET',
     path: `${base}/leases`,
     about: fileAbout.listFileLeases,
     async handle({ query, caller }) {
       const command = fromQuery(ListFileLeases, parse.listFileLeases, query);
-      const { items, nextCursor } = await fileReader.leases(command, caller);
+      const { items, nextCursor } = await fileQueries.leases(command, caller);
       return { status: 200, body: { leases: items.map(fileLease), next_cursor: nextCursor } };
     },
   },
@@ -107,7 +110,7 @@ const operatorRoutes = ({ fileReader, fileInstructor }: Engine): Route[] => [
     about: fileAbout.listBlockers,
     async handle({ query, caller }) {
       const command = fromQuery(ListBlockers, parse.listBlockers, query);
-      const { items, nextCursor } = await fileReader.blockers(command, caller);
+      const { items, nextCursor } = await fileQueries.blockers(command, caller);
       return { status: 200, body: { blockers: items.map(blockedRow), next_cursor: nextCursor } };
     },
   },
@@ -117,7 +120,7 @@ const operatorRoutes = ({ fileReader, fileInstructor }: Engine): Route[] => [
     about: fileAbout.instructBlocker,
     async handle({ path, body, caller }) {
       const command = parse.instructBlocker(body);
-      const outcome = await fileInstructor.instruct(path.contention_id ?? '', command, caller);
+      const outcome = await contentionResolver.instruct(path.contention_id ?? '', command, caller);
       return { status: 200, body: instructed(outcome) };
     },
   },

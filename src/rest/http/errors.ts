@@ -1,5 +1,5 @@
 import type { DomainError, ErrorCode } from '../../domain/errors.ts';
-import { asDomainError } from '../../engine/context/to-domain-error.ts';
+import { toDomainError } from '../../engine/context/to-domain-error.ts';
 import type { RestResponse } from '../../lib/http/response.ts';
 import { inOneLine, type Log } from '../../lib/log.ts';
 import { MethodNotAllowed } from './method-not-allowed.ts';
@@ -40,7 +40,7 @@ export function errorResponse(
   route: string,
   signal?: AbortSignal,
 ): RestResponse & { body: ErrorBody } {
-  const known = asDomainError(error, signal);
+  const known = toDomainError(error, signal);
   if (!known) {
     log.error('a request failed', { route, error });
     return { status: 500, body: { detail: 'something went wrong on the server', code: 'internal' } };

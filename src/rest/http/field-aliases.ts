@@ -2,7 +2,7 @@ import { DomainError } from '../../domain/errors.ts';
 import type { Route } from './router.ts';
 
 /** The route, with errors that name a field in the caller's word where the engine knows it by another. */
-export const inWords = (words: ReadonlyMap<string, string>, route: Route): Route => ({
+export const withAliases = (words: ReadonlyMap<string, string>, route: Route): Route => ({
   ...route,
   handle: (request) =>
     route.handle(request).catch((error: unknown) => {

@@ -6,7 +6,7 @@ import type { Caller } from '../../engine/context/engine-context.ts';
 import type { ReceiveBudget } from '../../lib/http/receive-budget.ts';
 import { readBody } from '../../lib/http/request-body.ts';
 import type { RestResponse } from '../../lib/http/response.ts';
-import type { About } from '../openapi/operation.ts';
+import type { Operation } from '../openapi/operation.ts';
 import type { ErrorBody } from './errors.ts';
 import { MethodNotAllowed } from './method-not-allowed.ts';
 import { Query } from './query.ts';
@@ -25,7 +25,7 @@ export interface Route {
   /** For example `/api/scheduler/jobs/{job_id}`. */
   path: string;
   /** What it is, for the API's description. */
-  about: About;
+  about: Operation;
   handle(request: RestRequest): Promise<RestResponse>;
   /** Bytes that its body may have; those of a job where left out. */
   bodyBytesMax?: number;

@@ -13,7 +13,7 @@ import type { Caller } from '../../engine/context/engine-context.ts';
 import { type ReceiveBudget, receiveMsMax } from '../../lib/http/receive-budget.ts';
 import { type RestResponse, send } from '../../lib/http/response.ts';
 import type { Log } from '../../lib/log.ts';
-import type { ConnectFace } from '../../rpc/connect/handler.ts';
+import type { ConnectHandler } from '../../rpc/connect/handler.ts';
 import { type CallMeter, headersOf } from '../../telemetry/call-metrics.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import { BrowserGuard, type BrowserGuardOptions } from './browser-guard.ts';
@@ -26,7 +26,7 @@ const aheadMax = 100;
 
 export interface HttpOptions {
   routes: readonly Route[];
-  connect: ConnectFace;
+  connect: ConnectHandler;
   metrics: Metrics;
   log: Log;
   guard: BrowserGuardOptions;
@@ -38,7 +38,7 @@ export class HttpServer {
   readonly #server: Server;
   readonly #log: Log;
   readonly #router: Router;
-  readonly #connect: ConnectFace;
+  readonly #connect: ConnectHandler;
   readonly #guard: BrowserGuard;
   readonly #receiving: ReceiveBudget;
   readonly #meters: ReadonlyMap<Route, CallMeter>;

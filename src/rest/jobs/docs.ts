@@ -8,7 +8,7 @@ import {
   UpdateJobStatus,
 } from '../../domain/requests/scheduler.ts';
 import { claimedJob, doneJob, job, result } from '../openapi/examples.ts';
-import { answer, ask, nothing, operations } from '../openapi/operation.ts';
+import { answer, nothing, operations, requestBody } from '../openapi/operation.ts';
 import { list, nextCursor, orNull } from '../openapi/schema-types.ts';
 import { JobHappening, JobIntent, JobOutcome } from './schemas.ts';
 
@@ -22,7 +22,7 @@ export const queueAbout = operations('Queue: jobs', {
     summary: 'Submit a job',
     details:
       'With a `client_request_id` it is safe to ask again: a second time it is refused with the first job’s id.',
-    body: ask(SubmitJob, {
+    body: requestBody(SubmitJob, {
       addon_id: 'visuals',
       job_type: 'load30',
       priority: 'NORMAL',
@@ -37,7 +37,7 @@ export const queueAbout = operations('Queue: jobs', {
   claimJobs: {
     summary: 'Claim a job, or several',
     details: 'The most urgent first, then the oldest. A claim runs out unless the job is leased in time.',
-    body: ask(ClaimJobs, {
+    body: requestBody(ClaimJobs, {
       addon_id: 'visuals',
       worker_id: 'visuals-worker-01',
       limit: 1,
@@ -85,7 +85,7 @@ export const queueAbout = operations('Queue: jobs', {
   updateJobStatus: {
     summary: 'Say how far a job is, move it on, or give it back',
     details: 'The present state updates `note` and `progress`; QUEUED gives a claimed job back.',
-    body: ask(UpdateJobStatus, { state: 'PREPARING', note: 'warming model cache', progress: 0.15 }),
+    body: requestBody(UpdateJobStatus, { state: 'PREPARING', note: 'warming model cache', progress: 0.15 }),
     answers: {
       200: answer('The job.', OneJob, {
         job: { ...claimedJob, state: 'PREPARING', note: 'warming model cache', progress: 0.15 },
@@ -96,13 +96,13 @@ export const queueAbout = operations('Queue: jobs', {
   cancelJob: {
     summary: 'Cancel a job',
     details: 'A job that is leased is not torn away: its worker is told with its next heartbeat.',
-    body: ask(OperatorRequest, { reason: 'user aborted' }),
+    body: requestBody(OperatorRequest, { reason: 'user aborted' }),
     answers: { 200: answer('The job.', OneJob, { job: { ...job, state: 'CANCELED' } }) },
     errors: ['job_not_found', 'illegal_transition'],
   },
   retryJob: {
     summary: 'Put a job that FAILED, TIMEOUT or CANCELED ended back into the queue',
-    body: ask(OperatorRequest, { reason: 'the disk is repaired', requested_by: 'ann' }),
+    body: requestBody(OperatorRequest, { reason: 'the disk is repaired', requested_by: 'ann' }),
     answers: { 200: answer('The job.', OneJob, { job: { ...job, attempts: 1, max_attempts: 2 } }) },
     errors: ['job_not_found', 'illegal_transition'],
   },

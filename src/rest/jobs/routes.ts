@@ -9,7 +9,7 @@ import type { RestRequest, Route } from '../http/router.ts';
 import { queueAbout } from './docs.ts';
 import { jobEvent, jobIntent, jobResult } from './schemas.ts';
 
-export function queueRoutes({ submitter, claimer, changer, reader, settings }: Engine): Route[] {
+export function queueRoutes({ submitter, claimer, jobUpdater, jobQueries, settings }: Engine): Route[] {
   const jobs = '/api/scheduler/jobs';
   return [
     {
@@ -39,7 +39,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
       about: queueAbout.listJobs,
       async handle({ query, caller }) {
         const { state, ...filters } = fromQuery(ListJobsQuery, parse.listJobsQuery, query);
-        const { items, nextCursor } = await reader.list({ ...filters, states: state }, caller);
+        const { items, nextCursor } = await jobQueries.list({ ...filters, states: state }, caller);
         return { status: 200, body: { jobs: items.map(jobIntent), next_cursor: nextCursor } };
       },
     },
@@ -48,7 +48,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
       path: `${jobs}/{job_id}`,
       about: queueAbout.getJob,
       async handle({ path, caller }) {
-        const { job, result } = await reader.get(jobId(path), caller);
+        const { job, result } = await jobQueries.get(jobId(path), caller);
         return { status: 200, body: { job: jobIntent(job), result: result && jobResult(result) } };
       },
     },
@@ -57,7 +57,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
       path: `${jobs}/{job_id}/status`,
       about: queueAbout.updateJobStatus,
       async handle({ path, body, caller }) {
-        const job = await changer.updateStatus(jobId(path), parse.updateJobStatus(body), caller);
+        const job = await jobUpdater.updateStatus(jobId(path), parse.updateJobStatus(body), caller);
         return { status: 200, body: { job: jobIntent(job) } };
       },
     },
@@ -66,7 +66,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
       path: `${jobs}/{job_id}/cancel`,
       about: queueAbout.cancelJob,
       async handle({ path, body, caller }) {
-        const job = await changer.cancel(jobId(path), parse.operatorRequest(body), caller);
+        const job = await jobUpdater.cancel(jobId(path), parse.operatorRequest(body), caller);
         return { status: 200, body: { job: jobIntent(job) } };
       },
     },
@@ -75,7 +75,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
       path: `${jobs}/{job_id}/retry`,
       about: queueAbout.retryJob,
       async handle({ path, body, caller }) {
-        const job = await changer.retry(jobId(path), parse.operatorRequest(body), caller);
+        const job = await jobUpdater.retry(jobId(path), parse.operatorRequest(body), caller);
         return { status: 200, body: { job: jobIntent(job) } };
       },
     },
@@ -85,7 +85,7 @@ export function queueRoutes({ submitter, claimer, changer, reader, settings }: E
       about: queueAbout.listJobEvents,
       async handle({ path, query, caller }) {
         const command = fromQuery(ListJobEvents, parse.listJobEvents, query);
-        const { items, nextCursor } = await reader.events(jobId(path), command, caller);
+        const { items, nextCursor } = await jobQueries.events(jobId(path), command, caller);
         return { status: 200, body: { events: items.map(jobEvent), next_cursor: nextCursor } };
       },
     },

@@ -1,6 +1,6 @@
 /** Jobs in the queue contract's words, and the fields that Leasehold has beside them. */
 import Type, { type Static } from 'typebox';
-import { contractWord } from '../../domain/jobs/claim-policy.ts';
+import { contractState } from '../../domain/jobs/claim-policy.ts';
 import {
   finalStatuses,
   type Job,
@@ -66,7 +66,7 @@ export const jobIntent = (job: Job): Static<typeof JobIntent> => ({
   cost_units: job.costUnits,
   constraints: job.constraints,
   payload: job.payload,
-  state: contractWord(job.state) as (typeof contractStates)[number],
+  state: contractState(job.state) as (typeof contractStates)[number],
   created_at: iso(job.createdAtMs),
   updated_at: iso(job.updatedAtMs),
   claimed_by: job.claimedBy,

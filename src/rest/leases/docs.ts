@@ -4,7 +4,7 @@ import { Heartbeat, ReleaseLease, RequestLease } from '../../domain/requests/sch
 import { JobAndResult } from '../jobs/docs.ts';
 import { JobIntent } from '../jobs/schemas.ts';
 import { doneJob, job, lease, releasedLease, result, runningJob, token } from '../openapi/examples.ts';
-import { answer, ask, operations } from '../openapi/operation.ts';
+import { answer, operations, requestBody } from '../openapi/operation.ts';
 import { Approval, LeaseRecord } from './schemas.ts';
 
 export const leaseAbout = operations('Queue: leases', {
@@ -12,7 +12,7 @@ export const leaseAbout = operations('Queue: leases', {
     summary: 'Ask for the lease of a claimed job',
     details:
       'The job’s own type, weight, priority and constraints stand, whatever is sent of them. A denied job waits as LEASE_PENDING and keeps its claim.',
-    body: ask(RequestLease, { job_id: job.job_id, addon_id: 'visuals', ttl_sec: 30 }),
+    body: requestBody(RequestLease, { job_id: job.job_id, addon_id: 'visuals', ttl_sec: 30 }),
     answers: {
       200: answer(
         'Granted, or denied and why.',
@@ -34,7 +34,7 @@ export const leaseAbout = operations('Queue: leases', {
   },
   heartbeat: {
     summary: 'Keep a lease',
-    body: ask(Heartbeat, {
+    body: requestBody(Heartbeat, {
       job_id: job.job_id,
       worker_id: 'visuals-worker-01',
       progress: 0.65,
@@ -57,7 +57,7 @@ export const leaseAbout = operations('Queue: leases', {
   },
   releaseLease: {
     summary: 'End a lease, and with it the job',
-    body: ask(ReleaseLease, {
+    body: requestBody(ReleaseLease, {
       job_id: job.job_id,
       worker_id: 'visuals-worker-01',
       status: 'SUCCEEDED',

@@ -1,5 +1,5 @@
 /** The queue contract's Leases API, `/api/scheduler/lease`: its paths, its words, its statuses. */
-import { beatOf } from '../../domain/leases/heartbeat.ts';
+import { heartbeatOf } from '../../domain/leases/heartbeat.ts';
 import { releaseOf } from '../../domain/leases/release.ts';
 import { parse } from '../../domain/requests/parsers.ts';
 import type { Engine } from '../../engine/engine.ts';
@@ -8,7 +8,7 @@ import { jobIntent, jobResult } from '../jobs/schemas.ts';
 import { leaseAbout } from './docs.ts';
 import { approval, leaseRecord } from './schemas.ts';
 
-export function queueLeaseRoutes({ leaseRequester, heartbeats, releaser, leaseReader }: Engine): Route[] {
+export function queueLeaseRoutes({ leaseRequester, heartbeats, releaser, leaseQueries }: Engine): Route[] {
   const leases = '/api/scheduler/lease';
   return [
     {
@@ -26,8 +26,8 @@ export function queueLeaseRoutes({ leaseRequester, heartbeats, releaser, leaseRe
       path: `${leases}/{lease_id}/heartbeat`,
       about: leaseAbout.heartbeat,
       async handle({ path, body, caller }) {
-        await heartbeats.beat(beatOf(leaseId(path), parse.heartbeat(body)), caller);
-        const { lease, job } = await leaseReader.get(leaseId(path), caller);
+        await heartbeats.heartbeat(heartbeatOf(leaseId(path), parse.heartbeat(body)), caller);
+        const { lease, job } = await leaseQueries.get(leaseId(path), caller);
         return { status: 200, body: { lease: leaseRecord(lease), job: jobIntent(job) } };
       },
     },
@@ -49,7 +49,7 @@ export function queueLeaseRoutes({ leaseRequester, heartbeats, releaser, leaseRe
       path: `${leases}/{lease_id}`,
       about: leaseAbout.getLease,
       async handle({ path, caller }) {
-        const { lease } = await leaseReader.get(leaseId(path), caller);
+        const { lease } = await leaseQueries.get(leaseId(path), caller);
         return { status: 200, body: { lease: leaseRecord(lease) } };
       },
     },

@@ -4,14 +4,14 @@
  */
 import Type, { type TObject, type TSchema } from 'typebox';
 import { limits } from '../../domain/limits.ts';
-import { OwnerWord } from '../../domain/requests/files.ts';
+import { OwnerReport } from '../../domain/requests/files.ts';
 import { version } from '../../lib/version.ts';
 import { isOpenToAnyHost } from '../http/browser-guard.ts';
 import { type ErrorBody, statuses } from '../http/errors.ts';
 import type { Route } from '../http/router.ts';
-import { ErrorRecord, errorWords } from './error-docs.ts';
-import { type About, type Answer, tags } from './operation.ts';
-import { type Told, ToldSchemas, withoutNull } from './schema-printer.ts';
+import { ErrorRecord, errorDocs } from './error-docs.ts';
+import { type Answer, type Operation, tags } from './operation.ts';
+import { SchemaPrinter, type Told, withoutNull } from './schema-printer.ts';
 import { word } from './schema-types.ts';
 
 type Code = ErrorBody['code'];
@@ -21,7 +21,7 @@ const pathSchemas: Readonly<Record<string, object>> = {
   job_id: word('The job, a UUID.'),
   lease_id: word('The lease, a UUID.'),
   contention_id: word('The contention, a UUID.'),
-  owner_id: OwnerWord.properties.owner_id,
+  owner_id: OwnerReport.properties.owner_id,
 };
 
 /** What may be wrong with every request, except where any host may ask. */
@@ -48,7 +48,7 @@ export function openApi(routes: readonly Route[]): object {
 /** One document in the making. */
 class Description {
   readonly document: object;
-  readonly #schemas = new ToldSchemas();
+  readonly #schemas = new SchemaPrinter();
   readonly #responses: Record<string, Told> = {};
 
   constructor(routes: readonly Route[]) {
@@ -91,15 +91,15 @@ class Description {
     return [...path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => {
       const schema = pathSchemas[name];
       if (!schema) throw new Error(`nothing is known of {${name}} in ${path}`);
-      const { description, ...told } = this.#schemas.tell(schema);
+      const { description, ...told } = this.#schemas.print(schema);
       return { name, in: 'path', required: true, description, schema: told };
     });
   }
 
-  #inQuery({ query }: About): Told[] {
+  #inQuery({ query }: Operation): Told[] {
     const required = (query as { required?: string[] } | undefined)?.required ?? [];
     return Object.entries(query?.properties ?? {}).map(([name, schema]) => {
-      const { description, ...told } = withoutNull(this.#schemas.tell(schema));
+      const { description, ...told } = withoutNull(this.#schemas.print(schema));
       return {
         name,
         in: 'query',
@@ -111,15 +111,15 @@ class Description {
     });
   }
 
-  #body({ schema, examples }: NonNullable<About['body']>, bytesMax: number): Told {
+  #body({ schema, examples }: NonNullable<Operation['body']>, bytesMax: number): Told {
     return {
       description: `At most ${bytesMax / 1024 / 1024} MiB.`,
       required: ((schema as { required?: string[] }).required ?? []).length > 0,
-      content: { 'application/json': { schema: this.#schemas.tell(schema), ...shown(examples) } },
+      content: { 'application/json': { schema: this.#schemas.print(schema), ...shown(examples) } },
     };
   }
 
-  #answers({ answers }: About): Told {
+  #answers({ answers }: Operation): Told {
     return Object.fromEntries(
       Object.entries(answers).map(([status, answer]) => [
         status,
@@ -130,12 +130,12 @@ class Description {
 
   #content({ schema, mediaType, examples }: Answer): Told {
     if (schema)
-      return { content: { 'application/json': { schema: this.#schemas.tell(schema), ...shown(examples) } } };
+      return { content: { 'application/json': { schema: this.#schemas.print(schema), ...shown(examples) } } };
     return mediaType === undefined ? {} : { content: { [mediaType]: { schema: { type: 'string' } } } };
   }
 
   /** The errors of an operation, by status. What several operations have alike is told once. */
-  #errors({ errors, refusal }: About, isWrite: boolean, isOpen: boolean): Told {
+  #errors({ errors, refusal }: Operation, isWrite: boolean, isOpen: boolean): Told {
     const codes = new Set<Code>([
       ...(errors === 'nothing' ? [] : always),
       ...(isWrite ? [...ofBodies, ...ofWrites] : []),
@@ -157,7 +157,7 @@ class Description {
 
   #refused(codes: readonly Code[], refusal?: TObject): Told {
     return {
-      description: codes.map((code) => `\`${code}\`: ${errorWords[code].means}`).join('\n\n'),
+      description: codes.map((code) => `\`${code}\`: ${errorDocs[code].means}`).join('\n\n'),
       ...(codes.some((code) => passing.includes(code)) && {
         headers: { 'Retry-After': { description: 'In seconds.', schema: { type: 'integer' } } },
       }),
@@ -165,7 +165,7 @@ class Description {
         'application/json': {
           schema: this.#error(codes, refusal),
           examples: Object.fromEntries(
-            codes.map((code) => [code, { value: { ...said(refusal), ...errorWords[code].example, code } }]),
+            codes.map((code) => [code, { value: { ...said(refusal), ...errorDocs[code].example, code } }]),
           ),
         },
       },
@@ -178,9 +178,9 @@ class Description {
     const { description } = code as { description?: string };
     const ownCode = { type: 'string', enum: codes, description };
     if (!refusal)
-      return { ...this.#schemas.tell(ErrorRecord), type: 'object', properties: { code: ownCode } };
+      return { ...this.#schemas.print(ErrorRecord), type: 'object', properties: { code: ownCode } };
     const whole = Type.Object({ ...refusal.properties, detail, code, ...others });
-    const told = this.#schemas.tell(whole) as { properties: Told };
+    const told = this.#schemas.print(whole) as { properties: Told };
     return { ...told, properties: { ...told.properties, code: ownCode } };
   }
 }

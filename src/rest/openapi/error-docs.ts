@@ -12,7 +12,7 @@ export const ErrorRecord = entity('Error', 'What every error says of itself.', {
 });
 
 /** What each code means, and how an error with it looks. */
-export const errorWords: Readonly<
+export const errorDocs: Readonly<
   Record<ErrorBody['code'], { means: string; example: Omit<ErrorBody, 'code'> }>
 > = {
   invalid_request: {

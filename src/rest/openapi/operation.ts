@@ -5,7 +5,7 @@ import type { ErrorCode } from '../../domain/errors.ts';
  * What a route says of itself. The API's description is made from this and from the schemas that check requests, and
  * the tests hold every answer to it, so that it is as true as the code.
  */
-export interface About {
+export interface Operation {
   /** The operation's name, for ever: clients that are generated call their methods after it. */
   id: string;
   tag: Tag;
@@ -14,7 +14,7 @@ export interface About {
   /** What a line has no room for. */
   details?: string;
   query?: TObject;
-  body?: Ask;
+  body?: RequestBody;
   /** What it answers where nothing is wrong, by status. */
   answers: Readonly<Record<number, Answer>>;
   /** What may be wrong beside what may be wrong with every request; 'nothing' where the host alone may be refused. */
@@ -24,7 +24,7 @@ export interface About {
 }
 
 /** A body that is asked for, and examples that it is checked to take. */
-export interface Ask {
+export interface RequestBody {
   schema: TObject;
   examples: readonly object[];
 }
@@ -55,16 +55,16 @@ export type Tag = keyof typeof tags;
 /** The operations of one part, each named by its key. */
 export const operations = <Name extends string>(
   tag: Tag,
-  abouts: Readonly<Record<Name, Omit<About, 'id' | 'tag'> & { tag?: Tag }>>,
-): Readonly<Record<Name, About>> =>
+  abouts: Readonly<Record<Name, Omit<Operation, 'id' | 'tag'> & { tag?: Tag }>>,
+): Readonly<Record<Name, Operation>> =>
   Object.fromEntries(
-    Object.entries<Omit<About, 'id' | 'tag'> & { tag?: Tag }>(abouts).map(([id, about]) => [
+    Object.entries<Omit<Operation, 'id' | 'tag'> & { tag?: Tag }>(abouts).map(([id, about]) => [
       id,
       { id, tag, ...about },
     ]),
-  ) as Record<Name, About>;
+  ) as Record<Name, Operation>;
 
-export const ask = <T extends TObject>(schema: T, ...examples: Static<T>[]): Ask => ({
+export const requestBody = <T extends TObject>(schema: T, ...examples: Static<T>[]): RequestBody => ({
   schema,
   examples: examples as object[],
 });

@@ -5,11 +5,11 @@
  */
 export type Told = Record<string, unknown>;
 
-export class ToldSchemas {
+export class SchemaPrinter {
   /** By their titles. */
   readonly components: Record<string, Told> = {};
 
-  tell(schema: unknown): Told {
+  print(schema: unknown): Told {
     const { title } = schema as Told;
     if (typeof title !== 'string') return this.#plain(schema as Told);
     const told = this.#plain(schema as Told);
@@ -24,7 +24,7 @@ export class ToldSchemas {
     const told: Told = {};
     for (const [keyword, value] of Object.entries(schema)) {
       if (keyword === 'properties') told.properties = this.#each(value as Told);
-      else if (keyword === 'items') told.items = this.tell(value);
+      else if (keyword === 'items') told.items = this.print(value);
       else if (keyword === 'anyOf') Object.assign(told, this.#choice(value as Told[]));
       else if (keyword === 'described') continue;
       else if (keyword === 'patternProperties') told.additionalProperties = this.#values(value as Told);
@@ -38,18 +38,18 @@ export class ToldSchemas {
   }
 
   #each(properties: Told): Told {
-    return Object.fromEntries(Object.entries(properties).map(([name, schema]) => [name, this.tell(schema)]));
+    return Object.fromEntries(Object.entries(properties).map(([name, schema]) => [name, this.print(schema)]));
   }
 
   /** What an object has under any name, which is the only kind of pattern there is. */
   #values(patterns: Told): Told {
     const [schema, ...others] = Object.values(patterns);
     if (others.length > 0) throw new Error('an object has members of more than one pattern');
-    return this.tell(schema);
+    return this.print(schema);
   }
 
   #choice(choices: readonly Told[]): Told {
-    const others = choices.filter(({ type }) => type !== 'null').map((choice) => this.tell(choice));
+    const others = choices.filter(({ type }) => type !== 'null').map((choice) => this.print(choice));
     const [only, second] = others;
     if (others.length === choices.length) return { anyOf: others };
     if (!only || second || typeof only.type !== 'string') return { anyOf: [...others, { type: 'null' }] };

@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import type { Route } from '../http/router.ts';
 import { openApi } from '../openapi/document.ts';
-import type { About } from '../openapi/operation.ts';
+import type { Operation } from '../openapi/operation.ts';
 import { serverAbout } from './docs.ts';
 
 /** The page loads nothing from elsewhere, sends nothing elsewhere, and stands in nobody's frame. */
@@ -38,7 +38,7 @@ export function withDocs(routes: readonly Route[]): Route[] {
 }
 
 /** A text that stays the same for as long as the server runs. */
-const fixed = (path: string, about: About, contentType: string, body: () => string): Route => ({
+const fixed = (path: string, about: Operation, contentType: string, body: () => string): Route => ({
   method: 'GET',
   path,
   about,

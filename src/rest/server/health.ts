@@ -1,4 +1,4 @@
-import type { Health } from '../../engine/maintenance/health-monitor.ts';
+import type { HealthMonitor } from '../../engine/maintenance/health-monitor.ts';
 import type { Transport } from '../../transport/transport.ts';
 import type { Route } from '../http/router.ts';
 import { serverAbout } from './docs.ts';
@@ -8,7 +8,11 @@ import { serverAbout } from './docs.ts';
  * whether it can serve: 503 while the database does not answer, while the schema is too new for this server to write, which
  * is its `reason`, or once it is shutting down. Both say how Redis is where there is one; claims go on without it.
  */
-export function healthRoutes(health: Health, transport: Transport, isStopping: () => boolean): Route[] {
+export function healthRoutes(
+  health: HealthMonitor,
+  transport: Transport,
+  isStopping: () => boolean,
+): Route[] {
   const parts = (up: boolean) => ({
     database: up ? 'up' : 'down',
     ...(transport.state === 'none' ? {} : { redis: transport.state }),

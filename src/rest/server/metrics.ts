@@ -1,9 +1,9 @@
-import type { ServerFigures } from '../../telemetry/gauges/server-gauges.ts';
+import type { ServerGauges } from '../../telemetry/gauges/server-gauges.ts';
 import type { Route } from '../http/router.ts';
 import { serverAbout } from './docs.ts';
 
 /** `/metrics`: what a Prometheus reads. */
-export const metricsRoutes = (figures: ServerFigures): Route[] => [
+export const metricsRoutes = (figures: ServerGauges): Route[] => [
   {
     method: 'GET',
     path: '/metrics',
@@ -12,7 +12,7 @@ export const metricsRoutes = (figures: ServerFigures): Route[] => [
       return {
         status: 200,
         headers: { 'content-type': 'text/plain; version=0.0.4; charset=utf-8' },
-        body: await figures.tell(),
+        body: await figures.collect(),
       };
     },
   },

@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import { ListCapacityChanges, SetCapacity } from '../../domain/requests/scheduler.ts';
 import { GetSnapshot, GetTimeseries } from '../../domain/requests/stats.ts';
-import { answer, ask, operations } from '../openapi/operation.ts';
+import { answer, operations, requestBody } from '../openapi/operation.ts';
 import { list, nextCursor } from '../openapi/schema-types.ts';
 import { CapacityChangeBody, SnapshotBody, TimeseriesBody, Units } from './schemas.ts';
 
@@ -17,7 +17,7 @@ export const statsAbout = operations('Queue: stats', {
   setCapacity: {
     summary: 'Change the capacity',
     details: 'The total, the busy rating, or both. What is stored then wins over the setting.',
-    body: ask(
+    body: requestBody(
       SetCapacity,
       { total: 100, busy_rating: 3 },
       { total: 0, requested_by: 'ann', reason: 'maintenance' },

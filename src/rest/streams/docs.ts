@@ -1,7 +1,7 @@
 import Type from 'typebox';
 import { ListLeases, ListStreams, RetryJobs } from '../../domain/requests/scheduler.ts';
 import { lease } from '../openapi/examples.ts';
-import { answer, ask, operations } from '../openapi/operation.ts';
+import { answer, operations, requestBody } from '../openapi/operation.ts';
 import { count, list, nextCursor } from '../openapi/schema-types.ts';
 import { Attempt, Stream } from './schemas.ts';
 
@@ -39,7 +39,11 @@ export const streamAbout = operations('Queue: jobs', {
   },
   retryDeadLetters: {
     summary: 'Put dead letters back into the queue',
-    body: ask(RetryJobs, { stream: 'mails', error_code: 'E_ADDRESS', reason: 'the mailbox is there now' }),
+    body: requestBody(RetryJobs, {
+      stream: 'mails',
+      error_code: 'E_ADDRESS',
+      reason: 'the mailbox is there now',
+    }),
     answers: {
       200: answer(
         'Those that are queued again.',

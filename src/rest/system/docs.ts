@@ -3,7 +3,7 @@ import { AcquireLease, Heartbeat } from '../../domain/requests/scheduler.ts';
 import { CompleteLease, FailLease, SystemJob } from '../../domain/requests/system.ts';
 import { JobOutcome } from '../jobs/schemas.ts';
 import * as example from '../openapi/examples.ts';
-import { answer, ask, operations } from '../openapi/operation.ts';
+import { answer, operations, requestBody } from '../openapi/operation.ts';
 import { always, flag, orNull } from '../openapi/schema-types.ts';
 import { Extended, SystemJobRecord, WorkAnswer } from './schemas.ts';
 
@@ -21,7 +21,7 @@ const { systemJob, systemLease } = example;
 export const systemAbout = operations('Request', {
   submitSystemJob: {
     summary: 'Submit a job',
-    body: ask(SystemJob, { type: 'generic', requested_units: 4, priority: 'normal', payload: {} }),
+    body: requestBody(SystemJob, { type: 'generic', requested_units: 4, priority: 'normal', payload: {} }),
     answers: {
       201: answer('The job.', Type.Object({ job: SystemJobRecord }), {
         job: { ...systemJob, state: 'queued', lease_id: null, attempts: 0 },
@@ -44,7 +44,7 @@ export const systemAbout = operations('Request', {
     summary: 'Ask for the next job and its lease',
     details:
       'With `wait_ms` it waits for a job and for capacity. Safe to repeat with the same `request_id`, for as long as the lease lives.',
-    body: ask(AcquireLease, { worker_id: 'worker-123', max_units: 8 }),
+    body: requestBody(AcquireLease, { worker_id: 'worker-123', max_units: 8 }),
     answers: {
       200: answer(
         'Granted, or denied and why.',
@@ -58,7 +58,7 @@ export const systemAbout = operations('Request', {
   keepLease: {
     tag: 'Heartbeat',
     summary: 'Keep a lease',
-    body: ask(Heartbeat, { worker_id: 'worker-123' }),
+    body: requestBody(Heartbeat, { worker_id: 'worker-123' }),
     answers: {
       200: answer('It is kept.', Extended, {
         ok: true,
@@ -72,7 +72,7 @@ export const systemAbout = operations('Request', {
   },
   completeLease: {
     summary: 'End a lease: the job is done',
-    body: ask(CompleteLease, { worker_id: 'worker-123', result: { path: '/runtime/out.jpg' } }),
+    body: requestBody(CompleteLease, { worker_id: 'worker-123', result: { path: '/runtime/out.jpg' } }),
     answers: {
       200: answer('It is written.', Type.Object(done), {
         ok: true,
@@ -84,7 +84,7 @@ export const systemAbout = operations('Request', {
   failLease: {
     summary: 'End a lease: the job has failed',
     details: 'With `error.retryable` it goes back into the queue while `max_attempts` allows.',
-    body: ask(FailLease, {
+    body: requestBody(FailLease, {
       worker_id: 'worker-123',
       error: { code: 'E_BROKEN', message: 'it broke', retryable: true },
     }),

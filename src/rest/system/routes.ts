@@ -2,14 +2,14 @@
  * The request and the heartbeat contract, below `/api/system/scheduler`, and the routes that they speak of and do not
  * name: submitting and reading jobs, completing and failing them.
  */
-import { beatOf } from '../../domain/leases/heartbeat.ts';
+import { heartbeatOf } from '../../domain/leases/heartbeat.ts';
 import { releaseOf } from '../../domain/leases/release.ts';
 import { parse } from '../../domain/requests/parsers.ts';
 import { completionOf, failureOf, submissionOf } from '../../domain/requests/system.ts';
 import { iso } from '../../domain/time.ts';
 import type { Engine } from '../../engine/engine.ts';
 import { draft } from '../../engine/jobs/submitter.ts';
-import { inWords } from '../http/field-aliases.ts';
+import { withAliases } from '../http/field-aliases.ts';
 import type { RestRequest, Route } from '../http/router.ts';
 import { jobResult } from '../jobs/schemas.ts';
 import { systemAbout } from './docs.ts';
@@ -18,9 +18,9 @@ import { systemJob, workAnswer } from './schemas.ts';
 const base = '/api/system/scheduler';
 
 export const systemRoutes = (engine: Engine): Route[] =>
-  [...jobRoutes(engine), ...leaseRoutes(engine)].map((route) => inWords(ownWords, route));
+  [...jobRoutes(engine), ...leaseRoutes(engine)].map((route) => withAliases(ownWords, route));
 
-const jobRoutes = ({ submitter, reader, settings }: Engine): Route[] => [
+const jobRoutes = ({ submitter, jobQueries, settings }: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/jobs`,
@@ -36,7 +36,7 @@ const jobRoutes = ({ submitter, reader, settings }: Engine): Route[] => [
     path: `${base}/jobs/{job_id}`,
     about: systemAbout.getSystemJob,
     async handle({ path, caller }) {
-      const { job, result } = await reader.get(path.job_id ?? '', caller);
+      const { job, result } = await jobQueries.get(path.job_id ?? '', caller);
       return { status: 200, body: { job: systemJob(job), result: result && jobResult(result) } };
     },
   },
@@ -56,7 +56,7 @@ const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
     path: `${base}/leases/{lease_id}/heartbeat`,
     about: systemAbout.keepLease,
     async handle({ path, body, caller }) {
-      const extended = await heartbeats.beat(beatOf(leaseId(path), parse.heartbeat(body)), caller);
+      const extended = await heartbeats.heartbeat(heartbeatOf(leaseId(path), parse.heartbeat(body)), caller);
       return {
         status: 200,
         body: {

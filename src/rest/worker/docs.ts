@@ -1,6 +1,6 @@
 import { WorkerClaim, WorkerComplete, WorkerFail, WorkerHeartbeat } from '../../domain/requests/worker.ts';
 import { lease, token } from '../openapi/examples.ts';
-import { answer, ask, operations } from '../openapi/operation.ts';
+import { answer, operations, requestBody } from '../openapi/operation.ts';
 import { Claimed, Completed, Failed, Kept, refusals } from './schemas.ts';
 
 const owner = { worker_id: 'w1', job_id: lease.job_id, lease_token: token };
@@ -13,7 +13,7 @@ export const workerAbout = operations('Worker', {
   workerClaim: {
     summary: 'Claim the next job of some streams',
     details: 'Jobs of the first stream go before those of the second. With `max_wait_ms` it waits for one.',
-    body: ask(WorkerClaim, { worker_id: 'w1', streams: ['mails'], max_wait_ms: 5000 }),
+    body: requestBody(WorkerClaim, { worker_id: 'w1', streams: ['mails'], max_wait_ms: 5000 }),
     answers: {
       200: answer(
         'The job, or why there is none.',
@@ -42,7 +42,7 @@ export const workerAbout = operations('Worker', {
   },
   workerHeartbeat: {
     summary: 'Keep an attempt',
-    body: ask(WorkerHeartbeat, owner),
+    body: requestBody(WorkerHeartbeat, owner),
     answers: {
       200: answer('It is kept.', Kept, {
         ok: true,
@@ -58,7 +58,7 @@ export const workerAbout = operations('Worker', {
   workerComplete: {
     summary: 'End an attempt: the job is done',
     details: 'Safe to repeat: the same words for the same attempt are answered as they were the first time.',
-    body: ask(WorkerComplete, { ...attempt, result: { sent: true } }),
+    body: requestBody(WorkerComplete, { ...attempt, result: { sent: true } }),
     answers: { 200: answer('It is written.', Completed, { ok: true, ack: true }) },
     errors: ['lease_not_found', 'message_mismatch', ...lost],
     refusal: refusals.complete,
@@ -67,7 +67,7 @@ export const workerAbout = operations('Worker', {
     summary: 'End an attempt: it has failed',
     details:
       'The job goes back into its stream while `max_attempts` allows, unless `error.retryable` is false.',
-    body: ask(WorkerFail, {
+    body: requestBody(WorkerFail, {
       ...attempt,
       error: { code: 'E_ADDRESS', message: 'no such mailbox', stack: null, retryable: false },
     }),

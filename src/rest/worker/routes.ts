@@ -1,5 +1,5 @@
 /** The worker contract, `/internal/worker/*`: its paths, its words, its statuses. */
-import { beatOf } from '../../domain/leases/heartbeat.ts';
+import { heartbeatOf } from '../../domain/leases/heartbeat.ts';
 import { releaseOf } from '../../domain/leases/release.ts';
 import { parse } from '../../domain/requests/parsers.ts';
 import {
@@ -11,7 +11,7 @@ import {
 import { iso } from '../../domain/time.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { ErrorBody } from '../http/errors.ts';
-import { inWords } from '../http/field-aliases.ts';
+import { withAliases } from '../http/field-aliases.ts';
 import type { Route } from '../http/router.ts';
 import { workerAbout } from './docs.ts';
 import { claimed } from './schemas.ts';
@@ -19,12 +19,12 @@ import { claimed } from './schemas.ts';
 const base = '/internal/worker';
 
 export const workerRoutes = (engine: Engine): Route[] =>
-  routes(engine).map((route) => inWords(ownWords, route));
+  routes(engine).map((route) => withAliases(ownWords, route));
 
 /** Fields that the engine knows by the queue contract's word. */
 const ownWords: ReadonlyMap<string, string> = new Map([['result_data', 'result']]);
 
-const routes = ({ acquirer, heartbeats, releaser, leaseReader }: Engine): Route[] => [
+const routes = ({ acquirer, heartbeats, releaser, leaseQueries }: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/claim`,
@@ -42,8 +42,8 @@ const routes = ({ acquirer, heartbeats, releaser, leaseReader }: Engine): Route[
     async handle({ body, caller }) {
       const command = parse.workerHeartbeat(body);
       const { job_id, lease_token } = command;
-      const leaseId = command.attempt_id ?? (await leaseReader.leaseOf(job_id, lease_token, caller));
-      const extended = await heartbeats.beat(beatOf(leaseId, command), caller);
+      const leaseId = command.attempt_id ?? (await leaseQueries.leaseOf(job_id, lease_token, caller));
+      const extended = await heartbeats.heartbeat(heartbeatOf(leaseId, command), caller);
       return {
         status: 200,
         body: {

@@ -39,7 +39,7 @@ const arrivalKey = createContextKey({ reached: false });
 const peerKey = createContextKey('unknown', { description: "the caller's address" });
 
 /** Takes the requests that are RPCs, and says whether it did. With a refusal it answers that and calls nothing. */
-export type ConnectFace = (
+export type ConnectHandler = (
   request: IncomingMessage,
   response: ServerResponse,
   path: string,
@@ -53,7 +53,7 @@ export interface ConnectOptions {
   receiving: ReceiveBudget;
 }
 
-export function createConnectFace({ bindings, metrics, log, receiving }: ConnectOptions): ConnectFace {
+export function createConnectHandler({ bindings, metrics, log, receiving }: ConnectOptions): ConnectHandler {
   const router = createConnectRouter({
     // HTTP/1.1 carries no gRPC. Connect would read its messages past the bounds of `requests.ts`.
     grpc: false,

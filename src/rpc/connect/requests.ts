@@ -13,9 +13,9 @@ import { type DomainError, invalid } from '../../domain/errors.ts';
 import { limits } from '../../domain/limits.ts';
 import type { ReceiveBudget } from '../../lib/http/receive-budget.ts';
 import { readBytes, tooLarge, unpackGzip } from '../../lib/http/request-body.ts';
-import { endAnswer, ifUnread } from '../../lib/http/response.ts';
+import { endAnswer, onUnread } from '../../lib/http/response.ts';
 import { statusBytes, toConnectError, unreadable } from '../errors.ts';
-import { checkEnumWords } from '../wire/enums.ts';
+import { checkEnums } from '../wire/enums.ts';
 
 /** How a request is framed: bare, as one message in an envelope, or not known to us. */
 interface Wire {
@@ -118,7 +118,7 @@ const readOptions = { ignoreUnknownFields: true };
 
 function checkJsonMessage(input: DescMessage, bytes: Buffer): void {
   const json = parseJson(bytes);
-  checkEnumWords(input, json, '');
+  checkEnums(input, json, '');
   try {
     fromJson(input, json, readOptions);
   } catch (error) {
@@ -160,7 +160,7 @@ export function refuse(
   const type = request.headers['content-type'] ?? '';
   const answer = (status: number, headers: Record<string, string>, body: Buffer) => {
     const length = { 'content-length': body.length };
-    response.writeHead(status, { ...headers, ...length, ...ifUnread(request) });
+    response.writeHead(status, { ...headers, ...length, ...onUnread(request) });
     endAnswer(request, response, body);
   };
   if (wire.web) answer(200, { 'content-type': type, ...webStatus(error) }, Buffer.alloc(0));

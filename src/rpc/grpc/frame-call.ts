@@ -12,14 +12,14 @@ import {
   type StatusObject,
 } from '@grpc/grpc-js';
 import type { Caller } from '../../engine/context/engine-context.ts';
-import type { OpenCalls } from '../../lib/async/wait-group.ts';
+import type { WaitGroup } from '../../lib/async/wait-group.ts';
 import type { Log } from '../../lib/log.ts';
 import type { CallMeter, RunningCall } from '../../telemetry/call-metrics.ts';
 import { endCall, endGone } from '../call-outcome.ts';
 import { toConnectError } from '../errors.ts';
 import type { FrameSession, FrameStream, OpenStream } from '../implementation.ts';
 import { onRefusal } from './refusals.ts';
-import { carrierOf, endTold, goneBecause, statusOf, tellError } from './status.ts';
+import { carrierOf, endWithError, goneBecause, sendError, statusOf } from './status.ts';
 
 export interface FrameMethod {
   name: string;
@@ -31,7 +31,7 @@ export interface FrameMethod {
 export class FrameCall extends ServerInterceptingCall implements FrameStream {
   readonly #call: ServerInterceptingCallInterface;
   readonly #method: FrameMethod;
-  readonly #calls: OpenCalls;
+  readonly #calls: WaitGroup;
   readonly #log: Log;
   readonly #gone = new AbortController();
   #session: FrameSession | undefined;
@@ -41,12 +41,12 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
   #reading = false;
   #readAgain = false;
 
-  constructor(call: ServerInterceptingCallInterface, method: FrameMethod, calls: OpenCalls, log: Log) {
+  constructor(call: ServerInterceptingCallInterface, method: FrameMethod, calls: WaitGroup, log: Log) {
     super(call);
     this.#call = call;
     this.#method = method;
     this.#calls = calls;
-    calls.begin();
+    calls.add();
     this.#log = log;
     onRefusal(call, (code) => {
       this.#refused = code;
@@ -84,7 +84,7 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
   end(error?: unknown): void {
     if (this.#over) return;
     this.#over = true;
-    this.#calls.end();
+    this.#calls.done();
     const running = this.#running;
     if (error === undefined) {
       this.#call.sendStatus({ code: 0, details: 'OK' });
@@ -94,7 +94,7 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
     const { name } = this.#method;
     const status = () => statusOf(toConnectError(error, { log: this.#log, method: name }));
     const send = (one: StatusObject) => this.#call.sendStatus(one);
-    tellError(running ? endTold(running, send) : send, status, this.#log);
+    sendError(running ? endWithError(running, send) : send, status, this.#log);
   }
 
   #receive(session: FrameSession | undefined, frame: Buffer): void {
@@ -114,7 +114,7 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
   #cancelled(): void {
     if (this.#over) return;
     this.#over = true;
-    this.#calls.end();
+    this.#calls.done();
     this.#gone.abort(goneBecause(this.#call.getDeadline()));
     if (this.#running && this.#refused !== undefined) endCall(this.#running, this.#refused);
     else if (this.#running) endGone(this.#running, this.#gone.signal);

@@ -25,8 +25,8 @@ import type { Address } from '../../config.ts';
 import type { DomainError } from '../../domain/errors.ts';
 import { limits } from '../../domain/limits.ts';
 import type { Caller } from '../../engine/context/engine-context.ts';
-import type { Health } from '../../engine/maintenance/health-monitor.ts';
-import { OpenCalls } from '../../lib/async/wait-group.ts';
+import type { HealthMonitor } from '../../engine/maintenance/health-monitor.ts';
+import { WaitGroup } from '../../lib/async/wait-group.ts';
 import type { ReceiveBudget } from '../../lib/http/receive-budget.ts';
 import type { Log } from '../../lib/log.ts';
 import type { CallMeter } from '../../telemetry/call-metrics.ts';
@@ -40,12 +40,12 @@ import { replaceSessionStreams } from './http2-stream-map.ts';
 import { boundReceiving } from './receiving.ts';
 import { reflectionOf } from './reflection.ts';
 import { countRefusals, onRefusal } from './refusals.ts';
-import { carrierOf, endTold, goneBecause, statusOf, tellError } from './status.ts';
+import { carrierOf, endWithError, goneBecause, sendError, statusOf } from './status.ts';
 import { stopServer } from './stop.ts';
 
 export interface GrpcOptions {
   bindings: readonly Binding[];
-  health: Health;
+  health: HealthMonitor;
   metrics: Metrics;
   log: Log;
   receiving: ReceiveBudget;
@@ -71,7 +71,7 @@ export function createGrpcServer({ bindings, health, metrics, log, receiving }: 
   replaceSessionStreams();
   const frameMethods = new Map<string, FrameMethod>();
   const meters = new Map<string, CallMeter>();
-  const calls = new OpenCalls();
+  const calls = new WaitGroup();
   const wiring: Wiring = { frameMethods, meters, calls, metrics, log, receiving };
   const server = new Server({
     interceptors: [interceptor(wiring)],
@@ -125,7 +125,7 @@ interface Wiring {
   /** By the paths of their methods. */
   frameMethods: Map<string, FrameMethod>;
   meters: Map<string, CallMeter>;
-  calls: OpenCalls;
+  calls: WaitGroup;
   metrics: Metrics;
   log: Log;
   receiving: ReceiveBudget;
@@ -181,13 +181,13 @@ function addService(
 
 /** A handler settles when its call is answered, well or not. */
 const counted =
-  <Call extends unknown[]>(calls: OpenCalls, handle: (...call: Call) => unknown) =>
+  <Call extends unknown[]>(calls: WaitGroup, handle: (...call: Call) => unknown) =>
   async (...call: Call): Promise<void> => {
-    calls.begin();
+    calls.add();
     try {
       await handle(...call);
     } finally {
-      calls.end();
+      calls.done();
     }
   };
 
@@ -237,7 +237,7 @@ function unaryHandler({ name, work, meter, log }: Handled): handleUnaryCall<unkn
     } catch (error) {
       caller.answered = true;
       const status = () => statusOf(toConnectError(error, { log, method: name, signal: caller.signal }));
-      tellError(endTold(running, callback), status, log);
+      sendError(endWithError(running, callback), status, log);
     }
   };
 }
@@ -261,8 +261,8 @@ function streamingHandler({ name, work, meter, log }: Handled): handleServerStre
     } catch (error) {
       caller.answered = true;
       const status = () => statusOf(toConnectError(error, { log, method: name, signal: caller.signal }));
-      const tell = endTold(running, (one) => call.emit('error', one));
-      tellError(tell, status, log);
+      const tell = endWithError(running, (one) => call.emit('error', one));
+      sendError(tell, status, log);
     }
   };
 }

@@ -20,7 +20,7 @@ export function statusOf(error: ConnectError): StatusObject {
 }
 
 /** Whatever goes wrong while an error is told must not end the process: the caller then learns less, and that is all. */
-export function tellError(tell: (status: StatusObject) => void, status: () => StatusObject, log: Log): void {
+export function sendError(tell: (status: StatusObject) => void, status: () => StatusObject, log: Log): void {
   try {
     tell(status());
   } catch (error) {
@@ -43,7 +43,7 @@ export const carrierOf =
     metadata.get(name)[0]?.toString();
 
 /** A call ends with the status that its caller is told. */
-export const endTold =
+export const endWithError =
   (running: RunningCall, tell: (status: StatusObject) => void) =>
   (status: StatusObject): void => {
     endCall(running, status.code);

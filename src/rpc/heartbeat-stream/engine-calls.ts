@@ -7,11 +7,11 @@
  */
 
 /** Signs of life in one call to the engine: what it takes in one batch. */
-export const callBeats = 2_000;
+export const heartbeatsPerCall = 2_000;
 /** Calls of one kind: enough for the next batch to be full while one is in flight. */
 const callsMax = 4;
 
-export interface BeatCallsOptions<Beat, Verdict> {
+export interface EngineCallsOptions<Beat, Verdict> {
   beatEach(beats: readonly Beat[]): Promise<readonly (Verdict | Promise<Verdict>)[]>;
   onSettled(beats: readonly Beat[], verdicts: readonly Verdict[]): void;
   /** The engine has failed. */
@@ -22,13 +22,13 @@ export interface BeatCallsOptions<Beat, Verdict> {
   onDone(): void;
 }
 
-export class BeatCalls<Beat, Verdict> {
-  readonly #options: BeatCallsOptions<Beat, Verdict>;
+export class EngineCalls<Beat, Verdict> {
+  readonly #options: EngineCallsOptions<Beat, Verdict>;
   #gathered: Beat[] = [];
   #calls = 0;
   #late = 0;
 
-  constructor(options: BeatCallsOptions<Beat, Verdict>) {
+  constructor(options: EngineCallsOptions<Beat, Verdict>) {
     this.#options = options;
   }
 
@@ -36,7 +36,7 @@ export class BeatCalls<Beat, Verdict> {
     return this.#gathered.length === 0 && this.#calls === 0 && this.#late === 0;
   }
 
-  get mayBoard(): boolean {
+  get mayFlush(): boolean {
     return this.#gathered.length > 0 && this.#calls < callsMax;
   }
 
@@ -54,18 +54,18 @@ export class BeatCalls<Beat, Verdict> {
     this.#gathered = [];
   }
 
-  board(): void {
-    while (this.mayBoard) {
+  flush(): void {
+    while (this.mayFlush) {
       const all = this.#gathered;
-      this.#gathered = all.length > callBeats ? all.slice(callBeats) : [];
-      void this.#call(all.length > callBeats ? all.slice(0, callBeats) : all);
+      this.#gathered = all.length > heartbeatsPerCall ? all.slice(heartbeatsPerCall) : [];
+      void this.#call(all.length > heartbeatsPerCall ? all.slice(0, heartbeatsPerCall) : all);
     }
   }
 
   async #call(beats: readonly Beat[]): Promise<void> {
     this.#calls++;
     try {
-      this.#hear(beats, await this.#options.beatEach(beats));
+      this.#receive(beats, await this.#options.beatEach(beats));
     } catch (error) {
       this.#options.onMissed(beats, error);
     } finally {
@@ -74,19 +74,19 @@ export class BeatCalls<Beat, Verdict> {
     }
   }
 
-  #hear(beats: readonly Beat[], verdicts: readonly (Verdict | Promise<Verdict>)[]): void {
+  #receive(beats: readonly Beat[], verdicts: readonly (Verdict | Promise<Verdict>)[]): void {
     const late = new Set<number>();
     for (let i = 0; i < verdicts.length; i++) if (verdicts[i] instanceof Promise) late.add(i);
     if (late.size === 0) {
       this.#options.onSettled(beats, verdicts as readonly Verdict[]);
       return;
     }
-    for (const i of late) void this.#hearLater(beats[i] as Beat, verdicts[i] as Promise<Verdict>);
+    for (const i of late) void this.#receiveLater(beats[i] as Beat, verdicts[i] as Promise<Verdict>);
     const isThere = (_: unknown, i: number) => !late.has(i);
     this.#options.onSettled(beats.filter(isThere), verdicts.filter(isThere) as Verdict[]);
   }
 
-  async #hearLater(beat: Beat, verdict: Promise<Verdict>): Promise<void> {
+  async #receiveLater(beat: Beat, verdict: Promise<Verdict>): Promise<void> {
     this.#late++;
     try {
       this.#options.onSettled([beat], [await verdict]);

@@ -7,7 +7,7 @@
  * before anything is done about it. Of a larger one that turns out to be broken, the pieces before the break stand.
  */
 import { DomainError, invalid, leaseNotFound } from '../../domain/errors.ts';
-import type { Beat, Lost } from '../../domain/leases/lease.ts';
+import type { Heartbeat, Lost } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
 import { checkText } from '../../domain/requests/json-check.ts';
 import { checkName, checkToken, cut, leaseIdOf, nameOf, uuidKind, weightOf } from '../wire/frame-fields.ts';
@@ -24,7 +24,7 @@ export interface Named {
 }
 
 /** A heartbeat that the engine can judge: its lease id is a UUID in lower case, and its other fields are checked. */
-export interface NamedBeat extends Beat, Named {}
+export interface NamedHeartbeat extends Heartbeat, Named {}
 
 /** A sign of life of an owner of file leases, whose name is checked. */
 export interface NamedOwner extends Named {
@@ -32,8 +32,8 @@ export interface NamedOwner extends Named {
 }
 
 /** A part of a frame: what is to be judged, and what was wrong, each with its verdict. */
-export interface Piece {
-  beats: NamedBeat[];
+export interface FrameSlice {
+  heartbeats: NamedHeartbeat[];
   refused: Named[];
   refusals: Lost[];
   owners: NamedOwner[];
@@ -111,11 +111,11 @@ export class HeartbeatFrame {
   }
 
   /** The next heartbeats, up to a weight. Throws an `invalid_request` where the frame cannot be read. */
-  next(weightMax: number): Piece {
+  next(weightMax: number): FrameSlice {
     const reader = this.#reader;
     const end = reader.bytes.length;
-    const piece: Piece = {
-      beats: [],
+    const piece: FrameSlice = {
+      heartbeats: [],
       refused: [],
       refusals: [],
       owners: [],
@@ -143,7 +143,7 @@ export class HeartbeatFrame {
     }
   }
 
-  #heartbeat(end: number, piece: Piece): void {
+  #heartbeat(end: number, piece: FrameSlice): void {
     const reader = this.#reader;
     const start = reader.at;
     let leaseAt = 0;
@@ -201,10 +201,10 @@ export class HeartbeatFrame {
       return;
     }
     const leaseId = leaseIdOf(kind, named);
-    piece.beats.push({ leaseId, workerId, token, jobId: undefined, progress, message, named, weight });
+    piece.heartbeats.push({ leaseId, workerId, token, jobId: undefined, progress, message, named, weight });
   }
 
-  #owner(end: number, piece: Piece): void {
+  #owner(end: number, piece: FrameSlice): void {
     const reader = this.#reader;
     const start = reader.at;
     let nameAt = 0;

@@ -15,14 +15,14 @@ export interface OwnerAnswer {
   verdict: OwnerStreamVerdict;
 }
 
-export class OwnerAnswers {
+export class OwnerVerdictOutbox {
   #ready: OwnerAnswer[] = [];
 
   get isEmpty(): boolean {
     return this.#ready.length === 0;
   }
 
-  owe(owners: readonly Named[], verdicts: readonly OwnerStreamVerdict[]): void {
+  add(owners: readonly Named[], verdicts: readonly OwnerStreamVerdict[]): void {
     for (const [i, owner] of owners.entries())
       this.#ready.push({ owner, verdict: verdicts[i] as OwnerStreamVerdict });
   }

@@ -3,33 +3,33 @@ import type { Verdict } from '../../domain/leases/lease.ts';
 import { waitingMax } from '../../engine/context/engine-context.ts';
 import type { Heartbeats } from '../../engine/leases/heartbeats.ts';
 import { Batcher } from '../../lib/async/batcher.ts';
-import { deal } from '../../lib/split-by-length.ts';
+import { splitByLength } from '../../lib/split-by-length.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 
 /** Leases in one query. */
-const lookLeases = 1_000;
+const leasesPerLookup = 1_000;
 
-export type Looks = Batcher<readonly string[], readonly Verdict[]>;
+export type Lookups = Batcher<readonly string[], readonly Verdict[]>;
 
 /** A thousand leases that expire together may be those of a thousand streams; they are looked up together, too. */
-export const createLooks = (heartbeats: Pick<Heartbeats, 'look'>, metrics?: Metrics): Looks =>
+export const createLookups = (heartbeats: Pick<Heartbeats, 'verdictsOf'>, metrics?: Metrics): Lookups =>
   new Batcher({
     meter: metrics?.batch('look_at_leases'),
     flush: async (calls, signal) => {
-      const verdicts = await heartbeats.look(calls.flat(), signal);
-      return deal(
+      const verdicts = await heartbeats.verdictsOf(calls.flat(), signal);
+      return splitByLength(
         verdicts,
         calls.map(({ length }) => length),
       );
     },
-    sizeMax: lookLeases,
+    sizeMax: leasesPerLookup,
     weigh: ({ length }) => length,
-    weightMax: lookLeases,
+    weightMax: leasesPerLookup,
     waitingMax,
   });
 
-export interface UnaskedOptions {
-  looks: Looks;
+export interface PushedVerdictsOptions {
+  looks: Lookups;
   signal: AbortSignal | undefined;
   onFound(leaseIds: readonly string[], verdicts: readonly Verdict[]): void;
   /** Called after every query, whether it found anything or not. */
@@ -41,12 +41,12 @@ export interface UnaskedOptions {
  * a time; those that are told of again meanwhile are looked up again. A query that fails is dropped, because the next
  * heartbeat tells the same, and fails for the same reason if there still is one. Stops with `clear`.
  */
-export class UnaskedVerdicts {
-  readonly #options: UnaskedOptions;
+export class PushedVerdicts {
+  readonly #options: PushedVerdictsOptions;
   readonly #leaseIds = new Set<string>();
   #looking = false;
 
-  constructor(options: UnaskedOptions) {
+  constructor(options: PushedVerdictsOptions) {
     this.#options = options;
   }
 
@@ -63,13 +63,13 @@ export class UnaskedVerdicts {
   }
 
   /** What is told of in this turn of the event loop is looked up together. */
-  callForLooking(): void {
+  scheduleLookup(): void {
     if (this.#looking || this.#leaseIds.size === 0) return;
     this.#looking = true;
-    setImmediate(() => void this.#look());
+    setImmediate(() => void this.#lookUp());
   }
 
-  async #look(): Promise<void> {
+  async #lookUp(): Promise<void> {
     const { looks, signal, onFound, onLooked } = this.#options;
     const leaseIds = this.#take();
     try {
@@ -85,7 +85,7 @@ export class UnaskedVerdicts {
   #take(): string[] {
     const taken: string[] = [];
     for (const leaseId of this.#leaseIds) {
-      if (taken.length === lookLeases) break;
+      if (taken.length === leasesPerLookup) break;
       taken.push(leaseId);
       this.#leaseIds.delete(leaseId);
     }

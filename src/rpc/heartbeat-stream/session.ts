@@ -12,8 +12,8 @@
  *
  * Owners of file leases are heard and answered beside the leases of jobs, in frames of their own and within the same bound.
  *
- * Beside the answers go verdicts that nobody asked for, on leases that were last kept here: see `LeaseNews`. They are
- * looked up when they are told of, and only while the client keeps up: see `UnaskedVerdicts`.
+ * Beside the answers go verdicts that nobody asked for, on leases that were last kept here: see `LeaseSubscriptions`. They are
+ * looked up when they are told of, and only while the client keeps up: see `PushedVerdicts`.
  *
  * An outage of the database ends nothing: what could not be done is answered by a verdict `unavailable`, because streams that
  * were ended for it would all come back at once. An engine that is merely overloaded is asked again for a while.
@@ -33,22 +33,26 @@ import { isOutage } from '../../engine/context/database-outage.ts';
 import { isOverload, overloadPauseMs } from '../../engine/context/overload.ts';
 import type { OwnerHeartbeats } from '../../engine/files/owner-heartbeats.ts';
 import type { Heartbeats } from '../../engine/leases/heartbeats.ts';
-import type { Follower, LeaseListener, LeaseNews } from '../../engine/leases/lease-subscriptions.ts';
+import type {
+  LeaseListener,
+  LeaseSubscriptions,
+  Subscription,
+} from '../../engine/leases/lease-subscriptions.ts';
 import type { KnownWorkers, WorkerStream } from '../../engine/workers/known-workers.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import type { FrameSession, FrameStream, Implementation } from '../implementation.ts';
-import { BeatCalls, callBeats } from './engine-calls.ts';
+import { EngineCalls, heartbeatsPerCall } from './engine-calls.ts';
 import {
   encodeVerdicts,
   HeartbeatFrame,
   type Named,
-  type NamedBeat,
+  type NamedHeartbeat,
   type NamedOwner,
   WorkerName,
 } from './frames.ts';
-import { encodeOwnerVerdicts, OwnerAnswers } from './owner-verdict-outbox.ts';
-import { createLooks, type Looks, UnaskedVerdicts } from './pushed-verdicts.ts';
-import { AnswerQueue, unanswered } from './verdict-outbox.ts';
+import { encodeOwnerVerdicts, OwnerVerdictOutbox } from './owner-verdict-outbox.ts';
+import { createLookups, type Lookups, PushedVerdicts } from './pushed-verdicts.ts';
+import { unanswered, VerdictOutbox } from './verdict-outbox.ts';
 
 /** How long an overloaded engine is asked again. */
 const overloadedMs = 10_000;
@@ -57,9 +61,9 @@ const drainMs = 1_500;
 
 /** What a session needs of the engine. */
 export interface HeartbeatEngine {
-  heartbeats: Pick<Heartbeats, 'beatEach' | 'look' | 'draining'>;
-  ownerHeartbeats: Pick<OwnerHeartbeats, 'beatEach'>;
-  leaseNews: LeaseNews;
+  heartbeats: Pick<Heartbeats, 'heartbeatEach' | 'verdictsOf' | 'draining'>;
+  ownerHeartbeats: Pick<OwnerHeartbeats, 'heartbeatEach'>;
+  leaseSubscriptions: LeaseSubscriptions;
   workers: Pick<KnownWorkers, 'open'>;
   metrics?: Metrics;
 }
@@ -68,12 +72,20 @@ export interface HeartbeatEngine {
 export function streamHeartbeats(
   engine: HeartbeatEngine,
 ): Pick<Implementation<typeof LeasesService>, 'streamHeartbeats'> {
-  const { heartbeats, ownerHeartbeats, leaseNews, workers, metrics } = engine;
-  const looks = createLooks(heartbeats, metrics);
+  const { heartbeats, ownerHeartbeats, leaseSubscriptions, workers, metrics } = engine;
+  const looks = createLookups(heartbeats, metrics);
   return {
     streamHeartbeats: (stream, { peer, signal }) => {
       const listed = workers.open('HEARTBEAT_STREAM', peer, asksForNothing);
-      return new HeartbeatStream({ stream, signal, heartbeats, ownerHeartbeats, leaseNews, looks, listed });
+      return new HeartbeatStream({
+        stream,
+        signal,
+        heartbeats,
+        ownerHeartbeats,
+        leaseSubscriptions,
+        looks,
+        listed,
+      });
     },
   };
 }
@@ -81,7 +93,7 @@ export function streamHeartbeats(
 const asksForNothing = () => [];
 
 /** What may be done about signs of life that the engine could not judge. */
-interface Missed {
+interface UnavailableAnswers {
   putBack(): void;
   answer(): void;
 }
@@ -91,8 +103,8 @@ export interface HeartbeatOptions {
   signal: AbortSignal | undefined;
   heartbeats: HeartbeatEngine['heartbeats'];
   ownerHeartbeats: HeartbeatEngine['ownerHeartbeats'];
-  leaseNews: LeaseNews;
-  looks: Looks;
+  leaseSubscriptions: LeaseSubscriptions;
+  looks: Lookups;
   /** How the stream is listed among those of workers; a stream of work is listed by its own session. */
   listed?: WorkerStream;
 }
@@ -100,22 +112,22 @@ export interface HeartbeatOptions {
 export class HeartbeatStream implements FrameSession, LeaseListener {
   readonly #stream: FrameStream;
   readonly #heartbeats: HeartbeatEngine['heartbeats'];
-  readonly #follower: Follower;
+  readonly #subscription: Subscription;
   readonly #listed: WorkerStream | undefined;
   readonly #worker = new WorkerName();
-  readonly #beats: BeatCalls<NamedBeat, Verdict>;
-  readonly #owners: BeatCalls<NamedOwner, OwnerVerdict>;
-  readonly #answers = new AnswerQueue();
-  readonly #ownerAnswers = new OwnerAnswers();
-  readonly #unasked: UnaskedVerdicts;
+  readonly #beats: EngineCalls<NamedHeartbeat, Verdict>;
+  readonly #owners: EngineCalls<NamedOwner, OwnerVerdict>;
+  readonly #answers = new VerdictOutbox();
+  readonly #ownerAnswers = new OwnerVerdictOutbox();
+  readonly #pushed: PushedVerdicts;
 
   /** The frame that is being taken apart. */
   #frame: HeartbeatFrame | undefined;
   /** Of all heartbeats that have been read and whose answers have not left. */
   #weight = 0;
-  #asking = true;
-  #boarding = false;
-  #flushing = false;
+  #callRunning = true;
+  #callScheduled = false;
+  #sendScheduled = false;
   #sending = false;
   /** Leases and owners take turns where both have answers. */
   #ownersAreNext = false;
@@ -129,50 +141,59 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
   #pauseTimer: NodeJS.Timeout | undefined;
   #overloadedAtMs: number | undefined;
 
-  constructor({ stream, signal, heartbeats, ownerHeartbeats, leaseNews, looks, listed }: HeartbeatOptions) {
+  constructor({
+    stream,
+    signal,
+    heartbeats,
+    ownerHeartbeats,
+    leaseSubscriptions,
+    looks,
+    listed,
+  }: HeartbeatOptions) {
     this.#stream = stream;
     this.#listed = listed;
     this.#heartbeats = heartbeats;
     const onDone = () => this.#advance();
-    this.#beats = new BeatCalls<NamedBeat, Verdict>({
-      beatEach: (beats) => heartbeats.beatEach(beats, signal),
+    this.#beats = new EngineCalls<NamedHeartbeat, Verdict>({
+      beatEach: (beats) => heartbeats.heartbeatEach(beats, signal),
       onSettled: (beats, verdicts) => {
         if (this.#closed) return;
         this.#overloadedAtMs = undefined;
-        this.#follower.heard(beats, verdicts);
-        this.#answers.owe(beats, verdicts);
+        this.#subscription.onHeartbeat(beats, verdicts);
+        this.#answers.add(beats, verdicts);
       },
-      onMissed: (beats, error) => this.#miss(error, this.#unansweredBeats(beats)),
-      onLateMissed: (beat, error) => this.#missLate(beat, error, this.#unansweredBeats([beat])),
+      onMissed: (beats, error) => this.#answerUnavailable(error, this.#unansweredBeats(beats)),
+      onLateMissed: (beat, error) => this.#answerUnavailableLate(beat, error, this.#unansweredBeats([beat])),
       onDone,
     });
-    this.#owners = new BeatCalls<NamedOwner, OwnerVerdict>({
+    this.#owners = new EngineCalls<NamedOwner, OwnerVerdict>({
       beatEach: (owners) =>
-        ownerHeartbeats.beatEach(
+        ownerHeartbeats.heartbeatEach(
           owners.map(({ ownerId }) => ownerId),
           signal,
         ),
       onSettled: (owners, verdicts) => {
         if (this.#closed) return;
         this.#overloadedAtMs = undefined;
-        this.#ownerAnswers.owe(owners, verdicts);
+        this.#ownerAnswers.add(owners, verdicts);
       },
-      onMissed: (owners, error) => this.#miss(error, this.#unansweredOwners(owners)),
-      onLateMissed: (owner, error) => this.#missLate(owner, error, this.#unansweredOwners([owner])),
+      onMissed: (owners, error) => this.#answerUnavailable(error, this.#unansweredOwners(owners)),
+      onLateMissed: (owner, error) =>
+        this.#answerUnavailableLate(owner, error, this.#unansweredOwners([owner])),
       onDone,
     });
-    this.#unasked = new UnaskedVerdicts({
+    this.#pushed = new PushedVerdicts({
       looks,
       signal,
-      onFound: (leaseIds, verdicts) => this.#oweUnasked(leaseIds, verdicts),
+      onFound: (leaseIds, verdicts) => this.#addPushed(leaseIds, verdicts),
       onLooked: () => this.#advance(),
     });
-    this.#follower = leaseNews.follow(this);
+    this.#subscription = leaseSubscriptions.subscribe(this);
   }
 
   /** `workerId` speaks where a heartbeat of the frame does not say who does. */
   onFrame(frame: Buffer, workerId?: string): void {
-    this.#asking = false;
+    this.#callRunning = false;
     if (this.#failure) return;
     this.#frame = new HeartbeatFrame(frame, this.#worker, workerId);
     this.#advance();
@@ -180,12 +201,12 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
 
   /** Leases that were given out on this stream: there may be news of them before their first heartbeat. */
   follow(leases: readonly { leaseId: string }[], verdicts: readonly Verdict[]): void {
-    this.#follower.heard(leases, verdicts);
+    this.#subscription.onHeartbeat(leases, verdicts);
   }
 
   /** Leases that are over: nobody wants to hear of them. */
   forget(leaseIds: readonly string[]): void {
-    this.#follower.forget(leaseIds);
+    this.#subscription.unsubscribe(leaseIds);
   }
 
   onEnd(): void {
@@ -197,9 +218,9 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     this.#close('gone');
   }
 
-  onNews(leaseIds: readonly string[]): void {
+  onLeasesChanged(leaseIds: readonly string[]): void {
     if (this.#closed) return;
-    this.#unasked.add(leaseIds);
+    this.#pushed.add(leaseIds);
     this.#advance();
   }
 
@@ -217,10 +238,10 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
   /** Does whatever can be done now. */
   #advance(): void {
     this.#safely(() => {
-      this.#takeApart();
-      this.#callForBoarding();
-      this.#callForFlushing();
-      this.#callForLooking();
+      this.#readFrame();
+      this.#scheduleCall();
+      this.#scheduleSend();
+      this.#scheduleLookup();
       this.#readOn();
       this.#endIfDone();
     });
@@ -241,18 +262,18 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     return this.#weight < limits.streamHeartbeats;
   }
 
-  #takeApart(): void {
+  #readFrame(): void {
     while (this.#frame && this.#hasRoom) {
       const frame = this.#frame;
       try {
-        const piece = frame.next(Math.min(callBeats, limits.streamHeartbeats - this.#weight));
+        const piece = frame.next(Math.min(heartbeatsPerCall, limits.streamHeartbeats - this.#weight));
         this.#weight += piece.weight;
-        this.#beats.gather(piece.beats);
-        const speaker = piece.beats[0]?.workerId;
+        this.#beats.gather(piece.heartbeats);
+        const speaker = piece.heartbeats[0]?.workerId;
         if (speaker !== undefined) this.#listed?.heard(speaker);
-        this.#answers.owe(piece.refused, piece.refusals);
+        this.#answers.add(piece.refused, piece.refusals);
         if (piece.owners.length > 0) this.#owners.gather(piece.owners);
-        if (piece.refusedOwners.length > 0) this.#ownerAnswers.owe(piece.refusedOwners, piece.ownerRefusals);
+        if (piece.refusedOwners.length > 0) this.#ownerAnswers.add(piece.refusedOwners, piece.ownerRefusals);
       } catch (error) {
         this.#failure ??= { error, answersRest: true };
         this.#frame = undefined;
@@ -261,62 +282,62 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
       if (!frame.done) continue;
       this.#frame = undefined;
       if (frame.heartbeats > 0 || frame.owners > 0) continue;
-      this.#answers.oweEmptyFrame();
+      this.#answers.addEmptyFrame();
       this.#weight++;
     }
   }
 
   #readOn(): void {
-    if (this.#asking || this.#frame || !this.#hasRoom) return;
+    if (this.#callRunning || this.#frame || !this.#hasRoom) return;
     if (this.#clientEnded || this.#failure || this.#drain !== 'no') return;
-    this.#asking = true;
+    this.#callRunning = true;
     this.#stream.read();
   }
 
   /** What is read in this turn of the event loop leaves together at its end. */
-  #callForBoarding(): void {
-    if (this.#boarding || this.#pauseTimer) return;
-    if (!this.#beats.mayBoard && !this.#owners.mayBoard) return;
-    this.#boarding = true;
+  #scheduleCall(): void {
+    if (this.#callScheduled || this.#pauseTimer) return;
+    if (!this.#beats.mayFlush && !this.#owners.mayFlush) return;
+    this.#callScheduled = true;
     setImmediate(() => {
-      this.#boarding = false;
+      this.#callScheduled = false;
       if (this.#closed || this.#pauseTimer) return;
-      this.#beats.board();
-      this.#owners.board();
+      this.#beats.flush();
+      this.#owners.flush();
     });
   }
 
-  #unansweredBeats(beats: readonly NamedBeat[]): Missed {
+  #unansweredBeats(beats: readonly NamedHeartbeat[]): UnavailableAnswers {
     return {
       putBack: () => this.#beats.putBack(beats),
       answer: () =>
-        this.#answers.owe(
+        this.#answers.add(
           beats,
           beats.map(() => unanswered),
         ),
     };
   }
 
-  #unansweredOwners(owners: readonly NamedOwner[]): Missed {
+  #unansweredOwners(owners: readonly NamedOwner[]): UnavailableAnswers {
     return {
       putBack: () => this.#owners.putBack(owners),
       answer: () =>
-        this.#ownerAnswers.owe(
+        this.#ownerAnswers.add(
           owners,
           owners.map(() => unanswered),
         ),
     };
   }
 
-  #missLate({ weight }: Named, error: unknown, missed: Missed): void {
+  #answerUnavailableLate({ weight }: Named, error: unknown, missed: UnavailableAnswers): void {
     // The next heartbeat asks again. Only where none will come does the client have to be told.
-    if (this.#clientEnded) this.#miss(error, missed);
+    if (this.#clientEnded) this.#answerUnavailable(error, missed);
     else this.#weight -= weight;
   }
 
-  #miss(error: unknown, missed: Missed): void {
+  #answerUnavailable(error: unknown, missed: UnavailableAnswers): void {
     if (this.#closed) return;
-    if (this.#mayAskAgain(error)) {
+    if (this.#mayRetry(error)) {
       missed.putBack();
       this.#pause();
     } else if (isOutage(error)) missed.answer();
@@ -331,7 +352,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     this.#owners.clear();
   }
 
-  #mayAskAgain(error: unknown): boolean {
+  #mayRetry(error: unknown): boolean {
     if (!isOverload(error)) return false;
     if (this.#failure && !this.#failure.answersRest) return false;
     this.#overloadedAtMs ??= performance.now();
@@ -346,12 +367,12 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
   }
 
   /** What becomes ready in this turn goes out together: calls of one batch are answered one after the other. */
-  #callForFlushing(): void {
-    if (this.#flushing || this.#sending) return;
+  #scheduleSend(): void {
+    if (this.#sendScheduled || this.#sending) return;
     if (this.#answers.isEmpty && this.#ownerAnswers.isEmpty) return;
-    this.#flushing = true;
+    this.#sendScheduled = true;
     queueMicrotask(() => {
-      this.#flushing = false;
+      this.#sendScheduled = false;
       this.#safely(() => this.#send());
     });
   }
@@ -385,16 +406,16 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     });
   }
 
-  #callForLooking(): void {
+  #scheduleLookup(): void {
     if (!this.#hasRoom || this.#clientEnded || this.#failure || this.#drain === 'told') return;
-    this.#unasked.callForLooking();
+    this.#pushed.scheduleLookup();
   }
 
-  #oweUnasked(leaseIds: readonly string[], verdicts: readonly Verdict[]): void {
+  #addPushed(leaseIds: readonly string[], verdicts: readonly Verdict[]): void {
     if (this.#closed) return;
-    this.#follower.forget(leaseIds.filter((_, i) => verdicts[i]?.kind === 'lost'));
+    this.#subscription.unsubscribe(leaseIds.filter((_, i) => verdicts[i]?.kind === 'lost'));
     this.#weight += leaseIds.length;
-    this.#answers.owe(
+    this.#answers.add(
       leaseIds.map((named) => ({ named, weight: 1 })),
       verdicts,
     );
@@ -403,7 +424,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
   #endIfDone(): void {
     if (this.#frame || !this.#beats.isIdle || !this.#owners.isIdle) return;
     if (!this.#answers.isEmpty || !this.#ownerAnswers.isEmpty || this.#sending) return;
-    const isTold = this.#drain === 'told' || (this.#drain === 'telling' && this.#unasked.isIdle);
+    const isTold = this.#drain === 'told' || (this.#drain === 'telling' && this.#pushed.isIdle);
     if (!this.#failure && !this.#clientEnded && !isTold) return;
     this.#close(this.#failure ? 'failed' : this.#clientEnded ? 'ended' : 'drained');
     this.#stream.end(this.#failure?.error);
@@ -413,7 +434,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     if (this.#closed) return;
     this.#closed = true;
     this.#listed?.close();
-    this.#follower.close(how);
+    this.#subscription.close(how);
     clearTimeout(this.#drainTimer);
     clearTimeout(this.#pauseTimer);
     this.#frame = undefined;
@@ -421,6 +442,6 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     this.#owners.clear();
     this.#answers.clear();
     this.#ownerAnswers.clear();
-    this.#unasked.clear();
+    this.#pushed.clear();
   }
 }

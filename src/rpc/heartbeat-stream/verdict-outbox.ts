@@ -25,7 +25,7 @@ export interface Answers {
 
 const nothing: Answers = { leases: [], verdicts: [] };
 
-export class AnswerQueue {
+export class VerdictOutbox {
   #ready: Answers[] = [];
   #emptyFrames = 0;
 
@@ -33,11 +33,11 @@ export class AnswerQueue {
     return this.#ready.length === 0 && this.#emptyFrames === 0;
   }
 
-  owe(leases: readonly Named[], verdicts: readonly StreamVerdict[]): void {
+  add(leases: readonly Named[], verdicts: readonly StreamVerdict[]): void {
     if (leases.length > 0) this.#ready.push({ leases, verdicts });
   }
 
-  oweEmptyFrame(): void {
+  addEmptyFrame(): void {
     this.#emptyFrames++;
   }
 

@@ -9,7 +9,7 @@ import {
   type SubmitJobRequest,
 } from '../../../gen/leasehold/v1/jobs_pb.js';
 import { DomainError, invalid } from '../../domain/errors.ts';
-import { contractWord } from '../../domain/jobs/claim-policy.ts';
+import { contractState } from '../../domain/jobs/claim-policy.ts';
 import { limits } from '../../domain/limits.ts';
 import { parse } from '../../domain/requests/parsers.ts';
 import { within } from '../../domain/requests/validator.ts';
@@ -23,7 +23,7 @@ import { claimJobsResponse, submitJobResponse, submitJobsResponse } from './enco
 
 /** JobsService: proto in, one engine call, proto out. */
 export function jobsImplementation(engine: Engine): Implementation<typeof JobsService> {
-  const { submitter, claimer, changer, reader, settings } = engine;
+  const { submitter, claimer, jobUpdater, jobQueries, settings } = engine;
 
   const draftOf = (request: SubmitJobRequest, at = ''): Draft => {
     const command = parse.submitJob(
@@ -79,7 +79,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
     },
 
     async getJob({ jobId }, caller) {
-      const { job, result } = await reader.get(jobId, caller);
+      const { job, result } = await jobQueries.get(jobId, caller);
       return { job: jobMessage(job), result: result === null ? undefined : resultMessage(result) };
     },
 
@@ -96,7 +96,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
         limit: request.limit,
         cursor: request.cursor,
       });
-      const { messages, nextCursor } = pageThatFits(await reader.list(command, caller), {
+      const { messages, nextCursor } = pageThatFits(await jobQueries.list(command, caller), {
         schema: JobSchema,
         messageOf: jobMessage,
         cursorOf: (job) => job.jobId,
@@ -107,22 +107,22 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
     async updateJobStatus({ jobId, state, note, progress, workerId }, caller) {
       const command = parse.updateJobStatus({
         // The contracts know no LEASED, and neither does what may be asked; here it is the state that such a job shows.
-        state: contractWord(toState(state, 'state')),
+        state: contractState(toState(state, 'state')),
         note,
         progress,
         worker_id: workerId,
       });
-      return { job: jobMessage(await changer.updateStatus(jobId, command, caller)) };
+      return { job: jobMessage(await jobUpdater.updateStatus(jobId, command, caller)) };
     },
 
     async cancelJob({ jobId, reason, requestedBy }, caller) {
       const command = parse.operatorRequest({ reason, requested_by: requestedBy });
-      return { job: jobMessage(await changer.cancel(jobId, command, caller)) };
+      return { job: jobMessage(await jobUpdater.cancel(jobId, command, caller)) };
     },
 
     async retryJob({ jobId, reason, requestedBy }, caller) {
       const command = parse.operatorRequest({ reason, requested_by: requestedBy });
-      return { job: jobMessage(await changer.retry(jobId, command, caller)) };
+      return { job: jobMessage(await jobUpdater.retry(jobId, command, caller)) };
     },
 
     async retryDeadLetters(request, caller) {
@@ -135,18 +135,18 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
         reason: request.reason,
         requested_by: request.requestedBy,
       });
-      return { jobIds: await changer.retryDeadLetters(command, caller) };
+      return { jobIds: await jobUpdater.retryDeadLetters(command, caller) };
     },
 
     async listStreams(request, caller) {
       const { limit, cursor } = request;
       const page = parse.listStreams({ stream: request.stream || null, limit, cursor });
-      const { items, nextCursor } = await reader.streams(page, caller);
+      const { items, nextCursor } = await jobQueries.streams(page, caller);
       return { streams: items, nextCursor: nextCursor ?? undefined };
     },
 
     async listJobEvents({ jobId, limit, cursor }, caller) {
-      const page = await reader.events(jobId, parse.listJobEvents({ limit, cursor }), caller);
+      const page = await jobQueries.events(jobId, parse.listJobEvents({ limit, cursor }), caller);
       const { messages, nextCursor } = pageThatFits(page, {
         schema: JobEventSchema,
         messageOf: eventMessage,
@@ -158,7 +158,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
     async *watchJob({ jobId, afterEventId }, caller) {
       if (afterEventId !== undefined && afterEventId < 0n)
         throw invalid('after_event_id', 'must not be negative');
-      for await (const { job, result, events } of reader.watch(
+      for await (const { job, result, events } of jobQueries.watch(
         jobId,
         afterEventId?.toString() ?? null,
         caller,

@@ -1,5 +1,5 @@
 import { LeaseSchema, type LeasesService } from '../../../gen/leasehold/v1/leases_pb.js';
-import { beatOf } from '../../domain/leases/heartbeat.ts';
+import { heartbeatOf } from '../../domain/leases/heartbeat.ts';
 import { parse } from '../../domain/requests/parsers.ts';
 import type { Engine } from '../../engine/engine.ts';
 import type { Implementation } from '../implementation.ts';
@@ -11,7 +11,7 @@ type UnaryMethods = Omit<Implementation<typeof LeasesService>, 'streamHeartbeats
 
 /** LeasesService, but for its streams in both directions: proto in, one engine call, proto out. */
 export function leasesMethods(engine: Engine): UnaryMethods {
-  const { leaseRequester, acquirer, heartbeats, releaser, leaseReader } = engine;
+  const { leaseRequester, acquirer, heartbeats, releaser, leaseQueries } = engine;
 
   return {
     async requestLease(request, caller) {
@@ -48,7 +48,7 @@ export function leasesMethods(engine: Engine): UnaryMethods {
         progress: request.progress,
         message: request.message,
       });
-      const extended = await heartbeats.beat(beatOf(request.leaseId, command), caller);
+      const extended = await heartbeats.heartbeat(heartbeatOf(request.leaseId, command), caller);
       return heartbeatResponse(extended, heartbeats.draining);
     },
 
@@ -58,7 +58,7 @@ export function leasesMethods(engine: Engine): UnaryMethods {
     },
 
     async getLease({ leaseId }, caller) {
-      const { lease } = await leaseReader.get(leaseId, caller);
+      const { lease } = await leaseQueries.get(leaseId, caller);
       return { lease: leaseMessage(lease) };
     },
 
@@ -70,7 +70,7 @@ export function leasesMethods(engine: Engine): UnaryMethods {
         limit: request.limit,
         cursor: request.cursor,
       });
-      const { messages, nextCursor } = pageThatFits(await leaseReader.list(command, caller), {
+      const { messages, nextCursor } = pageThatFits(await leaseQueries.list(command, caller), {
         schema: LeaseSchema,
         messageOf: leaseMessage,
         cursorOf: ({ leaseId }) => leaseId,

@@ -5,7 +5,7 @@ import { type DomainError, invalid, printable } from '../../domain/errors.ts';
  * Refuses enum words that do not exist, anywhere in a message's JSON. A reader that ignores unknown fields, as ours
  * has to, ignores unknown words as well, and a job meant to be urgent would be submitted without a priority.
  */
-export function checkEnumWords(message: DescMessage, json: JsonValue, path: string): void {
+export function checkEnums(message: DescMessage, json: JsonValue, path: string): void {
   if (typeof json !== 'object' || json === null || Array.isArray(json)) return;
   for (const field of message.fields) {
     const value = json[field.jsonName] ?? json[field.name];
@@ -22,10 +22,10 @@ export function checkEnumWords(message: DescMessage, json: JsonValue, path: stri
 }
 
 function checkValue(field: DescField, value: JsonValue, at: string): void {
-  if (field.enum) checkWord(field.enum, value, at);
+  if (field.enum) checkEnumName(field.enum, value, at);
   // The well-known types have a JSON of their own, and no enums in it.
   else if (field.message && !field.message.typeName.startsWith('google.protobuf.')) {
-    checkEnumWords(field.message, value, at);
+    checkEnums(field.message, value, at);
   }
 }
 
@@ -37,7 +37,7 @@ export const noSuchValue = (type: DescEnum, number: number, field: string): Doma
 const oneOf = ({ values }: DescEnum): string =>
   `must be one of ${values.flatMap(({ name, number }) => (number === 0 ? [] : name)).join(', ')}`;
 
-function checkWord(type: DescEnum, value: JsonValue, at: string): void {
+function checkEnumName(type: DescEnum, value: JsonValue, at: string): void {
   const { values, typeName } = type;
   if (typeName === 'google.protobuf.NullValue') return;
   if (values.some(({ name, number }) => value === name || value === number)) return;

@@ -42,20 +42,20 @@ export interface RefusedRelease {
 }
 
 /** How many more jobs of a kind are wanted. `bytes` is what was said of the kind: the same bytes are the same kind. */
-export interface CreditSaid {
+export interface CreditField {
   jobs: number;
   bytes: string;
-  wanted(): WantedJobs;
+  wanted(): CreditRequest;
 }
 
 /** Which jobs a credit is for, and the TTL of their leases; null for that of the settings. */
-export interface WantedJobs {
+export interface CreditRequest {
   filter: ClaimFilter;
   ttlS: number | null;
 }
 
-export interface WorkPiece {
-  credits: CreditSaid[];
+export interface WorkSlice {
+  credits: CreditField[];
   releases: NamedRelease[];
   refused: RefusedRelease[];
   weight: number;
@@ -81,14 +81,14 @@ export class WorkFrame {
   #credits = 0;
   #releases = 0;
   /** There are heartbeats or owners in it. */
-  hasBeats = false;
+  hasHeartbeats = false;
   /** Who says it, where the frame says who. */
   workerId: string | undefined;
 
   constructor(bytes: Buffer) {
     this.bytes = bytes;
     this.#reader = new WireReader(bytes);
-    this.#lookOver();
+    this.#scan();
   }
 
   /** Nothing is left of it. */
@@ -97,10 +97,10 @@ export class WorkFrame {
   }
 
   /** The next part, up to a weight of what is handed in. */
-  next(weightMax: number, workerId: string): WorkPiece {
+  next(weightMax: number, workerId: string): WorkSlice {
     const reader = this.#reader;
     const end = this.bytes.length;
-    const piece: WorkPiece = { credits: [], releases: [], refused: [], weight: 0 };
+    const piece: WorkSlice = { credits: [], releases: [], refused: [], weight: 0 };
     let tag = 0;
     try {
       while (reader.at < end && piece.weight < weightMax) {
@@ -121,13 +121,13 @@ export class WorkFrame {
     }
   }
 
-  #lookOver(): void {
+  #scan(): void {
     const reader = new WireReader(this.bytes);
     const end = this.bytes.length;
     try {
       while (reader.at < end) {
         const tag = reader.tag(end);
-        if (tag === heartbeatsTag || tag === ownersTag) this.hasBeats = true;
+        if (tag === heartbeatsTag || tag === ownersTag) this.hasHeartbeats = true;
         if (tag === workerTag) {
           const nameEnd = reader.contentEnd(end);
           this.workerId = reader.text(reader.at, nameEnd);
@@ -140,7 +140,7 @@ export class WorkFrame {
     }
   }
 
-  #credit(end: number): CreditSaid {
+  #credit(end: number): CreditField {
     const reader = this.#reader;
     const start = reader.at;
     const field = `credits[${this.#credits}]`;
@@ -156,10 +156,10 @@ export class WorkFrame {
       }
     }
     if (jobs > limits.creditJobs) throw invalid(`${field}.jobs`, `must be from 0 to ${limits.creditJobs}`);
-    return { jobs, bytes, wanted: () => wantedJobs(this.bytes.subarray(start, end), field) };
+    return { jobs, bytes, wanted: () => creditRequestOf(this.bytes.subarray(start, end), field) };
   }
 
-  #release(end: number, workerId: string, piece: WorkPiece): void {
+  #release(end: number, workerId: string, piece: WorkSlice): void {
     const reader = this.#reader;
     const start = reader.at;
     let leaseAt = 0;
@@ -200,7 +200,7 @@ export class WorkFrame {
       const token = tokenEnd < 0 ? null : reader.text(tokenAt, tokenEnd);
       const release = isPlain
         ? plainRelease(named, name, token, status)
-        : releaseSaid(reader.bytes.subarray(start, end), name);
+        : releaseField(reader.bytes.subarray(start, end), name);
       if (kind === 0) throw leaseNotFound(named);
       piece.releases.push({ named, release: { ...release, leaseId: leaseIdOf(kind, named) }, weight });
     } catch (error) {
@@ -229,12 +229,12 @@ function plainRelease(leaseId: string, workerId: string, token: string | null, s
   };
 }
 
-function releaseSaid(bytes: Uint8Array, workerId: string): Release {
+function releaseField(bytes: Uint8Array, workerId: string): Release {
   const message = decoded(() => fromBinary(ReleaseLeaseRequestSchema, bytes));
   return releaseOfMessage({ ...message, workerId });
 }
 
-function wantedJobs(bytes: Uint8Array, field: string): WantedJobs {
+function creditRequestOf(bytes: Uint8Array, field: string): CreditRequest {
   const credit: Credit = decoded(() => fromBinary(StreamWorkRequest_CreditSchema, bytes));
   try {
     const command = parse.acquireLease({

@@ -3,7 +3,7 @@
  *
  * What it has in common with the heartbeat stream is one: every frame that has signs of life in it is handed to a
  * `HeartbeatStream`, which reads nothing but those, and whose frames go out as they are, because the fields it writes are
- * the same here. What is here is the rest: credit becomes a `StandingOrder` for each kind, what is handed in is gathered for
+ * the same here. What is here is the rest: credit becomes a `CreditFetcher` for each kind, what is handed in is gathered for
  * the desk, and grants and answers go out together.
  *
  * Promises: never more is granted than there is credit for; what is handed in is answered once, after its commit, and what
@@ -22,21 +22,21 @@ import { limits } from '../../domain/limits.ts';
 import { isOutage } from '../../engine/context/database-outage.ts';
 import { isOverload, overloadPauseMs } from '../../engine/context/overload.ts';
 import type { EndOutcome } from '../../engine/dispatch/lease-endings.ts';
-import { type Acquirer, kindOf } from '../../engine/leases/acquirer.ts';
-import { StandingOrder } from '../../engine/leases/credit-fetcher.ts';
+import { type Acquirer, requestClassOf } from '../../engine/leases/acquirer.ts';
+import { CreditFetcher } from '../../engine/leases/credit-fetcher.ts';
 import type { Releaser } from '../../engine/leases/releaser.ts';
 import type { KnownWorkers, WorkerStream } from '../../engine/workers/known-workers.ts';
-import { createLooks, type Looks } from '../heartbeat-stream/pushed-verdicts.ts';
+import { createLookups, type Lookups } from '../heartbeat-stream/pushed-verdicts.ts';
 import { type HeartbeatEngine, HeartbeatStream } from '../heartbeat-stream/session.ts';
 import type { FrameSession, FrameStream, Implementation } from '../implementation.ts';
 import { checkName } from '../wire/frame-fields.ts';
 import {
-  type CreditSaid,
+  type CreditField,
+  type CreditRequest,
   drainFrame,
   encodeWork,
   type NamedRelease,
   type ReleaseAnswer,
-  type WantedJobs,
   WorkFrame,
 } from './frames.ts';
 
@@ -54,7 +54,7 @@ const overloadedMs = 10_000;
 
 /** LeasesService.StreamWork, to be spread into the rest of the service. */
 export function streamWork(engine: WorkEngine): Pick<Implementation<typeof LeasesService>, 'streamWork'> {
-  const looks = createLooks(engine.heartbeats, engine.metrics);
+  const looks = createLookups(engine.heartbeats, engine.metrics);
   return {
     streamWork: (stream, { peer, signal }) => new WorkStream({ engine, looks, stream, peer, signal }),
   };
@@ -62,7 +62,7 @@ export function streamWork(engine: WorkEngine): Pick<Implementation<typeof Lease
 
 interface SessionOptions {
   engine: WorkEngine;
-  looks: Looks;
+  looks: Lookups;
   stream: FrameStream;
   peer: string;
   signal: AbortSignal | undefined;
@@ -71,10 +71,10 @@ interface SessionOptions {
 class WorkStream implements FrameSession {
   readonly #engine: WorkEngine;
   readonly #stream: FrameStream;
-  readonly #beats: HeartbeatStream;
-  readonly #orders = new Map<string, StandingOrder>();
+  readonly #heartbeats: HeartbeatStream;
+  readonly #fetchers = new Map<string, CreditFetcher>();
   /** The same by the bytes in which a kind was told of, so that it need not be made out again. */
-  readonly #ordersSaid = new Map<string, StandingOrder>();
+  readonly #fetchersByCredit = new Map<string, CreditFetcher>();
   readonly #listed: WorkerStream;
   #workerId: string | undefined;
 
@@ -84,20 +84,20 @@ class WorkStream implements FrameSession {
   /** Of all that has been handed in and whose answers have not left. */
   #weight = 0;
   #underWay = 0;
-  #boarding = false;
+  #callScheduled = false;
   #answers: ReleaseAnswer[] = [];
   #grants: Grant[] = [];
-  #flushing = false;
+  #sendScheduled = false;
   #sending = false;
   /** What is being sent has grants in it. */
   #grantsLeave = false;
 
   /** The heartbeats are ready for another frame. */
-  #beatsAsk = true;
-  #asking = true;
-  #beatsEnded = false;
+  #heartbeatsAreNext = true;
+  #callRunning = true;
+  #heartbeatsEnded = false;
   #clientEnded = false;
-  #drainTold = false;
+  #drainSent = false;
   /** What the stream will end with. */
   #failure: { error: unknown } | undefined;
   #closed = false;
@@ -105,37 +105,37 @@ class WorkStream implements FrameSession {
   constructor({ engine, looks, stream, peer, signal }: SessionOptions) {
     this.#engine = engine;
     this.#stream = stream;
-    this.#listed = engine.workers.open('WORK_STREAM', peer, () => this.#orders.values());
-    const { heartbeats, ownerHeartbeats, leaseNews } = engine;
+    this.#listed = engine.workers.open('WORK_STREAM', peer, () => this.#fetchers.values());
+    const { heartbeats, ownerHeartbeats, leaseSubscriptions } = engine;
     const half: FrameStream = {
       read: () => {
-        this.#beatsAsk = true;
+        this.#heartbeatsAreNext = true;
         this.#advance();
       },
       send: (frame, onSent) => stream.send(frame, onSent),
-      end: (error) => this.#onBeatsEnded(error),
+      end: (error) => this.#onHeartbeatsEnded(error),
     };
-    this.#beats = new HeartbeatStream({
+    this.#heartbeats = new HeartbeatStream({
       stream: half,
       signal,
       heartbeats,
       ownerHeartbeats,
-      leaseNews,
+      leaseSubscriptions,
       looks,
     });
   }
 
   onFrame(bytes: Buffer): void {
-    this.#asking = false;
-    if (this.#failure || this.#beatsEnded) return;
+    this.#callRunning = false;
+    if (this.#failure || this.#heartbeatsEnded) return;
     try {
       const frame = new WorkFrame(bytes);
       this.#workerId = this.#nameIn(frame);
       this.#listed.heard(this.#workerId);
       this.#frame = frame;
-      if (frame.hasBeats) {
-        this.#beatsAsk = false;
-        this.#beats.onFrame(bytes, this.#workerId);
+      if (frame.hasHeartbeats) {
+        this.#heartbeatsAreNext = false;
+        this.#heartbeats.onFrame(bytes, this.#workerId);
       }
     } catch (error) {
       this.#fail(error);
@@ -145,13 +145,13 @@ class WorkStream implements FrameSession {
 
   onEnd(): void {
     this.#clientEnded = true;
-    this.#closeOrders();
-    this.#beats.onEnd();
+    this.#closeFetchers();
+    this.#heartbeats.onEnd();
     this.#advance();
   }
 
   onGone(): void {
-    this.#beats.onGone();
+    this.#heartbeats.onGone();
     this.#close();
   }
 
@@ -170,9 +170,9 @@ class WorkStream implements FrameSession {
   /** Does whatever can be done now. */
   #advance(): void {
     this.#safely(() => {
-      this.#takeApart();
-      this.#callForBoarding();
-      this.#callForFlushing();
+      this.#readFrame();
+      this.#scheduleCall();
+      this.#scheduleSend();
       this.#readOn();
       this.#endIfDone();
     });
@@ -184,7 +184,7 @@ class WorkStream implements FrameSession {
     try {
       work();
     } catch (error) {
-      this.#beats.onGone();
+      this.#heartbeats.onGone();
       this.#close();
       this.#stream.end(error);
     }
@@ -194,7 +194,7 @@ class WorkStream implements FrameSession {
     return this.#weight < limits.streamHeartbeats;
   }
 
-  #takeApart(): void {
+  #readFrame(): void {
     while (this.#frame && this.#hasRoom) {
       const frame = this.#frame;
       try {
@@ -203,7 +203,7 @@ class WorkStream implements FrameSession {
         for (const release of piece.releases) this.#gathered.push(release);
         for (const { named, weight, problem } of piece.refused)
           this.#answers.push({ named, weight, outcome: problem });
-        for (const credit of piece.credits) this.#order(credit);
+        for (const credit of piece.credits) this.#addCredit(credit);
         if (frame.done) this.#frame = undefined;
       } catch (error) {
         this.#fail(error);
@@ -212,70 +212,71 @@ class WorkStream implements FrameSession {
   }
 
   #readOn(): void {
-    if (this.#asking || !this.#beatsAsk || this.#frame || !this.#hasRoom) return;
-    if (this.#clientEnded || this.#failure || this.#beatsEnded) return;
-    this.#asking = true;
+    if (this.#callRunning || !this.#heartbeatsAreNext || this.#frame || !this.#hasRoom) return;
+    if (this.#clientEnded || this.#failure || this.#heartbeatsEnded) return;
+    this.#callRunning = true;
     this.#stream.read();
   }
 
-  #order(credit: CreditSaid): void {
+  #addCredit(credit: CreditField): void {
     // A frame may be taken apart only after the client has ended its side, or the server has begun to stop.
-    if (this.#clientEnded || this.#failure || this.#beatsEnded) return;
-    const order = this.#ordersSaid.get(credit.bytes) ?? this.#find(credit);
-    if (credit.jobs === 0) order?.takeBack();
+    if (this.#clientEnded || this.#failure || this.#heartbeatsEnded) return;
+    const order = this.#fetchersByCredit.get(credit.bytes) ?? this.#find(credit);
+    if (credit.jobs === 0) order?.revokeCredit();
     else if (order) this.#add(order, credit.jobs);
   }
 
-  #add(order: StandingOrder, jobs: number): void {
+  #add(order: CreditFetcher, jobs: number): void {
     if (order.credit === 0) {
-      const wanted = [...this.#orders.values()].filter(({ credit }) => credit > 0).length;
+      const wanted = [...this.#fetchers.values()].filter(({ credit }) => credit > 0).length;
       if (wanted >= limits.creditKinds) throw tooManyKinds;
     }
     order.add(jobs);
   }
 
   /** The order for a kind; none where credit is taken back that nobody gave. */
-  #find({ bytes, wanted: read, jobs }: CreditSaid): StandingOrder | undefined {
+  #find({ bytes, wanted: read, jobs }: CreditField): CreditFetcher | undefined {
     const wanted = read();
-    const kind = kindOf(wanted.filter, wanted.ttlS);
-    const known = this.#orders.get(kind);
+    const kind = requestClassOf(wanted.filter, wanted.ttlS);
+    const known = this.#fetchers.get(kind);
     if (!known && jobs === 0) return undefined;
-    const order = known ?? this.#newOrder(kind, wanted);
+    const order = known ?? this.#newFetcher(kind, wanted);
     // One kind can be told of in many ways, of which the latest are worth knowing.
-    if (this.#ordersSaid.size >= 2 * limits.creditKinds) this.#ordersSaid.clear();
-    this.#ordersSaid.set(bytes, order);
+    if (this.#fetchersByCredit.size >= 2 * limits.creditKinds) this.#fetchersByCredit.clear();
+    this.#fetchersByCredit.set(bytes, order);
     return order;
   }
 
-  #newOrder(kind: string, { filter, ttlS }: WantedJobs): StandingOrder {
-    for (const [other, { isIdle }] of this.#orders) if (isIdle) this.#forgetOrder(other);
+  #newFetcher(kind: string, { filter, ttlS }: CreditRequest): CreditFetcher {
+    for (const [other, { isIdle }] of this.#fetchers) if (isIdle) this.#removeFetcher(other);
     // What is not wanted any more has its last question answered soon.
-    if (this.#orders.size >= 2 * limits.creditKinds) throw tooManyKinds;
-    const order = new StandingOrder({
+    if (this.#fetchers.size >= 2 * limits.creditKinds) throw tooManyKinds;
+    const order = new CreditFetcher({
       acquirer: this.#engine.acquirer,
       workerId: this.#workerId as string,
       filter,
       ttlS,
-      mayAsk: () => this.#grants.length === 0 && !this.#grantsLeave,
+      canFetch: () => this.#grants.length === 0 && !this.#grantsLeave,
       onGrants: (grants) => this.#onGrants(grants),
       onFailed: (error) => {
         this.#fail(error);
         this.#advance();
       },
     });
-    this.#orders.set(kind, order);
+    this.#fetchers.set(kind, order);
     return order;
   }
 
-  #forgetOrder(kind: string): void {
-    const order = this.#orders.get(kind);
-    this.#orders.delete(kind);
-    for (const [bytes, said] of this.#ordersSaid) if (said === order) this.#ordersSaid.delete(bytes);
+  #removeFetcher(kind: string): void {
+    const order = this.#fetchers.get(kind);
+    this.#fetchers.delete(kind);
+    for (const [bytes, said] of this.#fetchersByCredit)
+      if (said === order) this.#fetchersByCredit.delete(bytes);
   }
 
   #onGrants(grants: readonly Grant[]): void {
     if (this.#closed) return;
-    this.#beats.follow(
+    this.#heartbeats.follow(
       grants.map(({ lease }) => lease),
       grants.map(newlyGranted),
     );
@@ -284,20 +285,20 @@ class WorkStream implements FrameSession {
   }
 
   /** What is read in this turn of the event loop leaves together at its end. */
-  #callForBoarding(): void {
-    if (this.#boarding || this.#gathered.length === 0) return;
-    this.#boarding = true;
+  #scheduleCall(): void {
+    if (this.#callScheduled || this.#gathered.length === 0) return;
+    this.#callScheduled = true;
     setImmediate(() => {
-      this.#boarding = false;
+      this.#callScheduled = false;
       const gathered = this.#gathered;
       this.#gathered = [];
       for (let i = 0; i < gathered.length; i += callReleases)
-        void this.#handIn(gathered.slice(i, i + callReleases));
+        void this.#release(gathered.slice(i, i + callReleases));
     });
   }
 
   /** Goes on though the client may have gone: it has said how its jobs went. */
-  async #handIn(releases: readonly NamedRelease[]): Promise<void> {
+  async #release(releases: readonly NamedRelease[]): Promise<void> {
     this.#underWay++;
     try {
       const ended = await this.#endEach(releases.map(({ release }) => release));
@@ -305,7 +306,8 @@ class WorkStream implements FrameSession {
     } catch (error) {
       if (!isOutage(error)) this.#fail(error);
       else if (!this.#closed)
-        for (const { named, weight } of releases) this.#answers.push({ named, weight, outcome: away });
+        for (const { named, weight } of releases)
+          this.#answers.push({ named, weight, outcome: databaseUnavailable });
     } finally {
       this.#underWay--;
       this.#advance();
@@ -331,7 +333,7 @@ class WorkStream implements FrameSession {
       void outcome
         .then(
           (ended) => this.#settle(release, ended),
-          (error: Error) => this.#settle(release, error instanceof DomainError ? error : held),
+          (error: Error) => this.#settle(release, error instanceof DomainError ? error : rowLocked),
         )
         .finally(() => {
           this.#underWay--;
@@ -340,9 +342,9 @@ class WorkStream implements FrameSession {
       return;
     }
     const { named, weight } = release;
-    if (!(outcome instanceof Error)) this.#beats.forget([release.release.leaseId]);
+    if (!(outcome instanceof Error)) this.#heartbeats.forget([release.release.leaseId]);
     else if (isOutage(outcome)) {
-      this.#answers.push({ named, weight, outcome: away });
+      this.#answers.push({ named, weight, outcome: databaseUnavailable });
       return;
     } else if (!(outcome instanceof DomainError)) {
       this.#fail(outcome);
@@ -352,12 +354,12 @@ class WorkStream implements FrameSession {
   }
 
   /** What becomes ready in this turn goes out together. */
-  #callForFlushing(): void {
-    if (this.#flushing || this.#sending) return;
+  #scheduleSend(): void {
+    if (this.#sendScheduled || this.#sending) return;
     if (this.#answers.length === 0 && this.#grants.length === 0) return;
-    this.#flushing = true;
+    this.#sendScheduled = true;
     queueMicrotask(() => {
-      this.#flushing = false;
+      this.#sendScheduled = false;
       this.#safely(() => this.#send());
     });
   }
@@ -373,7 +375,7 @@ class WorkStream implements FrameSession {
       this.#grantsLeave = false;
       this.#weight -= weight;
       this.#advance();
-      if (this.#grants.length === 0) for (const order of this.#orders.values()) order.advance();
+      if (this.#grants.length === 0) for (const order of this.#fetchers.values()) order.advance();
     });
   }
 
@@ -382,23 +384,23 @@ class WorkStream implements FrameSession {
     if (this.#closed || this.#failure) return;
     this.#failure = { error };
     this.#frame = undefined;
-    this.#closeOrders();
-    this.#beats.onEnd();
+    this.#closeFetchers();
+    this.#heartbeats.onEnd();
   }
 
-  #onBeatsEnded(error: unknown): void {
-    this.#beatsEnded = true;
+  #onHeartbeatsEnded(error: unknown): void {
+    this.#heartbeatsEnded = true;
     if (error !== undefined) this.#failure ??= { error };
-    this.#closeOrders();
+    this.#closeFetchers();
     this.#advance();
   }
 
   #endIfDone(): void {
-    if (!this.#beatsEnded || this.#underWay > 0 || this.#sending) return;
+    if (!this.#heartbeatsEnded || this.#underWay > 0 || this.#sending) return;
     if (this.#frame || this.#gathered.length > 0 || this.#answers.length > 0 || this.#grants.length > 0)
       return;
-    if (!this.#failure && !this.#clientEnded && !this.#drainTold) {
-      this.#drainTold = true;
+    if (!this.#failure && !this.#clientEnded && !this.#drainSent) {
+      this.#drainSent = true;
       this.#sending = true;
       this.#stream.send(drainFrame(), () => {
         this.#sending = false;
@@ -410,14 +412,14 @@ class WorkStream implements FrameSession {
     this.#stream.end(this.#failure?.error);
   }
 
-  #closeOrders(): void {
-    for (const order of this.#orders.values()) order.close();
+  #closeFetchers(): void {
+    for (const order of this.#fetchers.values()) order.close();
   }
 
   #close(): void {
     this.#closed = true;
     this.#listed.close();
-    this.#closeOrders();
+    this.#closeFetchers();
     this.#frame = undefined;
     this.#answers = [];
     this.#grants = [];
@@ -430,9 +432,9 @@ const tooManyKinds = invalid(
 );
 
 /** Somebody has its row, for longer than may be waited for; that is nobody else's fault on the stream. */
-const held = new DomainError('unavailable', 'somebody else has the job just now; hand it in again');
+const rowLocked = new DomainError('unavailable', 'somebody else has the job just now; hand it in again');
 
-const away = new DomainError(
+const databaseUnavailable = new DomainError(
   'unavailable',
   'the database does not answer; whether it was taken is not known: hand it in again',
 );

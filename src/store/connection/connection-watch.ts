@@ -24,7 +24,7 @@ import { hangUp } from './hang-up.ts';
 import type { PreparingClient } from './prepared-client.ts';
 import { ConnectionLostError } from './sql.ts';
 
-const lookMs = 500;
+const inspectMs = 500;
 const quietMs = 1_000;
 const confirmMs = 700;
 const connectMs = 2_000;
@@ -32,12 +32,12 @@ const answerMs = 2_000;
 
 interface Observed {
   /** Lent by the pool. */
-  isLent: boolean;
+  isCheckedOut: boolean;
   bytesRead: number;
   /** Since when it has waited without reading a byte; undefined while it does not wait. */
   quietSinceMs: number | undefined;
   /** When its backend was first found waiting for it. */
-  accusedAtMs: number | undefined;
+  suspectedAtMs: number | undefined;
 }
 
 interface Backend {
@@ -67,29 +67,29 @@ export class ConnectionWatch {
   attach(pool: EventEmitter): void {
     pool.on('connect', (client: PreparingClient) => {
       this.#clients.set(client, {
-        isLent: true,
+        isCheckedOut: true,
         bytesRead: 0,
         quietSinceMs: undefined,
-        accusedAtMs: undefined,
+        suspectedAtMs: undefined,
       });
       client.identify();
       client.once('end', () => this.#forget(client));
-      this.#timer ??= setInterval(() => this.#look(), lookMs).unref();
+      this.#timer ??= setInterval(() => this.#inspect(), inspectMs).unref();
     });
-    pool.on('acquire', (client: PreparingClient) => this.#lend(client, true));
-    pool.on('release', (_error: unknown, client: PreparingClient) => this.#lend(client, false));
+    pool.on('acquire', (client: PreparingClient) => this.#checkOut(client, true));
+    pool.on('release', (_error: unknown, client: PreparingClient) => this.#checkOut(client, false));
     pool.on('remove', (client: PreparingClient) => this.#forget(client));
   }
 
   /** Closes connections that wait for nothing and have been asked to end, but whose other side does not answer. */
   closeEnding(): void {
-    for (const [client, { isLent }] of this.#clients)
-      if (!isLent && !client.isWaiting) client.fail(new ConnectionLostError('the pool is closed'));
+    for (const [client, { isCheckedOut }] of this.#clients)
+      if (!isCheckedOut && !client.isWaiting) client.fail(new ConnectionLostError('the pool is closed'));
   }
 
-  #lend(client: PreparingClient, isLent: boolean): void {
+  #checkOut(client: PreparingClient, isLent: boolean): void {
     const observed = this.#clients.get(client);
-    if (observed) observed.isLent = isLent;
+    if (observed) observed.isCheckedOut = isLent;
   }
 
   #forget(client: PreparingClient): void {
@@ -99,13 +99,13 @@ export class ConnectionWatch {
     this.#timer = undefined;
   }
 
-  #look(): void {
+  #inspect(): void {
     const now = performance.now();
     for (const [client, observed] of this.#clients) {
       const { bytesRead } = client;
       if (!client.isWaiting || bytesRead !== observed.bytesRead) {
         observed.quietSinceMs = client.isWaiting ? now : undefined;
-        observed.accusedAtMs = undefined;
+        observed.suspectedAtMs = undefined;
       } else observed.quietSinceMs ??= now;
       observed.bytesRead = bytesRead;
     }
@@ -136,7 +136,7 @@ export class ConnectionWatch {
     witness.on('error', () => {});
     try {
       await witness.connect();
-      await this.#judge(witness);
+      await this.#decide(witness);
     } catch {
       // The database cannot be asked. Its connections may be alive, and stay.
     } finally {
@@ -144,7 +144,7 @@ export class ConnectionWatch {
     }
   }
 
-  async #judge(witness: pg.Client): Promise<void> {
+  async #decide(witness: pg.Client): Promise<void> {
     const asked = this.#suspects();
     const pids = [...asked.map(({ backend }) => backend.pid), witnessPid(witness)];
     const { rows } = await witness.query<Backend>(findBackends, [pids]);
@@ -156,8 +156,9 @@ export class ConnectionWatch {
     if (dead.length === 0) return;
     for (const { backend } of dead) await witness.query(terminate, [backend.pid, backend.startedAt]);
     for (const client of dead) client.fail(new ConnectionLostError('the connection died in silence'));
-    for (const [client, { isLent }] of this.#clients)
-      if (!isLent) client.fail(new ConnectionLostError('another connection of the pool died in silence'));
+    for (const [client, { isCheckedOut }] of this.#clients)
+      if (!isCheckedOut)
+        client.fail(new ConnectionLostError('another connection of the pool died in silence'));
   }
 
   #isDead(client: PreparingClient, backends: ReadonlyMap<number, Backend>): boolean {
@@ -168,11 +169,11 @@ export class ConnectionWatch {
     // After a failover another server may have given the same process id to something else.
     if (!found || (startedAt !== undefined && found.startedAt !== startedAt)) return true;
     if (!found.awaitsClient) {
-      observed.accusedAtMs = undefined;
+      observed.suspectedAtMs = undefined;
       return false;
     }
-    observed.accusedAtMs ??= performance.now();
-    return performance.now() - observed.accusedAtMs >= confirmMs;
+    observed.suspectedAtMs ??= performance.now();
+    return performance.now() - observed.suspectedAtMs >= confirmMs;
   }
 }
 

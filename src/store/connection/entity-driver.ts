@@ -15,16 +15,16 @@ import { affectedRows } from './prepared-client.ts';
 import { type EntitySql, type Sql, type TransactionSql, timestamp } from './sql.ts';
 
 /** Where the statements go. */
-export interface EntityDoor extends EntitySql {
+export interface EntityTransactor extends EntitySql {
   transaction<T>(work: (sql: TransactionSql) => Promise<T>, signal?: AbortSignal): Promise<T>;
 }
 
 export class EntityConnection extends PostgreSqlConnection {
-  #door: EntityDoor | undefined;
+  #transactor: EntityTransactor | undefined;
 
   /** Sends all statements through this database from now on. Before, there are none. */
-  attach(door: EntityDoor): void {
-    this.#door = door;
+  attach(door: EntityTransactor): void {
+    this.#transactor = door;
   }
 
   override async execute<T>(
@@ -49,9 +49,9 @@ export class EntityConnection extends PostgreSqlConnection {
     return this.#opened.transaction((sql) => work(asOrmTransaction(sql)));
   }
 
-  get #opened(): EntityDoor {
-    if (!this.#door) throw new Error('the entity manager was used before its database was open');
-    return this.#door;
+  get #opened(): EntityTransactor {
+    if (!this.#transactor) throw new Error('the entity manager was used before its database was open');
+    return this.#transactor;
   }
 
   #sqlFor(transaction: OrmTransaction | undefined): Sql {

@@ -2,7 +2,7 @@ import type { Duplex } from 'node:stream';
 import type pg from 'pg';
 
 /** How long the other side may take to close a connection before the socket is destroyed. */
-const patienceMs = 500;
+const timeoutMs = 500;
 
 /** The parts of a client of `pg` that its types leave out. */
 export interface ClientInternals {
@@ -16,7 +16,7 @@ export const internalsOf = (client: object): ClientInternals => client as unknow
 
 /** Ends a connection. One whose other side no longer answers is closed without it. */
 export async function hangUp(client: pg.Client): Promise<void> {
-  const late = setTimeout(() => internalsOf(client).connection.stream.destroy(), patienceMs);
+  const late = setTimeout(() => internalsOf(client).connection.stream.destroy(), timeoutMs);
   try {
     await client.end();
   } finally {

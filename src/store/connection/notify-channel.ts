@@ -26,7 +26,7 @@ export interface Channel {
 }
 
 /** For a database that no other server shares. */
-export const silentChannel: Channel = { start: () => {}, send: () => {}, stop: async () => {} };
+export const noopChannel: Channel = { start: () => {}, send: () => {}, stop: async () => {} };
 
 /** With a version, so that servers of another never have to read each other's messages. */
 const channelName = 'leasehold_v1';

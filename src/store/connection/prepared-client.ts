@@ -12,16 +12,16 @@ const names = new Map<string, string>();
  * afterwards only binds and runs it; planning a statement of five parts costs more than running it for a few rows. All others
  * are planned for the values that they come with: what a filter leaves out, their plan leaves out.
  */
-export function hot(text: string): string {
+export function prepared(text: string): string {
   // The same text twice is the same statement, and keeps its name.
   if (!names.has(text)) names.set(text, `leasehold_${names.size}`);
   return text;
 }
 
 /** All that are marked, of the modules that have been loaded. */
-export const hotStatements = (): string[] => [...names.keys()];
+export const preparedStatements = (): string[] => [...names.keys()];
 
-const { plan_cache_mode: hotPlans } = sessionSettings;
+const { plan_cache_mode: preparedPlans } = sessionSettings;
 
 type Shape = (values: unknown[]) => unknown;
 
@@ -147,11 +147,11 @@ export class PreparingClient extends pg.Client {
     this.#plan('force_custom_plan');
     const running = this.#runUntil(signal, send);
     const isStoppable = signal !== undefined && this.#config.stream === undefined;
-    if (!isStoppable) this.#plan(hotPlans);
+    if (!isStoppable) this.#plan(preparedPlans);
     try {
       return await running;
     } finally {
-      if (isStoppable) this.#plan(hotPlans);
+      if (isStoppable) this.#plan(preparedPlans);
     }
   }
 

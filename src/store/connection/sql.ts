@@ -26,20 +26,20 @@ export interface TransactionSql extends EntitySql {
  * Joined as tables are, a planner that takes a table for empty, because it was when it was last looked at, may as well go
  * through all of it and compare; and such a plan is kept while the table grows.
  */
-export const rowOf = (table: string, key: string, value: string, how = 'offset 0'): string =>
+export const lateralByKey = (table: string, key: string, value: string, how = 'offset 0'): string =>
   `lateral (select *, ctid as place from ${table} where ${table}.${key} = ${value} ${how})`;
 
 /**
  * The same for a table that is written to, which cannot be looked up like that: a condition that is met through the key's index
  * or not at all, because as an array of one it is no reason to bring both sides into the same order.
  */
-export const byKey = (key: string, value: string): string => `${key} = any (array[${value}])`;
+export const keyEquals = (key: string, value: string): string => `${key} = any (array[${value}])`;
 
 /** The same for keys of several columns, in brackets. Of it the planner believes that it holds for one row in nine. */
-export const byKeys = (keys: string, values: string): string => `${keys} between ${values} and ${values}`;
+export const keysEqual = (keys: string, values: string): string => `${keys} between ${values} and ${values}`;
 
 /** The one of these words that has this number, the first of which is 0. */
-export const word = (words: readonly string[], number: string): string =>
+export const sqlWord = (words: readonly string[], number: string): string =>
   `(array[${words.map((one) => `'${one}'`).join(', ')}])[${number} + 1]`;
 
 /** The connection is gone, and with it the answers to the statements that were in flight. */
@@ -134,11 +134,11 @@ export function isUnavailable(error: unknown): boolean {
   const code = sqlState(error);
   if (code !== undefined) return unavailable.has(code) || unreachable.has(code) || code.startsWith('08');
   // The pg driver has no code for these.
-  for (let at = error; at instanceof Error; at = at.cause) if (unavailableWords.test(at.message)) return true;
+  for (let at = error; at instanceof Error; at = at.cause) if (unavailableText.test(at.message)) return true;
   return false;
 }
 
-const unavailableWords =
+const unavailableText =
   /Connection terminated|timeout exceeded when trying to connect|is not queryable|Query read timeout|^timeout expired$/;
 
 /** A time that a driver returned: raw text from a hot statement, a Date from an entity. */

@@ -1,5 +1,5 @@
 import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
-import type { WorkerAsk } from '../../domain/workers/worker.ts';
+import type { WorkerRequest } from '../../domain/workers/worker.ts';
 
 /**
  * A worker as one server knows it: written by that server every few seconds, and worth nothing after `expires_at`. The
@@ -20,7 +20,7 @@ export const WorkerRow = defineEntity({
     waiting_calls: p.integer(),
     since: p.datetime(),
     last_heard_at: p.datetime(),
-    asks: p.json().$type<WorkerAsk[]>(),
+    asks: p.json().$type<WorkerRequest[]>(),
     asks_cut: p.boolean(),
     /** In no index, so that a row is rewritten in place. */
     expires_at: p.datetime(),

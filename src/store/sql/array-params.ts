@@ -26,7 +26,7 @@ export const numberArray = (values: readonly (number | null)[]): string =>
   `{${values.map((value) => value ?? 'NULL').join(',')}}`;
 
 /** A column of a batch in which no value is null: one of which all are the same, as most are, is sent once. */
-export function oneForAll<Value>(
+export function sendOnceIfConstant<Value>(
   values: readonly Value[],
   toArray: (values: readonly Value[]) => string,
 ): string {
@@ -35,13 +35,13 @@ export function oneForAll<Value>(
 }
 
 /** A column of a batch, which is not sent at all where it has nothing in it. */
-export const noneOr = <Value>(
+export const nullIfAllNull = <Value>(
   values: readonly (Value | null)[],
   toArray: (values: readonly (Value | null)[]) => string,
 ): string | null => (values.every((value) => value === null) ? null : toArray(values));
 
 /** The same column of a batch in a statement, from the rows of which only the first has one where it is the same for all. */
-export const firstForAll = (column: string, array: string): string => `coalesce(${column}, (${array})[1])`;
+export const firstOrOwn = (column: string, array: string): string => `coalesce(${column}, (${array})[1])`;
 
 /** The columns of a batch, by name. */
 export const columnsOf =
@@ -56,7 +56,7 @@ export const integers = (text: string | null): number[] =>
 export const booleanArray = (values: readonly boolean[]): string => `{${values.join(',')}}`;
 
 /** Any JSON as one JSON array; null, which is no array, where there is nothing but nulls. */
-export const jsonsOrNull = (values: readonly Json[]): string | null => noneOr(values, JSON.stringify);
+export const jsonsOrNull = (values: readonly Json[]): string | null => nullIfAllNull(values, JSON.stringify);
 
 /** JSON texts as one JSON array, which needs no escaping at all. */
 export const jsonArray = (texts: readonly string[]): string => `[${texts.join(',')}]`;

@@ -1,8 +1,8 @@
-import { hot } from '../connection/prepared-client.ts';
+import { prepared } from '../connection/prepared-client.ts';
 import type { Sql } from '../connection/sql.ts';
 import { textArray } from './array-params.ts';
 
-const lock = hot(
+const lock = prepared(
   'select pg_advisory_xact_lock(hashtextextended(request_id, 0)) from unnest($1::text[]) as request_id',
 );
 

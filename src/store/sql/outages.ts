@@ -1,9 +1,9 @@
 import { type Kysely, sql as raw } from 'kysely';
 import { idleMs, ownerTtlMs } from '../../domain/files/file-owners.ts';
 import { claimedStates, leasedStates, stateNumber } from '../../domain/jobs/state-machine.ts';
-import { hot } from '../connection/prepared-client.ts';
+import { prepared } from '../connection/prepared-client.ts';
 import { repeatable } from '../connection/repeatable.ts';
-import { byKey, type EntitySql, rowOf, type Sql } from '../connection/sql.ts';
+import { type EntitySql, keyEquals, lateralByKey, type Sql } from '../connection/sql.ts';
 import { select, type Tables } from '../schema/tables.ts';
 
 const leased = leasedStates.map(stateNumber).join(', ');
@@ -28,7 +28,7 @@ export const isAwake = (now: string): string => `(
 // Owners of files are few beside leases, and are made up for at once, in the statement that finds the outage.
 // A second run finds the outage that the first has written as one that is unfinished.
 const beat = repeatable(
-  hot(`
+  prepared(`
 with pulse_now as materialized (
   select alive_at from pulse where pulse_id = 1 for update
 ), clock as materialized (
@@ -42,7 +42,7 @@ with pulse_now as materialized (
 ), silenced as materialized (
   select owner.owner_id from silence cross join lateral (
     select owner_id from (select owner_id from file_owners where check_at is not null offset 0) due order by owner_id
-  ) living cross join ${rowOf('file_owners', 'owner_id', 'living.owner_id', 'for update skip locked')} owner
+  ) living cross join ${lateralByKey('file_owners', 'owner_id', 'living.owner_id', 'for update skip locked')} owner
   where owner.last_heartbeat_at <= silence.ended_at and owner.expires_at > silence.began_at
 ), kept as (
   update file_owners owner set
@@ -50,7 +50,7 @@ with pulse_now as materialized (
       owner.expires_at + (silence.ended_at - silence.began_at), silence.ended_at + interval '${ownerTtlMs} ms')),
     idle_at = case when owner.idle_at is not null then greatest(owner.idle_at, least(
       owner.idle_at + (silence.ended_at - silence.began_at), silence.ended_at + interval '${idleMs} ms')) end
-  from silenced, silence where ${byKey('owner.owner_id', 'silenced.owner_id')}
+  from silenced, silence where ${keyEquals('owner.owner_id', 'silenced.owner_id')}
   returning owner.owner_id
 ), outage as (
   insert into outages (began_at, ended_at, next_lease_id, leases_extended, owners_extended)
@@ -73,7 +73,7 @@ const openOutages = (tables: Kysely<Tables>) =>
     raw<boolean>`current_setting('synchronous_standby_names') <> ''`.as('synchronous'),
   ]);
 
-export interface Beaten {
+export interface LifeRecorded {
   /** How long no server had been alive, where that was longer than allowed and jobs were claimed or leased meanwhile. */
   outageMs: number | null;
   /** There are outages whose claims and leases have not all been looked at. */
@@ -83,7 +83,7 @@ export interface Beaten {
 }
 
 /** Says that a server is alive, and finds out whether none was for longer than `allowedMs`. */
-export async function beatPulse(sql: EntitySql, allowedMs: number = silenceMs): Promise<Beaten> {
+export async function recordLife(sql: EntitySql, allowedMs: number = silenceMs): Promise<LifeRecorded> {
   const [beaten] = await sql.query<{ outage_ms: number | null }>(beat, [allowedMs]);
   if (!beaten) throw new Error('the row of the pulse is gone');
   const [found] = await select(sql, openOutages);
@@ -97,7 +97,7 @@ export async function beatPulse(sql: EntitySql, allowedMs: number = silenceMs): 
 // Claims have no order of their own to go by: those that have been made up for are known by their `updated_at`, which is
 // then just after the outage. What another server has just made up for is looked at again once it is locked, and another
 // is taken instead; who waits for no row needs no order among them.
-const makeUpClaims = `
+const compensateClaims = `
 with outage as materialized (
   select * from outages where next_lease_id is not null order by outage_id limit 1 for update
 ), locked as materialized (
@@ -112,14 +112,14 @@ with outage as materialized (
 ), kept as (
   update live_jobs live set claim_expires_at = locked.until, check_at = locked.until,
     updated_at = locked.ended_at + interval '1 microsecond'
-  from locked where ${byKey('live.job_id', 'locked.job_id')}
+  from locked where ${keyEquals('live.job_id', 'locked.job_id')}
   returning live.job_id
 ), alive as (
   update pulse set alive_at = greatest(alive_at, clock_timestamp()) where pulse_id = 1
 )
 select count(*)::int as kept from kept`;
 
-const makeUp = `
+const compensate = `
 with outage as materialized (
   select * from outages where next_lease_id is not null order by outage_id limit 1 for update
 ), chunk as materialized (
@@ -127,13 +127,13 @@ with outage as materialized (
   where lease_id > (select next_lease_id from outage) order by lease_id limit $1
 ), locked as materialized (
   select live.* from (select * from chunk order by job_id) chunk
-  cross join ${rowOf('live_jobs', 'job_id', 'chunk.job_id', 'for update skip locked')} live
+  cross join ${lateralByKey('live_jobs', 'job_id', 'chunk.job_id', 'for update skip locked')} live
 ), extended as (
   update live_jobs live set expires_at = greatest(live.expires_at, least(
     live.expires_at + (outage.ended_at - outage.began_at),
     outage.ended_at + (live.lease_ttl_s + live.lease_grace_s) * interval '1 s', live.lease_ends_at))
   from locked, outage
-  where ${byKey('live.job_id', 'locked.job_id')} and locked.state in (${leased})
+  where ${keyEquals('live.job_id', 'locked.job_id')} and locked.state in (${leased})
     and locked.last_heartbeat_at <= outage.ended_at and locked.expires_at > outage.began_at
   returning live.job_id
 ), alive as (
@@ -148,7 +148,7 @@ with outage as materialized (
 )
 select done, leases_extended from moved`;
 
-export interface MadeUp {
+export interface Compensated {
   /** The outage's last leases have been looked at, and its claims before them. */
   done: boolean;
   leasesExtended: number;
@@ -159,13 +159,13 @@ export interface MadeUp {
  * not finished: its length, but never more than a claim, or a heartbeat, would have given them at its end. Answers
  * nothing where there is none. Rows that somebody has locked are passed over: whoever has them is about to change them.
  */
-export async function makeUpForOutage(
+export async function compensateOutage(
   sql: Sql,
   limit: number,
   claimTtlMs: number,
-): Promise<MadeUp | undefined> {
-  const [claims] = await sql.query<{ kept: number }>(makeUpClaims, [limit, claimTtlMs]);
+): Promise<Compensated | undefined> {
+  const [claims] = await sql.query<{ kept: number }>(compensateClaims, [limit, claimTtlMs]);
   if (claims && claims.kept > 0) return { done: false, leasesExtended: 0 };
-  const [row] = await sql.query<{ done: boolean; leases_extended: number }>(makeUp, [limit]);
+  const [row] = await sql.query<{ done: boolean; leases_extended: number }>(compensate, [limit]);
   return row && { done: row.done, leasesExtended: row.leases_extended };
 }

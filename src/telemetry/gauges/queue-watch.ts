@@ -6,15 +6,15 @@
  */
 import { capacityOf } from '../../domain/leases/capacity.ts';
 import type { Capacity } from '../../domain/leases/lease.ts';
-import { orAfter } from '../../lib/async/with-timeout.ts';
+import { withTimeout } from '../../lib/async/with-timeout.ts';
 import type { Database } from '../../store/database.ts';
-import { type QueueFigures, queueFigures } from '../../store/sql/queue/gauges.ts';
+import { type QueueGauges, readQueueGauges } from '../../store/sql/queue/gauges.ts';
 
 const freshMs = 1_000;
-const patienceMs = 900;
+const timeoutMs = 900;
 
 export interface QueueState
-  extends Pick<QueueFigures, 'queued' | 'ready' | 'oldestMs' | 'deadLetters' | 'leases' | 'claims'> {
+  extends Pick<QueueGauges, 'queued' | 'ready' | 'oldestMs' | 'deadLetters' | 'leases' | 'claims'> {
   capacity: Capacity;
 }
 
@@ -39,13 +39,13 @@ export class QueueWatch {
     this.#reading ??= this.#read().finally(() => {
       this.#reading = undefined;
     });
-    return orAfter(this.#reading, patienceMs, undefined);
+    return withTimeout(this.#reading, timeoutMs, undefined);
   }
 
   async #read(): Promise<QueueState | undefined> {
     const atMs = this.#nowMs();
     try {
-      const { queued, ready, oldestMs, deadLetters, leases, claims, ...facts } = await queueFigures(
+      const { queued, ready, oldestMs, deadLetters, leases, claims, ...facts } = await readQueueGauges(
         this.#database,
         this.#totalUnlessSet,
       );

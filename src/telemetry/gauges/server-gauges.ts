@@ -2,7 +2,7 @@
 import type { Engine } from '../../engine/engine.ts';
 import type { Connections, Database } from '../../store/database.ts';
 import type { Transport } from '../../transport/transport.ts';
-import type { ProcessFigures } from '../process-metrics.ts';
+import type { ProcessMetrics } from '../process-metrics.ts';
 import type { Reading, Registry } from '../registry.ts';
 import type { QueueState, QueueWatch } from './queue-watch.ts';
 
@@ -13,7 +13,7 @@ export interface Found {
   queue: QueueState | undefined;
 }
 
-export interface FiguresOptions {
+export interface GaugesOptions {
   registry: Registry;
   engine: Engine;
   database: Database;
@@ -21,14 +21,14 @@ export interface FiguresOptions {
   /** Says within a second whether the database answers. */
   isUp: () => Promise<boolean>;
   queue: QueueWatch;
-  process: ProcessFigures;
+  process: ProcessMetrics;
 }
 
-export class ServerFigures {
-  readonly #options: FiguresOptions;
+export class ServerGauges {
+  readonly #options: GaugesOptions;
   #found: Found | undefined;
 
-  constructor(options: FiguresOptions) {
+  constructor(options: GaugesOptions) {
     this.#options = options;
     const { registry, transport, engine } = options;
     registry.gauge('leasehold_database_up', 'Whether the database answers.', () =>
@@ -47,7 +47,7 @@ export class ServerFigures {
     registry.gauge(
       'leasehold_heartbeat_streams',
       'Streams of heartbeats and of work that are open on this server.',
-      () => engine.leaseNews.followers,
+      () => engine.leaseSubscriptions.subscriptions,
     );
     registry.gauge(
       'leasehold_listed_workers',
@@ -57,12 +57,12 @@ export class ServerFigures {
     registry.gauge(
       'leasehold_history_days_ahead',
       'For how many days to come the history has room, when this server last looked; below 3 somebody should look.',
-      () => engine.historyKeeper.daysAhead,
+      () => engine.partitionMaintainer.daysAhead,
     );
   }
 
   /** The text of everything that is counted, once what has to be asked for is there. */
-  async tell(): Promise<string> {
+  async collect(): Promise<string> {
     const { registry, database, isUp, queue, process } = this.#options;
     await process.measure();
     // What is asked below should not be counted among what waits.

@@ -7,27 +7,27 @@
  */
 import type { SentMessage } from '../../domain/streams/stream-message.ts';
 import type { Log } from '../../lib/log.ts';
-import type { RedisClient, RedisLink } from './connection.ts';
+import type { RedisClient, RedisConnection } from './connection.ts';
 import { group, keyOf } from './keys.ts';
 
 const waitingMax = 50_000;
 const batchMax = 1_000;
 
-export interface SettlerOptions {
-  link: RedisLink;
+export interface AckerOptions {
+  link: RedisConnection;
   log: Log;
 }
 
-export class RedisSettler {
-  readonly #options: SettlerOptions;
+export class RedisAcker {
+  readonly #options: AckerOptions;
   #waiting: SentMessage[] = [];
   #draining: Promise<void> | undefined;
 
-  constructor(options: SettlerOptions) {
+  constructor(options: AckerOptions) {
     this.#options = options;
   }
 
-  settle(messages: readonly SentMessage[]): void {
+  ack(messages: readonly SentMessage[]): void {
     const { link, log } = this.#options;
     const room = link.isUp ? waitingMax - this.#waiting.length : 0;
     if (messages.length > room)

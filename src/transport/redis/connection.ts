@@ -11,7 +11,7 @@
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { createClient, type RedisClientType } from '@redis/client';
-import { orAfter } from '../../lib/async/with-timeout.ts';
+import { withTimeout } from '../../lib/async/with-timeout.ts';
 
 export type RedisClient = RedisClientType;
 
@@ -23,7 +23,7 @@ const pauseMinMs = 50;
 const pauseMaxMs = 1_000;
 
 /** There is no connection, or it was lost before the answer came. */
-export class RedisAwayError extends Error {
+export class RedisUnavailableError extends Error {
   override readonly name = 'RedisAwayError';
 }
 
@@ -50,7 +50,7 @@ interface Connection {
   end(reason: Error): void;
 }
 
-export class RedisLink {
+export class RedisConnection {
   readonly #options: LinkOptions;
   readonly #stopping = new AbortController();
   #connection: Connection | undefined;
@@ -76,7 +76,7 @@ export class RedisLink {
 
   async stop(): Promise<void> {
     this.#stopping.abort();
-    this.#connection?.end(new RedisAwayError('the server is shutting down'));
+    this.#connection?.end(new RedisUnavailableError('the server is shutting down'));
     await this.#staying;
   }
 
@@ -88,17 +88,17 @@ export class RedisLink {
   /** Does something with the connection, which has to be answered within `limitMs`. */
   async run<T>(work: (client: RedisClient) => Promise<T>, limitMs = answerMs): Promise<T> {
     const connection = this.#connection;
-    if (!connection) throw new RedisAwayError('there is no connection to Redis');
+    if (!connection) throw new RedisUnavailableError('there is no connection to Redis');
     const asked = work(connection.client).catch((cause: unknown) => {
       if (connection.client.isOpen) throw cause;
-      throw new RedisAwayError('the connection to Redis was lost', { cause });
+      throw new RedisUnavailableError('the connection to Redis was lost', { cause });
     });
-    const answer = await orAfter<T | typeof tooLate>(asked, limitMs, tooLate);
+    const answer = await withTimeout<T | typeof tooLate>(asked, limitMs, tooLate);
     if (answer !== tooLate) return answer;
     // It may have been this process that stood still, and then the answer is there and has only to be read.
-    const read = await orAfter<T | typeof tooLate>(asked, turnMs, tooLate);
+    const read = await withTimeout<T | typeof tooLate>(asked, turnMs, tooLate);
     if (read !== tooLate) return read;
-    const reason = new RedisAwayError(`Redis did not answer within ${limitMs} ms`);
+    const reason = new RedisUnavailableError(`Redis did not answer within ${limitMs} ms`);
     connection.end(reason);
     throw reason;
   }
@@ -113,9 +113,9 @@ export class RedisLink {
         this.#told = false;
         this.#options.onUp?.();
         onTried();
-        this.#tellAway(await connection.over);
+        this.#logUnavailable(await connection.over);
       } catch (error) {
-        this.#tellAway(error);
+        this.#logUnavailable(error);
         onTried();
       }
       const pauseMs = Math.min(pauseMinMs * 2 ** Math.min(failures, 10), pauseMaxMs);
@@ -124,7 +124,7 @@ export class RedisLink {
     }
   }
 
-  #tellAway(error: unknown): void {
+  #logUnavailable(error: unknown): void {
     this.#connection = undefined;
     if (this.#told || this.#stopping.signal.aborted) return;
     this.#told = true;
@@ -154,7 +154,7 @@ async function connect({ url, name, admit }: LinkOptions, signal: AbortSignal): 
     };
   });
   client.on('error', (error: Error) => end(error));
-  const stop = () => end(new RedisAwayError('the server is shutting down'));
+  const stop = () => end(new RedisUnavailableError('the server is shutting down'));
   signal.addEventListener('abort', stop);
   // A Redis that is still loading its data lets connections in and answers nothing but errors.
   const answered = client
@@ -169,9 +169,9 @@ async function connect({ url, name, admit }: LinkOptions, signal: AbortSignal): 
   const closeLate = () => gaveUp && client.destroy();
   answered.then(closeLate, closeLate);
   try {
-    const pong = await Promise.race([orAfter<string | undefined>(answered, answerMs, undefined), over]);
+    const pong = await Promise.race([withTimeout<string | undefined>(answered, answerMs, undefined), over]);
     if (pong instanceof Error) throw pong;
-    if (pong === undefined) throw new RedisAwayError(`Redis did not answer within ${answerMs} ms`);
+    if (pong === undefined) throw new RedisUnavailableError(`Redis did not answer within ${answerMs} ms`);
     return { client, over, end };
   } catch (error) {
     gaveUp = true;

@@ -12,9 +12,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import type { Log } from '../../lib/log.ts';
 import type { Database } from '../../store/database.ts';
 import { listStreams } from '../../store/sql/streams/outbox.ts';
-import { RedisAwayError, type RedisClient, type RedisLink } from './connection.ts';
+import { type RedisClient, type RedisConnection, RedisUnavailableError } from './connection.ts';
 import { type Entry, group, keyOf, streamOf } from './keys.ts';
-import type { RedisChecker } from './verifier.ts';
+import type { RedisVerifier } from './verifier.ts';
 
 const blockMs = 1_000;
 const answerMs = blockMs + 1_500;
@@ -27,14 +27,14 @@ const pauseMs = 100;
 const idleMs = 1_000;
 
 export interface ReaderOptions {
-  link: RedisLink;
-  checker: RedisChecker;
+  link: RedisConnection;
+  checker: RedisVerifier;
   database: Database;
   consumer: string;
   log: Log;
 }
 
-export class RedisReader {
+export class RedisConsumer {
   readonly #options: ReaderOptions;
   readonly #stopping = new AbortController();
   readonly #streams = new Set<string>();
@@ -46,7 +46,7 @@ export class RedisReader {
   #loop: Promise<void> | undefined;
   #wake = () => {};
   /** Something has changed since the loop last looked. */
-  #stirred = false;
+  #interrupted = false;
 
   constructor(options: ReaderOptions) {
     this.#options = options;
@@ -69,7 +69,7 @@ export class RedisReader {
   add(stream: string): void {
     if (this.#streams.has(stream) || this.#streams.size >= streamsMax) return;
     this.#streams.add(stream);
-    this.#stir();
+    this.#interrupt();
   }
 
   async refresh(): Promise<void> {
@@ -81,14 +81,14 @@ export class RedisReader {
   connected(): void {
     this.#grouped.clear();
     this.#unusable.clear();
-    this.#stir();
+    this.#interrupt();
   }
 
   async #read(): Promise<void> {
     const { signal } = this.#stopping;
     const { link, log } = this.#options;
     while (!signal.aborted) {
-      this.#stirred = false;
+      this.#interrupted = false;
       try {
         if (link.isUp) await link.run((client) => this.#makeGroups(client));
         if (link.isUp && this.#grouped.size > 0) await this.#readOnce();
@@ -97,7 +97,7 @@ export class RedisReader {
         if (signal.aborted) return;
         // Groups go with the keys, and keys may be deleted at any time; everything that is told by Redis is looked into.
         this.#grouped.clear();
-        if (error instanceof RedisAwayError) log.debug('streams are not read', { error });
+        if (error instanceof RedisUnavailableError) log.debug('streams are not read', { error });
         else if (!isMissing(error)) log.warn('streams could not be read', { error });
         await this.#sleep(isMissing(error) ? pauseMs : idleMs);
       }
@@ -124,26 +124,26 @@ export class RedisReader {
     );
     made.forEach((answer, i) => {
       const stream = missing[i] as string;
-      if (answer.status === 'fulfilled' || saysOf(answer.reason, 'BUSYGROUP')) this.#grouped.add(stream);
-      else this.#leaveOut(stream, answer.reason);
+      if (answer.status === 'fulfilled' || errorTextOf(answer.reason, 'BUSYGROUP')) this.#grouped.add(stream);
+      else this.#exclude(stream, answer.reason);
     });
   }
 
-  #leaveOut(stream: string, error: unknown): void {
+  #exclude(stream: string, error: unknown): void {
     this.#unusable.add(stream);
     if (this.#told.has(stream)) return;
     this.#told.add(stream);
     this.#options.log.warn('a stream cannot be read, and is left out until it can', { stream, error });
   }
 
-  #stir(): void {
-    this.#stirred = true;
+  #interrupt(): void {
+    this.#interrupted = true;
     this.#wake();
   }
 
   /** Until something has changed, or for so long. */
   async #sleep(ms: number): Promise<void> {
-    if (this.#stirred) return;
+    if (this.#interrupted) return;
     const changed = new AbortController();
     this.#wake = () => changed.abort();
     const signal = AbortSignal.any([changed.signal, this.#stopping.signal]);
@@ -152,9 +152,9 @@ export class RedisReader {
   }
 }
 
-const saysOf = (error: unknown, word: string): boolean =>
+const errorTextOf = (error: unknown, word: string): boolean =>
   error instanceof Error && error.message.startsWith(word);
 
 /** A stream, or its group, was deleted or replaced since it was made. */
 const isMissing = (error: unknown): boolean =>
-  ['NOGROUP', 'WRONGTYPE', 'UNBLOCKED'].some((word) => saysOf(error, word));
+  ['NOGROUP', 'WRONGTYPE', 'UNBLOCKED'].some((word) => errorTextOf(error, word));

@@ -7,9 +7,9 @@
  * as long a time. Consumers that have nothing pending and have been silent for `silentMs` are deleted.
  */
 import type { Log } from '../../lib/log.ts';
-import type { RedisClient, RedisLink } from './connection.ts';
+import type { RedisClient, RedisConnection } from './connection.ts';
 import { type Entry, group, keyOf } from './keys.ts';
-import type { RedisChecker } from './verifier.ts';
+import type { RedisVerifier } from './verifier.ts';
 
 export const takeoverMs = 15_000;
 export const silentMs = 60_000;
@@ -19,14 +19,14 @@ const sliceMessages = 200;
 const walkStart = '0-0';
 
 export interface TakeoverOptions {
-  link: RedisLink;
-  checker: RedisChecker;
+  link: RedisConnection;
+  checker: RedisVerifier;
   consumer: string;
   silentMs?: number;
   log: Log;
 }
 
-export class RedisTakeover {
+export class RedisPendingClaimer {
   readonly #options: TakeoverOptions;
   /** How far the walk through each stream has come. */
   readonly #cursors = new Map<string, string>();
@@ -44,7 +44,7 @@ export class RedisTakeover {
     const round = streams.slice(first, this.#turn);
     const done = await Promise.allSettled(
       round.flatMap((stream) => [
-        this.#takeOver(stream),
+        this.#claimPending(stream),
         link.run((client) => this.#deleteSilent(client, stream)),
       ]),
     );
@@ -52,7 +52,7 @@ export class RedisTakeover {
     if (failed) log.debug('pending messages could not be looked at', { error: failed.reason });
   }
 
-  async #takeOver(stream: string): Promise<void> {
+  async #claimPending(stream: string): Promise<void> {
     const { link, checker, consumer } = this.#options;
     const start = this.#cursors.get(stream) ?? walkStart;
     const { nextId, messages } = await link.run((client) =>

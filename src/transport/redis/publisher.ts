@@ -16,8 +16,8 @@ import type { Log } from '../../lib/log.ts';
 import type { Database } from '../../store/database.ts';
 import { type CarriedMessage, type Recorded, recordMessages } from '../../store/sql/streams/outbox.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
-import type { RedisSettler } from './acker.ts';
-import type { RedisLink } from './connection.ts';
+import type { RedisAcker } from './acker.ts';
+import type { RedisConnection } from './connection.ts';
 import { fieldsOf, keyOf } from './keys.ts';
 
 const waitingMax = 20_000;
@@ -28,8 +28,8 @@ const pauseMs = 20;
 const rememberedMax = 20_000;
 
 export interface SenderOptions {
-  link: RedisLink;
-  settler: RedisSettler;
+  link: RedisConnection;
+  settler: RedisAcker;
   database: Database;
   metrics: Metrics;
   log: Log;
@@ -40,12 +40,12 @@ const isRefusal = (reason: unknown): boolean =>
   reason instanceof ErrorReply && !reason.message.startsWith('WRONGTYPE');
 
 /** Where a message lies, or nothing where its attempt is over or somebody is just ending it. */
-export type Place = string | undefined;
+export type MessagePosition = string | undefined;
 
-export class RedisSender {
+export class RedisPublisher {
   readonly #options: SenderOptions;
-  readonly #flights = new Map<string, Promise<Place>>();
-  readonly #batcher: Batcher<Envelope, Place>;
+  readonly #flights = new Map<string, Promise<MessagePosition>>();
+  readonly #batcher: Batcher<Envelope, MessagePosition>;
   /** Where messages lie that this process has recorded, by enqueue id: the latest, and those before them. */
   #latest = new Map<string, string>();
   #earlier = new Map<string, string>();
@@ -77,7 +77,7 @@ export class RedisSender {
   }
 
   /** Sends a message unless it is under way, and answers with where it lies. */
-  send(envelope: Envelope): Promise<Place> {
+  send(envelope: Envelope): Promise<MessagePosition> {
     const enqueueId = enqueueIdOf(envelope);
     const underWay = this.#flights.get(enqueueId);
     if (underWay) return underWay;
@@ -87,7 +87,7 @@ export class RedisSender {
   }
 
   /** Where this process has recorded a message to lie, of late. */
-  placeOf(envelope: Envelope): Place {
+  positionOf(envelope: Envelope): MessagePosition {
     const enqueueId = enqueueIdOf(envelope);
     return this.#latest.get(enqueueId) ?? this.#earlier.get(enqueueId);
   }
@@ -103,13 +103,13 @@ export class RedisSender {
     this.#earlier = new Map();
   }
 
-  async #flush(envelopes: readonly Envelope[]): Promise<(Place | Error)[]> {
+  async #flush(envelopes: readonly Envelope[]): Promise<(MessagePosition | Error)[]> {
     const { log } = this.#options;
     try {
       const added = await this.#add(envelopes);
       const messages = added.filter((message): message is CarriedMessage => !(message instanceof Error));
       const recorded = await this.#record(messages);
-      const places = new Map(messages.map((message, i) => [message, this.#settle(message, recorded[i])]));
+      const places = new Map(messages.map((message, i) => [message, this.#ack(message, recorded[i])]));
       return added.map((message) => (message instanceof Error ? message : places.get(message)));
     } catch (error) {
       log.debug('messages could not be sent', { error, messages: envelopes.length });
@@ -147,12 +147,12 @@ export class RedisSender {
   }
 
   /** What becomes of a message that lies in its stream, after its row was asked. */
-  #settle(message: CarriedMessage, recorded: Recorded | undefined): Place {
+  #ack(message: CarriedMessage, recorded: Recorded | undefined): MessagePosition {
     // Somebody still has the row: what is left is judged when the message is looked at again.
     if (recorded === undefined || recorded === 'open') return undefined;
     const place = recorded === 'over' ? undefined : recorded.messageId;
     if (place === message.messageId) this.#remember(message);
-    else this.#options.settler.settle([message]);
+    else this.#options.settler.ack([message]);
     return place;
   }
 

@@ -13,31 +13,36 @@
  */
 import { ErrorReply } from '@redis/client';
 import { type Envelope, enqueueIdOf } from '../../domain/streams/stream-message.ts';
-import { Rounds } from '../../lib/async/periodic-task.ts';
+import { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import type { Service } from '../../lib/async/service.ts';
 import type { Log } from '../../lib/log.ts';
 import type { Database } from '../../store/database.ts';
 import {
   addMissingMessages,
+  claimUnsentMessages,
   databaseName,
-  forgetLostMessages,
-  lookAtMessages,
+  deleteLostMessages,
+  inspectMessages,
   type MessageRow,
   nowhere,
   queueStart,
   removeStaleMessages,
   type Slice,
-  takeUnsentMessages,
 } from '../../store/sql/streams/outbox.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import type { RoundMeter } from '../../telemetry/service-metrics.ts';
-import type { RedisSettler } from './acker.ts';
-import { ForeignRedisError, RedisAwayError, type RedisClient, type RedisLink } from './connection.ts';
-import type { RedisReader } from './consumer.ts';
+import type { RedisAcker } from './acker.ts';
+import {
+  ForeignRedisError,
+  type RedisClient,
+  type RedisConnection,
+  RedisUnavailableError,
+} from './connection.ts';
+import type { RedisConsumer } from './consumer.ts';
 import { keyOf, markerKeyOf } from './keys.ts';
 import { ownerOf } from './owner.ts';
-import type { RedisTakeover } from './pending-claimer.ts';
-import type { RedisSender } from './publisher.ts';
+import type { RedisPendingClaimer } from './pending-claimer.ts';
+import type { RedisPublisher } from './publisher.ts';
 
 const pauseMs = 1_000;
 const unsentMs = 2_000;
@@ -51,21 +56,21 @@ const markerMs = 10_000;
 const jittered = (ms: number) => ms * (0.75 + Math.random() / 2);
 
 export interface SweepOptions {
-  link: RedisLink;
-  sender: RedisSender;
-  settler: RedisSettler;
-  reader: RedisReader;
-  takeover: RedisTakeover;
+  link: RedisConnection;
+  sender: RedisPublisher;
+  settler: RedisAcker;
+  reader: RedisConsumer;
+  takeover: RedisPendingClaimer;
   database: Database;
   consumer: string;
   metrics: Metrics;
   log: Log;
 }
 
-export class RedisSweep implements Service {
+export class RedisReconciler implements Service {
   readonly #options: SweepOptions;
   readonly #meter: RoundMeter;
-  readonly #rounds: Rounds;
+  readonly #rounds: PeriodicTask;
   #round: Promise<void> | undefined;
   #isFailing = false;
   /** What the database is called in Redis. */
@@ -81,7 +86,7 @@ export class RedisSweep implements Service {
   constructor(options: SweepOptions) {
     this.#options = options;
     this.#meter = options.metrics.round('redis_sweep');
-    this.#rounds = new Rounds({
+    this.#rounds = new PeriodicTask({
       run: async () => {
         if (options.link.isUp) await this.runOnce();
         this.#isFailing = false;
@@ -102,7 +107,7 @@ export class RedisSweep implements Service {
   }
 
   /** Redis is back: a round begins now. */
-  hurry(): void {
+  runSoon(): void {
     this.#rounds.wakeIn(0);
   }
 
@@ -119,7 +124,7 @@ export class RedisSweep implements Service {
   /** That Redis is away is told by others. */
   #tellOf(error: unknown): void {
     const { log } = this.#options;
-    const isNews = !this.#isFailing && !(error instanceof RedisAwayError);
+    const isNews = !this.#isFailing && !(error instanceof RedisUnavailableError);
     (isNews ? log.warn : log.debug)('streams could not be brought in line with the database', { error });
     if (isNews) this.#isFailing = true;
   }
@@ -176,7 +181,7 @@ export class RedisSweep implements Service {
   async #sendUnsent(): Promise<void> {
     const { sender } = this.#options;
     for (let slices = 0; slices < slicesMax; slices++) {
-      const unsent = await takeUnsentMessages(this.#options.database, sliceRows, unsentMs);
+      const unsent = await claimUnsentMessages(this.#options.database, sliceRows, unsentMs);
       await this.#send(unsent);
       // What Redis will not take now it will not take a moment later.
       if (unsent.length < sliceRows || sender.isRefused) return;
@@ -203,14 +208,14 @@ export class RedisSweep implements Service {
   /** Looks at the next messages, removes those that are over, and sends those that were lost. */
   async #checkSlice(after: string): Promise<Slice<string, unknown>> {
     const { database, settler } = this.#options;
-    const { next, found: rows } = await lookAtMessages(database, after, sliceRows);
+    const { next, found: rows } = await inspectMessages(database, after, sliceRows);
     const stale = await removeStaleMessages(
       database,
       rows.filter((row) => row.stale),
     );
-    settler.settle(stale);
+    settler.ack(stale);
     const missing = await this.#missingAmong(rows.filter((row) => row.queued && !row.stale));
-    const lost = await forgetLostMessages(database, missing);
+    const lost = await deleteLostMessages(database, missing);
     await this.#send(lost);
     return { next, found: [...stale, ...lost] };
   }

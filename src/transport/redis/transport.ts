@@ -18,23 +18,23 @@ import {
   type GrantedMessage,
   type SentMessage,
 } from '../../domain/streams/stream-message.ts';
-import { orAfter } from '../../lib/async/with-timeout.ts';
+import { withTimeout } from '../../lib/async/with-timeout.ts';
 import type { Log } from '../../lib/log.ts';
 import { newId } from '../../lib/uuid.ts';
 import type { Database } from '../../store/database.ts';
 import { databaseName, type KnownMessage, readMessages } from '../../store/sql/streams/outbox.ts';
 import { Metrics } from '../../telemetry/metrics.ts';
 import type { Transport, TransportState } from '../transport.ts';
-import { RedisSettler } from './acker.ts';
-import { ForeignRedisError, RedisAwayError, type RedisClient, RedisLink } from './connection.ts';
-import { RedisReader } from './consumer.ts';
+import { RedisAcker } from './acker.ts';
+import { ForeignRedisError, type RedisClient, RedisConnection, RedisUnavailableError } from './connection.ts';
+import { RedisConsumer } from './consumer.ts';
 import { inspectRedis } from './inspect.ts';
 import { ownerKey } from './keys.ts';
 import { ownerOf } from './owner.ts';
-import { RedisTakeover } from './pending-claimer.ts';
-import { RedisSender } from './publisher.ts';
-import { RedisSweep } from './reconciler.ts';
-import { RedisChecker } from './verifier.ts';
+import { RedisPendingClaimer } from './pending-claimer.ts';
+import { RedisPublisher } from './publisher.ts';
+import { RedisReconciler } from './reconciler.ts';
+import { RedisVerifier } from './verifier.ts';
 
 /** How long a grant may wait for the name of its message. */
 const nameMs = 100;
@@ -59,12 +59,12 @@ export class RedisTransport implements Transport {
   readonly #log: Log;
   readonly #database: Database;
   #databaseName: Promise<string> | undefined;
-  readonly #link: RedisLink;
-  readonly #readerLink: RedisLink;
-  readonly #settler: RedisSettler;
-  readonly #sender: RedisSender;
-  readonly #reader: RedisReader;
-  readonly #sweep: RedisSweep;
+  readonly #link: RedisConnection;
+  readonly #readerLink: RedisConnection;
+  readonly #settler: RedisAcker;
+  readonly #sender: RedisPublisher;
+  readonly #reader: RedisConsumer;
+  readonly #sweep: RedisReconciler;
   #wasDown = false;
   /** Why it is away. */
   #away: Error | undefined;
@@ -75,14 +75,14 @@ export class RedisTransport implements Transport {
     this.#log = log;
     this.#database = database;
     const admit = (client: RedisClient) => this.#admit(client);
-    this.#link = new RedisLink({
+    this.#link = new RedisConnection({
       url,
       admit,
       name: 'leasehold',
       onUp: () => this.#cameUp(),
       onDown: (reason) => this.#wentDown(reason),
     });
-    this.#readerLink = new RedisLink({
+    this.#readerLink = new RedisConnection({
       url,
       admit,
       name: 'leasehold-reader',
@@ -90,16 +90,16 @@ export class RedisTransport implements Transport {
       onDown: (reason) => log.debug('the connection that reads streams is away', { error: reason }),
     });
     const link = this.#link;
-    const settler = new RedisSettler({ link, log });
-    const sender = new RedisSender({ link, settler, database, metrics, log });
-    const checker = new RedisChecker({ sender, settler, database });
-    const reader = new RedisReader({ link: this.#readerLink, checker, database, consumer, log });
-    const takeover = new RedisTakeover({ link, checker, consumer, silentMs, log });
+    const settler = new RedisAcker({ link, log });
+    const sender = new RedisPublisher({ link, settler, database, metrics, log });
+    const checker = new RedisVerifier({ sender, settler, database });
+    const reader = new RedisConsumer({ link: this.#readerLink, checker, database, consumer, log });
+    const takeover = new RedisPendingClaimer({ link, checker, consumer, silentMs, log });
     this.#settler = settler;
     this.#sender = sender;
     this.#reader = reader;
     const parts = { link, sender, settler, reader, takeover };
-    this.#sweep = new RedisSweep({ ...parts, database, consumer, metrics, log });
+    this.#sweep = new RedisReconciler({ ...parts, database, consumer, metrics, log });
   }
 
   get state(): TransportState {
@@ -145,18 +145,18 @@ export class RedisTransport implements Transport {
       (found) => found ?? name,
       () => name,
     );
-    return orAfter(sent, nameMs, name);
+    return withTimeout(sent, nameMs, name);
   }
 
-  settle(messages: readonly SentMessage[]): void {
-    this.#settler.settle(messages);
+  ack(messages: readonly SentMessage[]): void {
+    this.#settler.ack(messages);
   }
 
   async inspect(): Promise<RedisFacts | RedisFailure> {
     try {
       return await this.#link.run(inspectRedis);
     } catch (error) {
-      const reason = error instanceof RedisAwayError && this.#away ? this.#away : error;
+      const reason = error instanceof RedisUnavailableError && this.#away ? this.#away : error;
       const failed = reason instanceof Error ? reason.message : String(reason);
       return { failed, isForeign: reason instanceof ForeignRedisError };
     }
@@ -165,7 +165,7 @@ export class RedisTransport implements Transport {
   async start(): Promise<void> {
     this.#sweep.start();
     this.#reader.start();
-    await orAfter(Promise.all([this.#link.start(), this.#readerLink.start()]), startMs, undefined);
+    await withTimeout(Promise.all([this.#link.start(), this.#readerLink.start()]), startMs, undefined);
   }
 
   /** Brings Redis in line with the database once; does nothing while Redis is away. */
@@ -198,14 +198,14 @@ export class RedisTransport implements Transport {
     const finished = Promise.all([readerStopped, this.#sweep.stop(), this.#sender.stop()]).then(() =>
       this.#settler.idle(),
     );
-    await orAfter(finished, finishMs, undefined);
+    await withTimeout(finished, finishMs, undefined);
     await this.#link.stop();
   }
 
   #cameUp(): void {
     if (this.#wasDown) this.#log.info('Redis is back; streams are brought in line with the database');
     this.#wasDown = false;
-    this.#sweep.hurry();
+    this.#sweep.runSoon();
   }
 
   #wentDown(reason: Error): void {

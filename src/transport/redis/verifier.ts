@@ -8,20 +8,20 @@
 import { type Envelope, enqueueIdOf } from '../../domain/streams/stream-message.ts';
 import type { Database } from '../../store/database.ts';
 import { type CarriedMessage, readMessages, recordMessages } from '../../store/sql/streams/outbox.ts';
-import type { RedisSettler } from './acker.ts';
+import type { RedisAcker } from './acker.ts';
 import { type Entry, envelopeIn } from './keys.ts';
-import type { RedisSender } from './publisher.ts';
+import type { RedisPublisher } from './publisher.ts';
 
 /** Messages that are asked for with one statement. */
 const batchMax = 1_000;
 
 export interface CheckerOptions {
-  sender: RedisSender;
-  settler: RedisSettler;
+  sender: RedisPublisher;
+  settler: RedisAcker;
   database: Database;
 }
 
-export class RedisChecker {
+export class RedisVerifier {
   readonly #options: CheckerOptions;
 
   constructor(options: CheckerOptions) {
@@ -32,7 +32,7 @@ export class RedisChecker {
   async checkNew(stream: string, entries: readonly Entry[]): Promise<void> {
     const { sender } = this.#options;
     const isOwn = (entry: Entry, envelope: Envelope) =>
-      sender.placeOf(envelope) === entry.id || sender.isSending(envelope);
+      sender.positionOf(envelope) === entry.id || sender.isSending(envelope);
     const strange = entries.filter((entry) => {
       const envelope = envelopeIn(stream, entry);
       return envelope === undefined || !isOwn(entry, envelope);
@@ -71,6 +71,6 @@ export class RedisChecker {
       // Whoever has the row just now comes first, and the message is looked at again when it is taken over.
       if (now === 'over' || (typeof now === 'object' && now.messageId !== messageId)) wrong.push(messageId);
     });
-    settler.settle(wrong.map((messageId) => ({ stream, messageId })));
+    settler.ack(wrong.map((messageId) => ({ stream, messageId })));
   }
 }

@@ -6,8 +6,8 @@ import type { Database } from '../../../src/store/database.ts';
 import { migrate } from '../../../src/store/migrate.ts';
 import { claimJobs } from '../../../src/store/sql/jobs/claim.ts';
 import { type NewJob, submitJobs } from '../../../src/store/sql/jobs/submit.ts';
-import { noPlaces } from '../../../src/store/sql/queue/heads.ts';
-import { type Lane, type LanePlace, laneWords, makeLanes } from '../../../src/store/sql/queue/lanes.ts';
+import { noMarks } from '../../../src/store/sql/queue/heads.ts';
+import { type Lane, type LaneTarget, laneText, makeLanes } from '../../../src/store/sql/queue/lanes.ts';
 import { drive, forCount, forDuration, type Round } from './drive.ts';
 import { job } from './messages.ts';
 import { openStore } from './seed.ts';
@@ -32,9 +32,9 @@ export interface FloorOrder extends FloorPlace {
 export class Floor {
   readonly #database: Database;
   readonly #template: Omit<NewJob, 'jobId'>;
-  readonly #place: LanePlace;
+  readonly #place: LaneTarget;
 
-  private constructor(database: Database, place: LanePlace, stream: string | null) {
+  private constructor(database: Database, place: LaneTarget, stream: string | null) {
     this.#database = database;
     this.#place = place;
     this.#template = {
@@ -68,7 +68,7 @@ export class Floor {
       heavy: [],
       unique: false,
     };
-    const words = laneWords(lane);
+    const words = laneText(lane);
     const lanePlace = (await makeLanes(database, new Map([[words, lane]]))).get(words);
     if (lanePlace === undefined) throw new Error('the store made no lane');
     return new Floor(database, lanePlace, stream);
@@ -102,7 +102,12 @@ export class Floor {
       requestId: null,
     }));
     // None of these costs more than all there is.
-    const rules = { claimTtlMs, capacityTotal: jobs, places: noPlaces, passOver: async () => {} };
+    const rules = {
+      claimTtlMs,
+      capacityTotal: jobs,
+      lowWaterMarks: noMarks,
+      parkUnschedulable: async () => {},
+    };
     return drive(
       1,
       forCount(

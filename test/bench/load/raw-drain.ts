@@ -8,7 +8,7 @@ import { randomUUID } from 'node:crypto';
 import { Client, types } from 'pg';
 import { decideRelease } from '../../../src/domain/leases/lease-policy.ts';
 import { limits } from '../../../src/domain/limits.ts';
-import { LeaseEnds } from '../../../src/engine/dispatch/lease-endings.ts';
+import { LeaseEndings } from '../../../src/engine/dispatch/lease-endings.ts';
 import { newId } from '../../../src/lib/uuid.ts';
 import { sessionOptions } from '../../../src/store/connection/session-settings.ts';
 import type { Sql } from '../../../src/store/connection/sql.ts';
@@ -16,7 +16,7 @@ import { lockLeasedJobs } from '../../../src/store/sql/jobs/lock.ts';
 import { lockCapacityWith } from '../../../src/store/sql/leases/capacity.ts';
 import { grantLeases } from '../../../src/store/sql/leases/grant.ts';
 import { lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
-import { noPlaces } from '../../../src/store/sql/queue/heads.ts';
+import { noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { drive, type Round } from './drive.ts';
 
 const jobsPerRound = 250;
@@ -99,7 +99,7 @@ export class RawDrain {
   async #end(leaseIds: readonly string[]): Promise<number> {
     if (leaseIds.length === 0) return 0;
     const locked = await lockLeasedJobs(this.#sql, leaseIds, { wait: false });
-    const ends = new LeaseEnds({ transport: { keepsMessages: false }, maxClaims });
+    const ends = new LeaseEndings({ transport: { keepsMessages: false }, maxClaims });
     const cause = { kind: 'RELEASED', status: 'SUCCEEDED' } as const;
     for (const job of locked.values())
       ends.add(job, decideRelease(job, 'SUCCEEDED', false), cause, nothing, worker);
@@ -120,7 +120,7 @@ export class RawDrain {
     const candidates = await lockCandidates(this.#sql, filter, {
       count: wanted,
       unique: true,
-      places: noPlaces,
+      lowWaterMarks: noMarks,
     });
     const leases = candidates.map(({ jobId }) => ({
       jobId,

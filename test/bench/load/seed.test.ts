@@ -15,8 +15,8 @@ onEveryEngine((kind) => {
       expect(await engine.capacity.runOnce(), 'units too many').to.equal(0);
       // Before tallies are added up as after it.
       for (let look = 0; look < 2; look++) {
-        expect(await engine.statsFolder.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
-        await engine.statsFolder.runOnce();
+        expect(await engine.statsAggregator.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
+        await engine.statsAggregator.runOnce();
       }
     } finally {
       await engine.stop();

@@ -117,7 +117,7 @@ onEveryEngine((engine) => {
     it('answers in time where the database says nothing at all, nor that it will not', async () => {
       const silent = Object.create(store.database) as Database;
       silent.query = () => new Promise(() => {});
-      const { findings } = await doctor({ database: silent, patienceMs: 200 }).runOnce();
+      const { findings } = await doctor({ database: silent, timeoutMs: 200 }).runOnce();
       expect(named(findings, 'database')).to.include({
         level: 'PROBLEM',
         text: 'the database does not answer: nothing came within 0.2 s',

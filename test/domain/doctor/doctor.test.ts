@@ -7,7 +7,7 @@ import type {
   QueueHead,
   RedisFacts,
 } from '../../../src/domain/doctor/facts.ts';
-import { type KnownAsk, suits } from '../../../src/domain/workers/known-requests.ts';
+import { type KnownRequest, suits } from '../../../src/domain/workers/known-requests.ts';
 
 const gib = 1024 ** 3;
 const hourMs = 3_600_000;
@@ -22,7 +22,7 @@ const head: QueueHead = {
   costUnits: 1,
   readyMs: 60_000,
 };
-const ask: KnownAsk = {
+const ask: KnownRequest = {
   streams: null,
   addonId: null,
   jobTypes: null,
@@ -299,7 +299,7 @@ describe('the diagnosis', () => {
   });
 
   it('knows which jobs an ask suits', () => {
-    const fits = (more: Partial<KnownAsk>, job: Partial<QueueHead> = {}) =>
+    const fits = (more: Partial<KnownRequest>, job: Partial<QueueHead> = {}) =>
       suits({ ...ask, ...more }, { ...head, ...job });
     expect(fits({})).to.equal(true);
     expect([fits({ streams: ['s'] }), fits({ streams: ['s'] }, { stream: 's' })]).to.deep.equal([

@@ -6,13 +6,13 @@ import {
   type ContentionState,
   contentionStates,
   contentionTransitions,
+  decideContention,
   isOpen,
-  judge,
+  phaseOf,
   retryMs,
-  standingOf,
   unusedMs,
 } from '../../../src/domain/files/contention-policy.ts';
-import { fateOf } from '../../../src/domain/files/file-owners.ts';
+import { livenessOf } from '../../../src/domain/files/file-owners.ts';
 import { fileIdOf, filesNamed, normalPath } from '../../../src/domain/files/file-paths.ts';
 
 const deniedAtMs = 1_000_000;
@@ -37,13 +37,13 @@ const withContention = (
 
 describe('contentions', () => {
   it('wait for three minutes, no more and no less, and lapse ten minutes later', () => {
-    const at = (ms: number) => standingOf({ state: 'CONTENDED', retryAtMs }, ms);
+    const at = (ms: number) => phaseOf({ state: 'CONTENDED', retryAtMs }, ms);
     expect(retryMs).to.equal(180_000);
     expect(at(retryAtMs - 1)).to.equal('waiting');
     expect(at(retryAtMs)).to.equal('due');
     expect(at(retryAtMs + unusedMs - 1)).to.equal('due');
     expect(at(retryAtMs + unusedMs)).to.equal('lapsed');
-    expect(standingOf({ state: 'HALTED', retryAtMs }, retryAtMs + 10 * unusedMs)).to.equal('halted');
+    expect(phaseOf({ state: 'HALTED', retryAtMs }, retryAtMs + 10 * unusedMs)).to.equal('halted');
   });
 
   it('that are over stay over, and only what has halted can be abandoned', () => {
@@ -59,12 +59,12 @@ describe('contentions', () => {
     const halted = withContention('h', false, 'HALTED');
     const waiting = withContention('w', false);
     const longer = withContention('l', true, 'CONTENDED', retryAtMs + 5);
-    expect(judge([waiting, halted], now)).to.deep.equal({
+    expect(decideContention([waiting, halted], now)).to.deep.equal({
       kind: 'answer',
       contentionId: 'c-h',
       state: 'HALTED',
     });
-    expect(judge([file('b', { isBlocked: true }), waiting, longer], now)).to.deep.equal({
+    expect(decideContention([file('b', { isBlocked: true }), waiting, longer], now)).to.deep.equal({
       kind: 'answer',
       contentionId: 'c-l',
       state: 'CONTENDED',
@@ -73,32 +73,34 @@ describe('contentions', () => {
 
   it('halt where a due one is blocked still, and deny where only others are', () => {
     const blocked = file('b', { isBlocked: true });
-    expect(judge([blocked, withContention('d', true)], retryAtMs)).to.deep.equal({
+    expect(decideContention([blocked, withContention('d', true)], retryAtMs)).to.deep.equal({
       kind: 'halt',
       fileIds: ['d'],
     });
-    expect(judge([blocked, withContention('d', false)], retryAtMs)).to.deep.equal({
+    expect(decideContention([blocked, withContention('d', false)], retryAtMs)).to.deep.equal({
       kind: 'deny',
       fileIds: ['b'],
     });
-    expect(judge([withContention('x', true)], retryAtMs + unusedMs)).to.deep.equal({
+    expect(decideContention([withContention('x', true)], retryAtMs + unusedMs)).to.deep.equal({
       kind: 'deny',
       fileIds: ['x'],
     });
-    expect(judge([file('f'), withContention('d', false)], retryAtMs)).to.deep.equal({ kind: 'grant' });
+    expect(decideContention([file('f'), withContention('d', false)], retryAtMs)).to.deep.equal({
+      kind: 'grant',
+    });
   });
 });
 
 describe('owners of files', () => {
   it('live for as long as they are heard, and give up what they hold when they stop and stay idle', () => {
     const owner = { state: 'ALIVE', expiresAtMs: 60, idleAtMs: null } as const;
-    expect(fateOf(owner, 59)).to.equal('alive');
-    expect(fateOf(owner, 60)).to.equal('dead');
-    expect(fateOf({ ...owner, idleAtMs: 30 }, 29)).to.equal('alive');
-    expect(fateOf({ ...owner, idleAtMs: 30 }, 30)).to.equal('idle');
-    expect(fateOf({ ...owner, idleAtMs: 30 }, 60), 'dead comes first').to.equal('dead');
+    expect(livenessOf(owner, 59)).to.equal('alive');
+    expect(livenessOf(owner, 60)).to.equal('dead');
+    expect(livenessOf({ ...owner, idleAtMs: 30 }, 29)).to.equal('alive');
+    expect(livenessOf({ ...owner, idleAtMs: 30 }, 30)).to.equal('idle');
+    expect(livenessOf({ ...owner, idleAtMs: 30 }, 60), 'dead comes first').to.equal('dead');
     for (const state of ['NEW', 'ENDED', 'DEAD'] as const)
-      expect(fateOf({ ...owner, state }, 0)).to.equal('over');
+      expect(livenessOf({ ...owner, state }, 0)).to.equal('over');
   });
 });
 

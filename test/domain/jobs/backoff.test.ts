@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import fc from 'fast-check';
-import { backoffMs, type Prospects, retryAfterMs } from '../../../src/domain/jobs/backoff.ts';
+import { backoffMs, type RetryFacts, retryAfterMs } from '../../../src/domain/jobs/backoff.ts';
 
 const random = fc.double({ min: 0, max: 1, maxExcluded: true, noNaN: true });
 const base = fc.integer({ min: 0, max: 600 });
@@ -43,9 +43,9 @@ describe('the backoff between attempts', () => {
 });
 
 describe('the hint when to ask again', () => {
-  const calm: Prospects = { nextDueMs: null, missing: 1, perSecond: 0, asking: 1 };
+  const calm: RetryFacts = { nextDueMs: null, missing: 1, perSecond: 0, asking: 1 };
   /** In the middle of the spread nothing is added and nothing taken. */
-  const hint = (more: Partial<Prospects>, one = 0.5) => retryAfterMs({ ...calm, ...more }, one);
+  const hint = (more: Partial<RetryFacts>, one = 0.5) => retryAfterMs({ ...calm, ...more }, one);
 
   it('is the time until the next lease, claim or backoff may end', () => {
     expect(hint({ nextDueMs: 1_700 })).to.equal(1_700);

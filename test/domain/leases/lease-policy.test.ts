@@ -5,16 +5,16 @@ import { type FinalStatus, finalStatuses } from '../../../src/domain/jobs/job.ts
 import { allows, isClaimed, isLeased, type State, states } from '../../../src/domain/jobs/state-machine.ts';
 import { capacityOf } from '../../../src/domain/leases/capacity.ts';
 import {
+  type Assignment,
+  assignJobs,
   type Candidate,
   checkOwner,
   checkProof,
-  type Dealt,
-  dealJobs,
   decideExpiry,
   decideRelease,
   decideRequest,
   expired,
-  type LeaseAsk,
+  type LeaseClaim,
   type LeasedJob,
   lostError,
   released,
@@ -98,11 +98,11 @@ describe('who may keep or end a lease', () => {
 });
 
 describe('a request for the lease of a claimed job', () => {
-  const ask: LeaseAsk = { workerId: null, requestId: null, costUnits: 30, isBarred: false };
+  const ask: LeaseClaim = { workerId: null, requestId: null, costUnits: 30, uniqueConflict: false };
   const judged = (
     state: State,
     more: Partial<LeasedJob> = {},
-    asked: Partial<LeaseAsk> = {},
+    asked: Partial<LeaseClaim> = {},
     capacity = room,
   ) => {
     try {
@@ -157,7 +157,7 @@ describe('a request for the lease of a claimed job', () => {
   });
 
   it('is denied for a unique job whose worker holds a lease, however much room there is', () => {
-    const decision = decideRequest(job('CLAIMED'), { ...ask, isBarred: true }, room);
+    const decision = decideRequest(job('CLAIMED'), { ...ask, uniqueConflict: true }, room);
     expect(decision).to.include({
       kind: 'deny',
       reason: 'The job is unique, and its worker holds a lease already',
@@ -177,13 +177,13 @@ describe('a request for the lease of a claimed job', () => {
 describe('dealing the head of the queue', () => {
   const named = (costs: readonly number[], unique: readonly number[] = []): Candidate[] =>
     costs.map((costUnits, i) => ({ jobId: `j${i}`, costUnits, isUnique: unique.includes(i) }));
-  const told = (dealt: readonly Dealt[]) =>
+  const told = (dealt: readonly Assignment[]) =>
     dealt.map((one) => (one === undefined ? 'nothing' : one.kind === 'grant' ? one.jobId : one.reason));
   const nobody: ReadonlySet<string> = new Set();
 
   it('gives the first job to the first who asks, and so on', () => {
-    expect(told(dealJobs(named([1, 1, 1]), ['a', 'b'], nobody, room))).to.deep.equal(['j0', 'j1']);
-    expect(told(dealJobs(named([1]), ['a', 'b', 'c'], nobody, room))).to.deep.equal([
+    expect(told(assignJobs(named([1, 1, 1]), ['a', 'b'], nobody, room))).to.deep.equal(['j0', 'j1']);
+    expect(told(assignJobs(named([1]), ['a', 'b', 'c'], nobody, room))).to.deep.equal([
       'j0',
       'nothing',
       'nothing',
@@ -192,7 +192,7 @@ describe('dealing the head of the queue', () => {
 
   it("lets no small job overtake one that does not fit, and says so in the contract's sentence", () => {
     const capacity = capacityOf({ total: 70, busyRating: 0, used: 50, reserved: 0 });
-    expect(dealJobs(named([10, 30, 1]), ['a', 'b', 'c'], nobody, capacity)).to.deep.equal([
+    expect(assignJobs(named([10, 30, 1]), ['a', 'b', 'c'], nobody, capacity)).to.deep.equal([
       { kind: 'grant', jobId: 'j0' },
       { kind: 'deny', reason: 'Capacity exceeded: used=60, requested=30, capacity=70', missing: 20 },
       { kind: 'deny', reason: 'Capacity exceeded: used=60, requested=30, capacity=70', missing: 20 },
@@ -201,19 +201,19 @@ describe('dealing the head of the queue', () => {
 
   it("says in the contract's sentence that nothing is left at all", () => {
     const capacity = capacityOf({ total: 50, busyRating: 8, used: 0, reserved: 0 });
-    expect(dealJobs(named([10, 1]), ['a', 'b'], nobody, capacity)).to.deep.equal([
+    expect(assignJobs(named([10, 1]), ['a', 'b'], nobody, capacity)).to.deep.equal([
       { kind: 'grant', jobId: 'j0' },
       { kind: 'deny', reason: 'No capacity (busy=8, usable=10, leased=10)', missing: 1 },
     ]);
     const short = capacityOf({ total: 10, busyRating: 0, used: 60, reserved: 0 });
-    expect(dealJobs(named([1]), ['a'], nobody, short)).to.deep.equal([
+    expect(assignJobs(named([1]), ['a'], nobody, short)).to.deep.equal([
       { kind: 'deny', reason: 'No capacity (busy=0, usable=10, leased=60)', missing: 51 },
     ]);
   });
 
   it('passes a unique job over for a worker that holds a lease, and leaves it for the others', () => {
     const candidates = named([1, 1, 1], [0]);
-    expect(told(dealJobs(candidates, ['holder', 'b'], new Set(['holder']), room))).to.deep.equal([
+    expect(told(assignJobs(candidates, ['holder', 'b'], new Set(['holder']), room))).to.deep.equal([
       'j1',
       'j0',
     ]);
@@ -221,7 +221,7 @@ describe('dealing the head of the queue', () => {
 
   it('counts as held what was given in the same deal', () => {
     const candidates = named([1, 1, 1], [1, 2]);
-    expect(told(dealJobs(candidates, ['a', 'a', 'b', 'b'], nobody, room))).to.deep.equal([
+    expect(told(assignJobs(candidates, ['a', 'a', 'b', 'b'], nobody, room))).to.deep.equal([
       'j0',
       'nothing',
       'j1',
@@ -232,7 +232,7 @@ describe('dealing the head of the queue', () => {
   it('judges each worker by the next job that it may have, not by one that is passed over', () => {
     const capacity = capacityOf({ total: 10, busyRating: 0, used: 0, reserved: 0 });
     const candidates = named([50, 3], [0]);
-    expect(told(dealJobs(candidates, ['holder', 'b'], new Set(['holder']), capacity))).to.deep.equal([
+    expect(told(assignJobs(candidates, ['holder', 'b'], new Set(['holder']), capacity))).to.deep.equal([
       'j1',
       'Capacity exceeded: used=3, requested=50, capacity=10',
     ]);
@@ -254,7 +254,7 @@ describe('dealing the head of the queue', () => {
       fc.property(deals, ({ candidates, workers, holders, total, busyRating, used }) => {
         const jobs = candidates.map((one, i) => ({ ...one, jobId: `j${i}` }));
         const capacity = capacityOf({ total, busyRating, used, reserved: 0 });
-        const dealt = dealJobs(jobs, workers, new Set(holders), capacity);
+        const dealt = assignJobs(jobs, workers, new Set(holders), capacity);
         expect(dealt).to.have.length(workers.length);
         let taken = used;
         const holding = new Set<string>(holders);

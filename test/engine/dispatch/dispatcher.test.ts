@@ -33,7 +33,7 @@ const calling = (workerId: string, jobType?: string, count = 1): AcquireCall => 
   count,
   isStreamed: count > 1,
   ttlS: null,
-  kind: `of ${jobType}`,
+  requestClass: `of ${jobType}`,
   filter: { ...anyJob, jobTypes: jobType === undefined ? null : [jobType] },
 });
 
@@ -59,7 +59,7 @@ describe('the desk', () => {
     });
 
     const claim = (workerId: string, jobType?: string, count?: number) =>
-      engine.desk.giveOut(calling(workerId, jobType, count), undefined);
+      engine.dispatcher.acquire(calling(workerId, jobType, count), undefined);
 
     /** Lets `first` begin a transaction, and the rest come while it is under way; answers when all have theirs. */
     async function together<T>(first: () => Promise<unknown>, rest: readonly (() => Promise<T>)[]) {
@@ -71,7 +71,7 @@ describe('the desk', () => {
       const answers = rest.map((call) => call());
       await eventually(
         'all others are at the desk',
-        async () => engine.desk.waiting === rest.length || undefined,
+        async () => engine.dispatcher.waiting === rest.length || undefined,
       );
       resolve();
       await begun;
@@ -88,7 +88,7 @@ describe('the desk', () => {
       const begun = gate.transactions;
       const ending = engine.releaser.endEach([releaseFor(done), releaseFor(stolen, { workerId: 'x' })]);
       await eventually('it is under way', async () => (gate.transactions > begun ? true : undefined));
-      const closed = engine.desk.close();
+      const closed = engine.dispatcher.close();
       open();
       const [first, second] = await ending;
       expect(first).to.deep.equal({ requeued: false, deadLettered: false });
@@ -139,7 +139,9 @@ describe('the desk', () => {
       );
       expect(answers).to.deep.equal([grant.job.jobId, grant.job.jobId]);
       expect(transactions).to.equal(2);
-      const events = (await engine.reader.events(grant.job.jobId, {}, caller)).items.map(({ type }) => type);
+      const events = (await engine.jobQueries.events(grant.job.jobId, {}, caller)).items.map(
+        ({ type }) => type,
+      );
       expect(events.slice(-3)).to.deep.equal(['LEASE_RELEASED', 'JOB_REQUEUED', 'LEASE_GRANTED']);
     });
 

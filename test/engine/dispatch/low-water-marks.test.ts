@@ -4,11 +4,11 @@
  */
 import { expect } from 'chai';
 import pg from 'pg';
-import { HeadMarks } from '../../../src/engine/dispatch/low-water-marks.ts';
+import { LowWaterMarks } from '../../../src/engine/dispatch/low-water-marks.ts';
 import type { Engine } from '../../../src/engine/engine.ts';
 import type { Sql } from '../../../src/store/connection/sql.ts';
 import { anyCandidate, lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
-import { type HeadPlaces, noPlaces } from '../../../src/store/sql/queue/heads.ts';
+import { type HeadMarks, noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { probeHeads } from '../../../src/store/sql/queue/probe-heads.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { anyJob, caller, engineOn, silentLog, submitted } from '../../support/jobs.ts';
@@ -27,7 +27,7 @@ onEveryEngine((kind) => {
     let engine: Engine;
     let looker: pg.Client;
     let clockMs = 0;
-    let marks: HeadMarks;
+    let marks: LowWaterMarks;
     before(async function () {
       this.timeout(60_000);
       store = await kind.open();
@@ -42,7 +42,7 @@ onEveryEngine((kind) => {
         engine,
         ...Array.from({ length: waiting }, (_, i) => ({ stream, cost_units: 1 + (i % 2) })),
       );
-      marks = new HeadMarks({ database: store.database, log: silentLog, clockMs: () => clockMs });
+      marks = new LowWaterMarks({ database: store.database, log: silentLog, clockMs: () => clockMs });
     });
     after(async () => {
       await looker.end();
@@ -72,14 +72,14 @@ onEveryEngine((kind) => {
       return (Plan['Shared Hit Blocks'] ?? 0) + (Plan['Shared Read Blocks'] ?? 0);
     }
     async function ripen(): Promise<void> {
-      marks.note([{ lane_id: await laneId(), crowd: null }]);
+      marks.advance([{ lane_id: await laneId(), crowd: null }]);
       await marks.runOnce();
       clockMs += 600;
       await marks.runOnce();
     }
 
     it('is begun at a mark, once that is old enough, and not before', async () => {
-      marks.note([{ lane_id: await laneId(), crowd: null }]);
+      marks.advance([{ lane_id: await laneId(), crowd: null }]);
       await marks.runOnce();
       expect(marks.json, 'what was just seen does not count yet').to.equal(null);
       const before = await pagesFor(null);
@@ -112,13 +112,13 @@ onEveryEngine((kind) => {
       await ripen();
       const filter = { ...anyJob, streams: [stream] };
       const ways = {
-        look: (sql: Sql, places: HeadPlaces) => anyCandidate(sql, filter, places),
-        judge: (sql: Sql, places: HeadPlaces) =>
-          lockCandidates(sql, filter, { count: 5, unique: true, places }),
+        look: (sql: Sql, places: HeadMarks) => anyCandidate(sql, filter, places),
+        judge: (sql: Sql, lowWaterMarks: HeadMarks) =>
+          lockCandidates(sql, filter, { count: 5, unique: true, lowWaterMarks }),
       };
       for (const [name, way] of Object.entries(ways)) {
         const [fromTheFront, fromMarks] = [
-          await pagesTouched(store.database, (sql) => way(sql, noPlaces)),
+          await pagesTouched(store.database, (sql) => way(sql, noMarks)),
           await pagesTouched(store.database, (sql) => way(sql, marks)),
         ];
         expect(fromMarks, name).to.be.below(fromTheFront / 3);
@@ -128,7 +128,7 @@ onEveryEngine((kind) => {
     it('gives a more urgent job out first, though it came after the marks', async () => {
       await ripen();
       const [urgent] = await submitted(engine, { stream, priority: 'URGENT' });
-      engine.headMarks as unknown as { json: string | null } satisfies { json: string | null };
+      engine.lowWaterMarks as unknown as { json: string | null } satisfies { json: string | null };
       expect((await fromMarks()).job.jobId).to.equal(urgent?.jobId);
     });
 
@@ -167,7 +167,7 @@ onEveryEngine((kind) => {
     /** The next job of the stream, taken by a server that knows these marks. */
     async function fromMarks() {
       const server = engineOn(store.database);
-      Object.defineProperty(server.headMarks, 'json', { get: () => marks.json });
+      Object.defineProperty(server.lowWaterMarks, 'json', { get: () => marks.json });
       const grant = expectGranted(
         await server.acquirer.acquire({ worker_id: 'w', streams: [stream] }, caller),
       );

@@ -101,10 +101,10 @@ class Play {
     } else if (one.do === 'beat') await this.#beat(one.owner);
     else if (one.do === 'stop' || one.do === 'activity') {
       const expected = model.show(one.owner, one.do);
-      await this.#says(expected, engine.fileOwners[one.do](real(one.owner), caller));
+      await this.#says(expected, engine.fileOwnerUpdater[one.do](real(one.owner), caller));
     } else if (one.do === 'end') {
       const expected = model.end(one.owner);
-      await this.#says(expected, engine.fileOwners.end(real(one.owner), caller));
+      await this.#says(expected, engine.fileOwnerUpdater.end(real(one.owner), caller));
     } else if (one.do === 'release') {
       const expected = model.release(one.owner, one.paths, one.reason === 'COMMITTED');
       await this.#says(expected, releaseFilesAs(engine, real(one.owner), one.reason, ...one.paths));
@@ -113,7 +113,7 @@ class Play {
       if (id === undefined) return;
       const expected = model.instruct(one.contention, one.instruction);
       const command = { instruction: one.instruction };
-      const outcome = await engine.fileInstructor
+      const outcome = await engine.contentionResolver
         .instruct(id, command, caller)
         .catch((error: unknown) => (error instanceof DomainError ? error : Promise.reject(error)));
       if (!(outcome instanceof DomainError)) this.#compare(outcome, expected);
@@ -141,7 +141,7 @@ class Play {
   async #beat(name: string): Promise<void> {
     const expected = this.#model.beat(name);
     const [verdict] = await Promise.all(
-      await this.#engine.ownerHeartbeats.beatEach([`${this.#run} ${name}`]),
+      await this.#engine.ownerHeartbeats.heartbeatEach([`${this.#run} ${name}`]),
     );
     if (verdict?.kind === 'extended')
       expect(verdict.lostFiles.map(({ path }) => path).sort()).to.deep.equal(expected);

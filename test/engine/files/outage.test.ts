@@ -70,14 +70,14 @@ onEveryEngine((kind) => {
 
     it('is noticed by a server that stood still itself', async () => {
       await granted(alive, 'a', 'p');
-      await alive.pulse.runOnce();
+      await alive.outageMonitor.runOnce();
       await silence(600_000);
       await alive.fileReaper.runOnce();
       expect(await holdersOf(store.database)).to.deep.equal({ p: 'a' });
-      await alive.pulse.runOnce();
+      await alive.outageMonitor.runOnce();
       await silence(600_000);
       expect((await acquireFiles(alive, 'b', 'p')).kind).to.equal('contended');
-      await alive.pulse.runOnce();
+      await alive.outageMonitor.runOnce();
       await silence(600_000);
       expect(await beatOwner(alive, 'a')).to.equal('extended');
     });
@@ -85,7 +85,7 @@ onEveryEngine((kind) => {
     it('gives the stopped the rest of their 30 seconds, and leaves who has not stopped as it is', async () => {
       await granted(alive, 'stopped', 'p');
       await granted(alive, 'busy', 'q');
-      await alive.fileOwners.stop('stopped', caller);
+      await alive.fileOwnerUpdater.stop('stopped', caller);
       await letFileTimePass(store.database, 10_000);
       await silence(100_000);
       const engine = newServer();

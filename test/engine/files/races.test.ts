@@ -117,7 +117,7 @@ onEveryEngine((kind) => {
             const ownerId = `mix-${i}-${round}`;
             const wanted = paths.filter((_path, at) => (i + round + at) % 3 !== 0);
             const outcome = await acquireFiles(server, ownerId, ...wanted);
-            if (round % 3 === 0) await server.fileOwners.end(ownerId, caller);
+            if (round % 3 === 0) await server.fileOwnerUpdater.end(ownerId, caller);
             else if (outcome.kind === 'granted') await releaseFiles(server, ownerId, ...wanted);
             await beatOwner(server, ownerId);
           }
@@ -146,7 +146,7 @@ onEveryEngine((kind) => {
         const { contentionId } = await halted(engine, waiter, path);
         const command = { instruction: 'FORCE_RELEASE' } as const;
         const [outcome] = await Promise.all([
-          serverFor(round).fileInstructor.instruct(contentionId, command, caller),
+          serverFor(round).contentionResolver.instruct(contentionId, command, caller),
           releaseFiles(serverFor(round + 1), holder, path),
           beatOwner(serverFor(round + 2), holder),
           acquireFiles(serverFor(round), holder, `other-${round}`),
@@ -166,7 +166,7 @@ onEveryEngine((kind) => {
         expect(asked.kind).to.equal('granted');
         const giveUp = () =>
           round % 2 === 0
-            ? serverFor(round + 1).fileOwners.end(child, caller)
+            ? serverFor(round + 1).fileOwnerUpdater.end(child, caller)
             : releaseFilesAs(serverFor(round + 1), child, 'FAILED', path);
         const [, ...outcomes] = await Promise.all([
           giveUp(),
@@ -180,7 +180,7 @@ onEveryEngine((kind) => {
         const [last] = winners;
         if (last === undefined) continue;
         await Promise.all([
-          serverFor(round).fileOwners.end(last, caller),
+          serverFor(round).fileOwnerUpdater.end(last, caller),
           beatOwner(serverFor(round + 1), parent),
           acquireFiles(serverFor(round + 2), parent, `other-${round}`),
         ]);
@@ -203,8 +203,8 @@ onEveryEngine((kind) => {
         await granted(engine, parent, path);
         await acquireFilesAs(engine, { ownerId: child, parentId: parent }, path);
         await Promise.all([
-          serverFor(round).fileOwners.end(child, caller),
-          serverFor(round + 1).fileOwners.end(parent, caller),
+          serverFor(round).fileOwnerUpdater.end(child, caller),
+          serverFor(round + 1).fileOwnerUpdater.end(parent, caller),
         ]);
         expect(await holdersOf(store.database)).to.deep.equal({});
       }
@@ -223,9 +223,13 @@ onEveryEngine((kind) => {
           await beatOwner(engine, holder);
         }
         const { contentionId } = await halted(engine, waiter, path);
-        await engine.fileOwners.end(waiter, caller);
+        await engine.fileOwnerUpdater.end(waiter, caller);
         const instruct = () =>
-          serverFor(round).fileInstructor.instruct(contentionId, { instruction: 'FORCE_RELEASE' }, caller);
+          serverFor(round).contentionResolver.instruct(
+            contentionId,
+            { instruction: 'FORCE_RELEASE' },
+            caller,
+          );
         const ask = () => acquireFiles(serverFor(round + 1), waiter, path);
         const [instructed, asked] = await Promise.all(
           round % 2 === 0 ? [instruct(), ask()] : [ask(), instruct()].toReversed(),

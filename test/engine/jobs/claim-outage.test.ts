@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import type { Job } from '../../../src/domain/jobs/job.ts';
 import type { Engine } from '../../../src/engine/engine.ts';
-import { beatPulse, makeUpForOutage } from '../../../src/store/sql/outages.ts';
+import { compensateOutage, recordLife } from '../../../src/store/sql/outages.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { caller, engineOn, engineSettings, letTimePass, submitted } from '../../support/jobs.ts';
 import { acquired, Holder, moreServers, noServerFor, wipe } from '../../support/lease-helpers.ts';
@@ -57,7 +57,7 @@ describe('claims in an outage', () => {
 
     it('are given back what it took before any of them is lost', async () => {
       const [first] = await claimed(2);
-      await alive.changer.updateStatus(first?.jobId ?? '', { state: 'PREPARING' }, caller);
+      await alive.jobUpdater.updateStatus(first?.jobId ?? '', { state: 'PREPARING' }, caller);
       await letTimePass(store.database, 20_000);
       await silence(100_000);
       expect(await newServer().reaper.runOnce()).to.equal(0);
@@ -79,14 +79,15 @@ describe('claims in an outage', () => {
       ],
       [
         'says a word on its state',
-        (engine: Engine, jobId: string) => engine.changer.updateStatus(jobId, { state: 'PREPARING' }, caller),
+        (engine: Engine, jobId: string) =>
+          engine.jobUpdater.updateStatus(jobId, { state: 'PREPARING' }, caller),
       ],
     ] as const) {
       it(`hold for a worker that ${word} after it, at a new server and at one that stood still itself`, async () => {
         const [first, second] = (await claimed(2)) as [Job, Job];
         await silence(100_000);
         await say(newServer(), first.jobId);
-        await alive.pulse.runOnce();
+        await alive.outageMonitor.runOnce();
         await silence(100_000);
         await say(alive, second.jobId);
       });
@@ -121,7 +122,7 @@ describe('claims in an outage', () => {
     it('are made up for after each of several', async () => {
       await claimed();
       await silence(20_000);
-      await beatPulse(store.database);
+      await recordLife(store.database);
       await silence(20_000);
       await newServer().prepare();
       const [claim] = await claims();
@@ -132,7 +133,7 @@ describe('claims in an outage', () => {
       await claimed();
       await letTimePass(store.database, 60_500);
       await silence(100_000);
-      await beatPulse(store.database);
+      await recordLife(store.database);
       const [fresh] = await claimed();
       const before = await claims();
       await newServer().prepare();
@@ -148,15 +149,17 @@ describe('claims in an outage', () => {
       await submitted(alive, {});
       const grant = await acquired(alive, 'x');
       await silence(100_000);
-      expect((await beatPulse(store.database)).unfinished).to.equal(true);
-      const slice = await makeUpForOutage(store.database, 3, claimTtlMs);
+      expect((await recordLife(store.database)).unfinished).to.equal(true);
+      const slice = await compensateOutage(store.database, 3, claimTtlMs);
       expect(slice).to.deep.equal({ done: false, leasesExtended: 0 });
       const alikeWith = async () => (await claims()).slice(0, 7).filter(({ ms }) => ms > 0).length;
       expect(await alikeWith()).to.equal(3);
       const engine = newServer();
       expect(await engine.reaper.runOnce()).to.equal(0);
       expect(await alikeWith()).to.equal(7);
-      const [verdict] = await engine.heartbeats.beatAll([{ leaseId: grant.lease.leaseId, workerId: 'x' }]);
+      const [verdict] = await engine.heartbeats.heartbeatMany([
+        { leaseId: grant.lease.leaseId, workerId: 'x' },
+      ]);
       expect(verdict?.kind).to.equal('extended');
     });
 
@@ -182,9 +185,9 @@ describe('claims in an outage', () => {
         const { engines, stop } = await moreServers(store, 4);
         try {
           await silence(30_000);
-          await beatPulse(store.database);
+          await recordLife(store.database);
           const work = async ({ database }: Engine) => {
-            while (await makeUpForOutage(database, 7, claimTtlMs)) {
+            while (await compensateOutage(database, 7, claimTtlMs)) {
               // Until there is nothing left to be made up for.
             }
           };

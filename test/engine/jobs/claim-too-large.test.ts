@@ -12,7 +12,7 @@ describe('a claim', () => {
     const claim = async (more: Partial<ClaimJobs> = {}) =>
       (await stage.engine.claimer.claim({ worker_id: 'w', ...more }, caller)).map(({ jobId }) => jobId);
     const typesOf = async (jobId: string | undefined) =>
-      (await stage.engine.reader.events(jobId ?? '', {}, caller)).items.map(({ type }) => type);
+      (await stage.engine.jobQueries.events(jobId ?? '', {}, caller)).items.map(({ type }) => type);
 
     for (const [how, more] of [
       ['passes', {}],

@@ -82,10 +82,10 @@ describe('a claim of unique jobs', () => {
       await claim('w');
       await holding('w');
       const { jobId = '' } = unique ?? {};
-      const before = (await stage.engine.reader.get(jobId, caller)).job.claimExpiresAtMs;
+      const before = (await stage.engine.jobQueries.get(jobId, caller)).job.claimExpiresAtMs;
       const ask = await stage.engine.leaseRequester.request({ job_id: jobId }, caller);
       expect(expectDenied(ask).reason).to.match(/unique/);
-      const { state, claimExpiresAtMs } = (await stage.engine.reader.get(jobId, caller)).job;
+      const { state, claimExpiresAtMs } = (await stage.engine.jobQueries.get(jobId, caller)).job;
       expect([state, claimExpiresAtMs]).to.deep.equal(['LEASE_PENDING', before]);
     });
   });

@@ -26,7 +26,7 @@ describe('following a job', () => {
       await engine.claimer.claim({ worker_id: 'w' }, caller);
       // Who hears nothing in this time fails instead of waiting for ever.
       const patient: Caller = { ...caller, signal: AbortSignal.timeout(5_000) };
-      const stream = engine.reader.watch(jobId, null, patient);
+      const stream = engine.jobQueries.watch(jobId, null, patient);
       const next = async (): Promise<JobNews> => {
         const { value, done } = await stream.next();
         if (done) throw new Error('the stream has ended');
@@ -40,12 +40,12 @@ describe('following a job', () => {
     it('tells of progress, though it is no event', async () => {
       const { jobId, stream, next } = await followed();
       const news = next();
-      await engine.changer.updateStatus(jobId, { state: 'CLAIMED', progress: 0.5 }, caller);
+      await engine.jobUpdater.updateStatus(jobId, { state: 'CLAIMED', progress: 0.5 }, caller);
       const { job, events } = await news;
       expect(job.progress).to.equal(0.5);
       expect(events).to.deep.equal([]);
       const more = next();
-      await engine.changer.updateStatus(jobId, { state: 'CLAIMED', progress: 0.75 }, caller);
+      await engine.jobUpdater.updateStatus(jobId, { state: 'CLAIMED', progress: 0.75 }, caller);
       expect((await more).job.progress).to.equal(0.75);
       await stream.return(undefined);
     });
@@ -53,7 +53,7 @@ describe('following a job', () => {
     it('tells of a note', async () => {
       const { jobId, stream, next } = await followed();
       const news = next();
-      await engine.changer.updateStatus(jobId, { state: 'CLAIMED', note: 'halfway' }, caller);
+      await engine.jobUpdater.updateStatus(jobId, { state: 'CLAIMED', note: 'halfway' }, caller);
       expect((await news).job.note).to.equal('halfway');
       await stream.return(undefined);
     });
@@ -61,11 +61,11 @@ describe('following a job', () => {
     it('tells of progress that was made while nobody listened, once and as it is', async () => {
       const { jobId, stream, next } = await followed();
       for (const progress of [0.1, 0.2, 0.3]) {
-        await engine.changer.updateStatus(jobId, { state: 'CLAIMED', progress }, caller);
+        await engine.jobUpdater.updateStatus(jobId, { state: 'CLAIMED', progress }, caller);
       }
       expect((await next()).job.progress).to.equal(0.3);
       const last = next();
-      await engine.changer.cancel(jobId, {}, caller);
+      await engine.jobUpdater.cancel(jobId, {}, caller);
       expect((await last).job.state).to.equal('CANCELED');
       expect((await stream.next()).done).to.equal(true);
     });
@@ -74,10 +74,10 @@ describe('following a job', () => {
       const { jobId, stream, next } = await followed();
       const other = engineOn(store.database);
       const news = next();
-      await other.changer.updateStatus(jobId, { state: 'CLAIMED', progress: 0.5 }, caller);
+      await other.jobUpdater.updateStatus(jobId, { state: 'CLAIMED', progress: 0.5 }, caller);
       await other.stop();
       // The round that looks after lost messages.
-      await engine.waker.runOnce();
+      await engine.notifier.runOnce();
       expect((await news).job.progress).to.equal(0.5);
       await stream.return(undefined);
     });
@@ -88,7 +88,8 @@ describe('following a job', () => {
       let looks = 0;
       // Between the second look's reading of the job and of its history somebody cancels it.
       const betweenReads: Database['query'] = async (text, params, signal) => {
-        if (/from "?job_events"?/.test(text) && ++looks === 2) await engine.changer.cancel(jobId, {}, caller);
+        if (/from "?job_events"?/.test(text) && ++looks === 2)
+          await engine.jobUpdater.cancel(jobId, {}, caller);
         return store.database.query<never>(text, params, signal);
       };
       const database = new Proxy(store.database, {
@@ -100,10 +101,10 @@ describe('following a job', () => {
       });
       const other = engineOn(database);
       const told: [string, string[]][] = [];
-      const sweep = setInterval(() => void other.waker.runOnce(), 10);
+      const sweep = setInterval(() => void other.notifier.runOnce(), 10);
       try {
         const patient: Caller = { ...caller, signal: AbortSignal.timeout(5_000) };
-        for await (const news of other.reader.watch(jobId, null, patient))
+        for await (const news of other.jobQueries.watch(jobId, null, patient))
           told.push([news.job.state, news.events.map(({ type }) => type)]);
       } finally {
         clearInterval(sweep);
@@ -119,11 +120,11 @@ describe('following a job', () => {
       const { jobId, stream, next } = await followed();
       const news = next();
       for (let round = 0; round < 5; round++) {
-        await engine.waker.runOnce();
-        await engine.reader.get(jobId, caller);
-        await engine.reader.events(jobId, {}, caller);
+        await engine.notifier.runOnce();
+        await engine.jobQueries.get(jobId, caller);
+        await engine.jobQueries.events(jobId, {}, caller);
       }
-      await engine.changer.cancel(jobId, {}, caller);
+      await engine.jobUpdater.cancel(jobId, {}, caller);
       const { job, events } = await news;
       expect(job.state).to.equal('CANCELED');
       expect(events.map(({ type }) => type)).to.deep.equal(['JOB_CANCELED']);

@@ -33,7 +33,7 @@ describe('jobs', () => {
         priority: 'URGENT',
         stream: 'mail',
       });
-      expect((await engine.reader.get(job?.jobId ?? '', caller)).job).to.deep.equal(job);
+      expect((await engine.jobQueries.get(job?.jobId ?? '', caller)).job).to.deep.equal(job);
       expect(job).to.include({ maxAttempts: 3, retryBackoffS: 2, stream: 'mail', priority: 'URGENT' });
     });
 
@@ -70,7 +70,7 @@ describe('jobs', () => {
       });
       const other = engineOn(unconfirmed);
       let published = 0;
-      other.waker.onWork(({ jobs }) => {
+      other.notifier.onWork(({ jobs }) => {
         published += jobs.get('') ?? 0;
       });
       await submitted(other, { client_request_id: 'k' });
@@ -79,7 +79,7 @@ describe('jobs', () => {
       expect(await failure(other.submitter.submitMany(batch, caller))).to.equal(lost);
       expect(published).to.equal(2);
       let commits = 0;
-      other.waker.onCommit(() => {
+      other.notifier.onCommit(() => {
         commits += 1;
       });
       const claim = other.claimer.claim({ worker_id: 'w', request_id: 'r' }, caller);
@@ -101,7 +101,7 @@ describe('jobs', () => {
       await letTimePass(store.database, 61_000);
       await engine.reaper.runOnce();
       expect(await ask()).to.have.length(2);
-      const types = (await engine.reader.events(ids[0] ?? '', {}, caller)).items.map(({ type }) => type);
+      const types = (await engine.jobQueries.events(ids[0] ?? '', {}, caller)).items.map(({ type }) => type);
       expect(types).to.deep.equal(['JOB_SUBMITTED', 'JOB_CLAIMED', 'CLAIM_EXPIRED', 'JOB_CLAIMED']);
     });
 
@@ -136,19 +136,19 @@ describe('jobs', () => {
       const id = job?.jobId ?? '';
       await engine.claimer.claim({ worker_id: 'w' }, caller);
       const calls = [
-        engine.changer.updateStatus(id, { state: 'PREPARING', note: 'one' }, caller),
-        engine.changer.updateStatus(id, { state: 'LEASE_PENDING', progress: 0.5 }, caller),
-        engine.changer.updateStatus(id, { state: 'PREPARING' }, caller),
-        engine.changer.cancel(id, { reason: 'enough' }, caller),
-        engine.changer.updateStatus(id, { state: 'QUEUED' }, caller),
+        engine.jobUpdater.updateStatus(id, { state: 'PREPARING', note: 'one' }, caller),
+        engine.jobUpdater.updateStatus(id, { state: 'LEASE_PENDING', progress: 0.5 }, caller),
+        engine.jobUpdater.updateStatus(id, { state: 'PREPARING' }, caller),
+        engine.jobUpdater.cancel(id, { reason: 'enough' }, caller),
+        engine.jobUpdater.updateStatus(id, { state: 'QUEUED' }, caller),
       ];
       const codes = (await Promise.allSettled(calls)).map((result) =>
         result.status === 'fulfilled' ? 'ok' : result.reason.code,
       );
       expect(codes).to.deep.equal(['ok', 'ok', 'illegal_transition', 'ok', 'illegal_transition']);
-      const found = await engine.reader.get(id, caller);
+      const found = await engine.jobQueries.get(id, caller);
       expect(found.job).to.include({ state: 'CANCELED', note: 'one', progress: 0.5, claimedBy: 'w' });
-      const types = (await engine.reader.events(id, {}, caller)).items.map(({ type }) => type);
+      const types = (await engine.jobQueries.events(id, {}, caller)).items.map(({ type }) => type);
       expect(types.slice(2)).to.deep.equal(['JOB_PREPARING', 'JOB_LEASE_PENDING', 'JOB_CANCELED']);
     });
 
@@ -157,7 +157,7 @@ describe('jobs', () => {
       await engine.claimer.claim({ worker_id: 'w' }, caller);
       await letTimePass(store.database, 61_000);
       const late = await failure(
-        engine.changer.updateStatus(job?.jobId ?? '', { state: 'PREPARING' }, caller),
+        engine.jobUpdater.updateStatus(job?.jobId ?? '', { state: 'PREPARING' }, caller),
       );
       expect(late).to.have.property('code', 'job_not_claimed');
     });
@@ -165,16 +165,16 @@ describe('jobs', () => {
     it('retried go back to their old place in line, and keep the old result in their history', async () => {
       const [first] = await submitted(engine, {}, {});
       const id = first?.jobId ?? '';
-      await engine.changer.cancel(id, { reason: 'oops' }, caller);
-      const job = await engine.changer.retry(id, { reason: 'after all', requested_by: 'ops' }, caller);
+      await engine.jobUpdater.cancel(id, { reason: 'oops' }, caller);
+      const job = await engine.jobUpdater.retry(id, { reason: 'after all', requested_by: 'ops' }, caller);
       expect(job).to.include({ state: 'QUEUED', attempts: 0 });
       expect(await engine.claimer.claim({ worker_id: 'w' }, caller)).to.have.nested.property('[0].jobId', id);
-      const retried = (await engine.reader.events(id, {}, caller)).items.find(
+      const retried = (await engine.jobQueries.events(id, {}, caller)).items.find(
         ({ type }) => type === 'JOB_RETRIED',
       );
       expect(retried?.data).to.include({ by: 'ops', from: 'CANCELED', to: 'QUEUED', reason: 'after all' });
       expect(retried?.data.previous).to.include({ status: 'CANCELED' });
-      expect(await failure(engine.changer.retry(id, {}, caller))).to.have.property(
+      expect(await failure(engine.jobUpdater.retry(id, {}, caller))).to.have.property(
         'code',
         'illegal_transition',
       );

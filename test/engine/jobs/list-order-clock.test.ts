@@ -57,7 +57,7 @@ onEveryEngine((kind) => {
       const ids: string[] = [];
       let cursor: string | null = null;
       do {
-        const page: { items: { jobId: string }[]; nextCursor: string | null } = await engine.reader.list(
+        const page: { items: { jobId: string }[]; nextCursor: string | null } = await engine.jobQueries.list(
           { addon_id, oldest_first, limit: 7, ...(cursor === null ? {} : { cursor }) },
           caller,
         );

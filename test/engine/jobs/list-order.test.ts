@@ -36,7 +36,7 @@ onEveryEngine((kind) => {
       await store.close();
     });
 
-    const list = async (command: ListJobs) => engine.reader.list(command, caller);
+    const list = async (command: ListJobs) => engine.jobQueries.list(command, caller);
 
     /** Gives jobs one after the other other times of creation, as if they had been submitted then. */
     const createdAt = (jobId: string, time: string) =>
@@ -114,7 +114,7 @@ onEveryEngine((kind) => {
         cursor = page.nextCursor;
         // What moves between the tables that hold unfinished and ended jobs stays in its place.
         for (const jobId of [ids[seen.length - 1], ids[56 - seen.length]])
-          if (jobId !== undefined) await engine.changer.cancel(jobId, {}, caller);
+          if (jobId !== undefined) await engine.jobUpdater.cancel(jobId, {}, caller);
         await submitted(engine, { addon_id });
       } while (cursor !== null);
       expect(seen).to.deep.equal([...ids].reverse());

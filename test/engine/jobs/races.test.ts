@@ -55,7 +55,7 @@ onEveryEngine((kind) => {
         other.releaser.release(releaseFor(grant, { status: 'FAILED' }), caller),
       );
       ending.isArmed = true;
-      const job = await stage.engine.changer.retry(grant.job.jobId, {}, caller);
+      const job = await stage.engine.jobUpdater.retry(grant.job.jobId, {}, caller);
       expect(ending.wasDone).to.equal(true);
       expect(job.state).to.equal('QUEUED');
     });
@@ -68,7 +68,8 @@ onEveryEngine((kind) => {
       },
       {
         what: 'is cancelled',
-        ask: async (engine: Engine, jobId: string) => (await engine.changer.cancel(jobId, {}, caller)).state,
+        ask: async (engine: Engine, jobId: string) =>
+          (await engine.jobUpdater.cancel(jobId, {}, caller)).state,
       },
     ]) {
       it(`${what} where it ended, and is retried and claimed after its row was found gone`, async () => {
@@ -76,7 +77,7 @@ onEveryEngine((kind) => {
         await stage.engine.claimer.claim({ worker_id: 'w' }, caller);
         const holder = await Holder.holdJobs(stage.store, [jobId]);
         const returning = new BeforeJobsAreRead(stage.store.database, async () => {
-          await other.changer.retry(jobId, {}, caller);
+          await other.jobUpdater.retry(jobId, {}, caller);
           await other.claimer.claim({ worker_id: 'w' }, caller);
         });
         const asked = ask(stage.engine, jobId);

@@ -16,7 +16,7 @@ describe('what is acquired', () => {
     const stage = freshForEach(kind);
 
     const typesOf = async (jobId: string | undefined) =>
-      (await stage.engine.reader.events(jobId ?? '', {}, caller)).items.map(({ type }) => type);
+      (await stage.engine.jobQueries.events(jobId ?? '', {}, caller)).items.map(({ type }) => type);
     const jobOf = async (workerId: string, more: object = {}) =>
       (await acquired(stage.engine, workerId, more)).job.jobId;
 
@@ -57,7 +57,7 @@ describe('what is acquired', () => {
       await submitted(stage.engine, { cost_units: 40 }, { cost_units: 40 }, { cost_units: 5 });
       const [first, second] = [await acquired(stage.engine), await acquired(stage.engine)];
       expect(await stage.engine.capacity.set({ total: 50 }, caller)).to.include({ used: 80, available: -30 });
-      await stage.engine.heartbeats.beat(beatFor(first), caller);
+      await stage.engine.heartbeats.heartbeat(beatFor(first), caller);
       await stage.engine.releaser.release(releaseFor(first), caller);
       expect(await stage.engine.capacity.get(caller)).to.include({ used: 40, available: 10 });
       await acquired(stage.engine);
@@ -103,7 +103,7 @@ describe('what is acquired', () => {
       await acquired(stage.engine);
       expectDenied(await acquire(stage.engine, 'w'));
       expect(await typesOf(giant?.jobId)).to.deep.equal(['JOB_SUBMITTED', 'JOB_UNSCHEDULABLE']);
-      const { job } = await stage.engine.reader.get(giant?.jobId ?? '', caller);
+      const { job } = await stage.engine.jobQueries.get(giant?.jobId ?? '', caller);
       expect(job).to.include({ state: 'QUEUED', nextRetryAtMs: null });
       await stage.engine.reaper.runOnce();
       expectDenied(await acquire(stage.engine, 'w'));

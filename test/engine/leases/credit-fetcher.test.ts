@@ -1,15 +1,15 @@
 import { expect } from 'chai';
 import type { Grant } from '../../../src/domain/leases/lease.ts';
-import type { Fetching } from '../../../src/engine/leases/acquirer.ts';
-import { StandingOrder } from '../../../src/engine/leases/credit-fetcher.ts';
+import type { FetchRequest } from '../../../src/engine/leases/acquirer.ts';
+import { CreditFetcher } from '../../../src/engine/leases/credit-fetcher.ts';
 import { anyJob } from '../../support/jobs.ts';
 
 /** An order whose questions are answered by the test. */
-function ordered(mayAsk = () => true) {
+function ordered(canFetch = () => true) {
   const asked: { count: number; answer(jobs: number): Promise<void> }[] = [];
   const granted: number[] = [];
   const failures: unknown[] = [];
-  const fetch = ({ count }: Fetching) =>
+  const fetch = ({ count }: FetchRequest) =>
     new Promise<readonly Grant[]>((resolve) => {
       const answer = async (jobs: number) => {
         resolve(Array.from({ length: jobs }, () => ({}) as Grant));
@@ -17,12 +17,12 @@ function ordered(mayAsk = () => true) {
       };
       asked.push({ count: count(), answer });
     });
-  const order = new StandingOrder({
+  const order = new CreditFetcher({
     acquirer: { fetch },
     workerId: 'w',
     filter: anyJob,
     ttlS: null,
-    mayAsk,
+    canFetch,
     onGrants: (grants) => granted.push(grants.length),
     onFailed: (error) => failures.push(error),
   });
@@ -45,7 +45,7 @@ describe('a standing order', () => {
   it('does not let new credit pay for what was on its way when the old was taken back', async () => {
     const { order, asked, granted } = ordered();
     order.add(5);
-    order.takeBack();
+    order.revokeCredit();
     order.add(3);
     await asked[0]?.answer(5);
     expect([granted, order.credit, asked[1]?.count]).to.deep.equal([[5], 3, 3]);

@@ -30,7 +30,7 @@ describe('leases that stand beside others', () => {
     it('are extended beside one that may run for as long as any job may', async () => {
       await submitted(engine, { max_runtime_s: limits.maxRuntimeS }, {});
       const grants = [await acquired(engine), await acquired(engine)];
-      const verdicts = await engine.heartbeats.beatAll(grants.map((grant) => beatFor(grant)));
+      const verdicts = await engine.heartbeats.heartbeatMany(grants.map((grant) => beatFor(grant)));
       expect(verdicts.map(({ kind: what }) => what)).to.deep.equal(['extended', 'extended']);
     });
 
@@ -40,9 +40,9 @@ describe('leases that stand beside others', () => {
       const beats = [{ progress: 0.1, message: 'one' }, {}, { progress: 0.3 }, {}].map((said) =>
         beatFor(grant, said),
       );
-      const verdicts = await engine.heartbeats.beatAll(beats);
+      const verdicts = await engine.heartbeats.heartbeatMany(beats);
       expect(verdicts.every(({ kind: what }) => what === 'extended')).to.equal(true);
-      const { job } = await engine.reader.get(grant.job.jobId, caller);
+      const { job } = await engine.jobQueries.get(grant.job.jobId, caller);
       expect(job).to.include({ progress: 0.3, note: 'one' });
     });
 
@@ -52,7 +52,9 @@ describe('leases that stand beside others', () => {
       await Promise.all(tooLarge.slice(1).map((command) => submitted(engine, command)));
       const [small] = await submitted(engine, {});
       expect((await acquired(engine)).job.jobId).to.equal(small?.jobId);
-      const told = (await engine.reader.events(first?.jobId ?? '', {}, caller)).items.map(({ type }) => type);
+      const told = (await engine.jobQueries.events(first?.jobId ?? '', {}, caller)).items.map(
+        ({ type }) => type,
+      );
       expect(told).to.deep.equal(['JOB_SUBMITTED', 'JOB_UNSCHEDULABLE']);
       expectDenied(await acquire(engine, 'w'));
       await engine.capacity.set({ total: 500 }, caller);

@@ -97,7 +97,7 @@ describe('the signs of life of a lease', () => {
       'failed for good': (grant) => hand(grant, { status: 'FAILED', error: 'no' }),
       'is to be tried again': (grant) => hand(grant, { status: 'FAILED', error: 'no', retryable: true }),
       'was canceled': async (grant) => {
-        await engine.changer.cancel(grant.job.jobId, {}, caller);
+        await engine.jobUpdater.cancel(grant.job.jobId, {}, caller);
         await hand(grant);
       },
       'ran out of time': async () => {
@@ -128,7 +128,7 @@ describe('the signs of life of a lease', () => {
       const grants = await Promise.all(Array.from({ length: 20 }, () => acquired(engine)));
       const some = grants.filter((_, i) => i % 2 === 0);
       await letTimePass(store.database, 30_000);
-      await engine.heartbeats.beatAll(some.map((grant) => beatFor(grant)));
+      await engine.heartbeats.heartbeatMany(some.map((grant) => beatFor(grant)));
       await Promise.all(grants.map((grant) => hand(grant)));
       for (const [i, { lease }] of grants.entries()) {
         const { heartbeats, longestSilence } = await signsOf(lease.leaseId);
@@ -152,7 +152,7 @@ describe('the signs of life of a lease', () => {
       await hand(second, { status: 'FAILED', error: 'no' });
 
       // Whoever puts it back in line makes an earlier attempt of its last.
-      await engine.changer.retry(job?.jobId ?? '', {}, caller);
+      await engine.jobUpdater.retry(job?.jobId ?? '', {}, caller);
       expect(await signsOf(first.lease.leaseId)).to.deep.equal(ofFirst);
       expect(await signsOf(second.lease.leaseId)).to.deep.equal(ofSecond);
       const third = await acquired(engine);
@@ -166,7 +166,7 @@ describe('the signs of life of a lease', () => {
       const forget = 'heartbeats = null, longest_silence_ms = null, longest_silence_since = null';
       await store.database.query(`update live_jobs set ${forget}`, []);
       await letTimePass(store.database, 30_000);
-      await engine.heartbeats.beatAll([beatFor(grant)]);
+      await engine.heartbeats.heartbeatMany([beatFor(grant)]);
       expect(await signsOf(grant.lease.leaseId)).to.deep.equal({ heartbeats: null, longestSilence: null });
       const { attempts, steps } = await engine.explainer.explainJob(grant.job.jobId, caller);
       expect(attempts[0]?.signs).to.deep.equal({ heartbeats: null, longestSilence: null, survived: null });
@@ -189,13 +189,13 @@ describe('the signs of life of a lease', () => {
     it('fail nobody where one was kept more often than can be told', async () => {
       await submitted(engine, {}, {});
       const [often, beside] = [await acquired(engine), await acquired(engine)];
-      await engine.heartbeats.beatAll([beatFor(often), beatFor(beside)]);
+      await engine.heartbeats.heartbeatMany([beatFor(often), beatFor(beside)]);
       const most = 2 ** 31 - 1;
       await store.database.query(`update live_jobs set heartbeats = ${most - 1} where lease_id = $1`, [
         often.lease.leaseId,
       ]);
       for (const heartbeats of [2, 3]) {
-        const verdicts = await engine.heartbeats.beatAll([beatFor(beside), beatFor(often)]);
+        const verdicts = await engine.heartbeats.heartbeatMany([beatFor(beside), beatFor(often)]);
         expect(verdicts.map(({ kind }) => kind)).to.deep.equal(['extended', 'extended']);
         expect((await signsOf(often.lease.leaseId)).heartbeats).to.equal(most);
         expect((await signsOf(beside.lease.leaseId)).heartbeats).to.equal(heartbeats);

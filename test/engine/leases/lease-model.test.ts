@@ -125,7 +125,7 @@ const updateStatus = fc
   .map(([i, state, who]) =>
     command(`status(${i}, ${state}, ${who})`, hasJobs, async (machine, engine) => {
       const job = jobAt(machine, i, machine.isClaimed);
-      const answer = codeOf(engine.changer.updateStatus(job.jobId, { state, worker_id: who }, caller));
+      const answer = codeOf(engine.jobUpdater.updateStatus(job.jobId, { state, worker_id: who }, caller));
       expect(await answer).to.equal(machine.updateStatus(job, state, who));
     }),
   );
@@ -211,7 +211,7 @@ const retryDeadLetters = fc
         .filter((job) => job.dead && (stream === null || job.stream === stream))
         .slice(0, limit);
       for (const job of dead) machine.retry(job);
-      const retried = await engine.changer.retryDeadLetters({ stream, limit }, caller);
+      const retried = await engine.jobUpdater.retryDeadLetters({ stream, limit }, caller);
       expect(retried).to.deep.equal(dead.map(({ jobId }) => jobId));
     }),
   );
@@ -231,7 +231,7 @@ const beat = fc.tuple(index, proof).map(([i, how]) =>
   command(`beat(${i}, ${JSON.stringify(how)})`, hasLeases, async (machine, engine) => {
     const lease = leaseAt(machine, i);
     const { who, token } = prove(lease, how);
-    const [verdict] = await engine.heartbeats.beatAll([
+    const [verdict] = await engine.heartbeats.heartbeatMany([
       { leaseId: lease.leaseId, workerId: who, token: token ?? undefined },
     ]);
     const wanted = machine.beat(lease, who, token);
@@ -269,14 +269,14 @@ const release = fc
 const cancel = index.map((i) =>
   command(`cancel(${i})`, hasJobs, async (machine, engine) => {
     const job = jobAt(machine, i, machine.isLeased);
-    expect(await codeOf(engine.changer.cancel(job.jobId, {}, caller))).to.equal(machine.cancel(job));
+    expect(await codeOf(engine.jobUpdater.cancel(job.jobId, {}, caller))).to.equal(machine.cancel(job));
   }),
 );
 
 const retry = index.map((i) =>
   command(`retry(${i})`, hasJobs, async (machine, engine) => {
     const job = jobAt(machine, i, machine.isEnded);
-    expect(await codeOf(engine.changer.retry(job.jobId, {}, caller))).to.equal(machine.retry(job));
+    expect(await codeOf(engine.jobUpdater.retry(job.jobId, {}, caller))).to.equal(machine.retry(job));
   }),
 );
 

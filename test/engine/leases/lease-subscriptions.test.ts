@@ -1,9 +1,9 @@
 import { expect } from 'chai';
 import type { Verdict } from '../../../src/domain/leases/lease.ts';
 import {
-  type Follower,
   type LeaseListener,
-  LeaseNews,
+  LeaseSubscriptions,
+  type Subscription,
 } from '../../../src/engine/leases/lease-subscriptions.ts';
 import { newId } from '../../../src/lib/uuid.ts';
 
@@ -22,13 +22,13 @@ const ids = (count: number): string[] => Array.from({ length: count }, () => new
 class Listener implements LeaseListener {
   readonly heard: string[] = [];
   drained = 0;
-  readonly #follower: Follower;
+  readonly #follower: Subscription;
 
-  constructor(news: LeaseNews) {
-    this.#follower = news.follow(this);
+  constructor(news: LeaseSubscriptions) {
+    this.#follower = news.subscribe(this);
   }
 
-  onNews(leaseIds: readonly string[]): void {
+  onLeasesChanged(leaseIds: readonly string[]): void {
     this.heard.push(...leaseIds);
   }
 
@@ -37,14 +37,14 @@ class Listener implements LeaseListener {
   }
 
   keep(leaseIds: readonly string[], verdict = extended()): void {
-    this.#follower.heard(
+    this.#follower.onHeartbeat(
       leaseIds.map((leaseId) => ({ leaseId })),
       leaseIds.map(() => verdict),
     );
   }
 
   forget(leaseIds: readonly string[]): void {
-    this.#follower.forget(leaseIds);
+    this.#follower.unsubscribe(leaseIds);
   }
 
   close(): void {
@@ -54,10 +54,10 @@ class Listener implements LeaseListener {
 
 describe('news of leases', () => {
   let nowMs: number;
-  let news: LeaseNews;
+  let news: LeaseSubscriptions;
   beforeEach(() => {
     nowMs = 1_000;
-    news = new LeaseNews({ nowMs: () => nowMs });
+    news = new LeaseSubscriptions({ nowMs: () => nowMs });
   });
 
   it('go to the stream that kept them last, and to nobody else', () => {
@@ -71,7 +71,9 @@ describe('news of leases', () => {
 
   it('are asked for by whoever begins to follow', () => {
     const counts: number[] = [];
-    const asking: LeaseNews = new LeaseNews({ onFollow: () => counts.push(asking.followers) });
+    const asking: LeaseSubscriptions = new LeaseSubscriptions({
+      onSubscribe: () => counts.push(asking.subscriptions),
+    });
     const first = new Listener(asking);
     new Listener(asking);
     first.close();
@@ -82,8 +84,8 @@ describe('news of leases', () => {
   it('reach a stream in one piece', () => {
     let calls = 0;
     const leaseIds = ids(100);
-    const follower = news.follow({ onNews: () => calls++, onDrained: () => {} });
-    follower.heard(
+    const follower = news.subscribe({ onLeasesChanged: () => calls++, onDrained: () => {} });
+    follower.onHeartbeat(
       leaseIds.map((leaseId) => ({ leaseId })),
       leaseIds.map(() => extended()),
     );
@@ -144,19 +146,19 @@ describe('news of leases', () => {
     const [kept, moved, unknown] = ids(3) as [string, string, string];
     const [stream, other] = [new Listener(news), new Listener(news)];
     stream.keep([kept, moved]);
-    expect(news.closingOf(kept)).to.equal(undefined);
+    expect(news.lastDisconnectOf(kept)).to.equal(undefined);
     other.keep([moved]);
     stream.close();
     nowMs += 5_000;
-    expect(news.closingOf(kept)).to.deep.equal({ how: 'gone', agoMs: 5_000 });
-    expect([news.closingOf(moved), news.closingOf(unknown), news.closingOf(null)]).to.deep.equal([
-      undefined,
-      undefined,
-      undefined,
-    ]);
+    expect(news.lastDisconnectOf(kept)).to.deep.equal({ how: 'gone', agoMs: 5_000 });
+    expect([
+      news.lastDisconnectOf(moved),
+      news.lastDisconnectOf(unknown),
+      news.lastDisconnectOf(null),
+    ]).to.deep.equal([undefined, undefined, undefined]);
     // Other leases come and go, and tables are rebuilt, before it expires.
     other.keep(ids(50_000));
-    expect(news.closingOf(kept)?.how).to.equal('gone');
+    expect(news.lastDisconnectOf(kept)?.how).to.equal('gone');
   });
 
   it('leave behind no more than the last closings', () => {
@@ -166,7 +168,10 @@ describe('news of leases', () => {
       stream.keep([leaseId]);
       stream.close();
     }
-    expect([news.closingOf(early), news.closingOf(late)?.how]).to.deep.equal([undefined, 'gone']);
+    expect([news.lastDisconnectOf(early), news.lastDisconnectOf(late)?.how]).to.deep.equal([
+      undefined,
+      'gone',
+    ]);
   });
 
   it('need no more memory for leases that come and go', () => {

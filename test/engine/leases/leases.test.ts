@@ -22,11 +22,11 @@ describe('leases', () => {
   onEveryEngine((kind) => {
     const stage = freshForEach(kind);
 
-    const eventsOf = async (jobId: string) => (await stage.engine.reader.events(jobId, {}, caller)).items;
+    const eventsOf = async (jobId: string) => (await stage.engine.jobQueries.events(jobId, {}, caller)).items;
     const walk = (events: readonly JobEvent[]) =>
       events.map(({ type, data }) => `${type} ${data.from} ${data.to}`);
     const capacity = () => stage.engine.capacity.get(caller);
-    const read = (jobId: string) => stage.engine.reader.get(jobId, caller);
+    const read = (jobId: string) => stage.engine.jobQueries.get(jobId, caller);
     const told = (verdicts: readonly Verdict[]) =>
       verdicts.map((verdict) => (verdict.kind === 'lost' ? verdict.code : verdict.kind));
 
@@ -37,7 +37,7 @@ describe('leases', () => {
       expect(grant.lease).to.include({ state: 'ACTIVE', attempt: 1, costUnits: 60, ttlS: 60 });
       expect(grant.lease.expiresAtMs - grant.lease.grantedAtMs).to.equal(60_000);
       expect(await capacity()).to.include({ used: 60, available: 40, reserved: 0 });
-      const kept = await stage.engine.heartbeats.beat(
+      const kept = await stage.engine.heartbeats.heartbeat(
         beatFor(grant, { progress: 0.5, message: 'half' }),
         caller,
       );
@@ -63,7 +63,7 @@ describe('leases', () => {
       expect(job.state).to.equal('RUNNING');
       expect(lease).to.include({ ttlS: 5, workerId: 'w' });
       await letTimePass(stage.store.database, 4_000);
-      const kept = await stage.engine.heartbeats.beat(beatFor({ lease }), caller);
+      const kept = await stage.engine.heartbeats.heartbeat(beatFor({ lease }), caller);
       expect(kept.ttlRemainingMs).to.equal(5_000);
       await letTimePass(stage.store.database, 4_000);
       expect(await stage.engine.reaper.runOnce()).to.equal(0);
@@ -97,7 +97,7 @@ describe('leases', () => {
       await submitted(patient, {});
       const grant = await acquired(patient);
       expect(grant.lease.expiresAtMs - grant.lease.grantedAtMs).to.equal(17_000);
-      const kept = await patient.heartbeats.beat(beatFor(grant), caller);
+      const kept = await patient.heartbeats.heartbeat(beatFor(grant), caller);
       expect(kept.ttlRemainingMs).to.equal(17_000);
       await patient.stop();
     });
@@ -106,12 +106,14 @@ describe('leases', () => {
       await submitted(stage.engine, { max_runtime_s: 90 });
       const grant = await acquired(stage.engine);
       await letTimePass(stage.store.database, 50_000);
-      expect((await stage.engine.heartbeats.beat(beatFor(grant), caller)).ttlRemainingMs).to.be.within(
+      expect((await stage.engine.heartbeats.heartbeat(beatFor(grant), caller)).ttlRemainingMs).to.be.within(
         39_000,
         40_000,
       );
       await letTimePass(stage.store.database, 40_001);
-      expect(await codeOf(stage.engine.heartbeats.beat(beatFor(grant), caller))).to.equal('lease_not_active');
+      expect(await codeOf(stage.engine.heartbeats.heartbeat(beatFor(grant), caller))).to.equal(
+        'lease_not_active',
+      );
       expect(await stage.engine.reaper.runOnce()).to.equal(1);
       expect((await read(grant.job.jobId)).job.state).to.equal('TIMEOUT');
     });
@@ -138,7 +140,7 @@ describe('leases', () => {
       expect(ended).to.include({ state: 'TIMEOUT', attempts: 2 });
       expect(result?.error).to.match(/^the lease expired: nothing was heard of worker two since /);
       expect(await capacity()).to.include({ used: 0 });
-      const leases = (await stage.engine.leaseReader.list({ job_id: first.job.jobId }, caller)).items;
+      const leases = (await stage.engine.leaseQueries.list({ job_id: first.job.jobId }, caller)).items;
       expect(leases.map(({ state, workerId, attempt }) => [state, workerId, attempt])).to.deep.equal([
         ['EXPIRED', 'two', 2],
         ['EXPIRED', 'one', 1],
@@ -153,7 +155,9 @@ describe('leases', () => {
         if (when === 'after') await stage.engine.reaper.runOnce();
         const before = await everything(stage.store.database);
         const beat = beatFor(grant, { token: grant.token, progress: 1, message: 'late' });
-        expect(told(await stage.engine.heartbeats.beatAll([beat])), when).to.deep.equal(['lease_not_active']);
+        expect(told(await stage.engine.heartbeats.heartbeatMany([beat])), when).to.deep.equal([
+          'lease_not_active',
+        ]);
         const late = await failure(stage.engine.releaser.release(releaseFor(grant), caller));
         expect(late).to.include({ code: 'lease_not_active' });
         expect(String(late)).to.match(/expired at \d{4}-/);
@@ -170,7 +174,7 @@ describe('leases', () => {
         beatFor(grant, { token: other.token }),
         { leaseId: newId(), workerId: 'a' },
       ];
-      expect(told(await stage.engine.heartbeats.beatAll(beats))).to.deep.equal([
+      expect(told(await stage.engine.heartbeats.heartbeatMany(beats))).to.deep.equal([
         'worker_mismatch',
         'token_mismatch',
         'lease_not_found',
@@ -195,7 +199,7 @@ describe('leases', () => {
         'lease_not_found',
       ]);
       const wrongJob = beatFor(grant, { jobId: other.job.jobId });
-      expect(await codeOf(stage.engine.heartbeats.beat(wrongJob, caller))).to.equal('job_mismatch');
+      expect(await codeOf(stage.engine.heartbeats.heartbeat(wrongJob, caller))).to.equal('job_mismatch');
       expect(await everything(stage.store.database)).to.deep.equal(before);
     });
 
@@ -228,7 +232,7 @@ describe('leases', () => {
       ];
       const [a, b, c] = grants.map((grant) => beatFor(grant));
       if (!a || !b || !c) throw new Error('three were granted');
-      const verdicts = await stage.engine.heartbeats.beatAll([c, { ...a, workerId: 'x' }, b, c, a]);
+      const verdicts = await stage.engine.heartbeats.heartbeatMany([c, { ...a, workerId: 'x' }, b, c, a]);
       expect(told(verdicts)).to.deep.equal([
         'extended',
         'worker_mismatch',
@@ -245,7 +249,7 @@ describe('leases', () => {
         await acquired(stage.engine),
         await acquired(stage.engine),
       ];
-      await stage.engine.heartbeats.beatAll([
+      await stage.engine.heartbeats.heartbeatMany([
         beatFor(a, { progress: 0.5, message: 'said' }),
         beatFor(a),
         beatFor(b),
@@ -271,7 +275,7 @@ describe('leases', () => {
       expect(same).to.deep.equal(first);
       expect(sameEachTime(await acquired(stage.engine, 'w', ask))).to.deep.equal(sameEachTime(first));
       expect((await acquired(stage.engine, 'x', ask)).lease.leaseId).not.to.equal(first.lease.leaseId);
-      await stage.engine.heartbeats.beat(beatFor(first), caller);
+      await stage.engine.heartbeats.heartbeat(beatFor(first), caller);
       const kept = await acquired(stage.engine, 'w', ask);
       expect([kept.token, kept.lease.fence]).to.deep.equal([first.token, first.lease.fence]);
       expect(kept.job.state).to.equal('RUNNING');
@@ -351,8 +355,8 @@ describe('leases', () => {
       await submitted(stage.engine, {}, { max_attempts: 5 });
       const [worked, died] = [await acquired(stage.engine, 'a'), await acquired(stage.engine, 'b')];
       for (const { job } of [worked, died])
-        await stage.engine.changer.cancel(job.jobId, { reason: 'enough' }, caller);
-      const [verdict] = await stage.engine.heartbeats.beatAll([beatFor(worked)]);
+        await stage.engine.jobUpdater.cancel(job.jobId, { reason: 'enough' }, caller);
+      const [verdict] = await stage.engine.heartbeats.heartbeatMany([beatFor(worked)]);
       expect(verdict).to.include({ kind: 'extended', cancelRequested: true });
       const end = await stage.engine.releaser.release(releaseFor(worked, { resultData: [1] }), caller);
       expect(end.job.state).to.equal('CANCELED');
@@ -367,7 +371,7 @@ describe('leases', () => {
       let jobId = '';
       let fence = 0n;
       for (let attempt = 1; attempt <= 4; attempt++) {
-        if (attempt === 3) await stage.engine.changer.retry(jobId, {}, caller);
+        if (attempt === 3) await stage.engine.jobUpdater.retry(jobId, {}, caller);
         const grant = await acquired(stage.engine);
         jobId = grant.job.jobId;
         expect(grant.lease.attempt).to.equal(attempt);
@@ -384,18 +388,18 @@ describe('leases', () => {
       const [active, over] = [await acquired(stage.engine), await acquired(stage.engine)];
       await stage.engine.releaser.release(releaseFor(over), caller);
       const found = await Promise.all(
-        [active, over].map(({ lease }) => stage.engine.leaseReader.get(lease.leaseId, caller)),
+        [active, over].map(({ lease }) => stage.engine.leaseQueries.get(lease.leaseId, caller)),
       );
       expect(found.map(({ lease }) => lease.state)).to.deep.equal(['ACTIVE', 'RELEASED']);
       const shown = JSON.stringify([
         found,
-        await stage.engine.leaseReader.list({}, caller),
+        await stage.engine.leaseQueries.list({}, caller),
         await eventsOf(active.job.jobId),
         await eventsOf(over.job.jobId),
         await read(over.job.jobId),
       ]);
       for (const { token } of [active, over]) expect(shown).not.to.include(token);
-      expect(await codeOf(stage.engine.leaseReader.get(newId(), caller))).to.equal('lease_not_found');
+      expect(await codeOf(stage.engine.leaseQueries.get(newId(), caller))).to.equal('lease_not_found');
     });
 
     it('are no longer given out by an engine that was stopped', async () => {

@@ -31,9 +31,9 @@ onEveryEngine((kind) => {
     });
     afterEach(() => engine.stop());
 
-    const jobOf = async ({ job: { jobId } }: Grant) => (await engine.reader.get(jobId, caller)).job;
+    const jobOf = async ({ job: { jobId } }: Grant) => (await engine.jobQueries.get(jobId, caller)).job;
     const typesOf = async ({ job: { jobId } }: Grant) =>
-      (await engine.reader.events(jobId, {}, caller)).items.map(({ type }) => type);
+      (await engine.jobQueries.events(jobId, {}, caller)).items.map(({ type }) => type);
     const usedNow = async () => (await engine.capacity.get(caller)).used;
     /** Nobody was heard of for as long as a grant may be on its way. */
     const isLost = async () => {
@@ -58,11 +58,11 @@ onEveryEngine((kind) => {
         'LEASE_EXPIRED',
         'JOB_REQUEUED',
       ]);
-      const { items } = await engine.reader.events(lost.job.jobId, {}, caller);
+      const { items } = await engine.jobQueries.events(lost.job.jobId, {}, caller);
       expect(items[2]?.data).to.include({ undelivered: true, worker_id: 'w' });
       expect(items[3]?.data).to.include({ attempts: 0, retry_in_ms: 0 });
       // It did reach its worker after all, but too late.
-      expect(await codeOf(engine.heartbeats.beat(beatFor(lost), caller))).to.equal('lease_not_active');
+      expect(await codeOf(engine.heartbeats.heartbeat(beatFor(lost), caller))).to.equal('lease_not_active');
       expect(await codeOf(engine.releaser.release(releaseFor(lost), caller))).to.equal('lease_not_active');
       const next = await fetchOne(engine);
       expect(next.lease.attempt).to.equal(1);
@@ -74,7 +74,7 @@ onEveryEngine((kind) => {
     it('is like any other from the first sign of life on', async () => {
       await submitted(engine, { max_attempts: 2, retry_backoff_s: 0 });
       const grant = await fetchOne(engine);
-      const kept = await engine.heartbeats.beat(beatFor(grant), caller);
+      const kept = await engine.heartbeats.heartbeat(beatFor(grant), caller);
       expect(kept.ttlRemainingMs).to.equal(engineSettings.leaseTtlS * 1000);
       await letTimePass(store.database, deliveryMs + 1);
       // Its row was put down for a look; it has been renewed.
@@ -131,7 +131,7 @@ onEveryEngine((kind) => {
     it('that is lost ends its job where somebody wanted it canceled', async () => {
       await submitted(engine, {});
       const grant = await fetchOne(engine);
-      await engine.changer.cancel(grant.job.jobId, {}, caller);
+      await engine.jobUpdater.cancel(grant.job.jobId, {}, caller);
       await isLost();
       expect(await jobOf(grant)).to.include({ state: 'CANCELED' });
     });

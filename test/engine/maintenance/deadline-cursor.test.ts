@@ -1,8 +1,8 @@
 import { expect } from 'chai';
 import type { Engine } from '../../../src/engine/engine.ts';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
-import { DueMark } from '../../../src/engine/maintenance/deadline-cursor.ts';
-import { lockDueJobs, readNextDue, soonestInMs } from '../../../src/store/sql/jobs/lock.ts';
+import { DeadlineCursor } from '../../../src/engine/maintenance/deadline-cursor.ts';
+import { lockDueJobs, nextDeadlinesInMs, readNextDue } from '../../../src/store/sql/jobs/lock.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { caller, engineOn, submitted } from '../../support/jobs.ts';
 import { acquired, Holder } from '../../support/lease-helpers.ts';
@@ -16,18 +16,18 @@ describe('where a look at the deadlines begins', () => {
   let deadlines: number[];
   let began: number[];
   let frontTakesMs: number;
-  let mark: DueMark;
+  let mark: DeadlineCursor;
   beforeEach(() => {
     clockMs = 0;
     nowMs = 1_000_000;
     deadlines = [];
     began = [];
     frontTakesMs = 0;
-    mark = new DueMark(() => clockMs);
+    mark = new DeadlineCursor(() => clockMs);
   });
 
   const look = () =>
-    mark.look(async (fromMs) => {
+    mark.cursorFor(async (fromMs) => {
       began.push(fromMs);
       if (fromMs === front) pass(frontTakesMs);
       return { nowMs, firstMs: deadlines.filter((each) => each >= fromMs).sort((a, b) => a - b)[0] ?? null };
@@ -127,13 +127,13 @@ onEveryEngine((kind) => {
           [job.jobId],
         );
         await database.query('vacuum live_jobs', []);
-        const mark = new DueMark();
-        await mark.look((fromMs) => readNextDue(database, fromMs));
+        const mark = new DeadlineCursor();
+        await mark.cursorFor((fromMs) => readNextDue(database, fromMs));
         const { fromMs } = mark;
         const looks: Record<string, (from: number) => Promise<unknown>> = {
           'for the next': (from) => readNextDue(database, from),
           'for what is due': (from) => lockDueJobs(database, 500, from),
-          'for prospects': (from) => soonestInMs(database, from),
+          'for prospects': (from) => nextDeadlinesInMs(database, from),
         };
         for (const [what, read] of Object.entries(looks)) {
           const fromFront = await tookMs(() => read(front));
@@ -144,7 +144,7 @@ onEveryEngine((kind) => {
         }
         // The server was alive all the while.
         await database.query('update pulse set alive_at = clock_timestamp()', []);
-        engine.pulse.start();
+        engine.outageMonitor.start();
         engine.reaper.start();
         const soon = "clock_timestamp() + interval '700 ms'";
         await database.query(
@@ -152,9 +152,9 @@ onEveryEngine((kind) => {
           [job.jobId],
         );
         await eventually('the lease has expired', async () =>
-          (await engine.reader.get(job.jobId, caller)).job.state === 'TIMEOUT' ? true : undefined,
+          (await engine.jobQueries.get(job.jobId, caller)).job.state === 'TIMEOUT' ? true : undefined,
         );
-        const { items } = await engine.reader.events(job.jobId, {}, caller);
+        const { items } = await engine.jobQueries.events(job.jobId, {}, caller);
         const expired = items.find(({ type }) => type === 'LEASE_EXPIRED');
         const lateMs = (expired?.tsMs ?? 0) - Date.parse(String(expired?.data.expires_at));
         expect(lateMs).to.be.within(0, 2_000);

@@ -19,7 +19,7 @@ describe('the reaper', () => {
       await store.close();
     });
 
-    const eventsOf = async (jobId: string) => (await engine.reader.events(jobId, {}, caller)).items;
+    const eventsOf = async (jobId: string) => (await engine.jobQueries.events(jobId, {}, caller)).items;
     const claim = async (workerId = 'w') => engine.claimer.claim({ worker_id: workerId }, caller);
 
     it('leaves a claim alone that still holds', async () => {
@@ -35,7 +35,7 @@ describe('the reaper', () => {
       expect(claimed?.jobId).to.equal(first?.jobId);
       await letTimePass(store.database, 61_000);
       expect(await engine.reaper.runOnce()).to.equal(1);
-      const { job } = await engine.reader.get(first?.jobId ?? '', caller);
+      const { job } = await engine.jobQueries.get(first?.jobId ?? '', caller);
       expect(job).to.include({
         state: 'QUEUED',
         claimedBy: null,
@@ -62,7 +62,7 @@ describe('the reaper', () => {
         await letTimePass(store.database, 61_000);
         await engine.reaper.runOnce();
       }
-      const found = await engine.reader.get(job?.jobId ?? '', caller);
+      const found = await engine.jobQueries.get(job?.jobId ?? '', caller);
       expect(found.job.state).to.equal('FAILED');
       expect(found.result).to.include({ status: 'FAILED', attempts: 0 });
       expect(found.result?.error).to.include('3 claims in a row');
@@ -96,7 +96,7 @@ describe('the reaper', () => {
       try {
         const [job] = await submitted(quick, {});
         await quick.claimer.claim({ worker_id: 'w' }, caller);
-        for await (const { events } of quick.reader.watch(job?.jobId ?? '', null, caller)) {
+        for await (const { events } of quick.jobQueries.watch(job?.jobId ?? '', null, caller)) {
           if (events.some(({ type }) => type === 'CLAIM_EXPIRED')) break;
         }
         const [, claimed, expired] = await eventsOf(job?.jobId ?? '');

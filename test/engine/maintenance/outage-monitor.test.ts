@@ -3,7 +3,7 @@ import type { Grant, Verdict } from '../../../src/domain/leases/lease.ts';
 import type { Engine } from '../../../src/engine/engine.ts';
 import { migrate } from '../../../src/store/migrate.ts';
 import { openDatabase } from '../../../src/store/open.ts';
-import { beatPulse, makeUpForOutage } from '../../../src/store/sql/outages.ts';
+import { compensateOutage, recordLife } from '../../../src/store/sql/outages.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { caller, engineOn, engineSettings, letTimePass, submitted } from '../../support/jobs.ts';
 import {
@@ -84,7 +84,7 @@ describe('an outage', () => {
       // As much as they had when it began, however slow this machine is.
       expect(first).to.be.within(20_000, 30_000);
       expect(second).to.be.within(50_000, 60_000);
-      const [verdict] = await engine.heartbeats.beatAll([beatFor(fresh)]);
+      const [verdict] = await engine.heartbeats.heartbeatMany([beatFor(fresh)]);
       expect(verdict?.kind).to.equal('extended');
       const [recorded, ...more] = await outages();
       expect(more).to.deep.equal([]);
@@ -96,7 +96,7 @@ describe('an outage', () => {
       await submitted(alive, {});
       const grant = await acquired(alive);
       await silence(3_600_000);
-      const [verdict] = await newServer().heartbeats.beatAll([beatFor(grant)]);
+      const [verdict] = await newServer().heartbeats.heartbeatMany([beatFor(grant)]);
       expect(verdict).to.include({ kind: 'extended', ttlRemainingMs: 60_000 });
     });
 
@@ -104,11 +104,11 @@ describe('an outage', () => {
       await submitted(alive, {}, {});
       const [kept, released] = [await acquired(alive, 'a'), await acquired(alive, 'b')];
       for (const judges of ['the reaper', 'a sign of life', 'a release'] as const) {
-        await alive.pulse.runOnce();
+        await alive.outageMonitor.runOnce();
         await silence(100_000);
         if (judges === 'the reaper') expect(await alive.reaper.runOnce()).to.equal(0);
         if (judges === 'a sign of life') {
-          const [verdict] = await alive.heartbeats.beatAll([beatFor(kept)]);
+          const [verdict] = await alive.heartbeats.heartbeatMany([beatFor(kept)]);
           expect(verdict?.kind).to.equal('extended');
         }
         if (judges === 'a release') {
@@ -179,7 +179,7 @@ describe('an outage', () => {
       await silence(50_000);
       const engine = newServer();
       // The outage has been found, and nobody has got further.
-      await beatPulse(store.database);
+      await recordLife(store.database);
       // The embedded engine's clock knows no less than a millisecond, so what comes right after may come at the same time.
       await store.database.query(
         `update live_jobs set last_heartbeat_at = ended_at + interval '1 ms', expires_at = ended_at + interval '60 s'
@@ -207,10 +207,10 @@ describe('an outage', () => {
       expect(await outages()).to.deep.equal([]);
       await acquired(alive);
       await silence(2_000);
-      await newServer().pulse.runOnce();
+      await newServer().outageMonitor.runOnce();
       expect(await outages()).to.deep.equal([]);
       await silence(3_500);
-      await newServer().pulse.runOnce();
+      await newServer().outageMonitor.runOnce();
       expect(await outages()).to.have.length(1);
     });
 
@@ -230,8 +230,8 @@ describe('an outage', () => {
       for (let i = 0; i < 7; i++) await acquired(alive, `w${i}`);
       await silence(100_000);
       // A server finds it, makes up for a slice, and is killed.
-      expect((await beatPulse(store.database)).unfinished).to.equal(true);
-      expect(await makeUpForOutage(store.database, 3, claimTtlMs)).to.deep.equal({
+      expect((await recordLife(store.database)).unfinished).to.equal(true);
+      expect(await compensateOutage(store.database, 3, claimTtlMs)).to.deep.equal({
         done: false,
         leasesExtended: 3,
       });
@@ -249,7 +249,7 @@ describe('an outage', () => {
       await submitted(alive, {});
       await acquired(alive);
       await silence(20_000);
-      await beatPulse(store.database);
+      await recordLife(store.database);
       await silence(20_000);
       await newServer().prepare();
       const [ms] = await left();
@@ -266,7 +266,7 @@ describe('an outage', () => {
           await silence(100_000);
           // Both ask before either knows.
           const pulse = await Holder.hold(store, 'select from pulse for update');
-          const beats = engines.map(({ database }) => beatPulse(database));
+          const beats = engines.map(({ database }) => recordLife(database));
           await pulse.untilWaiting(2);
           await pulse.letGo();
           const told = await Promise.all(beats);
@@ -289,9 +289,9 @@ describe('an outage', () => {
           await submitted(first, ...Array.from({ length: leases }, () => ({})));
           await Promise.all(Array.from({ length: leases }, (_, i) => acquired(first, `w${i}`)));
           await silence(100_000);
-          await beatPulse(store.database);
+          await recordLife(store.database);
           const work = async ({ database }: Engine) => {
-            while (await makeUpForOutage(database, 7, claimTtlMs)) {
+            while (await compensateOutage(database, 7, claimTtlMs)) {
               // Until there is nothing left to be made up for.
             }
           };
@@ -322,7 +322,7 @@ describe('an outage', () => {
           );
           await cluster.restart();
           const verdicts = await eventually('the database answers', () =>
-            engine.heartbeats.beatAll(grants.map((grant) => beatFor(grant))).catch(() => undefined),
+            engine.heartbeats.heartbeatMany(grants.map((grant) => beatFor(grant))).catch(() => undefined),
           );
           expect(verdicts.map((verdict: Verdict) => verdict.kind)).to.deep.equal(['extended', 'extended']);
           const rows = await migrator.query<Outage>('select leases_extended as leases from outages', []);

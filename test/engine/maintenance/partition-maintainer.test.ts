@@ -1,12 +1,12 @@
 /** The guarantee: there is always room for what happens, and what is too old goes a day at a time. */
 import { expect } from 'chai';
 import type { Engine } from '../../../src/engine/engine.ts';
-import { HistoryKeeper } from '../../../src/engine/maintenance/partition-maintainer.ts';
+import { PartitionMaintainer } from '../../../src/engine/maintenance/partition-maintainer.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { listEvents } from '../../../src/store/sql/events/find.ts';
-import { daysAheadMax, readEventDays } from '../../../src/store/sql/events/partitions.ts';
-import { lockFold } from '../../../src/store/sql/stats/aggregate.ts';
+import { daysAheadMax, readEventPartitions } from '../../../src/store/sql/events/partitions.ts';
+import { lockAggregation } from '../../../src/store/sql/stats/aggregate.ts';
 import { letJobsAge } from '../../support/age.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { caller, engineOn, silentLog, submitted } from '../../support/jobs.ts';
@@ -16,7 +16,7 @@ const dateOf = (day: number) => new Date(day * 86_400_000).toISOString().slice(0
 
 /** Leaves only the given days, counted from today, and nothing before them. */
 async function setDays(database: Database, days: readonly number[]): Promise<number> {
-  const { today, parts } = await readEventDays(database);
+  const { today, parts } = await readEventPartitions(database);
   for (const { name } of parts) {
     await database.query(`alter table job_events detach partition ${name}`, []);
     await database.query(`drop table ${name}`, []);
@@ -38,7 +38,7 @@ async function setDays(database: Database, days: readonly number[]): Promise<num
 
 /** The days that there are, counted from today. */
 async function daysOf(database: Database): Promise<(number | null)[]> {
-  const { today, parts } = await readEventDays(database);
+  const { today, parts } = await readEventPartitions(database);
   return parts.map(({ from }) => (from === null ? null : from - today));
 }
 
@@ -66,7 +66,7 @@ onEveryEngine((kind) => {
       await setDays(store.database, [2]);
       await engine.prepare();
       expect(await daysOf(store.database)).to.deep.equal(ahead);
-      expect(engine.historyKeeper.daysAhead).to.equal(daysAheadMax);
+      expect(engine.partitionMaintainer.daysAhead).to.equal(daysAheadMax);
       await engine.prepare();
       expect(await daysOf(store.database)).to.deep.equal(ahead);
     });
@@ -75,7 +75,7 @@ onEveryEngine((kind) => {
       await setDays(store.database, [-31]);
       await submitted(engine, ...Array.from({ length: 20 }, () => ({})));
       const [job] = await engine.claimer.claim({ worker_id: 'w' }, caller);
-      expect((await engine.reader.events(job?.jobId ?? '', {}, caller)).items).to.have.length(2);
+      expect((await engine.jobQueries.events(job?.jobId ?? '', {}, caller)).items).to.have.length(2);
       await setDays(store.database, [-31]);
       const others = engineOn(store.database);
       const claims = await Promise.all(
@@ -90,7 +90,7 @@ onEveryEngine((kind) => {
       const grant = await acquired(engine);
       await setDays(store.database, [-31]);
       await engine.releaser.release(releaseFor(grant), caller);
-      const { items } = await engine.reader.events(grant.job.jobId, {}, caller);
+      const { items } = await engine.jobQueries.events(grant.job.jobId, {}, caller);
       expect(items.map(({ type }) => type)).to.include('JOB_DONE');
       expect(await daysOf(store.database)).to.deep.equal([-31, ...ahead]);
     });
@@ -100,8 +100,8 @@ onEveryEngine((kind) => {
       it('is given room while figures are added up', async () => {
         await setDays(store.database, [0]);
         await store.database.transaction(async (sql) => {
-          expect(await lockFold(sql)).to.equal(true);
-          await engine.historyKeeper.runOnce();
+          expect(await lockAggregation(sql)).to.equal(true);
+          await engine.partitionMaintainer.runOnce();
         });
         expect(await daysOf(store.database)).to.deep.equal(ahead);
       });
@@ -109,7 +109,7 @@ onEveryEngine((kind) => {
     it('goes a day at a time once the whole day is too old', async () => {
       const today = await setDays(store.database, [-32, -31, -30, -29, -1, 0]);
       const keeper = (days: number) =>
-        new HistoryKeeper({ database: store.database, days, log: silentLog }).runOnce();
+        new PartitionMaintainer({ database: store.database, days, log: silentLog }).runOnce();
       expect(await keeper(0)).to.deep.equal([]);
       const names = [-32, -31].map((day) => `job_events_d${dateOf(today + day).replaceAll('-', '')}`);
       expect(await keeper(30)).to.deep.equal(names);
@@ -121,7 +121,7 @@ onEveryEngine((kind) => {
       const today = await setDays(store.database, [-40, 0]);
       const name = `job_events_d${dateOf(today - 40).replaceAll('-', '')}`;
       await store.database.query(`alter table job_events detach partition ${name}`, []);
-      expect(await engine.historyKeeper.runOnce()).to.deep.equal([name]);
+      expect(await engine.partitionMaintainer.runOnce()).to.deep.equal([name]);
       expect(await daysOf(store.database)).to.deep.equal(ahead);
     });
 
@@ -133,13 +133,14 @@ onEveryEngine((kind) => {
       await store.database.query("update job_events set at = at - interval '2 days'", []);
       await store.database.query("update jobs set created_at = created_at - interval '2 days'", []);
       await engine.releaser.release(releaseFor(grant), caller);
-      const types = async () => (await engine.reader.events(jobId, {}, caller)).items.map(({ type }) => type);
+      const types = async () =>
+        (await engine.jobQueries.events(jobId, {}, caller)).items.map(({ type }) => type);
       const ends = ['JOB_RUNNING', 'LEASE_RELEASED', 'JOB_DONE'];
       expect(await types()).to.deep.equal(['JOB_SUBMITTED', 'LEASE_GRANTED', ...ends]);
-      const [submission] = (await engine.reader.events(jobId, { limit: 1 }, caller)).items;
-      const next = await engine.reader.events(jobId, { cursor: submission?.eventId ?? '' }, caller);
+      const [submission] = (await engine.jobQueries.events(jobId, { limit: 1 }, caller)).items;
+      const next = await engine.jobQueries.events(jobId, { cursor: submission?.eventId ?? '' }, caller);
       expect(next.items.map(({ type }) => type)).to.deep.equal(['LEASE_GRANTED', ...ends]);
-      await new HistoryKeeper({ database: store.database, days: 1, log: silentLog }).runOnce();
+      await new PartitionMaintainer({ database: store.database, days: 1, log: silentLog }).runOnce();
       // The job is there, and tells that it was submitted.
       expect(await types()).to.deep.equal(['JOB_SUBMITTED', ...ends]);
     });
@@ -150,9 +151,9 @@ onEveryEngine((kind) => {
       const grant = await acquired(engine);
       await engine.releaser.release(releaseFor(grant), caller);
       const [jobId = ''] = await letJobsAge(store.database, [grant.job.jobId], 9);
-      for (const { name } of (await readEventDays(store.database)).parts)
+      for (const { name } of (await readEventPartitions(store.database)).parts)
         await store.database.query(`analyze ${name}`, []);
-      const found = await engine.reader.get(jobId, caller);
+      const found = await engine.jobQueries.get(jobId, caller);
       const opened = await store.database.transaction(async (sql) => {
         const scans = () =>
           sql.query<{ name: string; n: number }>(
@@ -177,10 +178,10 @@ onEveryEngine((kind) => {
         write: (line) => complaint.resolve((JSON.parse(line) as { msg: string }).msg),
       });
       // Nobody may make a table of that name: a view has it.
-      const { today } = await readEventDays(store.database);
+      const { today } = await readEventPartitions(store.database);
       const name = `job_events_d${dateOf(today + 2).replaceAll('-', '')}`;
       await store.database.query(`create view ${name} as select 1 as one`, []);
-      const keeper = new HistoryKeeper({ database: store.database, days: 30, log, firstMs: 1 });
+      const keeper = new PartitionMaintainer({ database: store.database, days: 30, log, firstMs: 1 });
       try {
         // A server that starts serves as long as there is room.
         await keeper.prepare();

@@ -2,7 +2,7 @@
 import { expect } from 'chai';
 import type { Engine } from '../../../src/engine/engine.ts';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
-import { pruneSlice, rouseWalks, waitingWalks, walks } from '../../../src/store/sql/maintenance/prune.ts';
+import { pendingWalks, pruneSlice, wakeWalks, walks } from '../../../src/store/sql/maintenance/prune.ts';
 import { letEndsAge, letJobsAge, multiplyEnded, older } from '../../support/age.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import {
@@ -80,7 +80,7 @@ onEveryEngine((kind) => {
           caller,
         );
         expect({ pruned, existing }).to.deep.equal({ pruned: 1, existing: false });
-        expect((await engine.reader.get(job.jobId, caller)).job.state).to.equal('QUEUED');
+        expect((await engine.jobQueries.get(job.jobId, caller)).job.state).to.equal('QUEUED');
       });
     }
 
@@ -88,14 +88,14 @@ onEveryEngine((kind) => {
       const { jobId, leaseId } = await ended();
       const [young = ''] = await letJobsAge(store.database, [jobId], 29.9);
       expect(await engine.pruner.runOnce()).to.equal(0);
-      expect((await engine.reader.get(young, caller)).result?.status).to.equal('SUCCEEDED');
+      expect((await engine.jobQueries.get(young, caller)).result?.status).to.equal('SUCCEEDED');
       const [old = ''] = await letJobsAge(store.database, [young], 0.2);
       expect(await engine.pruner.runOnce()).to.equal(1);
       expect(await rowsOf(old)).to.deep.equal({ jobs: 0, outcomes: 0, leases: 0 });
-      expect(await codeOf(engine.reader.get(old, caller))).to.equal('job_not_found');
-      expect(await codeOf(engine.reader.events(old, {}, caller))).to.equal('job_not_found');
-      expect(await codeOf(engine.changer.retry(old, {}, caller))).to.equal('job_not_found');
-      expect(await codeOf(engine.leaseReader.get(leaseId, caller))).to.equal('lease_not_found');
+      expect(await codeOf(engine.jobQueries.get(old, caller))).to.equal('job_not_found');
+      expect(await codeOf(engine.jobQueries.events(old, {}, caller))).to.equal('job_not_found');
+      expect(await codeOf(engine.jobUpdater.retry(old, {}, caller))).to.equal('job_not_found');
+      expect(await codeOf(engine.leaseQueries.get(leaseId, caller))).to.equal('lease_not_found');
     });
 
     it('keeps a job its whole time that was submitted long ago and ended later', async () => {
@@ -120,7 +120,7 @@ onEveryEngine((kind) => {
       expect(await engine.pruner.runOnce()).to.equal(1);
       expect(await rowsOf(gone)).to.include({ jobs: 0 });
       expect(await rowsOf(lately)).to.deep.equal({ jobs: 1, outcomes: 1, leases: 1 });
-      expect((await engine.reader.get(unfinished, caller)).job.state).to.equal('QUEUED');
+      expect((await engine.jobQueries.get(unfinished, caller)).job.state).to.equal('QUEUED');
     });
 
     it('goes on slice by slice to the end, each of few rows however many attempts its jobs had', async () => {
@@ -130,8 +130,8 @@ onEveryEngine((kind) => {
       await multiplyEnded(store.database, 20);
       const [jobs] = walks.filter(({ name }) => name === 'jobs');
       if (!jobs) throw new Error('there is no walk of that name');
-      await waitingWalks(store.database, [jobs]);
-      await rouseWalks(store.database, [jobs]);
+      await pendingWalks(store.database, [jobs]);
+      await wakeWalks(store.database, [jobs]);
       const first = await pruneSlice(store.database, jobs, 30);
       expect(first).to.deep.equal({ over: false, looked: 3, pruned: 3 });
       expect(await engine.pruner.runOnce()).to.equal(18);
@@ -151,7 +151,7 @@ onEveryEngine((kind) => {
       const { jobId } = await ended();
       await letJobsAge(store.database, [jobId], 5_000);
       await granted(engine, 'ann', 'a.ts');
-      await engine.fileOwners.end('ann', caller);
+      await engine.fileOwnerUpdater.end('ann', caller);
       await letFilesAge(store.database, 5_000 * dayMs);
       const forever = { retentionJobsDays: 0, retentionSamplesDays: 0, retentionFilesDays: 0 };
       const keeping = engineOn(store.database, { ...engineSettings, ...forever });
@@ -176,7 +176,7 @@ onEveryEngine((kind) => {
     it('deletes of files what is long over: what nobody holds, its history, its contentions and its owners', async () => {
       await granted(engine, 'ann', 'a.ts');
       await contended(engine, 'bob', 'a.ts');
-      for (const owner of ['ann', 'bob']) await engine.fileOwners.end(owner, caller);
+      for (const owner of ['ann', 'bob']) await engine.fileOwnerUpdater.end(owner, caller);
       // A contention outlives its owner, until its retry has not been used for ten minutes.
       await letFileTimePass(store.database, 781_000);
       await engine.fileReaper.runOnce();
@@ -208,7 +208,7 @@ onEveryEngine((kind) => {
         await beatOwner(engine, 'ann');
       }
       const { contentionId } = await halted(engine, 'bob', 'a.ts');
-      for (const owner of ['ann', 'bob']) await engine.fileOwners.end(owner, caller);
+      for (const owner of ['ann', 'bob']) await engine.fileOwnerUpdater.end(owner, caller);
       const letMonthPass = async () => {
         await letFilesAge(store.database, 31 * dayMs);
         await store.database.query(`update file_contentions set contention_id = ${older('contention_id')}`, [
@@ -216,7 +216,7 @@ onEveryEngine((kind) => {
         ]);
         await store.database.query('update pulse set alive_at = clock_timestamp()', []);
         await engine.fileReaper.runOnce();
-        await rouseWalks(store.database, walks);
+        await wakeWalks(store.database, walks);
         await engine.pruner.runOnce();
       };
       await letMonthPass();
@@ -228,7 +228,11 @@ onEveryEngine((kind) => {
       const [halt] = await open();
       expect(halt).to.include({ state: 1, owner_id: 'bob' });
       expect(halt?.id).not.to.equal(contentionId);
-      const outcome = await engine.fileInstructor.instruct(halt?.id ?? '', { instruction: 'RETRY' }, caller);
+      const outcome = await engine.contentionResolver.instruct(
+        halt?.id ?? '',
+        { instruction: 'RETRY' },
+        caller,
+      );
       expect(outcome.kind).to.equal('kept');
       await letMonthPass();
       expect(await open(), 'instructed a month ago, and never asked for again').to.deep.equal([]);
@@ -248,7 +252,7 @@ onEveryEngine((kind) => {
       await releaseFiles(engine, 'ann', 'a.ts');
       await releaseFiles(engine, 'ann', 'held.ts');
       await granted(engine, 'eve', 'held.ts');
-      await engine.fileOwners.end('ann', caller);
+      await engine.fileOwnerUpdater.end('ann', caller);
       await letFilesAge(store.database, 40 * dayMs);
       await engine.pruner.runOnce();
       const names = await store.database.query<{ id: string }>(
@@ -261,7 +265,7 @@ onEveryEngine((kind) => {
         [],
       );
       expect(paths.map(({ path }) => path)).to.deep.equal(['a.ts', 'held.ts']);
-      const { items } = await engine.fileReader.blockers({}, caller);
+      const { items } = await engine.fileQueries.blockers({}, caller);
       expect(items).to.have.length(1);
     });
 

@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
 import { LaneSweeper } from '../../../src/engine/queue/lane-sweeper.ts';
 import type { Database } from '../../../src/store/database.ts';
-import { keepLanes, type Lane, laneWords, makeLanes } from '../../../src/store/sql/queue/lanes.ts';
+import { keepLanes, type Lane, laneText, makeLanes } from '../../../src/store/sql/queue/lanes.ts';
 import { sweepLanes } from '../../../src/store/sql/queue/sweep-lanes.ts';
 import { onEveryEngine } from '../../support/engines.ts';
 import { caller, silentLog, submitted, submittedIds } from '../../support/jobs.ts';
@@ -46,7 +46,7 @@ onEveryEngine((kind) => {
         await submitted(stage.engine, { job_type });
         await stage.engine.releaser.release(releaseFor(await acquired(stage.engine)), caller);
       }
-      await stage.engine.statsFolder.runOnce();
+      await stage.engine.statsAggregator.runOnce();
     };
     const draftsOf = (...types: string[]) =>
       types.map((job_type) =>
@@ -128,11 +128,11 @@ onEveryEngine((kind) => {
               return sql.query(text, params);
             },
           },
-          new Map([[laneWords(lane), lane]]),
+          new Map([[laneText(lane), lane]]),
         );
         expect(times, 'the statement was sent').to.equal(1);
         expect(await sweeper.runOnce(), 'removed before the end').to.equal(0);
-        return kept.get(laneWords(lane));
+        return kept.get(laneText(lane));
       });
     const lane: Lane = {
       stream: null,
@@ -142,7 +142,7 @@ onEveryEngine((kind) => {
       heavy: [],
       unique: false,
     };
-    const make = () => makeLanes(stage.store.database, new Map([[laneWords(lane), lane]]));
+    const make = () => makeLanes(stage.store.database, new Map([[laneText(lane), lane]]));
     const rows = () =>
       stage.store.database.query<{ laneId: number }>('select lane_id as "laneId" from lanes', []);
 

@@ -41,7 +41,7 @@ describe('the removal of idle lanes (A5)', () => {
       );
       return rows.map(({ job_type }) => job_type);
     };
-    const fold = () => engine.statsFolder.runOnce();
+    const fold = () => engine.statsAggregator.runOnce();
     const submitMany = (count: number, make: (i: number) => Partial<SubmitJob>) =>
       submitted(engine, ...Array.from({ length: count }, (_, i) => make(i)));
 
@@ -144,7 +144,7 @@ describe('the removal of idle lanes (A5)', () => {
         await sweeper.runOnce();
         expect(await lanes()).not.to.include('fails');
         if (crowded) await submitMany(ownLanesMax + 1, (i) => ({ job_type: `filler${i}` }));
-        const job = await engine.changer.retry(grant.job.jobId, {}, caller);
+        const job = await engine.jobUpdater.retry(grant.job.jobId, {}, caller);
         expect(job.state).to.equal('QUEUED');
         const again = await acquired(engine, 'w', {
           accept_job_types: ['fails'],
@@ -165,7 +165,7 @@ describe('the removal of idle lanes (A5)', () => {
       );
       await fold();
       expect(await sweeper.runOnce()).to.equal(1);
-      await engine.changer.retry(grant.job.jobId, {}, caller);
+      await engine.jobUpdater.retry(grant.job.jobId, {}, caller);
       const again = await acquired(engine, 'w', { constraints_capabilities: { gpu_available: true } });
       expect(again.job.jobId).to.equal(grant.job.jobId);
     });
@@ -176,9 +176,10 @@ describe('the removal of idle lanes (A5)', () => {
         await engine.releaser.release(releaseFor(await acquired(engine, 'w', { streams: [stream] })), caller);
       await fold();
       expect(await sweeper.runOnce()).to.equal(2);
-      const listed = async () => (await engine.reader.streams({}, caller)).items.map(({ stream }) => stream);
+      const listed = async () =>
+        (await engine.jobQueries.streams({}, caller)).items.map(({ stream }) => stream);
       expect(await listed()).to.deep.equal(['s', 't']);
-      expect((await engine.reader.streams({ stream: 's' }, caller)).items).to.deep.equal([
+      expect((await engine.jobQueries.streams({ stream: 's' }, caller)).items).to.deep.equal([
         { stream: 's', queued: 0, delayed: 0, running: 0, deadLettered: 0 },
       ]);
       await engine.pruner.runOnce();
@@ -222,7 +223,7 @@ onEveryEngine((kind) => {
       engine = engineOn(store.database, settings);
       await submitted(engine, {});
       await engine.releaser.release(releaseFor(await acquired(engine, 'w')), caller);
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
     });
     afterEach(async () => {
       await engine.stop();

@@ -10,7 +10,7 @@ import { LaneSweeper } from '../../../src/engine/queue/lane-sweeper.ts';
 import type { TransactionSql } from '../../../src/store/connection/sql.ts';
 import { lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
 import { ownLanesMax } from '../../../src/store/sql/queue/crowds.ts';
-import { noPlaces } from '../../../src/store/sql/queue/heads.ts';
+import { noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { sweepPaths } from '../../../src/store/sql/queue/sweep-paths.ts';
 import { rouseSweeps, sweepSlice } from '../../../src/store/sql/queue/sweep-walks.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
@@ -81,7 +81,11 @@ onEveryEngine((kind) => {
       rowsTouched(
         store.database,
         (sql) =>
-          lockCandidates(sql, { ...anyJob, available: names }, { count: 1, unique: true, places: noPlaces }),
+          lockCandidates(
+            sql,
+            { ...anyJob, available: names },
+            { count: 1, unique: true, lowWaterMarks: noMarks },
+          ),
         ['lanes', 'live_jobs', 'requirement_paths'],
       );
     const claimed = async () =>
@@ -171,7 +175,7 @@ onEveryEngine((kind) => {
       await sweep();
       expect(await count()).to.equal(0);
       await fillOwnLanes();
-      await engine.changer.retry(grant.job.jobId, {}, caller);
+      await engine.jobUpdater.retry(grant.job.jobId, {}, caller);
       expect((await claimed())[0]).to.equal(grant.job.jobId);
     });
 

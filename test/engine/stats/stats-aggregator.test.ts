@@ -2,10 +2,10 @@ import { expect } from 'chai';
 import type { DomainError } from '../../../src/domain/errors.ts';
 import type { MetricName } from '../../../src/domain/stats/series.ts';
 import type { Engine } from '../../../src/engine/engine.ts';
-import { StatsFolder } from '../../../src/engine/stats/stats-aggregator.ts';
+import { StatsAggregator } from '../../../src/engine/stats/stats-aggregator.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import type { Database } from '../../../src/store/database.ts';
-import { foldTallies, forgetRollups, lockFold } from '../../../src/store/sql/stats/aggregate.ts';
+import { aggregateTallies, lockAggregation, pruneRollups } from '../../../src/store/sql/stats/aggregate.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { caller, engineOn, letTimePass, submitted } from '../../support/jobs.ts';
 import {
@@ -33,7 +33,7 @@ describe('the figures', () => {
       await store.close();
     });
 
-    const snapshot = (of = engine) => of.statsReader.snapshot({}, caller);
+    const snapshot = (of = engine) => of.statsQueries.snapshot({}, caller);
     const queued = async (of = engine) => (await snapshot(of)).jobs.queued;
     const tallies = async (): Promise<number> => {
       const [row] = await store.database.query<{ n: number }>(
@@ -45,15 +45,15 @@ describe('the figures', () => {
     const backdate = (minutes: number) =>
       store.database.query("update stat_tallies set at = at - $1::int * interval '1 minute'", [minutes]);
     const series = async (metric: MetricName, bucket: '1m' | '5m' | '15m' | '1h' = '1m') => {
-      const { points } = await engine.statsReader.timeseries({ metric, bucket, range: '3h' }, caller);
+      const { points } = await engine.statsQueries.timeseries({ metric, bucket, range: '3h' }, caller);
       return points;
     };
 
     it('are added up by two at once as if one had done it', async () => {
       await submitted(engine, {}, {}, {});
       const folded = await Promise.all([
-        engine.statsFolder.runOnce(),
-        engineOn(store.database).statsFolder.runOnce(),
+        engine.statsAggregator.runOnce(),
+        engineOn(store.database).statsAggregator.runOnce(),
       ]);
       expect(folded.reduce((sum, one) => sum + (one?.tallies ?? 0), 0)).to.equal(3);
       expect(await tallies()).to.equal(0);
@@ -66,23 +66,23 @@ describe('the figures', () => {
     it('lose nothing where whoever adds them up dies before the commit', async () => {
       await submitted(engine, {}, {});
       const dies = store.database.transaction(async (sql) => {
-        expect(await lockFold(sql)).to.equal(true);
-        expect((await foldTallies(sql, 100, 100)).tallies).to.equal(2);
+        expect(await lockAggregation(sql)).to.equal(true);
+        expect((await aggregateTallies(sql, 100, 100)).tallies).to.equal(2);
         throw new Error('it died');
       });
       expect(await dies.catch(({ message }: Error) => message)).to.equal('it died');
       expect(await tallies()).to.equal(2);
       expect(await queued()).to.equal(2);
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
       expect(await queued()).to.equal(2);
     });
 
     it('are added up where there are more tallies than one transaction takes', async () => {
       await submitted(engine, {}, {}, {}, {}, {});
-      await store.database.transaction((sql) => foldTallies(sql, 2, 100));
+      await store.database.transaction((sql) => aggregateTallies(sql, 2, 100));
       expect([await tallies(), await queued()]).to.deep.equal([3, 5]);
-      await store.database.transaction((sql) => foldTallies(sql, 2, 100));
-      await store.database.transaction((sql) => foldTallies(sql, 2, 100));
+      await store.database.transaction((sql) => aggregateTallies(sql, 2, 100));
+      await store.database.transaction((sql) => aggregateTallies(sql, 2, 100));
       expect([await tallies(), await queued()]).to.deep.equal([0, 5]);
     });
 
@@ -94,7 +94,7 @@ describe('the figures', () => {
       );
       // A transaction of another database may be open, which holds the mark back for as long as it is.
       const mark = await eventually('the mark is behind all that was added up', async () => {
-        await engine.statsFolder.runOnce();
+        await engine.statsAggregator.runOnce();
         const [fold] = await store.database.query<{ mark: string }>(
           'select folded_before::text as mark from stat_fold',
           [],
@@ -110,11 +110,11 @@ describe('the figures', () => {
 
     it('are found where the database was restored into a cluster that is younger than they are', async () => {
       await submitted(engine, {});
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
       await store.database.query('update stat_fold set folded_before = 4611686018427387904', []);
       await submitted(engine, {});
       expect(await queued()).to.equal(2);
-      expect((await engine.statsFolder.runOnce())?.tallies).to.equal(1);
+      expect((await engine.statsAggregator.runOnce())?.tallies).to.equal(1);
       expect([await tallies(), await queued()]).to.deep.equal([0, 2]);
       await submitted(engine, {});
       expect(await queued()).to.equal(3);
@@ -132,15 +132,15 @@ describe('the figures', () => {
       await end('FAILED');
       await end('FAILED');
       expect([await failed(), await failures()]).to.deep.equal([2, 2]);
-      await engine.changer.retry(job?.jobId ?? '', {}, caller);
+      await engine.jobUpdater.retry(job?.jobId ?? '', {}, caller);
       expect([await failed(), await failures()]).to.deep.equal([1, 2]);
       await end('FAILED');
       expect([await failed(), await failures()]).to.deep.equal([2, 3]);
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
       expect([await failed(), await failures()]).to.deep.equal([2, 3]);
-      await engine.changer.retry(job?.jobId ?? '', {}, caller);
+      await engine.jobUpdater.retry(job?.jobId ?? '', {}, caller);
       await end('SUCCEEDED');
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
       expect([await failed(), await failures()]).to.deep.equal([1, 3]);
     });
 
@@ -160,9 +160,9 @@ describe('the figures', () => {
         [],
       );
       expect(await failed()).to.equal(0);
-      await engine.changer.retry(job?.jobId ?? '', {}, caller);
+      await engine.jobUpdater.retry(job?.jobId ?? '', {}, caller);
       expect(await failed()).to.equal(0);
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
       expect(await failed()).to.equal(0);
       await fail();
       expect(await failed()).to.equal(1);
@@ -185,22 +185,22 @@ describe('the figures', () => {
       for (const fail of [failAtOnce, loseClaims]) {
         const [job] = await submitted(engine, {});
         await fail();
-        await engine.changer.retry(job?.jobId ?? '', {}, caller);
+        await engine.jobUpdater.retry(job?.jobId ?? '', {}, caller);
         const rows = await database.query<{ at: string }>(
           'select at::text from stat_tallies where failed + failed_retried > 0 order by txid',
           [],
         );
         expect(rows, fail.name).to.have.length(2);
         expect(rows[0]?.at, fail.name).to.equal(rows[1]?.at);
-        await engine.changer.cancel(job?.jobId ?? '', {}, caller);
-        await engine.statsFolder.runOnce();
+        await engine.jobUpdater.cancel(job?.jobId ?? '', {}, caller);
+        await engine.statsAggregator.runOnce();
       }
     });
 
     it('are right where a tally comes later than what happened after it', async () => {
       await submitted(engine, {}, {});
       await backdate(10);
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
       await submitted(engine, {}, {}, {});
       await backdate(20);
       const look = async () => {
@@ -212,7 +212,7 @@ describe('the figures', () => {
         [3, 5, 5],
         [3, 2],
       ]);
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
       expect(await look()).to.deep.equal([
         [3, 5, 5],
         [3, 2],
@@ -221,13 +221,13 @@ describe('the figures', () => {
 
     it('of a minute in which a server lived are 0, and of others unknown', async () => {
       for (const minutes of [150, 149, 90]) {
-        await engine.statsFolder.runOnce();
+        await engine.statsAggregator.runOnce();
         await store.database.query(
           "update stat_rollups set bucket = bucket - $1::int * interval '1 minute' where level = 1 and bucket > clock_timestamp() - interval '5 minutes'",
           [minutes],
         );
       }
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
       const points = await series('jobs_failed');
       const known = points.flatMap(({ value }, i) => (value === null ? [] : [points.length - 1 - i]));
       // The minute may have turned meanwhile.
@@ -238,16 +238,16 @@ describe('the figures', () => {
     });
 
     it('tell how many units were usable when each bucket was over', async () => {
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
       await store.database.query("update stat_rollups set bucket = bucket - interval '1 hour'", []);
       await engine.capacity.set({ total: 60 }, caller);
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
       await engine.capacity.set({ total: 40, busy_rating: 5 }, caller);
       const values = (await series('capacity_usable', '1h')).map(({ value }) => value);
       // The hour may have turned meanwhile.
       expect(values[1] ?? values[0]).to.equal(100);
       expect(values.at(-1)).to.equal(20);
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
       const [row] = await store.database.query<{ usable: string }>(
         "select usable from stat_rollups where addon_id = '' and level = 1 order by bucket desc limit 1",
         [],
@@ -267,7 +267,7 @@ describe('the figures', () => {
       const inAnHour = new Date(Date.now() + 60 * minuteMs).toISOString();
       const [later] = await submitted(engine, { run_at: inAnHour });
       expect(await readyIn(later?.jobId ?? '')).to.be.within(58 * minuteMs, 62 * minuteMs);
-      await engine.changer.cancel(later?.jobId ?? '', {}, caller);
+      await engine.jobUpdater.cancel(later?.jobId ?? '', {}, caller);
 
       const [job] = await submitted(engine, { max_attempts: 3, retry_backoff_s: 600 });
       const jobId = job?.jobId ?? '';
@@ -276,7 +276,7 @@ describe('the figures', () => {
       ]);
       // A claim that comes to nothing is no attempt.
       await engine.claimer.claim({ worker_id: 'w' }, caller);
-      await engine.changer.updateStatus(jobId, { state: 'QUEUED' }, caller);
+      await engine.jobUpdater.updateStatus(jobId, { state: 'QUEUED' }, caller);
       await engine.claimer.claim({ worker_id: 'w' }, caller);
       await letTimePass(database, 100_000);
       await engine.reaper.runOnce();
@@ -293,9 +293,9 @@ describe('the figures', () => {
     it('are put right where somebody has laid hands on them, and that is told', async () => {
       const lines: string[] = [];
       const log = createLog({ level: 'warn', human: false, write: (line) => void lines.push(line) });
-      const folder = new StatsFolder({
+      const folder = new StatsAggregator({
         database: store.database,
-        waker: engine.waker,
+        waker: engine.notifier,
         capacityTotal: 100,
         retentionDays: 30,
         log,
@@ -318,7 +318,7 @@ describe('the figures', () => {
       expect(lines).to.have.length(1);
       expect(lines[0]).to.include('repaired');
       expect((await snapshot()).jobs).to.deep.equal({ queued: 2, claimed: 0, running: 1 });
-      const ann = await engine.statsReader.snapshot({ addon_id: 'ann' }, caller);
+      const ann = await engine.statsQueries.snapshot({ addon_id: 'ann' }, caller);
       expect([ann.jobs.queued, ann.jobs.running, ann.capacity.used]).to.deep.equal([1, 1, 4]);
       expect(await folder.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
       await folder.runOnce();
@@ -335,9 +335,9 @@ describe('the figures', () => {
     });
 
     it('are added up by a server that is started, soon after a commit, and by one that has stopped no more', async () => {
-      const { statsFolder } = engine;
-      statsFolder.start();
-      statsFolder.start();
+      const { statsAggregator } = engine;
+      statsAggregator.start();
+      statsAggregator.start();
       await eventually('the minute is known', async () => {
         const rows = await store.database.query("select from stat_rollups where addon_id = ''", []);
         return rows.length > 0 ? true : undefined;
@@ -345,19 +345,19 @@ describe('the figures', () => {
       await submitted(engine, {}, {});
       await eventually('the tallies are added up', async () => ((await tallies()) === 0 ? true : undefined));
       expect(await queued()).to.equal(2);
-      await statsFolder.stop();
-      await statsFolder.stop();
+      await statsAggregator.stop();
+      await statsAggregator.stop();
       await submitted(engine, {});
       expect(await tallies()).to.equal(1);
       expect(await queued()).to.equal(3);
     });
 
     it('of long ago are kept by the hour alone', async () => {
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
       await store.database.query("update stat_rollups set bucket = bucket - interval '3 days'", []);
-      await engine.statsFolder.runOnce();
-      expect(await forgetRollups(store.database, 1, 48 * 60 * minuteMs, 10)).to.equal(1);
-      expect(await forgetRollups(store.database, 1, 48 * 60 * minuteMs, 10)).to.equal(0);
+      await engine.statsAggregator.runOnce();
+      expect(await pruneRollups(store.database, 1, 48 * 60 * minuteMs, 10)).to.equal(1);
+      expect(await pruneRollups(store.database, 1, 48 * 60 * minuteMs, 10)).to.equal(0);
       const levels = await store.database.query<{ level: number; n: number }>(
         'select level, count(*)::int as n from stat_rollups group by 1 order by 1',
         [],
@@ -373,7 +373,7 @@ describe('the figures', () => {
       const { database } = store;
       const reads = countReads(database);
       const watchers = Array.from({ length: 20 }, () =>
-        engine.statsReader.watch({ interval_ms: 200 }, caller),
+        engine.statsQueries.watch({ interval_ms: 200 }, caller),
       );
       const first = await Promise.all(watchers.map((one) => one.next()));
       expect(first.every(({ value }) => value?.jobs.queued === 0)).to.equal(true);
@@ -389,7 +389,7 @@ describe('the figures', () => {
     });
 
     it('end for those who watch when the server stops, however long they would have waited', async () => {
-      const watcher = engine.statsReader.watch({ interval_ms: 60_000 }, caller);
+      const watcher = engine.statsQueries.watch({ interval_ms: 60_000 }, caller);
       await watcher.next();
       const waiting = watcher.next().then(
         () => 'told',
@@ -398,7 +398,7 @@ describe('the figures', () => {
       await engine.drain();
       expect(await waiting).to.equal('unavailable');
       expect(
-        await engine.statsReader
+        await engine.statsQueries
           .watch({}, caller)
           .next()
           .catch(({ code }: DomainError) => code),
@@ -414,11 +414,11 @@ describe('the figures', () => {
         try {
           await submitted(other, {}, {}, { max_attempts: 2, retry_backoff_s: 0 });
           const grant = await claimedAndLeased(other);
-          const [verdict] = await other.heartbeats.beatAll([beatFor(grant)]);
+          const [verdict] = await other.heartbeats.heartbeatMany([beatFor(grant)]);
           expect(verdict?.kind).to.equal('extended');
           await other.releaser.release(releaseFor(grant), caller);
           const [job] = await other.claimer.claim({ worker_id: 'w' }, caller);
-          await other.changer.cancel(job?.jobId ?? '', {}, caller);
+          await other.jobUpdater.cancel(job?.jobId ?? '', {}, caller);
           await acquired(other);
           await letTimePass(store.database, 100_000);
           await other.reaper.runOnce();
@@ -429,20 +429,20 @@ describe('the figures', () => {
 
       it('are added up without anybody having to wait, and by no second server meanwhile', async () => {
         await submitted(engine, {});
-        await engine.statsFolder.runOnce();
+        await engine.statsAggregator.runOnce();
         await submitted(engine, {});
         await store.database.transaction(async (sql) => {
-          expect(await lockFold(sql)).to.equal(true);
-          expect((await foldTallies(sql, 100, 100)).tallies).to.equal(1);
+          expect(await lockAggregation(sql)).to.equal(true);
+          expect((await aggregateTallies(sql, 100, 100)).tallies).to.equal(1);
           await work();
           expect(await queued()).to.equal(2);
-          expect(await engine.statsFolder.runOnce()).to.equal(undefined);
-          expect(await engine.statsFolder.audit()).to.equal(undefined);
+          expect(await engine.statsAggregator.runOnce()).to.equal(undefined);
+          expect(await engine.statsAggregator.audit()).to.equal(undefined);
         });
         expect(await queued()).to.equal(2);
-        await engine.statsFolder.runOnce();
+        await engine.statsAggregator.runOnce();
         expect(await tallies()).to.equal(0);
-        expect(await engine.statsFolder.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
+        expect(await engine.statsAggregator.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
       });
 
       it('hold nobody up who works with jobs, whoever has locked them', async () => {
@@ -465,11 +465,11 @@ describe('the figures', () => {
           select pg_current_xact_id()::text::bigint, clock_timestamp(), 1, 7`,
         );
         await submitted(engine, {});
-        await engine.statsFolder.runOnce();
+        await engine.statsAggregator.runOnce();
         expect([await tallies(), await queued()]).to.deep.equal([0, 1]);
         await holder.letGo();
         expect(await queued()).to.equal(8);
-        expect((await engine.statsFolder.runOnce())?.tallies).to.equal(1);
+        expect((await engine.statsAggregator.runOnce())?.tallies).to.equal(1);
         expect([await tallies(), await queued()]).to.deep.equal([0, 8]);
       });
     }

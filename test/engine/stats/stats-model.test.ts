@@ -16,7 +16,7 @@ import {
 } from '../../../src/domain/stats/series.ts';
 import type { Engine } from '../../../src/engine/engine.ts';
 import type { Sql } from '../../../src/store/connection/sql.ts';
-import { foldTallies } from '../../../src/store/sql/stats/aggregate.ts';
+import { aggregateTallies } from '../../../src/store/sql/stats/aggregate.ts';
 import { onEveryEngine } from '../../support/engines.ts';
 import { allEvents, endedLeases } from '../../support/history.ts';
 import { caller, engineOn, engineSettings, letTimePass, submitted } from '../../support/jobs.ts';
@@ -79,7 +79,7 @@ async function step({ engine, jobIds, grants }: World, [name, a, b]: Op): Promis
     await engine.claimer.claim({ worker_id: 'w', limit: 1 + (b % 3) }, caller);
   } else if (name === 'status') {
     const state = b % 3 === 0 ? 'QUEUED' : b % 3 === 1 ? 'PREPARING' : 'LEASE_PENDING';
-    await codeOf(engine.changer.updateStatus(jobId, { state }, caller));
+    await codeOf(engine.jobUpdater.updateStatus(jobId, { state }, caller));
   } else if (name === 'request') {
     for (const job_id of jobIds.slice(-12)) {
       const asked = engine.leaseRequester.request({ job_id }, caller);
@@ -96,14 +96,14 @@ async function step({ engine, jobIds, grants }: World, [name, a, b]: Op): Promis
       .slice(-1 - (a % 3))
       .map((one) => releaseFor(one, { status, retryable: a % 2 === 0 }));
     await Promise.all(handedIn.map((one) => codeOf(engine.releaser.release(one, caller))));
-  } else if (name === 'cancel') await codeOf(engine.changer.cancel(jobId, {}, caller));
+  } else if (name === 'cancel') await codeOf(engine.jobUpdater.cancel(jobId, {}, caller));
   else if (name === 'retry') {
     // A job picked at random has rarely failed.
     const [failed] = await database.query<{ job_id: string }>(
       'select job_id from job_outcomes where state = $1 order by job_id limit 1',
       [stateNumber('FAILED')],
     );
-    for (const one of [jobId, failed?.job_id ?? '']) await codeOf(engine.changer.retry(one, {}, caller));
+    for (const one of [jobId, failed?.job_id ?? '']) await codeOf(engine.jobUpdater.retry(one, {}, caller));
   } else if (name === 'wait') {
     // As if those in line had been there for longer, from a moment to some days.
     const seconds = 1.5 ** (b % 32);
@@ -260,7 +260,7 @@ describe('the figures after a random history', () => {
         for (const one of ops) await step(world, one);
         const truth = await recount(database, before.event);
         for (const addon of [null, ...addons]) {
-          const snapshot = await engine.statsReader.snapshot({ addon_id: addon }, caller);
+          const snapshot = await engine.statsQueries.snapshot({ addon_id: addon }, caller);
           const words = `${addon ?? 'all'} in round ${i}`;
           expect(told(snapshot), words).to.deep.equal(truth.gauges[addon ?? '']);
           expect(snapshot.last24h.failed, `failed, ${words}`).to.equal(truth.failedNow[addon ?? '']);
@@ -276,15 +276,15 @@ describe('the figures after a random history', () => {
           truth,
           waits: await waitsOf(database, before),
         });
-        if (i % 4 === 1) await engine.statsFolder.runOnce();
-        if (i % 4 === 2) await database.transaction((sql) => foldTallies(sql, 5, 100));
+        if (i % 4 === 1) await engine.statsAggregator.runOnce();
+        if (i % 4 === 2) await database.transaction((sql) => aggregateTallies(sql, 5, 100));
       }
       expect(await tallies(database)).to.be.above(0);
       await compare(engine, truths, 'while some are added up');
-      await engine.statsFolder.runOnce();
+      await engine.statsAggregator.runOnce();
       expect(await tallies(database)).to.equal(0);
       await compare(engine, truths, 'after all are added up');
-      const last24h = (await engine.statsReader.snapshot({}, caller)).last24h;
+      const last24h = (await engine.statsQueries.snapshot({}, caller)).last24h;
       const sum = (name: string) =>
         truths.reduce((all, { truth }) => all + (truth.counters['']?.[name] ?? 0), 0);
       expect(last24h).to.deep.equal({
@@ -299,7 +299,7 @@ describe('the figures after a random history', () => {
       for (const [name, n] of Object.entries(last24h))
         expect(n, `the history has too little of ${name}`).to.be.above(0);
       expect(last24h.failed, 'no job that had failed was retried').to.be.below(sum('jobs_failed'));
-      expect(await engine.statsFolder.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
+      expect(await engine.statsAggregator.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
       await engine.stop();
     });
   });
@@ -339,7 +339,7 @@ async function compare(
   for (const metric of metricNames) {
     for (const addon of metric === 'capacity_usable' ? [null] : [null, ...addons]) {
       const command = { metric, bucket: '1m', range: '2h', addon_id: addon } as const;
-      const { points } = await engine.statsReader.timeseries(command, caller);
+      const { points } = await engine.statsQueries.timeseries(command, caller);
       expect(points).to.have.length(120);
       for (const { tsMs, truth, waits } of truths) {
         const words = `${metric} of ${addon ?? 'all'}, at ${new Date(tsMs).toISOString()}, ${when}`;

@@ -167,8 +167,10 @@ describe('acquiring that waits', () => {
     it('is woken by a job that comes back: given back, retried, or after its backoff', async () => {
       const [job] = await submitted(engine, { max_attempts: 9, retry_backoff_s: 5 });
       const jobId = job?.jobId ?? '';
-      await engine.changer.cancel(jobId, {}, caller);
-      const first = await timed((await waiting('w')).outcome, () => engine.changer.retry(jobId, {}, caller));
+      await engine.jobUpdater.cancel(jobId, {}, caller);
+      const first = await timed((await waiting('w')).outcome, () =>
+        engine.jobUpdater.retry(jobId, {}, caller),
+      );
       expect(first.ms, 'after a retry').to.be.below(soonMs);
       await engine.releaser.release(releaseFor(first.grant, { status: 'FAILED', retryable: true }), caller);
       const second = await timed((await waiting('w')).outcome, async () => {
@@ -181,7 +183,7 @@ describe('acquiring that waits', () => {
       await engine.reaper.runOnce();
       await engine.claimer.claim({ worker_id: 'x' }, caller);
       const third = await timed((await waiting('w')).outcome, () =>
-        engine.changer.updateStatus(jobId, { state: 'QUEUED' }, caller),
+        engine.jobUpdater.updateStatus(jobId, { state: 'QUEUED' }, caller),
       );
       expect(third.ms, 'after it was given back').to.be.below(soonMs);
     });

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { Waker } from '../../../src/engine/wakeups/notifier.ts';
+import { Notifier } from '../../../src/engine/wakeups/notifier.ts';
 import type { Channel } from '../../../src/store/connection/notify-channel.ts';
 
 /** A channel on which several servers hear each other at once, and of which a test can count the messages. */
@@ -28,7 +28,7 @@ function bell() {
 
 describe('the waker', () => {
   it('wakes who waits for a job that was changed, and nobody else', () => {
-    const waker = new Waker(network().channel());
+    const waker = new Notifier(network().channel());
     const [a, b] = [bell(), bell()];
     waker.waitForJob('a', a.ring);
     const stop = waker.waitForJob('b', b.ring);
@@ -40,7 +40,7 @@ describe('the waker', () => {
   });
 
   it('wakes everybody on a round, so that a lost message costs no more than that', async () => {
-    const waker = new Waker(network().channel());
+    const waker = new Notifier(network().channel());
     const a = bell();
     waker.waitForJob('a', a.ring);
     await waker.runOnce();
@@ -49,7 +49,7 @@ describe('the waker', () => {
 
   it('tells other servers only while one of them has somebody waiting', async () => {
     const { sent, channel } = network();
-    const [here, there] = [new Waker(channel()), new Waker(channel())];
+    const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     here.start();
     there.start();
     try {
@@ -72,12 +72,12 @@ describe('the waker', () => {
 
   it('tells of files here and, where somebody follows them, on other servers', async () => {
     const { sent, channel } = network();
-    const [here, there] = [new Waker(channel()), new Waker(channel())];
+    const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     const [near, far] = [bell(), bell()];
     let followers = 0;
     here.onFiles(near.ring);
     there.onFiles(far.ring);
-    there.countWaiters(() => followers);
+    there.addListenerCount(() => followers);
     here.start();
     there.start();
     try {
@@ -98,7 +98,7 @@ describe('the waker', () => {
 
   it('learns at its start of those who wait already, without waiting for them to say so again', async () => {
     const { channel } = network();
-    const [here, there] = [new Waker(channel()), new Waker(channel())];
+    const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     there.start();
     const a = bell();
     there.waitForJob('a', a.ring);
@@ -115,10 +115,10 @@ describe('the waker', () => {
 
   it('has everybody look again once another has heard of them, who committed in silence until then', async () => {
     const { channel } = network();
-    const [here, there] = [new Waker(channel()), new Waker(channel())];
+    const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     const [job, work, files] = [bell(), bell(), bell()];
     let waiting = 0;
-    there.countWaiters(() => waiting);
+    there.addListenerCount(() => waiting);
     there.onMissed(work.ring);
     there.onFiles(files.ring);
     here.start();
@@ -127,7 +127,7 @@ describe('the waker', () => {
       const before = [work.rings(), files.rings()];
       const [workBefore = 0, filesBefore = 0] = before;
       // Somebody has looked there and found nothing, and has not said yet that they wait.
-      here.publishWork({ jobs: new Map([['', 1]]), room: 0 });
+      here.publishWorkAvailable({ jobs: new Map([['', 1]]), unitsFreed: 0 });
       expect([work.rings(), files.rings()]).to.deep.equal(before);
       waiting = 1;
       there.waitForJob('a', job.ring);
@@ -143,7 +143,7 @@ describe('the waker', () => {
 
   it('has only those look again who were heard', async () => {
     const { channel } = network();
-    const wakers = [new Waker(channel()), new Waker(channel()), new Waker(channel())];
+    const wakers = [new Notifier(channel()), new Notifier(channel()), new Notifier(channel())];
     const [, there, third] = wakers;
     for (const waker of wakers) waker.start();
     const rung = bell();
@@ -157,14 +157,14 @@ describe('the waker', () => {
     const { channel, sent } = network();
     const opened: (() => void)[] = [];
     const cutOff = channel();
-    const here = new Waker({
+    const here = new Notifier({
       ...cutOff,
       start: (onMessage, onListening = () => {}) => {
         opened.push(onListening);
         cutOff.start(onMessage, onListening);
       },
     });
-    const there = new Waker(channel());
+    const there = new Notifier(channel());
     here.start();
     there.start();
     const [job, work] = [bell(), bell()];
@@ -191,19 +191,19 @@ describe('the waker', () => {
 
   it('says nothing twice in the same words, of which PostgreSQL would tell only once', async () => {
     const { sent, channel } = network();
-    const [here, there] = [new Waker(channel()), new Waker(channel())];
+    const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     here.start();
     there.start();
     there.waitForJob('a', () => {});
     sent.splice(0);
-    for (let n = 0; n < 3; n++) here.publishWork({ jobs: new Map([['', 1]]), room: 0 });
+    for (let n = 0; n < 3; n++) here.publishWorkAvailable({ jobs: new Map([['', 1]]), unitsFreed: 0 });
     expect(new Set(sent).size).to.equal(3);
     await Promise.all([here.stop(), there.stop()]);
   });
 
   it('cuts long lists of jobs into messages that fit a NOTIFY', () => {
     const { sent, channel } = network();
-    const [here, there] = [new Waker(channel()), new Waker(channel())];
+    const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     here.start();
     there.start();
     there.waitForJob('a', () => {});
@@ -215,20 +215,20 @@ describe('the waker', () => {
 
   it('cuts work of many streams into messages that fit a NOTIFY, whatever letters their names have', () => {
     const { sent, channel } = network();
-    const [here, there] = [new Waker(channel()), new Waker(channel())];
+    const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     here.start();
     there.start();
     there.waitForJob('a', () => {});
     sent.splice(0);
     const streams = Array.from({ length: 200 }, (_, i) => [`${'流'.repeat(60)}${i}`, 1] as const);
-    here.publishWork({ jobs: new Map(streams), room: 0 });
+    here.publishWorkAvailable({ jobs: new Map(streams), unitsFreed: 0 });
     expect(sent.length).to.be.above(3);
     for (const message of sent) expect(Buffer.byteLength(message)).to.be.below(8_000);
     return Promise.all([here.stop(), there.stop()]);
   });
 
   it('wakes everybody for the last time when it stops, and may be started and stopped twice', async () => {
-    const waker = new Waker(network().channel());
+    const waker = new Notifier(network().channel());
     const a = bell();
     waker.start();
     waker.start();

@@ -2,7 +2,7 @@
 import { expect } from 'chai';
 import type { Engine } from '../../../src/engine/engine.ts';
 import { ReadyKinds } from '../../../src/engine/wakeups/ready-kinds.ts';
-import { noPlaces } from '../../../src/store/sql/queue/heads.ts';
+import { noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { anyJob, engineOn, submitted } from '../../support/jobs.ts';
 
@@ -32,7 +32,7 @@ describe('the sweep for jobs that callers wait for (A5)', () => {
         { stream: 't', constraints: { gpu_required: true } },
         { stream: 'nobody waits' },
       );
-      const ready = new ReadyKinds({ database: store.database, places: noPlaces });
+      const ready = new ReadyKinds({ database: store.database, places: noMarks });
       const kinds = [kindOf(''), kindOf('s'), kindOf('t'), kindOf('u')];
       expect([...(await ready.find(kinds))]).to.deep.equal(['s']);
       expect([...(await ready.find([...kinds, kindOf('t', ['gpu'])]))]).to.deep.equal(['s', 't']);
@@ -42,7 +42,7 @@ describe('the sweep for jobs that callers wait for (A5)', () => {
       // Streams without a job cost no look; those of a and b have one that no waiting kind may take.
       const constraints = { gpu_required: true };
       await submitted(engine, { stream: 'a', constraints }, { stream: 'b', constraints }, { stream: 'c' });
-      const ready = new ReadyKinds({ database: store.database, places: noPlaces, budgetMs: 0 });
+      const ready = new ReadyKinds({ database: store.database, places: noMarks, budgetMs: 0 });
       const kinds = ['a', 'b', 'c'].map((stream) => kindOf(stream));
       const found: string[][] = [];
       for (let sweep = 0; sweep < 4; sweep++) found.push([...(await ready.find(kinds))]);

@@ -1,18 +1,23 @@
 import { mock } from 'node:test';
 import { expect } from 'chai';
-import { type Kind, type Place, WaitingLine, type Want } from '../../../src/engine/wakeups/wait-queue.ts';
+import {
+  type RequestClass,
+  type Waiter,
+  WaitQueue,
+  type WaitReason,
+} from '../../../src/engine/wakeups/wait-queue.ts';
 
 const long = 60_000;
 
 interface How {
   ms?: number;
-  wants?: Want;
+  wants?: WaitReason;
   signal?: AbortSignal;
 }
 
 /** Jobs without a stream have come, or as many of a stream. */
-const jobs = (count: number, stream = '') => ({ jobs: new Map([[stream, count]]), room: 0 });
-const room = (count: number) => ({ jobs: new Map<string, number>(), room: count });
+const jobs = (count: number, stream = '') => ({ jobs: new Map([[stream, count]]), unitsFreed: 0 });
+const room = (count: number) => ({ jobs: new Map<string, number>(), unitsFreed: count });
 const kindOf = (name: string, ...streams: string[]) => ({
   name,
   streams: streams.length === 0 ? [''] : streams,
@@ -21,11 +26,11 @@ const k = kindOf('k');
 
 /** A line in which everybody has a name, and which remembers in what order they were let go. */
 function namedLine(ready: () => string[] = () => []) {
-  const line = new WaitingLine({ findReady: async () => ready() });
+  const line = new WaitQueue({ findReady: async () => ready() });
   const gone: string[] = [];
-  const wait = (name: string, place: Place, { ms = long, wants = 'jobs', signal }: How = {}) =>
+  const wait = (name: string, place: Waiter, { ms = long, wants = 'jobs', signal }: How = {}) =>
     line.wait(place, ms, wants, signal).then(() => void gone.push(name));
-  const come = (name: string, { kind = k, ...how }: How & { kind?: Kind } = {}) =>
+  const come = (name: string, { kind = k, ...how }: How & { kind?: RequestClass } = {}) =>
     wait(name, line.join(kind), how);
   return { line, gone, wait, come };
 }
@@ -95,10 +100,10 @@ describe('the line of those who wait for work', () => {
     const all = places.map((place, i) => wait(`${i}`, place));
     line.wakeFor(jobs(1));
     await settled();
-    line.leave(places[0] as Place, false);
+    line.leave(places[0] as Waiter, false);
     await settled();
     expect(gone).to.deep.equal(['0', '1']);
-    line.leave(places[1] as Place, true);
+    line.leave(places[1] as Waiter, true);
     await settled();
     expect(gone, 'after one that got its job').to.deep.equal(['0', '1']);
     line.stop();
@@ -109,16 +114,16 @@ describe('the line of those who wait for work', () => {
     const { line, gone, wait } = namedLine(() => ['']);
     const places = ['a', 'b', 'c', 'd', 'e', 'f'].map(() => line.join(k));
     const all = places.map((place, i) => wait(`${i}`, place));
-    line.lookAgain();
+    line.recheck();
     await settled();
     expect(gone).to.deep.equal(['0']);
-    line.leave(places[0] as Place, true);
+    line.leave(places[0] as Waiter, true);
     await settled();
     expect(gone).to.deep.equal(['0', '1', '2']);
-    line.leave(places[1] as Place, true);
+    line.leave(places[1] as Waiter, true);
     await settled();
     expect(gone).to.deep.equal(['0', '1', '2', '3', '4']);
-    const back = ['2', '3', '4'].map((name) => wait(`${name} again`, places[Number(name)] as Place));
+    const back = ['2', '3', '4'].map((name) => wait(`${name} again`, places[Number(name)] as Waiter));
     await settled();
     expect(gone, 'nothing was left').to.have.length(5);
     line.stop();
@@ -128,15 +133,15 @@ describe('the line of those who wait for work', () => {
   it('has those ask again who were asking while something may have come, and looks again for what came meanwhile', async () => {
     let looks = 0;
     const answers: ((ready: string[]) => void)[] = [];
-    const line = new WaitingLine({
+    const line = new WaitQueue({
       findReady: () => {
         looks++;
         return new Promise((resolve) => answers.push(resolve));
       },
     });
     const place = line.join(k);
-    line.lookAgain();
-    line.lookAgain();
+    line.recheck();
+    line.recheck();
     expect(looks).to.equal(1);
     answers.shift()?.([]);
     await settled();
@@ -146,7 +151,7 @@ describe('the line of those who wait for work', () => {
     await line.wait(place, long, 'jobs');
     expect([looks, line.length]).to.deep.equal([2, 0]);
     line.leave(place, false);
-    line.lookAgain();
+    line.recheck();
     expect(looks, 'nobody is there any more').to.equal(2);
   });
 
@@ -157,10 +162,10 @@ describe('the line of those who wait for work', () => {
     line.wakeFor(room(1));
     await settled();
     expect(gone).to.deep.equal(['0']);
-    line.leave(places[0] as Place, true);
+    line.leave(places[0] as Waiter, true);
     await settled();
     expect(gone).to.deep.equal(['0', '1', '2']);
-    line.leave(places[1] as Place, false);
+    line.leave(places[1] as Waiter, false);
     await Promise.all(all);
     expect(gone).to.deep.equal(['0', '1', '2', '3']);
   });
@@ -199,10 +204,10 @@ describe('the line of those who wait for work', () => {
     const all = places.map((place, i) => wait(`${i}`, place));
     line.wakeFor(jobs(1, 's'));
     await settled();
-    all.push(wait('0 again', places[0] as Place));
+    all.push(wait('0 again', places[0] as Waiter));
     await settled();
     expect(gone).to.deep.equal(['0', '2']);
-    line.leave(places[2] as Place, true);
+    line.leave(places[2] as Waiter, true);
     await settled();
     expect(gone).to.deep.equal(['0', '2']);
     line.stop();
@@ -215,7 +220,7 @@ describe('the line of those who wait for work', () => {
     const all = places.map((place, i) => wait(`${i}`, place));
     line.wakeFor(jobs(1));
     await settled();
-    all.push(wait('0 again', places[0] as Place, { wants: 'barred' }));
+    all.push(wait('0 again', places[0] as Waiter, { wants: 'barred' }));
     await settled();
     expect(gone).to.deep.equal(['0', '1']);
     line.stop();

@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import { limits } from '../../../src/domain/limits.ts';
 import type { ClaimFilter } from '../../../src/domain/queue/claim-filter.ts';
 import { workerGoneMs } from '../../../src/domain/workers/worker.ts';
-import { kindOf } from '../../../src/engine/leases/acquirer.ts';
+import { requestClassOf } from '../../../src/engine/leases/acquirer.ts';
 import { asksOf, KnownWorkers } from '../../../src/engine/workers/known-workers.ts';
 import { anyJob } from '../../support/jobs.ts';
 
@@ -17,7 +17,7 @@ describe('the known workers of a server', () => {
 
   const asks = (workerId: string, more: Partial<ClaimFilter> = {}, mayWait = false) => {
     const filter = { ...anyJob, ...more };
-    return known.asks({ workerId, peer: 'p', filter, kind: kindOf(filter, null), mayWait });
+    return known.asks({ workerId, peer: 'p', filter, kind: requestClassOf(filter, null), mayWait });
   };
   const names = () => [...known.fresh()].map(({ workerId }) => workerId);
   const only = () => [...known.fresh()][0] ?? expect.fail('no worker is known');

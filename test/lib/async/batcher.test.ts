@@ -73,7 +73,7 @@ describe('Batcher', () => {
   });
 
   it('sends a batch beside another only when it is worth it, and never more than it may', async () => {
-    const { batcher, flights } = held({ flightsMax: 2, weigh: (call) => call, companionWeight: 5 });
+    const { batcher, flights } = held({ concurrencyMax: 2, weigh: (call) => call, minWeightWhenBusy: 5 });
     const all: Promise<string>[] = [];
     for (const call of [1, 2, 4, 9]) {
       all.push(batcher.run(call));

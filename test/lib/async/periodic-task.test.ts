@@ -2,14 +2,14 @@
 import { once } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { expect } from 'chai';
-import { Rounds } from '../../../src/lib/async/periodic-task.ts';
+import { PeriodicTask } from '../../../src/lib/async/periodic-task.ts';
 
 const hourMs = 3_600_000;
 
 /** Rounds that are ended by hand, one after the other: with a pause, or with an error. */
 class Stage {
   readonly failures: unknown[] = [];
-  readonly rounds: Rounds;
+  readonly rounds: PeriodicTask;
   begun = 0;
   atOnce = 0;
   mostAtOnce = 0;
@@ -17,7 +17,7 @@ class Stage {
   readonly #begins = new PassThrough({ objectMode: true });
 
   constructor(failedMs = hourMs) {
-    this.rounds = new Rounds({
+    this.rounds = new PeriodicTask({
       run: async () => {
         this.begun++;
         this.mostAtOnce = Math.max(this.mostAtOnce, ++this.atOnce);

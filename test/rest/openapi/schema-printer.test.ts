@@ -5,13 +5,13 @@ import { Query } from '../../../src/rest/http/query.ts';
 import type { Route } from '../../../src/rest/http/router.ts';
 import { openApi } from '../../../src/rest/openapi/document.ts';
 import { answer, operations } from '../../../src/rest/openapi/operation.ts';
-import { ToldSchemas, withoutNull } from '../../../src/rest/openapi/schema-printer.ts';
+import { SchemaPrinter, withoutNull } from '../../../src/rest/openapi/schema-printer.ts';
 import { entity, word } from '../../../src/rest/openapi/schema-types.ts';
 import { withDocs } from '../../../src/rest/server/docs-page.ts';
 import type { Json } from '../../support/description.ts';
 
 describe('a schema, as the description tells it', () => {
-  const told = (schema: object) => new ToldSchemas().tell(schema);
+  const told = (schema: object) => new SchemaPrinter().print(schema);
 
   it('has null among its types where it may be null', () => {
     expect(told(optional(Type.Integer({ minimum: 1 })))).to.deep.equal({
@@ -60,14 +60,14 @@ describe('a schema, as the description tells it', () => {
   });
 
   it('is told once where it has a name, and pointed at', () => {
-    const schemas = new ToldSchemas();
+    const schemas = new SchemaPrinter();
     const thing = entity('Thing', 'A thing.', { name: word('Its name.') });
     const reference = { $ref: '#/components/schemas/Thing' };
-    expect(schemas.tell(thing)).to.deep.equal(reference);
-    expect(schemas.tell(Type.Array(thing))).to.deep.equal({ type: 'array', items: reference });
+    expect(schemas.print(thing)).to.deep.equal(reference);
+    expect(schemas.print(Type.Array(thing))).to.deep.equal({ type: 'array', items: reference });
     expect(Object.keys(schemas.components)).to.deep.equal(['Thing']);
     const other = entity('Thing', 'Another thing.', { name: word('Its name.') });
-    expect(() => schemas.tell(other)).to.throw('two schemas are called Thing');
+    expect(() => schemas.print(other)).to.throw('two schemas are called Thing');
   });
 });
 

@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { forgetLostMessages, lookAtMessages, nowhere } from '../../../src/store/sql/streams/outbox.ts';
+import { deleteLostMessages, inspectMessages, nowhere } from '../../../src/store/sql/streams/outbox.ts';
 import { type Body, read } from '../../support/jobs-api.ts';
 import { plenty } from '../../support/leases-api.ts';
 import { eventually, type TestServer } from '../../support/server.ts';
@@ -96,9 +96,9 @@ onEveryTransport(({ name, start }) => {
         });
         const claim = await claimedFrom(server, [stream]);
         expect(claim.stream.message_id).to.match(/^\d+-\d+$/);
-        const seen = await lookAtMessages(server.database, nowhere, 200);
+        const seen = await inspectMessages(server.database, nowhere, 200);
         const lost = seen.found.filter(({ jobId }) => jobId === claim.job_id);
-        expect(await forgetLostMessages(server.database, lost)).to.have.length(1);
+        expect(await deleteLostMessages(server.database, lost)).to.have.length(1);
         expect((await complete(server, claim, { message_id: '9-9' })).body).to.include({
           ok: false,
           ack: false,

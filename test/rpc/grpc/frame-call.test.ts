@@ -8,11 +8,11 @@ import { createConnectTransport, createGrpcTransport, Http2SessionManager } from
 import { expect } from 'chai';
 import { LeasesService } from '../../../gen/leasehold/v1/leases_pb.js';
 import { limits } from '../../../src/domain/limits.ts';
-import type { Health } from '../../../src/engine/maintenance/health-monitor.ts';
+import type { HealthMonitor } from '../../../src/engine/maintenance/health-monitor.ts';
 import { receiveBudget } from '../../../src/lib/http/receive-budget.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import { newId } from '../../../src/lib/uuid.ts';
-import { createConnectFace } from '../../../src/rpc/connect/handler.ts';
+import { createConnectHandler } from '../../../src/rpc/connect/handler.ts';
 import { createGrpcServer, type GrpcServer } from '../../../src/rpc/grpc/server.ts';
 import { Metrics } from '../../../src/telemetry/metrics.ts';
 import {
@@ -63,7 +63,7 @@ describe('streams in both directions over gRPC', () => {
 
   beforeEach(async () => {
     engine = new ScriptedEngine();
-    const health = { onReady: () => {} } as unknown as Health;
+    const health = { onReady: () => {} } as unknown as HealthMonitor;
     server = createGrpcServer({
       bindings: [bindingOf(engine)],
       health,
@@ -270,12 +270,12 @@ describe('streams in both directions over gRPC', () => {
       await eventually('the engine knows', async () => pending.signal?.aborted || undefined, 5_000);
       expect(pending.signal?.reason).to.include({ code: 'canceled' });
       pending.answer();
-      engine.leaseNews.publish(kept);
+      engine.leaseSubscriptions.publish(kept);
       const aside = connect();
       engine.eager = true;
       aside.send(frameFor(ids(1)));
       await aside.hears(1);
-      expect(engine.leaseNews.followers).to.equal(1);
+      expect(engine.leaseSubscriptions.subscriptions).to.equal(1);
       expect(engine.looks).to.deep.equal([]);
     });
   }
@@ -297,7 +297,7 @@ describe('streams in both directions over gRPC', () => {
     }
     const since = performance.now();
     engine.heartbeats.draining = true;
-    const drained = engine.leaseNews.drain();
+    const drained = engine.leaseSubscriptions.drain();
     await server.stop(5_000);
     await drained;
     // What is open still when its time is over is cut off, after five seconds.
@@ -314,7 +314,7 @@ describe('streams in both directions over HTTP/1.1', () => {
   let server: Server;
   let port: number;
   before(async () => {
-    const face = createConnectFace({
+    const face = createConnectHandler({
       bindings: [bindingOf(new ScriptedEngine())],
       metrics: new Metrics(),
       log,

@@ -9,7 +9,7 @@ import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { expect } from 'chai';
 import { StreamHeartbeatsRequestSchema } from '../../../gen/leasehold/v1/leases_pb.js';
 import { limits } from '../../../src/domain/limits.ts';
-import type { Health } from '../../../src/engine/maintenance/health-monitor.ts';
+import type { HealthMonitor } from '../../../src/engine/maintenance/health-monitor.ts';
 import { ReceiveBudget, receiveBudget } from '../../../src/lib/http/receive-budget.ts';
 import { createGrpcServer, type GrpcServer } from '../../../src/rpc/grpc/server.ts';
 import { Metrics } from '../../../src/telemetry/metrics.ts';
@@ -133,7 +133,7 @@ describe('gRPC messages that the server does not read on', () => {
   before(async () => {
     server = createGrpcServer({
       bindings: [bindingOf(engine)],
-      health: { onReady: () => {} } as unknown as Health,
+      health: { onReady: () => {} } as unknown as HealthMonitor,
       metrics: new Metrics(),
       log: silentLog,
       receiving,

@@ -13,8 +13,8 @@ import { limits } from '../../../src/domain/limits.ts';
 import { isUuid } from '../../../src/lib/uuid.ts';
 import {
   encodeVerdicts,
+  type FrameSlice,
   HeartbeatFrame,
-  type Piece,
   WorkerName,
 } from '../../../src/rpc/heartbeat-stream/frames.ts';
 import { timestamp } from '../../../src/rpc/jobs/convert.ts';
@@ -22,10 +22,14 @@ import { timestamp } from '../../../src/rpc/jobs/convert.ts';
 const leaseId = '0190c1d2-7e1f-7abc-8def-0123456789ab';
 
 /** Everything in a frame, read in pieces of so much weight. */
-function read(bytes: Uint8Array, weight = 20_000, worker = new WorkerName()): Piece & { pieces: number } {
+function read(
+  bytes: Uint8Array,
+  weight = 20_000,
+  worker = new WorkerName(),
+): FrameSlice & { pieces: number } {
   const frame = new HeartbeatFrame(Buffer.from(bytes), worker);
-  const all: Piece & { pieces: number } = {
-    beats: [],
+  const all: FrameSlice & { pieces: number } = {
+    heartbeats: [],
     refused: [],
     refusals: [],
     owners: [],
@@ -36,7 +40,7 @@ function read(bytes: Uint8Array, weight = 20_000, worker = new WorkerName()): Pi
   };
   while (!frame.done) {
     const piece = frame.next(weight);
-    all.beats.push(...piece.beats);
+    all.heartbeats.push(...piece.heartbeats);
     all.refused.push(...piece.refused);
     all.refusals.push(...piece.refusals);
     all.owners.push(...piece.owners);
@@ -48,7 +52,7 @@ function read(bytes: Uint8Array, weight = 20_000, worker = new WorkerName()): Pi
   return all;
 }
 
-const readable = (bytes: Uint8Array): Piece | DomainError => {
+const readable = (bytes: Uint8Array): FrameSlice | DomainError => {
   try {
     return read(bytes);
   } catch (error) {
@@ -75,8 +79,8 @@ function expected({ heartbeats }: StreamHeartbeatsRequest) {
 }
 
 /** The same of what our own code reads. */
-const found = ({ beats, refused }: Piece) => ({
-  beats: beats.map(({ weight: _, ...beat }) => beat),
+const found = ({ heartbeats, refused }: FrameSlice) => ({
+  beats: heartbeats.map(({ weight: _, ...beat }) => beat),
   strangers: refused.map(({ named }) => named),
 });
 
@@ -198,7 +202,7 @@ describe('frames of heartbeats', () => {
           generated = undefined;
         }
         const ours = readable(cut);
-        if (generated) expect(found(ours as Piece)).to.deep.equal(expected(generated));
+        if (generated) expect(found(ours as FrameSlice)).to.deep.equal(expected(generated));
         else expect(ours).to.be.instanceOf(DomainError).with.property('code', 'invalid_request');
       }),
       { numRuns: 500 },
@@ -211,7 +215,8 @@ describe('frames of heartbeats', () => {
       fc.property(fc.boolean(), bytes, (inside, noise) => {
         const frame = inside ? frameOf([...noise]) : Buffer.from(noise);
         const ours = readable(frame);
-        if (!(ours instanceof DomainError)) expect(ours.beats.length + ours.refused.length).to.be.at.most(30);
+        if (!(ours instanceof DomainError))
+          expect(ours.heartbeats.length + ours.refused.length).to.be.at.most(30);
       }),
       { numRuns: 2_000 },
     );
@@ -254,15 +259,15 @@ describe('frames of heartbeats', () => {
   it('say which heartbeat could not be read, after the pieces before it', () => {
     const good = Array.from({ length: 5 }, () => [...frameOf(...named)]).flat();
     const frame = new HeartbeatFrame(Buffer.from([...good, 0x0a, 0x05]), new WorkerName());
-    expect(frame.next(4).beats).to.have.length(4);
+    expect(frame.next(4).heartbeats).to.have.length(4);
     expect(() => frame.next(4)).to.throw(DomainError, /heartbeats\[5\]/);
   });
 
   it('skip a known field of another kind', () => {
-    const { beats } = read(frameOf(...named, [0x08, 0x01], [0x20, 0x05], [0x2d, 1, 2, 3, 4]));
-    expect(beats).to.have.length(1);
-    expect(beats[0]).to.include({ leaseId, progress: undefined, message: undefined });
-    expect(read(Buffer.from([0x08, 0x05])).beats).to.deep.equal([]);
+    const { heartbeats } = read(frameOf(...named, [0x08, 0x01], [0x20, 0x05], [0x2d, 1, 2, 3, 4]));
+    expect(heartbeats).to.have.length(1);
+    expect(heartbeats[0]).to.include({ leaseId, progress: undefined, message: undefined });
+    expect(read(Buffer.from([0x08, 0x05])).heartbeats).to.deep.equal([]);
   });
 
   const beat = (fields: Partial<StreamHeartbeatsRequest_Heartbeat>) =>
@@ -295,8 +300,8 @@ describe('frames of heartbeats', () => {
   for (const [how, [fields, code, detail]] of Object.entries(wrong)) {
     it(`refuse a heartbeat with ${how}, and no other`, () => {
       const good = beat({ message: 'fine', progress: 1, leaseToken: 't'.repeat(200) });
-      const { beats, refused, refusals } = read(Buffer.concat([good, beat(fields), good]));
-      expect(beats).to.have.length(2);
+      const { heartbeats, refused, refusals } = read(Buffer.concat([good, beat(fields), good]));
+      expect(heartbeats).to.have.length(2);
       expect(refused.map(({ named }) => named)).to.deep.equal([fields.leaseId ?? leaseId]);
       expect(refusals[0]).to.include({ kind: 'lost', code });
       expect(refusals[0]?.detail).to.match(detail);
@@ -308,8 +313,17 @@ describe('frames of heartbeats', () => {
     const bytes = Buffer.concat(workers.map((workerId) => beat({ workerId })));
     const worker = new WorkerName();
     for (const weight of [1, 100]) {
-      const { beats, refused } = read(bytes, weight, worker);
-      expect(beats.map(({ workerId }) => workerId)).to.deep.equal(['a', 'b', 'ab', 'é', 'a', 'a', 'é', 'b']);
+      const { heartbeats, refused } = read(bytes, weight, worker);
+      expect(heartbeats.map(({ workerId }) => workerId)).to.deep.equal([
+        'a',
+        'b',
+        'ab',
+        'é',
+        'a',
+        'a',
+        'é',
+        'b',
+      ]);
       expect(refused).to.have.length(3);
     }
   });

@@ -9,7 +9,10 @@ import { DomainError } from '../../../src/domain/errors.ts';
 import type { OwnerVerdict } from '../../../src/domain/files/file-lease.ts';
 import { limits } from '../../../src/domain/limits.ts';
 import { HeartbeatFrame, WorkerName } from '../../../src/rpc/heartbeat-stream/frames.ts';
-import { encodeOwnerVerdicts, OwnerAnswers } from '../../../src/rpc/heartbeat-stream/owner-verdict-outbox.ts';
+import {
+  encodeOwnerVerdicts,
+  OwnerVerdictOutbox,
+} from '../../../src/rpc/heartbeat-stream/owner-verdict-outbox.ts';
 import { streamHeartbeats } from '../../../src/rpc/heartbeat-stream/session.ts';
 import type { FrameSession } from '../../../src/rpc/implementation.ts';
 import { ownersFrame, ScriptedEngine } from '../../support/heartbeat-streams.ts';
@@ -35,8 +38,8 @@ describe('owners in frames of heartbeats', () => {
     fc.assert(
       fc.property(fc.array(fc.string({ unit: 'grapheme', maxLength: 250 }), { maxLength: 30 }), (names) => {
         const frame = new HeartbeatFrame(ownersFrame(names), new WorkerName());
-        const { owners, refusedOwners, ownerRefusals, beats } = frame.next(1_000_000);
-        expect(beats).to.deep.equal([]);
+        const { owners, refusedOwners, ownerRefusals, heartbeats } = frame.next(1_000_000);
+        expect(heartbeats).to.deep.equal([]);
         const isGood = (name: string) =>
           /\S/.test(name) && name.length <= limits.nameChars && !name.includes('\0');
         expect(owners.map(({ ownerId }) => ownerId)).to.deep.equal(names.filter(isGood));
@@ -82,12 +85,12 @@ describe('owners in frames of heartbeats', () => {
   });
 
   it('go out in frames that clients take, however much they have lost', () => {
-    const answers = new OwnerAnswers();
+    const answers = new OwnerVerdictOutbox();
     const long = Array.from({ length: limits.lostFilesTold }, (_, i) =>
       `${i}`.padStart(limits.pathBytes, 'x'),
     );
     const owners = Array.from({ length: 40 }, (_, i) => ({ named: `o${i}`, weight: 1 }));
-    answers.owe(
+    answers.add(
       owners,
       owners.map(() => kept(long)),
     );

@@ -341,7 +341,7 @@ describe('a heartbeat stream', () => {
     expect(wire.told).to.deep.equal(good);
     expect(wire.ended?.error).to.include({ code: 'invalid_request', field: 'heartbeats[3]' });
     expect([engine.heard, wire.unread]).to.deep.equal([7, 1]);
-    expect(engine.leaseNews.followers).to.equal(0);
+    expect(engine.leaseSubscriptions.subscriptions).to.equal(0);
   });
 
   it('ends with the error of the database, after what was ready', async () => {
@@ -397,11 +397,11 @@ describe('a heartbeat stream', () => {
     wire.leave();
     expect(call?.signal?.aborted).to.equal(true);
     call?.answer();
-    engine.leaseNews.publish([kept]);
+    engine.leaseSubscriptions.publish([kept]);
     await settle();
     expect(wire.told).to.deep.equal([kept]);
     expect([engine.looks.length, wire.asks, wire.ended]).to.deep.equal([0, true, undefined]);
-    expect(engine.leaseNews.followers).to.equal(0);
+    expect(engine.leaseSubscriptions.subscriptions).to.equal(0);
   });
 
   it('ends for a mistake of ours, and no other stream does', async () => {
@@ -436,8 +436,8 @@ describe('a heartbeat stream', () => {
     it('tells what somebody else did to a lease, and of a lost one only once', async () => {
       const [a, b] = [one(), one()];
       await keep(wire, [a, b]);
-      engine.leaseNews.publish([a]);
-      engine.leaseNews.publish([b, a, one()]);
+      engine.leaseSubscriptions.publish([a]);
+      engine.leaseSubscriptions.publish([b, a, one()]);
       await settle();
       const [look] = engine.looks;
       expect(look?.of).to.deep.equal([a, b]);
@@ -449,7 +449,7 @@ describe('a heartbeat stream', () => {
       const told = Object.fromEntries(wire.verdicts.map(({ leaseId, outcome }) => [leaseId, outcome.value]));
       expect(told[a]).to.include({ code: 'lease_not_active' });
       expect(told[b]).to.include({ cancelRequested: true });
-      engine.leaseNews.publish([a, b]);
+      engine.leaseSubscriptions.publish([a, b]);
       await settle();
       expect(engine.looks[1]?.of).to.deep.equal([b]);
     });
@@ -459,7 +459,7 @@ describe('a heartbeat stream', () => {
       const streams = Array.from({ length: 20 }, () => new Wire(engine, open));
       const leaseIds = ids(20);
       for (const [i, stream] of streams.entries()) await keep(stream, [leaseIds[i] as string]);
-      engine.leaseNews.publish(leaseIds);
+      engine.leaseSubscriptions.publish(leaseIds);
       await settle();
       expect(engine.looks.map(({ of }) => of)).to.deep.equal([leaseIds]);
       engine.looks[0]?.answer();
@@ -475,7 +475,7 @@ describe('a heartbeat stream', () => {
       engine.eager = true;
       wire.give(...Array.from({ length: 30 }, () => frameFor(ids(1_000))));
       for (let n = 0; n < 20; n++) await settle();
-      engine.leaseNews.publish(kept);
+      engine.leaseSubscriptions.publish(kept);
       await settle();
       expect(engine.looks).to.deep.equal([]);
       wire.take();
@@ -486,12 +486,12 @@ describe('a heartbeat stream', () => {
     it('drops news that cannot be looked up, and goes on', async () => {
       const leaseId = one();
       await keep(wire, [leaseId]);
-      engine.leaseNews.publish([leaseId]);
+      engine.leaseSubscriptions.publish([leaseId]);
       await settle();
       engine.looks[0]?.fail(new DomainError('unavailable', 'the database has gone'));
       await settle();
       expect(wire.ended).to.equal(undefined);
-      engine.leaseNews.publish([leaseId]);
+      engine.leaseSubscriptions.publish([leaseId]);
       await settle();
       engine.looks[1]?.answer();
       await settle();
@@ -505,7 +505,7 @@ describe('a heartbeat stream', () => {
       await settle();
       const pending = engine.calls.at(-1);
       engine.heartbeats.draining = true;
-      await engine.leaseNews.drain();
+      await engine.leaseSubscriptions.drain();
       wire.give(frameFor([one()]), frameFor([one()]));
       for (let n = 0; n < 10; n++) {
         await settle();
@@ -527,7 +527,7 @@ describe('a heartbeat stream', () => {
       await keep(wire, ids(1_500));
       engine.heartbeats.draining = true;
       const since = performance.now();
-      await engine.leaseNews.drain();
+      await engine.leaseSubscriptions.drain();
       while (!wire.ended && performance.now() - since < 5_000)
         await new Promise((resolve) => setTimeout(resolve, 20));
       expect(wire.ended).to.deep.equal({ error: undefined });
@@ -536,7 +536,7 @@ describe('a heartbeat stream', () => {
 
     it('ends at once where the server is stopping already', async () => {
       engine.heartbeats.draining = true;
-      await engine.leaseNews.drain();
+      await engine.leaseSubscriptions.drain();
       const late = new Wire(engine);
       await settle();
       expect(late.ended).to.deep.equal({ error: undefined });

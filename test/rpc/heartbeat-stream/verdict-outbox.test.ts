@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import type { Verdict } from '../../../src/domain/leases/lease.ts';
 import { limits } from '../../../src/domain/limits.ts';
-import { AnswerQueue } from '../../../src/rpc/heartbeat-stream/verdict-outbox.ts';
+import { VerdictOutbox } from '../../../src/rpc/heartbeat-stream/verdict-outbox.ts';
 
 const most = limits.verdictsPerFrame;
 
@@ -14,13 +14,13 @@ function numbered(from: number, count: number) {
 }
 
 describe('what a heartbeat stream owes', () => {
-  let queue: AnswerQueue;
+  let queue: VerdictOutbox;
   beforeEach(() => {
-    queue = new AnswerQueue();
+    queue = new VerdictOutbox();
   });
   const owe = (from: number, count: number) => {
     const { leases, verdicts } = numbered(from, count);
-    queue.owe(leases, verdicts);
+    queue.add(leases, verdicts);
   };
 
   it('goes out in order and in as few frames as may be, whatever it came in', () => {
@@ -57,15 +57,15 @@ describe('what a heartbeat stream owes', () => {
     owe(0, 0);
     expect(queue.isEmpty).to.equal(true);
     owe(0, 1);
-    queue.oweEmptyFrame();
-    queue.oweEmptyFrame();
+    queue.addEmptyFrame();
+    queue.addEmptyFrame();
     expect([1, 2, 3].map(() => queue.next().leases.length)).to.deep.equal([0, 0, 1]);
     expect(queue.isEmpty).to.equal(true);
   });
 
   it('is forgotten when the stream is over', () => {
     owe(0, 3);
-    queue.oweEmptyFrame();
+    queue.addEmptyFrame();
     queue.clear();
     expect(queue.isEmpty).to.equal(true);
   });

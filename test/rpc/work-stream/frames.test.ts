@@ -12,15 +12,15 @@ import type { Grant, Release } from '../../../src/domain/leases/lease.ts';
 import { limits } from '../../../src/domain/limits.ts';
 import { isUuid } from '../../../src/lib/uuid.ts';
 import { releaseOfMessage } from '../../../src/rpc/leases/convert.ts';
-import { encodeWork, WorkFrame, type WorkPiece } from '../../../src/rpc/work-stream/frames.ts';
+import { encodeWork, WorkFrame, type WorkSlice } from '../../../src/rpc/work-stream/frames.ts';
 import { anyJob } from '../../support/any-job.ts';
 
 const streamsWorker = 'the stream';
 
 /** Everything in a frame, read in pieces of so much weight. */
-function read(bytes: Uint8Array, weight = 20_000): WorkPiece & { frame: WorkFrame; pieces: number } {
+function read(bytes: Uint8Array, weight = 20_000): WorkSlice & { frame: WorkFrame; pieces: number } {
   const frame = new WorkFrame(Buffer.from(bytes));
-  const all: WorkPiece = { credits: [], releases: [], refused: [], weight: 0 };
+  const all: WorkSlice = { credits: [], releases: [], refused: [], weight: 0 };
   let pieces = 0;
   for (; !frame.done; pieces++) {
     const piece = frame.next(weight, streamsWorker);
@@ -107,7 +107,7 @@ describe('the frames of a stream of work', () => {
       read(toBinary(StreamWorkRequestSchema, create(StreamWorkRequestSchema, message))).frame;
     expect(frame({})).to.include({ hasBeats: false, workerId: undefined });
     expect(frame({ workerId: 'w', heartbeats: [{}] })).to.include({ hasBeats: true, workerId: 'w' });
-    expect(frame({ owners: [{ ownerId: 'o' }] }).hasBeats).to.equal(true);
+    expect(frame({ owners: [{ ownerId: 'o' }] }).hasHeartbeats).to.equal(true);
   });
 
   it('name a kind by everything that is said of it but the number of jobs', () => {

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { expect } from 'chai';
-import { hot, PreparingClient } from '../../../src/store/connection/prepared-client.ts';
+import { PreparingClient, prepared } from '../../../src/store/connection/prepared-client.ts';
 import { type Sql, sqlState } from '../../../src/store/connection/sql.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 
@@ -54,7 +54,7 @@ onEveryEngine((kind) => {
       };
 
       it('a hot statement once for all values, from its first time on', async () => {
-        const text = hot('select $1::int + 1 as n');
+        const text = prepared('select $1::int + 1 as n');
         for (const n of [1, 2, 3]) await store.database.query(text, [n]);
         const [plans] = await store.database.query<{ generic: number; custom: number }>(
           `select sum(generic_plans)::int as generic, sum(custom_plans)::int as custom
@@ -96,7 +96,7 @@ describe('hot statements beside others', () => {
   onEveryEngine((kind) => {
     it('are planned for all values whoever asks for what meanwhile', async () => {
       await using store = await kind.open();
-      const mode = hot(`select ${currentMode} || $1::text as mode`);
+      const mode = prepared(`select ${currentMode} || $1::text as mode`);
       const hotOnes = Array.from({ length: 50 }, () => store.database.query<{ mode: string }>(mode, ['']));
       const others = Array.from({ length: 50 }, () =>
         store.database.query<{ mode: string }>(`select $1 || ${currentMode} as mode`, ['']),

@@ -4,7 +4,7 @@ import { migrate } from '../../../src/store/migrate.ts';
 import { openDatabase } from '../../../src/store/open.ts';
 import { lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
 import { ownLanesMax } from '../../../src/store/sql/queue/crowds.ts';
-import { noPlaces } from '../../../src/store/sql/queue/heads.ts';
+import { noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { onEveryEngine } from '../../support/engines.ts';
 import { anyJob, caller, engineOn, submitted } from '../../support/jobs.ts';
 
@@ -40,7 +40,7 @@ describe('the migration to crowds (A5)', () => {
           ];
           const ids: string[][] = [];
           for (const filter of filters) {
-            const wanted = { count: 500, unique: true, places: noPlaces };
+            const wanted = { count: 500, unique: true, lowWaterMarks: noMarks };
             const taken = await database.transaction((sql) => lockCandidates(sql, filter, wanted));
             ids.push(taken.map(({ jobId }) => jobId));
           }
@@ -64,7 +64,7 @@ describe('the migration to crowds (A5)', () => {
           if (known.has(row.lane_key)) expect(row).to.deep.equal(known.get(row.lane_key));
         const after = engineOn(database);
         await submitted(after, { job_type: 't 99\n"' });
-        expect((await after.reader.list({}, caller)).items[0]?.jobType).to.equal('t 99\n"');
+        expect((await after.jobQueries.list({}, caller)).items[0]?.jobType).to.equal('t 99\n"');
         await after.stop();
       } finally {
         await database.close();

@@ -3,7 +3,7 @@ import { expect } from 'chai';
 import type { Database } from '../../../src/store/database.ts';
 import { migrate } from '../../../src/store/migrate.ts';
 import { openDatabase } from '../../../src/store/open.ts';
-import { daysAhead, daysAheadMax, readEventDays } from '../../../src/store/sql/events/partitions.ts';
+import { daysAhead, daysAheadMax, readEventPartitions } from '../../../src/store/sql/events/partitions.ts';
 import { onEveryEngine, type TestStore } from '../../support/engines.ts';
 import { Holder } from '../../support/lease-helpers.ts';
 
@@ -47,14 +47,14 @@ onEveryEngine((kind) => {
       expect(await migrate(database)).to.include(migration);
       expect(await rows(database)).to.deep.equal(told);
       expect(await files(database)).to.deep.equal(lie);
-      expect(daysAhead(await readEventDays(database))).to.be.at.least(daysAheadMax);
+      expect(daysAhead(await readEventPartitions(database))).to.be.at.least(daysAheadMax);
       await database.query(insert('now()'), []);
       await database.query(insert("now() + interval '8 days'"), []);
       const ids = (await rows(database)).map(({ event_id }) => Number(event_id));
       expect(ids).to.deep.equal([...new Set(ids)]);
       expect(ids.at(-1)).to.be.above(Number(told.at(-1)?.event_id));
       // The numbers go on when the first part goes, to which they belonged.
-      for (const { name, from } of (await readEventDays(database)).parts) {
+      for (const { name, from } of (await readEventPartitions(database)).parts) {
         if (from !== null) continue;
         await database.query(`alter table job_events detach partition ${name}`, []);
         await database.query(`drop table ${name}`, []);

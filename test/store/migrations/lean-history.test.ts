@@ -57,7 +57,7 @@ describe('the migration to a lean history', () => {
           const grant = await acquired(engine);
           leaseIds.push(grant.lease.leaseId);
           await engine.releaser.release(releaseFor(grant, end), caller);
-          told.push(...(await engine.reader.events(job?.jobId as string, {}, caller)).items);
+          told.push(...(await engine.jobQueries.events(job?.jobId as string, {}, caller)).items);
         }
         await engine.stop();
         await database.orm.migrator.down({ to: before });

@@ -32,7 +32,7 @@ describe('the migration that counts heartbeats', () => {
         for (const grant of [done, again, kept]) {
           // By the clock of the database in whole milliseconds, a heartbeat comes after the grant.
           await database.query("update live_jobs set started_at = started_at - interval '5 ms'", []);
-          await engine.heartbeats.beat(beatFor(grant), caller);
+          await engine.heartbeats.heartbeat(beatFor(grant), caller);
         }
         await engine.releaser.release(releaseFor(done), caller);
         await engine.releaser.release(
@@ -58,7 +58,7 @@ describe('the migration that counts heartbeats', () => {
           expect(await database.query(`select * from our_${name}`, []), name).not.to.deep.equal([]);
 
         // What came before the migration is not known, and what comes after it is as ever.
-        await engine.heartbeats.beat(beatFor(kept), caller);
+        await engine.heartbeats.heartbeat(beatFor(kept), caller);
         for (const { lease, job } of [done, again, kept]) {
           const { attempts } = await engine.explainer.explainJob(job.jobId, caller);
           expect(attempts.map(({ lease: { leaseId }, signs }) => [leaseId, signs])).to.deep.equal([
@@ -68,7 +68,7 @@ describe('the migration that counts heartbeats', () => {
         await engine.releaser.release(releaseFor(kept), caller);
         await submitted(engine, {});
         const next = await acquired(engine);
-        await engine.heartbeats.beat(beatFor(next), caller);
+        await engine.heartbeats.heartbeat(beatFor(next), caller);
         const { attempts } = await engine.explainer.explainLease(next.lease.leaseId, caller);
         expect(attempts[0]?.signs.heartbeats).to.equal(1);
         await engine.stop();
@@ -86,7 +86,7 @@ describe('the migration that counts heartbeats', () => {
         const engine = engineOn(database);
         await submitted(engine, {});
         const grant = await acquired(engine);
-        await engine.heartbeats.beat(beatFor(grant), caller);
+        await engine.heartbeats.heartbeat(beatFor(grant), caller);
         await database.query('create view our_jobs as select * from live_jobs', []);
         const undone = database.orm.migrator.down({ to: before }).then(
           () => 'undone',

@@ -6,7 +6,7 @@
 import { globSync } from 'node:fs';
 import { expect } from 'chai';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
-import { hotStatements } from '../../../src/store/connection/prepared-client.ts';
+import { preparedStatements } from '../../../src/store/connection/prepared-client.ts';
 import type { Sql } from '../../../src/store/connection/sql.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { caller, engineOn, engineSettings } from '../../support/jobs.ts';
@@ -94,7 +94,7 @@ describe('the plans of hot statements', () => {
     /** Statements that read a whole table, and those that are thought to come to many more rows than there are. */
     async function faults(sql: Sql): Promise<string> {
       let found = '';
-      for (const text of hotStatements()) {
+      for (const text of preparedStatements()) {
         const node = await plan(sql, text);
         const problems = readWhole(firstColumns, node);
         if (rowsThought(node) > 2 * jobs) problems.push(`${rowsThought(node)} rows`);

@@ -1,6 +1,6 @@
 import { expect } from 'chai';
 import type { Engine } from '../../../src/engine/engine.ts';
-import { beatPulse } from '../../../src/store/sql/outages.ts';
+import { recordLife } from '../../../src/store/sql/outages.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { engineOn, submitted } from '../../support/jobs.ts';
 import { acquired, noServerFor } from '../../support/lease-helpers.ts';
@@ -25,11 +25,11 @@ onEveryEngine((kind) => {
       const touched = () =>
         rowsTouched(store.database, async (sql) => {
           await sql.query(`set local plan_cache_mode = ${plan}`, []);
-          await beatPulse(sql);
+          await recordLife(sql);
         });
 
       it(`looks at leases after an outage and at no other time, ${plan}`, async () => {
-        await beatPulse(store.database);
+        await recordLife(store.database);
         expect(await touched(), 'without an outage').to.equal(0);
         await noServerFor(store.database, 60_000);
         expect(await touched(), 'after one').to.be.above(0);

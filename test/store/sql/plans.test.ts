@@ -17,10 +17,10 @@ import {
   grantNext,
 } from '../../../src/store/sql/leases/grant.ts';
 import { readLeases } from '../../../src/store/sql/leases/read.ts';
-import { makeUpForOutage } from '../../../src/store/sql/outages.ts';
+import { compensateOutage } from '../../../src/store/sql/outages.ts';
 import { anyCandidate, holdersAmong, lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
-import { queueFigures, readyMax } from '../../../src/store/sql/queue/gauges.ts';
-import { type HeadPlaces, noPlaces } from '../../../src/store/sql/queue/heads.ts';
+import { readQueueGauges, readyMax } from '../../../src/store/sql/queue/gauges.ts';
+import { type HeadMarks, noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { anyJob, caller, engineOn, submittedIds } from '../../support/jobs.ts';
 import { rowsTouched } from '../../support/rows-touched.ts';
@@ -42,7 +42,12 @@ describe('the plans of hot statements', () => {
     });
 
     const slots = Array.from({ length: 10 }, () => ({ workerId: 'w', requestId: null }));
-    const rules = { claimTtlMs: 60_000, capacityTotal: 100, places: noPlaces, passOver: async () => {} };
+    const rules = {
+      claimTtlMs: 60_000,
+      capacityTotal: 100,
+      lowWaterMarks: noMarks,
+      parkUnschedulable: async () => {},
+    };
     const claimTen = (sql: EntitySql) => claimJobs(sql, anyJob, slots, rules);
 
     const stays = async (when: string) => {
@@ -54,7 +59,7 @@ describe('the plans of hot statements', () => {
       const due = await rowsTouched(store.database, (sql) => lockDueJobs(sql, 500));
       expect(due, `looking for what is due ${when}`).to.be.below(50);
       // Ready jobs are counted up to a bound, and one head is looked at for each lane and priority.
-      const told = await rowsTouched(store.database, (sql) => queueFigures(sql, 100));
+      const told = await rowsTouched(store.database, (sql) => readQueueGauges(sql, 100));
       expect(told, `telling how the queue stands ${when}`).to.be.below(readyMax + 50);
     };
 
@@ -165,11 +170,11 @@ describe('the plans of lease statements', () => {
         keepsMessages: true,
         totalUnlessSet: 10 * jobs,
       };
-      const marked = { json: JSON.stringify([{ lane_id: 1, from_seq: [0, 0, 1, 0] }]), note() {} };
-      const candidates = (sql: EntitySql, places: HeadPlaces) =>
-        lockCandidates(sql, anyJob, { count: some, unique: true, places });
-      const dealt = async (sql: EntitySql, places: HeadPlaces) => {
-        const found = await grantNext(sql, leases, { ...dealing, places });
+      const marked = { json: JSON.stringify([{ lane_id: 1, from_seq: [0, 0, 1, 0] }]), advance() {} };
+      const candidates = (sql: EntitySql, lowWaterMarks: HeadMarks) =>
+        lockCandidates(sql, anyJob, { count: some, unique: true, lowWaterMarks });
+      const dealt = async (sql: EntitySql, lowWaterMarks: HeadMarks) => {
+        const found = await grantNext(sql, leases, { ...dealing, lowWaterMarks });
         expect(found !== 'judge' && found.grants.filter((grant) => grant)).to.have.length(some);
       };
       const statements: Record<string, (sql: EntitySql) => Promise<unknown>> = {
@@ -230,13 +235,13 @@ describe('the plans of lease statements', () => {
             values (now() - interval '1 hour', now(), '00000000-0000-0000-0000-000000000000', 0)`,
             [],
           );
-          await makeUpForOutage(sql, some, 60_000);
+          await compensateOutage(sql, some, 60_000);
         },
-        lockCandidates: (sql) => candidates(sql, noPlaces),
+        lockCandidates: (sql) => candidates(sql, noMarks),
         'lockCandidates, from marks': (sql) => candidates(sql, marked),
-        anyCandidate: (sql) => anyCandidate(sql, anyJob, noPlaces),
+        anyCandidate: (sql) => anyCandidate(sql, anyJob, noMarks),
         'anyCandidate, from marks': (sql) => anyCandidate(sql, anyJob, marked),
-        grantNext: (sql) => dealt(sql, noPlaces),
+        grantNext: (sql) => dealt(sql, noMarks),
         'grantNext, from marks': (sql) => dealt(sql, marked),
       };
       const rows: Record<string, number> = {};

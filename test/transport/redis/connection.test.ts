@@ -1,5 +1,5 @@
 import { expect } from 'chai';
-import { RedisLink } from '../../../src/transport/redis/connection.ts';
+import { RedisConnection } from '../../../src/transport/redis/connection.ts';
 import { describeWithRedis, startRedis, type TestRedis } from '../../support/redis.ts';
 
 describeWithRedis('a link to Redis', () => {
@@ -11,7 +11,11 @@ describeWithRedis('a link to Redis', () => {
 
   it('does not take a pause of its own process for one of Redis', async () => {
     const reasons: Error[] = [];
-    const link = new RedisLink({ url: redis.url, name: 'a-test', onDown: (reason) => reasons.push(reason) });
+    const link = new RedisConnection({
+      url: redis.url,
+      name: 'a-test',
+      onDown: (reason) => reasons.push(reason),
+    });
     await link.start();
     try {
       const asked = link.run((client) => client.ping(), 50);

@@ -8,8 +8,8 @@ import { limits } from '../../../src/domain/limits.ts';
 import { enqueueIdOf } from '../../../src/domain/streams/stream-message.ts';
 import type { Engine } from '../../../src/engine/engine.ts';
 import {
-  forgetLostMessages,
-  lookAtMessages,
+  deleteLostMessages,
+  inspectMessages,
   nowhere,
   recordMessages,
 } from '../../../src/store/sql/streams/outbox.ts';
@@ -95,8 +95,8 @@ describeWithRedis('the name of a message that a claim has told', () => {
     }
 
     /** What a sweep of another server does that looked at the messages before, and is done now. */
-    async function sweepsOn(seen: Awaited<ReturnType<typeof lookAtMessages>>, name: string): Promise<void> {
-      for (const lost of await forgetLostMessages(stage.database, seen.found)) {
+    async function sweepsOn(seen: Awaited<ReturnType<typeof inspectMessages>>, name: string): Promise<void> {
+      for (const lost of await deleteLostMessages(stage.database, seen.found)) {
         await stage.client.xAdd('leasehold:stream:s', name, {
           job_id: lost.jobId,
           enqueue_id: enqueueIdOf(lost),
@@ -126,7 +126,7 @@ describeWithRedis('the name of a message that a claim has told', () => {
 
       it(`is right to ${verb} with where it was sent again while the claim ran`, async () => {
         await queued();
-        const seen = await lookAtMessages(stage.database, nowhere, 10);
+        const seen = await inspectMessages(stage.database, nowhere, 10);
         const grant = await claim(server(1));
         expect(grant.messageId).to.equal(first(seen.found).messageId);
         await stage.client.flushDb();
@@ -204,7 +204,7 @@ describeWithRedis('the name of a message that a claim has told', () => {
       await submitted(server(1), { stream: 's', max_attempts: 1 });
       await until('a message with a name', async () => (await rowNow()).messageId !== null);
       const grant = await claim(server(0));
-      await server(0).heartbeats.beat(beatFor(grant), caller);
+      await server(0).heartbeats.heartbeat(beatFor(grant), caller);
       await letTimePass(stage.database, 60_001);
       expect(await server(1).reaper.runOnce()).to.equal(1);
       const late = async () => {
@@ -214,7 +214,7 @@ describeWithRedis('the name of a message that a claim has told', () => {
         }
       };
       await late();
-      await server(1).changer.retry(grant.job.jobId, {}, caller);
+      await server(1).jobUpdater.retry(grant.job.jobId, {}, caller);
       await late();
       await nothingIsLeft();
     });

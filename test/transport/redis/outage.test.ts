@@ -75,7 +75,7 @@ describeWithRedis('a Redis that fails', () => {
         return (pending.get(a.consumer) ?? 0) + (pending.get(b.consumer) ?? 0);
       };
       await until('pending messages', async () => (await both()) === 1_990);
-      a.settle(await stage.finish(running));
+      a.ack(await stage.finish(running));
       await stage.inLine();
       const info = await stage.client.xInfoStream('leasehold:stream:s');
       expect(info['entries-added'], 'messages sent again').to.equal(1_990);
@@ -132,7 +132,7 @@ describeWithRedis('a Redis that fails', () => {
       await until('down', () => transport.state === 'down');
       const more = await stage.queue(300);
       transport.send(more);
-      transport.settle(await stage.finish(envelopes.slice(0, 100)));
+      transport.ack(await stage.finish(envelopes.slice(0, 100)));
       expect(await nameOf(transport, first(more))).to.equal(enqueueIdOf(first(more)));
       await stage.redis.restart();
       await until('up', () => transport.state === 'up');
@@ -167,7 +167,7 @@ describeWithRedis('a Redis that fails', () => {
       stage.redis.pause();
       const envelopes = await stage.queue(20);
       transport.send(envelopes);
-      transport.settle(await stage.finish(sent.slice(0, 5)));
+      transport.ack(await stage.finish(sent.slice(0, 5)));
       const one = first(envelopes);
       let name = '';
       const took = await timed(async () => {
@@ -209,7 +209,7 @@ describeWithRedis('a Redis that fails', () => {
       expect(await timed(() => transport.stop())).to.be.below(promptMs);
       expect(await stage.isInLine()).to.equal(true);
       transport.send(await stage.queue(1));
-      transport.settle([{ stream: 's', messageId: '1-1' }]);
+      transport.ack([{ stream: 's', messageId: '1-1' }]);
       expect(await nameOf(transport, first(envelopes))).to.equal(enqueueIdOf(first(envelopes)));
       const clients = String(await stage.client.sendCommand(['CLIENT', 'LIST']));
       expect(clients).to.not.include('name=leasehold');

@@ -20,9 +20,9 @@ async function work(stage: Stage, transport: RedisTransport, isOver: () => boole
     const names = await Promise.all(granted.map((envelope) => nameOf(transport, envelope)));
     expect(names).to.not.include('');
     const ended = granted.filter(() => Math.random() < 0.7);
-    transport.settle(await stage.finish(ended));
+    transport.ack(await stage.finish(ended));
     const { settled, envelopes } = await stage.requeue(granted.filter((one) => !ended.includes(one)));
-    transport.settle(settled);
+    transport.ack(settled);
     transport.send(envelopes);
     waiting = envelopes;
     await delay(5);

@@ -34,9 +34,9 @@ describeWithRedis('messages over Redis', () => {
       const before = await stage.entries();
       const [ended, repeated, waiting] = [envelopes.slice(0, 1), envelopes.slice(1, 2), envelopes.slice(2)];
       await stage.grant([...ended, ...repeated]);
-      transport.settle(await stage.finish(ended));
+      transport.ack(await stage.finish(ended));
       const again = await stage.requeue(repeated);
-      transport.settle(again.settled);
+      transport.ack(again.settled);
       transport.send(again.envelopes);
       await until('the next attempt', async () => {
         const told = (await stage.entries()).map(({ message }) => message.enqueue_id);

@@ -2,7 +2,7 @@ import { Migration } from '@mikro-orm/migrations';
 import { finalStatuses } from '../../../domain/jobs/job.ts';
 import { eventNumber, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { leaseStates } from '../../../domain/leases/lease.ts';
-import { word } from '../../connection/sql.ts';
+import { sqlWord } from '../../connection/sql.ts';
 import { dropContractViews, viewsBeforeSubmissions } from '../views/contract-views.ts';
 
 const released = leaseStates.indexOf('RELEASED');
@@ -61,7 +61,7 @@ export class LeanHistory extends Migration {
       from job_events event cross join lateral (values
         (0, ${eventNumber('JOB_RUNNING')}, ${leased}, null::jsonb),
         (1, ${eventNumber('LEASE_RELEASED')}, ${running}, jsonb_build_object('worker_id', actor,
-          'status', ${word(finalStatuses, 'release_status')}))
+          'status', ${sqlWord(finalStatuses, 'release_status')}))
       ) part (step, step_type, step_from, step_data)
       where release_status is not null and (step > 0 or from_state = ${leased})
     )

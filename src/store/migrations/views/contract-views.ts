@@ -1,4 +1,4 @@
-import { contractWord } from '../../../domain/jobs/claim-policy.ts';
+import { contractState } from '../../../domain/jobs/claim-policy.ts';
 import { finalStatuses, priorities } from '../../../domain/jobs/job.ts';
 import {
   type EventType,
@@ -9,7 +9,7 @@ import {
   states,
 } from '../../../domain/jobs/state-machine.ts';
 import { leaseStates } from '../../../domain/leases/lease.ts';
-import { word } from '../../connection/sql.ts';
+import { sqlWord } from '../../connection/sql.ts';
 import { submissions } from '../../sql/events/record.ts';
 
 /**
@@ -21,7 +21,7 @@ import { submissions } from '../../sql/events/record.ts';
  * people have views on them, and have let others read them.
  */
 
-const stateWord = (number: string): string => word(states.map(contractWord), number);
+const stateWord = (number: string): string => sqlWord(states.map(contractState), number);
 const isLeased = (live: string): string =>
   `${live}.lease_id is not null and ${live}.state in (${leasedStates.map(stateNumber).join(', ')})`;
 
@@ -30,15 +30,15 @@ const finals = states.map((state) =>
 );
 
 const jobRuns = `create or replace view scheduler_job_runs as
-select job.job_id, job.addon_id, job.job_type, ${word(priorities, 'job.priority')} as priority, job.cost_units,
+select job.job_id, job.addon_id, job.job_type, ${sqlWord(priorities, 'job.priority')} as priority, job.cost_units,
   ${stateWord('live.state')} as state, live.attempts, job.created_at, live.started_at,
   null::timestamptz as finished_at, live.claimed_by, live.lease_id, null::text as final_status,
   null::text as error_text, null::jsonb as result_json, null::jsonb as metrics_json
 from live_jobs live join jobs job on job.job_id = live.job_id
 union all
-select job.job_id, job.addon_id, job.job_type, ${word(priorities, 'job.priority')}, job.cost_units,
+select job.job_id, job.addon_id, job.job_type, ${sqlWord(priorities, 'job.priority')}, job.cost_units,
   ${stateWord('outcome.state')}, outcome.attempts, job.created_at, outcome.started_at, outcome.finished_at,
-  outcome.claimed_by, outcome.lease_id, ${word(finals, 'outcome.state')}, outcome.error_text, outcome.result,
+  outcome.claimed_by, outcome.lease_id, ${sqlWord(finals, 'outcome.state')}, outcome.error_text, outcome.result,
   outcome.metrics
 from job_outcomes outcome join jobs job on job.job_id = outcome.job_id`;
 
@@ -51,12 +51,12 @@ where ${isLeased('live')}
 union all
 select lease.lease_id, lease.job_id, job.addon_id, lease.cost_units, lease.ttl_s, lease.granted_at,
   lease.last_heartbeat_at, case when lease.state = ${leaseStates.indexOf('RELEASED')} then lease.ended_at end,
-  lease.expires_at, ${word(leaseStates, 'lease.state')}, ${word(finalStatuses, 'lease.release_status')}
+  lease.expires_at, ${sqlWord(leaseStates, 'lease.state')}, ${sqlWord(finalStatuses, 'lease.release_status')}
 from leases lease join jobs job on job.job_id = lease.job_id
 union all
 select outcome.lease_id, outcome.job_id, job.addon_id, job.cost_units, outcome.ttl_s, outcome.started_at,
   outcome.last_heartbeat_at, case when outcome.lease_state = ${leaseStates.indexOf('RELEASED')} then outcome.finished_at end,
-  outcome.expires_at, ${word(leaseStates, 'outcome.lease_state')}, ${word(finalStatuses, 'outcome.release_status')}
+  outcome.expires_at, ${sqlWord(leaseStates, 'outcome.lease_state')}, ${sqlWord(finalStatuses, 'outcome.release_status')}
 from job_outcomes outcome join jobs job on job.job_id = outcome.job_id where outcome.fence is not null`;
 
 const leaseEvents: readonly EventType[] = ['LEASE_GRANTED', 'LEASE_RELEASED', 'LEASE_EXPIRED'];
@@ -69,7 +69,7 @@ const told = `(
   select event.event_id + step.n as id, event.at, event.job_id, event.lease_id, event.actor,
     step.type, step.from_state, step.to_state,
     case when step.n = 1 and event.release_status is not null
-      then jsonb_build_object('worker_id', event.actor, 'status', ${word(finalStatuses, 'event.release_status')})
+      then jsonb_build_object('worker_id', event.actor, 'status', ${sqlWord(finalStatuses, 'event.release_status')})
       when step.type = event.type then coalesce(event.data, '{}') || case when event.fence is null then '{}'
         else jsonb_build_object('worker_id', event.actor, 'attempt', event.attempt, 'fence', event.fence,
           'ttl_sec', event.ttl_s,
@@ -90,7 +90,7 @@ const told = `(
 const event = (
   id: string,
   beside: string,
-) => `${id}, event.at as ts, ${word(eventTypes, 'event.type')} as event_type,
+) => `${id}, event.at as ts, ${sqlWord(eventTypes, 'event.type')} as event_type,
   jsonb_build_object(${beside}, 'by', event.actor, 'from', ${stateWord('event.from_state')},
     'to', ${stateWord('event.to_state')}) || event.data as data_json`;
 const ofJob = "'lease_id', event.lease_id";

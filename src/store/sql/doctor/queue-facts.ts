@@ -6,7 +6,7 @@ import {
   type SilentLease,
 } from '../../../domain/doctor/facts.ts';
 import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { type EntitySql, rowOf, type Sql } from '../../connection/sql.ts';
+import { type EntitySql, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { select } from '../../schema/tables.ts';
 
 /** Lanes and priorities whose first jobs are read. */
@@ -35,7 +35,7 @@ with recursive head (lane_id, priority, job_id, cost_units, since, n) as (
 select head.job_id as "jobId", lanes.job_type as "jobType", lanes.addon_id as "addonId", nullif(lanes.stream, '') as stream,
   lanes.requires, lanes.heavy, head.cost_units as "costUnits",
   greatest(extract(epoch from clock_timestamp() - head.since)::float8 * 1000, 0) as "readyMs"
-from head cross join ${rowOf('lanes', 'lane_id', 'head.lane_id')} lanes
+from head cross join ${lateralByKey('lanes', 'lane_id', 'head.lane_id')} lanes
 order by head.n`;
 
 /** The first ready job of each lane and priority, no more than a bound of them. */

@@ -1,7 +1,7 @@
 import { type Kysely, sql as raw } from 'kysely';
 import { type JobEvent, type JobWithResult, type JsonObject, priorities } from '../../../domain/jobs/job.ts';
 import { eventNumber, stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { type EntitySql, word } from '../../connection/sql.ts';
+import { type EntitySql, sqlWord } from '../../connection/sql.ts';
 import { select, type Tables } from '../../schema/tables.ts';
 import { type EventRecord, numbersAhead, toEvents } from './record.ts';
 
@@ -35,7 +35,7 @@ const submissionOf = (tables: Kysely<Tables>, jobId: string) =>
       raw<number | null>`null::smallint`.as('from_state'),
       raw<number | null>`${raw.lit(stateNumber('QUEUED'))}::smallint`.as('to_state'),
       'job.addon_id as actor',
-      raw<JsonObject | null>`jsonb_build_object('priority', ${raw.raw(word(priorities, 'job.priority'))})`.as(
+      raw<JsonObject | null>`jsonb_build_object('priority', ${raw.raw(sqlWord(priorities, 'job.priority'))})`.as(
         'data',
       ),
       raw<number | null>`null::int`.as('attempt'),

@@ -15,13 +15,13 @@ import type { Database } from '../../database.ts';
  * Any numbers that nothing else here locks, as long as every version of the server takes the same ones. There are two,
  * because whoever detaches may have to wait for long, and whoever lacks a part to write to cannot.
  */
-const makersLock = 7_160_524;
-const droppersLock = 7_160_525;
+const createLock = 7_160_524;
+const dropLock = 7_160_525;
 
 /** Days that are made ahead of today, which is as long as servers may go on without making any. */
 export const daysAheadMax = 8;
 
-interface Part {
+interface Partition {
   name: string;
   /** The first day that it holds, as the number of days since 1970; nothing where it holds all that is older. */
   from: number | null;
@@ -33,9 +33,9 @@ interface Part {
 }
 
 /** What there is, and which day it is. */
-export interface EventDays {
+export interface EventPartitions {
   today: number;
-  parts: readonly Part[];
+  parts: readonly Partition[];
 }
 
 // A part that was detached and not dropped yet is found by its name.
@@ -52,7 +52,7 @@ from (values (1)) as one (one) left join (
 ) part on true
 order by day`;
 
-export async function readEventDays(sql: Sql): Promise<EventDays> {
+export async function readEventPartitions(sql: Sql): Promise<EventPartitions> {
   type Row = { today: number; name: string | null; attached: boolean; pending: boolean; day: number };
   const rows = await sql.query<Row>(find, []);
   const parts = rows.flatMap(({ name, day, attached, pending }) => {
@@ -64,34 +64,34 @@ export async function readEventDays(sql: Sql): Promise<EventDays> {
   return { today: rows[0]?.today ?? 0, parts };
 }
 
-const holds = ({ from, until, attached }: Part, day: number): boolean =>
+const holds = ({ from, until, attached }: Partition, day: number): boolean =>
   attached && (from === null || from <= day) && day < until;
 
 /** The days from today on that have no part. */
-export function missingDays({ today, parts }: EventDays): number[] {
+export function missingDays({ today, parts }: EventPartitions): number[] {
   const wanted = Array.from({ length: daysAheadMax + 1 }, (_, i) => today + i);
   return wanted.filter((day) => !parts.some((part) => holds(part, day)));
 }
 
 /** Until how many days from now what happens can be written: 0 where that is today alone, -1 where it is not even that. */
-export function daysAhead({ today, parts }: EventDays): number {
+export function daysAhead({ today, parts }: EventPartitions): number {
   let day = today;
   while (parts.some((part) => holds(part, day))) day++;
   return day - today - 1;
 }
 
 /** Parts in which everything is older than so many days, the oldest first. */
-export const agedParts = ({ today, parts }: EventDays, days: number): Part[] =>
+export const expiredPartitions = ({ today, parts }: EventPartitions, days: number): Partition[] =>
   parts.filter(({ until }) => until <= today - days);
 
 const dateOf = (day: number): string => new Date(day * 86_400_000).toISOString().slice(0, 10);
 
 /** Makes the parts that are missing from today on, and says how many. Whoever does the same at the same time waits. */
-export async function makeEventDays(database: Database): Promise<number> {
-  if (missingDays(await readEventDays(database)).length === 0) return 0;
+export async function createEventPartitions(database: Database): Promise<number> {
+  if (missingDays(await readEventPartitions(database)).length === 0) return 0;
   return database.transaction(async (sql) => {
-    await sql.query('select pg_advisory_xact_lock($1)', [makersLock]);
-    const days = await readEventDays(sql);
+    await sql.query('select pg_advisory_xact_lock($1)', [createLock]);
+    const days = await readEventPartitions(sql);
     const missing = missingDays(days);
     for (const day of missing) {
       const name = `job_events_d${dateOf(day).replaceAll('-', '')}`;
@@ -116,23 +116,23 @@ export async function makeEventDays(database: Database): Promise<number> {
  * none or another server is at it. It waits, in nobody's way, for whoever has looked at the history before and may do so
  * again: until the signal fires. What was begun then is finished the next time.
  */
-export async function dropEventDay(
+export async function dropEventPartition(
   database: Database,
   days: number,
   signal: AbortSignal,
 ): Promise<string | undefined> {
-  if (agedParts(await readEventDays(database), days).length === 0) return undefined;
+  if (expiredPartitions(await readEventPartitions(database), days).length === 0) return undefined;
   if (database.engine === 'embedded') return dropAtOnce(database, days);
   // The work is done on another connection, because a part cannot be detached within a transaction. This one only holds
   // the lock. It has no number of its own, for which those would wait who follow the history of files, and no snapshot,
   // for which the detaching itself would: a statement with a parameter would leave one behind.
   return database.transaction(async (sql) => {
     const [lock] = await sql.query<{ got: boolean }>(
-      `select pg_try_advisory_xact_lock(${droppersLock}) as got`,
+      `select pg_try_advisory_xact_lock(${dropLock}) as got`,
       [],
     );
     if (!lock?.got) return undefined;
-    const [part] = agedParts(await readEventDays(database), days);
+    const [part] = expiredPartitions(await readEventPartitions(database), days);
     if (!part) return undefined;
     const { name, attached, pending } = part;
     if (attached)
@@ -149,7 +149,7 @@ export async function dropEventDay(
 /** Within one process nobody else is there while a transaction runs. */
 function dropAtOnce(database: Database, days: number): Promise<string | undefined> {
   return database.transaction(async (sql) => {
-    const [part] = agedParts(await readEventDays(sql), days);
+    const [part] = expiredPartitions(await readEventPartitions(sql), days);
     if (!part) return undefined;
     if (part.attached) await sql.query(`alter table job_events detach partition ${part.name}`, []);
     await sql.query(`drop table ${part.name}`, []);

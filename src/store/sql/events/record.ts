@@ -8,7 +8,7 @@ import {
   stateNumber,
 } from '../../../domain/jobs/state-machine.ts';
 import { iso } from '../../../domain/time.ts';
-import { timeMs, word } from '../../connection/sql.ts';
+import { sqlWord, timeMs } from '../../connection/sql.ts';
 
 /**
  * The rows of the history, and what they tell.
@@ -46,7 +46,7 @@ export const submissions = `(
   select job.job_id, job.seq as event_id, job.created_at as at, null::uuid as lease_id,
     ${eventNumber('JOB_SUBMITTED')}::smallint as type, null::smallint as from_state,
     ${stateNumber('QUEUED')}::smallint as to_state, job.addon_id as actor,
-    jsonb_build_object('priority', ${word(priorities, 'job.priority')}) as data, null::int as attempt,
+    jsonb_build_object('priority', ${sqlWord(priorities, 'job.priority')}) as data, null::int as attempt,
     null::bigint as fence, null::int as ttl_s, null::timestamptz as expires_at, null::smallint as release_status
   from jobs job where job.seq > (select after_seq from submissions_told where told_id = 1)
 )`;

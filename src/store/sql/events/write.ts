@@ -1,6 +1,6 @@
 import type { FinalStatus, JsonObject } from '../../../domain/jobs/job.ts';
 import { type EventType, eventNumber, type State, stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { hot } from '../../connection/prepared-client.ts';
+import { prepared } from '../../connection/prepared-client.ts';
 import type { Sql } from '../../connection/sql.ts';
 import { statusNumber } from '../leases/record.ts';
 
@@ -16,7 +16,7 @@ export interface NewEvent {
   released?: FinalStatus;
 }
 
-const tell = hot(`
+const insertEvents = prepared(`
 insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, data, release_status)
 select clock_timestamp(), job_id, lease_id, type, from_state, to_state, actor, data, release_status
 from jsonb_to_recordset($1::jsonb) as event (job_id uuid, lease_id uuid, type smallint, from_state smallint,
@@ -36,5 +36,5 @@ export async function writeEvents(sql: Sql, events: readonly NewEvent[]): Promis
     data: data ?? null,
     release_status: released === undefined ? null : statusNumber(released),
   }));
-  await sql.query(tell, [JSON.stringify(rows)]);
+  await sql.query(insertEvents, [JSON.stringify(rows)]);
 }

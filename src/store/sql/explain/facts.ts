@@ -1,5 +1,10 @@
 import { type Kysely, sql as raw } from 'kysely';
-import { type Away, aheadMax, type EndingLease, type Place } from '../../../domain/explain/facts.ts';
+import {
+  aheadMax,
+  type EndingLease,
+  type OutageSpan,
+  type QueuePosition,
+} from '../../../domain/explain/facts.ts';
 import type { JobEvent } from '../../../domain/jobs/job.ts';
 import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { type EntitySql, type Sql, timeMs } from '../../connection/sql.ts';
@@ -72,7 +77,7 @@ export async function eventWindow(
           .limit(scanMax)
           .as('counted'),
       )
-      .select(raw<number>`coalesce(sum(${raw.raw(told)}), 0)::int`.as('events')),
+      .select(raw<number>`coalesce(sum(${raw.raw(eventsPerRow)}), 0)::int`.as('events')),
   );
   return {
     first: events.slice(0, first),
@@ -97,7 +102,7 @@ function eventsOf(
 }
 
 /** How many events a row tells of; see `store/sql/events/record.ts`. */
-const told = `case when release_status is null then 1 when from_state = ${stateNumber('LEASED')} then 3 else 2 end`;
+const eventsPerRow = `case when release_status is null then 1 when from_state = ${stateNumber('LEASED')} then 3 else 2 end`;
 
 const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
 
@@ -105,7 +110,7 @@ const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
  * Lanes that have something in them are found by leaping through the queue's index, and of each no more rows are read
  * than are counted: a place among a million costs what a place among ten thousand does.
  */
-const line = `
+const positionStatement = `
 with recursive mine as materialized (
   select live.job_id, live.lane_id, live.priority, live.seq, live.check_at, lanes.requires, lanes.heavy, lanes.stream
   from live_jobs live join lanes on lanes.lane_id = live.lane_id
@@ -143,7 +148,7 @@ from mine
 left join head lane_head on lane_head.lane_id = mine.lane_id
 left join (select * from head order by priority, seq limit 1) first on true`;
 
-interface LineRow {
+interface PositionRow {
   is_parked: boolean | null;
   requires: string[];
   heavy: string[];
@@ -156,8 +161,8 @@ interface LineRow {
 }
 
 /** Where a queued job stands; nothing where it is not live. */
-export async function placeInLine(sql: Sql, jobId: string): Promise<Place | null> {
-  const [row] = await sql.query<LineRow>(line, [jobId]);
+export async function queuePosition(sql: Sql, jobId: string): Promise<QueuePosition | null> {
+  const [row] = await sql.query<PositionRow>(positionStatement, [jobId]);
   if (!row) return null;
   const head = (id: string | null, units: number | null) =>
     id === null ? null : { jobId: id, costUnits: units ?? 0 };
@@ -203,7 +208,7 @@ export async function leasesEndingNext(sql: EntitySql, limit: number): Promise<E
 }
 
 /** Times without a server since then, oldest first: the first `limit` among the newest thousand. They are numbered in the order of time. */
-export async function outagesSince(sql: EntitySql, sinceMs: number, limit: number): Promise<Away[]> {
+export async function outagesSince(sql: EntitySql, sinceMs: number, limit: number): Promise<OutageSpan[]> {
   const newest = await sql.em().find(Outage, {}, { orderBy: { outage_id: 'desc' }, limit: outagesMax });
   return newest
     .map(({ began_at, ended_at }) => ({ beganAtMs: timeMs(began_at), endedAtMs: timeMs(ended_at) }))

@@ -5,8 +5,8 @@ import {
   unusedMs,
 } from '../../../domain/files/contention-policy.ts';
 import { instructions, type KeptInstruction, type OwnerProfile } from '../../../domain/files/file-lease.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { byKeys, rowOf, type Sql, timeMs } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { keysEqual, lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
 import { numberArray, textArray, uuidArray } from '../array-params.ts';
 import { type ProfileRecord, profileColumns, toProfile } from './owners.ts';
 
@@ -69,7 +69,7 @@ const columns = `contention.contention_id, contention.file_id, contention.owner_
   coalesce(contention.blocker_now_acquired_at, contention.blocker_acquired_at) as last_acquired_at,
   blocker.last_heartbeat_at, ${profileColumns('blocker')}`;
 
-const withBlocker = `cross join ${rowOf('file_owners', 'owner_id', 'coalesce(contention.blocker_now_id, contention.blocker_id)')} blocker`;
+const withBlocker = `cross join ${lateralByKey('file_owners', 'owner_id', 'coalesce(contention.blocker_now_id, contention.blocker_id)')} blocker`;
 
 export function toContendedFile(row: ContentionRecord): ContendedFile {
   return {
@@ -110,7 +110,7 @@ function keptIn(row: ContentionRecord): KeptInstruction | null {
   };
 }
 
-const readByIds = hot(`
+const readByIds = prepared(`
 select ${columns}
 from (select * from file_contentions where contention_id = any ($1::uuid[]) offset 0) contention ${withBlocker}
 order by contention.contention_id, contention.path`);
@@ -127,7 +127,7 @@ export async function readContentions(
   );
 }
 
-const readOpen = hot(`
+const readOpen = prepared(`
 select ${columns}
 from unnest($1::text[]) as wanted (owner_id)
 cross join lateral (
@@ -149,15 +149,15 @@ export interface Halt {
   blockerAcquiredAtMs: number;
 }
 
-const halt = hot(`
+const halt = prepared(`
 update file_contentions contention set state = ${contentionStateNumber('HALTED')}, retried_at = now, halted_at = now,
   blocker_now_id = halted.blocker_id, blocker_now_acquired_at = to_timestamp(halted.acquired_at / 1000.0),
   check_at = null
 from (select to_timestamp($1::float8 / 1000.0) as now) clock,
   unnest($2::uuid[], $3::uuid[], $4::text[], $5::float8[]) as halted (contention_id, file_id, blocker_id, acquired_at)
-where ${byKeys('(contention.contention_id, contention.file_id)', '(halted.contention_id, halted.file_id)')}`);
+where ${keysEqual('(contention.contention_id, contention.file_id)', '(halted.contention_id, halted.file_id)')}`);
 
-export async function haltFiles(sql: Sql, halts: readonly Halt[], nowMs: number): Promise<void> {
+export async function haltContentions(sql: Sql, halts: readonly Halt[], nowMs: number): Promise<void> {
   if (halts.length === 0) return;
   await sql.query(halt, [
     nowMs,
@@ -185,20 +185,24 @@ export async function keepInstructionFor(
 }
 
 /** How a contention ends for one of its files. */
-export interface Closing {
+export interface ContentionClosing {
   contentionId: string;
   fileId: string;
   state: ContentionState;
 }
 
-const close = hot(`
+const close = prepared(`
 update file_contentions contention set state = closed.state, closed_at = now, check_at = null,
   retried_at = case when closed.state = ${contentionStateNumber('GRANTED')} then now else contention.retried_at end
 from (select to_timestamp($1::float8 / 1000.0) as now) clock,
   unnest($2::uuid[], $3::uuid[], $4::smallint[]) as closed (contention_id, file_id, state)
-where ${byKeys('(contention.contention_id, contention.file_id)', '(closed.contention_id, closed.file_id)')}`);
+where ${keysEqual('(contention.contention_id, contention.file_id)', '(closed.contention_id, closed.file_id)')}`);
 
-export async function closeFiles(sql: Sql, closings: readonly Closing[], nowMs: number): Promise<void> {
+export async function closeContentions(
+  sql: Sql,
+  closings: readonly ContentionClosing[],
+  nowMs: number,
+): Promise<void> {
   if (closings.length === 0) return;
   await sql.query(close, [
     nowMs,
@@ -208,10 +212,10 @@ export async function closeFiles(sql: Sql, closings: readonly Closing[], nowMs: 
   ]);
 }
 
-const announce = hot(`
+const announce = prepared(`
 update file_contentions contention set check_at = contention.retry_at + interval '${unusedMs} ms'
 from unnest($1::uuid[], $2::uuid[]) as due (contention_id, file_id)
-where ${byKeys('(contention.contention_id, contention.file_id)', '(due.contention_id, due.file_id)')}`);
+where ${keysEqual('(contention.contention_id, contention.file_id)', '(due.contention_id, due.file_id)')}`);
 
 /** The retries of these files were told to be due; next they lapse. */
 export async function markDue(

@@ -5,7 +5,7 @@ import {
   fileEventTypes,
 } from '../../../domain/files/file-lease.ts';
 import type { JsonObject } from '../../../domain/jobs/job.ts';
-import { hot } from '../../connection/prepared-client.ts';
+import { prepared } from '../../connection/prepared-client.ts';
 import { type Sql, timeMs } from '../../connection/sql.ts';
 
 /** The history of files and their owners. Append-only, and written in the transaction in which it happened. */
@@ -22,7 +22,7 @@ export interface NewFileEvent {
 }
 
 /** The insert, for a statement that has a `clock`; its parameter has number `param`. */
-export const telling = (param: number): string => `
+export const eventRows = (param: number): string => `
 insert into file_events (txid, at, type, owner_id, repository, path, fence, contention_id, actor, data)
 select pg_current_xact_id()::text::bigint, now, type, owner_id, repository, path, fence, contention_id, actor, data
 from clock, jsonb_to_recordset($${param}::jsonb) as event (type smallint, owner_id text, repository text, path text,
@@ -38,8 +38,8 @@ export const eventsParam = (events: readonly NewFileEvent[]): string =>
     })),
   );
 
-const write = hot(
-  `with clock as materialized (select to_timestamp($1::float8 / 1000.0) as now) ${telling(2)}`,
+const write = prepared(
+  `with clock as materialized (select to_timestamp($1::float8 / 1000.0) as now) ${eventRows(2)}`,
 );
 
 /** Events of one statement: PostgreSQL takes no more than 256 MB of them at once. */
@@ -56,32 +56,32 @@ export async function writeFileEvents(
 }
 
 /** A place in the history: everything up to it has been told. */
-export interface FileEventPlace {
+export interface FileEventPosition {
   txid: string;
   eventId: string;
 }
 
-const horizon = hot('select pg_snapshot_xmin(pg_current_snapshot())::text as txid');
+const horizon = prepared('select pg_snapshot_xmin(pg_current_snapshot())::text as txid');
 
 /** The place before which nothing can be written any more. */
-export async function eventHorizon(sql: Sql, signal?: AbortSignal): Promise<FileEventPlace> {
+export async function eventHorizon(sql: Sql, signal?: AbortSignal): Promise<FileEventPosition> {
   const [row] = await sql.query<{ txid: string }>(horizon, [], signal);
   if (!row) throw new Error('the database did not tell its horizon');
   return { txid: row.txid, eventId: '0' };
 }
 
-const follow = hot(`
+const follow = prepared(`
 select event_id, txid, at, type, owner_id, repository, path, fence, contention_id, actor, data
 from file_events
 where (txid, event_id) > ($1::bigint, $2::bigint) and txid < $3::bigint
   and ($4::text is null or repository = $4) and ($5::text is null or owner_id = $5)
 order by txid, event_id limit $6`);
 
-const anyBeyond = hot('select exists (select from file_events where txid >= $1::bigint) as found');
+const anyBeyond = prepared('select exists (select from file_events where txid >= $1::bigint) as found');
 
 export interface FollowedEvents {
   events: FileEvent[];
-  place: FileEventPlace;
+  place: FileEventPosition;
   /** There are more at once. */
   more: boolean;
   /** There are some that may be told only when an earlier transaction is over. */
@@ -99,7 +99,7 @@ export interface FileEventFilter {
  */
 export async function followFileEvents(
   sql: Sql,
-  after: FileEventPlace,
+  after: FileEventPosition,
   { repository, ownerId }: FileEventFilter,
   limit: number,
   signal?: AbortSignal,
@@ -140,5 +140,5 @@ export async function followFileEvents(
   return { events, place, more, pending: beyond?.found ?? false };
 }
 
-const laterOf = (one: FileEventPlace, other: FileEventPlace): FileEventPlace =>
+const laterOf = (one: FileEventPosition, other: FileEventPosition): FileEventPosition =>
   BigInt(other.txid) > BigInt(one.txid) ? other : one;

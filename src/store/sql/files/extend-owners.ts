@@ -1,15 +1,15 @@
 import { ownerStateNumber, ownerTtlMs } from '../../../domain/files/file-owners.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { byKey, rowOf, type Sql } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { textArray } from '../array-params.ts';
 
 /** What became of an owner's sign of life. `missed` was not found, is locked by somebody else, or was named twice. */
-export type Kept = 'kept' | 'kept with losses' | 'over' | 'missed';
+export type OwnerExtension = 'kept' | 'kept with losses' | 'over' | 'missed';
 
-export interface KeptOwners {
+export interface OwnerExtensions {
   nowMs: number;
   /** One for each sign of life, in their order. */
-  results: readonly Kept[];
+  results: readonly OwnerExtension[];
 }
 
 /**
@@ -17,13 +17,13 @@ export interface KeptOwners {
  * owner who died while its row was waited for stays dead. Nothing that is written is in an index. The answer is one row,
  * because reading a row for each would take the driver longer than all the rest.
  */
-const keep = ({ order, lock, isSame }: { order: string; lock: string; isSame: string }) =>
-  hot(`
+const extendStatement = ({ order, lock, isSame }: { order: string; lock: string; isSame: string }) =>
+  prepared(`
 with beat as (
   select * from unnest($1::text[]) with ordinality as beat (owner_id, n)
 ), locked as materialized (
   select beat.n, owner.place, owner.owner_id, owner.state, owner.expires_at, owner.has_losses
-  from (select * from beat ${order}) beat cross join ${rowOf('file_owners', 'owner_id', 'beat.owner_id', lock)} owner
+  from (select * from beat ${order}) beat cross join ${lateralByKey('file_owners', 'owner_id', 'beat.owner_id', lock)} owner
 ), clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
 ), kept as (
@@ -40,28 +40,32 @@ select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::
   array_agg(result)::text as results
 from answered`);
 
-const keepFree = keep({ order: '', lock: 'for update skip locked', isSame: 'owner.ctid = locked.place' });
-const keepAll = keep({
+const extendFree = extendStatement({
+  order: '',
+  lock: 'for update skip locked',
+  isSame: 'owner.ctid = locked.place',
+});
+const extendAll = extendStatement({
   order: 'order by owner_id',
   lock: 'for update',
-  isSame: byKey('owner.owner_id', 'locked.owner_id'),
+  isSame: keyEquals('owner.owner_id', 'locked.owner_id'),
 });
 
-const words: readonly Kept[] = ['over', 'kept', 'kept with losses'];
+const words: readonly OwnerExtension[] = ['over', 'kept', 'kept with losses'];
 
 /** Keeps those owners that live. With `wait`, rows that somebody has locked are waited for. */
-export async function keepOwners(
+export async function extendOwners(
   sql: Sql,
   ownerIds: readonly string[],
   { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
-): Promise<KeptOwners> {
+): Promise<OwnerExtensions> {
   type Row = { now: number; numbers: string | null; results: string | null };
-  const [row] = await sql.query<Row>(wait ? keepAll : keepFree, [textArray(ownerIds)], signal);
+  const [row] = await sql.query<Row>(wait ? extendAll : extendFree, [textArray(ownerIds)], signal);
   if (!row) throw new Error('the database did not tell the time');
-  const results = Array.from({ length: ownerIds.length }, (): Kept => 'missed');
+  const results = Array.from({ length: ownerIds.length }, (): OwnerExtension => 'missed');
   const found = integers(row.results);
   for (const [i, number] of integers(row.numbers).entries())
-    results[number - 1] = words[found[i] as number] as Kept;
+    results[number - 1] = words[found[i] as number] as OwnerExtension;
   return { nowMs: row.now, results };
 }
 

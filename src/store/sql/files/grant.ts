@@ -1,10 +1,10 @@
 import { contentionStateNumber, retryMs } from '../../../domain/files/contention-policy.ts';
 import { type FileName, fileEventNumber } from '../../../domain/files/file-lease.ts';
 import type { JsonObject } from '../../../domain/jobs/job.ts';
-import { hot } from '../../connection/prepared-client.ts';
+import { prepared } from '../../connection/prepared-client.ts';
 import type { Sql } from '../../connection/sql.ts';
 import { numberArray, textArray, uuidArray } from '../array-params.ts';
-import { eventsParam, type NewFileEvent, telling } from './events.ts';
+import { eventRows, eventsParam, type NewFileEvent } from './events.ts';
 import { type OwnerTouch, touching, touchParams } from './owners.ts';
 import { held } from './rows.ts';
 
@@ -26,7 +26,7 @@ export interface Denial {
 }
 
 /** What a batch of requests has come to. */
-export interface Gifts {
+export interface GrantRequest {
   touches: readonly OwnerTouch[];
   grants: readonly NewFileLease[];
   denials: readonly Denial[];
@@ -39,7 +39,7 @@ export interface Gifts {
 // What has no row gets one, and what has one is looked at again: somebody may have got there first. The fence comes
 // from the sequence of all leases, so that of two leases of a file the later has the higher. Nothing is joined to the
 // parameters a second time, which would compare every file with every other.
-const give = hot(`
+const grantStatement = prepared(`
 with clock as materialized (
   select to_timestamp($1::float8 / 1000.0) as now
 ), touched as (
@@ -72,7 +72,7 @@ with clock as materialized (
     coalesce($21::text, owner_id), $22::jsonb
   from granted, clock
 ), told as (
-  ${telling(23)}
+  ${eventRows(23)}
 )
 select file_id, fence from granted`);
 
@@ -80,13 +80,13 @@ select file_id, fence from granted`);
  * Gives files to their new owners, denies others, and writes what the owners have shown and what there is to tell: in one
  * statement, because a batch takes as long as its round trips. Tells the fences of those files that really were free.
  */
-export async function giveFiles(
+export async function grantFiles(
   sql: Sql,
-  { touches, grants, denials, events, cause }: Gifts,
+  { touches, grants, denials, events, cause }: GrantRequest,
   nowMs: number,
 ): Promise<Map<string, string>> {
   const named = grants.filter(({ ownerId, callerId }) => callerId !== ownerId);
-  const rows = await sql.query<{ file_id: string; fence: string }>(give, [
+  const rows = await sql.query<{ file_id: string; fence: string }>(grantStatement, [
     nowMs,
     ...touchParams(touches),
     uuidArray(grants.map(({ file }) => file.fileId)),

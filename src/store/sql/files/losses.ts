@@ -1,12 +1,12 @@
 import type { LostFile } from '../../../domain/files/file-lease.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { byKey, byKeys, type Sql, timeMs } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { keyEquals, keysEqual, type Sql, timeMs } from '../../connection/sql.ts';
 import { textArray, uuidArray } from '../array-params.ts';
 import type { FileLeaseRecord } from './rows.ts';
 
 /** What operators have taken from owners, for as long as those may not know. */
 
-const add = hot(`
+const add = prepared(`
 with lost as (
   insert into file_losses as loss (owner_id, file_id, repository, path, fence, lost_at, reason)
   select lost.*, to_timestamp($1::float8 / 1000.0), $2::text
@@ -17,7 +17,7 @@ with lost as (
   returning owner_id
 )
 update file_owners owner set has_losses = true
-from (select distinct owner_id from lost) loser where ${byKey('owner.owner_id', 'loser.owner_id')}`);
+from (select distinct owner_id from lost) loser where ${keyEquals('owner.owner_id', 'loser.owner_id')}`);
 
 /** Has these leases told to their locked owners as lost. */
 export async function addLosses(
@@ -38,21 +38,21 @@ export async function addLosses(
   ]);
 }
 
-const forget = hot(`
+const deleteStatement = prepared(`
 delete from file_losses loss using unnest($1::text[], $2::uuid[]) as known (owner_id, file_id)
-where ${byKeys('(loss.owner_id, loss.file_id)', '(known.owner_id, known.file_id)')}`);
+where ${keysEqual('(loss.owner_id, loss.file_id)', '(known.owner_id, known.file_id)')}`);
 
 /** These locked owners know of these files. */
-export async function forgetLosses(
+export async function deleteLosses(
   sql: Sql,
   known: readonly { ownerId: string; fileId: string }[],
 ): Promise<void> {
   if (known.length === 0) return;
   const owners = textArray(known.map(({ ownerId }) => ownerId));
-  await sql.query(forget, [owners, uuidArray(known.map(({ fileId }) => fileId))]);
+  await sql.query(deleteStatement, [owners, uuidArray(known.map(({ fileId }) => fileId))]);
 }
 
-const read = hot(`
+const read = prepared(`
 select loss.* from unnest($1::text[]) as wanted (owner_id) cross join lateral (
   select owner_id, repository, path, fence, lost_at, reason from file_losses
   where owner_id = wanted.owner_id order by file_id limit $2

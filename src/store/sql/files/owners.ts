@@ -6,8 +6,8 @@ import {
   ownerStates,
   ownerTtlMs,
 } from '../../../domain/files/file-owners.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { byKey, rowOf, type Sql, timeMs } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { keyEquals, lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
 import { booleanArray, numberArray, textArray } from '../array-params.ts';
 import { isAwake } from '../outages.ts';
 
@@ -100,7 +100,7 @@ function ownerStateNamed(number: number) {
 }
 
 // Names are taken in one order, so that two batches with the same new owners wait for each other and never in a circle.
-const add = hot(`
+const add = prepared(`
 insert into file_owners (owner_id, state, born_at, last_heartbeat_at, last_activity_at, expires_at, has_losses)
 select owner_id, ${ownerStateNumber('NEW')}, now, now, now, now, false
 from unnest($1::text[]) as owner_id, (select clock_timestamp() as now) clock
@@ -113,10 +113,10 @@ export async function addOwners(sql: Sql, ownerIds: readonly string[], signal?: 
 }
 
 const lock = (how: string) =>
-  hot(`
+  prepared(`
 select ${ownerColumns('owner')}
 from (select owner_id from unnest($1::text[]) as owner_id order by owner_id) wanted
-cross join ${rowOf('file_owners', 'owner_id', 'wanted.owner_id', how)} owner`);
+cross join ${lateralByKey('file_owners', 'owner_id', 'wanted.owner_id', how)} owner`);
 
 const lockAll = lock('for update');
 const lockFree = lock('for update skip locked');
@@ -131,7 +131,7 @@ export async function lockOwners(
   return new Map(rows.map((row) => [row.owner_id, toOwner(row)]));
 }
 
-const due = hot(`
+const due = prepared(`
 with due as materialized (
   (select owner_id from file_owners where check_at <= (select clock_timestamp()) order by check_at limit $1)
   union
@@ -141,7 +141,7 @@ with due as materialized (
 )
 select ${ownerColumns('owner')}
 from (select * from due order by owner_id) due
-cross join ${rowOf('file_owners', 'owner_id', 'due.owner_id', 'for update skip locked')} owner`);
+cross join ${lateralByKey('file_owners', 'owner_id', 'due.owner_id', 'for update skip locked')} owner`);
 
 /** Locks owners about whom, or about whose contentions, something is due. */
 export async function lockDueOwners(sql: Sql, limit: number): Promise<Map<string, Owner>> {
@@ -149,7 +149,7 @@ export async function lockDueOwners(sql: Sql, limit: number): Promise<Map<string
   return new Map(rows.map((row) => [row.owner_id, toOwner(row)]));
 }
 
-const nextDue = hot(`
+const nextDue = prepared(`
 select extract(epoch from least(
   (select check_at from file_owners where check_at is not null order by check_at limit 1),
   (select check_at from file_contentions where check_at is not null order by check_at limit 1)
@@ -161,9 +161,9 @@ export async function nextFileDueInMs(sql: Sql): Promise<number | null> {
   return row?.ms ?? null;
 }
 
-const read = hot(`
+const read = prepared(`
 select ${ownerColumns('owner')}
-from unnest($1::text[]) as wanted (owner_id) cross join ${rowOf('file_owners', 'owner_id', 'wanted.owner_id')} owner`);
+from unnest($1::text[]) as wanted (owner_id) cross join ${lateralByKey('file_owners', 'owner_id', 'wanted.owner_id')} owner`);
 
 /** These owners as they stand, locked by nobody. */
 export async function readOwners(
@@ -181,7 +181,7 @@ export interface Clock {
   awake: boolean;
 }
 
-const clock = hot(`
+const clock = prepared(`
 select now::text, ${isAwake('now')} as awake
 from (select date_trunc('milliseconds', clock_timestamp()) as now) clock`);
 
@@ -220,7 +220,7 @@ update file_owners owner set state = ${alive}, last_heartbeat_at = now,
 from clock, unnest($${first}::text[], $${first + 1}::boolean[], $${first + 2}::boolean[], $${first + 3}::text[],
   $${first + 4}::text[], $${first + 5}::int[], $${first + 6}::text[], $${first + 7}::text[])
   as touched (owner_id, stops, born, agent, host, pid, branch, parent_owner_id)
-where ${byKey('owner.owner_id', 'touched.owner_id')}`;
+where ${keyEquals('owner.owner_id', 'touched.owner_id')}`;
 
 export const touchParams = (touches: readonly OwnerTouch[]): unknown[] => [
   textArray(touches.map(({ ownerId }) => ownerId)),
@@ -233,7 +233,7 @@ export const touchParams = (touches: readonly OwnerTouch[]): unknown[] => [
   textArray(touches.map(({ profile }) => profile?.parentOwnerId ?? null)),
 ];
 
-const touch = hot(`
+const touch = prepared(`
 with clock as materialized (select to_timestamp($1::float8 / 1000.0) as now)
 ${touching(2)}
 returning ${ownerColumns('owner')}`);
@@ -249,15 +249,15 @@ export async function touchOwners(
   return new Map(rows.map((row) => [row.owner_id, toOwner(row)]));
 }
 
-const end = hot(`
+const end = prepared(`
 with ended as (
   update file_owners owner set state = ending.state, ended_at = to_timestamp($1::float8 / 1000.0), stopped_at = null,
     idle_at = null, check_at = null, has_losses = false
   from unnest($2::text[], $3::smallint[]) as ending (owner_id, state)
-  where ${byKey('owner.owner_id', 'ending.owner_id')}
+  where ${keyEquals('owner.owner_id', 'ending.owner_id')}
   returning ${ownerColumns('owner')}
 ), forgotten as (
-  delete from file_losses loss using ended where ${byKey('loss.owner_id', 'ended.owner_id')}
+  delete from file_losses loss using ended where ${keyEquals('loss.owner_id', 'ended.owner_id')}
 )
 select * from ended`);
 
@@ -276,17 +276,17 @@ export async function endOwners(
   return new Map(rows.map((row) => [row.owner_id, toOwner(row)]));
 }
 
-const rearm = hot(`
+const rearm = prepared(`
 update file_owners owner set check_at = least(owner.expires_at, owner.idle_at)
 from unnest($1::text[]) as wanted (owner_id)
-where ${byKey('owner.owner_id', 'wanted.owner_id')} and owner.check_at is distinct from least(owner.expires_at, owner.idle_at)`);
+where ${keyEquals('owner.owner_id', 'wanted.owner_id')} and owner.check_at is distinct from least(owner.expires_at, owner.idle_at)`);
 
 /** Has the reaper look at these locked owners, who live, when they may have died or become idle. */
 export async function rearmOwners(sql: Sql, ownerIds: readonly string[]): Promise<void> {
   if (ownerIds.length > 0) await sql.query(rearm, [textArray(ownerIds)]);
 }
 
-const rest = hot(
+const rest = prepared(
   `update file_owners set idle_at = null, check_at = expires_at where owner_id = any ($1::text[])`,
 );
 
@@ -295,7 +295,7 @@ export async function restOwners(sql: Sql, ownerIds: readonly string[]): Promise
   if (ownerIds.length > 0) await sql.query(rest, [textArray(ownerIds)]);
 }
 
-const restart = hot(`
+const restart = prepared(`
 update file_owners set idle_at = to_timestamp($2::float8 / 1000.0) + interval '${idleMs} ms',
   check_at = least(check_at, to_timestamp($2::float8 / 1000.0) + interval '${idleMs} ms')
 where owner_id = $1::text and stopped_at is not null`);

@@ -1,6 +1,6 @@
 import { type ContentionState, contentionStates } from '../../../domain/files/contention-policy.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { rowOf, type Sql, timeMs } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
 import { textArray, uuidArray } from '../array-params.ts';
 import { type OwnerRecord, ownerColumns } from './owners.ts';
 import { type Holder, type HoldingRecord, held, holderIn, holdingColumns } from './rows.ts';
@@ -20,7 +20,7 @@ export interface OpenContention extends AskedPair {
   isInstructed: boolean;
 }
 
-export interface FilesSeen {
+export interface HoldersRead {
   nowMs: number;
   /** Who holds the files that have a row; null for those that are free. */
   files: Map<string, Holder | null>;
@@ -29,25 +29,25 @@ export interface FilesSeen {
 
 // Contentions are looked up one by one (`offset 0`): joined, the planner may take all that are open for a handful, and
 // compare each of them with each file that is asked for.
-const look = hot(`
+const readStatement = prepared(`
 select asked.caller_id, asked.file_id, file.file_id is not null as is_known, ${holdingColumns('file')},
   contention.contention_id, contention.state as contention_state, contention.retry_at,
   contention.kept_instruction is not null as is_instructed,
   date_trunc('milliseconds', clock_timestamp())::text as now, ${ownerColumns('owner')}
 from unnest($1::text[], $2::uuid[]) as asked (caller_id, file_id)
-left join ${rowOf('file_leases', 'file_id', 'asked.file_id')} file on true
-left join ${rowOf('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}
+left join ${lateralByKey('file_leases', 'file_id', 'asked.file_id')} file on true
+left join ${lateralByKey('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}
 left join lateral (
   select * from file_contentions
   where owner_id = asked.caller_id and file_id = asked.file_id and closed_at is null offset 0
 ) contention on true`);
 
 /** How the files stand that owners ask for, and whether they are contended already; in one look, locking nothing. */
-export async function lookAtFiles(
+export async function readHolders(
   sql: Sql,
   asked: readonly AskedPair[],
   signal?: AbortSignal,
-): Promise<FilesSeen> {
+): Promise<HoldersRead> {
   type Row = {
     caller_id: string;
     file_id: string;
@@ -60,8 +60,12 @@ export async function lookAtFiles(
   } & HoldingRecord &
     OwnerRecord;
   const callers = textArray(asked.map(({ callerId }) => callerId));
-  const rows = await sql.query<Row>(look, [callers, uuidArray(asked.map(({ fileId }) => fileId))], signal);
-  const seen: FilesSeen = { nowMs: 0, files: new Map(), contentions: [] };
+  const rows = await sql.query<Row>(
+    readStatement,
+    [callers, uuidArray(asked.map(({ fileId }) => fileId))],
+    signal,
+  );
+  const seen: HoldersRead = { nowMs: 0, files: new Map(), contentions: [] };
   for (const row of rows) {
     if (row.is_known && !seen.files.has(row.file_id)) seen.files.set(row.file_id, holderIn(row));
     if (row.contention_id === null) continue;

@@ -1,8 +1,8 @@
 import { type FileLease, fileLeaseStates } from '../../../domain/files/file-lease.ts';
 import { type Loan, notLent } from '../../../domain/files/file-lending.ts';
 import type { Owner } from '../../../domain/files/file-owners.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { byKey, rowOf, type Sql, timeMs } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { keyEquals, lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
 import { numberArray, textArray, uuidArray } from '../array-params.ts';
 import {
   type OwnerRecord,
@@ -79,10 +79,10 @@ export function toFileLease(record: FileLeaseRecord): FileLease {
   };
 }
 
-const read = hot(`
+const read = prepared(`
 select file.file_id, ${holdingColumns('file')}, ${ownerColumns('owner')}
-from unnest($1::uuid[]) as wanted (file_id) cross join ${rowOf('file_leases', 'file_id', 'wanted.file_id')} file
-left join ${rowOf('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}`);
+from unnest($1::uuid[]) as wanted (file_id) cross join ${lateralByKey('file_leases', 'file_id', 'wanted.file_id')} file
+left join ${lateralByKey('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}`);
 
 /** Those of these files that have a row, with who holds them; null for what is free. */
 export async function readFiles(
@@ -96,7 +96,7 @@ export async function readFiles(
 }
 
 const lock = (how: string) =>
-  hot(`
+  prepared(`
 with locked as materialized (
   select file.file_id
   from (select file_id from unnest($1::uuid[]) as file_id order by file_id) wanted cross join lateral (
@@ -139,21 +139,21 @@ export interface FileEnd {
 
 // Rows are found by their key alone, and looked at afterwards: asked for all at once, the planner may walk all that an
 // owner holds for each of its files.
-const end = hot(`
+const end = prepared(`
 with ending as (
   select * from unnest($2::uuid[], $3::text[], $4::smallint[], $5::text[]) as ending (file_id, owner_id, state, reason)
 ), locked as materialized (
   select file.file_id, file.state as was, file.owner_id as holder_id, ending.owner_id, ending.state, ending.reason
   from (select * from ending order by file_id) ending
-  cross join ${rowOf('file_leases', 'file_id', 'ending.file_id', 'for update')} file
+  cross join ${lateralByKey('file_leases', 'file_id', 'ending.file_id', 'for update')} file
 ), ended as (
   update file_leases file set state = locked.state, ended_at = to_timestamp($1::float8 / 1000.0),
     end_reason = locked.reason, lenders = null, lent_at = null
   from locked
-  where ${byKey('file.file_id', 'locked.file_id')} and locked.was = ${held} and locked.holder_id = locked.owner_id
+  where ${keyEquals('file.file_id', 'locked.file_id')} and locked.was = ${held} and locked.holder_id = locked.owner_id
   returning file.*
 )
-select ${fileLeaseColumns('ended', 'owner')} from ended cross join ${rowOf('file_owners', 'owner_id', 'ended.owner_id')} owner`);
+select ${fileLeaseColumns('ended', 'owner')} from ended cross join ${lateralByKey('file_owners', 'owner_id', 'ended.owner_id')} owner`);
 
 /** Ends leases of locked owners, and tells them as they were. */
 export async function endFiles(
@@ -171,7 +171,7 @@ export async function endFiles(
   ]);
 }
 
-const ofOwners = hot(`
+const ofOwners = prepared(`
 select file.file_id, file.owner_id, file.repository, to_json(file.lenders)::text as lenders, file.lent_at
 from unnest($1::text[]) as wanted (owner_id) cross join lateral (
   select * from file_leases where owner_id = wanted.owner_id and state = ${held} offset 0
@@ -204,7 +204,7 @@ export async function filesOfOwners(sql: Sql, ownerIds: readonly string[]): Prom
   }));
 }
 
-const counts = hot(`
+const counts = prepared(`
 select wanted.owner_id, (
   select count(*)::int from (select from file_leases where owner_id = wanted.owner_id and state = ${held} limit $2) held
 ) as files

@@ -1,13 +1,13 @@
 import { fileEventNumber } from '../../../domain/files/file-lease.ts';
 import type { Loan } from '../../../domain/files/file-lending.ts';
 import type { JsonObject } from '../../../domain/jobs/job.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { byKey, rowOf, type Sql } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { numberArray, textArray, uuidArray } from '../array-params.ts';
 import { type FileLeaseRecord, fileLeaseColumns, held } from './rows.ts';
 
 /** A lease that passes from one locked owner to another: to a sub-agent, or back. */
-export interface HandOver {
+export interface LoanTransfer {
   fileId: string;
   fromId: string;
   toId: string;
@@ -21,7 +21,7 @@ export interface HandOver {
 }
 
 // Both owners are locked, so the row cannot have changed hands; it is looked at again all the same.
-const handOver = hot(`
+const transferStatement = prepared(`
 with clock as materialized (
   select to_timestamp($1::float8 / 1000.0) as now
 ), wanted as (
@@ -33,12 +33,12 @@ with clock as materialized (
     wanted.from_id, wanted.to_id, wanted.lenders as lenders_then, wanted.lent_at as lent_at_then, wanted.told,
     wanted.told_data, wanted.grant_data, wanted.actor
   from (select * from wanted order by file_id) wanted
-  cross join ${rowOf('file_leases', 'file_id', 'wanted.file_id', 'for update')} file
+  cross join ${lateralByKey('file_leases', 'file_id', 'wanted.file_id', 'for update')} file
 ), handed as materialized (
   update file_leases file set owner_id = locked.to_id, acquired_at = now, fence = nextval('lease_fence'),
     lenders = nullif(locked.lenders_then::text[], '{}'), lent_at = to_timestamp(locked.lent_at_then / 1000.0)
   from locked, clock
-  where ${byKey('file.file_id', 'locked.file_id')} and locked.state = ${held} and locked.owner_id = locked.from_id
+  where ${keyEquals('file.file_id', 'locked.file_id')} and locked.state = ${held} and locked.owner_id = locked.from_id
   returning file.file_id, file.fence as new_fence, locked.from_id, locked.to_id, locked.repository, locked.path,
     locked.acquired_at, locked.fence, locked.told, locked.told_data, locked.grant_data, locked.actor
 ), told as (
@@ -56,19 +56,19 @@ with clock as materialized (
 )
 select ${fileLeaseColumns('handed', 'owner').replace('handed.state', '1')}, handed.new_fence
 from (select *, from_id as owner_id from handed) handed
-cross join ${rowOf('file_owners', 'owner_id', 'handed.from_id')} owner`);
+cross join ${lateralByKey('file_owners', 'owner_id', 'handed.from_id')} owner`);
 
 /** The lease as it was for the owner that had it, released, and the fence of the lease that follows it. */
-export type HandedOver = FileLeaseRecord & { new_fence: string };
+export type TransferredFile = FileLeaseRecord & { new_fence: string };
 
 /** Passes leases on. Answers only with those whose former owner really held them. */
-export async function handOverFiles(
+export async function transferFiles(
   sql: Sql,
-  handOvers: readonly HandOver[],
+  handOvers: readonly LoanTransfer[],
   nowMs: number,
-): Promise<HandedOver[]> {
+): Promise<TransferredFile[]> {
   if (handOvers.length === 0) return [];
-  return sql.query<HandedOver>(handOver, [
+  return sql.query<TransferredFile>(transferStatement, [
     nowMs,
     uuidArray(handOvers.map(({ fileId }) => fileId)),
     textArray(handOvers.map(({ fromId }) => fromId)),

@@ -1,20 +1,20 @@
 import { claimedStates, eventNumber, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { limits } from '../../../domain/limits.ts';
 import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { byKey, rowOf, type Sql } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { numberArray, textArray } from '../array-params.ts';
 import { lockRequests } from '../lock-requests.ts';
 import { activeLeaseOfWorker } from '../queue/candidates.ts';
 import {
-  firstLook,
+  firstWindow,
   type HeadCounts,
-  type HeadPlaces,
+  type HeadMarks,
   headCounts,
   headParams,
-  type Look,
-  nextLook,
+  nextWindow,
   onHeads,
+  type ScanWindow,
   type TakenFrom,
 } from '../queue/heads.ts';
 import { tally } from '../stats/tallies.ts';
@@ -32,7 +32,7 @@ export interface ClaimSlot {
 // While there is no capacity at all, which is how an operator holds everything up, no job costs more than there will be.
 const claim = onHeads(
   (lockedHeads) =>
-    hot(`
+    prepared(`
 with ${lockedHeads}, all_there_is as (
   select coalesce(nullif(coalesce(total, $16::int), 0), ${limits.costUnits}) as total
   from capacity where capacity_id = 1
@@ -59,7 +59,7 @@ with ${lockedHeads}, all_there_is as (
     claim_expires_at = slot.now + $15::float8 * interval '1 ms', check_at = slot.now + $15::float8 * interval '1 ms',
     progress = null, note = null, updated_at = slot.now
   from slot
-  where ${byKey('live.job_id', 'slot.job_id')}
+  where ${keyEquals('live.job_id', 'slot.job_id')}
   returning live.*, slot.slot
 ), told as (
   insert into job_events (at, job_id, type, from_state, to_state, actor, data)
@@ -76,7 +76,7 @@ with ${lockedHeads}, all_there_is as (
 select counts.*, (select count(*)::int from locked, all_there_is where free and cost_units > total) as large,
   (select workers from holding) as holders, claimed.slot::int, claimed.lane_id, claimed.crowd, ${jobColumns('job')}, ${liveColumns('claimed')}
 from ${headCounts}
-left join (claimed cross join ${rowOf('jobs', 'job_id', 'claimed.job_id')} job) on true`),
+left join (claimed cross join ${lateralByKey('jobs', 'job_id', 'claimed.job_id')} job) on true`),
   '$17',
 );
 
@@ -100,28 +100,28 @@ export interface ClaimRules {
   /** All units there are, unless something else is stored. */
   capacityTotal: number;
   /** Puts some jobs at the head of the queue aside that cost more than all there is: nobody can ever lease them. */
-  passOver(): Promise<void>;
-  places: HeadPlaces;
+  parkUnschedulable(): Promise<void>;
+  lowWaterMarks: HeadMarks;
   /** Unique jobs are left alone. */
   passUnique?: boolean;
 }
 
 /** So often are jobs put aside for one claim; the next one goes on with the rest. */
-const passOversMax = 2;
+const parkRoundsMax = 2;
 
 /** Claims jobs for the slots in their order, first in line first: the n-th record is for the n-th slot. */
 export async function claimJobs(
   sql: Sql,
   filter: ClaimFilter,
   slots: readonly ClaimSlot[],
-  { claimTtlMs, capacityTotal, passOver, places, passUnique = false }: ClaimRules,
+  { claimTtlMs, capacityTotal, parkUnschedulable, lowWaterMarks, passUnique = false }: ClaimRules,
   signal?: AbortSignal,
 ): Promise<Claims> {
   const records: JobRecord[] = [];
-  let look: Look | undefined = firstLook(places);
+  let look: ScanWindow | undefined = firstWindow(lowWaterMarks);
   let passOvers = 0;
   while (records.length < slots.length && look !== undefined) {
-    const { marks, spare }: Look = look;
+    const { marks, spare }: ScanWindow = look;
     const open = slots.slice(records.length);
     const rows: ClaimRow[] = await sql.query<ClaimRow>(
       claim(filter, marks !== null),
@@ -139,22 +139,22 @@ export async function claimJobs(
     if (holders) return { records, full: false, holders: new Set(holders) };
     // Where nothing was claimed the statement still answers with one row, for the sake of its counts.
     const taken = rows.flatMap((row) => (row.slot === null ? [] : { ...row, slot: row.slot }));
-    places.note(taken);
+    lowWaterMarks.advance(taken);
     records.push(...taken.sort((a, b) => a.slot - b.slot));
     const counts = rows[0] ?? { heads: 0, locked: 0, free: 0, large: 0 };
     if (taken.length < counts.free - counts.large) return { records, full: true };
     if (counts.large > 0) {
-      if (passOvers++ === passOversMax) break;
-      await passOver();
-    } else look = nextLook(counts, open.length, look);
+      if (passOvers++ === parkRoundsMax) break;
+      await parkUnschedulable();
+    } else look = nextWindow(counts, open.length, look);
   }
   return { records, full: false };
 }
 
-const findClaims = hot(`
+const findClaims = prepared(`
 select ${jobColumns('job')}, ${liveColumns('live')}, live.request_id
 from (select * from live_jobs where request_id = any ($1::text[]) offset 0) live
-cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
+cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
 where live.state = any ($2::smallint[]) and live.claim_expires_at > clock_timestamp()
 order by live.priority, live.seq`);
 

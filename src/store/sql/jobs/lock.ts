@@ -5,8 +5,8 @@ import {
   stateNamed,
   stateNumber,
 } from '../../../domain/jobs/state-machine.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { byKey, rowOf, type Sql, timeMs } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { keyEquals, lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
 import { textArray, uuidArray } from '../array-params.ts';
 import { isAwake } from '../outages.ts';
 import { messageNames } from '../streams/messages.ts';
@@ -80,7 +80,7 @@ const lockedRows = `select locked.job_id, locked.lane_id, locked.started_at, loc
   locked.attempts, locked.attempts_limit, locked.claims_lost, locked.claimed_by, locked.claim_expires_at, locked.request_id, locked.check_at, locked.lease_id, locked.lease_token,
   locked.expires_at, locked.last_heartbeat_at, locked.lease_ends_at, locked.cancel_requested, clock.now,
   ${isAwake('now')} as awake, job.addon_id, job.stream, job.retry_backoff_s, job.is_unique
-from clock, locked cross join ${rowOf('jobs', 'job_id', 'locked.job_id')} job`;
+from clock, locked cross join ${lateralByKey('jobs', 'job_id', 'locked.job_id')} job`;
 
 /** The clock is read once all rows are locked: read with each row, it would be read before the last was waited for. */
 const clock = `clock as materialized (
@@ -90,7 +90,7 @@ const clock = `clock as materialized (
 // Rows are locked in the order of their ids, as everywhere, so that two transactions that want the same rows never wait for
 // each other in a circle.
 const lockById = (how: string) =>
-  hot(`
+  prepared(`
 with locked as materialized (
   select * from live_jobs where job_id = any ($1::uuid[]) order by job_id ${how}
 ), ${clock}
@@ -112,14 +112,14 @@ export async function lockLiveJobs(
 
 // In the same order, but not by the column: the planner may take an index that has it for the shorter way, and read all of it.
 const lockByLease = (how: string, withMessages: boolean) =>
-  hot(`
+  prepared(`
 with locked as materialized (
   select * from live_jobs where lease_id = any ($1::uuid[]) order by uuid_send(job_id) ${how}
 ), ${clock}
 ${
   withMessages
     ? `select told.*, ${messageNames('message')} as message_ids
-from (${lockedRows}) told left join ${rowOf('stream_messages', 'job_id', 'told.job_id')} message
+from (${lockedRows}) told left join ${lateralByKey('stream_messages', 'job_id', 'told.job_id')} message
   on message.attempt = told.attempts`
     : lockedRows
 }`);
@@ -147,7 +147,7 @@ const since = (param: string): string => `to_timestamp(${param}::float8 / 1000)`
 const front = Number.NEGATIVE_INFINITY;
 
 // A lease that was renewed since its row was put down for a look is put down for a later one, and needs no look.
-const lockDue = hot(`
+const lockDue = prepared(`
 with locked as materialized (
   select * from live_jobs where check_at >= ${since('$2')} and check_at <= (select clock_timestamp())
   order by check_at limit $1
@@ -155,7 +155,7 @@ with locked as materialized (
 ), ${clock}, renewed as (
   update live_jobs live set check_at = locked.expires_at
   from locked, clock
-  where ${byKey('live.job_id', 'locked.job_id')} and locked.state in (${leasedStates.map(stateNumber).join(', ')})
+  where ${keyEquals('live.job_id', 'locked.job_id')} and locked.state in (${leasedStates.map(stateNumber).join(', ')})
     and locked.expires_at > clock.now
   returning live.job_id
 )
@@ -183,16 +183,16 @@ export async function lockDueJobs(sql: Sql, limit: number, fromMs = front): Prom
   return { renewed: rows[0]?.renewed ?? 0, due: due.map(toLocked) };
 }
 
-const nextDue = hot(`
+const nextDue = prepared(`
 select extract(epoch from clock_timestamp())::float8 * 1000 as "nowMs",
   extract(epoch from min(check_at))::float8 * 1000 as "firstMs"
 from live_jobs where check_at >= ${since('$1')} and check_at < 'infinity'`);
 
-const soonest = hot(`
+const soonest = prepared(`
 select state, extract(epoch from greatest(check_at, expires_at) - clock_timestamp())::float8 * 1000 as wait
 from live_jobs where check_at >= ${since('$1')} and check_at < 'infinity' order by check_at limit 20`);
 
-export interface Soon {
+export interface NextDeadlines {
   /** How long until a job may come into the queue; null where none of the next rows says so. */
   jobMs: number | null;
   /** How long until a lease runs out, if it is not renewed meanwhile. */
@@ -200,7 +200,7 @@ export interface Soon {
 }
 
 /** What the next rows to be looked at say of the near future. */
-export async function soonestInMs(sql: Sql, fromMs = front): Promise<Soon> {
+export async function nextDeadlinesInMs(sql: Sql, fromMs = front): Promise<NextDeadlines> {
   const rows = await sql.query<{ state: number; wait: number }>(soonest, [fromMs]);
   const first = (isWanted: (state: State) => boolean) => {
     const waits = rows.filter(({ state }) => isWanted(stateNamed(state))).map(({ wait }) => wait);

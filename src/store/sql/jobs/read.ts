@@ -1,6 +1,6 @@
 import type { JobWithResult } from '../../../domain/jobs/job.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { rowOf, type Sql } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { lateralByKey, type Sql } from '../../connection/sql.ts';
 import { textArray } from '../array-params.ts';
 import { type EndedRecord, jobColumns, liveColumns, toJobWithResult } from './record.ts';
 
@@ -14,13 +14,13 @@ const noOutcome = `null::timestamptz as started_at, null as error_text, null::js
   null::jsonb as result, null::jsonb as metrics`;
 
 /** Both halves in one statement: a job that ends in between would otherwise be in neither. */
-const read = hot(`
+const read = prepared(`
 select ${jobColumns('job')}, ${liveColumns('live')}, ${noOutcome}
-from live_jobs live cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
+from live_jobs live cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
 where live.job_id = any ($1::uuid[])
 union all
 select ${jobColumns('job')}, ${outcomeColumns}
-from job_outcomes outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job
+from job_outcomes outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job
 where outcome.job_id = any ($1::uuid[])`);
 
 /** The jobs with these ids that exist, in no order. */

@@ -85,10 +85,10 @@ const liveColumnNames = [
 /** The columns of a job's own row. */
 export const jobColumns = list(jobColumnNames);
 
-const told = list(liveColumnNames);
+const resultColumns = list(liveColumnNames);
 
 /** The columns of its live row that anybody is told of. */
-export const liveColumns = (live: string): string => `${told(live)}, false as dead_lettered`;
+export const liveColumns = (live: string): string => `${resultColumns(live)}, false as dead_lettered`;
 
 /** The same for the query builder, of tables that are named `job` and `live`. */
 export const jobSelection = jobColumnNames.map((column) => `job.${column}` as const);

@@ -1,17 +1,17 @@
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { rowOf, type Sql, timeMs } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
 import {
   booleanArray,
   columnsOf,
-  firstForAll,
+  firstOrOwn,
   jsonArray,
-  noneOr,
+  nullIfAllNull,
   numberArray,
-  oneForAll,
+  sendOnceIfConstant,
   textArray,
 } from '../array-params.ts';
-import type { LanePlace } from '../queue/lanes.ts';
+import type { LaneTarget } from '../queue/lanes.ts';
 import { tally } from '../stats/tallies.ts';
 import { idPrefix, idSuffixes } from './ids.ts';
 
@@ -45,7 +45,7 @@ export interface SubmittedJobs {
 /** The keys by which the jobs of a crowded lane are found; see `store/sql/queue/crowds.ts`. */
 export const crowdColumns = 'crowd, crowd_type, crowd_addon, crowd_both';
 
-const sameForAll = (column: string, array: string): string => `${firstForAll(column, array)} as ${column}`;
+const constantOrOwn = (column: string, array: string): string => `${firstOrOwn(column, array)} as ${column}`;
 
 // One statement writes a whole batch: the jobs, their places in line and what there is to count. A place in line is the
 // number of the event that the submission is, which is told from the job; see `store/sql/events/record.ts`. Everything after the
@@ -55,18 +55,18 @@ const sameForAll = (column: string, array: string): string => `${firstForAll(col
 // is locked stays until the jobs in it are committed, because a lane is removed only under a lock that this one excludes.
 // The order of the locks does not matter: submissions do not exclude each other, and the sweep waits for no row.
 const submit = (isCrowded: boolean, order: string, onConflict: string, answer: string) =>
-  hot(`
+  prepared(`
 with kept_lane as materialized (
   select lane_id from lanes where lane_id = any ($2::int[]) for key share
 ), clock as materialized (
   select now, ${idPrefix} as prefix from (select clock_timestamp() as now) as clock
   where (select count(*) from kept_lane) = $19::int
 ), numbered as (
-  select (prefix || suffix)::uuid as job_id, ${sameForAll('lane_id', '$2::int[]')}, ${sameForAll('addon_id', '$3::text[]')},
-    ${sameForAll('job_type', '$4::text[]')}, stream, ${sameForAll('priority', '$6::smallint[]')},
-    ${sameForAll('cost_units', '$7::int[]')}, coalesce(constraints, $8::jsonb -> 0) as constraints, payload,
-    client_request_id, ${sameForAll('is_unique', '$11::boolean[]')}, tags, max_runtime_s,
-    ${sameForAll('max_attempts', '$14::int[]')}, ${sameForAll('retry_backoff_s', '$15::int[]')}, run_at, bytes,
+  select (prefix || suffix)::uuid as job_id, ${constantOrOwn('lane_id', '$2::int[]')}, ${constantOrOwn('addon_id', '$3::text[]')},
+    ${constantOrOwn('job_type', '$4::text[]')}, stream, ${constantOrOwn('priority', '$6::smallint[]')},
+    ${constantOrOwn('cost_units', '$7::int[]')}, coalesce(constraints, $8::jsonb -> 0) as constraints, payload,
+    client_request_id, ${constantOrOwn('is_unique', '$11::boolean[]')}, tags, max_runtime_s,
+    ${constantOrOwn('max_attempts', '$14::int[]')}, ${constantOrOwn('retry_backoff_s', '$15::int[]')}, run_at, bytes,
     nextval('job_events_event_id_seq') as seq, now
   from clock, rows from (
     unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::int[], $10::text[],
@@ -90,7 +90,7 @@ with kept_lane as materialized (
   select job_id, seq, job.lane_id, job.priority, cost_units, bytes, ${stateNumber('QUEUED')},
     case when run_at > created_at then run_at end, 0, max_attempts, 0, false, created_at,
     greatest(run_at, created_at)${isCrowded ? `, ${crowdColumns}` : ''}
-  from job ${isCrowded ? `cross join ${rowOf('lanes', 'lane_id', 'job.lane_id')} lane` : ''}
+  from job ${isCrowded ? `cross join ${lateralByKey('lanes', 'lane_id', 'job.lane_id')} lane` : ''}
 ), enqueued as (
   insert into stream_messages (job_id, stream, attempt, written_at)
   select job_id, stream, 1, created_at from job where $18::boolean and stream is not null
@@ -119,7 +119,7 @@ const submitKeyed = byPlace(
 export async function submitJobs(
   sql: Sql,
   jobs: readonly NewJob[],
-  { places, keepsMessages }: { places: readonly LanePlace[]; keepsMessages: boolean },
+  { places, keepsMessages }: { places: readonly LaneTarget[]; keepsMessages: boolean },
   signal?: AbortSignal,
 ): Promise<SubmittedJobs | { kind: 'lane removed' }> {
   const keyed = jobs.some((job) => job.clientRequestId !== null);
@@ -131,24 +131,24 @@ export async function submitJobs(
     (keyed ? submitKeyed : submitPlain)[isCrowded ? 'crowded' : 'own'],
     [
       textArray(suffixes),
-      oneForAll(laneIds, numberArray),
-      oneForAll(ofEach('addonId'), textArray),
-      oneForAll(ofEach('jobType'), textArray),
-      noneOr(ofEach('stream'), textArray),
-      oneForAll(ofEach('priority'), numberArray),
-      oneForAll(ofEach('costUnits'), numberArray),
-      oneForAll(ofEach('constraints'), jsonArray),
+      sendOnceIfConstant(laneIds, numberArray),
+      sendOnceIfConstant(ofEach('addonId'), textArray),
+      sendOnceIfConstant(ofEach('jobType'), textArray),
+      nullIfAllNull(ofEach('stream'), textArray),
+      sendOnceIfConstant(ofEach('priority'), numberArray),
+      sendOnceIfConstant(ofEach('costUnits'), numberArray),
+      sendOnceIfConstant(ofEach('constraints'), jsonArray),
       jsonArray(ofEach('payload')),
       keyed ? textArray(ofEach('clientRequestId')) : null,
-      oneForAll(ofEach('unique'), booleanArray),
-      noneOr(
+      sendOnceIfConstant(ofEach('unique'), booleanArray),
+      nullIfAllNull(
         jobs.map(({ tags }) => (tags.length === 0 ? null : textArray(tags))),
         textArray,
       ),
-      noneOr(ofEach('maxRuntimeS'), numberArray),
-      oneForAll(ofEach('maxAttempts'), numberArray),
-      oneForAll(ofEach('retryBackoffS'), numberArray),
-      noneOr(ofEach('runAtMs'), numberArray),
+      nullIfAllNull(ofEach('maxRuntimeS'), numberArray),
+      sendOnceIfConstant(ofEach('maxAttempts'), numberArray),
+      sendOnceIfConstant(ofEach('retryBackoffS'), numberArray),
+      nullIfAllNull(ofEach('runAtMs'), numberArray),
       numberArray(ofEach('bytes')),
       keepsMessages,
       new Set(laneIds).size,

@@ -6,8 +6,8 @@ import {
   stateNamed,
   stateNumber,
 } from '../../../domain/jobs/state-machine.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { byKey, rowOf, type Sql } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { numberArray, uuidArray } from '../array-params.ts';
 import { keepLanesOf } from '../queue/lanes.ts';
 import { tally, tallyRetried } from '../stats/tallies.ts';
@@ -44,7 +44,7 @@ const unitsIn = (states: string, state: string): string =>
 
 // An attempt that is over makes room for the next one; a claim that is given back was no attempt, and its job has been
 // waiting all the while. Leases are taken out of the count where they end.
-const change = hot(`
+const change = prepared(`
 with changed as (
   update live_jobs live set
     state = change.state,
@@ -68,9 +68,9 @@ with changed as (
     from (select clock_timestamp() as now) clock, jsonb_to_recordset($1::jsonb) as given (job_id uuid, state smallint,
       unclaim boolean, delay_ms float8, claim_ttl_ms float8, claims_lost smallint, undoes_attempt boolean,
       cancel_requested boolean, progress float8, note text)
-    cross join ${rowOf('live_jobs', 'job_id', 'given.job_id')} before
+    cross join ${lateralByKey('live_jobs', 'job_id', 'given.job_id')} before
   ) change
-  where ${byKey('live.job_id', 'change.job_id')}
+  where ${keyEquals('live.job_id', 'change.job_id')}
   returning live.lane_id, live.cost_units, live.updated_at, live.state, change.was
 )
 ${tally(`(select * from changed where state <> was and ${queued} in (state, was)) moved`, 'updated_at', {
@@ -106,13 +106,13 @@ export interface Ending {
 const countEnded = (state: State): string => `count(*) filter (where final_state = ${stateNumber(state)})`;
 
 // The outcome and the tally have the same time, so that a retry finds the minute in which a failure was counted.
-const end = hot(`
+const end = prepared(`
 with clock as materialized (
   select clock_timestamp() as now
 ), gone as (
   delete from live_jobs live
   using jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, error text), clock
-  where ${byKey('live.job_id', 'ending.job_id')}
+  where ${keyEquals('live.job_id', 'ending.job_id')}
   returning live.*, ending.state as final_state, ending.error, clock.now
 ), outcome as (
   insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
@@ -143,7 +143,7 @@ export async function endJobs(sql: Sql, endings: readonly Ending[]): Promise<voi
 }
 
 /** A time as everybody is told it, whatever zone the database is set to. */
-const told = (column: string): string =>
+const events = (column: string): string =>
   `to_char(${column} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
 const revive = `
@@ -155,8 +155,8 @@ with outcome as (
   select job.job_id, job.lane_id, job.seq, job.priority, job.cost_units, ${queued}, outcome.attempts,
     outcome.attempts + job.max_attempts, 0, outcome.lease_id, false, clock_timestamp(),
     case when job.run_at > clock_timestamp() then job.run_at end, job.bytes, greatest(job.run_at, clock_timestamp()), ${crowdColumns}
-  from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job
-  cross join ${rowOf('lanes', 'lane_id', 'job.lane_id')} lane
+  from outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job
+  cross join ${lateralByKey('lanes', 'lane_id', 'job.lane_id')} lane
   returning lane_id, updated_at
 ), lease as (
   insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
@@ -167,15 +167,15 @@ with outcome as (
     outcome.expires_at, outcome.finished_at, outcome.release_status, false, outcome.dead_stream is not null,
     outcome.error_text, outcome.error_detail, outcome.heartbeats, outcome.longest_silence_ms,
     outcome.longest_silence_since, outcome.message_ids
-  from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job where outcome.fence is not null
+  from outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job where outcome.fence is not null
 ), tallied as (${tally('live', 'updated_at', { queued: 'count(*)' })}
 ), retried as (${tallyRetried(`(
     select job.lane_id, outcome.state, outcome.finished_at
-    from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job
+    from outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job
   ) ended`)}
 )
 select job_id, state, jsonb_build_object('status', state, 'error', error_text, 'error_detail', error_detail,
-  'result_data', result, 'metrics', metrics, 'started_at', ${told('started_at')}, 'finished_at', ${told('finished_at')},
+  'result_data', result, 'metrics', metrics, 'started_at', ${events('started_at')}, 'finished_at', ${events('finished_at')},
   'attempts', attempts) as previous
 from outcome`;
 

@@ -63,7 +63,7 @@ export async function listCapacityChanges(
 }
 
 /** Removes changes that are older than so many days by the database's clock. */
-export const forgetCapacityChanges = (sql: EntitySql, days: number): Promise<number> =>
+export const pruneCapacityChanges = (sql: EntitySql, days: number): Promise<number> =>
   sql.em().nativeDelete(CapacityChangeRow, {
     at: { $lt: raw("clock_timestamp() - ? * interval '1 day'", [days]) },
   });

@@ -1,6 +1,6 @@
 import { type Kysely, sql as raw } from 'kysely';
 import { claimedStates, leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { hot } from '../../connection/prepared-client.ts';
+import { prepared } from '../../connection/prepared-client.ts';
 import type { EntitySql, Sql } from '../../connection/sql.ts';
 import { CapacityRow as CapacityEntity } from '../../schema/entities.ts';
 import { select, type Tables } from '../../schema/tables.ts';
@@ -22,15 +22,15 @@ export interface CapacityRow {
 export const capacityColumns = (totalUnlessSet: string): string =>
   `coalesce(total, ${totalUnlessSet}::int) as total, busy_rating, used`;
 const columns = capacityColumns('$1');
-const lock = hot(`select ${columns} from capacity where capacity_id = 1 for update`);
-const share = hot(`select ${columns} from capacity where capacity_id = 1 for share`);
-const read = hot(`select ${columns} from capacity where capacity_id = 1`);
+const lock = prepared(`select ${columns} from capacity where capacity_id = 1 for update`);
+const share = prepared(`select ${columns} from capacity where capacity_id = 1 for share`);
+const read = prepared(`select ${columns} from capacity where capacity_id = 1`);
 
 /** Locks the capacity until the transaction ends. Whoever has it must not wait for any other row. */
 export const lockCapacity = (sql: Sql, totalUnlessSet: number, signal?: AbortSignal): Promise<CapacityNow> =>
   one(sql.query<CapacityRow>(lock, [totalUnlessSet], signal));
 
-const lockAndReturn = hot(
+const lockAndReturn = prepared(
   `update capacity set used = used - $2::bigint where capacity_id = 1 returning ${columns}`,
 );
 
@@ -59,7 +59,7 @@ export function toCapacity([row]: readonly CapacityRow[]): CapacityNow {
   return { total: row.total, busyRating: row.busy_rating, used: Number(row.used) };
 }
 
-const change = hot('update capacity set used = used + $1::bigint where capacity_id = 1');
+const change = prepared('update capacity set used = used + $1::bigint where capacity_id = 1');
 
 /** Takes units, or returns them where the number is negative. */
 export async function takeUnits(sql: Sql, units: number): Promise<void> {

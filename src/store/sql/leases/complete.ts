@@ -1,15 +1,15 @@
 import type { JobWithResult, Json } from '../../../domain/jobs/job.ts';
 import { eventNumber, leasedStates, stateNumber, transition } from '../../../domain/jobs/state-machine.ts';
 import type { Lease } from '../../../domain/leases/lease.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { rowOf, type Sql } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { lateralByKey, type Sql } from '../../connection/sql.ts';
 import {
   columnsOf,
-  firstForAll,
+  firstOrOwn,
   jsonsOrNull,
-  noneOr,
+  nullIfAllNull,
   numberArray,
-  oneForAll,
+  sendOnceIfConstant,
   textArray,
   uuidArray,
 } from '../array-params.ts';
@@ -41,13 +41,13 @@ const leased = leasedStates.map(stateNumber).join(', ');
 /** All that is told of a job and of the lease that it ended with. */
 const toldOutcomes = (leaseIds: string): string => `
   select ${outcomeLeaseColumns('outcome')}, ${jobColumns('job')}, ${outcomeColumns}
-  from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job where outcome.lease_id = any (${leaseIds}::uuid[])`;
+  from outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job where outcome.lease_id = any (${leaseIds}::uuid[])`;
 
 // Everything at once, because each statement is a journey and all who deal wait for the capacity meanwhile. Rows are locked
 // first, then the clock is read, then they are looked at; what somebody else has is passed over. The capacity is locked
 // when all else is written: whoever has it waits for no row.
 const completing = (isTold: boolean) =>
-  hot(`
+  prepared(`
 with asked as materialized (
   select * from rows from (
     unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $9::text[], $10::int[]),
@@ -55,13 +55,13 @@ with asked as materialized (
   ) with ordinality as asked (lease_id, worker_id, token, job_id, stream, attempt, result, metrics, n)
 ), locked as materialized (
   select asked.n, asked.result, asked.metrics, live.place, live.expires_at,
-    live.state in (${leased}) and not live.cancel_requested and live.claimed_by = ${firstForAll('asked.worker_id', '$2::text[]')}
+    live.state in (${leased}) and not live.cancel_requested and live.claimed_by = ${firstOrOwn('asked.worker_id', '$2::text[]')}
       and (asked.token is null or asked.token = live.lease_token)
       and (asked.job_id is null or asked.job_id = live.job_id)
       and (asked.attempt is null or asked.attempt = live.attempts)
       and (asked.stream is null
         or asked.stream = (select stream from lanes where lanes.lane_id = live.lane_id)) as is_theirs
-  from asked cross join ${rowOf('live_jobs', 'lease_id', 'asked.lease_id', 'for update skip locked')} live
+  from asked cross join ${lateralByKey('live_jobs', 'lease_id', 'asked.lease_id', 'for update skip locked')} live
 ), clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
 ), gone as (
@@ -113,11 +113,11 @@ ${isTold ? ', ended.*' : ''}
 from (select * from freed union all select * from kept) found
 ${isTold ? `left join (${toldOutcomes('$11')}) ended on true` : ''}`);
 
-const completeTold = completing(true);
-const completeUntold = completing(false);
+const completeReturning = completing(true);
+const completeSilently = completing(false);
 
 /** A lease that has ended, and its job that has. */
-export interface Told {
+export interface CompletedLease {
   lease: Lease;
   found: JobWithResult;
 }
@@ -132,7 +132,7 @@ export interface Completed {
   /** Locked, and with the units. */
   capacity: CapacityNow;
   /** By the ids of the leases, where that was wanted. */
-  told: ReadonlyMap<string, Told>;
+  details: ReadonlyMap<string, CompletedLease>;
 }
 
 /**
@@ -155,18 +155,18 @@ export async function completeLeases(
   const ofEach = columnsOf(completions);
   const wanted = completions.flatMap(({ leaseId, wantsJob }) => (wantsJob ? leaseId : []));
   const rows = await sql.query<Row>(
-    wanted.length > 0 ? completeTold : completeUntold,
+    wanted.length > 0 ? completeReturning : completeSilently,
     [
       uuidArray(ofEach('leaseId')),
-      oneForAll(ofEach('workerId'), textArray),
-      noneOr(ofEach('token'), textArray),
-      noneOr(ofEach('jobId'), textArray),
+      sendOnceIfConstant(ofEach('workerId'), textArray),
+      nullIfAllNull(ofEach('token'), textArray),
+      nullIfAllNull(ofEach('jobId'), textArray),
       jsonsOrNull(ofEach('result')),
       jsonsOrNull(ofEach('metrics')),
       totalUnlessSet,
       moreUnits,
-      noneOr(ofEach('stream'), textArray),
-      noneOr(ofEach('attempt'), numberArray),
+      nullIfAllNull(ofEach('stream'), textArray),
+      nullIfAllNull(ofEach('attempt'), numberArray),
       ...(wanted.length > 0 ? [uuidArray(wanted)] : []),
     ],
     signal,
@@ -174,15 +174,15 @@ export async function completeLeases(
   const capacity = toCapacity(rows);
   const row = rows[0] as Row;
   const jobIds = elements(row.job_ids);
-  const told = new Map<string, Told>();
+  const details = new Map<string, CompletedLease>();
   for (const one of rows)
-    if (one.lease_job_id) told.set(one.lease_id, { lease: toLease(one), found: toJobWithResult(one) });
+    if (one.lease_job_id) details.set(one.lease_id, { lease: toLease(one), found: toJobWithResult(one) });
   return {
     jobIds: new Map(elements(row.numbers).map((n, i) => [Number(n) - 1, jobIds[i] as string])),
     units: row.units,
     runMs: elements(row.run_ms).map(Number),
     capacity,
-    told,
+    details,
   };
 }
 

@@ -1,9 +1,16 @@
 import type { FinalStatus, Json, JsonObject } from '../../../domain/jobs/job.ts';
 import { eventNumber, type State, stateNumber, transition } from '../../../domain/jobs/state-machine.ts';
 import type { LeaseState } from '../../../domain/leases/lease.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { byKey, rowOf, type Sql } from '../../connection/sql.ts';
-import { booleanArray, jsonsOrNull, noneOr, numberArray, textArray, uuidArray } from '../array-params.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
+import {
+  booleanArray,
+  jsonsOrNull,
+  nullIfAllNull,
+  numberArray,
+  textArray,
+  uuidArray,
+} from '../array-params.ts';
 import { type LaneTally, tallyAll, tallyRows } from '../stats/tallies.ts';
 import {
   endedLeaseColumns,
@@ -85,7 +92,7 @@ export const insertOutcomes = (gone: string, of: OutcomeParts): string => `
 // One row keeps all that there is to keep of a job and its last lease, and a second one tells of it. What few jobs leave
 // behind comes as JSON arrays, which are not even there where no job of the batch has left any.
 const finishing = (returning: string, answer: string) =>
-  hot(`
+  prepared(`
 with ending as (
   select * from rows from (
     unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::smallint[], $5::boolean[], $6::text[], $7::text[],
@@ -94,7 +101,7 @@ with ending as (
   ) as ending (job_id, lease_state, status, final_state, is_plain, error, dead_stream, message_ids, error_detail, result,
     metrics)
 ), gone as (
-  delete from live_jobs live using ending where ${byKey('live.job_id', 'ending.job_id')}
+  delete from live_jobs live using ending where ${keyEquals('live.job_id', 'ending.job_id')}
   returning live.job_id, live.attempts, live.claimed_by, live.lease_id, live.cancel_requested, live.progress, live.note,
     live.started_at, live.state, live.fence, live.lease_token, live.lease_ttl_s, live.last_heartbeat_at, live.expires_at,
     live.heartbeats, live.longest_silence_ms, live.longest_silence_since,
@@ -118,13 +125,13 @@ with ending as (
 ), ${effects('$13', '$14', timeOf('$12'))}
 ${answer}`);
 
-const finishTold = finishing(
+const finishReturning = finishing(
   'returning *',
   `select ${outcomeLeaseColumns('outcome')}, outcome.lease_token
-  from outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job`,
+  from outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job`,
 );
 /** Where nobody wants to be told of them, they need not be read and sent again. */
-const finishUntold = finishing('', 'select 1 where false');
+const finishSilently = finishing('', 'select 1 where false');
 
 /**
  * Ends locked jobs with their leases: their live rows go, their outcomes stay. Answers with the leases where they are
@@ -136,7 +143,7 @@ export async function finishJobs(
   { units, tallies }: EndEffects,
   { nowMs, wanted }: { nowMs: number; wanted: boolean },
 ): Promise<EndedLease[]> {
-  return sql.query<EndedLease>(wanted ? finishTold : finishUntold, [
+  return sql.query<EndedLease>(wanted ? finishReturning : finishSilently, [
     uuidArray(endings.map(({ jobId }) => jobId)),
     numberArray(endings.map(({ state }) => leaseStateNumber(state))),
     numberArray(endings.map(({ status }) => (status === null ? null : statusNumber(status)))),
@@ -144,7 +151,7 @@ export async function finishJobs(
     booleanArray(endings.map(({ isPlain }) => isPlain)),
     textArray(endings.map(({ error }) => error)),
     textArray(endings.map(({ deadStream }) => deadStream)),
-    noneOr(
+    nullIfAllNull(
       endings.map(({ messageIds }) => messageIds && textArray(messageIds)),
       textArray,
     ),
@@ -157,7 +164,7 @@ export async function finishJobs(
   ]);
 }
 
-const close = hot(`
+const close = prepared(`
 with lease as (
   insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
     last_heartbeat_at, expires_at, ended_at, release_status, requeued, error_text, error_detail,
@@ -168,10 +175,10 @@ with lease as (
     live.heartbeats, live.longest_silence_ms, live.longest_silence_since, ending.message_ids
   from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, status smallint, error text,
     error_detail jsonb, message_ids text[])
-  cross join ${rowOf('live_jobs', 'job_id', 'ending.job_id')} live
+  cross join ${lateralByKey('live_jobs', 'job_id', 'ending.job_id')} live
   returning *
 ), ${effects('$3', '$4', timeOf('$2'))}
-select ${endedLeaseColumns('lease')}, lease.lease_token from lease cross join ${rowOf('jobs', 'job_id', 'lease.job_id')} job`);
+select ${endedLeaseColumns('lease')}, lease.lease_token from lease cross join ${lateralByKey('jobs', 'job_id', 'lease.job_id')} job`);
 
 /**
  * Writes leases of jobs that go on into the history, from their rows as they still are, and answers with them. The jobs

@@ -1,8 +1,8 @@
 import { eventNumber, leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { hot } from '../../connection/prepared-client.ts';
+import { prepared } from '../../connection/prepared-client.ts';
 import { repeatable } from '../../connection/repeatable.ts';
-import { byKey, rowOf, type Sql } from '../../connection/sql.ts';
-import { integers, noneOr, numberArray, textArray, uuidArray } from '../array-params.ts';
+import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
+import { integers, nullIfAllNull, numberArray, textArray, uuidArray } from '../array-params.ts';
 
 /** One sign of life. What a worker says beside it is rare, and null where it says nothing. */
 export interface Extension {
@@ -23,7 +23,7 @@ export type Extended =
   | { kind: 'wrong job' }
   | { kind: 'missed' };
 
-export interface Extensions {
+export interface ExtendResult {
   nowMs: number;
   /** One for each sign of life, in their order. */
   results: readonly Extended[];
@@ -79,7 +79,7 @@ const silenceMs = `least(greatest(date_part('epoch', judged.now - live.last_hear
 const extend = ({ locking, isSame }: { locking: string; isSame: string }) =>
   // A second run extends the same leases once more.
   repeatable(
-    hot(`
+    prepared(`
 with beat as (
   select * from unnest($1::uuid[], $2::text[], $3::text[], $4::float8[], $5::text[], $6::text[]) with ordinality
     as beat (lease_id, worker_id, token, progress, message, job_id, n)
@@ -139,15 +139,15 @@ from answered`),
   );
 
 const extendFree = extend({
-  locking: `beat cross join ${rowOf('live_jobs', 'lease_id', 'beat.lease_id', 'for update skip locked')} live`,
+  locking: `beat cross join ${lateralByKey('live_jobs', 'lease_id', 'beat.lease_id', 'for update skip locked')} live`,
   isSame: 'live.ctid = judged.place',
 });
 const extendAll = extend({
   locking: `(
-    select beat.*, live.job_id as live_id from beat cross join ${rowOf('live_jobs', 'lease_id', 'beat.lease_id')} live
+    select beat.*, live.job_id as live_id from beat cross join ${lateralByKey('live_jobs', 'lease_id', 'beat.lease_id')} live
     order by live.job_id
-  ) beat join ${rowOf('live_jobs', 'job_id', 'beat.live_id', 'for update')} live on live.lease_id = beat.lease_id`,
-  isSame: byKey('live.job_id', 'judged.job_id'),
+  ) beat join ${lateralByKey('live_jobs', 'job_id', 'beat.live_id', 'for update')} live on live.lease_id = beat.lease_id`,
+  isSame: keyEquals('live.job_id', 'judged.job_id'),
 });
 
 /** Extends the leases of those who are alive and own them. With `wait`, rows that somebody has locked are waited for. */
@@ -155,7 +155,7 @@ export async function extendLeases(
   sql: Sql,
   beats: readonly Extension[],
   { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
-): Promise<Extensions> {
+): Promise<ExtendResult> {
   const [row] = await sql.query<{
     now: number;
     numbers: string | null;
@@ -166,18 +166,18 @@ export async function extendLeases(
     [
       uuidArray(beats.map(({ leaseId }) => leaseId)),
       textArray(beats.map(({ workerId }) => workerId)),
-      noneOr(
+      nullIfAllNull(
         beats.map(({ token }) => token),
         textArray,
       ),
       beats.every(({ progress }) => progress === null)
         ? null
         : numberArray(beats.map(({ progress }) => progress)),
-      noneOr(
+      nullIfAllNull(
         beats.map(({ message }) => message),
         textArray,
       ),
-      noneOr(
+      nullIfAllNull(
         beats.map(({ jobId }) => jobId),
         textArray,
       ),

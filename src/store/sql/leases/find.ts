@@ -1,5 +1,5 @@
 import { type Kysely, sql as raw } from 'kysely';
-import type { LifeSigns } from '../../../domain/explain/silences.ts';
+import type { HeartbeatStats } from '../../../domain/explain/silences.ts';
 import type { JsonObject } from '../../../domain/jobs/job.ts';
 import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { type Lease, type LeaseState, leaseStates } from '../../../domain/leases/lease.ts';
@@ -169,7 +169,7 @@ interface Signs {
 export async function readLifeSigns(
   sql: EntitySql,
   leaseIds: readonly string[],
-): Promise<Map<string, LifeSigns>> {
+): Promise<Map<string, HeartbeatStats>> {
   if (leaseIds.length === 0) return new Map();
   const rows = await select(sql, (tables) =>
     tables
@@ -195,7 +195,11 @@ export async function readLifeSigns(
   return new Map(rows.map((row) => [row.lease_id, signsOf(row)]));
 }
 
-function signsOf({ heartbeats, longest_silence_ms: ms, longest_silence_since: since }: Signs): LifeSigns {
+function signsOf({
+  heartbeats,
+  longest_silence_ms: ms,
+  longest_silence_since: since,
+}: Signs): HeartbeatStats {
   if (ms === null || since === null) return { heartbeats, longestSilence: null };
   const sinceMs = timeMs(since);
   return { heartbeats, longestSilence: { sinceMs, untilMs: sinceMs + ms } };

@@ -2,12 +2,12 @@ import { eventNumber, leasedStates, type State, stateNumber } from '../../../dom
 import type { Grant } from '../../../domain/leases/lease.ts';
 import { limits } from '../../../domain/limits.ts';
 import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { byKey, rowOf, type Sql } from '../../connection/sql.ts';
-import { noneOr, numberArray, textArray, uuidArray } from '../array-params.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
+import { nullIfAllNull, numberArray, textArray, uuidArray } from '../array-params.ts';
 import { type JobRecord, jobColumns, liveColumns, toJob } from '../jobs/record.ts';
 import { lockRequests } from '../lock-requests.ts';
-import { type HeadPlaces, headParams, onHeads, spareHeads, type TakenFrom } from '../queue/heads.ts';
+import { type HeadMarks, headParams, onHeads, spareHeads, type TakenFrom } from '../queue/heads.ts';
 import { slotOf, tally } from '../stats/tallies.ts';
 import { activeLeaseOf, type GrantedLeaseRecord, grantedLeaseColumns } from './record.ts';
 
@@ -69,9 +69,9 @@ const grantParts = ({ graceS, from }: GrantParams): string => `granted as (
       now + least(wanted.ttl_s + ${graceS}::int, wanted.delivery_s, job.max_runtime_s) * interval '1 s' as until,
       ${jobColumns('job')}
     from (select date_trunc('milliseconds', clock_timestamp()) as now offset 0) clock, wanted
-    cross join ${rowOf('jobs', 'job_id', 'wanted.job_id')} job
+    cross join ${lateralByKey('jobs', 'job_id', 'wanted.job_id')} job
   ) timed
-  where ${byKey('live.job_id', 'timed.job_id')}
+  where ${keyEquals('live.job_id', 'timed.job_id')}
   returning timed.n, ${jobColumns('timed')}, live.lane_id, live.crowd, live.state, live.claimed_by, live.lease_id, live.lease_ttl_s,
     live.attempts, live.fence, live.started_at, live.expires_at, live.ready_at, live.cancel_requested, live.note
 ), told as (
@@ -100,12 +100,12 @@ const grantedColumns = (keepsMessages: boolean): string => `granted.n::int as n,
 
 const messageOf = (keepsMessages: boolean): string =>
   keepsMessages
-    ? `left join ${rowOf('stream_messages', 'job_id', 'granted.job_id')} message on true
+    ? `left join ${lateralByKey('stream_messages', 'job_id', 'granted.job_id')} message on true
       and message.attempt = granted.attempts`
     : '';
 
 const grant = (keepsMessages: boolean) =>
-  hot(`
+  prepared(`
 with wanted as (
   select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::int[],
     $10::int[]) with ordinality
@@ -129,7 +129,7 @@ type NewGrantRecord = { n: number; wait_ms: number | null } & Omit<
   KnownBefore | 'dead_lettered' | 'ttl_s' | 'lease_token' | 'last_heartbeat_at'
 >;
 
-export interface Granting {
+export interface GrantOptions {
   /** The state of all the jobs. */
   from: State;
   graceS: number;
@@ -141,7 +141,7 @@ export interface Granting {
 export async function grantLeases(
   sql: Sql,
   leases: readonly NewLease[],
-  { from, graceS, keepsMessages }: Granting,
+  { from, graceS, keepsMessages }: GrantOptions,
 ): Promise<Map<string, Grant>> {
   if (leases.length === 0) return new Map();
   const rows = await sql.query<NewGrantRecord>(keepsMessages ? grantWithMessages : grantWithout, [
@@ -159,7 +159,7 @@ export async function grantLeases(
   return new Map(rows.map((row) => [row.job_id, newGrantOf(row, leases[row.n - 1] as NewLease)]));
 }
 
-const newGrantOf = (row: NewGrantRecord, lease: Hand): Grant =>
+const newGrantOf = (row: NewGrantRecord, lease: LeaseSlot): Grant =>
   toGrant(
     {
       ...row,
@@ -180,7 +180,7 @@ const newGrantOf = (row: NewGrantRecord, lease: Hand): Grant =>
   );
 
 /** A lease for whichever job is next. */
-export type Hand = Omit<NewLease, 'jobId'>;
+export type LeaseSlot = Omit<NewLease, 'jobId'>;
 
 // The next jobs go out to the hands in their order, if nothing is to be decided about any of them: they all fit into what is
 // left, none is unique, and nobody was quicker. Elements of arrays are taken by their place, which is quick where all of
@@ -188,7 +188,7 @@ export type Hand = Omit<NewLease, 'jobId'>;
 const grantHeads = (keepsMessages: boolean) =>
   onHeads(
     (lockedHeads) =>
-      hot(`
+      prepared(`
 with ${lockedHeads}, sized as materialized (
   select count(*)::int as locked, count(*) filter (where free)::int as free,
     coalesce(sum(cost_units) filter (where free), 0) as units, coalesce(sum(bytes) filter (where free), 0) as bytes,
@@ -218,13 +218,13 @@ from room left join granted on true ${messageOf(keepsMessages)}`),
 const grantHeadsWithMessages = grantHeads(true);
 const grantHeadsWithout = grantHeads(false);
 
-export interface Dealing {
+export interface GrantNextOptions {
   filter: ClaimFilter;
   ttlS: number;
   graceS: number;
   keepsMessages: boolean;
   totalUnlessSet: number;
-  places: HeadPlaces;
+  lowWaterMarks: HeadMarks;
 }
 
 /**
@@ -234,14 +234,14 @@ export interface Dealing {
  */
 export async function grantNext(
   sql: Sql,
-  hands: readonly Hand[],
-  { filter, ttlS, graceS, keepsMessages, totalUnlessSet, places }: Dealing,
+  hands: readonly LeaseSlot[],
+  { filter, ttlS, graceS, keepsMessages, totalUnlessSet, lowWaterMarks }: GrantNextOptions,
   signal?: AbortSignal,
 ): Promise<{ grants: (Grant | undefined)[]; isAll: boolean } | 'judge'> {
   const workers = [...new Set(hands.map(({ workerId }) => workerId))];
   const placeOf = new Map(workers.map((worker, i) => [worker, i + 1]));
   type Row = { is_plain: boolean } & ((NewGrantRecord & TakenFrom) | { n: null });
-  const marks = places.json;
+  const marks = lowWaterMarks.json;
   const rows = await sql.query<Row>(
     (keepsMessages ? grantHeadsWithMessages : grantHeadsWithout)(filter, marks !== null),
     [
@@ -251,7 +251,7 @@ export async function grantNext(
       uuidArray(hands.map(({ token }) => token)),
       textArray(workers),
       numberArray(hands.map(({ workerId }) => placeOf.get(workerId) as number)),
-      noneOr(
+      nullIfAllNull(
         hands.map(({ requestId }) => requestId),
         textArray,
       ),
@@ -267,19 +267,19 @@ export async function grantNext(
   if (!first) throw new Error('the row of the capacity is gone');
   if (!first.is_plain) return 'judge';
   const granted = rows.flatMap((row) => (row.n === null ? [] : [row]));
-  places.note(granted);
+  lowWaterMarks.advance(granted);
   const grants = new Array<Grant | undefined>(hands.length);
-  for (const row of granted) grants[row.n - 1] = newGrantOf(row, hands[row.n - 1] as Hand);
+  for (const row of granted) grants[row.n - 1] = newGrantOf(row, hands[row.n - 1] as LeaseSlot);
   return { grants, isAll: marks === null };
 }
 
 // Found by key first (`offset 0`), and only then is their state looked at, whatever the planner makes of it.
 const readGrants = (key: string) =>
-  hot(`
+  prepared(`
 select ${jobColumns('job')}, ${liveColumns('live')}, ${grantedLeaseColumns('live')}, message.message_id,
   live.request_id, date_part('epoch', live.expires_at - clock_timestamp()) * 1000 as remaining_ms
-from (select * from live_jobs where ${key} offset 0) live cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
-left join ${rowOf('stream_messages', 'job_id', 'live.job_id')} message on message.attempt = live.attempts
+from (select * from live_jobs where ${key} offset 0) live cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
+left join ${lateralByKey('stream_messages', 'job_id', 'live.job_id')} message on message.attempt = live.attempts
 where live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
   and live.expires_at > clock_timestamp()`);
 

@@ -1,7 +1,7 @@
 import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { Lease } from '../../../domain/leases/lease.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { rowOf, type Sql } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { lateralByKey, type Sql } from '../../connection/sql.ts';
 import { uuidArray } from '../array-params.ts';
 import {
   activeLeaseColumns,
@@ -32,21 +32,21 @@ const remaining = `(extract(epoch from expires_at - clock_timestamp()) * 1000)::
  * All parts in one statement: a lease that ends in between would otherwise be in none. Rows are found by key first
  * (`offset 0`), and only then is their state looked at: asked for both at once, the planner may walk all that is leased.
  */
-const read = hot(`
+const read = prepared(`
 select found.*, ${remaining} from (
   select ${activeLeaseColumns('live')}, live.lease_token, live.cancel_requested
   from (select * from live_jobs where lease_id = any ($1::uuid[]) offset 0) live
-  cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
+  cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
   where ${leased}
   union all
   select ${endedLeaseColumns('lease')}, lease.lease_token, false
-  from unnest($1::uuid[]) as wanted (lease_id) cross join ${rowOf('leases', 'lease_id', 'wanted.lease_id')} lease
-  cross join ${rowOf('jobs', 'job_id', 'lease.job_id')} job
+  from unnest($1::uuid[]) as wanted (lease_id) cross join ${lateralByKey('leases', 'lease_id', 'wanted.lease_id')} lease
+  cross join ${lateralByKey('jobs', 'job_id', 'lease.job_id')} job
   union all
   select ${outcomeLeaseColumns('outcome')}, outcome.lease_token, false
   from unnest($1::uuid[]) as wanted (lease_id) cross join lateral (
     select * from job_outcomes where job_outcomes.lease_id = wanted.lease_id and fence is not null offset 0
-  ) outcome cross join ${rowOf('jobs', 'job_id', 'outcome.job_id')} job
+  ) outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job
 ) found`);
 
 /** The leases with these ids that exist, active or over, in no order. */
@@ -83,7 +83,7 @@ export const knownLease = (record: LeaseRecord & { lease_token: string }): Known
   ttlRemainingMs: 0,
 });
 
-const findByToken = hot(`
+const findByToken = prepared(`
 select wanted.n::int, coalesce(
   (select lease_id from live_jobs live where live.job_id = wanted.job_id and live.lease_token = wanted.token),
   (select lease_id from job_outcomes outcome

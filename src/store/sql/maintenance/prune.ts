@@ -163,7 +163,7 @@ const files = walkText({
 });
 
 /** A table whose oldest rows come first in the order of an index. */
-interface Aged {
+interface AgedTable {
   table: string;
   /** The columns of the index. */
   order: string;
@@ -172,7 +172,7 @@ interface Aged {
 }
 
 /** Deletes from the head of a table until it comes to a row that has to stay. */
-const headText = ({ table, order, due }: Aged): string =>
+const headText = ({ table, order, due }: AgedTable): string =>
   walkText({
     parts: `looked as materialized (
     select null::text as place, spot, due, row_number() over () as n
@@ -225,7 +225,7 @@ const namesOf = (wanted: readonly Walk[]): string[] => wanted.map(({ name }) => 
 const longAgo = new Date(0);
 
 /** Those of these walks that may go on or begin. Most of the time one read tells that there are none. */
-export async function waitingWalks(sql: EntitySql, wanted: readonly Walk[]): Promise<Walk[]> {
+export async function pendingWalks(sql: EntitySql, wanted: readonly Walk[]): Promise<Walk[]> {
   const resting = await sql
     .em()
     .find(PruneWalk, { walk: { $in: namesOf(wanted) }, rests_until: { $gt: raw('clock_timestamp()') } });
@@ -240,7 +240,7 @@ export async function waitingWalks(sql: EntitySql, wanted: readonly Walk[]): Pro
 }
 
 /** Lets these walks begin at once. */
-export async function rouseWalks(sql: EntitySql, wanted: readonly Walk[]): Promise<void> {
+export async function wakeWalks(sql: EntitySql, wanted: readonly Walk[]): Promise<void> {
   await sql.em().nativeUpdate(PruneWalk, { walk: { $in: namesOf(wanted) } }, { rests_until: longAgo });
 }
 

@@ -1,22 +1,22 @@
 import { eventNumber, leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { Candidate } from '../../../domain/leases/lease-policy.ts';
 import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
-import { hot } from '../../connection/prepared-client.ts';
+import { prepared } from '../../connection/prepared-client.ts';
 import type { Sql } from '../../connection/sql.ts';
 import { textArray, uuidArray } from '../array-params.ts';
 import {
-  firstLook,
+  firstWindow,
   type HeadCounts,
-  type HeadPlaces,
+  type HeadMarks,
   headCounts,
   headParams,
-  nextLook,
+  nextWindow,
   onHeads,
 } from './heads.ts';
 
 const lockHeads = onHeads(
   (lockedHeads) =>
-    hot(`
+    prepared(`
 with ${lockedHeads}
 select counts.*, locked.job_id, locked.cost_units, locked.is_unique, locked.bytes
 from ${headCounts} left join locked on locked.free
@@ -41,17 +41,17 @@ export interface Wanted {
   count: number;
   /** Whether unique ones are among them. */
   unique: boolean;
-  places: HeadPlaces;
+  lowWaterMarks: HeadMarks;
 }
 
 /** Locks the next jobs that suit, in their order. */
 export async function lockCandidates(
   sql: Sql,
   filter: ClaimFilter,
-  { count, unique, places }: Wanted,
+  { count, unique, lowWaterMarks }: Wanted,
   signal?: AbortSignal,
 ): Promise<LockedCandidate[]> {
-  let look = firstLook(places);
+  let look = firstWindow(lowWaterMarks);
   for (;;) {
     const { marks, spare } = look;
     const params = headParams(filter, count, count + spare, unique);
@@ -64,15 +64,15 @@ export async function lockCandidates(
       job_id === null ? [] : { jobId: job_id, costUnits: cost_units, isUnique: is_unique, bytes },
     );
     const counts = rows[0] ?? { heads: 0, locked: 0, free: 0 };
-    const next = nextLook(counts, count, look);
+    const next = nextWindow(counts, count, look);
     // Whoever looks again locks the same rows again, which costs nothing, and others beside them.
     if (candidates.length === count || next === undefined) return candidates;
     look = next;
   }
 }
 
-const peek = onHeads(
-  (lockedHeads) => hot(`with ${lockedHeads} select exists (select from head) as found`),
+const existsStatement = onHeads(
+  (lockedHeads) => prepared(`with ${lockedHeads} select exists (select from head) as found`),
   '$13',
 );
 
@@ -80,12 +80,16 @@ const peek = onHeads(
 export async function anyCandidate(
   sql: Sql,
   filter: ClaimFilter,
-  { json: marks }: HeadPlaces,
+  { json: marks }: HeadMarks,
   signal?: AbortSignal,
 ): Promise<boolean> {
   const look = async (more: readonly string[]): Promise<boolean> => {
     const params = [...headParams(filter, 1, 1), ...more];
-    const [row] = await sql.query<{ found: boolean }>(peek(filter, more.length > 0), params, signal);
+    const [row] = await sql.query<{ found: boolean }>(
+      existsStatement(filter, more.length > 0),
+      params,
+      signal,
+    );
     if (!row) throw new Error('the database did not say whether there is any');
     return row.found;
   };
@@ -104,7 +108,7 @@ export const activeLeaseOfWorker = (workerId: string): string => `(
   limit 1
 )`;
 
-const findHolders = hot(`
+const findHolders = prepared(`
 select worker_id from unnest($1::text[]) as worker_id cross join lateral ${activeLeaseOfWorker('worker_id')} held`);
 
 /** Which of these workers hold an active lease. */
@@ -113,7 +117,7 @@ export async function holdersAmong(sql: Sql, workerIds: readonly string[]): Prom
   return new Set(rows.map(({ worker_id }) => worker_id));
 }
 
-const park = hot(`
+const parkStatement = prepared(`
 with parked as (
   update live_jobs set check_at = 'infinity', updated_at = clock_timestamp()
   where job_id = any ($1::uuid[]) returning job_id, cost_units
@@ -126,7 +130,7 @@ from parked`);
 
 /** Puts queued, locked jobs aside that cost more than there is, and says so in their history. */
 export async function parkJobs(sql: Sql, jobIds: readonly string[], total: number): Promise<void> {
-  if (jobIds.length > 0) await sql.query(park, [uuidArray(jobIds), total]);
+  if (jobIds.length > 0) await sql.query(parkStatement, [uuidArray(jobIds), total]);
 }
 
 const unpark = `

@@ -1,10 +1,10 @@
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { hot } from '../../connection/prepared-client.ts';
+import { prepared } from '../../connection/prepared-client.ts';
 import type { Sql } from '../../connection/sql.ts';
-import { foldMark } from '../stats/aggregate.ts';
+import { aggregationMark } from '../stats/aggregate.ts';
 
 /** How the queue stands, told without counting what is in it. */
-export interface QueueFigures {
+export interface QueueGauges {
   /** All that are queued, those included that wait for their time. */
   queued: number;
   /** Those that may be taken now, up to `readyMax`. */
@@ -33,8 +33,8 @@ const gauges = ['queued', 'running', 'claimed', 'reserved'] as const;
 
 // Totals are what has been added up and the tallies that have not been, as one moment saw them. The heads are found by
 // leaping through the queue's index from one lane and priority to the next, and no further than is asked for.
-const figures = hot(`
-with recursive ${foldMark}, head (lane_id, priority, updated_at) as (
+const figures = prepared(`
+with recursive ${aggregationMark}, head (lane_id, priority, updated_at) as (
   (select lane_id, priority, updated_at from live_jobs where ${isReady} order by lane_id, priority, seq limit 1)
   union all
   select next.lane_id, next.priority, next.updated_at from head cross join lateral (
@@ -60,8 +60,8 @@ select
   coalesce(capacity.total, $1::int) as total, capacity.busy_rating as "busyRating", capacity.used::float8
 from counted cross join capacity where capacity.capacity_id = 1`);
 
-export async function queueFigures(sql: Sql, totalUnlessSet: number): Promise<QueueFigures> {
-  const [row] = await sql.query<QueueFigures>(figures, [totalUnlessSet]);
+export async function readQueueGauges(sql: Sql, totalUnlessSet: number): Promise<QueueGauges> {
+  const [row] = await sql.query<QueueGauges>(figures, [totalUnlessSet]);
   if (!row) throw new Error('the row of the capacity is gone');
   return row;
 }

@@ -2,8 +2,8 @@ import { sql as raw } from 'kysely';
 import { priorities } from '../../../domain/jobs/job.ts';
 import { claimedStates, leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { askingWorkersMax, type QueueGroup, queueCounts } from '../../../domain/queue/queue-group.ts';
-import type { WorkerAsk } from '../../../domain/workers/worker.ts';
-import { type EntitySql, rowOf, type Sql, timeMs } from '../../connection/sql.ts';
+import type { WorkerRequest } from '../../../domain/workers/worker.ts';
+import { type EntitySql, lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
 import { select } from '../../schema/tables.ts';
 
 const queued = stateNumber('QUEUED');
@@ -49,7 +49,7 @@ select page.lane_id, nullif(lanes.stream, '') as stream, lanes.addon_id, lanes.j
   coalesce(other.running, 0) as running, other.next_ready_at,
   ${['job_id', 'priority', 'cost_units', 'since'].map((name) => `coalesce(oldest.${name}, aside.${name}) as ${name}`).join(', ')},
   (select count(*) from due) >= ${queueCounts.due} as is_cut
-from page cross join ${rowOf('lanes', 'lane_id', 'page.lane_id')} lanes
+from page cross join ${lateralByKey('lanes', 'lane_id', 'page.lane_id')} lanes
 left join other on other.lane_id = page.lane_id
 cross join lateral (
   select count(*)::int as jobs from (
@@ -132,7 +132,7 @@ const toGroup = (row: Row): QueueGroup & { laneId: number } => ({
 
 export interface AskingWorker {
   workerId: string;
-  asks: WorkerAsk[];
+  asks: WorkerRequest[];
 }
 
 /** What each known worker asks for; null where there are more than can be compared with jobs. */

@@ -1,7 +1,7 @@
 import { priorities } from '../../../domain/jobs/job.ts';
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
-import { rowOf } from '../../connection/sql.ts';
+import { lateralByKey } from '../../connection/sql.ts';
 import { digitArray, textArray } from '../array-params.ts';
 import { isReadyInCrowd, keysOf, nameKeysOf, rootsOf } from './crowds.ts';
 
@@ -12,15 +12,15 @@ export interface TakenFrom {
 }
 
 /** What is known of the places in lanes and crowds before which no job waits. */
-export interface HeadPlaces {
+export interface HeadMarks {
   /** The lanes and crowds with their places by priority; null where all are read from the front. */
   readonly json: string | null;
   /** Jobs were taken from these. */
-  note(taken: readonly TakenFrom[]): void;
+  advance(taken: readonly TakenFrom[]): void;
 }
 
 /** All lanes are read from the front. */
-export const noPlaces: HeadPlaces = { json: null, note() {} };
+export const noMarks: HeadMarks = { json: null, advance() {} };
 
 const fits = '($5::int is null or cost_units <= $5)';
 
@@ -135,7 +135,7 @@ recursive lane as materialized (
   select live.job_id, head.turn, live.priority, live.seq, live.bytes, live.cost_units, head.is_unique,
     live.state = ${stateNumber('QUEUED')} and live.check_at is null as free
   from (select * from head order by turn, priority, seq) head
-  cross join ${rowOf('live_jobs', 'job_id', 'head.job_id', 'for update skip locked')} live
+  cross join ${lateralByKey('live_jobs', 'job_id', 'head.job_id', 'for update skip locked')} live
   limit $6::int
 )`;
 };
@@ -215,21 +215,25 @@ export const headCounts = `(
 ) counts`;
 
 /** How the heads are read: from where on, and how many more than are wanted. */
-export interface Look {
+export interface ScanWindow {
   marks: string | null;
   spare: number;
 }
 
-export const firstLook = ({ json: marks }: HeadPlaces): Look => ({ marks, spare: spareHeads });
+export const firstWindow = ({ json: marks }: HeadMarks): ScanWindow => ({ marks, spare: spareHeads });
 
 /**
  * How to look the next time round, or nothing where there is no use in looking again. Whoever finds too little behind the
  * marks looks once more from the front.
  */
-export function nextLook(counts: HeadCounts, wanted: number, { marks, spare }: Look): Look | undefined {
+export function nextWindow(
+  counts: HeadCounts,
+  wanted: number,
+  { marks, spare }: ScanWindow,
+): ScanWindow | undefined {
   const next = nextSpare(counts, wanted, spare);
   if (next !== undefined) return { marks, spare: next };
-  return marks === null ? undefined : firstLook(noPlaces);
+  return marks === null ? undefined : firstWindow(noMarks);
 }
 
 /**

@@ -1,7 +1,7 @@
 import { createHash } from 'node:crypto';
 import { storedNeedsOf } from '../../../domain/jobs/constraints.ts';
 import type { JsonObject } from '../../../domain/jobs/job.ts';
-import { byKey, type Sql } from '../../connection/sql.ts';
+import { keyEquals, type Sql } from '../../connection/sql.ts';
 import { booleanArray, digitArray, numberArray, textArray, uuidArray } from '../array-params.ts';
 import { crowdKeysOf, ownLanesMax, type PathStep } from './crowds.ts';
 
@@ -17,16 +17,16 @@ export interface Lane {
 }
 
 /** All that a lane is, as one text. */
-export const laneWords = ({ stream, addonId, jobType, requires, heavy, unique }: Lane): string =>
+export const laneText = ({ stream, addonId, jobType, requires, heavy, unique }: Lane): string =>
   // Lanes are known by these words in databases that are older than unique lanes.
   JSON.stringify([stream, addonId, jobType, requires, heavy, ...(unique ? ['unique'] : [])]);
 
 /** The fixed-length name of a lane; the columns together would be too long for an index. */
 export const laneKey = (lane: Lane): string =>
-  createHash('sha256').update(laneWords(lane)).digest('base64url');
+  createHash('sha256').update(laneText(lane)).digest('base64url');
 
 /** Where the jobs of a lane are put. */
-export interface LanePlace {
+export interface LaneTarget {
   laneId: number;
   /** Its jobs have the keys of a crowd; see `crowds.ts`. */
   isCrowded: boolean;
@@ -93,12 +93,12 @@ async function findPlaces(
   sql: Sql,
   text: string,
   lanes: readonly KeyedLane[],
-): Promise<Map<string, LanePlace>> {
+): Promise<Map<string, LaneTarget>> {
   type Row = { lane_key: string; lane_id: number; is_crowded: boolean };
   const rows = await sql.query<Row>(text, [textArray(lanes.map(({ key }) => key))]);
   const found = new Map(rows.map((row) => [row.lane_key, row]));
   return new Map(
-    lanes.flatMap(({ words, key }): [string, LanePlace][] => {
+    lanes.flatMap(({ words, key }): [string, LaneTarget][] => {
       const row = found.get(key);
       return row ? [[words, { laneId: row.lane_id, isCrowded: row.is_crowded }]] : [];
     }),
@@ -127,7 +127,7 @@ async function insertLanes(sql: Sql, text: string, keyedLanes: readonly KeyedLan
 async function keepPaths(
   sql: Sql,
   lanes: readonly KeyedLane[],
-  places: ReadonlyMap<string, LanePlace>,
+  places: ReadonlyMap<string, LaneTarget>,
 ): Promise<void> {
   const crowds = lanes.flatMap(({ words, lane }) => (places.get(words)?.isCrowded ? crowdKeysOf(lane) : []));
   const steps = new Map(crowds.flatMap(({ steps }) => steps.map((step) => [step.path, step])));
@@ -144,7 +144,10 @@ async function keepPaths(
  * Makes the lanes that are not there yet, and answers with the place of each by its words. One that is removed just then is
  * missing in the answer. The paths to crowded lanes come after the lanes; see `sweep-paths.ts`.
  */
-export async function makeLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): Promise<Map<string, LanePlace>> {
+export async function makeLanes(
+  sql: Sql,
+  lanes: ReadonlyMap<string, Lane>,
+): Promise<Map<string, LaneTarget>> {
   const wanted = keyed(lanes);
   await insertLanes(sql, addMissing, wanted);
   const places = await findPlaces(sql, readLanes, wanted);
@@ -156,7 +159,10 @@ export async function makeLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): Pro
  * The places of lanes, by their words, in a transaction before whose end none of them is removed. Lanes that are not there are
  * made. Each lane is locked or inserted once, so no sweep can make this fail, however often it removes the lanes.
  */
-export async function keepLanes(sql: Sql, lanes: ReadonlyMap<string, Lane>): Promise<Map<string, LanePlace>> {
+export async function keepLanes(
+  sql: Sql,
+  lanes: ReadonlyMap<string, Lane>,
+): Promise<Map<string, LaneTarget>> {
   const wanted = keyed(lanes);
   const places = await findPlaces(sql, lockLanes, wanted);
   const missing = wanted.filter(({ words }) => !places.has(words));
@@ -192,16 +198,16 @@ export async function keepLanesOf(sql: Sql, jobIds: readonly string[]): Promise<
   const jobs = (await sql.query<Row>(findRemoved, [uuidArray(jobIds)])).map((row) => {
     const { job_id: jobId, stream, addon_id: addonId, job_type: jobType, unique, constraints } = row;
     const lane: Lane = { stream, addonId, jobType, unique, ...storedNeedsOf(constraints) };
-    return { jobId, lane, words: laneWords(lane) };
+    return { jobId, lane, words: laneText(lane) };
   });
   if (jobs.length === 0) return;
   const places = await keepLanes(sql, new Map(jobs.map(({ words, lane }) => [words, lane])));
   await sql.query(
     `update jobs set lane_id = made.lane_id from unnest($1::uuid[], $2::int[]) as made (job_id, lane_id)
-    where ${byKey('jobs.job_id', 'made.job_id')}`,
+    where ${keyEquals('jobs.job_id', 'made.job_id')}`,
     [
       uuidArray(jobs.map(({ jobId }) => jobId)),
-      numberArray(jobs.map(({ words }) => (places.get(words) as LanePlace).laneId)),
+      numberArray(jobs.map(({ words }) => (places.get(words) as LaneTarget).laneId)),
     ],
   );
 }

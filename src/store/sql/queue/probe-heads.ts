@@ -1,15 +1,15 @@
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { hot } from '../../connection/prepared-client.ts';
+import { prepared } from '../../connection/prepared-client.ts';
 import type { Sql } from '../../connection/sql.ts';
 import { digitArray, numberArray } from '../array-params.ts';
 import { isReadyInCrowd } from './crowds.ts';
 
 /** A lane, or a crowd by its key. */
-export type Spot = { laneId: number } | { crowd: string };
+export type HeadPosition = { laneId: number } | { crowd: string };
 
 /** Where to look for the head of the jobs of one priority in a lane or a crowd. */
 export interface Probe {
-  spot: Spot;
+  spot: HeadPosition;
   priority: number;
   /** The first place in line to be looked at. */
   fromSeq: number;
@@ -29,7 +29,7 @@ const firstOf = (column: 'lane_id' | 'crowd', isReady: string): string => `
   order by seq limit 1`;
 
 // Asked of the index by key and order alone, as claims ask for it. The clock is read before each look and behind it.
-const probe = hot(`
+const probe = prepared(`
 select (select last_value::float8 from job_events_event_id_seq) as last, probe.n::int as n, head.seq::float8 as seq,
   extract(epoch from clock_timestamp() - probe.began)::float8 * 1000 as took
 from (

@@ -14,7 +14,7 @@
  *
  * A walk removes the last steps of paths. The steps before them are idle then, and are removed by the next walk.
  */
-import { byKeys, type TransactionSql } from '../../connection/sql.ts';
+import { keysEqual, type TransactionSql } from '../../connection/sql.ts';
 import { digitArray } from '../array-params.ts';
 import { moveWalk, type SweptSlice, sweepSlice, takeWalk } from './sweep-walks.ts';
 
@@ -43,7 +43,7 @@ order by looked.parent_id, looked.name_key`;
 const remove = `
 with gone as (
   delete from requirement_paths step using unnest($1::bigint[], $2::bigint[]) as locked (parent_id, name_key)
-  where ${byKeys('(step.parent_id, step.name_key)', '(locked.parent_id, locked.name_key)')} and not ${leadsOn('step')}
+  where ${keysEqual('(step.parent_id, step.name_key)', '(locked.parent_id, locked.name_key)')} and not ${leadsOn('step')}
   returning 1 as one
 )
 select count(*)::int as removed from gone`;

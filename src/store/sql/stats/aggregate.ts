@@ -1,14 +1,14 @@
 import { counterColumns, gaugeColumns, rollupLevels } from '../../../domain/stats/series.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { byKeys, rowOf, type Sql } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { keysEqual, lateralByKey, type Sql } from '../../connection/sql.ts';
 
 /** Any number that nothing else here locks: whoever has it adds up tallies, or compares what they came to. */
 const advisoryLock = 7_160_526;
 
-const tryLock = hot('select pg_try_advisory_xact_lock($1::bigint) as locked');
+const tryLock = prepared('select pg_try_advisory_xact_lock($1::bigint) as locked');
 
 /** Whether this transaction is the only one that adds up tallies. Waits for nobody. */
-export async function lockFold(sql: Sql): Promise<boolean> {
+export async function lockAggregation(sql: Sql): Promise<boolean> {
   const [row] = await sql.query<{ locked: boolean }>(tryLock, [advisoryLock]);
   return row?.locked ?? false;
 }
@@ -18,7 +18,7 @@ export async function lockFold(sql: Sql): Promise<boolean> {
  * left, so that nobody wades through the dead rows of what has been added up, however long an old snapshot keeps them.
  * A database that was restored into another cluster counts its transactions anew; a mark that is in the future says so.
  */
-export const foldMark = `mark as materialized (
+export const aggregationMark = `mark as materialized (
   select case when folded_before > pg_snapshot_xmax(snapshot)::text::bigint then 0 else folded_before end as txid,
     pg_snapshot_xmin(snapshot)::text::bigint as oldest_open
   from stat_fold, pg_current_snapshot() as snapshot where fold_id = 1
@@ -44,18 +44,18 @@ const slotsOf = (kind: number): string => `array_agg(slot order by slot) filter 
 
 // Tallies are made few by the minute before they are spread over levels and over the total of all. Parts of the
 // statement are never joined with each other: the planner takes them for small and compares every row with every other.
-const fold = hot(`
-with ${foldMark}, clock as materialized (
+const aggregateStatement = prepared(`
+with ${aggregationMark}, clock as materialized (
   select clock_timestamp() as now
 ), taken as (
   delete from stat_tallies tally using (
     select txid, tally_id from stat_tallies where txid >= (select txid from mark) order by txid, tally_id limit $1::int
   ) next
-  where ${byKeys('(tally.txid, tally.tally_id)', '(next.txid, next.tally_id)')}
+  where ${keysEqual('(tally.txid, tally.tally_id)', '(next.txid, next.tally_id)')}
   returning tally.*
 ), named as materialized (
   select taken.*, date_trunc('minute', at) as minute, lanes.addon_id
-  from taken cross join ${rowOf('lanes', 'lane_id', 'taken.lane_id')} lanes
+  from taken cross join ${lateralByKey('lanes', 'lane_id', 'taken.lane_id')} lanes
 ), piece as (
   select addon_id, minute, 0 as kind, 0::smallint as slot, 0 as n, ${listed((column) => column)} from named
   union all
@@ -100,7 +100,7 @@ with ${foldMark}, clock as materialized (
 )
 select tallies, extract(epoch from now)::float8 * 1000 as "nowMs" from counted, clock`);
 
-export interface Folded {
+export interface Aggregated {
   /** How many there were to add up, up to the limit. */
   tallies: number;
   nowMs: number;
@@ -110,14 +110,14 @@ export interface Folded {
  * Adds up to `limit` tallies to the totals and to the roll-ups of their minutes, and notes that this minute is lived in
  * and how many units are usable. Only for whoever has the lock.
  */
-export async function foldTallies(sql: Sql, limit: number, usable: number): Promise<Folded> {
-  const [row] = await sql.query<Folded>(fold, [limit, usable]);
+export async function aggregateTallies(sql: Sql, limit: number, usable: number): Promise<Aggregated> {
+  const [row] = await sql.query<Aggregated>(aggregateStatement, [limit, usable]);
   if (!row) throw new Error('the row of the fold is gone');
   return row;
 }
 
 // Coarser roll-ups say all that is asked for of the time before.
-const forget = hot(`
+const deleteRollups = prepared(`
 with old as materialized (
   select addon_id, level, bucket from (
     select addon_id from stat_totals order by addon_id
@@ -130,18 +130,18 @@ with old as materialized (
   limit $3::int
 ), gone as (
   delete from stat_rollups rollup using old
-  where ${byKeys('(rollup.addon_id, rollup.level, rollup.bucket)', '(old.addon_id, old.level, old.bucket)')}
+  where ${keysEqual('(rollup.addon_id, rollup.level, rollup.bucket)', '(old.addon_id, old.level, old.bucket)')}
   returning 1
 )
 select count(*)::int as gone from gone`);
 
 /** Removes up to `limit` roll-ups of one level that are older than so long, and says how many those were. */
-export async function forgetRollups(
+export async function pruneRollups(
   sql: Sql,
   level: number,
   olderThanMs: number,
   limit: number,
 ): Promise<number> {
-  const [row] = await sql.query<{ gone: number }>(forget, [level, olderThanMs, limit]);
+  const [row] = await sql.query<{ gone: number }>(deleteRollups, [level, olderThanMs, limit]);
   return row?.gone ?? 0;
 }

@@ -3,7 +3,7 @@ import { claimedStates, leasedStates, stateNumber } from '../../../domain/jobs/s
 import { type GaugeColumn, gaugeColumns } from '../../../domain/stats/series.ts';
 import type { EntitySql, Sql } from '../../connection/sql.ts';
 import { StatFold } from '../../schema/stat-entities.ts';
-import { foldMark } from './aggregate.ts';
+import { aggregationMark } from './aggregate.ts';
 
 const claimed = claimedStates.map(stateNumber).join(', ');
 const leased = leasedStates.map(stateNumber).join(', ');
@@ -21,7 +21,7 @@ const listed = (of: (column: GaugeColumn) => string): string => gaugeColumns.map
 // it is a tally like any other, which is right whatever happens meanwhile. A submitter whose lanes are all idle may have none that
 // a tally could name: its total is written, and the next audit adds up the total of all.
 const audit = `
-with ${foldMark}, counted as (
+with ${aggregationMark}, counted as (
   select lane_id, ${listed((column) => `${truth[column]} as ${column}`)} from live_jobs group by lane_id
 ), part as (
   select lanes.addon_id, ${listed((column) => `coalesce(counted.${column}, 0) as ${column}`)}

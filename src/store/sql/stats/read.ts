@@ -8,9 +8,9 @@ import {
   type SeriesFacts,
   type SeriesPlan,
 } from '../../../domain/stats/series.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { rowOf, type Sql } from '../../connection/sql.ts';
-import { foldMark } from './aggregate.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { lateralByKey, type Sql } from '../../connection/sql.ts';
+import { aggregationMark } from './aggregate.ts';
 
 /**
  * Reads figures as one moment saw them: what has been added up, and the tallies that have not been. Whatever is committed
@@ -18,10 +18,10 @@ import { foldMark } from './aggregate.ts';
  */
 
 /** The tallies that are still to be added up: of one submitter, or of all where `$1` is empty. */
-const pending = `${foldMark}, clock as materialized (
+const pending = `${aggregationMark}, clock as materialized (
   select clock_timestamp() as now
 ), pending as materialized (
-  select tally.* from stat_tallies tally cross join ${rowOf('lanes', 'lane_id', 'tally.lane_id')} lanes
+  select tally.* from stat_tallies tally cross join ${lateralByKey('lanes', 'lane_id', 'tally.lane_id')} lanes
   where tally.txid >= (select txid from mark) and ($1::text = '' or lanes.addon_id = $1)
 )`;
 
@@ -36,7 +36,7 @@ const openCounters = counterColumns
   .join(', ');
 
 // A day is the minutes of its first hour, and then hours.
-const snapshot = hot(`
+const snapshot = prepared(`
 with ${pending}, first as materialized (
   select minute, date_bin(interval '1 hour', minute + interval '59 minutes', timestamptz 'epoch') as hour
   from (select date_trunc('minute', now - interval '24 hours') as minute from clock) day
@@ -155,7 +155,7 @@ where ${isSampled ? 'false' : 'at >= (select since from since)'}`;
 }
 
 const statements = new Map<Metric, string>(
-  Object.values(metrics).map((metric) => [metric, hot(series(metric))]),
+  Object.values(metrics).map((metric) => [metric, prepared(series(metric))]),
 );
 
 /** What a series is made of. Of `capacity_usable` what it is now is not told: no tally knows. */

@@ -1,12 +1,12 @@
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { StreamDepth } from '../../../domain/streams/stream-depth.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { rowOf, type Sql } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { lateralByKey, type Sql } from '../../connection/sql.ts';
 import { uuidArray } from '../array-params.ts';
 
 export const queued = stateNumber('QUEUED');
 
-const streams = hot('select stream from jobs where job_id = any ($1::uuid[])');
+const streams = prepared('select stream from jobs where job_id = any ($1::uuid[])');
 
 /** The streams of these jobs, with nothing for a job without one; in no order. */
 export async function streamsOf(sql: Sql, jobIds: readonly string[]): Promise<(string | null)[]> {
@@ -40,7 +40,7 @@ const depths = (page: string) => `
 with recursive ${page}, away as materialized (
   select lane.stream, count(*) filter (where live.state = ${queued})::int as delayed,
     count(*) filter (where live.state <> ${queued})::int as running
-  from live_jobs live cross join ${rowOf('lanes', 'lane_id', 'live.lane_id')} lane
+  from live_jobs live cross join ${lateralByKey('lanes', 'lane_id', 'live.lane_id')} lane
   where live.check_at is not null and lane.stream between (select min(stream) from page) and (select max(stream) from page)
   group by lane.stream
 )

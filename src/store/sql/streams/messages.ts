@@ -1,14 +1,14 @@
 import type { Envelope, SentMessage } from '../../../domain/streams/stream-message.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { rowOf, type Sql } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { lateralByKey, type Sql } from '../../connection/sql.ts';
 import { uuidArray } from '../array-params.ts';
 
 /** The messages of streams that have to be sent and settled. Nothing here is run where no messages are kept. */
 
-const add = hot(`
+const add = prepared(`
 insert into stream_messages (job_id, stream, attempt, written_at)
 select live.job_id, job.stream, live.attempts + 1, clock_timestamp()
-from live_jobs live cross join ${rowOf('jobs', 'job_id', 'live.job_id')} job
+from live_jobs live cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
 where live.job_id = any ($1::uuid[]) and job.stream is not null
 on conflict (job_id) do update set attempt = excluded.attempt, message_id = null, written_at = excluded.written_at,
   earlier_ids = null
@@ -23,7 +23,7 @@ export async function addMessages(sql: Sql, jobIds: readonly string[]): Promise<
 export const messageNames = (message: string): string =>
   `array_remove(array_prepend(${message}.message_id, ${message}.earlier_ids), null)`;
 
-const settle = hot(`
+const ackStatement = prepared(`
 delete from stream_messages message where job_id = any ($1::uuid[])
 returning job_id as "jobId", stream, message_id as "messageId", ${messageNames('message')} as "messageIds"`);
 
@@ -37,8 +37,8 @@ export interface SettledMessage {
 }
 
 /** Removes the messages of attempts that this transaction ends. */
-export async function settleMessages(sql: Sql, jobIds: readonly string[]): Promise<SettledMessage[]> {
-  return jobIds.length === 0 ? [] : sql.query<SettledMessage>(settle, [uuidArray(jobIds)]);
+export async function ackMessages(sql: Sql, jobIds: readonly string[]): Promise<SettledMessage[]> {
+  return jobIds.length === 0 ? [] : sql.query<SettledMessage>(ackStatement, [uuidArray(jobIds)]);
 }
 
 /** Those that had been sent. */

@@ -1,8 +1,8 @@
 import { sql as raw } from 'kysely';
 import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { type Envelope, enqueueIdOf, type SentMessage } from '../../../domain/streams/stream-message.ts';
-import { hot } from '../../connection/prepared-client.ts';
-import { byKey, type EntitySql, rowOf, type Sql } from '../../connection/sql.ts';
+import { prepared } from '../../connection/prepared-client.ts';
+import { type EntitySql, keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { select } from '../../schema/tables.ts';
 import { numberArray, textArray, uuidArray } from '../array-params.ts';
 import { messageNames } from './messages.ts';
@@ -22,17 +22,17 @@ export type Recorded = { messageId: string } | 'over' | 'open';
 
 // Only rows that nobody has recorded yet are written; who comes second reads what the first has written. Parts of a
 // statement are never joined with each other: the planner takes them for small and compares every row with every other.
-const record = hot(`
+const record = prepared(`
 with sent as materialized (
   select * from unnest($1::uuid[], $2::int[], $3::text[]) as sent (job_id, attempt, message_id)
 ), locked as materialized (
   select message.job_id, message.attempt, message.message_id, sent.message_id as sent_id
   from (select * from sent order by job_id) sent
-  join ${rowOf('stream_messages', 'job_id', 'sent.job_id', 'for update skip locked')} message
+  join ${lateralByKey('stream_messages', 'job_id', 'sent.job_id', 'for update skip locked')} message
     on message.attempt = sent.attempt
 ), recorded as (
   update stream_messages message set message_id = locked.sent_id
-  from locked where ${byKey('message.job_id', 'locked.job_id')} and locked.message_id is null
+  from locked where ${keyEquals('message.job_id', 'locked.job_id')} and locked.message_id is null
   returning message.job_id, message.attempt, message.message_id
 )
 select job_id as "jobId", attempt, message_id as "messageId" from recorded
@@ -62,7 +62,7 @@ export async function recordMessages(sql: Sql, messages: readonly CarriedMessage
   });
 }
 
-const read = hot(`
+const read = prepared(`
 select job_id as "jobId", stream, attempt, message_id as "messageId", ${messageNames('message')} as "messageIds"
 from stream_messages message where job_id = any ($1::uuid[])`);
 
@@ -81,28 +81,28 @@ export async function readMessages(sql: Sql, jobIds: readonly string[]): Promise
 }
 
 // The time is moved on, so that no other server takes the same rows while this one sends them.
-const takeUnsent = hot(`
+const claimUnsent = prepared(`
 with taken as materialized (
   select job_id from stream_messages
   where message_id is null and written_at < (select clock_timestamp() - $2::float8 * interval '1 ms')
   order by written_at limit $1 for update skip locked
 )
 update stream_messages message set written_at = clock_timestamp()
-from taken where ${byKey('message.job_id', 'taken.job_id')}
+from taken where ${keyEquals('message.job_id', 'taken.job_id')}
 returning message.job_id as "jobId", stream, attempt`);
 
 /** Up to `limit` messages that should have been sent for so long; for as long again they are nobody else's. */
-export const takeUnsentMessages = (sql: Sql, limit: number, unsentMs: number): Promise<Envelope[]> =>
-  sql.query<Envelope>(takeUnsent, [limit, unsentMs]);
+export const claimUnsentMessages = (sql: Sql, limit: number, unsentMs: number): Promise<Envelope[]> =>
+  sql.query<Envelope>(claimUnsent, [limit, unsentMs]);
 
 /** A place in the queues of all streams. */
-export interface QueuePlace {
+export interface QueuePosition {
   laneId: number;
   priority: number;
   seq: string;
 }
 
-export const queueStart: QueuePlace = { laneId: -1, priority: -1, seq: '-1' };
+export const queueStart: QueuePosition = { laneId: -1, priority: -1, seq: '-1' };
 
 // Each row is looked up by its key: joined, the planner may read all of a table to find a slice of it. A job is locked
 // before it is given a message, so that nobody ends its attempt meanwhile.
@@ -130,7 +130,7 @@ with slice as materialized (
 ), added as (
   insert into stream_messages (job_id, stream, attempt, written_at)
   select job_id, lanes.stream, attempts + 1, clock_timestamp()
-  from locked cross join ${rowOf('lanes', 'lane_id', 'locked.lane_id')} lanes
+  from locked cross join ${lateralByKey('lanes', 'lane_id', 'locked.lane_id')} lanes
   where state = ${stateNumber('QUEUED')}
   on conflict (job_id) do nothing
   returning job_id, stream, attempt
@@ -151,10 +151,10 @@ export interface Slice<Place, Found> {
 /** Looks at the next jobs that wait in a stream, and writes the messages of those that have none. */
 export async function addMissingMessages(
   sql: Sql,
-  after: QueuePlace,
+  after: QueuePosition,
   limit: number,
-): Promise<Slice<QueuePlace, Envelope>> {
-  type Row = QueuePlace & { looked: number } & (Envelope | { jobId: null });
+): Promise<Slice<QueuePosition, Envelope>> {
+  type Row = QueuePosition & { looked: number } & (Envelope | { jobId: null });
   const rows = await sql.query<Row>(addMissing, [after.laneId, after.priority, after.seq, limit]);
   const found = rows.flatMap((row) =>
     row.jobId === null ? [] : { jobId: row.jobId, stream: row.stream, attempt: row.attempt },
@@ -165,7 +165,7 @@ export async function addMissingMessages(
 
 export const nowhere = '00000000-0000-0000-0000-000000000000';
 
-const lookAt = hot(`
+const inspect = prepared(`
 with slice as materialized (
   select * from stream_messages where job_id > $1::uuid order by job_id limit $2::int
 )
@@ -187,12 +187,12 @@ export interface MessageRow extends Envelope {
 }
 
 /** The next rows of messages, in the order of their jobs' ids. */
-export async function lookAtMessages(
+export async function inspectMessages(
   sql: Sql,
   after: string,
   limit: number,
 ): Promise<Slice<string, MessageRow>> {
-  const found = await sql.query<MessageRow>(lookAt, [after, limit]);
+  const found = await sql.query<MessageRow>(inspect, [after, limit]);
   return { next: found.length < limit ? undefined : found.at(-1)?.jobId, found };
 }
 
@@ -202,7 +202,7 @@ seen as materialized (
   select * from unnest($1::uuid[], $2::int[], $3::text[]) as seen (job_id, attempt, message_id)
 ), same as materialized (
   select message.job_id from (select * from seen order by job_id) seen
-  join ${rowOf('stream_messages', 'job_id', 'seen.job_id', 'for update skip locked')} message
+  join ${lateralByKey('stream_messages', 'job_id', 'seen.job_id', 'for update skip locked')} message
     on message.attempt = seen.attempt and message.message_id is not distinct from seen.message_id
 )`;
 
@@ -214,7 +214,7 @@ const seenParams = (rows: readonly MessageRow[]): unknown[] => [
 
 const removeStale = `
 with ${unchanged}
-delete from stream_messages message using same where ${byKey('message.job_id', 'same.job_id')}
+delete from stream_messages message using same where ${keyEquals('message.job_id', 'same.job_id')}
 returning message.stream, message.message_id as "messageId"`;
 
 /** Removes the rows that are stale, and answers with the messages that had been sent. */
@@ -229,16 +229,16 @@ export async function removeStaleMessages(sql: Sql, rows: readonly MessageRow[])
 const earlierIdsMax = 8;
 
 // A grant that runs at the same time may tell its worker the name that is forgotten here, so the row goes on knowing it.
-const forgetLost = `
+const deleteLost = `
 with ${unchanged}
 update stream_messages message set message_id = null, written_at = clock_timestamp(),
   earlier_ids = (array_prepend(message.message_id, message.earlier_ids))[1:${earlierIdsMax}]
-from same where ${byKey('message.job_id', 'same.job_id')}
+from same where ${keyEquals('message.job_id', 'same.job_id')}
 returning message.job_id as "jobId", message.stream, message.attempt`;
 
 /** Forgets where messages lie that are not there any more, and answers with those that have to be sent again. */
-export async function forgetLostMessages(sql: Sql, rows: readonly MessageRow[]): Promise<Envelope[]> {
-  return rows.length === 0 ? [] : sql.query<Envelope>(forgetLost, seenParams(rows));
+export async function deleteLostMessages(sql: Sql, rows: readonly MessageRow[]): Promise<Envelope[]> {
+  return rows.length === 0 ? [] : sql.query<Envelope>(deleteLost, seenParams(rows));
 }
 
 /** The streams that jobs were ever submitted to, up to `limit`. */

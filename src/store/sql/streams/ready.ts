@@ -1,11 +1,11 @@
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { hot } from '../../connection/prepared-client.ts';
+import { prepared } from '../../connection/prepared-client.ts';
 import type { Sql } from '../../connection/sql.ts';
 import { textArray } from '../array-params.ts';
 
 // Each stream by itself: its own lanes, of which there are few, until one has a job that may be taken now. Whether a
 // crowd has one depends on what its jobs require, so a stream with crowded lanes counts without a look.
-const ready = hot(`
+const ready = prepared(`
 select asked.stream from unnest($1::text[]) as asked (stream)
 where exists (
   select from lanes where lanes.own_stream = asked.stream and exists (

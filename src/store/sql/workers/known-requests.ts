@@ -1,5 +1,5 @@
 import { sql as raw } from 'kysely';
-import type { KnownAsk } from '../../../domain/workers/known-requests.ts';
+import type { KnownRequest } from '../../../domain/workers/known-requests.ts';
 import type { EntitySql } from '../../connection/sql.ts';
 import { select } from '../../schema/tables.ts';
 
@@ -10,14 +10,17 @@ const asksMax = 1_000;
  * What known workers ask for; null where that is more than can be compared with jobs. Workers that ask for the same jobs are one ask
  * here, however many jobs each of them would take.
  */
-export async function readKnownAsks(sql: EntitySql, signal?: AbortSignal): Promise<KnownAsk[] | null> {
+export async function readKnownRequests(
+  sql: EntitySql,
+  signal?: AbortSignal,
+): Promise<KnownRequest[] | null> {
   const rows = await select(
     sql,
     (tables) =>
       tables
         .selectFrom('workers')
         .crossJoinLateral(raw<{ value: unknown }>`jsonb_array_elements(asks)`.as<'one'>(raw`one`))
-        .select([raw<KnownAsk>`one.value - 'jobs'`.as('ask'), 'asks_cut as asksCut'])
+        .select([raw<KnownRequest>`one.value - 'jobs'`.as('ask'), 'asks_cut as asksCut'])
         .distinct()
         .where('expires_at', '>', raw<Date>`clock_timestamp()`)
         .limit(asksMax + 1),

@@ -1,5 +1,5 @@
 import { claimedStates, leasedStates, type State, stateNumber } from '../../../domain/jobs/state-machine.ts';
-import type { WorkerAsk } from '../../../domain/workers/worker.ts';
+import type { WorkerRequest } from '../../../domain/workers/worker.ts';
 import { type Sql, timeMs } from '../../connection/sql.ts';
 import type { Database } from '../../database.ts';
 import { select } from '../../schema/tables.ts';
@@ -15,7 +15,7 @@ export interface WorkerWrite
     WorkerRecord,
     'worker_id' | 'peer' | 'work_streams' | 'heartbeat_streams' | 'waiting_calls' | 'asks_cut'
   > {
-  asks: readonly WorkerAsk[];
+  asks: readonly WorkerRequest[];
   sinceAgoMs: number;
   heardAgoMs: number;
   /** For how long the row is worth something from now on. */
@@ -63,14 +63,14 @@ const rowOf = (
 ) => ({
   ...columns,
   ...server,
-  asks: JSON.stringify(asks) as unknown as WorkerAsk[],
+  asks: JSON.stringify(asks) as unknown as WorkerRequest[],
   since: new Date(nowMs - sinceAgoMs),
   last_heard_at: new Date(nowMs - heardAgoMs),
   expires_at: new Date(nowMs + lastsMs),
 });
 
 /** Removes rows of workers that this server does not know any more. */
-export async function forgetWorkers(
+export async function deleteWorkers(
   database: Database,
   serverId: string,
   workerIds: readonly string[] | 'all',

@@ -4,7 +4,7 @@ import type { Engine } from '../../../../src/engine/engine.ts';
 import { draft } from '../../../../src/engine/jobs/submitter.ts';
 import type { Database } from '../../../../src/store/database.ts';
 import { listEvents } from '../../../../src/store/sql/events/find.ts';
-import { eventWindow, leasesEndingNext, placeInLine } from '../../../../src/store/sql/explain/facts.ts';
+import { eventWindow, leasesEndingNext, queuePosition } from '../../../../src/store/sql/explain/facts.ts';
 import { readJobs } from '../../../../src/store/sql/jobs/read.ts';
 import { readLifeSigns } from '../../../../src/store/sql/leases/find.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
@@ -51,10 +51,10 @@ describe('an explanation beside a long queue', () => {
     });
 
     it('reads no more rows than it counts', async () => {
-      const place = await rowsTouched(store.database, (sql) => placeInLine(sql, last));
+      const place = await rowsTouched(store.database, (sql) => queuePosition(sql, last));
       expect(place, 'a place in line').to.be.below(21_000);
       await store.database.query('update live_jobs set priority = 0 where job_id = $1', [last]);
-      const first = await rowsTouched(store.database, (sql) => placeInLine(sql, last));
+      const first = await rowsTouched(store.database, (sql) => queuePosition(sql, last));
       expect(first, 'the place of the first').to.be.below(60);
       const soon = await rowsTouched(store.database, (sql) => leasesEndingNext(sql, 5));
       expect(soon, 'leases that end next').to.be.below(60);
@@ -133,7 +133,7 @@ describe('an explanation beside a long queue', () => {
           const query = async <Row>(text: string, params: readonly unknown[]) => {
             const rows = await sql.query<Row>(text, params);
             // The time has been told, and the job has been read.
-            if (++statements === 3) await engine.changer.cancel(jobId, {}, caller);
+            if (++statements === 3) await engine.jobUpdater.cancel(jobId, {}, caller);
             return rows;
           };
           return work({ query, em: (given) => sql.em(given), seal: () => sql.seal() });
@@ -144,7 +144,7 @@ describe('an explanation beside a long queue', () => {
       expect(statements).to.be.above(3);
       expect(told.job.state).to.equal('QUEUED');
       expect(told.steps.map(({ type }) => type)).to.deep.equal(['JOB_SUBMITTED']);
-      expect((await engine.reader.get(jobId, caller)).job.state).to.equal('CANCELED');
+      expect((await engine.jobQueries.get(jobId, caller)).job.state).to.equal('CANCELED');
     });
   });
 });

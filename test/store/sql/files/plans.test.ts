@@ -4,15 +4,15 @@ import type { Engine } from '../../../../src/engine/engine.ts';
 import type { EntitySql } from '../../../../src/store/connection/sql.ts';
 import { openDatabase } from '../../../../src/store/open.ts';
 import {
-  closeFiles,
+  closeContentions,
   contentionsOfOwners,
   readContentions,
 } from '../../../../src/store/sql/files/contentions.ts';
 import { eventHorizon, followFileEvents } from '../../../../src/store/sql/files/events.ts';
-import { keepOwners } from '../../../../src/store/sql/files/extend-owners.ts';
+import { extendOwners } from '../../../../src/store/sql/files/extend-owners.ts';
 import { listFileLeases } from '../../../../src/store/sql/files/find.ts';
 import { lockDueOwners, lockOwners } from '../../../../src/store/sql/files/owners.ts';
-import { lookAtFiles } from '../../../../src/store/sql/files/read-holders.ts';
+import { readHolders } from '../../../../src/store/sql/files/read-holders.ts';
 import { endFiles, filesOfOwners, lockFreeFiles } from '../../../../src/store/sql/files/rows.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
 import { acquireFiles, beatOwner, granted, repository } from '../../../support/file-lease-helpers.ts';
@@ -81,16 +81,16 @@ onEveryEngine((kind) => {
       const ends = pairs.map((pair) => ({ ...pair, state: 'RELEASED', reason: 'r' }) as const);
       const statements: Record<string, (sql: EntitySql) => Promise<unknown>> = {
         'locking owners': (sql) => lockOwners(sql, owners, { wait: true }),
-        'keeping owners': (sql) => keepOwners(sql, owners, { wait: false }),
+        'keeping owners': (sql) => extendOwners(sql, owners, { wait: false }),
         'looking at files': (sql) =>
-          lookAtFiles(
+          readHolders(
             sql,
             pairs.map(({ fileId, ownerId }) => ({ fileId, callerId: ownerId })),
           ),
         'locking free files': (sql) => lockFreeFiles(sql, ids, { wait: false }),
         'ending leases': (sql) => endFiles(sql, ends, nowMs),
         'reading contentions': (sql) => readContentions(sql, contentionIds),
-        'closing contentions': (sql) => closeFiles(sql, closings, nowMs),
+        'closing contentions': (sql) => closeContentions(sql, closings, nowMs),
         'contentions of owners': (sql) => contentionsOfOwners(sql, ['waiter-1']),
         'files of an owner': (sql) => filesOfOwners(sql, ['few']),
         'what is due': (sql) => lockDueOwners(sql, 100),
@@ -121,10 +121,10 @@ onEveryEngine((kind) => {
         await store.database.query(`analyze ${table}`, []);
       await staysBounded('after an ANALYZE with everything held');
       const release = fileReleaseOf({ owner_id: 'many', repository: '*', reason: 'ENDED' });
-      await engine.fileOwners.release(release, caller);
+      await engine.fileOwnerUpdater.release(release, caller);
       await granted(engine, 'many', ...all.slice(0, 10));
       await store.database.query('analyze file_leases', []);
-      await engine.fileOwners.release(release, caller);
+      await engine.fileOwnerUpdater.release(release, caller);
       await granted(engine, 'many', ...all);
       await staysBounded('after an ANALYZE with nearly everything free');
     });

@@ -4,8 +4,8 @@ import type { Database } from '../../../../src/store/database.ts';
 import { openDatabase } from '../../../../src/store/open.ts';
 import { type ClaimSlot, claimJobs as claimWithCounts } from '../../../../src/store/sql/jobs/claim.ts';
 import { type NewJob, submitJobs } from '../../../../src/store/sql/jobs/submit.ts';
-import { noPlaces } from '../../../../src/store/sql/queue/heads.ts';
-import { type LanePlace, laneWords, makeLanes } from '../../../../src/store/sql/queue/lanes.ts';
+import { noMarks } from '../../../../src/store/sql/queue/heads.ts';
+import { type LaneTarget, laneText, makeLanes } from '../../../../src/store/sql/queue/lanes.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
 import { anyJob } from '../../../support/jobs.ts';
 
@@ -14,8 +14,8 @@ const ttlMs = 60_000;
 const rulesFor = (claimTtlMs: number) => ({
   claimTtlMs,
   capacityTotal: 100,
-  places: noPlaces,
-  passOver: async () => {},
+  lowWaterMarks: noMarks,
+  parkUnschedulable: async () => {},
 });
 
 const claimJobs = async (database: Database, filter: ClaimFilter, slots: readonly ClaimSlot[], ttl: number) =>
@@ -30,8 +30,8 @@ async function submit(database: Database, count: number, more: Partial<NewJob> =
     heavy: [],
     unique: false,
   };
-  const words = laneWords(lane);
-  const place = (await makeLanes(database, new Map([[words, lane]]))).get(words) as LanePlace;
+  const words = laneText(lane);
+  const place = (await makeLanes(database, new Map([[words, lane]]))).get(words) as LaneTarget;
   const jobs: NewJob[] = Array.from({ length: count }, () => ({
     addonId: 'a',
     jobType: 't',

@@ -225,10 +225,10 @@ onEveryEngine((kind) => {
       const [job] = await submitted(engine, { run_at: runAt });
       const jobId = job?.jobId ?? '';
       expect(job?.nextRetryAtMs).to.equal(Date.parse(runAt));
-      await engine.changer.cancel(jobId, {}, caller);
-      const retried = await engine.changer.retry(jobId, {}, caller);
+      await engine.jobUpdater.cancel(jobId, {}, caller);
+      const retried = await engine.jobUpdater.retry(jobId, {}, caller);
       expect(retried).to.include({ state: 'QUEUED', nextRetryAtMs: Date.parse(runAt) });
-      expect((await engine.reader.get(jobId, caller)).job).to.deep.equal(retried);
+      expect((await engine.jobQueries.get(jobId, caller)).job).to.deep.equal(retried);
       const claim = () => engine.claimer.claim({ worker_id: 'w', limit: 10 }, caller);
       expect(await claim()).to.deep.equal([]);
       await engine.reaper.runOnce();
@@ -241,8 +241,8 @@ onEveryEngine((kind) => {
     it('may be claimed at once after they were retried when their time had come', async () => {
       const [job] = await submitted(engine, { run_at: new Date(Date.now() - hourMs).toISOString() });
       const jobId = job?.jobId ?? '';
-      await engine.changer.cancel(jobId, {}, caller);
-      expect(await engine.changer.retry(jobId, {}, caller)).to.include({ nextRetryAtMs: null });
+      await engine.jobUpdater.cancel(jobId, {}, caller);
+      expect(await engine.jobUpdater.retry(jobId, {}, caller)).to.include({ nextRetryAtMs: null });
       expect(await engine.claimer.claim({ worker_id: 'w' }, caller)).to.have.length(1);
     });
   });

@@ -55,7 +55,7 @@ onEveryEngine((kind) => {
         // The first one says that the job runs, and its state is in an index; with the first words rows get longer.
         for (let round = 0; round < 4; round++) {
           const words = round % 2 === 0 ? {} : { progress: 0.5, message: 'round 10' };
-          await engine.heartbeats.beatAll(grants.map((grant) => beatFor(grant, words)));
+          await engine.heartbeats.heartbeatMany(grants.map((grant) => beatFor(grant, words)));
         }
         return grants;
       });
@@ -63,7 +63,7 @@ onEveryEngine((kind) => {
       await during(async (engine) => {
         for (let round = 0; round < rounds; round++) {
           const words = round % 2 === 0 ? {} : { progress: round / rounds, message: `round ${round % 10}` };
-          const verdicts = await engine.heartbeats.beatAll(
+          const verdicts = await engine.heartbeats.heartbeatMany(
             grants.map((grant) => beatFor(grant, { token: grant.token, ...words })),
           );
           expect(verdicts.every((verdict) => verdict.kind === 'extended')).to.equal(true);

@@ -121,7 +121,7 @@ onEveryEngine((kind) => {
     it('leaves the sign of life and the release that waited for it with nothing, and nothing written', async () => {
       await using servers = await Servers.start(kind, 2);
       const { engine, grant, holder, untilOver } = await held(servers, 1_500);
-      const beat = codeOf(engine.heartbeats.beat(beatFor(grant, { progress: 1 }), caller));
+      const beat = codeOf(engine.heartbeats.heartbeat(beatFor(grant, { progress: 1 }), caller));
       const release = codeOf(servers.at(1).releaser.release(releaseFor(grant), caller));
       await holder.untilWaiting(2);
       await untilOver();
@@ -135,13 +135,13 @@ onEveryEngine((kind) => {
       await using servers = await Servers.start(kind, 1);
       const { engine, grant, others, holder } = await held(servers, 60_000);
       const frame = [grant, ...others].map((one) => beatFor(one));
-      const [waits, ...verdicts] = await engine.heartbeats.beatEach(frame);
+      const [waits, ...verdicts] = await engine.heartbeats.heartbeatEach(frame);
       expect(verdicts.map((verdict) => 'kind' in verdict && verdict.kind)).to.deep.equal([
         'extended',
         'extended',
       ]);
       for (let beats = 0; beats < 20; beats++) {
-        const more = await engine.heartbeats.beatAll(others.map((one) => beatFor(one)));
+        const more = await engine.heartbeats.heartbeatMany(others.map((one) => beatFor(one)));
         expect(more.map((verdict) => verdict.kind)).to.deep.equal(['extended', 'extended']);
       }
       await holder.untilWaiting(1);
@@ -159,7 +159,7 @@ onEveryEngine((kind) => {
         [],
       );
       const holder = await Holder.holdJobs(servers.store, [jobId ?? '']);
-      const moved = codeOf(engine.changer.updateStatus(jobId ?? '', { state: 'PREPARING' }, caller));
+      const moved = codeOf(engine.jobUpdater.updateStatus(jobId ?? '', { state: 'PREPARING' }, caller));
       const leased = codeOf(engine.leaseRequester.request({ job_id: jobId ?? '' }, caller));
       await holder.untilWaiting(2);
       await eventually('the claim has run out', async () => {
@@ -168,7 +168,7 @@ onEveryEngine((kind) => {
       });
       await holder.letGo();
       expect(await Promise.all([moved, leased])).to.deep.equal(['job_not_claimed', 'job_not_claimed']);
-      expect((await engine.reader.get(jobId ?? '', caller)).job.state).to.equal('CLAIMED');
+      expect((await engine.jobQueries.get(jobId ?? '', caller)).job.state).to.equal('CLAIMED');
     });
 
     it('does not hold up requests for the leases of other jobs, nor words on their state, of the same batch', async () => {
@@ -177,10 +177,11 @@ onEveryEngine((kind) => {
       const jobIds = await servers.submit(Array.from({ length: 6 }, () => ({})));
       const [locked = '', ended = '', ...free] = jobIds;
       await engine.claimer.claim({ worker_id: 'w', limit: jobIds.length }, caller);
-      await engine.changer.cancel(ended, {}, caller);
+      await engine.jobUpdater.cancel(ended, {}, caller);
       const holder = await Holder.holdJobs(servers.store, [locked]);
-      const prepare = (jobId: string) => engine.changer.updateStatus(jobId, { state: 'PREPARING' }, caller);
-      const cancel = (jobId: string) => engine.changer.cancel(jobId, {}, caller);
+      const prepare = (jobId: string) =>
+        engine.jobUpdater.updateStatus(jobId, { state: 'PREPARING' }, caller);
+      const cancel = (jobId: string) => engine.jobUpdater.cancel(jobId, {}, caller);
       const request = async (jobId: string) =>
         (await engine.leaseRequester.request({ job_id: jobId }, caller)).kind;
       const waiting = [prepare(locked), request(locked)];
@@ -206,7 +207,7 @@ onEveryEngine((kind) => {
       expect(requested).to.equal('granted');
       // Whichever of the two got the row first: a job that is leased cannot get ready any more.
       if (prepared !== 'illegal_transition') expect(prepared).to.include({ state: 'PREPARING' });
-      expect((await engine.reader.get(locked, caller)).job.state).to.equal('RUNNING');
+      expect((await engine.jobQueries.get(locked, caller)).job.state).to.equal('RUNNING');
     });
 
     it('does not keep a cancellation from being what it is for, once it is free', async () => {
@@ -215,13 +216,13 @@ onEveryEngine((kind) => {
       const [jobId = ''] = await servers.submit([{}]);
       const holder = await Holder.holdJobs(servers.store, [jobId]);
       const gone = new AbortController();
-      const impatient = codeOf(engine.changer.cancel(jobId, {}, { ...caller, signal: gone.signal }));
+      const impatient = codeOf(engine.jobUpdater.cancel(jobId, {}, { ...caller, signal: gone.signal }));
       await holder.untilWaiting(1);
       gone.abort();
       expect(await impatient).to.equal('canceled');
-      const patient = engine.changer.cancel(jobId, {}, caller);
+      const patient = engine.jobUpdater.cancel(jobId, {}, caller);
       await holder.untilWaiting(1);
-      const stopped = engine.changer.close();
+      const stopped = engine.jobUpdater.close();
       await holder.letGo();
       expect(await patient).to.include({ state: 'CANCELED' });
       await stopped;
@@ -303,7 +304,7 @@ onEveryEngine((kind) => {
       for (const [i, answer] of answers.entries()) {
         const { job } = grants[i] as Grant;
         if (i % 100 === 0) {
-          const { state } = (await one.reader.get(job.jobId, caller)).job;
+          const { state } = (await one.jobQueries.get(job.jobId, caller)).job;
           expect(state, 'what its worker was told').to.equal(answer === 'ok' ? 'DONE' : 'TIMEOUT');
         }
       }
@@ -346,7 +347,7 @@ onEveryEngine((kind) => {
         for (const outcome of outcomes) {
           if (outcome.kind === 'granted') await here.releaser.release(releaseFor(outcome), caller);
         }
-        for (const jobId of jobIds) await codeOf(here.changer.cancel(jobId, {}, caller));
+        for (const jobId of jobIds) await codeOf(here.jobUpdater.cancel(jobId, {}, caller));
       }
     });
 
@@ -359,7 +360,7 @@ onEveryEngine((kind) => {
       let busy = true;
       const finish = async (engine: Engine, grant: Grant) => {
         handedOut.push(grant.job.jobId);
-        if (Math.random() < 0.5) await engine.heartbeats.beat(beatFor(grant), caller);
+        if (Math.random() < 0.5) await engine.heartbeats.heartbeat(beatFor(grant), caller);
         await engine.releaser.release(releaseFor(grant), caller);
       };
       const acquirer = async (engine: Engine, workerId: string) => {
@@ -427,13 +428,13 @@ onEveryEngine((kind) => {
             some.map((grant) => codeOf(engine.releaser.release(releaseFor(grant, { token: null }), caller))),
           );
         const cancel = (engine: Engine, some: readonly Grant[]) =>
-          Promise.all(some.map(({ job }) => codeOf(engine.changer.cancel(job.jobId, {}, caller))));
+          Promise.all(some.map(({ job }) => codeOf(engine.jobUpdater.cancel(job.jobId, {}, caller))));
         const [here, there] = await Promise.all([
           release(one, grants),
           release(two, backwards),
           cancel(three, backwards),
           cancel(four, grants),
-          four.heartbeats.beatAll(grants.map((grant) => beatFor(grant))),
+          four.heartbeats.heartbeatMany(grants.map((grant) => beatFor(grant))),
         ]);
         const both = grants.map((_, i) => [here[i], there[leases - 1 - i]].sort());
         for (const codes of both) expect(codes).to.deep.equal(['lease_not_active', 'ok']);
@@ -503,7 +504,7 @@ onEveryEngine((kind) => {
           ];
           for (const proof of proofs) {
             const token = { token: old.token };
-            const beat = codeOf(here.heartbeats.beat(beatFor(old, { ...token, ...proof }), caller));
+            const beat = codeOf(here.heartbeats.heartbeat(beatFor(old, { ...token, ...proof }), caller));
             const end = codeOf(here.releaser.release(releaseFor(old, proof), caller));
             expect(await beat).to.be.oneOf(['lease_not_active', 'worker_mismatch', 'token_mismatch']);
             expect(await end).to.equal(await beat);

@@ -2,10 +2,10 @@ import { expect } from 'chai';
 import type { Engine } from '../../../../src/engine/engine.ts';
 import type { Sql } from '../../../../src/store/connection/sql.ts';
 import {
+  pendingWalks,
   pruneSlice,
-  rouseWalks,
   sliceRows,
-  waitingWalks,
+  wakeWalks,
   walks,
 } from '../../../../src/store/sql/maintenance/prune.ts';
 import { letEndsAge, letJobsAge, multiplyEnded } from '../../../support/age.ts';
@@ -41,8 +41,8 @@ onEveryEngine((kind) => {
 
     /** A slice of every kind; what it does is undone. */
     async function staysBounded(when: string): Promise<void> {
-      await waitingWalks(store.database, walks);
-      await rouseWalks(store.database, walks);
+      await pendingWalks(store.database, walks);
+      await wakeWalks(store.database, walks);
       const touched = await rowsTouched(
         store.database,
         async (sql: Sql) => {
@@ -57,7 +57,7 @@ onEveryEngine((kind) => {
 
     /** What cannot be too old is not even looked at. */
     async function looksAtNothing(): Promise<void> {
-      await rouseWalks(store.database, walks);
+      await wakeWalks(store.database, walks);
       for (const walk of walks)
         expect(await pruneSlice(store.database, walk, 30)).to.deep.equal({
           over: true,

@@ -3,16 +3,16 @@ import { randomInt } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { Engine } from '../../../../src/engine/engine.ts';
-import { HistoryKeeper } from '../../../../src/engine/maintenance/partition-maintainer.ts';
+import { PartitionMaintainer } from '../../../../src/engine/maintenance/partition-maintainer.ts';
 import { isCancelled } from '../../../../src/store/connection/sql.ts';
 import type { Database } from '../../../../src/store/database.ts';
 import { openDatabase } from '../../../../src/store/open.ts';
-import { readEventDays } from '../../../../src/store/sql/events/partitions.ts';
+import { readEventPartitions } from '../../../../src/store/sql/events/partitions.ts';
 import {
+  pendingWalks,
   pruneSlice,
-  rouseWalks,
   type Walk,
-  waitingWalks,
+  wakeWalks,
   walks,
 } from '../../../../src/store/sql/maintenance/prune.ts';
 import { letJobsAge, multiplyEnded } from '../../../support/age.ts';
@@ -43,19 +43,19 @@ const walkNamed = (name: string): Walk => {
 
 /** Lets all walks begin. */
 async function ready(database: Database): Promise<void> {
-  await waitingWalks(database, walks);
-  await rouseWalks(database, walks);
+  await pendingWalks(database, walks);
+  await wakeWalks(database, walks);
 }
 
 /** Everything that workers and submitters do, once. */
 async function work(engine: Engine): Promise<void> {
   const [job, other] = await submitted(engine, {}, { client_request_id: `${Math.random()}` });
   const grants = [await acquired(engine, 'w1'), await acquired(engine, 'w2')];
-  for (const grant of grants) await Promise.all(await engine.heartbeats.beatEach([beatFor(grant)]));
+  for (const grant of grants) await Promise.all(await engine.heartbeats.heartbeatEach([beatFor(grant)]));
   for (const grant of grants) await engine.releaser.release(releaseFor(grant), caller);
-  await engine.changer.cancel((await submitted(engine, {}))[0]?.jobId ?? '', {}, caller);
-  for (const each of [job, other]) await engine.reader.events(each?.jobId ?? '', {}, caller);
-  await engine.reader.list({ limit: 5 }, caller);
+  await engine.jobUpdater.cancel((await submitted(engine, {}))[0]?.jobId ?? '', {}, caller);
+  for (const each of [job, other]) await engine.jobQueries.events(each?.jobId ?? '', {}, caller);
+  await engine.jobQueries.list({ limit: 5 }, caller);
 }
 
 /** Looks again and again who waits for these sessions, until it is told to stop. */
@@ -139,7 +139,7 @@ onEveryEngine((kind) => {
       await endLongAgo(engine, 50, {});
       await endLongAgo(engine, 1, { client_request_id: 'old' });
       await granted(engine, 'ann', 'old.ts');
-      await engine.fileOwners.end('ann', caller);
+      await engine.fileOwnerUpdater.end('ann', caller);
       await letFilesAge(store.database, 31 * dayMs);
       await ready(store.database);
       const { engines, stop } = await moreServers(store, 1);
@@ -200,7 +200,7 @@ onEveryEngine((kind) => {
 
     it('does not drop a day of the history under somebody who has been looking at it, and holds up nobody meanwhile', async () => {
       const { database } = store;
-      const { parts } = await readEventDays(database);
+      const { parts } = await readEventPartitions(database);
       const old = 'job_events_d20200101';
       for (const { name, from } of parts.filter(({ from }, i) => from === null || i > 5)) {
         await database.query(`alter table job_events detach partition ${name}`, []);
@@ -222,7 +222,7 @@ onEveryEngine((kind) => {
       const seen = async () =>
         (await reader.query<{ n: number }>('select count(*)::int as n from job_events'))[0]?.n;
       const before = await seen();
-      const keeper = new HistoryKeeper({ database, days: 30, log: silentLog, patienceMs: 1_000 });
+      const keeper = new PartitionMaintainer({ database, days: 30, log: silentLog, lockTimeoutMs: 1_000 });
       const { engines, stop } = await moreServers(store, 1);
       const [other] = engines as [Engine];
       try {
@@ -240,15 +240,20 @@ onEveryEngine((kind) => {
         expect(isCancelled(await dropped), String(await dropped)).to.equal(true);
         expect(await watch.stop(), 'who waited').to.equal(0);
         // It is broken off in the middle: what happens is written as before, and days are made as before.
-        const left = await readEventDays(database);
+        const left = await readEventPartitions(database);
         expect(left.parts.find(({ name }) => name === old)).to.include({ attached: true, pending: true });
         await other.prepare();
         await work(other);
         expect(await seen()).to.equal(before);
         await reader.letGo();
-        const patient = new HistoryKeeper({ database, days: 30, log: silentLog, patienceMs: 20_000 });
+        const patient = new PartitionMaintainer({
+          database,
+          days: 30,
+          log: silentLog,
+          lockTimeoutMs: 20_000,
+        });
         expect(await patient.runOnce()).to.include(old);
-        const kept = (await readEventDays(database)).parts.map(({ name }) => name);
+        const kept = (await readEventPartitions(database)).parts.map(({ name }) => name);
         expect(kept).to.not.include(old);
       } finally {
         await stop();

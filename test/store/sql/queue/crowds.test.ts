@@ -15,7 +15,7 @@ import { claimJobs } from '../../../../src/store/sql/jobs/claim.ts';
 import { grantNext } from '../../../../src/store/sql/leases/grant.ts';
 import { anyCandidate, lockCandidates } from '../../../../src/store/sql/queue/candidates.ts';
 import { crowdKeysOf, ownLanesMax } from '../../../../src/store/sql/queue/crowds.ts';
-import { type HeadPlaces, noPlaces } from '../../../../src/store/sql/queue/heads.ts';
+import { type HeadMarks, noMarks } from '../../../../src/store/sql/queue/heads.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
 import { anyJob, caller, engineOn, engineSettings } from '../../../support/jobs.ts';
 import { rowsTouched } from '../../../support/rows-touched.ts';
@@ -58,18 +58,18 @@ const filters: Record<string, ClaimFilter> = {
 
 const statements = (
   filter: ClaimFilter,
-  places: HeadPlaces,
+  lowWaterMarks: HeadMarks,
 ): Record<string, (sql: Sql) => Promise<unknown>> => ({
-  anyCandidate: (sql) => anyCandidate(sql, filter, places),
-  lockCandidates: (sql) => lockCandidates(sql, filter, { count: 3, unique: true, places }),
+  anyCandidate: (sql) => anyCandidate(sql, filter, lowWaterMarks),
+  lockCandidates: (sql) => lockCandidates(sql, filter, { count: 3, unique: true, lowWaterMarks }),
   'lockCandidates without unique jobs': (sql) =>
-    lockCandidates(sql, filter, { count: 3, unique: false, places }),
+    lockCandidates(sql, filter, { count: 3, unique: false, lowWaterMarks }),
   claimJobs: (sql) =>
     claimJobs(sql, filter, [{ workerId: 'w', requestId: null }], {
       claimTtlMs: 60_000,
       capacityTotal: 100,
-      places,
-      passOver: async () => {},
+      lowWaterMarks: lowWaterMarks,
+      parkUnschedulable: async () => {},
     }),
   grantNext: (sql) =>
     grantNext(
@@ -85,7 +85,14 @@ const statements = (
           deliveryS: null,
         },
       ],
-      { filter, ttlS: 60, graceS: 0, keepsMessages: false, totalUnlessSet: 100, places },
+      {
+        filter,
+        ttlS: 60,
+        graceS: 0,
+        keepsMessages: false,
+        totalUnlessSet: 100,
+        lowWaterMarks: lowWaterMarks,
+      },
     ),
 });
 
@@ -103,7 +110,7 @@ describe('a claim among many lanes (A5)', () => {
     });
 
     /** Rows that each statement touches with each filter. What it writes is undone. */
-    async function touched(plan: string, places: HeadPlaces): Promise<Record<string, number>> {
+    async function touched(plan: string, places: HeadMarks): Promise<Record<string, number>> {
       const rows: Record<string, number> = {};
       for (const [filterName, filter] of Object.entries(filters)) {
         for (const [name, statement] of Object.entries(statements(filter, places))) {
@@ -123,9 +130,9 @@ describe('a claim among many lanes (A5)', () => {
     }
 
     async function expectFewRows(when: string): Promise<void> {
-      const marked = { json: JSON.stringify([{ lane_id: 1, from_seq: [0, 0, 1, 0] }]), note() {} };
+      const marked = { json: JSON.stringify([{ lane_id: 1, from_seq: [0, 0, 1, 0] }]), advance() {} };
       for (const plan of ['force_custom_plan', 'force_generic_plan']) {
-        for (const places of plan === 'force_generic_plan' ? [noPlaces, marked] : [noPlaces]) {
+        for (const places of plan === 'force_generic_plan' ? [noMarks, marked] : [noMarks]) {
           for (const [name, rows] of Object.entries(await touched(plan, places)))
             expect(rows, `${name} ${when}`).to.be.below(700);
         }
@@ -247,14 +254,14 @@ describe('the job that a claim takes among many lanes (A5)', () => {
             .sort((a, b) => a.turn - b.turn || rank(a.priority) - rank(b.priority) || a.i - b.i)
             .slice(0, count)
             .map(({ id }) => id);
-          const wanted = { count, unique, places: noPlaces };
+          const wanted = { count, unique, lowWaterMarks: noMarks };
           const taken = await store.database.transaction((sql) =>
             lockCandidates(sql, { ...filter, ...offer }, wanted),
           );
           expect(taken.map(({ jobId }) => jobId)).to.deep.equal(suitable);
           // A look does not leave out unique jobs.
           if (unique)
-            expect(await anyCandidate(store.database, { ...filter, ...offer }, noPlaces)).to.equal(
+            expect(await anyCandidate(store.database, { ...filter, ...offer }, noMarks)).to.equal(
               suitable.length > 0,
             );
         }

@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import type { Engine } from '../../../../src/engine/engine.ts';
 import { draft } from '../../../../src/engine/jobs/submitter.ts';
-import { queueFigures, readyMax } from '../../../../src/store/sql/queue/gauges.ts';
+import { readQueueGauges, readyMax } from '../../../../src/store/sql/queue/gauges.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
 import { caller, engineOn, submitted } from '../../../support/jobs.ts';
 import { rowsTouched } from '../../../support/rows-touched.ts';
@@ -26,7 +26,7 @@ describe('the figures of the queue', () => {
       );
 
     it('are nothing where there is nothing', async () => {
-      expect(await queueFigures(store.database, 70)).to.deep.equal({
+      expect(await readQueueGauges(store.database, 70)).to.deep.equal({
         queued: 0,
         ready: 0,
         oldestMs: null,
@@ -57,12 +57,12 @@ describe('the figures of the queue', () => {
       ] as const) {
         await older(job?.jobId ?? '', seconds);
       }
-      const { queued, ready, oldestMs } = await queueFigures(store.database, 100);
+      const { queued, ready, oldestMs } = await readQueueGauges(store.database, 100);
       expect([queued, ready]).to.deep.equal([4, 3]);
       expect(oldestMs).to.be.within(500_000, 600_000);
       // Whatever is claimed waits no more.
       await engine.claimer.claim({ worker_id: 'w', addon_id: 'b', limit: 2 }, caller);
-      const left = await queueFigures(store.database, 100);
+      const left = await readQueueGauges(store.database, 100);
       expect(left).to.include({ queued: 2, ready: 1, claims: 2, reserved: 2 });
       expect(left.oldestMs).to.be.within(10_000, 110_000);
     });
@@ -78,14 +78,14 @@ describe('the figures of the queue', () => {
         `update live_jobs set state = 1, claimed_by = 'w' where seq / 4 % 12 = 0`,
         [],
       );
-      await engine.statsFolder.audit();
+      await engine.statsAggregator.audit();
       const truth = { queued: 11_000, claims: 1_000, reserved: 3_000, ready: readyMax };
-      expect(await queueFigures(store.database, 100)).to.include(truth);
-      await engine.statsFolder.runOnce();
-      expect(await queueFigures(store.database, 100)).to.include(truth);
+      expect(await readQueueGauges(store.database, 100)).to.include(truth);
+      await engine.statsAggregator.runOnce();
+      expect(await readQueueGauges(store.database, 100)).to.include(truth);
       await submit(7);
-      expect(await queueFigures(store.database, 100)).to.include({ ...truth, queued: 11_007 });
-      const touched = await rowsTouched(store.database, (sql) => queueFigures(sql, 100));
+      expect(await readQueueGauges(store.database, 100)).to.include({ ...truth, queued: 11_007 });
+      const touched = await rowsTouched(store.database, (sql) => readQueueGauges(sql, 100));
       expect(touched, 'rows of jobs').to.be.below(readyMax + 10);
     });
   });

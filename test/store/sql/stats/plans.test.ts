@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { metricNames, metrics, planSeries } from '../../../../src/domain/stats/series.ts';
 import type { Sql } from '../../../../src/store/connection/sql.ts';
-import { foldTallies, forgetRollups } from '../../../../src/store/sql/stats/aggregate.ts';
+import { aggregateTallies, pruneRollups } from '../../../../src/store/sql/stats/aggregate.ts';
 import { readSeries, readSnapshot } from '../../../../src/store/sql/stats/read.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
 import { engineOn, submitted } from '../../../support/jobs.ts';
@@ -88,10 +88,10 @@ describe('the plans of what is read of the figures', () => {
         readSeries(sql, metrics.run_ms_p95, planSeries('1h', '30d'), null),
       );
       expect(month.stat_rollups, `roll-ups for a month ${when}`).to.be.at.most(721);
-      const fold = await touched(store, (sql) => foldTallies(sql, 1_000, 100));
+      const fold = await touched(store, (sql) => aggregateTallies(sql, 1_000, 100));
       for (const [table, n] of Object.entries(fold))
         expect(n, `${table} for a fold ${when}`).to.be.at.most(60);
-      const forget = await touched(store, (sql) => forgetRollups(sql, 1, 33 * 3_600_000, 10));
+      const forget = await touched(store, (sql) => pruneRollups(sql, 1, 33 * 3_600_000, 10));
       expect(forget.stat_rollups, `roll-ups for forgetting ten ${when}`).to.be.at.most(40);
     }
 

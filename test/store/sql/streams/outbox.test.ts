@@ -6,15 +6,15 @@ import type { Database } from '../../../../src/store/database.ts';
 import { addMessages } from '../../../../src/store/sql/streams/messages.ts';
 import {
   addMissingMessages,
+  claimUnsentMessages,
   databaseName,
-  forgetLostMessages,
-  lookAtMessages,
+  deleteLostMessages,
+  inspectMessages,
   nowhere,
   queueStart,
   readMessages,
   recordMessages,
   removeStaleMessages,
-  takeUnsentMessages,
 } from '../../../../src/store/sql/streams/outbox.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
 import { engineOn, submittedIds } from '../../../support/jobs.ts';
@@ -73,9 +73,9 @@ describe('the statements of messages', () => {
           const statements: [string, (sql: Sql) => Promise<unknown>][] = [
             ['record', (sql) => recordMessages(sql, messages)],
             ['read', (sql) => readMessages(sql, few)],
-            ['take', (sql) => takeUnsentMessages(sql, slice, 0)],
+            ['take', (sql) => claimUnsentMessages(sql, slice, 0)],
             ['add', (sql) => addMissingMessages(sql, queueStart, slice)],
-            ['look', (sql) => lookAtMessages(sql, few[0] ?? nowhere, slice)],
+            ['look', (sql) => inspectMessages(sql, few[0] ?? nowhere, slice)],
           ];
           for (const [name, statement] of statements) {
             expect(await touched(database, statement), `${name} ${when}`).to.be.below(10 * slice);
@@ -88,7 +88,7 @@ describe('the statements of messages', () => {
     });
 
     it('record once, and say whose place it is that counts', async () => {
-      const [{ jobId } = { jobId: '' }] = (await lookAtMessages(database, nowhere, 1)).found;
+      const [{ jobId } = { jobId: '' }] = (await inspectMessages(database, nowhere, 1)).found;
       await database.query('update stream_messages set message_id = null where job_id = $1', [jobId]);
       const message = { jobId, stream: 's', attempt: 1, messageId: '5-1' };
       const unknown = { ...message, jobId: newId() };
@@ -107,20 +107,20 @@ describe('the statements of messages', () => {
 
     it('never wait for a row that somebody has', async () => {
       if (kind.name === 'embedded') return;
-      const [row] = (await lookAtMessages(database, nowhere, 1)).found;
+      const [row] = (await inspectMessages(database, nowhere, 1)).found;
       if (!row) throw new Error('there is no message');
       await database.query('update stream_messages set message_id = null where job_id = $1', [row.jobId]);
       await database.transaction(async (sql) => {
         await sql.query('select from stream_messages where job_id = $1 for update', [row.jobId]);
         expect(await recordMessages(database, [{ ...row, messageId: '9-9' }])).to.deep.equal(['open']);
-        expect(await takeUnsentMessages(database, jobs, 0)).to.not.deep.include({
+        expect(await claimUnsentMessages(database, jobs, 0)).to.not.deep.include({
           jobId: row.jobId,
           stream: row.stream,
           attempt: row.attempt,
         });
         const seen = { ...row, messageId: null };
         expect(await removeStaleMessages(database, [seen])).to.deep.equal([]);
-        expect(await forgetLostMessages(database, [seen])).to.deep.equal([]);
+        expect(await deleteLostMessages(database, [seen])).to.deep.equal([]);
       });
     });
 
