@@ -191,6 +191,33 @@ describe('the source tree', () => {
   });
 });
 
+describe('the terms of the glossary', () => {
+  const glossary = 'docs/glossary.md';
+  const banned = (/```banned\n([\s\S]*?)```/.exec(readFileSync(join(root, glossary), 'utf8'))?.[1] ?? '')
+    .split('\n')
+    .filter((term) => term !== '');
+  const pattern = new RegExp(
+    `\\b(?:${banned.map((term) => term.replaceAll(' ', '\\s+')).join('|')})\\b`,
+    'gi',
+  );
+
+  it('lists banned terms in a form that this test can read', () => {
+    expect(banned.length).to.be.above(20);
+    expect('the Desk hands  out what is over'.match(pattern)).to.have.length(3);
+  });
+
+  it('lets no banned term come back, except where it is counted', () => {
+    const files = globSync(['src/**/*.ts', 'proto/**/*.proto', 'docs/**/*.md', 'README.md'], { cwd: root });
+    const found = new Map<string, number>();
+    for (const file of files) {
+      if (file === glossary) continue;
+      const count = readFileSync(join(root, file), 'utf8').match(pattern)?.length ?? 0;
+      if (count > 0) found.set(file, count);
+    }
+    expectAtMost('banned-terms', found);
+  });
+});
+
 describe('the tree of tests', () => {
   const others = tests.filter(({ path }) => !testFolders.some((folder) => isIn(path, folder)));
 

@@ -104,7 +104,7 @@ describe('the migration of submissions', () => {
         [],
       );
     const history = async (jobId = ''): Promise<readonly JobEvent[]> =>
-      (await engine.reader.events(jobId, {}, caller)).items;
+      (await engine.jobQueries.events(jobId, {}, caller)).items;
 
     for (const [name, sequence] of [
       ['places were', 'job_seq'],
