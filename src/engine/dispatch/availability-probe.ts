@@ -6,15 +6,16 @@ import { anyCandidate } from '../../store/sql/queue/candidates.ts';
 import { type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { type AcquireCall, type Denied, denied } from './grant-batch.ts';
 
-/** Calls of one look. Each kind is a question of its own. */
+/** Calls of one batch. Each request class takes a query of its own. */
 const callsMax = 100;
-/** Looks at the same time: connections are for all. */
+/** Batches that run at the same time; the pool's connections are shared with all other calls. */
 const concurrentChecksMax = 3;
 
 /**
- * Looks whether there is anything to be had, so that those who come in vain, which most do while there is little to do,
- * lock nothing and hold up nobody. Calls of one kind that arrive together share a look, which begins after they came, so
- * that whoever has submitted a job finds it.
+ * Finds out whether a request could be granted, before it reaches the dispatcher. While there is little work,
+ * most requests are denied. The probe denies them without a lock, so they block no other call. Requests of
+ * one class that arrive together share a query. The query begins after they arrived, so a client that has
+ * submitted a job finds it.
  */
 export class AvailabilityProbe {
   readonly #context: Pick<EngineContext, 'database' | 'settings' | 'lowWaterMarks'>;
@@ -32,7 +33,7 @@ export class AvailabilityProbe {
     });
   }
 
-  /** Why there is nothing for this call, unless it is worth asking for. */
+  /** The denial of this call, or 'promising' if the dispatcher should try it. */
   check(call: AcquireCall, signal: AbortSignal | undefined): Promise<Denied | 'promising'> {
     return this.#batcher.run(call, signal);
   }

@@ -10,9 +10,10 @@ import { workAvailableOf } from '../wakeups/work-available.ts';
 import type { Ended, ReleaseCall } from './release-batch.ts';
 
 /**
- * Releases of jobs that went well, which is most of them, in one transaction and one statement: there is nothing to decide
- * but whether the lease is still theirs to end, and the statement sees that by itself once it has locked the row. Those
- * that it leaves alone, whatever the reason, have no answer here and are judged by `ReleaseBatch`.
+ * Successful releases, which are most releases, in one transaction and one statement. Nothing is to be
+ * decided but whether the worker still holds the lease, and the statement checks that once it has locked the
+ * row. Releases that the statement leaves alone, for any reason, have no answer here and are decided by
+ * `ReleaseBatch`.
  */
 export class CompletionBatch {
   readonly #calls: readonly ReleaseCall[];
@@ -23,8 +24,9 @@ export class CompletionBatch {
   }
 
   /**
-   * Messages of streams have to be settled with their attempts, which takes more than one statement; and who proves themselves
-   * with what can be no proof is told so.
+   * Whether a release may take this path. Two kinds may not. The message of a stream's job must be acked with
+   * its attempt, which takes more than one statement. A token or id that cannot be valid needs an error of
+   * its own.
    */
   static accepts({ release }: ReleaseCall, { keepsMessages }: EngineContext['transport']): boolean {
     const { token, jobId } = release;
@@ -47,7 +49,10 @@ export class CompletionBatch {
     });
   }
 
-  /** Sends everything. Locks the capacity and returns the units, and some more that have come free before. */
+  /**
+   * Sends the statement, which locks the capacity and returns the units, together with units that were freed
+   * before.
+   */
   async run(
     sql: Sql,
     capacity: { totalUnlessSet: number; moreUnits: number },
@@ -62,7 +67,7 @@ export class CompletionBatch {
     return this.#completed.capacity;
   }
 
-  /** Tells everybody, once it is committed, whom it concerns. */
+  /** Notifies waiters and updates metrics. Called after the commit. */
   publish({ retryHints, notifier, metrics }: EngineContext): void {
     const { jobIds, units, runMs } = this.#completed ?? nothing;
     if (jobIds.size === 0) return;
@@ -75,12 +80,12 @@ export class CompletionBatch {
 }
 
 const nothing = { jobIds: new Map<number, string>(), units: 0, runMs: [] };
-/** All tokens and ids are UUIDs, and nobody has to name them. */
+/** All tokens and ids are UUIDs, and a caller may leave them out. */
 const isUuidOrNull = (said: string | null): boolean => said === null || isUuid(said);
 
 /**
- * The attempt that the named message tells of, or null where none is named. Undefined where it cannot be the attempt's
- * message, which is judged elsewhere.
+ * The attempt of the named message, or null if the release names none. Undefined if it cannot be the message
+ * of the attempt; `ReleaseBatch` decides that release.
  */
 function attemptOfMessage({ jobId, message }: Release): number | null | undefined {
   const { messageId = null } = message ?? {};

@@ -1,15 +1,18 @@
 /**
- * Where leases are given out and taken back.
+ * Grants and ends leases.
  *
- * Everything that does either has to lock the one row of the capacity until the disk has its commit, so two transactions
- * beside each other would mostly wait for one another. Releases and claims that arrive while a transaction is under way
- * therefore leave together in the next one: what is given back first, and from that what is given out. Only many leave
- * beside it, who get as far as the capacity while the other waits for the disk.
+ * Both lock the one capacity row until the commit is on disk, so concurrent transactions would mostly wait
+ * for each other. The dispatcher therefore batches the releases and requests that arrive while a transaction
+ * is running. The next transaction releases first, and grants from the freed units. A second transaction runs
+ * beside the first only for a large batch; it gets as far as the capacity lock while the first waits for the
+ * disk.
  *
- * Promises: a release is never held up by a row that somebody else has, and never by the number of claims; where claims
- * are of more kinds than one transaction serves, or want more than it may hold, what is left over asks again behind those
- * who have come meanwhile. What was committed is told to everybody it concerns before its callers have their answers.
- * `close` lets what is under way finish.
+ * Guarantees:
+ * - A release never waits for a row that another transaction has locked, nor for the number of requests.
+ * - Requests beyond the bounds of a transaction (request classes, weight) are queued again behind newer ones.
+ * - Commits are published to all waiters before the callers get their answers.
+ *
+ * Lifecycle: `close` waits for the running batches.
  */
 import { DomainError } from '../../domain/errors.ts';
 import type { Grant } from '../../domain/leases/lease.ts';
@@ -28,33 +31,39 @@ type DispatchResult = readonly (ReleaseResult | undefined)[] | Answer | 'again';
 interface GrantSource {
   completions: CompletionBatch;
   given: GrantBatch;
-  /** Units that came free before. */
+  /** Units that releases of the same transaction have freed before. */
   unitsFreed: number;
-  /** Nothing has to be asked afterwards, so that the commit may be sent behind what is asked. */
+  /** No further query follows, so the commit may be sent right behind the last statement. */
   isLast: boolean;
 }
 
-/** What one transaction may weigh: so many claims and releases of some 16 KiB, which keeps it below some 4 MB. */
+/**
+ * Weight of one transaction: a request or a release of 16 KiB weighs one, which keeps a transaction below
+ * about 4 MB.
+ */
 const weightMax = 500;
 const bytesPerWeight = 16_384;
 /**
- * However many jobs a claim asks for, it weighs no more than this: claims of many share what there is, and the fewer of
- * them leave together the less do the others get.
+ * Weight of a request for many jobs at most. Such requests share the available jobs, and the fewer of them
+ * share a batch, the less the others get.
  */
 const countWeight = 25;
-/** While one transaction waits for the disk, what comes back is written by another; so many calls are worth one. */
+/** While one transaction waits for the disk, another may run, if its calls weigh at least this much. */
 const concurrencyMax = 2;
 const minWeightWhenBusy = 40;
-/** Each kind is a look at the queue while nobody else can have the capacity. */
+/** Each request class takes a query of the queue while the capacity row is locked. */
 const requestClassesMax = 8;
-/** Kinds that are remembered to have got something, while there is always somebody at the desk. */
+/**
+ * Request classes that are remembered as recently granted; the bound matters while the dispatcher is never
+ * idle.
+ */
 const recentlyGrantedMax = 10_000;
 
 export class Dispatcher {
   readonly #context: EngineContext;
   readonly #batcher: Batcher<DispatchCall, DispatchResult>;
   readonly #fastPathBackoff = new FastPathBackoff();
-  /** Kinds that got something the last time: the next time they will, too, most likely. */
+  /** Request classes whose last attempt was granted. Their next attempt most likely is, too. */
   readonly #recentlyGranted = new Set<string>();
 
   constructor(context: EngineContext) {
@@ -73,8 +82,8 @@ export class Dispatcher {
   }
 
   /**
-   * Ends leases. Those that are `held` have to be waited for elsewhere. Most end without being looked at by anybody but the
-   * database; those that do not are judged, a transaction later.
+   * Ends leases. The caller must wait elsewhere for results that are 'held'. The database ends most leases by
+   * itself; the others are decided in a second transaction.
    */
   async release(
     back: readonly ReleaseCall[],
@@ -90,7 +99,7 @@ export class Dispatcher {
     return back.map((call) => answers.get(call) as ReleaseResult);
   }
 
-  /** Where others have been completed `beside` them, those have their answers, whatever becomes of these. */
+  /** If other releases were completed `beside` these, a failure must not discard their answers. */
   async #releaseDecided(
     open: readonly ReleaseCall[],
     beside: boolean,
@@ -106,7 +115,10 @@ export class Dispatcher {
     }
   }
 
-  /** Where one release of a lease is judged, all of them are, because it is the first that counts. */
+  /**
+   * The first release of a lease counts. If one release of a lease must be decided, all releases of that
+   * lease are.
+   */
   #completionsOf(back: readonly ReleaseCall[]): readonly ReleaseCall[] {
     const { transport } = this.#context;
     const isEasy = (call: ReleaseCall) => CompletionBatch.accepts(call, transport);
@@ -120,7 +132,7 @@ export class Dispatcher {
     return (await this.#batcher.run({ back, isJudged }, signal)) as readonly (ReleaseResult | undefined)[];
   }
 
-  /** Gives the next jobs that suit with their leases, or says why there is none. */
+  /** Grants the next matching jobs, or denies with a reason. */
   async acquire(out: AcquireCall, signal: AbortSignal | undefined): Promise<Answer> {
     for (;;) {
       const answer = (await this.#batcher.run({ out }, signal)) as Answer | 'again';
@@ -133,7 +145,7 @@ export class Dispatcher {
     return this.#batcher.waiting;
   }
 
-  /** Whether there is most likely something of a kind to be had, so that nobody has to look before. */
+  /** Whether the request class most likely has work, so that a probe is not needed. */
   likelyHasWork(kind: string): boolean {
     return this.#recentlyGranted.has(kind);
   }
@@ -168,7 +180,7 @@ export class Dispatcher {
       await given.replay(sql);
       await taken.lock(sql);
       const written = taken.write(sql);
-      // Otherwise it is sent, and what follows is sent behind it.
+      // Otherwise the statements are sent, and the next ones are pipelined behind them.
       if (!taken.needsNoRequeue) await written;
       const dealing = { completions, given, unitsFreed: taken.units, isLast: taken.count === 0 };
       await Promise.all([written, this.#grant(sql, dealing, signal)]);
@@ -190,7 +202,7 @@ export class Dispatcher {
     );
   }
 
-  /** Locks the capacity, with all that comes free, and gives from it. */
+  /** Locks the capacity, adds all freed units, and grants from it. */
   async #grant(
     sql: TransactionSql,
     { completions, given, unitsFreed, isLast }: GrantSource,
@@ -202,7 +214,9 @@ export class Dispatcher {
     await Promise.all([locked, given.grant(sql, { locked }, isLast)]);
   }
 
-  /** Remembers which kinds got something, and tells everybody of the leases that were given. */
+  /**
+   * Records which request classes were granted, and notifies all parts of the server about the new leases.
+   */
   async #publish(out: readonly AcquireCall[], answers: readonly (Answer | undefined)[]): Promise<void> {
     const { reaper, notifier, metrics } = this.#context;
     for (const { requestClass } of out) this.#recentlyGranted.delete(requestClass);
@@ -214,7 +228,7 @@ export class Dispatcher {
       this.#recentlyGranted.add((out[i] as AcquireCall).requestClass);
     }
     if (granted.length === 0) return;
-    // The same request twice has the same grant.
+    // A repeated request has the same grant.
     for (const { waitMs = null } of new Set(granted)) metrics.jobs.granted(waitMs);
     reaper.expectIn(
       granted.reduce((ms, grant) => Math.min(ms, grant.heartbeatWithinMs), Number.POSITIVE_INFINITY),
@@ -224,7 +238,10 @@ export class Dispatcher {
     if (fromStreams.length > 0) await this.#nameMessages(fromStreams);
   }
 
-  /** A worker is told the name of its job's message, which may not have been known to the database yet. */
+  /**
+   * Sets the id of each job's message for the worker. The database may not have known the id when it granted
+   * the lease.
+   */
   async #nameMessages(grants: readonly Grant[]): Promise<void> {
     const names = await this.#context.transport.namesOf(
       grants.map(({ job: { jobId, stream }, lease: { attempt }, messageId }) => ({
@@ -238,8 +255,8 @@ export class Dispatcher {
   }
 
   /**
-   * Puts jobs aside that cost more than all there is, in transactions of their own: nobody waits for those, and what
-   * they have done stays done where the asker goes away meanwhile.
+   * Sets aside jobs that cost more than the total capacity, in transactions of their own. No caller waits for
+   * them, and their effect stays if the requester disconnects meanwhile.
    */
   #parkUnschedulable(parking: UnschedulableScan): Promise<void> {
     const { database, settings, lowWaterMarks } = this.#context;
@@ -249,7 +266,10 @@ export class Dispatcher {
   }
 }
 
-/** Releases that the database can end by itself, and those that are judged: among them all of a lease of which one is. */
+/**
+ * Splits releases into those that the database ends by itself and those that are decided. One decided release
+ * of a lease makes all of its releases decided.
+ */
 function splitReleases(calls: readonly DispatchCall[]): Record<'easy' | 'judged', ReleaseCall[]> {
   const leaseIds = new Set<string>();
   for (const call of calls) {
@@ -269,7 +289,7 @@ function weigh(call: DispatchCall): number {
   return call.back.reduce((sum, { release }) => sum + 1 + release.bytes / bytesPerWeight, 0);
 }
 
-/** The calls of the first kinds, as many as one transaction serves. */
+/** The calls of the first request classes, as many as one transaction serves. */
 function firstRequestClasses(calls: readonly AcquireCall[]): AcquireCall[] {
   const kinds = new Set<string>();
   return calls.filter(

@@ -1,10 +1,10 @@
-/** After how many transactions it is tried again. */
+/** After a miss, this many transactions go by before the fast path is tried again. */
 const restsFor = 16;
 const kindsMax = 10_000;
 
 /**
- * Kinds of jobs that could not be given out without deciding about each, because some are unique, or too dear for what is
- * left. Trying in vain costs a transaction, so it is not tried again at once.
+ * Request classes for which the fast path failed, because some jobs are unique or cost more than the units
+ * left. A failed attempt costs a transaction, so the fast path is not tried again at once.
  */
 export class FastPathBackoff {
   readonly #left = new Map<string, number>();
@@ -14,7 +14,7 @@ export class FastPathBackoff {
     this.#left.set(kind, restsFor);
   }
 
-  /** Whether to try; each time it says no counts. */
+  /** Whether to try the fast path. Each refusal counts towards the next attempt. */
   mayTry(kind: string): boolean {
     const left = this.#left.get(kind);
     if (left === undefined) return true;

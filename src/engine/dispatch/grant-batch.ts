@@ -22,20 +22,23 @@ import { type MatchResult, matchJobs } from './match-jobs.ts';
 export interface AcquireCall {
   workerId: string;
   requestId: string | null;
-  /** Which jobs suit. Calls of the same kind have the same filter. */
+  /** Which jobs match. Calls of one request class have the same filter. */
   requestClass: string;
   filter: ClaimFilter;
-  /** The TTL of its leases, the same for all calls of a kind; null for that of the settings. */
+  /** The TTL of the leases, the same for all calls of a request class; null uses the setting. */
   ttlS: number | null;
-  /** How many jobs it takes, at the most. */
+  /** Maximum number of jobs. */
   count: number;
-  /** They go out on a stream, and come back if they do not get there. */
+  /** The grants are sent on a gRPC stream, and are requeued if the worker does not receive them. */
   isStreamed: boolean;
-  /** A look has found that there is nothing; the call comes for what its request was granted before. */
+  /** The probe has found no work. The call only asks for what its request was granted before. */
   precheck?: Denied | undefined;
 }
 
-/** What a call came to. Why there is nothing is said in words; when to ask again is found out for those who are told. */
+/**
+ * The result of a call. A denial carries the reason; the retry hint is computed only for callers that receive
+ * one.
+ */
 export type Answer = Granted | Denied;
 /** At least one. */
 export interface Granted {
@@ -48,59 +51,66 @@ export interface Denied {
   shortage: Shortage;
 }
 
-/** What there is too little of: jobs, of which some may be `barred` because the worker holds a lease, or units. */
+/** What is missing: jobs, some of which may be `barred` because the worker holds a lease, or units. */
 export type Shortage = { jobs: number; barred: boolean } | { units: number };
 
 export interface GrantOptions {
   settings: EngineSettings;
   /** Jobs of streams have messages. */
   keepsMessages: boolean;
-  /** Whether a kind is most likely given out without anything to decide. */
+  /** Whether a request class can most likely be granted without decisions about single jobs. */
   mayUseFastPath(kind: string): boolean;
   lowWaterMarks: HeadMarks;
   signal: AbortSignal | undefined;
 }
 
-/** Where the capacity comes from that is dealt: it is being locked, or has yet to be, with units that came free. */
+/**
+ * The source of the capacity: its row is being locked already, or is to be locked, with units that were
+ * freed.
+ */
 export type CapacitySource = { locked: Promise<CapacityNow> } | { unitsFreed: number };
 
 interface MatchInput {
   capacity: Capacity;
   found: readonly LockedCandidate[] | undefined;
-  /** Nothing is asked of the transaction after this. */
+  /** No further statement of the transaction follows. */
   seals: boolean;
 }
 
-/** Jobs of a kind that are dealt in one transaction; there are never more calls than that. */
+/** Maximum jobs of a request class in one transaction; a batch never has more calls than that. */
 const grantsMax = 500;
 
-/** A call, by what tells it from the others: the same request twice is one. */
+/** A call under its identity: two calls of the same request are one requester. */
 interface Requester {
   name: string;
   call: AcquireCall;
 }
 
-/** Jobs of a kind that have to be put aside before it can be dealt, because they cost more than there is. */
+/**
+ * Jobs that cost more than the total capacity, and must be set aside before their request class can be
+ * served.
+ */
 export interface UnschedulableScan {
   filter: ClaimFilter;
   unique: boolean;
 }
 
 /**
- * The claims of one transaction. `replay` comes before anything else is locked, because it locks the requests; `deal`
- * comes last, because it locks the capacity, and then waits for nothing. Kinds are dealt to one after the other.
+ * The lease requests of one transaction. `replay` comes before any other lock, because it locks the requests.
+ * `grant` comes last, because it locks the capacity; after that it waits for no lock. Request classes are
+ * served one after the other.
  */
 export class GrantBatch {
   readonly #names: readonly string[];
   readonly #calls: readonly AcquireCall[];
   readonly #options: GrantOptions;
   readonly #answers = new Map<string, Answer>();
-  /** What may be given out, once it is locked. */
+  /** The available capacity, once its row is locked. */
   #capacity: Capacity | undefined;
   readonly unschedulableScans: UnschedulableScan[] = [];
-  /** An earlier grant is the answer again. */
+  /** An earlier grant was returned again. */
   hasReplays = false;
-  /** A kind that was to be dealt plainly, and could not be. */
+  /** A request class that the fast path could not serve. */
   fastPathMiss: string | undefined;
 
   constructor(calls: readonly AcquireCall[], how: GrantOptions) {
@@ -109,12 +119,15 @@ export class GrantBatch {
     this.#options = how;
   }
 
-  /** In the order of the calls. Who has no answer asks again: there was more than one round may hold, or to be put aside. */
+  /**
+   * In the order of the calls. A call without an answer is repeated: the batch was truncated, or jobs must be
+   * set aside first.
+   */
   get answers(): (Answer | undefined)[] {
     return this.#names.map((name) => this.#answers.get(name));
   }
 
-  /** What the same worker was granted under the same request before and still holds is the answer again. */
+  /** Returns earlier grants: those of the same worker and request that are still active. */
   async replay(sql: Sql): Promise<void> {
     const requestIds = this.#calls.flatMap(({ requestId }) => requestId ?? []);
     if (requestIds.length === 0) return;
@@ -126,8 +139,8 @@ export class GrantBatch {
   }
 
   /**
-   * Deals what the queue and the capacity allow, and carries it out. The capacity is being `locked` already, or it is
-   * locked here, and gets the units that came free. Where it `isLast` to ask, the transaction is sealed with the last
+   * Grants what the queue and the capacity allow. The capacity row is being `locked` already; otherwise it is
+   * locked here and gets the freed units. If this `isLast`, the transaction is sealed with the last
    * statement.
    */
   async grant(sql: TransactionSql, from: CapacitySource, isLast: boolean): Promise<void> {
@@ -142,7 +155,8 @@ export class GrantBatch {
     const { requestClass } = (first[0] as Requester).call;
     if (rounds.length === 1 && this.#options.mayUseFastPath(requestClass))
       return this.#grantFastPath(sql, first, from, isLast);
-    // Sent right behind one another: the jobs are locked once the capacity is, and neither has to be waited for here.
+    // The two statements are pipelined. The jobs are locked after the capacity, and neither result is awaited
+    // in between.
     const locking = this.#lock(sql, from);
     const wanted = { count: first.length, unique: true, lowWaterMarks: this.#options.lowWaterMarks };
     const looking = lockCandidates(sql, (first[0] as Requester).call.filter, wanted, signal);
@@ -174,8 +188,8 @@ export class GrantBatch {
   }
 
   /**
-   * Without looking at what is there, in one journey: the database gives out the next jobs where nothing is to be decided
-   * about them. Otherwise it gives out none, and whoever asked asks again.
+   * Grants without reading the queue first, in one round trip. The database grants the next jobs if none of
+   * them needs a decision. Otherwise it grants none, and the calls are repeated.
    */
   async #grantFastPath(
     sql: TransactionSql,
@@ -207,7 +221,8 @@ export class GrantBatch {
       if (grant) this.#addGrant(name, grant);
       else if (this.#answers.has(name)) continue;
       else if (isAll) this.#answers.set(name, denied(noJobs, { jobs: 1, barred: false }));
-      // Whoever gets nothing from the marks on is judged, which looks from the front where they are not enough.
+      // The fast path searches only behind the low-water marks. A call that got nothing is matched on the
+      // slow path, which searches from the front if the marks yield too few jobs.
       else this.fastPathMiss = requestClass;
     }
   }
@@ -258,14 +273,14 @@ export class GrantBatch {
     for (const [i, { name }] of hands.entries()) {
       const one = assignments[i];
       if (one?.kind === 'grant') this.#addGrant(name, this.#takeUnits(one.jobId, granted));
-      // Who got anything does not have to know why it was not more.
+      // A call that got at least one job needs no reason for the rest.
       else if (this.#answers.has(name)) continue;
       else if (one) this.#answers.set(name, denied(one.reason, { units: one.missing }));
       else if (!truncatedBySize) this.#answers.set(name, denied(noJobs, { jobs: 1, barred: hasUnique }));
     }
   }
 
-  /** A lease that was given, whose units the next kind cannot have. */
+  /** Takes the units of a new lease from the capacity that is left for the next request class. */
   #takeUnits(jobId: string, granted: ReadonlyMap<string, Grant>): Grant {
     const grant = granted.get(jobId);
     if (!grant || !this.#capacity) throw new Error(`job ${jobId} was locked and could not be leased`);
@@ -276,7 +291,7 @@ export class GrantBatch {
   }
 }
 
-/** Who gets which job: everybody a first one before anybody gets a second one. */
+/** Orders the lease slots: each requester gets a first job before any gets a second one. */
 function roundRobin(askers: readonly Requester[]): readonly Requester[] {
   const hands: Requester[] = [];
   for (let turn = 0, left = askers; left.length > 0 && hands.length < grantsMax; turn++) {
@@ -286,7 +301,7 @@ function roundRobin(askers: readonly Requester[]): readonly Requester[] {
   return hands.length > grantsMax ? hands.slice(0, grantsMax) : hands;
 }
 
-/** What tells a call of a batch from the others; a call without a request is like no other. */
+/** The identity of a call within its batch; a call without a request id is unique. */
 const nameOf = ({ workerId, requestId }: Pick<AcquireCall, 'workerId' | 'requestId'>, i: number): string =>
   requestId === null ? `#${i}` : JSON.stringify([workerId, requestId]);
 

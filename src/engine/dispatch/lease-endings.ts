@@ -26,7 +26,7 @@ import { JobCounts } from '../../telemetry/job-metrics.ts';
 import type { Transport } from '../../transport/transport.ts';
 import type { Disconnect } from '../leases/lease-subscriptions.ts';
 
-/** What is handed in with a lease that ends, or said of one that expired. */
+/** What the worker reported when it released the lease, or the error of an expired one. */
 export interface Outcome {
   result: Json;
   error: string | null;
@@ -36,7 +36,7 @@ export interface Outcome {
 
 export interface EndingRules {
   transport: Pick<Transport, 'keepsMessages'>;
-  /** How often in a row a job may be given out in vain. */
+  /** Maximum number of grants or claims in a row that may be lost before they started the job. */
   maxClaims: number;
 }
 
@@ -47,30 +47,30 @@ export type EndOutcome = Pick<Lease, 'requeued' | 'deadLettered'>;
 export type EndCause = { kind: 'RELEASED'; status: FinalStatus } | { kind: 'EXPIRED' };
 
 /**
- * Leases of one transaction that end, with what that does to their locked jobs, to the capacity and to the history.
- * Everything is written together.
+ * Leases that end in one transaction, with the effects on their locked jobs, the capacity and the events. All
+ * effects are written together.
  */
 export class LeaseEndings {
-  /** By their jobs. */
+  /** By job id. */
   readonly #outcomes = new Map<string, EndOutcome>();
-  /** Leases after which the job goes on, and those with which it ends. */
+  /** Leases whose job continues, and those whose job ends. */
   readonly #leases: LeaseEnding[] = [];
   readonly #endings: JobEnding[] = [];
   readonly #changes: LiveChange[] = [];
   readonly #events: NewEvent[] = [];
   readonly #streams = new Map<string, string>();
-  /** Jobs whose attempt was none: what tells of it in the stream stays true. */
+  /** Jobs whose attempt does not count: their message in the stream stays valid. */
   readonly #undone = new Set<string>();
   readonly #keepsMessages: boolean;
   readonly #maxClaims: number;
   readonly #tallies = new Map<number, LaneTally>();
-  /** To be counted once this is committed. */
+  /** Counted after the commit. */
   readonly counts = new JobCounts();
   #units = 0;
   #nowMs = 0;
-  /** Messages of attempts that are over, to be settled once this is committed. */
+  /** Messages of ended attempts, to be acked after the commit. */
   settled: readonly SentMessage[] = [];
-  /** Messages of further attempts, to be sent then. */
+  /** Messages of further attempts, to be sent after the commit. */
   queued: readonly Envelope[] = [];
 
   constructor({ transport, maxClaims }: EndingRules) {
@@ -78,7 +78,7 @@ export class LeaseEndings {
     this.#maxClaims = maxClaims;
   }
 
-  /** Units that come free. */
+  /** Units that are freed. */
   get units(): number {
     return this.#units;
   }
@@ -87,7 +87,7 @@ export class LeaseEndings {
     return this.#outcomes.size;
   }
 
-  /** Jobs end, and nothing else happens: none goes back into the queue, and no message has to go. */
+  /** Jobs only end: no job is requeued, and no message has to be acked or sent. */
   get needsNoRequeue(): boolean {
     return this.#changes.length === 0 && !(this.#keepsMessages && this.#streams.size > 0);
   }
@@ -101,14 +101,14 @@ export class LeaseEndings {
     return [...this.#outcomes.keys()];
   }
 
-  /** The streams of the jobs that are in the queue again at once, with nothing for a job without one. */
+  /** The streams of the jobs that are ready again at once; null for a job without a stream. */
   get readyAgain(): (string | null)[] {
     return this.#changes.flatMap(({ jobId, delayMs }) =>
       delayMs === 0 ? (this.#streams.get(jobId) ?? null) : [],
     );
   }
 
-  /** The shortest time after which a requeued job is ready. */
+  /** The shortest delay after which a requeued job is ready. */
   get firstDelayMs(): number | undefined {
     const delays = this.#changes.flatMap(({ delayMs }) => delayMs ?? []);
     return delays.length === 0 ? undefined : Math.min(...delays);
@@ -190,11 +190,11 @@ export class LeaseEndings {
   }
 
   /**
-   * A lease that ran out: its worker was silent for too long, or it has lasted as long as it may. `closing` tells of the
-   * stream that kept it last, where that has closed.
+   * A lease that expired: its worker sent no heartbeat in time, or it has reached its maximum duration.
+   * `closing` describes the stream that renewed it last, if that stream has closed.
    */
   addExpired(expired: LockedJob, actor: string, closing?: Disconnect): void {
-    // What has lasted as long as it may has had its time, on its way or not.
+    // A lease that reached its maximum duration counts as an attempt, whether its grant was confirmed or not.
     const job = isAtItsEnd(expired) ? { ...expired, claimExpiresAtMs: null } : expired;
     const heard = iso(job.lastHeartbeatAtMs) ?? 'its grant';
     const error = isUnconfirmed(job)
@@ -207,8 +207,8 @@ export class LeaseEndings {
   }
 
   /**
-   * Answers with the leases as they ended, where they are `wanted`. Returns their units as well, which locks the capacity,
-   * unless that is done `later` in the transaction.
+   * Returns the ended leases if they are `wanted`. Also returns their units, which locks the capacity, unless
+   * a `later` statement of the transaction does that.
    */
   async write(sql: Sql, { later = false, wanted = false } = {}): Promise<EndedLease[]> {
     if (this.#outcomes.size === 0) return [];
@@ -223,7 +223,7 @@ export class LeaseEndings {
       );
       this.queued = await addMessages(sql, again);
     }
-    // Sent behind one another. What all of them bring about is brought about by the first.
+    // The statements are pipelined. The first one carries the units and tallies of all endings.
     const all = { units: later ? 0 : this.#units, tallies: this.#tallies.values() };
     const nothing = { units: 0, tallies: [] };
     const written: Promise<EndedLease[]>[] = [];
@@ -236,7 +236,10 @@ export class LeaseEndings {
     return (await ended).flat();
   }
 
-  /** A release that comes again names the same message, which is known from the lease's history by then. */
+  /**
+   * Stores the message ids with the ended lease. A repeated release names the same message and is checked
+   * against them.
+   */
   #keepNames(known: readonly { jobId: string; messageIds: readonly string[] }[]): void {
     const names = new Map(known.map(({ jobId, messageIds }) => [jobId, messageIds]));
     for (const ending of [...this.#leases, ...this.#endings]) {
@@ -247,7 +250,7 @@ export class LeaseEndings {
 
 const undelivered = 'its grant did not reach the worker; that was no attempt';
 
-/** What is counted of jobs that end like this. */
+/** The counter of jobs that end in each state. */
 const countedEnds: Partial<Record<State, CounterColumn>> = {
   DONE: 'done',
   FAILED: 'failed',
@@ -255,22 +258,24 @@ const countedEnds: Partial<Record<State, CounterColumn>> = {
   TIMEOUT: 'timeouts',
 };
 
-/** A job of a stream that ends like this is a dead letter. */
+/** A stream's job that ends in one of these states is a dead letter. */
 const isGivenUp = (state: State): boolean => state === 'FAILED' || state === 'TIMEOUT';
 
-/** The history says in short why; what was handed in whole stands in the result and in the lease. */
+/** The event records a short reason. The result and the lease hold the full error. */
 const reasonOf = ({ error, errorDetail }: Outcome): JsonObject => ({
   ...(error === null ? {} : { reason: error.slice(0, limits.noteChars).toWellFormed() }),
   ...(typeof errorDetail?.code === 'string' ? { code: errorDetail.code } : {}),
 });
 
-/** A job that somebody wanted canceled ends so for that reason first, whatever its worker said, or did not say. */
+/**
+ * If a cancellation was requested, it is the first reason, whatever the worker reported or failed to report.
+ */
 const wanted = (handed: Outcome): Outcome => ({
   ...handed,
   error: ['somebody asked for it', ...(handed.error === null ? [] : [handed.error])].join('; '),
 });
 
-/** A lease that no heartbeat could have kept any longer. */
+/** A lease that no heartbeat could have extended further. */
 const isAtItsEnd = ({ expiresAtMs, leaseEndsAtMs }: LockedJob): boolean =>
   leaseEndsAtMs !== null && expiresAtMs === leaseEndsAtMs;
 
@@ -283,7 +288,7 @@ const expiryOf = (job: LockedJob, closing: Disconnect | undefined): JsonObject =
   ...(closing && streamClosing(closing, job.nowMs, job.lastHeartbeatAtMs)),
 });
 
-/** Told only where the lease was not kept in another way after that. */
+/** Recorded only if the lease was not renewed in another way after the stream closed. */
 function streamClosing({ how, agoMs }: Disconnect, nowMs: number, heardAtMs: number | null): JsonObject {
   const atMs = closedAtMs(agoMs, nowMs, heardAtMs);
   return atMs === undefined ? {} : { stream_closed_at: iso(atMs), stream_end: how };

@@ -1,20 +1,21 @@
 /**
- * Where in their lanes the jobs begin that wait.
+ * Low-water marks: the position in each lane before which no job waits.
  *
- * A job that is taken leaves its place in the queue's index, and where somebody keeps an old snapshot that place stays:
- * whoever begins at the front wades through all of them, at some fifty nanoseconds each, with every look. So lanes that jobs
- * are taken from are looked at now and then, and where that takes longer than `slowMs`, claims begin at a mark instead:
- * the place, for each priority, before which nobody was seen to wait. So does whoever only looks whether there is anything.
- * In a lane that is quick there is no mark, and nothing is different from what it would be without all this. What is said of lanes
- * holds for crowds as well: jobs of crowded lanes are found in the order of their crowd; see `store/sql/queue/crowds.ts`.
+ * Purpose: a taken job leaves a dead entry in the queue's index. While another session keeps an old snapshot,
+ * the entry cannot be removed. A query that begins at the front then reads all dead entries, at about 50 ns
+ * each. Lanes that jobs are taken from are therefore probed regularly. If a probe takes longer than `slowMs`,
+ * claims and availability probes begin at a mark for each priority instead. A fast lane has no mark and
+ * behaves as if marks did not exist. The same holds for crowds: jobs of crowded lanes are found in the order
+ * of their crowd; see `store/sql/queue/crowds.ts`.
  *
- * A new job gets a place behind all marks. But a transaction may commit a while after it was given its places, and so a
- * mark counts only when it is `marginMs` old. And a job that comes back gets its old place: it is found by a look that
- * begins at the front, of which there is one a second, or so many that they take `1 / restShare` of the time. What is left
- * over before a mark is found by whoever finds too little behind it, because they look once more from the front. A mark
- * can therefore let a job that came back wait for its old place in line, for that long, and lose none.
+ * Guarantees: a mark may delay a requeued job, but loses none.
+ * - A new job gets a position behind all marks. Its transaction may commit some time after the position was
+ *   assigned, so a mark takes effect only when it is `marginMs` old.
+ * - A requeued job gets its old position. A probe from the front finds it. There is one probe from the front
+ *   a second, or fewer, so that they take at most `1 / restShare` of the time.
+ * - A claim that finds too few jobs behind a mark searches again from the front.
  *
- * There is a timer only while jobs are taken. `stop` ends it.
+ * Lifecycle: the timer runs only while jobs are taken. `stop` ends it.
  */
 import { priorities } from '../../domain/jobs/job.ts';
 import type { Service } from '../../lib/async/service.ts';
@@ -33,7 +34,7 @@ const marginMs = 500;
 const slowMs = 0.5;
 const frontEveryMs = 1_000;
 const restShare = 20;
-/** A lane that nothing was taken from for so long is not looked at any more, and has no mark. */
+/** A lane from which no job was taken for this long is not probed any more, and has no mark. */
 const unusedMs = 5_000;
 const lanesMax = 100;
 
@@ -41,18 +42,18 @@ interface LaneCursor {
   spot: HeadPosition;
   usedAtMs: number;
   isSlow: boolean;
-  /** By priority: nobody waits before this place. */
+  /** By priority: no job waits before this position. */
   from: number[];
-  /** What was seen since, and counts when it is old enough. */
+  /** The positions of the last probe, which take effect when they are old enough. */
   next: { from: number[]; atMs: number } | undefined;
-  /** When it is looked at from the front again. */
+  /** When the next probe from the front is due. */
   frontAtMs: number;
 }
 
 export interface HeadMarksOptions {
   database: Database;
   log: Log;
-  /** Only rises. */
+  /** Monotonic. */
   clockMs?: () => number;
 }
 
@@ -75,7 +76,10 @@ export class LowWaterMarks implements Service, HeadMarks {
     return this.#json;
   }
 
-  /** Jobs were taken from these lanes or crowds. The embedded database has one session, and so no older snapshot. */
+  /**
+   * Records that jobs were taken from these lanes or crowds. The embedded database has one session, and so no
+   * older snapshot.
+   */
   advance(taken: readonly TakenFrom[]): void {
     if (this.#options.database.engine === 'embedded') return;
     const usedAtMs = this.#clockMs();
@@ -106,7 +110,7 @@ export class LowWaterMarks implements Service, HeadMarks {
     await this.#round;
   }
 
-  /** Looks at the lanes that are in use. */
+  /** Probes the lanes that are in use. */
   async runOnce(): Promise<void> {
     const nowMs = this.#clockMs();
     for (const [name, { usedAtMs }] of this.#lanes) if (nowMs - usedAtMs > unusedMs) this.#lanes.delete(name);
@@ -124,7 +128,7 @@ export class LowWaterMarks implements Service, HeadMarks {
   #tick(): void {
     this.#round ??= this.runOnce()
       .catch((error: unknown) => {
-        // Marks that nobody renews say less and less, and nothing that is wrong.
+        // Marks that are not refreshed become less useful, but never wrong.
         this.#options.log.warn('the heads of the queue could not be looked at', { error });
       })
       .finally(() => {
@@ -150,14 +154,16 @@ const probesOf = ({ spot, frontAtMs, from }: LaneCursor, nowMs: number): Probe[]
     fromSeq: nowMs >= frontAtMs ? 0 : (from[priority] as number),
   }));
 
-/** `last` is the last place that anybody had been given; where nobody waits, nobody waits before it. */
+/**
+ * `last` is the last position assigned so far. If no job waits in a lane, none waits before that position.
+ */
 function noteLaneHeads(lane: LaneCursor, heads: readonly ProbedHead[], last: number, nowMs: number): void {
   const seen = heads.map(({ seq }) => seq ?? last);
   if (nowMs >= lane.frontAtMs) {
     const tookMs = heads.reduce((sum, head) => sum + head.tookMs, 0);
     lane.frontAtMs = nowMs + Math.max(frontEveryMs, restShare * tookMs);
     lane.isSlow = tookMs >= slowMs;
-    // Somebody has come back.
+    // A job before the mark was requeued.
     lane.from = lane.from.map((from, level) => Math.min(from, seen[level] as number));
   }
   if (!lane.isSlow) {

@@ -6,19 +6,19 @@ import type { Sql } from '../../store/connection/sql.ts';
 import { holdersAmong, type LockedCandidate, lockCandidates } from '../../store/sql/queue/candidates.ts';
 import type { HeadMarks } from '../../store/sql/queue/heads.ts';
 
-/** Workers that want jobs of one kind, and what may be given out, which is locked. */
+/** Workers that request jobs of one class, and the available capacity, whose row is locked. */
 export interface MatchInput {
   filter: ClaimFilter;
   workers: readonly string[];
   capacity: Capacity;
   lowWaterMarks: HeadMarks;
-  /** The next jobs, where they are locked already: as many as there are workers. */
+  /** The next jobs, if they are locked already: as many as there are workers. */
   found?: readonly LockedCandidate[] | undefined;
 }
 
 /**
- * What each worker gets, in their order. `isCut`: there are more jobs, but these are as much as one round may hold.
- * `hasUnique`: some of them are not for a worker that holds a lease.
+ * The assignment of each worker, in their order. `truncatedBySize`: there are more jobs, but these fill the
+ * size limit of one batch. `hasUnique`: some jobs may not go to a worker that holds a lease.
  */
 export interface MatchResult {
   kind: 'dealt';
@@ -27,16 +27,18 @@ export interface MatchResult {
   hasUnique: boolean;
 }
 
-/** Jobs that cost more than there is come first, and have to be put aside before anybody is served. */
+/**
+ * Jobs that cost more than the total capacity come first, and must be set aside before any worker is served.
+ */
 export interface UnschedulableFound {
   kind: 'park';
   unique: boolean;
 }
 
 /**
- * Locks the next jobs, and decides. All who deal have locked the capacity before, so that whoever comes next sees the
- * same job at the head of the queue, and a large one is not passed over because somebody else is just looking at it.
- * Rows that others have are passed over and never waited for.
+ * Locks the next jobs and assigns them. Callers hold the capacity lock. Candidates are therefore matched in
+ * order, and a large job blocks the ones behind it instead of being skipped because its row is locked. Rows
+ * that other transactions have locked are skipped, never waited for.
  */
 export async function matchJobs(
   sql: Sql,
@@ -53,7 +55,8 @@ export async function matchJobs(
   const assignments = assignJobs(candidates, workers, holders, capacity);
   const taken = takenBy(assignments);
   const hidesOthers = candidates.some(({ jobId, isUnique }) => isUnique && !taken.has(jobId));
-  // Whoever is left over asks again; but only where this round came to something, or they would ask for ever.
+  // Workers left over are matched again, but only if this batch granted a job; otherwise they would repeat
+  // forever.
   const truncatedBySize = candidates.length < found.length && assignments.some((one) => one !== undefined);
   if (truncatedBySize || !hidesOthers || assignments.every((one) => one !== undefined))
     return { kind: 'dealt', assignments, truncatedBySize, hasUnique };
@@ -71,7 +74,7 @@ export const tooLarge = (candidates: readonly Candidate[], total: number): strin
 const takenBy = (dealt: readonly Assignment[]): Set<string> =>
   new Set(dealt.flatMap((one) => (one?.kind === 'grant' ? one.jobId : [])));
 
-/** As many jobs as may be read and sent together, and one in any case. */
+/** As many jobs as may be read and sent together, and at least one. */
 function upToFrameSize(candidates: readonly LockedCandidate[]): readonly LockedCandidate[] {
   let bytes = 0;
   const end = candidates.findIndex((candidate, i) => {
@@ -81,7 +84,10 @@ function upToFrameSize(candidates: readonly LockedCandidate[]): readonly LockedC
   return end < 0 ? candidates : candidates.slice(0, end);
 }
 
-/** Unique jobs may hide others from workers that may not have them: those look again, for jobs that anybody may have. */
+/**
+ * Unique jobs may hide other jobs from workers that may not take them. Those workers are matched again, with
+ * common jobs only.
+ */
 async function matchCommonJobs(
   sql: Sql,
   { filter, workers, capacity, lowWaterMarks }: MatchInput,

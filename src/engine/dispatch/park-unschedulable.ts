@@ -7,12 +7,14 @@ import type { UnschedulableScan } from './grant-batch.ts';
 import { tooLarge } from './match-jobs.ts';
 
 /**
- * So many jobs are looked at in one transaction: no fewer than anybody takes at once, or jobs that cost too much would be seen
- * by whoever takes, and not from here, for ever.
+ * Jobs scanned in one transaction. Not fewer than a call may take at once: otherwise calls would find, again
+ * and again, an unschedulable job that this scan never reaches.
  */
 const parkMax = limits.claimJobs;
 
-/** Puts jobs aside that cost more than all there is, the first in line first, so that nobody has to look at them again. */
+/**
+ * Sets aside jobs that cost more than the total capacity, in queue order, so that no later query finds them.
+ */
 export async function parkUnschedulable(
   sql: Sql,
   { filter, unique, lowWaterMarks }: UnschedulableScan & { lowWaterMarks: HeadMarks },

@@ -24,19 +24,22 @@ export interface ReleaseCall {
   wantsJob: boolean;
 }
 
-/** What became of a job whose lease has ended; with the job and the lease themselves where they were wanted. */
+/** What became of a job whose lease has ended, with the job and the lease if the caller wants them. */
 export interface Ended {
   outcome: EndOutcome;
   details: { lease: Lease; found: JobWithResult | undefined } | undefined;
 }
 
-/** A row that somebody else has, or that may not be judged yet, is `held`: it is looked at once more, by itself. */
+/**
+ * 'held': another transaction has locked the row, or the row may not be decided yet. The release is repeated
+ * by itself.
+ */
 export type ReleaseResult = Ended | Error | 'held';
 
 export interface ReleaseOptions {
-  /** Waits for rows that others have locked. */
+  /** Waits for rows that other transactions have locked. */
   wait: boolean;
-  /** Leaves the units to be returned by whoever locks the capacity later in the transaction. */
+  /** Does not return the units. The statement that locks the capacity later in the transaction does. */
   deferCapacity: boolean;
   transport: EngineContext['transport'];
   maxClaims: number;
@@ -45,13 +48,14 @@ export interface ReleaseOptions {
   signal: AbortSignal | undefined;
 }
 
-/** Who expires a lease that a release has found to have run out. */
+/** The actor of the expiry if a release finds its lease expired. */
 const actor = 'release';
 
 /**
- * The releases of one transaction. All their rows are locked in one order, one release after the other is judged against
- * what was locked, and everything is written together. Without `wait`, a row that somebody else has locked holds up
- * nobody. A release that comes again with the lease's token is answered again, because its first answer may have been lost.
+ * The releases of one transaction. The batch locks all rows in one order, decides one release after the other
+ * against the locked rows, and writes everything together. Without `wait`, a row that another transaction has
+ * locked delays no other release. A repeated release with the lease's token gets the same answer again,
+ * because the first answer may have been lost.
  */
 export class ReleaseBatch {
   readonly #calls: readonly ReleaseCall[];
@@ -60,7 +64,7 @@ export class ReleaseBatch {
   /** The first release of each lease, and its job. */
   readonly #released = new Map<string, { call: ReleaseCall; jobId: string }>();
   readonly #expired = new Set<string>();
-  /** A release that was taken before is answered again. */
+  /** An earlier release was answered again. */
   hasReplays = false;
   #problems: readonly (Error | 'held' | undefined)[] = [];
   /** In the order of the calls. */
@@ -76,19 +80,19 @@ export class ReleaseBatch {
     return this.#calls.length;
   }
 
-  /** Units that came free. */
+  /** Units that were freed. */
   get units(): number {
     return this.#ends.units;
   }
 
-  /** Everything in one go. */
+  /** Locks and writes. */
   async run(sql: Sql): Promise<this> {
     await this.lock(sql);
     await this.write(sql);
     return this;
   }
 
-  /** Locks the rows and judges. */
+  /** Locks the rows and decides. */
   async lock(sql: Sql): Promise<void> {
     if (this.#calls.length === 0) return;
     const leaseIds = [...new Set(this.#calls.map(({ release }) => release.leaseId))];
@@ -98,12 +102,15 @@ export class ReleaseBatch {
     this.#problems = this.#calls.map((call) => this.#decide(call, locked.get(call.release.leaseId)));
   }
 
-  /** Whether what is written waits for no other row and puts no job back into the queue, so that nobody has to wait for it. */
+  /**
+   * Whether the writes wait for no other row and requeue no job, so that the next statement can be sent
+   * without awaiting them.
+   */
   get needsNoRequeue(): boolean {
     return this.#ends.needsNoRequeue;
   }
 
-  /** Writes what was judged; with `keepUnits` nothing but the rows of its jobs. */
+  /** Writes what was decided; with `deferCapacity` only the rows of its jobs. */
   async write(sql: Sql): Promise<void> {
     if (this.#calls.length === 0) return;
     const { wait, signal } = this.#options;
@@ -132,7 +139,7 @@ export class ReleaseBatch {
     });
   }
 
-  /** Tells everybody, once it is committed, whom it concerns. */
+  /** Notifies waiters, Redis and the reaper. Called after the commit. */
   publish({ retryHints, notifier, transport, reaper, metrics }: EngineContext): void {
     const ends = this.#ends;
     if (ends.count === 0) return;
@@ -151,12 +158,14 @@ export class ReleaseBatch {
     return this.#options.transport.keepsMessages ? 'redis' : 'database';
   }
 
-  /** All that is to be told of it is known without looking. */
+  /** The answer is known without reading the lease again. */
   #isSettled(call: ReleaseCall): boolean {
     return !call.wantsJob && this.#released.get(call.release.leaseId)?.call === call;
   }
 
-  /** Why it is not taken back, or nothing where it is, or where its lease is over already. */
+  /**
+   * The reason for refusing a release; undefined if the release is accepted or its lease has ended already.
+   */
   #decide(call: ReleaseCall, job: LockedJob | undefined): Error | 'held' | undefined {
     const { release } = call;
     // A second release of the same batch finds the lease ended by the first.
@@ -167,9 +176,10 @@ export class ReleaseBatch {
       checkOwner(job, release.leaseId, release);
     if (problem?.code === 'lease_not_active') {
       if (!job.awake && !this.#options.wait) return 'held';
-      // A worker of a stream who is told that it is over may let its message go, so it has to be over.
+      // A stream worker that gets this refusal may ack its message, so the lease must have ended. It is
+      // expired here.
       if (job.awake && !call.wantsJob && !this.#expired.has(release.leaseId)) {
-        // Its worker has had it, as it says just now.
+        // The release itself shows that the worker received the grant.
         const heard = { ...job, claimExpiresAtMs: null };
         this.#ends.addExpired(heard, actor, this.#options.leaseSubscriptions.lastDisconnectOf(job.leaseId));
         this.#expired.add(release.leaseId);
@@ -184,7 +194,7 @@ export class ReleaseBatch {
   }
 }
 
-/** The jobs that some call is to be told of. */
+/** The jobs that callers want in their answers. */
 function wantedJobs(calls: readonly ReleaseCall[], leases: ReadonlyMap<string, KnownLease>): string[] {
   const wanted = calls.flatMap(({ release, wantsJob }) => {
     const known = wantsJob ? leases.get(release.leaseId) : undefined;
@@ -200,7 +210,10 @@ const handedIn = ({ resultData, error, errorDetail, metrics }: Release) => ({
   metrics,
 });
 
-/** A lease that was over before: the same release again, with the token, is answered again, and no other. */
+/**
+ * A lease that had ended before: only the same release with the token gets its answer again. Any other is
+ * refused.
+ */
 function releaseOfEndedLease(
   { lease, token, stream, messageIds }: KnownLease,
   call: Release,

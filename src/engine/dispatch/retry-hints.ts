@@ -4,12 +4,12 @@ import type { Database } from '../../store/database.ts';
 import { type NextDeadlines, nextDeadlinesInMs } from '../../store/sql/jobs/lock.ts';
 import type { DeadlineCursor } from '../maintenance/deadline-cursor.ts';
 
-/** How old the time of the next deadline may be: many are sent away at once, and one look serves them all. */
+/** Maximum age of the cached deadlines: many requests are denied at once, and share one query. */
 const lookMs = 250;
 
 /**
- * Knows what is known of the near future, for those who have to be told when it is worth asking again: when the next
- * lease, claim or backoff may end, and how fast jobs and units have come free of late on this server.
+ * Estimates when a denied request should be repeated. It uses the next end of a lease, claim or backoff, and
+ * the rates at which this server's jobs became ready and units were freed recently.
  */
 export class RetryHints {
   readonly #database: Database;
@@ -26,17 +26,17 @@ export class RetryHints {
     this.#deadlineCursor = mark;
   }
 
-  /** So many jobs have come into the queue. */
+  /** Counts jobs that became ready. */
   noteJobsReady(count: number): void {
     this.#jobs.count(count);
   }
 
-  /** So many units have come free. */
+  /** Counts units that were freed. */
   noteUnitsFreed(units: number): void {
     this.#units.count(units);
   }
 
-  /** When an asker should come again who was sent away for want of jobs, or of so many units. */
+  /** When to repeat a request that was denied for lack of jobs or of this many units. */
   async retryAfterMs(missing: { jobs: number } | { units: number }): Promise<number> {
     this.#requests.count(1);
     await this.#refreshDeadlines();
