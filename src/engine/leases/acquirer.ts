@@ -15,19 +15,19 @@ import type { RetryHints } from '../dispatch/retry-hints.ts';
 import { type FilterKind, ReadyKinds } from '../wakeups/ready-kinds.ts';
 import { WaitQueue, type WaitReason } from '../wakeups/wait-queue.ts';
 
-/** A timer can be set no further. */
+/** The longest delay that a timer supports. */
 const longestWaitMs = 2 ** 31 - 1;
 
-/** What a stream wants of one kind. */
+/** What a stream requests of one class. */
 export interface FetchRequest {
   workerId: string;
   filter: ClaimFilter;
-  /** The TTL of the leases; null for that of the settings. */
+  /** The TTL of the leases; null uses the setting. */
   ttlS: number | null;
   kind: string;
-  /** How many jobs; asked for anew whenever there may be some. */
+  /** How many jobs; read again before each attempt. */
   count(): number;
-  /** Nobody is there any more to take them. */
+  /** Fires when the stream can take no more grants. */
   signal: AbortSignal | undefined;
   /** Ends the waiting, and nothing else. */
   idle: AbortSignal;
@@ -42,8 +42,8 @@ interface AcquireAttempt {
 }
 
 /**
- * Takes the next job with its lease, at the desk. A call that may wait goes into the line of its kind when there is nothing
- * for it, and asks again when it is woken.
+ * Requests the next job with its lease from the dispatcher. A call that may wait joins the wait queue of its
+ * request class when it is denied, and asks again when it is woken.
  */
 export class Acquirer {
   readonly #context: EngineContext;
@@ -51,7 +51,7 @@ export class Acquirer {
   readonly #probe: AvailabilityProbe;
   readonly #waitQueue: WaitQueue<FilterKind>;
   readonly #retryHints: RetryHints;
-  /** Whoever waits is let go. */
+  /** Waiting calls are answered at once. */
   #draining = false;
   #closed = false;
   readonly #open = new WaitGroup();
@@ -71,12 +71,12 @@ export class Acquirer {
     context.notifier.addListenerCount(() => this.#waitQueue.length);
   }
 
-  /** How many wait for work. */
+  /** Number of calls that wait for work. */
   get waiting(): number {
     return this.#waitQueue.length;
   }
 
-  /** The next job that suits with its lease, or why there is none. */
+  /** Grants the next matching job, or denies with a reason. */
   async acquire(command: AcquireLease, { peer, signal }: Caller): Promise<LeaseOutcome> {
     const filter = filterOf(command);
     const ttlS = command.ttl_sec ?? null;
@@ -105,7 +105,10 @@ export class Acquirer {
     return { kind: 'denied', reason, retryAfterMs: await this.#retryHints.retryAfterMs(shortage) };
   }
 
-  /** Jobs for a stream, waiting for as long as it takes. Nothing where it wants none any more, or the server is about to stop. */
+  /**
+   * Fetches jobs for a stream and waits without limit. Returns none if the stream revokes its credit or the
+   * server is about to stop.
+   */
   async fetch({
     workerId,
     filter,
@@ -122,13 +125,13 @@ export class Acquirer {
     return answer.kind === 'granted' ? answer.grants : [];
   }
 
-  /** Lets those go who wait, with the answer they have got without waiting. */
+  /** Wakes all waiting calls. They get the answer of their last attempt. */
   stopWaiting(): void {
     this.#draining = true;
     this.#waitQueue.stop();
   }
 
-  /** Settles when nobody is at the desk any more. */
+  /** Settles when no call is left. */
   async close(): Promise<void> {
     this.stopWaiting();
     this.#closed = true;
@@ -176,7 +179,7 @@ export class Acquirer {
     }
   }
 
-  /** Where it is likely that there is nothing, that is looked at first. */
+  /** The probe comes first, unless the request most likely has work. */
   async #tryOnce(call: AcquireCall, isCalled: boolean, signal: AbortSignal | undefined): Promise<Answer> {
     if (isCalled || this.#dispatcher.likelyHasWork(call.requestClass))
       return this.#dispatcher.acquire(call, signal);
@@ -186,14 +189,14 @@ export class Acquirer {
   }
 }
 
-/** Calls of one kind are dealt to by one statement, which gives all its leases one TTL. */
+/** One statement serves the calls of a request class and gives all their leases one TTL. */
 export const requestClassOf = (filter: ClaimFilter, ttlS: number | null): string =>
   ttlS === null ? JSON.stringify(filter) : JSON.stringify({ ...filter, ttlS });
 
 const waitReasonOf = (missing: Shortage): WaitReason =>
   'units' in missing ? 'room' : missing.barred ? 'barred' : 'jobs';
 
-/** Which jobs suit who asks with this command. */
+/** Which jobs match this command. */
 export function filterOf(command: AcquireLease): ClaimFilter {
   const types = command.accept_job_types ?? [];
   const streams = command.streams ?? [];

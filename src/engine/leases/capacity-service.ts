@@ -1,10 +1,10 @@
 /**
- * The capacity: told, changed, and proved. Each change is kept with who made it, and logged.
+ * Reads, changes and audits the capacity. Each change is stored with its actor, and logged.
  *
- * What is used is counted in one locked row by every grant and every end of a lease. While started it is compared every
- * `auditMs` with the sum over the active leases, as one snapshot sees both; a difference, which only a mistake or
- * somebody's own hand in the database can make, is repaired under the lock and told in the log. Jobs that were put aside
- * because they cost more than all there is come back into line when that has changed.
+ * The used units are counted in one locked row by each grant and each end of a lease. The service compares
+ * them every `auditMs` with the sum over the active leases, in one snapshot. Only a bug or a manual change of
+ * the database can cause a difference. It is repaired under the lock, and logged. Jobs that were set aside
+ * because they cost more than the total capacity return to the queue when the total has changed.
  */
 
 import { invalid, printable } from '../../domain/errors.ts';
@@ -34,9 +34,9 @@ import type { Page } from '../jobs/job-queries.ts';
 import { workAvailableOf } from '../wakeups/work-available.ts';
 
 const auditMs = 60_000;
-/** How often changes that are too old are removed. */
+/** How often old changes are removed. */
 const pruneMs = 60 * 60_000;
-/** Jobs that come back into line in one transaction. */
+/** Jobs that return to the queue in one transaction. */
 const unparkMax = 1_000;
 
 export class CapacityService implements Service {
@@ -80,12 +80,12 @@ export class CapacityService implements Service {
       this.#log.info('the capacity was changed', { requestedBy, reason, before, after });
     }
     await this.#unpark();
-    // How many jobs there is room for now is not known; whoever gets one wakes the next.
+    // How many jobs fit now is unknown; each request that is granted wakes the next.
     notifier.publishWorkAvailable(workAvailableOf([], 1));
     return this.get(caller);
   }
 
-  /** Who changed it, and when; the newest first. */
+  /** The changes with their actor and time, newest first. */
   async changes(command: ListCapacityChanges, { signal }: Caller): Promise<Page<CapacityChange>> {
     const limit = command.limit ?? limits.pageRowsDefault;
     const cursor = command.cursor || null;
@@ -113,14 +113,14 @@ export class CapacityService implements Service {
     await this.#round;
   }
 
-  /** Compares, and repairs if need be; answers by how much too many units were counted. */
+  /** Compares, and repairs if needed. Returns by how many units the count was too high. */
   async runOnce(): Promise<number> {
     const { database, notifier } = this.#context;
     await this.#unpark();
     await this.#pruneOldChanges();
     const seen = await auditCapacity(database);
     if (seen.used === seen.leased) return 0;
-    // Under the lock nobody can change either side, so that what is repaired is what was wrong.
+    // Under the lock no transaction can change either side, so the repair is exact.
     const excess = await database.transaction(async (sql) => {
       await lockCapacity(sql, this.#context.settings.capacityTotal);
       const { used, leased } = await auditCapacity(sql);
@@ -134,7 +134,7 @@ export class CapacityService implements Service {
     return excess;
   }
 
-  /** Changes are kept for as long as the history of jobs. */
+  /** Changes are kept as long as job events. */
   async #pruneOldChanges(): Promise<void> {
     const { database, settings } = this.#context;
     const now = performance.now();

@@ -1,14 +1,18 @@
 /**
- * What a worker on a stream wants of one kind of job, and gets as soon as there is some.
+ * Fetches jobs of one request class for a worker on a stream, as far as its credit goes.
  *
- * Promises: never more is granted than there is credit for; a grant uses up its credit. At any time at most one question is
- * under way, for as many jobs as one transaction deals well, and it stands in the line of its kind like everybody else's,
- * behind those who have come meanwhile each time it has been served: that is what keeps streams fair to each other.
- * While `mayAsk` says no, because what was granted has not left yet, nothing is asked for; `advance` says that it may be
- * different now. Credit that is taken back is not asked for any more, though what was on its way still comes.
+ * Guarantees:
+ * - Grants never exceed the credit; each grant uses up its credit.
+ * - At most one request is running, for as many jobs as one transaction grants well. After each grant it
+ *   joins the wait queue again, behind newer requests. This keeps streams fair to each other.
+ * - While `canFetch` returns false, because grants have not been sent yet, nothing is requested. `advance`
+ *   checks again.
+ * - Revoked credit is not requested any more, though a grant that is already running still arrives.
  *
- * While the database is away the question is asked again after a pause. Ends with `close`, or when a question fails for another
- * reason, which `onFailed` is told.
+ * Lifecycle: ends with `close`.
+ *
+ * Failure modes: while the database is unavailable or the server is overloaded, the request is repeated after
+ * a pause. Any other failure ends the fetcher and calls `onFailed`.
  */
 import type { Grant } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
@@ -17,14 +21,16 @@ import { isOutage, outagePauseMs } from '../context/database-outage.ts';
 import { isOverload, overloadPauseMs } from '../context/overload.ts';
 import { type Acquirer, requestClassOf } from './acquirer.ts';
 
-/** Jobs in one question: half of what one transaction at the desk holds, so that there is room for what comes back. */
+/**
+ * Jobs of one request: half of what one transaction of the dispatcher holds, which leaves space for releases.
+ */
 const askMax = 250;
 
 export interface CreditFetcherOptions {
   acquirer: Pick<Acquirer, 'fetch'>;
   workerId: string;
   filter: ClaimFilter;
-  /** The TTL of the leases; null for that of the settings. */
+  /** The TTL of the leases; null uses the setting. */
   ttlS: number | null;
   canFetch(): boolean;
   onGrants(grants: readonly Grant[]): void;
@@ -49,12 +55,12 @@ export class CreditFetcher {
     return this.#options.filter;
   }
 
-  /** How many jobs it would still take. */
+  /** How many jobs the worker would still take. */
   get credit(): number {
     return this.#credit;
   }
 
-  /** Nothing is wanted, and nothing is on its way. */
+  /** There is no credit, and no request is running. */
   get isIdle(): boolean {
     return this.#credit === 0 && !this.#fetching;
   }
@@ -89,10 +95,10 @@ export class CreditFetcher {
       const count = () => Math.min(this.#credit, askMax);
       const idle = this.#idle.signal;
       const grants = await acquirer.fetch({ workerId, filter, ttlS, kind: this.#kind, count, signal, idle });
-      // What was on its way when credit was taken back is not paid for by what was given since.
+      // Grants of a request that ran when credit was revoked do not use up newer credit.
       if (!idle.aborted) this.#credit = Math.max(this.#credit - grants.length, 0);
       if (grants.length > 0) onGrants(grants);
-      // Nothing comes only where nothing is wanted any more, or the server is about to stop.
+      // An empty answer means that the credit was revoked or the server is about to stop.
       else if (!idle.aborted) this.close();
     } catch (error) {
       if (signal.aborted) return;

@@ -1,12 +1,14 @@
 /**
- * Keeps leases.
+ * Extends leases.
  *
- * Promises: a verdict of 'extended' is given only after the commit that made it true; a lease that has run out, that is
- * somebody else's, or that is over, is never extended, whoever had its row locked meanwhile. Signs of life from all
- * callers and streams share batches. A row that somebody has locked holds up nobody but its own lease: its signs of
- * life leave the batch and wait by themselves.
- *
- * After an outage nothing is judged before the leases have been given back what they lost by it; see `engine/maintenance/outage-monitor.ts`.
+ * Guarantees:
+ * - The verdict 'extended' is given only after the commit that made it true.
+ * - A lease that has expired, ended or belongs to another worker is never extended, whichever transaction
+ *   locked its row meanwhile.
+ * - Heartbeats of all callers and streams share batches. A locked row delays only its own lease: its
+ *   heartbeats leave the batch and wait by themselves.
+ * - After an outage no lease is decided before the outage has been compensated; see
+ *   `engine/maintenance/outage-monitor.ts`.
  */
 import { leaseNotFound } from '../../domain/errors.ts';
 import type { Extended, Heartbeat, Lost, Verdict } from '../../domain/leases/lease.ts';
@@ -31,15 +33,15 @@ import {
   waitingMax,
 } from '../context/engine-context.ts';
 
-/** Signs of life of one statement at the most. */
+/** Maximum heartbeats of one statement. */
 const heartbeatsMax = 2_000;
-/** While statements wait for the disk, another is worked on. */
+/** While statements wait for the disk, another one runs. */
 const concurrentStatementsMax = 3;
-/** Those that are worth a statement beside the ones in flight. */
+/** The number of heartbeats that justifies a statement beside the running ones. */
 const minHeartbeatsWhenBusy = 500;
 
 type HeartbeatList = readonly Heartbeat[];
-/** What a batch says to one sign of life; of `held` rows it cannot say anything yet. */
+/** The verdict of a batch on one heartbeat; 'held' if another transaction has locked the row. */
 type BatchVerdict = Verdict | 'held';
 
 export class Heartbeats {
@@ -47,7 +49,7 @@ export class Heartbeats {
   readonly #batcher: Batcher<HeartbeatList, readonly BatchVerdict[]>;
   readonly #lockedRowBatcher: Batcher<Heartbeat, Verdict>;
   readonly #counts: { extended: Counter; lost: Counter };
-  /** The server is about to stop; workers are told so. */
+  /** The server is about to stop, and informs workers of that. */
   draining = false;
 
   constructor(context: EngineContext) {
@@ -70,7 +72,7 @@ export class Heartbeats {
     });
   }
 
-  /** Keeps one lease, or throws the DomainError that says why not. */
+  /** Extends one lease, or throws the DomainError with the reason. */
   async heartbeat(beat: Heartbeat, { peer, signal }: Caller): Promise<Extended> {
     const { leaseId: lease_id, jobId: job_id, workerId: worker_id } = beat;
     this.#context.metrics.noteIds({ lease_id, job_id, worker_id });
@@ -85,14 +87,14 @@ export class Heartbeats {
   }
 
   /**
-   * Keeps many leases, named by their ids in lower case: a verdict for each, in the order given. Rejects only where the
-   * database fails.
+   * Extends many leases, named by their ids in lower case. Returns a verdict for each, in the order given.
+   * Rejects only if the database fails.
    */
   async heartbeatMany(beats: HeartbeatList, signal?: AbortSignal): Promise<readonly Verdict[]> {
     return Promise.all(await this.heartbeatEach(beats, signal));
   }
 
-  /** The same for those who need not have all verdicts at once: some may come later than the others. */
+  /** The same for callers that need not have all verdicts at once: verdicts on locked rows come later. */
   async heartbeatEach(
     beats: HeartbeatList,
     signal?: AbortSignal,
@@ -102,13 +104,13 @@ export class Heartbeats {
     return judged.map((verdict, i) => {
       if (verdict !== 'held') return verdict;
       const late = this.#lockedRowBatcher.run(beats[i] as Heartbeat, signal);
-      // Whoever has gone meanwhile does not wait for it any more.
+      // A caller that has disconnected meanwhile does not await it.
       late.catch(() => {});
       return late;
     });
   }
 
-  /** How leases stand, changing nothing: for verdicts that nobody asked for. */
+  /** The state of leases, without a change: for verdicts that the server sends by itself. */
   async verdictsOf(leaseIds: readonly string[], signal?: AbortSignal): Promise<readonly Verdict[]> {
     const found = await readLeases(this.#context.database, leaseIds, signal);
     return leaseIds.map((leaseId) => verdictOn(leaseId, found.get(leaseId)));
@@ -138,7 +140,8 @@ export class Heartbeats {
     signal: AbortSignal | undefined,
   ): Promise<BatchVerdict[]> {
     const { database, outageMonitor, notifier } = this.#context;
-    // Who waits may have been told that the lease is over; whether that may be said is asked of the database.
+    // With `wait`, the verdict may be that the lease has ended. The database decides first whether an outage
+    // rules that out.
     await (wait ? outageMonitor.runOnce() : outageMonitor.ensureFresh());
     const extensions = mergeDuplicates(beats.map(extensionOf));
     const { nowMs, results, changedJobs } = await extendLeases(database, extensions, { wait, signal });
@@ -167,7 +170,10 @@ export class Heartbeats {
     return verdicts;
   }
 
-  /** Those that were clear at once are not looked at again; what is held is counted when it has a verdict. */
+  /**
+   * Counts verdicts. Those that were clear at once are not read again; 'held' ones are counted when they have
+   * a verdict.
+   */
   #count(verdicts: readonly BatchVerdict[], unclear: readonly number[], strangers: number): void {
     const { extended, lost } = this.#counts;
     extended.add(verdicts.length - unclear.length - strangers);
@@ -178,7 +184,10 @@ export class Heartbeats {
     }
   }
 
-  /** Leases that could not be extended: over, unknown, or locked by somebody who will be done soon. */
+  /**
+   * Explains leases that could not be extended: ended, unknown, or locked for a short time by another
+   * transaction.
+   */
   async #explainLost(
     beats: HeartbeatList,
     unclear: readonly number[],
@@ -191,14 +200,18 @@ export class Heartbeats {
     for (const i of unclear) {
       const beat = beats[i] as Heartbeat;
       const known = found.get(beat.leaseId);
-      // It is locked by somebody, or it has expired and nobody has seen to that yet: both are looked at once more.
+      // Another transaction has locked the row, or the reaper has not handled the expiry yet. Both are tried
+      // once more.
       const mayHold = known?.lease.state === 'ACTIVE' && mismatchOf(beat, known) === undefined;
       verdicts[i] = mayHold && !waited ? 'held' : whyLost(beat, known);
     }
   }
 }
 
-/** A lease that was named twice in a batch is answered once; the same answer holds for the other. Leaves the rest. */
+/**
+ * Answers duplicates: a lease named twice in a batch is extended once, and both heartbeats get that verdict.
+ * Returns the rest.
+ */
 function answerDuplicates(
   beats: HeartbeatList,
   unclear: readonly number[],
@@ -217,8 +230,8 @@ function answerDuplicates(
 }
 
 /**
- * A statement writes a row once, so all that name a lease with the same proofs are made to say the same: the last that any
- * of them said.
+ * A statement writes a row once. Heartbeats that name a lease with the same proofs are therefore given the
+ * same values: the last one set by any of them.
  */
 function mergeDuplicates(extensions: Extension[]): readonly Extension[] {
   if (extensions.every(({ progress, message }) => progress === null && message === null)) return extensions;
@@ -245,7 +258,7 @@ const extensionOf = ({ leaseId, workerId, token, jobId, progress, message }: Hea
   message: message ?? null,
 });
 
-/** Who it belonged to comes first: a stranger learns nothing of it. */
+/** The owner is checked first, so that a stranger learns nothing about the lease. */
 const whyLost = (beat: Heartbeat, known: KnownLease | undefined): Lost =>
   known ? (mismatchOf(beat, known) ?? overOf(known)) : unknown(beat.leaseId);
 

@@ -17,11 +17,11 @@ interface LeaseWithJob {
   job: Job;
 }
 
-/** Leases of one statement at the most. */
+/** Maximum leases of one statement. */
 const readsMax = 250;
 const nobodysToken = '00000000-0000-0000-0000-000000000000';
 
-/** Answers questions about leases. Those that are asked together are answered together: a worker may ask with every beat. */
+/** Reads leases. Concurrent calls share a batch, because a worker may ask with every heartbeat. */
 export class LeaseQueries {
   readonly #context: EngineContext;
   readonly #batcher: Batcher<string, LeaseWithJob>;
@@ -52,10 +52,11 @@ export class LeaseQueries {
     });
   }
 
-  /** Which lease of a job has this token, active or over. */
+  /** Which lease of a job has this token, active or ended. */
   async leaseOf(jobId: string, token: string, { signal }: Caller): Promise<string> {
     if (!isUuid(jobId)) throw jobNotFound(jobId);
-    // What is no UUID is nobody's token; asked for like one that is, so that both are answered alike.
+    // A token that is not a UUID belongs to no lease. A valid id is looked up instead, so that both answers
+    // are alike.
     const asked = isUuid(token) ? token.toLowerCase() : nobodysToken;
     return this.#finder.run({ jobId: jobId.toLowerCase(), token: asked }, signal);
   }

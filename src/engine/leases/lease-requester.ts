@@ -29,17 +29,20 @@ interface RequestCall {
 }
 
 type Answer = Grant | { kind: 'denied'; reason: string; missing: number };
-/** What a batch says to one request. Nothing yet of a job whose row is locked elsewhere, or which was not the same throughout. */
+/**
+ * The answer of a batch to one request. 'held' if another transaction has locked the job's row, or the job
+ * changed during the batch.
+ */
 type RequestResult = Answer | 'held';
 
-/** Requests of one transaction at the most. */
+/** Maximum requests of one transaction. */
 const requestsMax = 250;
 
 /**
- * Asks for the leases of claimed jobs. A batch locks all its jobs in one order, then the capacity, judges one request after the
- * other against both, and writes everything together. A row that another transaction has locked holds up no other request: its
- * requests leave the batch and wait by themselves. So do requests for a job that changed during the batch, because an answer is
- * judged from one look at the job.
+ * Grants the leases of claimed jobs. A batch locks all its jobs in one order, then the capacity. It decides
+ * one request after the other against both, and writes everything together. A row that another transaction
+ * has locked delays no other request: its requests leave the batch and wait by themselves. So do requests for
+ * a job that changed during the batch, because an answer must come from one read of the job.
  */
 export class LeaseRequester {
   readonly #context: EngineContext;
@@ -82,7 +85,7 @@ export class LeaseRequester {
     await this.#lockedRowBatcher.close();
   }
 
-  /** With `wait`, also for rows that others have locked. */
+  /** With `wait`, also waits for rows that other transactions have locked. */
   async #flush(
     calls: readonly RequestCall[],
     wait: boolean,
@@ -117,7 +120,7 @@ export class LeaseRequester {
         if (verdict !== undefined && verdict !== 'granted') return verdict;
         const grant = granted.get(jobId);
         if (grant) return grant;
-        // The lease of an earlier grant has run out since its row was locked.
+        // The lease of an earlier grant has expired since its row was locked.
         if (locked.has(jobId)) return 'held';
         const job = ended.get(jobId)?.job;
         if (job && !isTerminal(job.state)) return 'held';
@@ -137,11 +140,11 @@ export class LeaseRequester {
   }
 }
 
-/** What the requests of one batch do to the jobs and the capacity that it has locked. */
+/** The effects of one batch of requests on the jobs and the capacity that it has locked. */
 class LeaseRequestBatch {
   readonly #settings: EngineContext['settings'];
   readonly #capacity: Capacity;
-  /** Workers that hold a lease, as far as it matters. */
+  /** Workers that hold a lease, as far as it matters for unique jobs. */
   readonly #holders: Set<string>;
   readonly #leases: NewLease[] = [];
   readonly #replays: string[] = [];
@@ -154,7 +157,7 @@ class LeaseRequestBatch {
     this.#settings = settings;
   }
 
-  /** `granted` says that the lease is among those that `write` answers with. */
+  /** 'granted' means that `write` returns the lease. */
   decide(job: LockedJob, command: RequestLease): 'granted' | Answer | Error {
     try {
       if (command.addon_id != null && command.addon_id !== job.addonId) {
@@ -182,7 +185,7 @@ class LeaseRequestBatch {
     }
   }
 
-  /** An earlier grant is the answer again. */
+  /** An earlier grant was returned again. */
   get hasReplays(): boolean {
     return this.#replays.length > 0;
   }
@@ -193,7 +196,7 @@ class LeaseRequestBatch {
     const granted = await grantLeases(sql, this.#leases, {
       from: 'LEASE_PENDING',
       graceS: this.#settings.heartbeatGraceS,
-      // A job of a stream is delivered to those alone who ask for the stream, and asked for by none who has claimed it.
+      // A stream's job is delivered only to workers that ask for the stream, never to a claimer.
       keepsMessages: false,
     });
     if (this.#replays.length === 0) return granted;
@@ -217,15 +220,15 @@ class LeaseRequestBatch {
     this.#holders.add(lease.workerId);
     this.#capacity.used += job.costUnits;
     this.#capacity.available -= job.costUnits;
-    // A later request of the same batch sees the job as it will be.
+    // A later request of the same batch sees the new state of the job.
     job.state = lease.state;
     job.requestId = lease.requestId;
     job.expiresAtMs = Number.POSITIVE_INFINITY;
   }
 
   /**
-   * Waiting for capacity renews the claim. A worker that may not have the job at all keeps it no longer than it has claimed it
-   * for: others may have it then.
+   * Waiting for capacity renews the claim. A worker that may not have the job keeps it only for the rest of
+   * its claim; then other workers may take it.
    */
   #deny(job: LockedJob, reason: string, uniqueConflict: boolean): void {
     this.#await(job);
@@ -241,7 +244,7 @@ class LeaseRequestBatch {
     });
   }
 
-  /** Whoever asks waits for a lease from now on. */
+  /** The claimer waits for a lease from now on. */
   #await(job: LockedJob): void {
     if (job.state === 'LEASE_PENDING') return;
     const { event: type, to } = transition('await lease');

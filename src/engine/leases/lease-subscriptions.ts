@@ -1,65 +1,68 @@
 /**
- * Knows which stream every lease was last kept on, so that what the server learns of a lease by itself reaches its worker:
- * a cancellation, an expiry, that the server is about to stop.
+ * Maps every lease to the stream that extended it last, so that the server can push changes of the lease to
+ * its worker: a cancellation, an expiry, or the shutdown of the server.
  *
- * Promises: news of a lease goes to the follower that kept it last, and to nobody else; one that has closed hears
- * nothing more. A lease is forgotten when it is lost, and a while after it would have expired, so that leases which were
- * released are not remembered for ever. That its follower has closed, when and how, is remembered for as long: it may
- * be why the lease expired, and `closingOf` says so. Nothing here is durable, and nothing
- * is promised of leases that were last kept elsewhere: what is missed is told with the next heartbeat.
+ * Guarantees:
+ * - A change of a lease goes only to the subscription that extended it last. A closed subscription receives
+ *   nothing more.
+ * - A lease is forgotten when it is lost, and some time after it would have expired, so that released leases
+ *   are not kept forever.
+ * - How and when a subscription closed is kept as long. It may explain an expiry; see `lastDisconnectOf`.
+ * - Nothing here is durable, and leases that were extended elsewhere last are not covered. The next heartbeat
+ *   reports what was missed.
  *
- * One server carries a million leases, so they are kept as numbers in flat tables, at 24 bytes a slot and 50 MB for a
- * million, with nothing in them for the garbage collector to walk over. There are 256 tables, which grow one by one,
- * so that no heartbeat waits for a million others to be moved. Slots of what is over are reclaimed when their table is
- * full; that takes no timer, and costs every entry a constant share.
+ * Memory: one server carries a million leases. They are kept as numbers in flat tables, at 24 bytes a slot
+ * and 50 MB for a million, which the garbage collector does not traverse. There are 256 tables that grow one
+ * by one, so that no heartbeat waits while a million entries are moved. A full table reclaims the slots of
+ * ended leases; this takes no timer and has a constant amortized cost. The tables hold the whole id instead
+ * of a hash, because `drain` must name every lease.
  *
- * The whole id is kept and not a hash of it, because `drain` has to name every lease. `drain` is the end: it hands
- * every follower all its leases as news, a table at a time so that others get their turn, and then tells it that there
- * is no more to come. A follower that comes later is told so at once.
+ * Lifecycle: ends with `drain`. It passes all leases to their subscriptions, one table at a time so that
+ * other tasks can run, and then calls `onDrained`. A later subscription gets `onDrained` at once.
  */
 import type { StreamEnd } from '../../domain/explain/facts.ts';
 import type { Verdict } from '../../domain/leases/lease.ts';
 import { isOver } from '../../domain/leases/lease-policy.ts';
 
-/** How long an entry outlives its lease, so that there is somebody to be told of the expiry. */
+/** How long an entry outlives its lease, so that the expiry can still be delivered. */
 const afterlifeS = 60;
-/** Closed followers that are remembered; of those who reconnect in a storm the last closed matter most. */
+/** Closed subscriptions that are remembered. In a storm of reconnects the last closed ones matter most. */
 const closedMax = 20_000;
 const tableCount = 256;
 const slotsFirst = 16;
-/** Four words of id, the follower's number, and the second after which nobody needs to know. */
+/** Four words of id, the subscription's number, and the second after which the entry may be reclaimed. */
 const wordsPerSlot = 6;
 const followerWord = 4;
 const untilWord = 5;
-/** A table that is filled beyond the first share is rebuilt, so that it is filled to the second at the most. */
+/** A table filled beyond the first share is rebuilt, and is then filled to the second at most. */
 const fullest = 0.75;
 const roomiest = 0.5;
 
 export interface LeaseListener {
-  /** These leases have something new to be told of. */
+  /** These leases have changed. */
   onLeasesChanged(leaseIds: readonly string[]): void;
-  /** The server is about to stop, and has told of all leases. */
+  /** The server is about to stop, and has announced all leases. */
   onDrained(): void;
 }
 
 export interface Subscription {
-  /** What became of heartbeats: news of the leases that were extended goes to this follower from now on. */
+  /** Heartbeats with their verdicts. Changes of the extended leases go to this subscription from now on. */
   onHeartbeat(leases: readonly { leaseId: string }[], verdicts: readonly Verdict[]): void;
-  /** These leases are lost; there will be no news of them. */
+  /** These leases are lost; their changes are not delivered any more. */
   unsubscribe(leaseIds: readonly string[]): void;
   close(how: StreamEnd): void;
 }
 
-/** How a follower closed, and how long ago. */
+/** How a subscription closed, and how long ago. */
 export interface Disconnect {
   how: StreamEnd;
   agoMs: number;
 }
 
 export interface LeaseSubscriptionsOptions {
-  /** A clock that only rises; `performance.now` where left out. */
+  /** A monotonic clock; default `performance.now`. */
   nowMs?: () => number;
-  /** Called when a stream begins to follow, so that other servers can be told that there is somebody to tell. */
+  /** Called when a stream subscribes, so that other servers learn that this one has listeners. */
   onSubscribe?: () => void;
 }
 
@@ -67,7 +70,7 @@ export class LeaseSubscriptions {
   readonly #nowMs: () => number;
   readonly #onFollow: () => void;
   readonly #listeners = new Map<number, LeaseListener>();
-  /** How followers have closed and when, in the order in which they did. */
+  /** How and when subscriptions closed, in that order. */
   readonly #closed = new Map<number, { how: StreamEnd; atMs: number }>();
   readonly #tables: LeaseTable[];
   #lastFollower = 0;
@@ -82,12 +85,12 @@ export class LeaseSubscriptions {
     this.#tables = Array.from({ length: tableCount }, () => new LeaseTable(lives));
   }
 
-  /** How many leases there is room for, told to those who watch over memory. */
+  /** Number of slots, for the memory metric. */
   get slots(): number {
     return this.#tables.reduce((sum, { slots }) => sum + slots, 0);
   }
 
-  /** How many streams want to be told. */
+  /** Number of subscribed streams. */
   get subscriptions(): number {
     return this.#listeners.size;
   }
@@ -109,7 +112,8 @@ export class LeaseSubscriptions {
         for (let i = 0; i < leases.length; i++) {
           const verdict = verdicts[i] as Verdict;
           const { leaseId } = leases[i] as { leaseId: string };
-          // One stream may serve many workers, and a stranger's word says nothing of the one that keeps the lease.
+          // One stream may serve many workers. A stranger's heartbeat says nothing about the worker that
+          // holds the lease.
           if (verdict.kind === 'lost' && isOver(verdict)) forget(leaseId);
           if (verdict.kind === 'lost') continue;
           const id = readId(leaseId);
@@ -121,7 +125,7 @@ export class LeaseSubscriptions {
     };
   }
 
-  /** Whether the follower that kept a lease last has closed; undefined where it lives, or was not here. */
+  /** How the subscription that extended a lease last has closed; undefined if it is open or unknown here. */
   lastDisconnectOf(leaseId: string | null): Disconnect | undefined {
     if (leaseId === null) return undefined;
     const id = readId(leaseId);
@@ -136,7 +140,10 @@ export class LeaseSubscriptions {
     if (this.#closed.size > closedMax) this.#closed.delete(oldest as number);
   }
 
-  /** Somebody changed these leases other than by a heartbeat: a cancellation was asked for, or they expired. */
+  /**
+   * Publishes leases that were changed other than by a heartbeat: a cancellation was requested, or they
+   * expired.
+   */
   publish(leaseIds: readonly string[]): void {
     if (this.#listeners.size === 0) return;
     const news = new Map<LeaseListener, string[]>();
@@ -147,7 +154,7 @@ export class LeaseSubscriptions {
     tell(news);
   }
 
-  /** The server is about to stop. Settles when every follower has been handed all its leases. */
+  /** Announces the shutdown. Settles when every subscription has received all its leases. */
   drain(): Promise<void> {
     this.#drained ??= (async () => {
       for (const table of this.#tables) {
@@ -170,12 +177,12 @@ export class LeaseSubscriptions {
     else news.set(listener, [leaseId]);
   }
 
-  /** The last word of an id is random, so its last byte deals leases out evenly. */
+  /** The last word of an id is random, so its last byte distributes leases evenly. */
   #tableOf(id: Uint32Array): LeaseTable {
     return this.#tables[(id[3] as number) % tableCount] as LeaseTable;
   }
 
-  /** Numbers fit into a word of the table; 0 is for slots that are free. */
+  /** Numbers fit into a word of the table; 0 marks free slots. */
   #newNumber(): number {
     do this.#lastFollower = (this.#lastFollower % 0xffff_fffe) + 1;
     while (this.#listeners.has(this.#lastFollower) || this.#closed.has(this.#lastFollower));
@@ -187,7 +194,7 @@ function tell(news: ReadonlyMap<LeaseListener, readonly string[]>): void {
   for (const [listener, leaseIds] of news) listener.onLeasesChanged(leaseIds);
 }
 
-/** Some leases and who kept them last: open addressing, the next free slot where the right one is taken. */
+/** Some leases and the subscriptions that extended them last. Open addressing with linear probing. */
 class LeaseTable {
   readonly #lives: (follower: number, untilS: number) => boolean;
   #words = new Uint32Array(slotsFirst * wordsPerSlot);
@@ -215,13 +222,13 @@ class LeaseTable {
     this.#words[at + untilWord] = untilS;
   }
 
-  /** The slot stays taken, because others may have been put behind it; it is not worth remembering any more. */
+  /** The slot stays taken, because entries may follow it in the probe sequence. The entry itself is void. */
   forget(id: Uint32Array, follower: number): void {
     const at = this.#slotOf(id);
     if (this.#words[at + followerWord] === follower) this.#words[at + untilWord] = 0;
   }
 
-  /** Who kept the lease last, or 0. */
+  /** The subscription that extended the lease last, or 0. */
   find(id: Uint32Array): number {
     const at = this.#slotOf(id);
     return this.#words[at + untilWord] === 0 ? 0 : (this.#words[at + followerWord] as number);
@@ -237,7 +244,7 @@ class LeaseTable {
     }
   }
 
-  /** Where the lease is, or where it would be put. */
+  /** The slot of the lease, or the one where it would be put. */
   #slotOf(id: Uint32Array): number {
     const words = this.#words;
     const mask = this.slots - 1;
@@ -252,7 +259,7 @@ class LeaseTable {
     }
   }
 
-  /** Leaves out what is over, and makes as much room as the rest needs. */
+  /** Drops void and expired entries, and resizes the table for the rest. */
   #rebuild(): void {
     const old = this.#words;
     const kept: number[] = [];
@@ -271,10 +278,10 @@ class LeaseTable {
   }
 }
 
-/** One id at a time is looked up, and each is used before the next is read. */
+/** One id is looked up at a time, and is used before the next is read. */
 const words = new Uint32Array(4);
 
-/** A UUID in lower case as four words. */
+/** A lower-case UUID as four words. */
 function readId(leaseId: string): Uint32Array {
   words[0] = (digits(leaseId, 0) << 16) | digits(leaseId, 4);
   words[1] = (digits(leaseId, 9) << 16) | digits(leaseId, 14);

@@ -8,8 +8,8 @@ import type { EndOutcome } from '../dispatch/lease-endings.ts';
 import { type Ended, ReleaseBatch, type ReleaseCall } from '../dispatch/release-batch.ts';
 
 /**
- * Takes leases back from their workers, at the desk. A row that somebody else has locked holds up nobody: its release
- * leaves the desk and waits by itself.
+ * Ends leases for workers, through the dispatcher. A row that another transaction has locked delays no other
+ * release: its release leaves the dispatcher's batch and waits by itself.
  */
 export class Releaser {
   readonly #context: EngineContext;
@@ -26,7 +26,7 @@ export class Releaser {
     });
   }
 
-  /** Ends a lease, and answers with all that became of it. */
+  /** Ends a lease, and returns the lease and its job. */
   async release(release: Release, { signal }: Caller): Promise<Released> {
     const { details } = await this.#run({ release, wantsJob: true }, signal);
     if (!details?.found) throw jobNotFound(details?.lease.jobId ?? '');
@@ -35,16 +35,18 @@ export class Releaser {
   }
 
   /**
-   * The same for workers of streams, who need not be told of the job: reading it, and its payload, is half of the work.
-   * Where it refuses because the lease is over, the job has gone on already, or does so with the refusal.
+   * The same for stream workers, which need no job in the answer: reading it, with its payload, is half of
+   * the work. If the release is refused because the lease has ended, the job has been requeued or ended
+   * already, or is with the refusal.
    */
   async end(release: Release, { signal }: Caller): Promise<EndOutcome> {
     return (await this.#run({ release, wantsJob: false }, signal)).outcome;
   }
 
   /**
-   * Ends many leases, named by their ids in lower case: an answer for each, in the order given. Where somebody else has a row,
-   * its answer comes later than the others, and holds them up no longer than it has to.
+   * Ends many leases, named by their ids in lower case. Returns an answer for each, in the order given. If
+   * another transaction has locked a row, its answer comes later than the others and delays them no longer
+   * than necessary.
    */
   async endEach(
     releases: readonly Release[],
@@ -58,7 +60,7 @@ export class Releaser {
     });
   }
 
-  /** To be called once the desk has closed, which may still send somebody here. */
+  /** Called after the dispatcher has closed, because running calls may still come here. */
   close(): Promise<void> {
     return this.#lockedRowBatcher.close();
   }
@@ -79,7 +81,8 @@ export class Releaser {
   ): Promise<(Ended | Error)[]> {
     const { database, outageMonitor, transport, leaseSubscriptions, settings } = this.#context;
     const { maxClaims } = settings;
-    // Who waits is told next that the lease is over; whether that may be said is asked of the database.
+    // The next answer may be that the lease has ended. The database decides first whether an outage rules
+    // that out.
     await outageMonitor.runOnce();
     const taken = await database.transaction(
       (sql) =>

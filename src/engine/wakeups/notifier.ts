@@ -1,19 +1,25 @@
 /**
- * Wakes whoever waits: for a job to change, for work, for news of a lease, or for what happens to files.
+ * Wakes waiters: for changes of a job, for available work, for changes of leases, or for events of files.
  *
- * Promises: a waiter is woken after every commit of this server that touched its job, soon after every such commit
- * of another server, and in any case every two seconds, so a lost message costs that and nothing else. Whoever waits
- * for work hears of every commit that made some, or made room for some; whoever follows leases hears of those that
- * somebody else has changed. Waking means 'look again'; it may happen for nothing.
+ * Guarantees:
+ * - A waiter is woken after every commit of this server that touched its job, soon after every such commit of
+ *   another server, and every two seconds in any case. A lost message therefore costs two seconds at most.
+ * - Work listeners are called for every commit that made jobs ready or freed units. Lease listeners are
+ *   called for leases that were changed other than by their workers.
+ * - A wakeup means 'check again', and may be spurious.
  *
- * Servers tell each other over a `Channel`, and only while somebody listens: a server with waiters announces its
- * interest, and again every `announceMs`; the others remember that for three times as long and keep silent
- * otherwise. What one of them committed before it heard of the interest went untold, so it answers that it has heard,
- * and on that answer everybody looks again: they looked before they announced, and what is committed after the answer is
- * told. A server that begins to hear others, or hears them again after it was cut off, has missed what they said and
- * does not know what of its own words they missed: it forgets who listens, asks who does, and has its own look again.
+ * Protocol: servers notify each other over a `Channel`, and only while a server listens.
+ * - A server with waiters announces its interest, and repeats that every `announceMs`. The others remember it
+ *   three times as long, and send nothing otherwise.
+ * - Commits before an announcement arrived were not sent. The receiver therefore acknowledges it, and on the
+ *   acknowledgement all waiters check again: earlier commits are found by that check, and later ones are
+ *   sent.
+ * - A server that starts to listen, or listens again after a disconnect, has missed messages and does not
+ *   know which of its own were missed. It forgets which servers listen, asks them to announce again, and
+ *   wakes its own waiters.
  *
- * `start` begins to listen; `runOnce` wakes everybody; `stop` ends it, waking everybody for the last time.
+ * Lifecycle: `start` begins to listen; `runOnce` wakes all waiters; `stop` ends it, and wakes them a last
+ * time.
  */
 
 import type { Service } from '../../lib/async/service.ts';
@@ -23,11 +29,11 @@ import type { WorkAvailable } from './work-available.ts';
 
 const sweepMs = 2_000;
 const announceMs = 5_000;
-/** A NOTIFY takes 8,000 bytes: so many ids, or so many of streams' names. */
+/** A NOTIFY takes 8,000 bytes: this many ids, or this many bytes of stream names. */
 const idsPerMessage = 150;
 const namesPerMessage = 7_000;
 
-/** PostgreSQL tells only once what a transaction says twice in the same words, so every message has a number. */
+/** PostgreSQL delivers identical messages of a transaction only once, so every message has a number. */
 type Message = { from: string; number?: number } & (
   | { jobs: string[] }
   | { leases: string[] }
@@ -38,14 +44,14 @@ type Message = { from: string; number?: number } & (
   | { asking: true }
 );
 
-/** Hears that a job has changed, or that a sweep asks its waiters to look for changes that nothing reported. */
+/** A job has changed, or a sweep asks its waiters to check for changes that no message reported. */
 export type OnJob = (isSweep: boolean) => void;
 
 export class Notifier implements Service {
   readonly #channel: Channel;
   readonly #server = newId();
   readonly #waiters = new Map<string, Set<OnJob>>();
-  /** Until when each other server wants to be told, by `performance.now()`. */
+  /** Until when each other server wants messages, by `performance.now()`. */
   readonly #interested = new Map<string, number>();
   readonly #onWork: ((work: WorkAvailable) => void)[] = [];
   readonly #onLeases: ((leaseIds: readonly string[]) => void)[] = [];
@@ -94,7 +100,7 @@ export class Notifier implements Service {
     };
   }
 
-  /** These jobs were changed by a commit of this server. */
+  /** A commit of this server changed these jobs. */
   publishJobs(jobIds: readonly string[]): void {
     if (jobIds.length > 0) this.#notifyCommit();
     if (this.#waiters.size > 0) for (const jobId of jobIds) this.#wake(jobId);
@@ -104,37 +110,40 @@ export class Notifier implements Service {
     }
   }
 
-  /** `listener` hears of work that has come, and of room for it. */
+  /** `listener` is called for ready jobs and freed units. */
   onWork(listener: (work: WorkAvailable) => void): void {
     this.#onWork.push(listener);
   }
 
-  /** `listener` hears that work may have come, or room for it, of which nobody can tell. */
+  /** `listener` is called when messages about available work may have been lost. */
   onMissed(listener: () => void): void {
     this.#onMissed.push(listener);
   }
 
-  /** `listener` hears of leases that somebody else has changed. */
+  /** `listener` is called for leases that were changed other than by their workers. */
   onLeases(listener: (leaseIds: readonly string[]) => void): void {
     this.#onLeases.push(listener);
   }
 
-  /** `listener` hears that something has happened to files, and now and then for nothing. */
+  /** `listener` is called for events of files, and sometimes without one. */
   onFiles(listener: () => void): void {
     this.#onFiles.push(listener);
   }
 
-  /** `listener` hears of every commit of this server that changed jobs or the capacity, and now and then for nothing. */
+  /**
+   * `listener` is called for every commit of this server that changed jobs or the capacity, and sometimes
+   * without one.
+   */
   onCommit(listener: () => void): void {
     this.#onCommit.push(listener);
   }
 
-  /** Others that wait here for messages are counted by `count`. */
+  /** Adds a count of other listeners on this server. */
   addListenerCount(count: () => number): void {
     this.#counters.push(count);
   }
 
-  /** A commit of this server made jobs ready, or room for some. */
+  /** A commit of this server made jobs ready or freed units. */
   publishWorkAvailable(work: WorkAvailable): void {
     if (work.jobs.size === 0 && work.unitsFreed === 0) return;
     this.#notifyCommit();
@@ -142,13 +151,13 @@ export class Notifier implements Service {
     if (!this.#hasRemoteListeners()) return;
     for (const [i, jobs] of messagesOf(work).entries()) {
       const room = i === 0 ? work.unitsFreed : 0;
-      // The number is for servers of an earlier version, which know nothing of streams.
+      // The number is for servers of an earlier version, which do not know streams.
       const number = (work.jobs.get('') ?? 0) + room;
       this.#send({ from: this.#server, work: number, streams: jobs, room });
     }
   }
 
-  /** Somebody other than their workers has changed these leases. */
+  /** These leases were changed other than by their workers. */
   publishLeases(leaseIds: readonly string[]): void {
     if (leaseIds.length === 0) return;
     for (const listener of this.#onLeases) listener(leaseIds);
@@ -158,13 +167,16 @@ export class Notifier implements Service {
     }
   }
 
-  /** A commit of this server has written what happened to files. */
+  /** A commit of this server wrote events of files. */
   publishFiles(): void {
     this.#wakeFiles();
     if (this.#hasRemoteListeners()) this.#send({ from: this.#server, files: true });
   }
 
-  /** Who waits elsewhere has said so before this server could hear it, and who waits here may have been told something. */
+  /**
+   * Other servers may have announced their interest unheard, and messages for this server's waiters may have
+   * been lost.
+   */
   #onListening(): void {
     this.#interested.clear();
     this.#send({ from: this.#server, asking: true });
@@ -195,7 +207,7 @@ export class Notifier implements Service {
     for (const wake of this.#waiters.get(jobId) ?? []) wake(isSweep);
   }
 
-  /** Tells the other servers that somebody waits here, unless they know. */
+  /** Announces to the other servers that this one has waiters, unless they know already. */
   announce(): void {
     const now = performance.now();
     if (now - this.#announcedAt < announceMs) return;
@@ -242,7 +254,7 @@ export class Notifier implements Service {
   }
 }
 
-/** The streams of some work, as many in each message as it may hold. */
+/** The streams of the available work, split by the size of a message. */
 function messagesOf({ jobs }: WorkAvailable): [string, number][][] {
   const messages: [string, number][][] = [[]];
   let bytes = 0;
@@ -270,7 +282,7 @@ type MessageField =
   | 'heard'
   | 'asking';
 
-/** Anybody who may connect to the database may send a notification; what is not one of ours is left alone. */
+/** Any client of the database may send a notification; unknown messages are ignored. */
 function readMessage(text: string): Message | undefined {
   let message: Partial<Record<MessageField, unknown>> | null;
   try {

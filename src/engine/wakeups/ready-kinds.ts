@@ -5,7 +5,7 @@ import type { HeadMarks } from '../../store/sql/queue/heads.ts';
 import { readyStreams } from '../../store/sql/streams/ready.ts';
 import type { RequestClass } from './wait-queue.ts';
 
-/** Callers who wait for jobs that suit a filter. */
+/** Callers that wait for jobs that match a filter. */
 export interface FilterKind extends RequestClass {
   filter: ClaimFilter;
 }
@@ -13,11 +13,12 @@ export interface FilterKind extends RequestClass {
 const budgetMs = 250;
 
 /**
- * Finds out for which waiting kinds there are jobs, in case the message that there are was lost.
+ * Finds the waiting request classes for which there are jobs, in case a notification was lost.
  *
- * One statement finds the streams that have jobs; kinds of other streams cost nothing more. Each kind that is left takes one look
- * at the queue, whose cost does not depend on how many lanes there are. A sweep over many kinds ends when its time budget is used
- * up; the next one goes on with the kind after the last that was looked at.
+ * One statement finds the streams that have jobs; classes of other streams cost nothing more. Each remaining
+ * class takes one query of the queue, whose cost does not depend on the number of lanes. A sweep over many
+ * classes ends when its time budget is used up; the next sweep continues after the last class that was
+ * checked.
  */
 export class ReadyKinds {
   readonly #options: { database: Database; places: HeadMarks; budgetMs?: number };
@@ -27,7 +28,7 @@ export class ReadyKinds {
     this.#options = options;
   }
 
-  /** Streams of kinds for which there are jobs. */
+  /** Streams of request classes for which there are jobs. */
   async find(kinds: readonly FilterKind[]): Promise<Set<string>> {
     const { database, places } = this.#options;
     const until = performance.now() + (this.#options.budgetMs ?? budgetMs);
@@ -38,7 +39,7 @@ export class ReadyKinds {
     const after = kinds.findIndex(({ name }) => name === this.#last) + 1;
     this.#last = undefined;
     for (const { name, streams, filter } of [...kinds.slice(after), ...kinds.slice(0, after)]) {
-      // One call for each stream is enough; it is passed on where its first waiter can do nothing with it.
+      // One wakeup per stream is enough; a waiter that cannot use it passes it on.
       if (streams.every((stream) => ready.has(stream) || !maybe.has(stream))) continue;
       if (await anyCandidate(database, filter, places)) for (const stream of streams) ready.add(stream);
       if (performance.now() < until) continue;

@@ -1,65 +1,66 @@
 /**
- * Where callers wait for work, in the order in which they came.
+ * Requests that wait for work, in the order of their arrival.
  *
- * Promises: whoever waits is let go when there may be something for them, when their time is over, or when they have
- * gone. A job that comes calls the first who asks for its stream, and nobody else; one who can do nothing with it passes
- * the call on, to the next of another kind, or of their own where it was they alone who could not. Room that comes wakes
- * those who lacked it. How many find a place in the room is known to nobody, so one of them that got something wakes two
- * more: what came free is found without waking a herd. Being woken means 'ask again'; who asks in vain comes back to
- * their old place. Every `sweepMs`, in case a message was lost, and whenever it is known that something may have come of
- * which no message told, it is asked once for which of the kinds that wait there are jobs, and the first who waits for each of
- * their streams is called. How many jobs there are is not known then either, so one of them that
- * got something calls two more.
+ * Guarantees:
+ * - A waiter is woken when there may be work for it, when its time is up, or when its caller disconnects.
+ * - A ready job wakes only the first waiter for its stream. A waiter that cannot use the job passes the
+ *   wakeup on: to the next waiter of another request class, or also of its own class if only this worker was
+ *   barred.
+ * - Freed units wake the request classes that lacked them. How many requests fit is unknown, so a woken one
+ *   that is granted wakes two more. This uses up the freed units without waking a herd.
+ * - A wakeup means 'ask again'. A request that is denied again returns to its old position.
+ * - Every `sweepMs`, and whenever messages may have been lost, `findReady` names the streams that have jobs.
+ *   The first waiter of each stream is woken. The number of jobs is unknown here too, so one that is granted
+ *   wakes two more.
+ * - Work that arrives while requests are running is not lost, although their queries may have missed it. As
+ *   many requests of each class as there were no waiters for do not wait, but ask again.
+ * - A woken waiter that leaves without having asked passes the wakeup on.
  *
- * Nothing is lost on those who are asking while something comes, and may have looked just before it did: as many of
- * each kind as there was nobody else to call for do not wait, but ask again. Who was woken and leaves without having
- * asked passes the call on.
- *
- * It holds no timer while nobody waits. `stop` lets everybody go.
+ * Lifecycle: there is no timer while no request waits. `stop` wakes all waiters.
  */
 import type { WorkAvailable } from './work-available.ts';
 
 const sweepMs = 2_000;
-/** Whom one that got something wakes. */
+/** How many waiters a granted one wakes. */
 const wakesWhenServed = 2;
 
-/** Callers who ask for the same. */
+/** Requests that ask for the same. */
 export interface RequestClass {
-  /** All that they ask for, as one text. */
+  /** The whole request as one text. */
   readonly name: string;
-  /** The streams whose jobs would do; the empty one stands for none. */
+  /** The streams whose jobs match; '' stands for jobs without a stream. */
   readonly streams: readonly string[];
 }
 
-/** Somebody's place in the line, from before they ask for the first time until they leave. */
+/** A request's entry in the queue, from before its first attempt until it leaves. */
 export interface Waiter {
   readonly line: WaiterGroup;
   readonly number: number;
-  /** Lets them go; undefined while they ask. */
+  /** Wakes the waiter; undefined while its request is running. */
   wake: (() => void) | undefined;
-  /** What they were woken for, until they wait again. */
+  /** What it was woken for, until it waits again. */
   wakeup: Wakeup | undefined;
 }
 
-/** What somebody was woken for: a job of a stream, of which there may be more, or room. */
+/** The reason of a wakeup: a job of a stream, which may have more, or freed units. */
 type Wakeup = { for: 'jobs'; stream: string; mayBeMore: boolean } | { for: 'room' };
 
-/** What somebody asked in vain for: `barred` where there are jobs, though none for this one worker. */
+/** What a request was denied for: `barred` if there are jobs, but none for this worker. */
 export type WaitReason = 'jobs' | 'room' | 'barred';
 
 interface WaiterGroup {
   readonly kind: RequestClass;
-  /** Those who wait, by their numbers. */
+  /** The waiters, by their numbers. */
   waiting: Waiter[];
-  /** How many have a place, waiting or asking. */
+  /** Number of entries, waiting or running. */
   capacity: number;
-  /** For so much that came there was nobody to wake, and what it was. */
+  /** Wakeups for which there was no waiter, and their reason. */
   pendingWakeups: number;
   pendingWakeup: Wakeup;
 }
 
 export interface WaitQueueOptions<K extends RequestClass> {
-  /** Streams of these kinds for which there are jobs that may be taken now. */
+  /** Streams of these request classes that have jobs ready to be taken. */
   findReady(kinds: readonly K[]): Promise<Iterable<string>>;
 }
 
@@ -67,9 +68,9 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
   readonly #findReady: WaitQueueOptions<K>['findReady'];
   readonly #groups = new Map<string, WaiterGroup>();
   readonly #byStream = new Map<string, Set<WaiterGroup>>();
-  /** Lines whose last answer was that there is no room. */
+  /** Groups whose last denial was for lack of capacity. */
   readonly #blockedOnCapacity = new Set<WaiterGroup>();
-  /** Lines some of which are asking. */
+  /** Groups with running requests. */
   readonly #asking = new Set<WaiterGroup>();
   #length = 0;
   #lastNumber = 0;
@@ -82,12 +83,12 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
     this.#findReady = findReady;
   }
 
-  /** How many wait. */
+  /** Number of waiters. */
   get length(): number {
     return this.#length;
   }
 
-  /** Takes a place, which has to be left. */
+  /** Adds an entry, which must be removed with `leave`. */
   join(kind: K): Waiter {
     const line = this.#groups.get(kind.name) ?? this.#open(kind);
     line.capacity++;
@@ -95,7 +96,7 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
     return { line, number: ++this.#lastNumber, wake: undefined, wakeup: undefined };
   }
 
-  /** Leaves for good, with something or without. */
+  /** Removes the entry, granted or not. */
   leave(place: Waiter, served: boolean): void {
     const { line, wakeup } = place;
     line.capacity--;
@@ -104,12 +105,12 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
     if (!served && wakeup?.for === 'jobs') this.#callForJobs(wakeup, 1, { after: place });
     else if (!served && wakeup) this.#wakeGroup(line, 1, wakeup);
     else if (served && wakeup?.for !== 'jobs') this.#wakeGroup(line, wakesWhenServed, room);
-    // Otherwise as many were called as there are jobs.
+    // Otherwise as many waiters were woken as there are jobs.
     else if (wakeup?.for === 'jobs' && wakeup.mayBeMore) this.#callForJobs(wakeup, wakesWhenServed);
     if (line.capacity === 0) this.#close(line);
   }
 
-  /** Waits to be woken, for so long at the most, after having asked in vain: for want of jobs, or of room for them. */
+  /** Waits to be woken, at most this long, after a denial for lack of jobs or of capacity. */
   wait(place: Waiter, ms: number, wants: WaitReason, signal?: AbortSignal): Promise<void> {
     const { line, wakeup } = place;
     place.wakeup = undefined;
@@ -147,7 +148,7 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
     });
   }
 
-  /** Something has come that may concern those who wait. */
+  /** Wakes waiters for work that became available. */
   wakeFor({ jobs, unitsFreed: count }: WorkAvailable): void {
     for (const [stream, jobCount] of jobs)
       this.#callForJobs({ for: 'jobs', stream, mayBeMore: false }, jobCount);
@@ -156,10 +157,10 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
       this.#wakeGroup(line, count, room);
   }
 
-  /** Something may have come of which no message told. */
+  /** Work may have become available without a message. */
   recheck(): void {
     if (this.#groups.size === 0) return;
-    // One who is about it may have looked too early, and then does so again.
+    // A running sweep may have queried too early, and then repeats itself.
     this.#rechecks = true;
     void this.#sweepOnce();
   }
@@ -189,7 +190,7 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
     }
   }
 
-  /** Calls the first who wait for a stream, of those after one who could do nothing with the call. */
+  /** Wakes the first waiters of a stream, after one that could not use the wakeup. */
   #callForJobs(call: JobsCall, count: number, { after, except }: PassedOn = {}): void {
     const lines = [...(this.#byStream.get(call.stream) ?? [])].filter((line) => line !== except);
     const first = firstWaiting(lines, count, after?.number ?? 0);
@@ -208,7 +209,8 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
   }
 
   #keepWakeup(line: WaiterGroup, missed: number, call: Wakeup): void {
-    // Where both were missed, whoever asks for room, or for as much as there is, finds the jobs as well.
+    // If both were missed, a request that asks because of freed units, or of possibly more jobs, finds the
+    // jobs as well.
     const { pendingWakeup } = line;
     const isKept = line.pendingWakeups > 0 && (pendingWakeup.for === 'room' || pendingWakeup.mayBeMore);
     if (missed > line.pendingWakeups && !isKept) line.pendingWakeup = call;
@@ -232,7 +234,8 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
           this.#callForJobs({ for: 'jobs', stream, mayBeMore: true }, 1);
       } while (this.#rechecks);
     } catch {
-      // The database is away. Who waits would hear of that from asking, and it will be asked again.
+      // The database is unavailable. Waiting requests would learn that from their next attempt; the sweep is
+      // repeated.
     } finally {
       this.#sweeping = false;
     }
@@ -247,7 +250,7 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
 
 type JobsCall = Extract<Wakeup, { for: 'jobs' }>;
 
-/** Who passes a call on, and whose kind could do nothing with it either. */
+/** The waiter that passes a wakeup on, and a group that cannot use it either. */
 interface PassedOn {
   after?: Waiter;
   except?: WaiterGroup | undefined;
@@ -257,13 +260,13 @@ const room: Wakeup = { for: 'room' };
 
 const askingIn = ({ capacity, waiting }: WaiterGroup): number => capacity - waiting.length;
 
-/** The first who wait in any of the lines and came after a place, as many as are wanted. */
+/** The first waiters of all groups that came after a position, up to the count. */
 function firstWaiting(lines: readonly WaiterGroup[], count: number, after: number): Waiter[] {
   const first: Waiter[] = [];
   for (const { waiting } of lines) {
     let taken = 0;
     for (const place of waiting) {
-      // Nobody further down this line came before the last of those who are called already.
+      // All further waiters of this group came after the last one chosen so far.
       if (taken === count || (first.length >= count && place.number > (first.at(-1)?.number ?? 0))) break;
       if (place.number <= after) continue;
       taken++;

@@ -1,12 +1,12 @@
-/** What a commit has made possible for those who wait for work. */
+/** Work that a commit made available to waiting requests. */
 export interface WorkAvailable {
-  /** How many jobs came into the queue, by their streams; the empty one stands for none. */
+  /** How many jobs became ready, by stream; '' stands for jobs without a stream. */
   readonly jobs: ReadonlyMap<string, number>;
-  /** How many leases or jobs are out of the way of others. */
+  /** How many leases or jobs ended, so that other jobs may be granted. */
   readonly unitsFreed: number;
 }
 
-/** The work that jobs of these streams are, and the room that something left. */
+/** The available work: ready jobs of these streams, and freed units. */
 export function workAvailableOf(streams: readonly (string | null)[], unitsFreed = 0): WorkAvailable {
   const jobs = new Map<string, number>();
   for (const stream of streams) jobs.set(stream ?? '', (jobs.get(stream ?? '') ?? 0) + 1);
