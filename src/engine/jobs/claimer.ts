@@ -23,9 +23,10 @@ interface ClaimCall {
 }
 
 /**
- * Claims jobs. Calls that ask for the same kind of jobs share a batcher, and so one statement; calls that ask for
- * different kinds do not hold each other up. A batcher lives as long as somebody waits in it. Jobs that cost more than all
- * there is are put aside, as they are for those who acquire: whoever claimed one could only wait for its lease for ever.
+ * Claims jobs. Calls that ask for the same kind of jobs share a batcher, and so one statement. Calls that ask
+ * for different kinds do not delay each other. A batcher lives as long as a call waits in it. Jobs that cost
+ * more than the total capacity are set aside, as for acquiring workers: a worker that claimed one would wait
+ * for its lease forever.
  */
 export class Claimer {
   readonly #context: EngineContext;
@@ -60,7 +61,7 @@ export class Claimer {
     return this.#batcherFor(key, filter).run(call, signal);
   }
 
-  /** How many kinds of claims are under way. */
+  /** How many kinds of claims are running. */
   get kinds(): number {
     return this.#batchers.size;
   }
@@ -113,8 +114,8 @@ export class Claimer {
 }
 
 /**
- * One statement for all calls: each gets a run of slots, in the order of arrival. Only where unique jobs come next and one of
- * the workers holds a lease are there more.
+ * One statement for all calls: each gets a run of slots, in the order of arrival. Further statements follow
+ * only if unique jobs come next and one of the workers holds a lease.
  */
 async function claimAll(
   sql: Sql,
@@ -133,7 +134,8 @@ async function claimAll(
     const hands = splitByLength(records.map(toJob), open.map(limitOf));
     for (const [n, i] of open.entries()) give(i, hands[n] ?? []);
     if (holders) {
-      // Unique jobs come next: first for the workers without a lease, then whatever else there is for those with one.
+      // Unique jobs come next: first for the workers without a lease, then the other jobs for workers with
+      // one.
       for (const passUnique of [false, true]) {
         const mine = open.filter((i) => holders.has(calls[i]?.workerId ?? '') === passUnique);
         const rest = mine.map((i) => {
@@ -146,7 +148,8 @@ async function claimAll(
       }
       break;
     }
-    // An answer that is large enough goes out as it is; whoever got nothing only for its sake is served next.
+    // An answer that reached the size limit is complete; a call that got nothing because of it is served
+    // next.
     open = full ? open.filter((i) => answers[i]?.length === 0) : [];
   }
   return answers;
@@ -156,8 +159,8 @@ const slotsOf = ({ workerId, requestId, limit }: ClaimCall): ClaimSlot[] =>
   Array.from({ length: limit }, () => ({ workerId, requestId }));
 
 /**
- * Calls that carry a `request_id` are first looked up: what the same worker has claimed with it and still holds is the
- * answer again. The same request twice in one batch is one request.
+ * Calls that carry a `request_id` are looked up first. Jobs that the same worker claimed with it and still
+ * holds are returned again. The same request twice in one batch is one request.
  */
 async function claimOrReplay(
   sql: Sql,

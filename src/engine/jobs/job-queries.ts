@@ -19,7 +19,7 @@ export interface Page<T> {
   nextCursor: string | null;
 }
 
-/** Answers questions about jobs. A query ends with its caller's patience. */
+/** Reads jobs. A query is canceled with its caller's signal. */
 export class JobQueries {
   readonly #context: EngineContext;
   readonly #watcher: JobWatcher;
@@ -31,7 +31,7 @@ export class JobQueries {
     );
   }
 
-  /** Ends the streams of `watch`, so that a server that stops need not wait for them. */
+  /** Ends the streams of `watch`, so that a stopping server need not wait for them. */
   stop(): void {
     this.#watcher.stop();
   }
@@ -75,13 +75,13 @@ export class JobQueries {
     return { items, nextCursor: found > items.length ? (items.at(-1)?.jobId ?? null) : null };
   }
 
-  /** Streams that have or had a job which is kept, by name, with what is in them. */
+  /** Streams that have or had a job still in the database, by name, with their counts. */
   async streams(command: ListStreams, { signal }: Caller): Promise<Page<StreamDepth>> {
     const { database } = this.#context;
     if (command.stream != null)
       return { items: await streamDepth(database, command.stream, signal), nextCursor: null };
     const limit = command.limit ?? limits.pageRows;
-    // One more tells whether there is a next page.
+    // One more row shows whether there is a next page.
     const found = await streamDepths(database, { after: command.cursor ?? '', limit: limit + 1 }, signal);
     const items = found.slice(0, limit);
     return { items, nextCursor: found.length > limit ? (items.at(-1)?.stream ?? null) : null };
@@ -97,7 +97,7 @@ export class JobQueries {
     return { items, nextCursor: events.length > limit ? (items.at(-1)?.eventId ?? null) : null };
   }
 
-  /** The job is read first: once it has ended, its history is complete when it is read after that. */
+  /** The job is read first: if it has ended by then, the events read afterwards are complete. */
   async #readWithHistory(jobId: string, cursor: string, caller: Caller): Promise<JobEventsPage> {
     const found = await this.get(jobId, caller);
     const { database } = this.#context;
@@ -110,7 +110,7 @@ export class JobQueries {
   }
 }
 
-/** The contracts know no LEASED: whoever asks for RUNNING means both. */
+/** The contracts do not know LEASED: a caller that asks for RUNNING means both. */
 function withLeased(states: readonly State[]): readonly State[] | null {
   if (states.length === 0) return null;
   return [...new Set(states.includes('RUNNING') ? [...states, 'LEASED' as const] : states)];

@@ -42,17 +42,21 @@ type ChangeCall = { jobId: string } & (
   | { kind: 'cancel'; command: OperatorRequest; peer: string }
 );
 
-/** What a batch says to one call. Nothing yet of a job whose row is locked elsewhere, or which was not the same throughout. */
+/**
+ * The answer of a batch to one call. 'held' if another transaction has locked the job's row, or the job
+ * changed during the batch.
+ */
 type ChangeResult = Job | 'held';
 
-/** Changes of one transaction at the most. */
+/** Maximum changes of one transaction. */
 const changesMax = 500;
 
 /**
- * Changes single jobs: a worker's word on its state, a cancellation, a retry. A batch locks all its rows first, in
- * one order, then judges one call after the other against what it has locked, and writes everything together. A row that
- * another transaction has locked holds up no other call: its calls leave the batch and wait by themselves. So do calls for a job
- * that came back into the queue during the batch, because an answer is judged from one look at the job.
+ * Changes single jobs: a status reported by the worker, a cancellation, a retry. A batch locks all its rows
+ * first, in one order. It decides one call after the other against the locked rows, and writes everything
+ * together. A row that another transaction has locked delays no other call: its calls leave the batch and
+ * wait by themselves. So do calls for a job that was requeued during the batch, because an answer must come
+ * from one read of the job.
  */
 export class JobUpdater {
   readonly #context: EngineContext;
@@ -100,7 +104,7 @@ export class JobUpdater {
     return job;
   }
 
-  /** Retries dead letters, the oldest first, and says which. */
+  /** Retries dead letters, the oldest first, and returns their ids. */
   async retryDeadLetters(command: RetryJobs, { peer, signal }: Caller): Promise<string[]> {
     const retried = await this.#context.database.transaction(async (sql) => {
       const jobIds = await findDeadLetters(
@@ -157,7 +161,7 @@ export class JobUpdater {
     return answer;
   }
 
-  /** With `wait`, also for rows that others have locked. */
+  /** With `wait`, also waits for rows that other transactions have locked. */
   async #flush(
     calls: readonly ChangeCall[],
     wait: boolean,
@@ -185,26 +189,26 @@ export class JobUpdater {
         return errors[i] ?? answerOf(call, job, judged);
       });
     }, signal);
-    // Nothing but a cancellation ends a job here.
+    // Only a cancellation ends a job here.
     metrics.jobs.ended('CANCELED', ended);
     notifier.publishJobs(jobIds);
-    // A job that stood in the way may be gone. Only jobs without a stream can be claimed, and so be given back.
+    // An ended job may have blocked others. Only jobs without a stream can be claimed, and so be given back.
     notifier.publishWorkAvailable(workAvailableOf(new Array<null>(givenBack).fill(null), ended));
     transport.ack(settled);
-    // Their workers are to hear of it before their next heartbeat.
+    // Their workers are notified before their next heartbeat.
     notifier.publishLeases(asked);
     return answers;
   }
 }
 
-/** Jobs that were put back in line, to be told of once that is committed. */
+/** Jobs that were requeued, to be published after the commit. */
 interface Retried {
   jobIds: string[];
   streams: (string | null)[];
   queued: Envelope[];
 }
 
-/** What the calls of one batch do to the rows it has locked. */
+/** The effects of one batch of calls on the rows it has locked. */
 class ChangeBatch {
   readonly #locked: ReadonlyMap<string, LockedJob>;
   readonly #live = new Map<string, LiveChange>();
@@ -212,19 +216,19 @@ class ChangeBatch {
   readonly #events: NewEvent[] = [];
   /** Leases whose workers are asked to stop. */
   readonly read: string[] = [];
-  /** Jobs that are in the queue again. */
+  /** Number of requeued jobs. */
   requeued = 0;
 
   constructor(locked: ReadonlyMap<string, LockedJob>) {
     this.#locked = locked;
   }
 
-  /** Whether the job was live when the batch began, so that the calls for it have been judged here. */
+  /** Whether the job was live when the batch began, so that its calls have been decided here. */
   changedJobIds(jobId: string): boolean {
     return this.#locked.has(jobId);
   }
 
-  /** Carries out one call on the locked rows, or says why not. */
+  /** Applies one call to the locked rows, or returns the reason why not. */
   decide(call: ChangeCall): Error | undefined {
     const job = this.#locked.get(call.jobId);
     const ending = this.#endings.get(call.jobId);
@@ -289,7 +293,7 @@ class ChangeBatch {
     }
   }
 
-  /** Lays a change over those that earlier calls of the batch made to the same row. */
+  /** Merges a change with those of earlier calls of the batch to the same row. */
   #change(job: LockedJob, change: Omit<LiveChange, 'jobId'>): void {
     const before = this.#live.get(job.jobId);
     const kept = Object.fromEntries(Object.entries(change).filter(([, value]) => value !== null));
@@ -298,13 +302,13 @@ class ChangeBatch {
   }
 }
 
-/** The job as the batch left it; for a job that had ended before, what the contracts say to that. */
+/** The job as the batch left it. For a job that had ended before, the answer that the contracts require. */
 function answerOf(call: ChangeCall, job: Job | undefined, judged: boolean): Job | Error {
   if (!job) return jobNotFound(call.jobId);
   return judged ? job : (changeOfTerminalJob(call, job.state) ?? job);
 }
 
-/** A job that has ended is what it is: asking for just that is harmless, asking for anything else is refused. */
+/** A terminal job does not change: a call for the state it has is accepted, any other is refused. */
 function changeOfTerminalJob(call: ChangeCall, state: State): Error | undefined {
   const wanted: State = call.kind === 'cancel' ? 'CANCELED' : call.command.state;
   return contractState(state) === wanted ? undefined : illegal(state, wanted);

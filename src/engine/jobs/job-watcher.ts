@@ -1,10 +1,14 @@
 /**
- * Follows jobs for `WatchJob`: what a job is and what happened to it, at once and after every change, until it has ended.
+ * Follows jobs for `WatchJob`: sends the job and its events, at once and after every change, until it has
+ * ended.
  *
- * Guarantees: a change that this server or the notify channel reports is read at once. A change that no notification
- * reported is found by the notifier's sweep: one statement compares the versions of all watched jobs, so that
- * thousands of watchers of unchanged jobs cost one index lookup each, and no read of a history.
- * Bounds: `WatchLimiter` bounds the streams that are open and those that read at the same time.
+ * Guarantees:
+ * - A change that this server or the notify channel reports is read at once.
+ * - A change that no notification reported is found by the notifier's sweep. One statement compares the
+ *   versions of all watched jobs. Thousands of watchers of unchanged jobs cost one index lookup each, and no
+ *   read of a history.
+ *
+ * Bounds: `WatchLimiter` limits the open streams, and those that read at the same time.
  */
 import { DomainError } from '../../domain/errors.ts';
 import type { JobEvent, JobWithResult } from '../../domain/jobs/job.ts';
@@ -16,7 +20,7 @@ import { liveVersions } from '../../store/sql/jobs/versions.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 import type { WatchLimiter } from './watch-limiter.ts';
 
-/** A job as it stands, and what happened since the last look. */
+/** A job, and its events since the last read. */
 export interface JobEventsPage extends JobWithResult {
   events: JobEvent[];
 }
@@ -89,7 +93,7 @@ export class JobWatcher {
       if (isSweep) {
         const now = await this.#versions.run(jobId, caller.signal);
         const isSame = now === version;
-        // Read before the job is: a change in between makes the next comparison fail, and is not missed.
+        // Read before the job: a change in between makes the next comparison fail, and is not missed.
         version = now;
         if (isSame) {
           await changes.next();
@@ -111,14 +115,14 @@ export class JobWatcher {
     throw abandoned(caller.signal);
   }
 
-  /** What happened between the two reads is sent with what became of the job by it. */
+  /** Events between the two reads are sent with the state that they led to. */
   async #readWhole(jobId: string, cursor: string, caller: Caller): Promise<JobEventsPage> {
     const news = await this.#read(jobId, cursor, caller);
     return agree(news) ? news : this.#read(jobId, cursor, caller);
   }
 }
 
-/** Whether the last event is what made the job what it is. */
+/** Whether the last event led to the job's state. */
 const agree = ({ job, events }: JobEventsPage): boolean =>
   events.length === 0 || events.length === limits.pageRows || events.at(-1)?.data.to === job.state;
 
@@ -131,7 +135,7 @@ async function readVersions(
   return jobIds.map((jobId) => versions.get(jobId) ?? noVersion);
 }
 
-/** What one watcher has been notified of and has not looked at yet. A notified change outweighs a sweep. */
+/** A watcher's pending notifications. A notified change outweighs a sweep. */
 class Changes {
   readonly #until: AbortSignal;
   #pending: 'change' | 'sweep' | undefined = 'change';
@@ -157,7 +161,7 @@ class Changes {
     return taken;
   }
 
-  /** Settles when there is something to take, or the watcher has gone. */
+  /** Settles when a notification is pending, or the watcher has disconnected. */
   async next(): Promise<void> {
     if (this.#pending !== undefined || this.#until.aborted) return;
     await new Promise<void>((resolve) => {

@@ -3,9 +3,10 @@ import type { Sql } from '../../store/connection/sql.ts';
 import { type LockedJob, lockLiveJobs } from '../../store/sql/jobs/lock.ts';
 
 /**
- * Locks the live rows of these jobs whose claim or lease may be judged. One that has run out while nobody knows yet what
- * an outage took of it (see `engine/maintenance/outage-monitor.ts`) is left out, like one that somebody else has; with `wait` neither is, and whoever
- * waits has asked the pulse before.
+ * Locks the live rows of these jobs whose claim or lease may be decided. A row is left out if another
+ * transaction has locked it, or if it has expired while the loss from an outage is still unknown; see
+ * `engine/maintenance/outage-monitor.ts`. With `wait` neither is left out: the caller has run the outage
+ * monitor before.
  */
 export async function lockDecidable(
   sql: Sql,

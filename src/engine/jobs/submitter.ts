@@ -25,7 +25,7 @@ import {
 import { LaneCache } from '../queue/lane-cache.ts';
 import { workAvailableOf } from '../wakeups/work-available.ts';
 
-/** A checked submission, ready to be written. */
+/** A validated submission, ready to be written. */
 export interface Draft extends NewJob {
   tags: string[];
   lane: Lane;
@@ -38,18 +38,21 @@ export interface Draft extends NewJob {
 export interface Submitted {
   jobId: string;
   createdAtMs: number;
-  /** It was there before, and the caller asked for it to be found. */
+  /** The job existed before, and the caller accepts that. */
   existing: boolean;
 }
 
-/** Jobs of one statement at the most. */
+/** Maximum jobs of one statement. */
 const jobsMax = 500;
-/** Jobs that are worth a statement beside those in flight: while one waits for the disk, another is worked on. */
+/**
+ * The number of jobs that justifies a statement beside the running ones: while one waits for the disk,
+ * another runs.
+ */
 const companionJobs = 250;
-/** A job weighs one for itself and one for every so many bytes, so that a statement stays below some 4 MB. */
+/** A job weighs one, and one more for this many bytes, which keeps a statement below about 4 MB. */
 const bytesPerWeight = 8_192;
 
-/** Turns a checked command into a draft, or says what is wrong with it. */
+/** Turns a validated command into a draft, or throws the reason why it is invalid. */
 export function draft(command: SubmitJob, returnExisting: boolean, settings: EngineSettings, at = ''): Draft {
   const constraintsObject = (command.constraints ?? {}) as JsonObject;
   const payloadObject = (command.payload ?? {}) as JsonObject;
@@ -97,7 +100,7 @@ function tooLarge(at: string): DomainError {
   });
 }
 
-/** Submits jobs, gathering the calls of all callers into batches. */
+/** Submits jobs, in batches of the calls of all callers. */
 export class Submitter {
   readonly #context: EngineContext;
   readonly #lanes = new LaneCache();
@@ -117,7 +120,7 @@ export class Submitter {
     });
   }
 
-  /** Submits one job and answers with it. */
+  /** Submits one job and returns it. */
   async submit(one: Draft, { signal }: Caller): Promise<{ job: Job; existing: boolean }> {
     for (;;) {
       const [submitted] = await this.#batcher.run([one], signal);
@@ -127,7 +130,7 @@ export class Submitter {
       if (!submitted.existing) return { job: jobOf(one, submitted), existing: false };
       const found = (await readJobs(this.#context.database, [submitted.jobId], signal)).get(submitted.jobId);
       if (found) return { job: found.job, existing: true };
-      // The pruner has deleted it since, and its key is free.
+      // The pruner has deleted the first job since, so its key is free.
     }
   }
 
@@ -159,10 +162,10 @@ export class Submitter {
       written.flatMap(({ stream, ...message }) => (stream === null ? [] : { ...message, stream })),
     );
     for (const { runAtMs } of drafts) if (runAtMs !== null) reaper.expectIn(runAtMs - createdAtMs);
-    // What follows may fail, and what is committed is ready for workers whatever becomes of the answer.
+    // The steps below may fail. The committed jobs are ready for workers even if the answer is lost.
     const first = await this.#firstJobs(duplicates, signal);
     if (first.size > 0) await database.awaitStandby(signal);
-    // Where the pruner has deleted the first job since, its key is free.
+    // If the pruner has deleted the first job since, its key is free.
     const freed = duplicates.filter((one) => !first.has(keyOf(one)));
     const [again = []] = freed.length > 0 ? await this.#flush([freed], signal) : [];
     const answersOfFreed = again.values();
@@ -179,8 +182,8 @@ export class Submitter {
   }
 
   /**
-   * Writes the jobs into their lanes. Where one of those has been removed, the jobs are written once more, in a transaction that
-   * keeps the lanes.
+   * Writes the jobs into their lanes. If a lane was removed meanwhile, the jobs are written again, in a
+   * transaction that keeps the lanes.
    */
   async #write(drafts: readonly Draft[], signal: AbortSignal | undefined): Promise<SubmittedJobs> {
     const { database, transport } = this.#context;
@@ -220,7 +223,7 @@ function duplicate(one: Draft, { jobId, createdAtMs }: FirstJob): Submitted | Do
 const keyOf = ({ addonId, clientRequestId }: { addonId: string; clientRequestId: string | null }): string =>
   JSON.stringify([addonId, clientRequestId]);
 
-/** The job as it stands right after its submission; nothing has to be read for it. */
+/** The job right after its submission, without a read. */
 function jobOf(one: Draft, { jobId, createdAtMs }: Submitted): Job {
   return {
     jobId,

@@ -1,9 +1,11 @@
 /**
- * Bounds what streams that follow something cost a server: how many are open, and how many read the database at a time.
+ * Limits the cost of watch streams: how many are open, and how many read the database at a time.
  *
- * Guarantees: at most `openMax` are open; a further one is refused with `overloaded`. At most `readsMax` of them read at
- * the same time, in the order in which they asked, so that thousands that are woken together leave connections of the
- * pool to all other calls. A watcher whose signal fires gives up its place in line.
+ * Guarantees:
+ * - At most `openMax` are open; a further one is refused with `overloaded`.
+ * - At most `readsMax` of them read at the same time, in the order of their calls. Thousands of watchers that
+ *   are woken together leave connections of the pool to all other calls.
+ * - A watcher whose signal fires leaves the queue.
  */
 import { DomainError } from '../../domain/errors.ts';
 import { limits } from '../../domain/limits.ts';
@@ -49,7 +51,7 @@ export class WatchLimiter {
     }
   }
 
-  /** The reader before hands its place over, so that no newcomer takes it in between. */
+  /** The previous reader passes its slot on directly, so that no newcomer takes it in between. */
   #turn(signal: AbortSignal): Promise<void> {
     if (signal.aborted) return Promise.reject(signal.reason);
     return new Promise((resolve, reject) => {

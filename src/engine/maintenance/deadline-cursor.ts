@@ -1,14 +1,16 @@
 /**
- * From which deadline on there may be rows to look at.
+ * The deadline from which the next search for due rows begins.
  *
- * A row that is handled leaves its place in the index of deadlines, and where somebody keeps an old snapshot, that place
- * stays: whoever begins at the front of the index wades through all of them, which at 220,000 took 20 to 140 ms a look.
- * So a look begins where the one before has seen that there is nothing earlier.
+ * Purpose: a handled row leaves a dead entry in the index of deadlines. While another session keeps an old
+ * snapshot, the entry cannot be removed. A search from the front of the index then reads all dead entries: at
+ * 220,000 it took 20 to 140 ms. A search therefore begins where the previous one found nothing earlier.
  *
- * Nobody sets a deadline that is past already, but a transaction may commit a while after it has set one; deadlines of
- * the last `marginMs` are therefore looked at again. What came later still, or was set by hand, or by a clock that went
- * back, is found by a look that begins at the front. There is one as long as such looks are cheap, which they always are
- * but for that snapshot; and otherwise so often that they take `1 / restShare` of the time.
+ * Guarantees: no deadline is missed.
+ * - A deadline is never set in the past, but a transaction may commit some time after it set one. Deadlines
+ *   of the last `marginMs` are therefore searched again.
+ * - A search from the front finds deadlines that committed later, were set by hand, or come from a clock that
+ *   went back. It is used as long as it is cheap, which it is unless such a snapshot exists. Otherwise it
+ *   takes at most `1 / restShare` of the time.
  */
 import type { NextDue } from '../../store/sql/jobs/lock.ts';
 
@@ -18,25 +20,28 @@ const restShare = 30;
 export class DeadlineCursor {
   readonly #clockMs: () => number;
   #fromMs = Number.NEGATIVE_INFINITY;
-  /** When a look begins at the front again. */
+  /** When the next search from the front is due. */
   #frontAtMs = Number.NEGATIVE_INFINITY;
 
-  /** `clockMs` only rises. */
+  /** `clockMs` is monotonic. */
   constructor(clockMs = () => performance.now()) {
     this.#clockMs = clockMs;
   }
 
-  /** Where to begin, as of the last look. */
+  /** Where to begin, as of the last search. */
   get fromMs(): number {
     return this.#fromMs;
   }
 
-  /** Looks, and says how long until the first deadline: negative where one is past, null where there is none. */
+  /**
+   * Searches, and returns how long until the first deadline: negative if it has passed, null if there is
+   * none.
+   */
   async cursorFor(read: (fromMs: number) => Promise<NextDue>): Promise<number | null> {
     const beganMs = this.#clockMs();
     const isFromFront = beganMs >= this.#frontAtMs;
     const { nowMs, firstMs } = await read(isFromFront ? Number.NEGATIVE_INFINITY : this.#fromMs);
-    // The database knows microseconds: whatever is lost of them, the first one stays in view.
+    // The database counts in microseconds; rounding down keeps the first deadline in range.
     this.#fromMs = Math.floor(Math.min(firstMs ?? nowMs, nowMs - marginMs));
     const endedMs = this.#clockMs();
     if (isFromFront) this.#frontAtMs = endedMs + restShare * (endedMs - beganMs);

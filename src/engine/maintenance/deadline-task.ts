@@ -2,13 +2,13 @@ import { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import type { RoundMeter } from '../../telemetry/service-metrics.ts';
 
 /**
- * Rounds are at least so far apart. What is due still after one is held by somebody else, who will be done soon; and with many
- * leases some are always due, nearly all of them renewed.
+ * Minimum time between rounds. A row that is still due after a round is locked by another transaction, which
+ * will end soon. And with many leases some are always due, nearly all of them renewed.
  */
 const pauseMinMs = 25;
 
 export interface DeadlineTaskOptions {
-  /** How long until something is due; not above 0 where something is, and null where nothing is known of. */
+  /** How long until a row is due; not above 0 if one is due now, and null if none is known. */
   findDue(): Promise<number | null>;
   handle(): Promise<unknown>;
   meter: RoundMeter;
@@ -16,7 +16,7 @@ export interface DeadlineTaskOptions {
   sleepMaxMs: number;
 }
 
-/** Rounds that handle what is due. Most of the time nothing is, and one look tells so and until when. */
+/** A task that handles due rows. Usually none is due, and one query shows that and until when. */
 export function deadlineTask({
   findDue,
   handle,

@@ -1,7 +1,10 @@
 /**
- * Knows whether the database answers, and whether the server is ready: it is while the database answers and takes its
- * writes. Looks every `lookMs` while started, and at once with `runOnce`. `onChange` tells of the database, `onReady` of the
- * server; a refusal of writes is told of at once. Until the first look both say no.
+ * Monitors whether the database answers, and whether the server is ready, which means that the database also
+ * accepts its writes.
+ *
+ * Lifecycle: checks every `checkMs` while started, and at once with `runOnce`. `onChange` reports the
+ * database, `onReady` the server. A refusal of writes is reported at once. Before the first check both report
+ * false.
  */
 
 import type { Service } from '../../lib/async/service.ts';
@@ -31,12 +34,12 @@ export class HealthMonitor implements Service {
     return this.#up;
   }
 
-  /** Why it does not answer, where it has said so. */
+  /** Why the database does not answer, if it gave a reason. */
   get reason(): string | undefined {
     return this.#reason;
   }
 
-  /** Why the database takes no writes of this server, while that is so; reads go on. */
+  /** Why the database refuses writes of this server, while it does; reads go on. */
   get refusal(): string | undefined {
     return this.#database.refusal;
   }
@@ -65,7 +68,7 @@ export class HealthMonitor implements Service {
     await this.#checking;
   }
 
-  /** Looks now. Many who ask at the same time share one look. */
+  /** Checks now. Concurrent callers share one check. */
   runOnce(): Promise<boolean> {
     this.#checking ??= this.#check().finally(() => {
       this.#checking = undefined;
@@ -82,7 +85,7 @@ export class HealthMonitor implements Service {
       },
     );
     this.#reason = undefined;
-    // A database that hangs answers nothing, not even that it will not: patience is measured here.
+    // A database that hangs reports nothing, so the timeout is measured here.
     const up = await withTimeout(answered, timeoutMs, false);
     if (!up) this.#reason ??= `no answer within ${timeoutMs} ms`;
     if (up !== this.#up) {

@@ -1,15 +1,19 @@
 /**
- * Looks at every live row whose time has come: expires leases nobody has kept, gives jobs back whose claim is over, and
- * makes jobs ready whose backoff or start time is over.
+ * Handles every live row whose deadline has passed: expires leases that were not renewed, requeues jobs whose
+ * claim has expired, and makes jobs ready whose backoff or start time has passed.
  *
- * Promises: what is due is handled once, whichever server gets to it, because rows are locked and looked at again and
- * rows that another server has are passed over. It sleeps until the nearest deadline it knows of, and never longer
- * than `sleepMaxMs`: since no claim or lease is shorter than a second, that is soon enough to learn of every deadline
- * that other servers set. `expectIn` tells it of one that this server set. After an outage it expires nothing before
- * claims and leases have been given back what they lost; see `outage-monitor.ts`.
+ * Guarantees:
+ * - A due row is handled once, by whichever server locks it first. The server decides after it has locked the
+ *   row, and skips rows that another server has locked.
+ * - The reaper sleeps until the nearest deadline it knows, at most `sleepMaxMs`. Claims and leases last at
+ *   least a second, so that is soon enough for deadlines that other servers set. `expectIn` reports a
+ *   deadline that this server set.
+ * - After an outage nothing expires before claims and leases have been compensated; see `outage-monitor.ts`.
  *
- * Modes: asleep, or in a round. A round handles batches until nothing is due. One that fails is logged and tried
- * again after `sleepMaxMs`. `stop` lets a round finish its batch.
+ * Lifecycle: asleep, or in a round. A round handles batches until nothing is due. `stop` waits for the
+ * current batch.
+ *
+ * Failure modes: a round that fails is logged and tried again after `sleepMaxMs`.
  */
 import { type DueDecision, decideDue } from '../../domain/jobs/claim-policy.ts';
 import { isLeased, type State, transition } from '../../domain/jobs/state-machine.ts';
@@ -36,7 +40,7 @@ import type { DeadlineCursor } from './deadline-cursor.ts';
 import { deadlineTask } from './deadline-task.ts';
 import type { OutageMonitor } from './outage-monitor.ts';
 
-/** Rows of one transaction at the most: it should not hold its locks for long. */
+/** Maximum rows of one transaction, which should not hold its locks for long. */
 const batchMax = 500;
 const sleepMaxMs = 500;
 
@@ -84,12 +88,12 @@ export class LeaseReaper implements Service {
     return this.#rounds.stop();
   }
 
-  /** This server has set a deadline so many milliseconds from now. */
+  /** This server has set a deadline this many milliseconds from now. */
   expectIn(ms: number): void {
     this.#rounds.wakeIn(ms);
   }
 
-  /** Handles what is due now, but for what was due before `fromMs`, and says how many rows that were. */
+  /** Handles all rows that are due, except those due before `fromMs`, and returns how many. */
   async runOnce(fromMs?: number): Promise<number> {
     const { database, waker, pulse, prospects, transport, metrics } = this.#options;
     await pulse.ensureFresh();
@@ -170,21 +174,21 @@ export class LeaseReaper implements Service {
   }
 }
 
-/** What a batch has done. */
+/** The result of a batch. */
 interface Handled {
-  /** Rows that were due, renewed leases among them. */
+  /** Rows that were due, renewed leases included. */
   looked: number;
   jobIds: string[];
-  /** The streams of jobs that are in the queue now, with nothing for a job without one. */
+  /** The streams of jobs that were made ready; null for a job without one. */
   ready: (string | null)[];
   /** Leases that have expired. */
   lost: string[];
   units: number;
-  /** There are claims or leases that may not be judged before the pulse has been written again. */
+  /** Some claims or leases may not be decided before the outage monitor has run again. */
   asleep: boolean;
-  /** What was due, and how late it was handled. */
+  /** The kind of each due row, and how late it was handled. */
   late: { kind: Due; ms: number }[];
-  /** What became of jobs by it. */
+  /** Counts of ended jobs. */
   counts: JobCounts;
   settled: readonly SentMessage[];
   queued: readonly Envelope[];
@@ -192,7 +196,7 @@ interface Handled {
 
 type Due = Exclude<DueDecision['kind'], 'nothing'>;
 
-/** A lease's own end comes first: its row is put down for a look before it. */
+/** The lease's own expiry counts, because its row becomes due for a check earlier. */
 function lateMs({ state, expiresAtMs, claimExpiresAtMs, checkAtMs, nowMs }: LockedJob): number {
   const dueAtMs = isLeased(state) ? expiresAtMs : state === 'QUEUED' ? checkAtMs : claimExpiresAtMs;
   return dueAtMs === null ? 0 : nowMs - dueAtMs;

@@ -1,12 +1,13 @@
 /**
- * Logs an outage of the database as one event: a line when it begins, one every `remindMs`, and one with its duration when it
- * ends. What services and calls would log because of it is counted instead.
+ * Logs an outage of the database as one event: a line when it begins, one every `remindMs`, and one with its
+ * duration when it ends. Warnings that services and calls would log because of it are counted instead.
  *
- * A warning about a failure of the database is held back until `Health` has looked. If the database answers, the failure
- * was a single one and is logged in one line. Everything else passes through at once. `stop` ends the reminders.
+ * A warning about a database failure is held back until `HealthMonitor` has checked. If the database answers,
+ * the failure was a single one and is logged in one line. Everything else passes through at once. `stop` ends
+ * the reminders.
  *
- * While the schema is too new, each service fails in each of its rounds. `SchemaWatch` logs that once, and these warnings become
- * debug lines.
+ * While the schema is too new, each service fails in each of its rounds. `SchemaWatch` logs that once, and
+ * these warnings become debug lines.
  */
 import { inOneLine, type Log, type LogFields } from '../../lib/log.ts';
 import { isCancelled, isUnavailable } from '../../store/connection/sql.ts';
@@ -29,7 +30,7 @@ export class OutageLog implements Log {
   readonly #health: HealthMonitor;
   #outage: Outage | undefined;
   #hasBeenUp = false;
-  /** The first failure of those that are held back, by `performance.now()`, and how many those are. */
+  /** When the first of the warnings held back arrived, by `performance.now()`, and how many there are. */
   #heldSince: number | undefined;
   #held = 0;
 

@@ -1,18 +1,22 @@
 /**
- * Knows that servers have been alive all the time, or makes up for it.
+ * Detects outages, which are times in which no server was alive or none could reach the database, and
+ * compensates for them.
  *
- * Promises: after a time in which no server was alive, or none could reach the database, no claim and no lease is judged
- * before all of them have been given back what they lost by it: once, by the length of the outage, and never more than a
- * claim or a heartbeat at its end would have given, nor beyond `max_runtime_s`. Every such outage is a row of the table
- * `outages`.
+ * Guarantees: after an outage no claim and no lease is decided before all of them have been extended by what
+ * they lost.
+ * - The extension is the length of the outage, once. It is never more than a claim or a heartbeat at its end
+ *   would have given, and never beyond `max_runtime_s`.
+ * - Every such outage is a row of the table `outages`.
  *
- * Every server writes the time every `beatMs`. Whoever finds the last time older than `silenceMs` has found an outage, and
- * a server that starts has found one sooner.
- * Before anything is done that depends on what has expired, `fresh` is waited for: it costs nothing while this server's
- * own pulse is fresh, and is what holds things up after an outage. That is this server's view, which says nothing of a time
- * in which it or the database stood still; so whoever is about to call one expired asks the database as well (`isAwake`),
- * and beats once more if it says no. They are made up for in slices, each in its own
- * transaction, which another server may go on with if this one dies.
+ * How it works: every server writes the time every `beatMs`. A server that finds the last time older than
+ * `silenceMs` (see `store/sql/outages.ts`) has found an outage; a server that starts uses the shorter
+ * `restartMs`. Everything that depends on expiry awaits `ensureFresh` first. It costs nothing while this
+ * server's last write is recent, and waits after an outage. That is only this server's view, which does not
+ * cover a time in which the server or the database stood still. Before a server expires anything it therefore
+ * also asks the database (`isAwake`), and writes the time once more if the answer is no.
+ *
+ * Failure modes: compensation runs in slices, each in its own transaction. If this server dies, another
+ * continues.
  */
 
 import type { Service } from '../../lib/async/service.ts';
@@ -24,14 +28,17 @@ import type { RoundMeter } from '../../telemetry/service-metrics.ts';
 
 const beatMs = 1_000;
 const staleMs = 2_000;
-/** What a server that starts allows: had another been alive, it would have written the time a moment ago. */
+/**
+ * The threshold of a starting server: if another server had been alive, it would have written the time a
+ * moment ago.
+ */
 const restartMs = 1_200;
-/** Claims or leases of one transaction: their workers wait as long as it takes. */
+/** Claims or leases of one transaction; their workers wait as long as it takes. */
 const slice = 2_000;
 
 export interface OutageMonitorOptions {
   database: Database;
-  /** The longest that a claim holds without a word of its worker. */
+  /** The longest that a claim holds without a call of its worker. */
   claimTtlMs: number;
   metrics: Metrics;
   log: Log;
@@ -42,9 +49,9 @@ export class OutageMonitor implements Service {
   readonly #rounds: RoundMeter;
   #timer: NodeJS.Timeout | undefined;
   #beating: Promise<void> | undefined;
-  /** When the last beat that came through was begun, by `performance.now()`. */
+  /** When the last successful write began, by `performance.now()`. */
   #beatAt = Number.NEGATIVE_INFINITY;
-  /** Beats that have failed since then. */
+  /** Writes that have failed since then. */
   #failed = 0;
 
   constructor(options: OutageMonitorOptions) {
@@ -66,17 +73,20 @@ export class OutageMonitor implements Service {
     await this.#beating?.catch(() => {});
   }
 
-  /** The first beat of a server that starts, before it serves anybody. */
+  /** The first write of a starting server, before it serves calls. */
   begin(): Promise<void> {
     return this.#recordLife(restartMs);
   }
 
-  /** Settles at once while the pulse is fresh; otherwise when it is again and what was lost has been made up for. */
+  /**
+   * Settles at once while the last write is recent; otherwise after a new write and the compensation of any
+   * outage.
+   */
   ensureFresh(): Promise<void> {
     return performance.now() - this.#beatAt < staleMs ? settled : this.runOnce();
   }
 
-  /** Writes the time and makes up for an outage, if there was one. Many who ask at the same time share one beat. */
+  /** Writes the time and compensates for an outage, if there was one. Concurrent callers share one write. */
   runOnce(): Promise<void> {
     this.#beating ??= this.#rounds
       .time(() => this.#recordLife())
@@ -96,7 +106,8 @@ export class OutageMonitor implements Service {
     const { outageMs, unfinished, synchronous } = await recordLife(database, allowedMs);
     database.noteReplication(synchronous);
     if (outageMs !== null) {
-      // A server whose beats failed, or took that long, was alive: the database could not be reached. One that starts cannot know.
+      // A server whose writes failed or took this long was alive, so the database was unreachable. A starting
+      // server cannot know.
       const wasAlive = this.#failed > 0 || performance.now() - begunAt > staleMs;
       const isStart = allowedMs !== undefined;
       const cause = wasAlive ? 'no server reached the database' : 'no server was alive';
@@ -105,7 +116,7 @@ export class OutageMonitor implements Service {
     }
     let left = unfinished;
     while (left) {
-      // Each slice is a beat, too.
+      // Each slice also writes the time.
       begunAt = performance.now();
       const madeUp = await compensateOutage(database, slice, claimTtlMs);
       if (madeUp?.done)

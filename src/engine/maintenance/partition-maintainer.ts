@@ -1,13 +1,19 @@
 /**
- * Keeps the history of jobs in days: makes the parts for the days to come, and drops those that are too old.
+ * Maintains the daily partitions of `job_events`: creates those for the days to come, and drops those that
+ * are too old.
  *
- * Promises: every server makes sure before it serves that what happens can be written for a week, and again every
- * `lookMs`, whoever else does so. Should that fail for a week, or the database's clock jump, then whoever finds nothing to
- * write to makes it at that moment (see `store/database.ts`); it is logged long before. A part is dropped when everything in it
- * is old enough, by one server at a time, and nobody who writes or reads waits for that; see `store/sql/events/partitions.ts`.
+ * Guarantees:
+ * - Every server creates the partitions of the next week before it serves, and again every `lookMs`, whether
+ *   others do so or not.
+ * - If that fails for a week, or the database's clock jumps, a writer that finds no partition creates it; see
+ *   `store/database.ts`. An error is logged long before.
+ * - A partition is dropped when all its events are old enough, by one server at a time. No reader or writer
+ *   waits for that; see `store/sql/events/partitions.ts`.
  *
- * Modes: asleep, or in a round. One that fails is logged and tried again after `againMs`; so is a part that could not be
- * dropped because somebody has been looking at the history for long. `stop` lets a round go no further.
+ * Lifecycle: asleep, or in a round. `stop` ends a round after its current step.
+ *
+ * Failure modes: a round that fails is logged and tried again after `againMs`. So is a partition that could
+ * not be dropped because a transaction has been reading it for long.
  */
 
 import { PeriodicTask } from '../../lib/async/periodic-task.ts';
@@ -23,18 +29,18 @@ import {
 
 const lookMs = 60 * 60_000;
 const againMs = 5 * 60_000;
-/** With fewer days to write to, something is wrong that somebody should look at. */
+/** With fewer days ahead an operator must act. */
 const warnBelowDays = 3;
 const lockTimeoutMs = 5_000;
 
 export interface PartitionMaintainerOptions {
   database: Database;
-  /** For how many days the history is kept; 0 is for ever. */
+  /** Days to keep job events; 0 keeps them forever. */
   days: number;
   log: Log;
-  /** How long after its start it looks again; five minutes where left out. */
+  /** Delay of the first round after the start; default five minutes. */
   firstMs?: number;
-  /** How long a part that is dropped waits for those who may be reading it; five seconds where left out. */
+  /** How long a drop waits for readers of the partition; default five seconds. */
   lockTimeoutMs?: number;
 }
 
@@ -53,12 +59,15 @@ export class PartitionMaintainer implements Service {
     });
   }
 
-  /** Until how many days from now what happens can be written without more being made, at the last look. */
+  /** For how many days ahead there were partitions at the last check. */
   get daysAhead(): number {
     return this.#daysAhead;
   }
 
-  /** Makes what is missing before anybody is served. Should it fail, there may be enough for now, and whoever writes sees to it. */
+  /**
+   * Creates missing partitions before the server serves calls. If that fails, the existing ones may suffice,
+   * and writers create missing ones.
+   */
   async prepare(): Promise<void> {
     await this.#createPartitions().catch((error: unknown) => this.#warn(error));
   }
@@ -73,7 +82,7 @@ export class PartitionMaintainer implements Service {
     await this.#rounds.stop();
   }
 
-  /** Makes what is missing, drops what is too old, and says what was dropped. */
+  /** Creates missing partitions, drops old ones, and returns the names of those dropped. */
   async runOnce(): Promise<string[]> {
     await this.#createPartitions();
     return this.#dropPartitions();
@@ -111,7 +120,7 @@ export class PartitionMaintainer implements Service {
     const dropped = await this.#dropPartitions().then(
       () => true,
       (error: unknown) => {
-        // Whoever looks at it for long is done some time, and what was begun is finished then.
+        // A long reader ends at some time; a drop that was begun is finished then.
         if (!this.#stopping.signal.aborted)
           this.#options.log.info('old history could not be dropped yet', { error });
         return false;
@@ -120,7 +129,7 @@ export class PartitionMaintainer implements Service {
     return made && dropped;
   }
 
-  /** While there is room for days it may be tried again in peace. */
+  /** While there are enough partitions, a later round may try again. */
   async #warnIfFew(error: unknown): Promise<false> {
     if (this.#stopping.signal.aborted) return false;
     this.#warn(error);

@@ -1,15 +1,21 @@
 /**
- * Deletes what is older than it has to be kept: jobs that have ended, with their outcomes and leases; outages;
- * and of files the contentions that are closed, the owners that are long over, what nobody holds, and the history.
+ * Deletes rows older than their retention: ended jobs with their outcomes and leases; outages; closed
+ * contentions, ended owners, files without a holder, and file events.
  *
- * Promises: a job is there as a whole or not at all, and stays its whole time, counted from its end. Nobody waits for it:
- * what it deletes nobody writes to any more, it takes a few hundred rows in one short statement, passes over what somebody
- * else has locked, and rests between two slices for longer than they took. Of several servers one is at each kind of row
- * at a time, and goes on where another has stopped; see `store/sql/maintenance/prune.ts`. The history of jobs is dropped in days
- * instead; see `partition-maintainer.ts`.
+ * Guarantees:
+ * - A job exists as a whole or not at all, and stays its whole retention, counted from its end.
+ * - No call waits for the pruner. It deletes rows that are not written any more, a few hundred in one short
+ *   statement. It skips rows that other transactions have locked, and rests between two slices for longer
+ *   than they took.
+ * - One server at a time deletes each kind of row, and continues where another has stopped; see
+ *   `store/sql/maintenance/prune.ts`.
  *
- * Modes: asleep, or in a round. A round goes on with every walk that does not rest until that is over. One that fails is
- * logged and gone on with after `sleepMs`. `stop` lets a round finish its slice.
+ * Job events are dropped by partition instead; see `partition-maintainer.ts`.
+ *
+ * Lifecycle: asleep, or in a round. A round continues every walk that is not resting, until it ends. `stop`
+ * waits for the current slice.
+ *
+ * Failure modes: a round that fails is logged and continued after `sleepMs`.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { PeriodicTask } from '../../lib/async/periodic-task.ts';
@@ -25,20 +31,20 @@ import {
   walks,
 } from '../../store/sql/maintenance/prune.ts';
 
-/** How often it is asked whether there is something to do. */
+/** How often the pruner checks for work. */
 const sleepMs = 60_000;
-/** A server that starts has other things to do. */
+/** A starting server has other work to do first. */
 const firstMs = 10_000;
 /**
- * Between two slices it rests so many times as long as the last one took, but at least and at most so long. It deletes
- * thousands of jobs a second then, and takes a tenth of one connection's time; `npm run bench -- --only prune` tells what
- * that leaves to claims.
+ * Between two slices the pruner rests this many times as long as the last one took, within these bounds. At
+ * this rate it deletes thousands of jobs a second and takes a tenth of one connection's time. `npm run bench
+ * -- --only prune` measures the effect on claims.
  */
 const restShare = 9;
 const restMinMs = 10;
 const restMaxMs = 2_000;
 
-/** For how many days what is over is kept; 0 is for ever. */
+/** Days to keep closed rows; 0 keeps them forever. */
 export type Retention = Record<Retained, number>;
 
 export interface PrunerOptions {
@@ -77,7 +83,7 @@ export class Pruner implements Service {
     await this.#rounds.stop();
   }
 
-  /** Begins every walk now, and says how many rows were too old, each job counted as one. */
+  /** Begins every walk now, and returns how many rows were too old, each job counted as one. */
   async runOnce(): Promise<number> {
     await wakeWalks(this.#options.database, this.#walks);
     return this.#goOn();
@@ -95,7 +101,7 @@ export class Pruner implements Service {
     return rows.reduce((sum, count) => sum + count, 0);
   }
 
-  /** Goes on with one walk to its end, or until somebody else does. */
+  /** Continues one walk to its end, or until another server has taken it over. */
   async #follow(walk: Walk): Promise<number> {
     const { database, retention } = this.#options;
     const { signal } = this.#stopping;

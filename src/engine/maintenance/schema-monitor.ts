@@ -1,11 +1,14 @@
 /**
  * Refuses this server's writes while the schema needs a newer server version.
  *
- * Guarantee: a server that runs while a newer one migrates reads the requirement within `lookMs` and refuses writes
- * from then on with `unavailable: schema too new …`. Reads go on. The migrating server waits longer than `lookMs`
- * between announcing and migrating; see `store/schema-compatibility.ts`.
- * Lifecycle: `start` looks every `lookMs`, `stop` waits for the look under way. A look that fails changes nothing:
- * without its database a server writes nothing either.
+ * Guarantees: a server that runs while a newer one migrates reads the requirement within `lookMs`. From then
+ * on it refuses writes with `unavailable: schema too new …`. Reads go on. The migrating server waits longer
+ * than `lookMs` between announcing and migrating; see `store/schema-compatibility.ts`.
+ *
+ * Lifecycle: `start` checks every `lookMs`; `stop` waits for the running check.
+ *
+ * Failure modes: a check that fails changes nothing, because without its database a server writes nothing
+ * either.
  */
 
 import { PeriodicTask } from '../../lib/async/periodic-task.ts';
