@@ -1,7 +1,10 @@
 import type { Blocked, Blocker } from '../../domain/files/file-lease.ts';
 import type { ContendedFile } from '../../store/sql/files/contentions.ts';
 
-/** What is told of the files of one contention that stand alike: that they wait, or the full report that they halted. */
+/**
+ * The answer for files of one contention in the same state: that they wait for the retry, or the full report
+ * of the halt.
+ */
 export function blockersOf(files: readonly ContendedFile[], nowMs: number): Blocked {
   const [first] = files;
   if (!first) throw new Error('a contention has no files');
@@ -16,7 +19,7 @@ export function blockersOf(files: readonly ContendedFile[], nowMs: number): Bloc
   const { retriedAtMs, haltedAtMs, keptInstruction } = first;
   if (retriedAtMs === null || haltedAtMs === null)
     throw new Error(`contention ${contentionId} has halted and does not know when`);
-  // An owner that gave the file back and took it again meanwhile has another lease than when it was denied.
+  // A holder that released the file and took it again meanwhile has another lease than at the denial.
   const blockerChanged = files.some(
     ({ blockerId, blockerAcquiredAtMs, blocker }) =>
       blockerId !== blocker.ownerId || blockerAcquiredAtMs !== blocker.acquiredAtMs,
@@ -34,7 +37,7 @@ const blockerOf = ({ path, blocker }: ContendedFile, nowMs: number): Blocker => 
   ageMs: Math.max(0, nowMs - blocker.acquiredAtMs),
 });
 
-/** The files of several contentions, in their order, as so many answers: one for each contention and each way it stands. */
+/** The files of several contentions as answers, in their order: one for each contention and state. */
 export function blockedOnes(files: readonly ContendedFile[], nowMs: number): Blocked[] {
   const groups = new Map<string, ContendedFile[]>();
   for (const file of files) {

@@ -17,15 +17,17 @@ import { blockersOf } from './blocker-report.ts';
 import { type Again, again } from './file-acquire-batch.ts';
 import { type Cause, FileChangeset, FileTakenError } from './file-changeset.ts';
 
-/** How often an instruction is begun again because the files have changed hands meanwhile. */
+/** How often an instruction is tried again because files have changed holders meanwhile. */
 const attemptsMax = 20;
 
 /**
- * Carries out what operators decide about halted contentions. The owner that is halted and those that stand in its way are
- * locked together, in the order in which every transaction locks owners, so that a holder that is revoked learns of it.
+ * Carries out operators' decisions on halted contentions. The halted owner and the holders that block it are
+ * locked together, in the order in which every transaction locks owners, so that a revoked holder learns of
+ * it.
  *
- * An owner that is not alive can be given nothing: RETRY and FORCE_RELEASE are kept for it, and its next request applies
- * them. ABANDON gives nothing, and is carried out at once. A later instruction replaces one that is kept.
+ * An owner that is not alive cannot be granted files. RETRY and FORCE_RELEASE are stored for it, and its next
+ * request applies them. ABANDON grants nothing, and is carried out at once. A later instruction replaces a
+ * stored one.
  */
 export class ContentionResolver {
   readonly #context: EngineContext;
@@ -48,7 +50,10 @@ export class ContentionResolver {
   }
 }
 
-/** Applies the instruction that is kept for a contention, for the owner that asks now. Where none is kept any more, nothing is done. */
+/**
+ * Applies the stored instruction of a contention for the owner that sends a request. Does nothing if none is
+ * stored any more.
+ */
 export async function applyStoredInstruction(
   context: EngineContext,
   contentionId: string,
@@ -78,7 +83,7 @@ async function untilDone<T extends { kind: string } | undefined>(
   throw new DomainError('unavailable', 'too many want the same files; try again');
 }
 
-/** What is decided, and by whom. */
+/** The decision, its reason and its actor. */
 interface ResolutionRequest {
   instruction: Instruction;
   reason: string | null;
@@ -89,8 +94,8 @@ const contentionNotFound = (contentionId: string): DomainError =>
   new DomainError('contention_not_found', `there is no contention ${printable(contentionId)}`);
 
 /**
- * Carries out an order, or without one the order that is kept, which is for `askerId`. Answers nothing where the asker is
- * not alive, or no order is kept: its request is judged again all the same.
+ * Carries out an instruction; without one, the stored instruction, for `askerId`. Returns nothing if that
+ * owner is not alive or no instruction is stored: its request is decided again anyway.
  */
 async function carryOut(
   sql: Sql,
@@ -124,7 +129,8 @@ async function carryOut(
     ...seen.flatMap((holder) => holder?.owner.ownerId ?? []),
   ]);
   const owners = await lockOwners(sql, [...ownerIds], { wait: true, signal });
-  // Now no other transaction can change the contention, nor give more to the holders, nor take it from them.
+  // From here no other transaction can change the contention, grant files to the holders, or take files from
+  // them.
   const all = await readContentions(sql, [contentionId], signal);
   const halted = all.filter(
     ({ state, keptInstruction }) => state === 'HALTED' && (given !== undefined || keptInstruction !== null),
@@ -175,7 +181,7 @@ function storedInstruction([first]: readonly ContendedFile[]): ResolutionRequest
   return kept ? { instruction: kept.instruction, reason: kept.reason, actor: kept.instructedBy } : undefined;
 }
 
-/** The owner is not alive: what is decided waits for its next request. */
+/** The owner is not alive: the decision waits for its next request. */
 async function storeInstruction(
   sql: Sql,
   ledger: FileChangeset,
@@ -199,13 +205,13 @@ function notHalted(files: readonly ContendedFile[]): DomainError {
   return new DomainError('illegal_transition', `the contention ${words}`);
 }
 
-/** One instruction, judged on what is locked. */
+/** One instruction, applied to the locked rows. */
 class ContentionResolution {
   readonly #ledger: FileChangeset;
   readonly #halted: readonly ContendedFile[];
   readonly #holders: readonly (Holder | null)[];
   readonly #request: ResolutionRequest;
-  /** Who gets what is granted. */
+  /** The owner that receives the granted files. */
   readonly #owner: Owner;
 
   constructor(
@@ -222,7 +228,7 @@ class ContentionResolution {
     this.#owner = owner;
   }
 
-  /** `isNew`: it was not kept, and is told now. */
+  /** `isNew`: the instruction is new, not stored, and gets its event now. */
   apply(isNew: boolean): 'granted' | 'halted' | 'abandoned' {
     const { instruction, reason, actor } = this.#request;
     const cause = { actor, data: { instruction, reason } };
@@ -244,7 +250,7 @@ class ContentionResolution {
     return 'granted';
   }
 
-  /** What was granted, once the ledger is written. */
+  /** The granted leases, once the changeset is written. */
   leases(): FileLease[] {
     const { ownerId, profile, lastHeartbeatAtMs, expiresAtMs } = this.#owner;
     return this.#halted.map(({ fileId, repository, path }, i) => ({
@@ -262,12 +268,12 @@ class ContentionResolution {
     }));
   }
 
-  /** Another owner of the same caller may have been denied what this one holds. */
+  /** Another owner of the same caller may have been denied a file that this owner holds. */
   #isOwn(holder: Holder): boolean {
     return holder.owner.ownerId === this.#owner.ownerId;
   }
 
-  /** A parent stands in the way of no sub-agent. */
+  /** A parent does not block its sub-agents. */
   #isLentBy(holder: Holder): boolean {
     const { ownerId, profile } = this.#owner;
     const borrower = { ownerId, parentOwnerId: profile.parentOwnerId };

@@ -18,12 +18,14 @@ import { type Holder, lockFreeFiles } from '../../store/sql/files/rows.ts';
 import { blockersOf } from './blocker-report.ts';
 import { type ContendedName, FileChangeset } from './file-changeset.ts';
 
-/** To be judged once more: rows were locked by another transaction, or something has to be done before. */
+/**
+ * The request must be decided again: another transaction had locked rows, or another step must come first.
+ */
 export interface Again {
   kind: 'again';
-  /** These owners have to be reaped. */
+  /** These owners must be reaped first. */
   stale: readonly string[];
-  /** The owner's parent holds a file, and has to be locked together with it. */
+  /** The owner's parent holds a file, and must be locked together with it. */
   parentOwnerId?: string;
 }
 
@@ -31,24 +33,27 @@ export const again: Again = { kind: 'again', stale: [] };
 
 type Verdict = Extract<Decision, { kind: 'grant' | 'answer' | 'apply' }> | Again;
 
-/** What a round has locked and found. */
+/** The rows that a batch has read and locked. */
 interface Found {
   nowMs: number;
   owners: Map<string, Owner>;
-  /** Who holds the files that have a row. */
+  /** The holders of the files that have a row. */
   files: Map<string, Holder | null>;
   /** Files that are free and locked. */
   locked: ReadonlySet<string>;
   contentions: Map<string, OpenContention>;
 }
 
-/** The requests of one transaction, judged one after the other against what is locked and what those before have got. */
+/**
+ * The requests of one transaction. Each is decided against the locked rows and the grants of the requests
+ * before it.
+ */
 export class FileAcquireBatch {
   readonly ledger: FileChangeset;
   readonly #found: Found;
-  /** Contentions that this round ends with a grant: they are written after everything that it denies. */
+  /** Contentions that a grant of this batch closes: they are written after all denials of the batch. */
   readonly #granted = new Set<string>();
-  /** What this round has denied, as it will stand there. */
+  /** The denials of this batch, as they will be stored. */
   readonly #denied: ContendedFile[] = [];
 
   private constructor(found: Found) {
@@ -79,13 +84,14 @@ export class FileAcquireBatch {
     });
   }
 
-  /** Decides about one request and enters it into the ledger. */
+  /** Decides one request and enters it into the changeset. */
   decide(call: FileRequest): Verdict {
     const { nowMs, owners } = this.#found;
     const owner = owners.get(call.ownerId);
     if (!owner || !owners.has(call.callerId)) return again;
     const fate = livenessOf(owner, nowMs);
-    // Its old life has to be over before a new one begins, and what it gave up by being idle is not its own any more.
+    // A dead owner must be ended before it can start again, and an idle owner no longer owns the files that
+    // it gave up.
     if (fate === 'dead' || fate === 'idle') return { kind: 'again', stale: [owner.ownerId] };
     const stale = new Set<string>();
     const judgement = decideContention(
@@ -107,7 +113,7 @@ export class FileAcquireBatch {
     return judgement;
   }
 
-  /** What is said to each request, once the ledger is written. */
+  /** The answer to each request, once the changeset is written. */
   async answers(
     sql: Sql,
     calls: readonly FileRequest[],
@@ -134,7 +140,7 @@ export class FileAcquireBatch {
   #asked({ fileId }: FileName, call: FileRequest, owner: Owner, stale: Set<string>): AskedFile {
     const { nowMs, files } = this.#found;
     const holder = files.get(fileId);
-    // An owner's own file is granted again at once, though another owner of the same caller may wait for it.
+    // An owner's own file is granted again at once, even if another owner of the same caller waits for it.
     const isOwn = holder?.owner.ownerId === owner.ownerId;
     const contention = isOwn ? undefined : this.#contention(call, fileId);
     if (!holder || isOwn) return { fileId, isBlocked: false, contention };
@@ -143,7 +149,7 @@ export class FileAcquireBatch {
     return { fileId, isBlocked: isAlive && !isLentTo(call, owner, holder), contention };
   }
 
-  /** The parent whose files this request borrows, where it is not locked, or was given them by this same round. */
+  /** The parent that lends files to this request, if it is not locked or was granted them in this batch. */
   #parentToLock({ files, ...call }: FileRequest, owner: Owner): string | undefined {
     const { owners, files: found } = this.#found;
     for (const { fileId } of files) {
@@ -154,7 +160,7 @@ export class FileAcquireBatch {
     return undefined;
   }
 
-  /** It has a row, seemed free, and somebody else has it locked. */
+  /** The file has a row and seemed free, and another transaction has locked it. */
   #isOutOfReach(fileId: string): boolean {
     const { files, locked } = this.#found;
     return files.get(fileId) === null && !locked.has(fileId);
@@ -164,7 +170,7 @@ export class FileAcquireBatch {
     return this.#found.contentions.get(contentionOf(callerId, fileId));
   }
 
-  /** Asking is a sign of life and of work. Whose life was over begins a new one. */
+  /** A request counts as heartbeat and as activity. An ended owner starts again. */
   #touch(owner: Owner, { ownerId, profile, files }: FileRequest, born: boolean): Owner {
     const { nowMs } = this.ledger;
     this.ledger.touch({ ownerId, kind: 'active', born, profile });
@@ -224,7 +230,7 @@ export class FileAcquireBatch {
   }
 
   #deny({ callerId, files }: FileRequest, blocked: ReadonlySet<string>): Verdict {
-    // Another owner of this caller was granted the file, whose contention is open until that is written.
+    // Another owner of this caller was granted the file. Its contention stays open until that is written.
     if ([...blocked].some((fileId) => this.#granted.has(contentionOf(callerId, fileId)))) return again;
     const { nowMs } = this.ledger;
     const contentionId = newId();
@@ -283,14 +289,14 @@ export class FileAcquireBatch {
   }
 }
 
-/** Neither a caller's name nor a file's id has anything in it that ends it, so the fixed part comes first. */
+/** Neither a caller's name nor a file's id is delimited, so the id of fixed length comes first. */
 const contentionOf = (callerId: string, fileId: string): string => `${fileId} ${callerId}`;
 
-/** Whose sub-agent an owner is: by its request, else by its record. */
+/** The parent of a sub-agent: from its request, else from its record. */
 const parentOf = ({ profile }: Pick<FileRequest, 'profile'>, owner: Owner): string | null =>
   profile.parentOwnerId ?? owner.profile.parentOwnerId;
 
-/** Whether the holder is the parent of the owner that asks, and lends it the file. */
+/** Whether the holder is the parent of the requesting owner, and lends it the file. */
 const isLentTo = (call: Pick<FileRequest, 'profile'>, owner: Owner, holder: Holder): boolean =>
   mayBorrow(
     { ownerId: owner.ownerId, parentOwnerId: parentOf(call, owner) },

@@ -1,18 +1,21 @@
 /**
- * The gate in front of files: grants them to one owner at a time, denies them with a contention, and judges its one
- * retry.
+ * Grants files to one owner at a time, denies them with a contention, and decides the contention's one retry.
  *
- * Promises: a file is granted only where nobody else who lives holds it, decided under the locks of the owner who asks and
- * of the file, by the database's clock after both; all files of a request or none. Of requests in one batch the first
- * to come is the first to be served. What halts or waits is answered without a look at who holds what, and without
- * locking any file. A row that somebody else has locked holds up nobody but those who want it: they leave the batch,
- * and wait by themselves in small groups. Who finds a file with an owner that seems dead has it reaped first, as anybody
- * who asks does, and is judged again.
+ * Guarantees:
+ * - A file is granted only if no other living owner holds it. This is decided under the locks of the
+ *   requesting owner and of the file, by the database's clock after both.
+ * - A request gets all its files or none. In a batch the first request is served first.
+ * - A request that is halted or waits for its retry is answered from its contention, whichever owner holds
+ *   the file.
+ * - A row that another transaction has locked delays only the requests for it. They leave the batch and wait
+ *   by themselves in small groups.
+ * - If the holder of a file seems dead, it is reaped first, and the request is decided again.
+ * - After an outage no owner is declared dead before the outage has been compensated; see
+ *   `engine/maintenance/outage-monitor.ts`.
  *
- * A request for a file of the owner's parent locks the parent too, in the same order as all owners, and borrows the file. A
- * request of an owner for whom an instruction is kept has it applied first, as if it had been given at that moment.
- *
- * After an outage nobody is called dead before having been given back what it took; see `engine/maintenance/outage-monitor.ts`.
+ * A request for a file of the owner's parent locks the parent too, in the same order as all owners, and
+ * borrows the file. If an instruction is stored for the owner, its request applies the instruction first, as
+ * if it had been given at that moment.
  */
 import { DomainError } from '../../domain/errors.ts';
 import type { FileOutcome } from '../../domain/files/file-lease.ts';
@@ -29,13 +32,13 @@ import { applyStoredInstruction } from './contention-resolver.ts';
 import { again, FileAcquireBatch } from './file-acquire-batch.ts';
 import { FileTakenError } from './file-changeset.ts';
 
-/** Requests, and files, of one transaction at the most; one request with more files goes alone. */
+/** Maximum requests, and files, of one transaction; one request with more files runs alone. */
 const requestsMax = 250;
 const filesMax = 2_000;
-/** While one transaction waits for the disk, another is worked on; so many files are worth it. */
+/** While one transaction waits for the disk, another may run, if it has at least this many files. */
 const concurrentTransactionsMax = 2;
 const minFilesWhenBusy = 16;
-/** How often a request is judged again because what it asks for has changed hands meanwhile. */
+/** How often a request is decided again because its files have changed holders meanwhile. */
 const attemptsMax = 20;
 /** Owners that are known to have a row. */
 const knownMax = 10_000;
@@ -105,7 +108,7 @@ export class FileAcquirer {
     const lockIds = parentIds.length === 0 ? ownerIds : [...new Set([...ownerIds, ...parentIds])];
     try {
       const { answers, hasNews } = await database.transaction(async (sql) => {
-        // Whoever was not found is made sure of, known or not.
+        // After a miss, the rows of all owners are ensured, known or not.
         const unknown = wait ? ownerIds : ownerIds.filter((ownerId) => !this.#known.has(ownerId));
         if (unknown.length > 0) await addOwners(sql, unknown, signal);
         const round = await FileAcquireBatch.open(sql, calls, lockIds, wait, signal);
@@ -117,7 +120,7 @@ export class FileAcquirer {
       if (hasNews) notifier.publishFiles();
       return answers;
     } catch (error) {
-      // Somebody else was granted a file first. Nothing was written, and nobody is worse off for being judged again.
+      // Another transaction was granted a file first. Nothing was written, so all requests are decided again.
       if (error instanceof FileTakenError) return calls.map(() => again);
       throw error;
     }

@@ -1,6 +1,6 @@
 /**
- * What one transaction does to files, their owners and their contentions: gathered while it is judged, and then written
- * in one order, with the events that tell of it. Whoever gathers has locked the owners that it is about.
+ * The changes of one transaction to files, owners and contentions. They are collected while requests are
+ * decided, and then written in one order, with their events. The caller has locked the owners concerned.
  */
 import { type ContentionVerb, contentionTransitions } from '../../domain/files/contention-policy.ts';
 import type { FileLease, FileName } from '../../domain/files/file-lease.ts';
@@ -28,16 +28,16 @@ import {
 } from '../../store/sql/files/rows.ts';
 import { type LoanTransfer, transferFiles } from '../../store/sql/files/transfer.ts';
 
-/** A file that was to be granted was taken meanwhile: the whole transaction is judged again. */
+/** A file to be granted was taken meanwhile: the whole transaction is decided again. */
 export class FileTakenError extends Error {}
 
-/** Whose doing something is, and why. */
+/** The actor of a change, and its event data. */
 export interface Cause {
   actor: string;
   data?: JsonObject;
 }
 
-/** Which contention of whose it is that a change is about. */
+/** The contention that a change belongs to, with its owner and file. */
 export interface ContendedName {
   contentionId: string;
   ownerId: string;
@@ -46,11 +46,11 @@ export interface ContendedName {
 
 interface End extends FileEnd {
   cause: Cause;
-  /** Its owner is to be told that it has lost the file. */
+  /** Its owner must be notified that it has lost the file. */
   isLoss: boolean;
 }
 
-/** How everything ends that an owner holds. */
+/** How all leases of an owner end. */
 export type OwnerEnd = Pick<End, 'state' | 'reason' | 'cause'>;
 
 export class FileChangeset {
@@ -59,7 +59,7 @@ export class FileChangeset {
   readonly #endings = new Map<string, 'ENDED' | 'DEAD'>();
   readonly #ends = new Map<string, End>();
   readonly #handOvers: LoanTransfer[] = [];
-  /** Owners that have stopped, and get a lease that they did not ask for now. */
+  /** Stopped owners that get a lease now without a request. */
   readonly #restarts = new Set<string>();
   readonly #grants = new Map<string, NewFileLease>();
   #grantCause: Cause | undefined;
@@ -67,20 +67,20 @@ export class FileChangeset {
   readonly #halts = new Map<string, Halt>();
   readonly #closings = new Map<string, ContentionClosing>();
   readonly #known: { ownerId: string; fileId: string }[] = [];
-  /** Events whose facts are known already; those of grants and ends come from what is written. */
+  /** Events whose data are known already. Events of grants and ends come from the written rows. */
   readonly #events: NewFileEvent[] = [];
-  /** How owners stand after `write`. */
+  /** The owners after `write`. */
   owners: ReadonlyMap<string, Owner> = new Map();
-  /** Leases that have ended with `write`. */
+  /** Leases that `write` has ended. */
   ended: readonly FileLeaseRecord[] = [];
-  /** The fences of what was granted, by the file. */
+  /** The fences of the granted leases, by file. */
   fences: ReadonlyMap<string, string> = new Map();
 
   constructor(nowMs: number) {
     this.nowMs = nowMs;
   }
 
-  /** Whether `write` has changed anything that others may wait for. */
+  /** Whether `write` has made a change that others may wait for. */
   get hasChanges(): boolean {
     return this.#grants.size + this.#ends.size + this.#handOvers.length + this.#events.length > 0;
   }
@@ -90,7 +90,7 @@ export class FileChangeset {
     this.#touches.set(touch.ownerId, { ...touch, born: touch.born || (before?.born ?? false) });
   }
 
-  /** `cause` where the grant is not its owner's own doing; it holds for all grants of the transaction. */
+  /** `cause` is given if the owner did not request the grant; it holds for all grants of the transaction. */
   grant(file: FileName, { ownerId, callerId }: { ownerId: string; callerId: string }, cause?: Cause): void {
     this.#grants.set(file.fileId, { file, ownerId, callerId });
     this.#grantCause = cause;
@@ -121,7 +121,7 @@ export class FileChangeset {
     this.addEvent(contentionTransitions.halt.event, { contentionId, ownerId, file }, cause.actor, data);
   }
 
-  /** Closes a contention for a file. A grant tells of itself; everything else is told here. */
+  /** Closes a contention for a file. A grant has its own event; the other ends get theirs here. */
   close(
     { contentionId, ownerId, file }: ContendedName,
     verb: Extract<ContentionVerb, 'grant' | 'abandon' | 'lapse'>,
@@ -136,7 +136,7 @@ export class FileChangeset {
     this.#ends.set(end.fileId, { ...end, cause, isLoss });
   }
 
-  /** Passes a file from its locked holder to a sub-agent. */
+  /** Transfers a file from its locked holder to a sub-agent. */
   lend(file: FileName, { owner, loan }: Holder, borrowerId: string, { actor, data = {} }: Cause): Loan {
     const lent = extendLoan(owner.ownerId, loan, this.nowMs);
     this.#handOvers.push({
@@ -151,7 +151,7 @@ export class FileChangeset {
     return lent;
   }
 
-  /** Passes a borrowed file back to an owner that has lent it; both are locked. */
+  /** Returns a borrowed file to an owner that has lent it; both are locked. */
   giveBack(fileId: string, from: Owner, heir: Owner, loan: Loan, { state, reason, cause }: OwnerEnd): void {
     const { nowMs } = this;
     this.#handOvers.push({
@@ -174,7 +174,7 @@ export class FileChangeset {
     this.addOwnerEvent(state === 'DEAD' ? 'OWNER_DEAD' : 'OWNER_ENDED', ownerId, cause);
   }
 
-  /** The owner asks for this file or gives it back, and so need not be told that it has lost it. */
+  /** The owner requests or releases this file, and so needs no notice that it has lost it. */
   rememberFile(ownerId: string, fileId: string): void {
     this.#known.push({ ownerId, fileId });
   }
@@ -194,8 +194,8 @@ export class FileChangeset {
   }
 
   /**
-   * Leases end before the files are granted to others, and contentions lapse before new ones are made for the same file.
-   * Throws a `FileTakenError` where a file that seemed free is not.
+   * Leases end before the files are granted to others, and contentions lapse before new ones are made for the
+   * same file. Throws a `FileTakenError` if a file that seemed free is not.
    */
   async write(sql: Sql): Promise<void> {
     const { nowMs } = this;
@@ -258,7 +258,7 @@ export class FileChangeset {
   }
 }
 
-/** Of what was taken from an owner both times are kept: when it was last heard, and when it was taken. */
+/** A revoked lease records both times: the last heartbeat, and when it was revoked. */
 const timesOf = (
   state: End['state'],
   { lastHeartbeatAtMs }: Pick<FileLease, 'lastHeartbeatAtMs'>,

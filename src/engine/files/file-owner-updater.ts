@@ -8,17 +8,17 @@ import type { Caller, EngineContext } from '../context/engine-context.ts';
 import { FileChangeset } from './file-changeset.ts';
 import { type GivenUp, giveUp, lendersBeside } from './file-returns.ts';
 
-/** The owner that speaks and its lenders, as far as they were named: not each has a row. */
+/** The calling owner and its lenders, as far as they are known; not each has a row. */
 interface Locked {
   names: ReadonlySet<string>;
   owners: ReadonlyMap<string, Owner>;
 }
-/** What was done is to be answered once it is written; or these lenders have to be locked before it can be done. */
+/** The answer, to be read after the write; or lenders that must be locked before the work can be done. */
 type Done<T> = (() => T) | { lenders: string[] };
 
 /**
- * What owners say of themselves beside that they live: that they are at work, have stopped, have ended, or give files
- * back. Each waits for its own owner's row and for no other's.
+ * Updates of owners other than heartbeats: that they are active, have stopped, have ended, or release files.
+ * Each update waits for its own owner's row only.
  */
 export class FileOwnerUpdater {
   readonly #context: EngineContext;
@@ -30,17 +30,17 @@ export class FileOwnerUpdater {
     this.#context = context;
   }
 
-  /** The owner is at work; one that had stopped has not. */
+  /** The owner is active, and no longer stopped. */
   activity(ownerId: string, caller: Caller): Promise<Owner> {
     return this.#describe(ownerId, 'active', caller);
   }
 
-  /** The owner has stopped. Said again, it counts from the first time. */
+  /** The owner has stopped. A repeated call keeps the first time. */
   stop(ownerId: string, caller: Caller): Promise<Owner> {
     return this.#describe(ownerId, 'stopped', caller);
   }
 
-  /** Ends an owner. One that is over already stays as it is. */
+  /** Ends an owner. An owner that has ended already stays as it is. */
   end(ownerId: string, caller: Caller): Promise<{ owner: Owner; released: FileLease[] }> {
     return this.#update(ownerId, caller, async (sql, owner, ledger, locked) => {
       if (owner.state !== 'ALIVE') return () => ({ owner, released: [] });
@@ -55,7 +55,7 @@ export class FileOwnerUpdater {
     });
   }
 
-  /** Gives files back. What cannot be given back is said for each, and holds up no other. */
+  /** Releases files. Files that cannot be released are listed with a reason, and do not delay the others. */
   release(release: FileRelease, caller: Caller): Promise<FilesReleased> {
     const { ownerId, repository, files, reason } = release;
     return this.#update(ownerId, caller, async (sql, _owner, ledger, locked) => {
@@ -88,7 +88,7 @@ export class FileOwnerUpdater {
     });
   }
 
-  /** Settles when nothing of it runs any more. */
+  /** Settles when no update is running any more. */
   async close(): Promise<void> {
     this.#closed = true;
     if (this.#open > 0) await new Promise<void>((resolve) => this.#onIdle.push(resolve));
@@ -96,7 +96,7 @@ export class FileOwnerUpdater {
 
   #describe(ownerId: string, kind: 'active' | 'stopped', caller: Caller): Promise<Owner> {
     return this.#update(ownerId, caller, async (_sql, owner, ledger) => {
-      // One that became idle before it was active again has given up its files; that it is active now is true, too.
+      // An owner that became idle before this activity has given up its files. It is active now all the same.
       if (livenessOf(owner, ledger.nowMs) === 'dead' || owner.state !== 'ALIVE') throw notAlive(owner);
       ledger.touch({ ownerId, kind, born: false });
       const wasStopped = owner.stoppedAtMs !== null;
@@ -107,8 +107,8 @@ export class FileOwnerUpdater {
   }
 
   /**
-   * Runs `work` on the locked owner. What was due before, as that it or a lender is dead or idle, happens before. Where
-   * `work` asks for lenders, it runs again with them locked too.
+   * Runs `work` on the locked owner. If the owner or a lender is dead or idle, it is reaped first. If `work`
+   * asks for lenders, it runs again with them locked too.
    */
   async #update<T>(
     ownerId: string,

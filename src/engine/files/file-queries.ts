@@ -11,17 +11,20 @@ import type { Caller, EngineContext } from '../context/engine-context.ts';
 import type { Page } from '../jobs/job-queries.ts';
 import { blockedOnes } from './blocker-report.ts';
 
-/** What happened since the last look, and where to go on. */
+/** Events since the last read, and the cursor to continue from. */
 export interface FileEventsPage {
   events: FileEvent[];
   cursor: string;
 }
 
-/** Events that may be told only after an earlier transaction are looked for again so soon, and twice as long each time. */
+/**
+ * Delay of the next read if an earlier transaction is still open, which must be reported first; doubles each
+ * time.
+ */
 const pendingMinMs = 10;
 const pendingMaxMs = 1_000;
 
-/** Answers questions about files. */
+/** Reads files, contentions and their events. */
 export class FileQueries {
   readonly #context: EngineContext;
   readonly #stopping = new AbortController();
@@ -35,7 +38,7 @@ export class FileQueries {
     context.notifier.addListenerCount(() => this.#wakes.size);
   }
 
-  /** Ends whoever follows, so that a server that stops need not wait for them. */
+  /** Ends all watches, so that a stopping server need not wait for them. */
   stop(): void {
     this.#stopping.abort(new DomainError('unavailable', 'the server is shutting down'));
   }
@@ -78,7 +81,10 @@ export class FileQueries {
     return { items: blockedOnes(page, nowMs), nextCursor: last };
   }
 
-  /** Follows what happens: first says from where on, and then tells everything that is committed, until the caller goes. */
+  /**
+   * Follows events: sends the starting cursor first, and then everything that is committed, until the caller
+   * disconnects.
+   */
   async *watch(command: WatchFiles, { signal }: Caller): AsyncGenerator<FileEventsPage> {
     const { database } = this.#context;
     const stopping = this.#stopping.signal;

@@ -1,14 +1,21 @@
 /**
- * Looks at every owner of files whose time has come: takes back what the dead hold, has those give up their files who
- * stopped and stayed idle, tells of retries that are due, and lets contentions lapse that nobody came back for.
+ * Handles every file owner whose deadline has passed: reclaims the files of dead owners, releases those of
+ * owners that have stopped and stayed idle, announces due retries, and lets contentions lapse whose retry was
+ * not used.
  *
- * Promises: what is due is handled once, whichever server gets to it, because owners are locked and looked at again and
- * those that another server has are passed over. It sleeps until the nearest deadline and never longer than `sleepMaxMs`,
- * so that a dead owner loses its files within a second. After an outage nobody is called dead or idle before having been
- * given back what it took; see `engine/maintenance/outage-monitor.ts`. Whoever asks for a file of somebody who seems dead does not wait for it:
- * `reap` looks at named owners at once, and those who ask at the same time share one look.
+ * Guarantees:
+ * - A due owner is handled once, by whichever server locks it first. The server decides after it has locked
+ *   the owner, and skips owners that another server has locked.
+ * - The reaper sleeps until the nearest deadline, at most `sleepMaxMs`, so a dead owner loses its files
+ *   within a second.
+ * - After an outage no owner is declared dead or idle before the outage has been compensated; see
+ *   `engine/maintenance/outage-monitor.ts`.
+ * - A request for a file whose holder seems dead does not wait for the next round: `reap` handles named
+ *   owners at once. Concurrent calls share a batch.
  *
- * Modes: asleep, or in a round. A round that fails is logged and tried again. `stop` lets a round finish its batch.
+ * Lifecycle: asleep, or in a round. `stop` waits for the current batch.
+ *
+ * Failure modes: a round that fails is logged and tried again.
  */
 import { retryMs, unusedMs } from '../../domain/files/contention-policy.ts';
 import { livenessOf, type Owner } from '../../domain/files/file-owners.ts';
@@ -39,10 +46,12 @@ import type { Notifier } from '../wakeups/notifier.ts';
 import { FileChangeset, type OwnerEnd } from './file-changeset.ts';
 import { giveUp, lendersBeside } from './file-returns.ts';
 
-/** Owners of one transaction at the most, and files that they give up; one owner with more goes alone. */
+/**
+ * Maximum owners of one transaction, and files that they give up; an owner with more files is handled alone.
+ */
 const batchMax = 100;
 const filesMax = 10_000;
-/** Whoever dies is taken from within a second, whatever clock was set meanwhile. */
+/** A dead owner loses its files within a second, whichever server set the deadline. */
 const sleepMaxMs = 700;
 
 const actor = 'reaper';
@@ -97,12 +106,12 @@ export class FileReaper implements Service {
     await this.#reaps.close();
   }
 
-  /** Looks at these owners now, and waits for those that somebody has locked. */
+  /** Handles these owners now, and waits for those that another transaction has locked. */
   async reap(ownerIds: Iterable<string>, signal?: AbortSignal): Promise<void> {
     await Promise.all([...ownerIds].map((ownerId) => this.#reaps.run(ownerId, signal)));
   }
 
-  /** Handles what is due now and says how many owners were looked at. */
+  /** Handles what is due now, and returns how many owners were handled. */
   async runOnce(): Promise<number> {
     const { pulse } = this.#options;
     await pulse.ensureFresh();
@@ -150,7 +159,7 @@ export class FileReaper implements Service {
   }
 }
 
-/** Takes those out of locked owners who have more to give up than fits, and says who they are. */
+/** Removes locked owners that have more files to give up than fit, and returns their names. */
 async function leaveOut(sql: Sql, owners: Map<string, Owner>, clock: Clock): Promise<string[]> {
   const names = givingUp(owners, clock);
   const counts = await countFiles(sql, names, filesMax + 1);
@@ -165,15 +174,16 @@ async function leaveOut(sql: Sql, owners: Map<string, Owner>, clock: Clock): Pro
   return left;
 }
 
-/** Those of these owners that are dead, or have stopped and stayed idle. */
+/** The dead owners, and those that have stopped and stayed idle. */
 const givingUp = (owners: ReadonlyMap<string, Owner>, { nowMs }: Clock): string[] =>
   [...owners.values()]
     .filter((owner) => ['dead', 'idle'].includes(livenessOf(owner, nowMs)))
     .map(({ ownerId }) => ownerId);
 
 /**
- * Takes those out of locked owners who have borrowed a file from an owner that is not locked, and names both. The lender's
- * name may come before the borrower's, so it cannot be locked now; all of them have to be locked together.
+ * Removes locked owners that borrowed a file from an owner that is not locked, and returns both names. The
+ * lender's name may come before the borrower's in the lock order, so it cannot be locked now. All of them
+ * must be locked together.
  */
 function leaveOutBorrowers(
   owners: Map<string, Owner>,
@@ -190,7 +200,7 @@ function leaveOutBorrowers(
   return [...out];
 }
 
-/** What was due, and how late it was handled. */
+/** The kind of each deadline, and how late it was handled. */
 type Due = 'dead' | 'idle' | 'lapse' | 'retry';
 
 interface Late {
@@ -198,7 +208,7 @@ interface Late {
   ms: number;
 }
 
-/** What has become of locked owners and of what they wait for, written. */
+/** Decides about locked owners and their contentions, and writes the changes. */
 async function handleOwners(
   sql: Sql,
   owners: ReadonlyMap<string, Owner>,
@@ -252,8 +262,8 @@ function endsOf(dead: ReadonlyMap<string, Owner>, idle: readonly string[]): Map<
 }
 
 /**
- * Contentions lapse when their retry was not used in time, whatever became of their owners. Those whose retry is due are
- * told, and returned.
+ * Lets contentions lapse whose retry was not used in time, whatever became of their owners. Announces and
+ * returns those whose retry is due.
  */
 async function handleContentions(
   sql: Sql,

@@ -5,15 +5,15 @@ import { type ContendedFile, contentionsOfOwners } from '../../store/sql/files/c
 import type { HeldFile } from '../../store/sql/files/rows.ts';
 import type { FileChangeset, OwnerEnd } from './file-changeset.ts';
 
-/** A file that its locked owner gives up, or that is taken from it. */
+/** A file that its locked owner gives up or loses. */
 export interface GivenUp {
   file: Pick<HeldFile, 'fileId' | 'ownerId' | 'loan'>;
   how: OwnerEnd;
-  /** What was written is committed: a borrowed file then comes free. */
+  /** The changes to the file are committed in git: a borrowed file is then freed instead of returned. */
   isCommitted?: boolean;
 }
 
-/** The lenders of these files that are not among the locked owners yet: leases can only return to owners that are locked. */
+/** The lenders of these files that are not locked yet. A lease can only return to a locked owner. */
 export function lendersBeside(
   given: readonly Pick<GivenUp, 'file' | 'isCommitted'>[],
   locked: ReadonlySet<string>,
@@ -23,8 +23,9 @@ export function lendersBeside(
 }
 
 /**
- * Ends leases of locked owners. What is borrowed returns to its lender, who has to be locked as well, with a new fence; see
- * `domain/files/file-lending.ts`. A contention of the lender for the file is over then, because it has the file.
+ * Ends leases of locked owners. A borrowed file returns to its lender, which must be locked as well, with a
+ * new fence; see `domain/files/file-lending.ts`. This closes a contention of the lender for the file, because
+ * it has the file now.
  */
 export async function giveUp(
   sql: Sql,

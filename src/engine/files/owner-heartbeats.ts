@@ -1,9 +1,12 @@
 /**
- * Keeps the owners of files alive.
+ * Extends the owners of files.
  *
- * Promises what `engine/leases/heartbeats.ts` promises for the leases of jobs: 'extended' is said only after the commit that made it true,
- * who has died or ended is never kept, and a row that somebody has locked holds up nobody but its own owner. What an
- * operator has taken from an owner is told with every sign of life until the owner knows.
+ * Guarantees, as in `engine/leases/heartbeats.ts`:
+ * - The verdict 'extended' is given only after the commit that made it true.
+ * - An owner that has died or ended is never extended.
+ * - A locked row delays only its own owner.
+ * - Files that an operator has taken from an owner are reported with every heartbeat, until the owner has
+ *   acted on the loss.
  */
 
 import { DomainError } from '../../domain/errors.ts';
@@ -23,12 +26,12 @@ import {
   waitingMax,
 } from '../context/engine-context.ts';
 
-/** Signs of life of one statement at the most. */
+/** Maximum heartbeats of one statement. */
 const heartbeatsMax = 2_000;
 const concurrentStatementsMax = 2;
 const minHeartbeatsWhenBusy = 500;
 
-/** What a batch says to one sign of life; of `held` rows it cannot say anything yet. */
+/** The verdict of a batch on one heartbeat; 'held' if another transaction has locked the row. */
 type OwnerBatchVerdict = OwnerVerdict | 'held';
 export type Extended = Extract<OwnerVerdict, { kind: 'extended' }>;
 
@@ -62,14 +65,14 @@ export class OwnerHeartbeats {
     });
   }
 
-  /** Keeps one owner, or throws the DomainError that says why not. */
+  /** Extends one owner, or throws the DomainError with the reason. */
   async heartbeat(ownerId: string, { signal }: Caller): Promise<Extended> {
     const [verdict] = await Promise.all(await this.heartbeatEach([ownerId], signal));
     if (verdict?.kind === 'extended') return verdict;
     throw verdict ? new DomainError(verdict.code, verdict.detail) : new Error('a heartbeat got no verdict');
   }
 
-  /** Keeps many owners: a verdict for each, in the order given. Some may come later than the others. */
+  /** Extends many owners. Returns a verdict for each, in the order given; those on locked rows come later. */
   async heartbeatEach(
     ownerIds: readonly string[],
     signal?: AbortSignal,
@@ -79,7 +82,7 @@ export class OwnerHeartbeats {
     return judged.map((verdict, i) => {
       if (verdict !== 'held') return verdict;
       const late = this.#lockedRowBatcher.run(ownerIds[i] as string, signal);
-      // Whoever has gone meanwhile does not wait for it any more.
+      // A caller that has disconnected meanwhile does not await it.
       late.catch(() => {});
       return late;
     });
@@ -96,9 +99,11 @@ export class OwnerHeartbeats {
     signal: AbortSignal | undefined,
   ): Promise<OwnerBatchVerdict[]> {
     const { database, outageMonitor } = this.#context;
-    // Who waits may have been told that the owner is over; whether that may be said is asked of the database.
+    // With `wait`, the verdict may be that the owner has ended. The database decides first whether an outage
+    // rules that out.
     await (wait ? outageMonitor.runOnce() : outageMonitor.ensureFresh());
-    // A statement writes a row once, so an owner that is named twice is kept once, and told so twice.
+    // A statement writes a row once. An owner that is named twice is extended once, and gets the verdict
+    // twice.
     const names = [...new Set(ownerIds)];
     const kept = await extendOwners(database, names, { wait, signal });
     const verdicts = await this.#explain(names, kept, wait, signal);
@@ -130,7 +135,8 @@ export class OwnerHeartbeats {
         continue;
       }
       const owner = owners?.get(name);
-      // It is locked by somebody, or it is dead and nobody has seen to that yet: both are looked at once more.
+      // Another transaction has locked the row, or the reaper has not handled the death yet. Both are tried
+      // once more.
       if (owner?.state === 'ALIVE' && !waited) verdicts.set(name, 'held');
       else verdicts.set(name, lost(owner ? notAlive(owner) : ownerNotFound(name)));
     }
