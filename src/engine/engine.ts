@@ -47,14 +47,16 @@ export interface EngineOptions {
   transport: Transport;
   settings: EngineSettings;
   log: Log;
-  /** What counts; one of the engine's own, which nobody reads, where left out. */
+  /** The metrics; by default an instance of the engine's own, which is not exported. */
   metrics?: Metrics;
 }
 
 /**
- * The use-cases, and the services that run beside them. The only place that decides: faces translate, the store
- * carries out. `start` begins reaping and waking; `stop` refuses new work, finishes what is under way, and leaves
- * the database open for whoever opened it.
+ * The use cases, and the services that run beside them. Only the engine decides: the API layers translate,
+ * and the store carries out.
+ *
+ * Lifecycle: `start` starts the services. `stop` refuses new calls, finishes the running ones, and leaves the
+ * database open for its owner.
  */
 export class Engine {
   readonly submitter: Submitter;
@@ -186,7 +188,7 @@ export class Engine {
     });
   }
 
-  /** Sees that what happens can be written, and finds out what happened while no server was alive, before anybody is served. */
+  /** Creates the event partitions and detects an outage before the server serves calls. */
   async prepare(): Promise<void> {
     await this.schemaWatch.runOnce();
     await this.partitionMaintainer.prepare();
@@ -209,7 +211,7 @@ export class Engine {
     this.workerDirectory.start();
   }
 
-  /** Lets everybody go who waits or follows, so that a server that stops need not wait for them. */
+  /** Ends all waiting calls and watches, so that a stopping server need not wait for them. */
   async drain(): Promise<void> {
     this.heartbeats.draining = true;
     this.jobQueries.stop();

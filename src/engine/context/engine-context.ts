@@ -11,15 +11,15 @@ import type { OutageMonitor } from '../maintenance/outage-monitor.ts';
 import type { Notifier } from '../wakeups/notifier.ts';
 import type { KnownWorkers } from '../workers/known-workers.ts';
 
-/** Who calls, and until when an answer is of use. */
+/** The caller, and how long it waits for an answer. */
 export interface Caller {
-  /** Where the call came from, for the history: a name, or the peer's address. */
+  /** The origin of the call, for events: a name, or the peer's address. */
   peer: string;
-  /** Fires when the deadline has passed or the caller has gone. */
+  /** Fires when the deadline has passed or the caller has disconnected. */
   signal?: AbortSignal | undefined;
 }
 
-/** What the use-cases decide by. */
+/** The settings that the use cases depend on. */
 export interface EngineSettings {
   leaseTtlS: number;
   heartbeatGraceS: number;
@@ -34,7 +34,7 @@ export interface EngineSettings {
   retentionFilesDays: number;
 }
 
-/** What every use-case works with. */
+/** The parts that all use cases share. */
 export interface EngineContext {
   database: Database;
   settings: EngineSettings;
@@ -51,10 +51,8 @@ export interface EngineContext {
   metrics: Metrics;
 }
 
-/** Calls that may wait for one kind of batch; beyond it the server is overloaded and says so. */
+/** Maximum calls that wait for one kind of batch. Beyond it the server refuses calls as overloaded. */
 export const waitingMax = 50_000;
 
-/**
- * How a batcher waits for rows that others have locked: in small groups, so that one that stays locked holds up few.
- */
+/** How a batcher waits for locked rows: in small groups, so that a row that stays locked delays few calls. */
 export const lockedRowBatchOptions = { sizeMax: 4, flightsMax: 4, companionWeight: 1, waitingMax } as const;

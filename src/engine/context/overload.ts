@@ -1,11 +1,14 @@
-/** How streams go on where the engine refuses what it has no room for: ended for that, they would come back and bring more. */
+/**
+ * How gRPC streams continue while the engine is overloaded. If they were ended, clients would reconnect and
+ * add load.
+ */
 import { DomainError } from '../../domain/errors.ts';
 
-/** A pause is that long at the most, and half of it at the least. */
+/** Maximum pause; the minimum is half of it. */
 const pauseMs = 100;
 
 export const isOverload = (error: unknown): boolean =>
   error instanceof DomainError && error.code === 'overloaded';
 
-/** How long to leave an overloaded engine alone. */
+/** How long to wait before an overloaded engine is called again. */
 export const overloadPauseMs = (): number => (pauseMs * (1 + Math.random())) / 2;

@@ -3,8 +3,8 @@ import { isCancelled, isRetryable, isUnavailable, isUnconfirmed } from '../../st
 import { SchemaTooNewError } from '../../store/schema-too-new.ts';
 
 /**
- * What a caller may be told of any error. Domain errors are meant for them; of the database they learn only that it
- * cannot serve now. Undefined is a mistake of ours, which belongs into the log and into no answer.
+ * Converts any error to one that a caller may see. Domain errors are meant for callers. For database errors
+ * they learn only that the database cannot serve now. Undefined means a bug, which is logged and not sent.
  */
 export function toDomainError(error: unknown, signal?: AbortSignal): DomainError | undefined {
   if (error instanceof DomainError) return error;

@@ -1,9 +1,12 @@
 /**
- * Looks at a server, its database, its queue and its Redis, and says what is wrong with them.
+ * Examines the server, its database, its queue and its Redis, and reports problems.
  *
- * Promises: there is an answer within `patienceMs` and a little, whatever hangs: a database that does not answer is what is told then.
- * Parts that could not be read in time are told of, and the rest is judged. Nothing is changed and no row is locked. Many
- * who ask at the same time share one look.
+ * Guarantees:
+ * - There is a diagnosis within little more than `timeoutMs`, even if a dependency hangs. An unresponsive
+ *   database is then the finding.
+ * - Parts that could not be read in time are named, and the rest is diagnosed.
+ * - Nothing is changed and no row is locked.
+ * - Concurrent callers share one examination.
  */
 import { type Diagnosis, diagnose } from '../../domain/doctor/doctor.ts';
 import { type DatabaseFacts, type Thresholds, thresholds } from '../../domain/doctor/facts.ts';
@@ -26,20 +29,20 @@ import { toDomainError } from '../context/to-domain-error.ts';
 import { readQueueFacts } from './queue-facts.ts';
 
 const defaultTimeoutMs = 3_000;
-/** Of each part, so that one that hangs leaves time for the others. */
+/** Timeout of each part, so that one that hangs leaves time for the others. */
 const partMs = 1_500;
 
 export interface DoctorOptions {
   database: Database;
   transport: Transport;
   poolMax: number;
-  /** Units of capacity where none were stored. */
+  /** Units of capacity if none are stored. */
   capacityTotal: number;
-  /** This machine's clock; `Date.now` where left out. */
+  /** This machine's clock; default `Date.now`. */
   nowMs?: () => number;
-  /** From when on something is worth a word. */
+  /** Thresholds of the findings. */
   limits?: Thresholds;
-  /** How long the database may take to answer; three seconds where left out. */
+  /** How long the database may take to answer; default three seconds. */
   timeoutMs?: number;
 }
 
@@ -51,7 +54,7 @@ export class Doctor {
     this.#options = { nowMs: Date.now, limits: thresholds, timeoutMs: defaultTimeoutMs, ...options };
   }
 
-  /** Looks now. */
+  /** Examines now. */
   runOnce(): Promise<Diagnosis> {
     this.#running ??= this.#examine().finally(() => {
       this.#running = undefined;
@@ -73,13 +76,13 @@ export class Doctor {
     const looked = this.#read(signal).catch((error: unknown) =>
       signal.aborted ? late : { failed: reasonOf(error) },
     );
-    // A database that hangs answers nothing, not even that it will not: patience is measured here.
+    // A database that hangs reports nothing, so the timeout is measured here.
     return withTimeout(looked, timeoutMs, late);
   }
 
   async #read(signal: AbortSignal): Promise<DatabaseFacts> {
     const { database, nowMs, capacityTotal } = this.#options;
-    // The first statement may have to wait for a connection, which says nothing of the clocks.
+    // The first statement may have to wait for a connection, which would distort the clock comparison.
     const basics = await readBasics(database, signal);
     const begun = performance.now();
     const beganAtMs = nowMs();
@@ -91,7 +94,7 @@ export class Doctor {
         partMs,
         null,
       );
-    // Beside each other: what one waits for is nothing that the others have to wait for.
+    // The parts run concurrently, so a lock that one waits for does not delay the others.
     const [migrations, sessions, slots, prepared, service, tables, queue] = await Promise.all([
       part(readMigrations),
       part(readSessions),
@@ -108,7 +111,7 @@ export class Doctor {
   }
 }
 
-/** What callers may be told of any error, and the code of the database or the system behind it. */
+/** The message that callers may see, with the error code of the database or the system. */
 function reasonOf(error: unknown): string {
   const code = sqlState(error);
   const words = toDomainError(error)?.detail ?? 'it answered with an error; the log may say more';

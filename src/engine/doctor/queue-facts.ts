@@ -18,7 +18,9 @@ import { readJobs } from '../../store/sql/jobs/read.ts';
 import { findCapacity } from '../../store/sql/leases/capacity.ts';
 import { readKnownRequests } from '../../store/sql/workers/known-requests.ts';
 
-/** What a diagnosis judges of the queue. Each statement reads a bounded number of rows, however long the queue is. */
+/**
+ * The queue's part of a diagnosis. Each statement reads a bounded number of rows, however long the queue is.
+ */
 export async function readQueueFacts(
   database: Database,
   capacityTotal: number,
@@ -32,7 +34,7 @@ export async function readQueueFacts(
     readSilentLeases(database, signal),
     readKnownRequests(database, signal),
   ]);
-  // Units of claimed jobs take nothing from those that are available.
+  // Claimed jobs do not reduce the available units.
   const capacity = capacityOf({ ...now, reserved: 0 });
   const oldest = oldestOf(heads);
   const demand = oldest && asks ? demandFor(asks, oldest) : null;
@@ -42,7 +44,7 @@ export async function readQueueFacts(
   return { capacity, heads, headsCut, oldestCauses, asks, ...costly, deadLetters, silent };
 }
 
-/** Why a job waits; nothing where a worker has taken it meanwhile. */
+/** Why a job waits; empty if a worker has taken it meanwhile. */
 async function causesOf(
   database: Database,
   { jobId, demand, capacity }: { jobId: string; demand: Demand | null; capacity: Capacity },

@@ -23,15 +23,15 @@ import { readLeases } from '../../store/sql/leases/read.ts';
 import { readKnownRequests } from '../../store/sql/workers/known-requests.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 
-/** What one explanation holds at the most. The rest of a long history is in the job's events and attempts. */
+/** Bounds of one explanation. The rest of a long history is in the job's events and attempts. */
 const window = { first: 20, last: 180 };
 const attemptsMax = 50;
 const outagesMax = 50;
 const endingMax = 5;
 
 /**
- * Says why a job or a lease stands where it stands. Everything is read by key or from the beginning of an index, as one
- * snapshot sees it, so that the story and the state it leads to agree.
+ * Explains the state of a job or a lease. Everything is read by key or from the beginning of an index, in one
+ * snapshot, so that the history agrees with the state.
  */
 export class Explainer {
   readonly #context: EngineContext;
@@ -90,7 +90,7 @@ export class Explainer {
         attempts.map(({ leaseId }) => leaseId),
       ),
       outages: await outagesSince(sql, lease?.grantedAtMs ?? job.createdAtMs, outagesMax),
-      // What is claimed takes nothing from what is free, and would have to be summed up.
+      // Claims do not reduce the free units, and summing them up would cost time.
       capacity: capacityOf({ ...(await findCapacity(sql, settings.capacityTotal)), reserved: 0 }),
       ...(await waitingOf(sql, job)),
       endingSoon: await leasesEndingNext(sql, endingMax),
@@ -111,7 +111,7 @@ export class Explainer {
   }
 }
 
-/** Where a queued job stands, and what known workers would do with it. */
+/** The position of a queued job, and what known workers would do with it. */
 async function waitingOf(sql: EntitySql, job: Job): Promise<Pick<ExplainFacts, 'place' | 'demand'>> {
   const place = job.state === 'QUEUED' ? await queuePosition(sql, job.jobId) : null;
   if (!place) return { place, demand: null };

@@ -18,8 +18,8 @@ export interface FileEventsPage {
 }
 
 /**
- * Delay of the next read if an earlier transaction is still open, which must be reported first; doubles each
- * time.
+ * Events behind a transaction that is still open cannot be sent yet. They are read again after this delay,
+ * which doubles each time.
  */
 const pendingMinMs = 10;
 const pendingMaxMs = 1_000;

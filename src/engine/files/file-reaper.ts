@@ -51,7 +51,7 @@ import { giveUp, lendersBeside } from './file-returns.ts';
  */
 const batchMax = 100;
 const filesMax = 10_000;
-/** A dead owner loses its files within a second, whichever server set the deadline. */
+/** A dead owner loses its files within a second, even if a clock was set meanwhile. */
 const sleepMaxMs = 700;
 
 const actor = 'reaper';

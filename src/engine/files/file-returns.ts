@@ -9,7 +9,7 @@ import type { FileChangeset, OwnerEnd } from './file-changeset.ts';
 export interface GivenUp {
   file: Pick<HeldFile, 'fileId' | 'ownerId' | 'loan'>;
   how: OwnerEnd;
-  /** The changes to the file are committed in git: a borrowed file is then freed instead of returned. */
+  /** The work on the file is committed: a borrowed file is then freed instead of returned. */
   isCommitted?: boolean;
 }
 

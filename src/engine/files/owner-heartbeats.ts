@@ -5,8 +5,8 @@
  * - The verdict 'extended' is given only after the commit that made it true.
  * - An owner that has died or ended is never extended.
  * - A locked row delays only its own owner.
- * - Files that an operator has taken from an owner are reported with every heartbeat, until the owner has
- *   acted on the loss.
+ * - Files that an operator has taken from an owner are reported with every heartbeat, until the owner
+ *   requests or releases them.
  */
 
 import { DomainError } from '../../domain/errors.ts';

@@ -2,29 +2,33 @@ import type { Sql } from '../../store/connection/sql.ts';
 import type { Database } from '../../store/database.ts';
 import { keepLanes, type Lane, type LaneTarget, laneText, makeLanes } from '../../store/sql/queue/lanes.ts';
 
-/** Lanes that are remembered. A submitter with a new lane for each job pays for a look at the database instead. */
+/** Maximum lanes in the cache. A submitter with a new lane for each job pays for a query instead. */
 const knownMax = 10_000;
 
 /**
- * Remembers the places of lanes, so that a submission asks the database only for lanes that are new to this server.
+ * Caches lanes, so that a submission queries the database only for lanes that are new to this server.
  *
- * A lane may be removed while it is remembered here; see `lane-sweeper.ts`. The statement that submits jobs notices that and writes
- * nothing. Its caller then submits in a transaction that keeps the lanes (`keeping`), and the new places are remembered. What is
- * remembered is otherwise never wrong: a lane never changes. The memory is emptied when it is full.
+ * A lane may be removed while it is in the cache; see `lane-sweeper.ts`. The statement that submits jobs
+ * notices that and writes nothing. Its caller then submits in a transaction that keeps the lanes (`keeping`),
+ * and the cache gets the new lanes. Otherwise the cache is never stale, because a lane never changes. A full
+ * cache is cleared.
  */
 export class LaneCache {
-  /** By their words; the digest is needed only to ask the database. */
+  /** By the lane's text; its digest is needed only for the query. */
   readonly #known = new Map<string, LaneTarget>();
 
-  /** The places of these lanes, in their order; nothing where one was removed just then. New ones are made. */
+  /**
+   * The targets of these lanes, in their order; undefined if one was removed at that moment. New lanes are
+   * created.
+   */
   async placesOf(sql: Sql, lanes: readonly Lane[]): Promise<LaneTarget[] | undefined> {
     let before: { lane: Lane; words: string } | undefined;
     const named = lanes.map((lane) => {
-      // A batch mostly comes from one submitter, and one job in it is like the one before.
+      // A batch mostly comes from one submitter, and a job in it mostly equals the previous one.
       if (!before || !isPlainlySame(before.lane, lane)) before = { lane, words: laneText(lane) };
       return before.words;
     });
-    // Taken before the wait: while it lasts, other batches may fill the memory and empty it.
+    // Copied before the query: while it runs, other batches may fill the cache and clear it.
     const places = new Map<string, LaneTarget>();
     const missing = new Map<string, Lane>();
     for (let i = 0; i < lanes.length; i++) {
@@ -42,7 +46,10 @@ export class LaneCache {
     return named.map((words) => places.get(words) as LaneTarget);
   }
 
-  /** Works in a transaction before whose end none of these lanes is removed. Those that are not there are made. */
+  /**
+   * Runs `work` in a transaction that keeps these lanes from being removed until it ends. Missing lanes are
+   * created.
+   */
   async keeping<T>(
     database: Database,
     lanes: readonly Lane[],

@@ -1,16 +1,21 @@
 /**
- * Removes idle lanes and the paths to them, so that a database in which a million types or sets of requirements were once
- * submitted is like any other afterwards.
+ * Removes idle lanes and their requirement paths. A database in which a million types or sets of requirements
+ * were once submitted is like any other afterwards.
  *
- * Guarantees: no job is lost, whatever is submitted meanwhile; see `store/sql/queue/sweep-lanes.ts` and `store/sql/queue/sweep-paths.ts`. No
- * caller waits for it longer than one slice takes. A slice looks at `sweepSlice` rows in one transaction, and the sweeper then
- * rests several times as long as the slice took. A round ends after `roundMs` at the latest, and the next one goes on from there.
- * One server at a time sweeps. Up to `keptMax` lanes are left alone, so that lanes of a usual installation stay, idle or not,
- * unless there are more than `pathsKeptMax` steps of paths, of which a claim looks at all that suit its worker.
+ * Guarantees:
+ * - No job is lost, whatever is submitted meanwhile; see `store/sql/queue/sweep-lanes.ts` and
+ *   `store/sql/queue/sweep-paths.ts`.
+ * - No caller waits longer than one slice takes. A slice reads `sweepSlice` rows in one transaction, and the
+ *   sweeper then rests several times as long as the slice took.
+ * - A round ends after `roundMs` at the latest, and the next one continues from there.
+ * - One server sweeps at a time.
+ * - Up to `keptMax` lanes are kept, so that lanes of a usual installation stay, idle or not. The exception is
+ *   more than `pathsKeptMax` path steps, because a claim reads all steps that suit its worker.
  *
- * Lifecycle: asleep, or in a round. `stop` lets a round finish its slice.
+ * Lifecycle: asleep, or in a round. `stop` waits for the current slice.
  *
- * Failure modes: a round that fails is logged and followed by another one. A server that ends in a slice leaves all as it was.
+ * Failure modes: a round that fails is logged and followed by another one. A server that ends in a slice
+ * leaves all as it was.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { PeriodicTask } from '../../lib/async/periodic-task.ts';
@@ -27,7 +32,7 @@ const firstMs = 15_000;
 const keptMax = 1_000;
 const pathsKeptMax = 100;
 const roundMs = 20_000;
-/** Between two walks over all lanes or all paths. */
+/** Time between two walks over all lanes or all paths. */
 const walkRestMs = 5 * 60_000;
 const restShare = 4;
 const restMinMs = 10;
@@ -36,13 +41,13 @@ const restMaxMs = 5_000;
 export interface LaneSweeperOptions {
   database: Database;
   log: Log;
-  /** Idle lanes that are left alone; 1,000 where left out. */
+  /** Idle lanes that are kept; default 1,000. */
   keptMax?: number;
-  /** Steps of paths that are left alone; 100 where left out. */
+  /** Path steps that are kept; default 100. */
   pathsKeptMax?: number;
 }
 
-/** Looks at one slice; `removed` is what the walk has removed so far. */
+/** Handles one slice; `removed` is what the walk has removed so far. */
 type Sweep = (sql: TransactionSql, removed: number) => Promise<SweptSlice | undefined>;
 
 export class LaneSweeper implements Service {
@@ -76,7 +81,7 @@ export class LaneSweeper implements Service {
     await this.#rounds.stop();
   }
 
-  /** Begins walks over all lanes and paths now, and says how many lanes were removed. */
+  /** Begins walks over all lanes and paths now, and returns how many lanes were removed. */
   async runOnce(): Promise<number> {
     await rouseSweeps(this.#options.database);
     return this.#goOn(Number.POSITIVE_INFINITY);
@@ -98,7 +103,7 @@ export class LaneSweeper implements Service {
     );
   }
 
-  /** Walks until nothing is removed any more: with each walk, the steps before those that have been removed become idle. */
+  /** Walks until nothing is removed any more: each walk makes the steps before the removed ones idle. */
   async #sweepPaths(until: number): Promise<number> {
     let removed = 0;
     if (!(await this.#hasMany('requirement_paths'))) return removed;
@@ -113,7 +118,7 @@ export class LaneSweeper implements Service {
     return hasMore(this.#options.database, table, table === 'lanes' ? this.#keptMax : this.#pathsKeptMax);
   }
 
-  /** Looks at one slice after the other until the walk is over, the time is up, or no more is needed. */
+  /** Handles slices until the walk has ended, the time is up, or no more is needed. */
   async #walk(until: number, sweep: Sweep, isNeeded = async () => true): Promise<number> {
     const { signal } = this.#stopping;
     let removed = 0;

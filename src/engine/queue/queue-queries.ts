@@ -14,15 +14,15 @@ import type { Page } from '../jobs/job-queries.ts';
 import type { WorkerDirectory } from '../workers/worker-directory.ts';
 
 export interface QueuePage extends Page<QueueGroup & { laneId: number }> {
-  /** When it was read, by the database's clock. */
+  /** Time of the reading, by the database's clock. */
   nowMs: number;
   /** More jobs are delayed, claimed or running than were counted. */
   isCut: boolean;
 }
 
 /**
- * Tells what waits and what runs in groups, with the oldest job of each, who asks for it, and the main cause that
- * `explain` gives for it. Everything is read as one moment saw it.
+ * Reads waiting and running jobs in groups. Each group has its oldest job, the workers that ask for it, and
+ * the main cause that `explain` gives for it. One snapshot is read.
  */
 export class QueueQueries {
   readonly #context: EngineContext;
@@ -68,7 +68,7 @@ export class QueueQueries {
       const { oldest, jobType, stream, isUnique: unique } = group;
       const place = oldest && (await queuePosition(sql, oldest.jobId));
       if (!oldest || !place) continue;
-      // It is ready or put aside, so that it waits for no time, whatever was before.
+      // The job is ready or set aside, so it waits for no time, whatever happened before.
       const job = { ...oldest, jobType, stream, unique, attempts: 0, nextRetryAtMs: null, runAtMs: null };
       const demand = asks && demandFor(asks, { ...group, costUnits: oldest.costUnits });
       oldest.cause = queuedCauses({ job, nowMs, capacity, endingSoon, demand }, place)[0] ?? null;

@@ -1,17 +1,19 @@
 /**
- * Adds up the tallies that transactions leave, and sees to it that every minute in which a server lived is known to be
- * one.
+ * Adds up the tallies that transactions write, and records every minute in which a server was alive.
  *
- * Promises: what this server has committed is in the totals and in the roll-ups of its minute about `foldMs` later, or
- * whenever the next server folds, if this one dies meanwhile: a tally is gone only with the commit that has added it up.
- * One server folds at a time; another that tries passes, and tries again. Nobody who works with jobs waits for it: it
- * locks only what is its own, and of the capacity it reads one row.
+ * Guarantees:
+ * - A commit of this server is in the totals and in the roll-ups of its minute about `aggregateMs` later. If
+ *   this server dies, the next aggregation of another server adds it: a tally is deleted only by the commit
+ *   that has added it up.
+ * - One server aggregates at a time; another that tries skips its turn and tries again.
+ * - No call about jobs waits for it. It locks only its own rows, and reads one row of the capacity.
+ * - One server compares the totals with the jobs every `auditMs`. They differ only if the database was
+ *   changed by hand, or an older server has used it.
  *
- * The totals are compared with the jobs themselves every `auditMs`, by whichever server comes first. They can differ only
- * where somebody has laid hands on the database, or where an older server has worked on it.
+ * Lifecycle: asleep until the next minute begins, or for `aggregateMs` after a commit; or in a round. A round
+ * handles batches until nothing is left. `stop` waits for the round.
  *
- * Modes: asleep until the next minute begins, or for `foldMs` after a commit; or in a round. A round handles batches until
- * nothing is left. One that fails is logged and tried again after `foldMs`. `stop` lets a round finish.
+ * Failure modes: a round that fails is logged and tried again after `aggregateMs`.
  */
 import { usableUnits } from '../../domain/leases/capacity.ts';
 import type { RollupLevel } from '../../domain/stats/series.ts';
@@ -31,15 +33,21 @@ import type { Notifier } from '../wakeups/notifier.ts';
 
 const aggregateMs = 1_000;
 const minuteMs = 60_000;
-/** How far into its minute a server looks at it: late enough that the minute has begun, whatever a timer makes of that. */
+/**
+ * When in its minute a server takes its sample: late enough that the minute has begun, despite inexact
+ * timers.
+ */
 const sampleAtMs = 250;
 const auditMs = 60 * minuteMs;
-/** Tallies of one transaction at the most. */
+/** Maximum tallies of one transaction. */
 const batchMax = 5_000;
-/** Roll-ups that are removed in one round. */
+/** Maximum roll-ups removed in one round. */
 const pruneMax = 2_000;
 const dayMs = 24 * 60 * minuteMs;
-/** Fine roll-ups are kept for as long as 2,000 points of them reach back, and a little longer; the others as it is set. */
+/**
+ * Fine roll-ups are kept a little longer than 2,000 points of them reach back; the others as the setting
+ * says.
+ */
 const keptDays: readonly (readonly [level: RollupLevel, days: number])[] = [
   [1, 2],
   [5, 22],
@@ -51,7 +59,7 @@ export interface StatsAggregatorOptions {
   waker: Notifier;
   /** Units of capacity until they are set. */
   capacityTotal: number;
-  /** For how long roll-ups are kept at the most; for ever where it is 0. */
+  /** Maximum age of roll-ups; 0 keeps them forever. */
   retentionDays: number;
   log: Log;
 }
@@ -82,8 +90,8 @@ export class StatsAggregator implements Service {
   }
 
   /**
-   * Adds up all tallies that are committed, and says how many those were and what the time was; nothing where another
-   * server is about it.
+   * Adds up all committed tallies. Returns their number and the time; undefined if another server is
+   * aggregating.
    */
   async runOnce(): Promise<Aggregated | undefined> {
     for (let tallies = 0; ; ) {
@@ -98,7 +106,10 @@ export class StatsAggregator implements Service {
     }
   }
 
-  /** Compares the totals with the jobs, repairs and tells what differs; nothing where another server is about it. */
+  /**
+   * Compares the totals with the jobs, and repairs and logs differences. Undefined if another server is
+   * aggregating.
+   */
   async audit(): Promise<Repairs | undefined> {
     const { database, log } = this.#options;
     const repairs = await database.transaction(async (sql) =>
@@ -110,10 +121,10 @@ export class StatsAggregator implements Service {
     return repairs;
   }
 
-  /** Says how long it is until there will be something to do whatever is committed. */
+  /** Returns how long until there is work to do, whatever is committed meanwhile. */
   async #work(): Promise<number> {
     const folded = await this.runOnce();
-    // Another server that is folding may have looked before the last commit of this one.
+    // Another server that is aggregating may have read the tallies before this one's last commit.
     if (!folded) return aggregateMs;
     const { database, retentionDays } = this.#options;
     const now = performance.now();

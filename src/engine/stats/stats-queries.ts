@@ -18,21 +18,21 @@ import { findCapacity } from '../../store/sql/leases/capacity.ts';
 import { readSeries, readSnapshot } from '../../store/sql/stats/read.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 
-/** How old a snapshot may be that is told on a stream. */
+/** Maximum age of a snapshot sent on a stream. */
 const sharedMs = watchMs.min / 2;
 
-/** A reading that several streams are told. */
+/** A reading that several streams share. */
 interface Shared {
   begunAt: number;
   reading: Promise<Snapshot>;
 }
 
 /**
- * Answers questions about how much there is, and tells it to those who watch.
+ * Reads statistics, and sends them to watchers.
  *
- * Whoever asks once gets a reading of their own, and finds in it all that was committed before. Those who watch are told at
- * the same moments, so that one reading serves all who watch the same, however many they are. One who is slow to read is
- * told what there is when they come for it, and nothing is kept for them meanwhile.
+ * A single call gets a reading of its own, which contains all earlier commits. Watchers are served at the
+ * same moments, so that one reading serves all that watch the same, whatever their number. A slow watcher
+ * gets the current snapshot when it reads again; nothing is buffered for it.
  */
 export class StatsQueries {
   readonly #context: EngineContext;
@@ -43,7 +43,7 @@ export class StatsQueries {
     this.#context = context;
   }
 
-  /** Ends whoever watches, so that a server that stops need not wait for them. */
+  /** Ends all watches, so that a stopping server need not wait for them. */
   stop(): void {
     this.#stopping.abort(new DomainError('unavailable', 'the server is shutting down'));
   }
@@ -72,7 +72,7 @@ export class StatsQueries {
     return { metric: command.metric, bucket, addonId, points: seriesPoints(metric, plan, facts) };
   }
 
-  /** Tells what there is, at once and then every so often, until the caller goes. */
+  /** Sends a snapshot at once and then at each interval, until the caller disconnects. */
   async *watch(command: WatchSnapshots, { signal }: Caller): AsyncGenerator<Snapshot> {
     const stopping = this.#stopping.signal;
     const until = signal ? AbortSignal.any([signal, stopping]) : stopping;
@@ -98,7 +98,7 @@ export class StatsQueries {
     if (known && now - known.begunAt < sharedMs) return known.reading;
     const shared = { begunAt: now, reading: this.#read(addonId) };
     this.#shared.set(addonId, shared);
-    // What nobody may be told any more is not kept.
+    // A reading is dropped when it is too old to be sent.
     const forget = () => {
       if (this.#shared.get(addonId) === shared) this.#shared.delete(addonId);
     };
@@ -131,7 +131,9 @@ export class StatsQueries {
   }
 }
 
-/** What was read, or nothing as soon as nobody waits for it any more: a reading that others share is not stopped. */
+/**
+ * The reading, or undefined as soon as its watcher disconnects. A reading that others share is not canceled.
+ */
 function orGone<T>(reading: Promise<T>, until: AbortSignal): Promise<T | undefined> {
   return new Promise((resolve, reject) => {
     const leave = () => resolve(undefined);
@@ -141,7 +143,7 @@ function orGone<T>(reading: Promise<T>, until: AbortSignal): Promise<T | undefin
   });
 }
 
-/** Settles after so long, or as soon as nobody waits for it any more. */
+/** Settles after this time, or as soon as the watcher disconnects. */
 function pause(ms: number, until: AbortSignal): Promise<void> {
   return new Promise((resolve) => {
     const done = () => {

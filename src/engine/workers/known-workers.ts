@@ -1,25 +1,27 @@
 /**
- * The workers that this server has heard of lately: from their calls for work, their heartbeats and their streams.
+ * The workers that called this server recently: with requests for work, heartbeats or streams.
  *
- * Promises: to record a call, a frame or a stream costs a look into a map and a few assignments, however many workers there
- * are. Memory is bounded: `limits.workersListed` workers with a stream and as many others, each with a few asks whose names
- * are cut. A worker beyond the bound is served like any other and is not known.
+ * Guarantees:
+ * - Recording a call, a frame or a stream costs a map lookup and a few assignments, whatever the number of
+ *   workers.
+ * - Memory is bounded: `limits.workersListed` workers with a stream and as many others, each with a few
+ *   requests whose names are cut. A worker beyond the bound is served like any other, but is not listed.
  *
- * A worker is forgotten when its last stream closes and it makes no calls for work, or when it has neither an open stream
- * nor a waiting call and was not heard for `workerGoneMs`.
+ * Lifecycle: a worker is forgotten when its last stream closes and it has no requests for work. It is also
+ * forgotten if it has neither an open stream nor a waiting call, and has not called for `workerGoneMs`.
  */
 import { limits } from '../../domain/limits.ts';
 import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
 import { storedRequest, type WorkerRequest, workerGoneMs } from '../../domain/workers/worker.ts';
 
-/** For how long an ask is kept of a worker that is heard of: while it runs a job it may not ask. */
+/** How long a request of an active worker is kept: while the worker runs a job it may not ask. */
 const askKeptMs = 10 * 60_000;
 
 export type StreamKind = 'WORK_STREAM' | 'HEARTBEAT_STREAM';
 
 type KeptFilter = ClaimFilter & { isCut?: boolean };
 
-/** What a worker asked for in calls. */
+/** A request class that a worker asked for in unary calls. */
 interface UnaryRequest {
   kind: string;
   filter: KeptFilter;
@@ -37,9 +39,9 @@ export interface KnownWorker {
   /** Calls that wait for work. */
   waiting: number;
   asks: UnaryRequest[];
-  /** It asked for more kinds of jobs than are kept. */
+  /** The worker asked for more kinds of jobs than are kept. */
   asksCut: boolean;
-  /** When its row was last written, and whether there may be one: both are kept by the directory. */
+  /** When its row was last written, and whether there may be one. The directory maintains both. */
   writtenAt: number;
   mayHaveRow: boolean;
 }
@@ -54,10 +56,10 @@ export interface Asking {
   mayWait: boolean;
 }
 
-/** What a stream asks for, read when its row is written: also what it has no credit for at the moment. */
+/** The requests of a stream, read when its row is written, including those without credit at the moment. */
 export type AsksOfStream = () => Iterable<{ filter: ClaimFilter; credit: number }>;
 
-/** An open stream. Its session says with each frame who speaks. */
+/** An open stream. Its session names the worker with each frame. */
 export class WorkerStream {
   readonly kind: StreamKind;
   readonly asks: AsksOfStream;
@@ -95,13 +97,13 @@ export class WorkerStream {
 
 export class KnownWorkers {
   readonly #known = new Map<string, KnownWorker>();
-  /** Of those, how many have a stream. */
+  /** How many of them have a stream. */
   #streaming = 0;
-  /** Written rows of workers that are not known any more. */
+  /** Written rows of workers that are no longer known. */
   readonly #gone = new Set<string>();
-  /** A clock that only rises. */
+  /** A monotonic clock. */
   readonly nowMs: () => number;
-  /** Called when a worker has come or gone. */
+  /** Called when a worker was added or removed. */
   onNews: () => void = () => {};
 
   constructor(nowMs = () => performance.now()) {
@@ -112,7 +114,7 @@ export class KnownWorkers {
     return this.#known.size;
   }
 
-  /** A call in which a worker asks for nothing. */
+  /** A call that does not request work. */
   heard(workerId: string, peer: string): void {
     const known = this.#find(workerId, peer);
     if (!known) return;
@@ -120,7 +122,9 @@ export class KnownWorkers {
     known.peer = peer;
   }
 
-  /** A call for work. What is returned is to be called when it is answered; nothing for a call that does not wait. */
+  /**
+   * A call for work. Returns a function to call when it is answered; undefined for a call that does not wait.
+   */
   asks({ workerId, peer, kind, filter, mayWait }: Asking): (() => void) | undefined {
     const known = this.#find(workerId, peer);
     if (!known) return undefined;
@@ -137,7 +141,7 @@ export class KnownWorkers {
     };
   }
 
-  /** A stream that was opened. Its worker is known from the first frame that says who speaks. */
+  /** A stream was opened. Its worker is known from the first frame that names it. */
   open(kind: StreamKind, peer: string, asks: AsksOfStream): WorkerStream {
     return new WorkerStream(this, kind, peer, asks);
   }
@@ -167,7 +171,7 @@ export class KnownWorkers {
     this.onNews();
   }
 
-  /** All that are known, without those that were not heard for too long. */
+  /** All known workers; removes those that have not called for too long. */
   *fresh(now = this.nowMs()): Generator<KnownWorker> {
     for (const known of this.#known.values()) {
       if (isOpen(known) || now - known.heardAt < workerGoneMs) yield known;
@@ -175,7 +179,7 @@ export class KnownWorkers {
     }
   }
 
-  /** The written rows to be removed; they are, once `removed` is told so. */
+  /** The written rows to remove, until `removed` reports them as deleted. */
   get gone(): string[] {
     return [...this.#gone];
   }
@@ -225,7 +229,10 @@ export class KnownWorkers {
 
 export const isOpen = ({ streams, waiting }: KnownWorker): boolean => streams.size > 0 || waiting > 0;
 
-/** The ask of this kind, which takes the place of the oldest where there are too many; none where all of them wait. */
+/**
+ * The request of this kind, which replaces the oldest if there are too many; undefined if all of them are
+ * waiting.
+ */
 function askOf(known: KnownWorker, kind: string, filter: KeptFilter): UnaryRequest | undefined {
   const calledAt = known.heardAt;
   const same = known.asks.find((ask) => ask.kind === kind);
@@ -244,13 +251,15 @@ function askOf(known: KnownWorker, kind: string, filter: KeptFilter): UnaryReque
   return ask;
 }
 
-/** A filter with many names is kept cut, so that many workers with such filters take a bounded memory. */
+/**
+ * A filter with many names is stored truncated, so that many workers with such filters take a bounded memory.
+ */
 function longAsk(known: KnownWorker, filter: ClaimFilter): UnaryRequest | undefined {
   const kept = storedRequest({ ...namesOf(filter), jobs: 0 });
   return askOf(known, JSON.stringify(kept), kept);
 }
 
-/** What a worker asks for on its streams and in calls, the kinds first of which it would take jobs now. */
+/** What a worker asks for on its streams and in calls; kinds that it would take now come first. */
 export function asksOf(known: KnownWorker, now: number): { asks: WorkerRequest[]; asksCut: boolean } {
   known.asks = known.asks.filter(({ waiting, calledAt }) => waiting > 0 || now - calledAt < askKeptMs);
   const all: { filter: KeptFilter; jobs: number }[] = [];

@@ -1,13 +1,18 @@
 /**
  * Writes the workers that this server knows into the table in which all servers list theirs.
  *
- * Promises: nothing that a worker does waits for it. A row is written within `newMs` of a worker's first call, and at most
- * every `workerRefreshMs` from then on. It is gone `newMs` after its last stream closed, when nothing was heard of its
- * worker for `workerGoneMs`, when this server stops, and `workerGoneMs` after this server died.
+ * Guarantees:
+ * - No call of a worker waits for it.
+ * - A row is written within `newMs` of a worker's first call, and at most every `workerRefreshMs` from then
+ *   on.
+ * - A row is deleted `newMs` after the worker's last stream closed, when the worker has not called for
+ *   `workerGoneMs`, when this server stops, and `workerGoneMs` after this server died.
  *
- * Modes: asleep for `workerRefreshMs`, or until `newMs` after a worker came or went; or in a round. While no worker is known
- * a round writes nothing; every `workerGoneMs` it removes what servers that died have left. Rounds that fail are logged
- * once and tried again. `stop` removes the rows of this server.
+ * Lifecycle: asleep for `workerRefreshMs`, or until `newMs` after a worker was added or removed; or in a
+ * round. While no worker is known a round writes nothing. Every `workerGoneMs` a round removes the rows of
+ * servers that died. `stop` removes the rows of this server.
+ *
+ * Failure modes: rounds that fail are logged once and tried again.
  */
 import { hostname } from 'node:os';
 import { workerGoneMs, workerRefreshMs } from '../../domain/workers/worker.ts';
@@ -25,9 +30,9 @@ import {
 } from '../../store/sql/workers/workers.ts';
 import { asksOf, isOpen, type KnownWorker, type KnownWorkers, type StreamKind } from './known-workers.ts';
 
-/** How soon a worker that came or went is written. */
+/** How soon an added or removed worker is written. */
 const newMs = 1_000;
-/** A little less than the time between two rounds, so that every round finds every row due. */
+/** Slightly less than the time between two rounds, so that every round finds every row due. */
 const dueMs = workerRefreshMs - 500;
 
 export interface WorkerDirectoryOptions {
@@ -40,10 +45,10 @@ export class WorkerDirectory implements Service {
   readonly #options: WorkerDirectoryOptions;
   readonly #rounds: PeriodicTask;
   readonly #server: ServerColumns = { server_id: newId(), server_host: hostname(), server_pid: process.pid };
-  /** A worker has come or gone since the last round. */
+  /** A worker was added or removed since the last round. */
   #hasNews = false;
   #removedAt = Number.NEGATIVE_INFINITY;
-  /** Rounds that failed one after the other. */
+  /** Consecutive failed rounds. */
   #failures = 0;
   #writing: Promise<void> = Promise.resolve();
 
@@ -66,7 +71,7 @@ export class WorkerDirectory implements Service {
     };
   }
 
-  /** Under which the rows of this server are written. */
+  /** The id under which the rows of this server are written. */
   get serverId(): string {
     return this.#server.server_id;
   }
@@ -89,14 +94,14 @@ export class WorkerDirectory implements Service {
     );
   }
 
-  /** Writes what is new or due, once what is being written is. */
+  /** Writes rows that are new or due, after the write in progress. */
   runOnce(): Promise<void> {
     const writing = this.#writing.then(() => this.#write());
     this.#writing = writing.catch(() => {});
     return writing;
   }
 
-  /** Writes what is new, so that a reader of the table finds it. */
+  /** Writes new rows, so that a reader of the table finds them. */
   async flush(): Promise<void> {
     if (this.#hasNews) await this.runOnce();
     else await this.#writing;

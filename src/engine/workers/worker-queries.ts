@@ -7,7 +7,7 @@ import type { Caller, EngineContext } from '../context/engine-context.ts';
 import type { Page } from '../jobs/job-queries.ts';
 import type { WorkerDirectory } from './worker-directory.ts';
 
-/** Lists the workers that servers on the database know, and those that hold jobs. */
+/** Lists the workers that any server on the database knows, and those that hold jobs. */
 export class WorkerReader {
   readonly #context: EngineContext;
   readonly #directory: WorkerDirectory;
@@ -20,7 +20,7 @@ export class WorkerReader {
   async list(command: ListWorkers, { signal }: Caller): Promise<Page<Worker>> {
     const { database } = this.#context;
     const limit = command.limit ?? limits.pageRowsDefault;
-    // A worker that has just called this server is in the answer.
+    // Ensures that a worker that has just called this server is in the answer.
     await this.#directory.flush();
     const filter = {
       workerId: command.worker_id ?? null,
@@ -33,7 +33,7 @@ export class WorkerReader {
     const ids = found.slice(0, limit);
     const rows = await readWorkers(database, ids);
     const held = await heldByWorkers(database, ids, limits.workerJobsCounted, signal);
-    // A worker may have gone between the two reads, and then holds nothing and is known to no server.
+    // A worker may have gone between the two reads; it then holds nothing and no server knows it.
     const items = ids
       .map((workerId) => workerOf(workerId, rows.get(workerId) ?? [], held.get(workerId)))
       .filter(({ servers, activeLeases, claims }) => servers.length + activeLeases + claims > 0);
