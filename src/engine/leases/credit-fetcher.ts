@@ -12,7 +12,7 @@
  * Lifecycle: ends with `close`.
  *
  * Failure modes: while the database is unavailable or the server is overloaded, the request is repeated after
- * a pause. Any other failure ends the fetcher and calls `onFailed`.
+ * a pause. Any other failure is passed to `onFailed`, which ends the stream.
  */
 import type { Grant } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
