@@ -1,14 +1,17 @@
 /**
- * One stream's calls to the engine for signs of life of one kind: gathered while as many calls are under way as may be,
- * and then sent in pieces that the engine takes in one batch.
+ * The calls of one stream to the engine, for heartbeats of one kind.
  *
- * Promises: every sign of life that is gathered is settled, missed, or dropped with `clear`, once. What the engine can say
- * at once is settled at once; what it will say later, of rows that somebody has locked, is not waited for.
+ * Purpose: gathers heartbeats while the maximum of calls is in flight, then sends them in slices of one
+ * engine batch.
+ *
+ * Guarantees: each gathered heartbeat is settled, missed, or dropped with `clear`, once. Verdicts that the
+ * engine has at once are settled at once. Verdicts on rows that another transaction has locked are settled
+ * later, and delay no other verdict.
  */
 
-/** Signs of life in one call to the engine: what it takes in one batch. */
+/** Heartbeats in one call to the engine: the size of one engine batch. */
 export const heartbeatsPerCall = 2_000;
-/** Calls of one kind: enough for the next batch to be full while one is in flight. */
+/** Calls in flight, at most: enough to fill the next batch while one is running. */
 const callsMax = 4;
 
 export interface EngineCallsOptions<Beat, Verdict> {
@@ -16,9 +19,9 @@ export interface EngineCallsOptions<Beat, Verdict> {
   onSettled(beats: readonly Beat[], verdicts: readonly Verdict[]): void;
   /** The engine has failed. */
   onMissed(beats: readonly Beat[], error: unknown): void;
-  /** A verdict that was to come later will not. */
+  /** A late verdict has failed. */
   onLateMissed(beat: Beat, error: unknown): void;
-  /** A call is over, or a late verdict is there or will not come. */
+  /** A call has ended, or a late verdict has arrived or failed. */
   onDone(): void;
 }
 
@@ -45,7 +48,7 @@ export class EngineCalls<Beat, Verdict> {
     else for (const beat of beats) this.#gathered.push(beat);
   }
 
-  /** They go first when there is boarding again. */
+  /** Puts heartbeats back in front of the gathered ones. */
   putBack(beats: readonly Beat[]): void {
     this.#gathered = [...beats, ...this.#gathered];
   }

@@ -1,10 +1,11 @@
 /**
- * The frames of the heartbeat stream, between the wire and the domain with nothing in between. Field numbers are those
- * of `leases.proto`; the tests read and write everything with the generated code as well.
+ * The frames of the heartbeat stream, converted directly between the wire and the domain. Field numbers are
+ * those of `leases.proto`. The tests also read and write every frame with the generated code.
  *
- * A frame may hold millions of heartbeats, each of which is answered with more bytes than it has. So it is read in
- * pieces, at the pace at which the answers go out. A frame of one piece, as all honest ones are, is read as a whole
- * before anything is done about it. Of a larger one that turns out to be broken, the pieces before the break stand.
+ * A frame may hold millions of heartbeats, and each answer is larger than its heartbeat. A frame is therefore
+ * read in slices, at the pace at which the answers leave. A frame of one slice, as every well-behaved client
+ * sends, is read as a whole before any part takes effect. If a larger frame turns out to be malformed, the
+ * slices before the error have taken effect.
  */
 import { DomainError, invalid, leaseNotFound } from '../../domain/errors.ts';
 import type { Heartbeat, Lost } from '../../domain/leases/lease.ts';
@@ -15,23 +16,26 @@ import { WireError, WireReader, wireType } from '../wire/reader.ts';
 import { WireWriter } from '../wire/writer.ts';
 import type { StreamVerdict } from './verdict-outbox.ts';
 
-/** A lease that an answer is owed on. */
+/** A lease that the server still has to answer. */
 export interface Named {
-  /** The lease, as the worker named it; of what cannot be a lease's id, the beginning. */
+  /** The lease id as the worker sent it. If it cannot be a lease id, only its beginning. */
   readonly named: string;
-  /** What it takes of the stream's memory until the answer is out, in heartbeats of usual length. */
+  /** Its share of the stream's memory until the answer leaves, in heartbeats of usual length. */
   readonly weight: number;
 }
 
-/** A heartbeat that the engine can judge: its lease id is a UUID in lower case, and its other fields are checked. */
+/**
+ * A heartbeat that the engine can process: its lease id is a UUID in lower case, and its other fields are
+ * checked.
+ */
 export interface NamedHeartbeat extends Heartbeat, Named {}
 
-/** A sign of life of an owner of file leases, whose name is checked. */
+/** A heartbeat of an owner of file leases, whose name is checked. */
 export interface NamedOwner extends Named {
   readonly ownerId: string;
 }
 
-/** A part of a frame: what is to be judged, and what was wrong, each with its verdict. */
+/** A part of a frame: the heartbeats to process, and the invalid ones, each with its verdict. */
 export interface FrameSlice {
   heartbeats: NamedHeartbeat[];
   refused: Named[];
@@ -52,18 +56,21 @@ const tokenTag = delimitedField(3);
 const progressTag = 4 * 8 + wireType.fixed64;
 const messageTag = delimitedField(5);
 
-/** Remembers the worker that was read last, because most streams have only one and name it in every heartbeat. */
+/**
+ * Remembers the last worker's name, because most streams have one worker, which repeats it in every
+ * heartbeat.
+ */
 export class WorkerName {
   #bytes = new Uint8Array(0);
   #name = '';
   #problem: DomainError | undefined = attempt(() => checkName('', 'worker_id'));
 
-  /** The name that stands there, checked, or what is wrong with it. */
+  /** The name from `start` to `end`, checked, or the reason why it is invalid. */
   read(reader: WireReader, start: number, end: number): string | DomainError {
     if (this.#isSame(reader.bytes, start, end)) return this.#problem ?? this.#name;
     const name = reader.text(start, end);
     const problem = attempt(() => checkName(name, 'worker_id'));
-    // What is too long for a name is not worth the memory.
+    // A text that is too long for a name is not kept in memory.
     if (end - start <= limits.nameChars) {
       this.#bytes = Uint8Array.from(reader.bytes.subarray(start, end));
       this.#name = name;
@@ -80,7 +87,7 @@ export class WorkerName {
   }
 }
 
-/** One StreamHeartbeatsRequest, taken apart bit by bit. */
+/** One StreamHeartbeatsRequest, read in slices. */
 export class HeartbeatFrame {
   readonly #reader: WireReader;
   readonly #worker: WorkerName;
@@ -88,14 +95,14 @@ export class HeartbeatFrame {
   #read = 0;
   #readOwners = 0;
 
-  /** `workerId` speaks where a heartbeat does not say who does. */
+  /** `workerId` is the worker of heartbeats that contain no worker id. */
   constructor(bytes: Buffer, worker: WorkerName, workerId?: string) {
     this.#reader = new WireReader(bytes);
     this.#worker = worker;
     this.#workerId = workerId;
   }
 
-  /** Nothing is left of it. */
+  /** The whole frame has been read. */
   get done(): boolean {
     return this.#reader.at >= this.#reader.bytes.length;
   }
@@ -110,7 +117,7 @@ export class HeartbeatFrame {
     return this.#readOwners;
   }
 
-  /** The next heartbeats, up to a weight. Throws an `invalid_request` where the frame cannot be read. */
+  /** Reads the next heartbeats, up to a weight. Throws `invalid_request` if the frame cannot be read. */
   next(weightMax: number): FrameSlice {
     const reader = this.#reader;
     const end = reader.bytes.length;
@@ -263,8 +270,8 @@ const lost = ({ code, detail }: DomainError): Lost => ({ kind: 'lost', code, det
 const writer = new WireWriter();
 
 /**
- * A StreamHeartbeatsResponse with the verdicts on these leases. What leaves here fits into the 4 MiB that clients
- * take by default as long as there are no more than `limits.verdictsPerFrame` of them.
+ * A StreamHeartbeatsResponse with the verdicts on these leases. With at most `limits.verdictsPerFrame` of
+ * them it fits into the 4 MiB that clients accept by default.
  */
 export const encodeVerdicts = (
   leases: readonly Named[],

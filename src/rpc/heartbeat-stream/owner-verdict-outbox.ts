@@ -1,11 +1,11 @@
-/** What a heartbeat stream owes its client of owners of file leases. */
+/** The verdicts on owners of file leases that a heartbeat stream has ready for its client. */
 import type { OwnerVerdict } from '../../domain/files/file-lease.ts';
 import { limits } from '../../domain/limits.ts';
 import { WireWriter } from '../wire/writer.ts';
 import type { Named } from './frames.ts';
 import type { Unanswered } from './verdict-outbox.ts';
 
-/** What a lost file takes of a frame, in verdicts on leases: its path and its repository may be long. */
+/** The size of a lost file in a frame, in verdicts on leases: its path and its repository may be long. */
 const lostFileSize = 4;
 
 type OwnerStreamVerdict = OwnerVerdict | Unanswered;
@@ -31,7 +31,7 @@ export class OwnerVerdictOutbox {
     this.#ready = [];
   }
 
-  /** The next frame: as much as fits into what clients take by default, and at least one. */
+  /** The next frame: as many verdicts as fit into the default limit of clients, and at least one. */
   next(): OwnerAnswer[] {
     let size = 0;
     let count = 0;

@@ -1,4 +1,7 @@
-/** Verdicts that nobody asked for: how leases stand that somebody other than their workers has changed. */
+/**
+ * Verdicts that the server pushes without a heartbeat: the state of leases that an actor other than their
+ * worker has changed.
+ */
 import type { Verdict } from '../../domain/leases/lease.ts';
 import { waitingMax } from '../../engine/context/engine-context.ts';
 import type { Heartbeats } from '../../engine/leases/heartbeats.ts';
@@ -11,7 +14,9 @@ const leasesPerLookup = 1_000;
 
 export type Lookups = Batcher<readonly string[], readonly Verdict[]>;
 
-/** A thousand leases that expire together may be those of a thousand streams; they are looked up together, too. */
+/**
+ * A thousand leases that expire together may belong to a thousand streams. One batch looks them up together.
+ */
 export const createLookups = (heartbeats: Pick<Heartbeats, 'verdictsOf'>, metrics?: Metrics): Lookups =>
   new Batcher({
     meter: metrics?.batch('look_at_leases'),
@@ -32,14 +37,20 @@ export interface PushedVerdictsOptions {
   looks: Lookups;
   signal: AbortSignal | undefined;
   onFound(leaseIds: readonly string[], verdicts: readonly Verdict[]): void;
-  /** Called after every query, whether it found anything or not. */
+  /** Called after every query, even if the query fails. */
   onLooked(): void;
 }
 
 /**
- * What one stream is still to find out. Leases are told of with `add` and looked up with `callForLooking`, one query at
- * a time; those that are told of again meanwhile are looked up again. A query that fails is dropped, because the next
- * heartbeat tells the same, and fails for the same reason if there still is one. Stops with `clear`.
+ * The leases that one stream still has to look up.
+ *
+ * Guarantees: `add` records leases and `scheduleLookup` queries them, one query at a time. A lease that is
+ * added again during a query is looked up again.
+ *
+ * Failure modes: a failed query is dropped. The next heartbeat returns the same verdict, or fails for the
+ * same reason if that persists.
+ *
+ * Lifecycle: `clear` stops the lookups.
  */
 export class PushedVerdicts {
   readonly #options: PushedVerdictsOptions;
@@ -62,7 +73,7 @@ export class PushedVerdicts {
     this.#leaseIds.clear();
   }
 
-  /** What is told of in this turn of the event loop is looked up together. */
+  /** Leases that are added in one turn of the event loop are looked up together. */
   scheduleLookup(): void {
     if (this.#looking || this.#leaseIds.size === 0) return;
     this.#looking = true;
@@ -75,7 +86,7 @@ export class PushedVerdicts {
     try {
       if (leaseIds.length > 0) onFound(leaseIds, await looks.run(leaseIds, signal));
     } catch {
-      // See above.
+      // The class comment says why a failed query is dropped.
     } finally {
       this.#looking = false;
       onLooked();

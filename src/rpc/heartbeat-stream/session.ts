@@ -1,28 +1,25 @@
 /**
- * LeasesService.StreamHeartbeats: one stream's session.
- *
- * Promises: every heartbeat is answered by one verdict, after the commit that made it true; a heartbeat that is wrong
- * is a verdict, too, and never ends the stream. One whose row somebody has locked is answered when that is over, and
- * not at all where it takes longer than the database waits; it holds up no other. Nothing waits for company by a
- * timer: what is read in one turn of the event loop goes to the engine together, what becomes ready in one turn goes
- * out together, and while as many calls or a frame are under way as may be, the next gather behind them. Between being
- * read and being answered there is a bounded weight of heartbeats; at the bound nothing more is read, whether it is
- * the database that is slow or the client that does not read, and HTTP/2 passes that on to the client. What was read
- * of a frame that is larger than the bound is taken apart as answers go out.
- *
- * Owners of file leases are heard and answered beside the leases of jobs, in frames of their own and within the same bound.
- *
- * Beside the answers go verdicts that nobody asked for, on leases that were last kept here: see `LeaseSubscriptions`. They are
- * looked up when they are told of, and only while the client keeps up: see `PushedVerdicts`.
- *
- * An outage of the database ends nothing: what could not be done is answered by a verdict `unavailable`, because streams that
- * were ended for it would all come back at once. An engine that is merely overloaded is asked again for a while.
- *
- * Ends in one of four ways. The client has ended its side: what is in flight is answered, then the stream ends well.
- * A frame cannot be read: the frames before it are answered, then it ends with that error. The server itself fails: what
- * is ready goes out, and it ends with that error, because the client has to know that it was not heard. The server is about to stop: the client gets a verdict with `drain` on every lease as far as
- * time allows, nothing more is read, and then the stream ends well. A client that is gone ends everything at once;
- * no end releases anything.
+ * LeasesService.StreamHeartbeats: the session of one stream.
+ * - Purpose: answers heartbeats for leases of jobs and, in frames of their own, for owners of file leases. It
+ *   also pushes verdicts on leases that were last renewed here: see `LeaseSubscriptions`, `PushedVerdicts`.
+ * - Guarantees: each heartbeat is answered by one verdict, after its commit. An invalid one gets a verdict
+ *   and never ends the stream. If another transaction has locked the row, the verdict follows the lock's
+ *   release; it is omitted if the database's lock timeout passes first. Such a heartbeat delays no other.
+ * - Batching: no timer delays a heartbeat. Heartbeats read in one turn of the event loop go to the engine
+ *   together, and verdicts ready in one turn leave together. While the maximum of calls or a frame is in
+ *   flight, the next ones gather.
+ * - Backpressure: the weight between reading and answering is bounded, for leases and owners together. At the
+ *   bound the session reads nothing more, whether database or client is slow, and HTTP/2 passes that on to
+ *   the client. A frame larger than the bound is read in slices. Pushed verdicts are looked up only while the
+ *   client keeps up.
+ * - Lifecycle: if the client ends its side, heartbeats in flight are answered first. If a frame cannot be
+ *   read, the frames before it are answered, then the stream ends with that error. Before the server stops,
+ *   each lease gets a verdict with `drain` as far as time allows, and the session reads nothing more. A
+ *   disconnect ends everything at once. No end of a stream releases a lease.
+ * - Failure modes: an outage of the database is answered with `unavailable`, because clients of ended streams
+ *   would all reconnect at once. Calls to an overloaded engine are retried. If the server itself fails, ready
+ *   verdicts leave and the stream ends with the error: the client must know that its heartbeats were not
+ *   recorded.
  */
 import type { LeasesService } from '../../../gen/leasehold/v1/leases_pb.js';
 import type { StreamEnd } from '../../domain/explain/facts.ts';
@@ -54,9 +51,9 @@ import { encodeOwnerVerdicts, OwnerVerdictOutbox } from './owner-verdict-outbox.
 import { createLookups, type Lookups, PushedVerdicts } from './pushed-verdicts.ts';
 import { unanswered, VerdictOutbox } from './verdict-outbox.ts';
 
-/** How long an overloaded engine is asked again. */
+/** How long the session retries calls to an overloaded engine. */
 const overloadedMs = 10_000;
-/** How long a stream may go on telling its leases that the server is about to stop. */
+/** How long a stream may send verdicts with `drain` before it ends. */
 const drainMs = 1_500;
 
 /** What a session needs of the engine. */
@@ -92,7 +89,7 @@ export function streamHeartbeats(
 
 const asksForNothing = () => [];
 
-/** What may be done about signs of life that the engine could not judge. */
+/** The two ways to treat heartbeats that the engine could not process. */
 interface UnavailableAnswers {
   putBack(): void;
   answer(): void;
@@ -105,7 +102,7 @@ export interface HeartbeatOptions {
   ownerHeartbeats: HeartbeatEngine['ownerHeartbeats'];
   leaseSubscriptions: LeaseSubscriptions;
   looks: Lookups;
-  /** How the stream is listed among those of workers; a stream of work is listed by its own session. */
+  /** The stream's entry in the list of workers' streams. Work streams list themselves. */
   listed?: WorkerStream;
 }
 
@@ -121,9 +118,9 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
   readonly #ownerAnswers = new OwnerVerdictOutbox();
   readonly #pushed: PushedVerdicts;
 
-  /** The frame that is being taken apart. */
+  /** The frame that is being read in slices. */
   #frame: HeartbeatFrame | undefined;
-  /** Of all heartbeats that have been read and whose answers have not left. */
+  /** Weight of all heartbeats that have been read and whose answers have not left. */
   #weight = 0;
   #callRunning = true;
   #callScheduled = false;
@@ -133,7 +130,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
   #ownersAreNext = false;
 
   #clientEnded = false;
-  /** What the stream will end with, and whether what has been read is answered before that. */
+  /** The final error of the stream, and whether heartbeats that were read are answered first. */
   #failure: { error: unknown; answersRest: boolean } | undefined;
   #drain: 'no' | 'telling' | 'told' = 'no';
   #closed = false;
@@ -191,7 +188,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     this.#subscription = leaseSubscriptions.subscribe(this);
   }
 
-  /** `workerId` speaks where a heartbeat of the frame does not say who does. */
+  /** `workerId` is the worker of heartbeats that contain no worker id. */
   onFrame(frame: Buffer, workerId?: string): void {
     this.#callRunning = false;
     if (this.#failure) return;
@@ -199,12 +196,12 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     this.#advance();
   }
 
-  /** Leases that were given out on this stream: there may be news of them before their first heartbeat. */
+  /** Subscribes to leases that were granted on this stream: they may change before their first heartbeat. */
   follow(leases: readonly { leaseId: string }[], verdicts: readonly Verdict[]): void {
     this.#subscription.onHeartbeat(leases, verdicts);
   }
 
-  /** Leases that are over: nobody wants to hear of them. */
+  /** Unsubscribes from leases that have ended. */
   forget(leaseIds: readonly string[]): void {
     this.#subscription.unsubscribe(leaseIds);
   }
@@ -231,11 +228,10 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
       this.#drain = 'told';
       this.#advance();
     }, drainMs);
-    // A stream that is told while it is being opened has nothing to send yet.
+    // A stream that is notified while it is being opened has nothing to send yet.
     queueMicrotask(() => this.#advance());
   }
 
-  /** Does whatever can be done now. */
   #advance(): void {
     this.#safely(() => {
       this.#readFrame();
@@ -247,7 +243,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     });
   }
 
-  /** A mistake of ours ends the stream, and nothing else. */
+  /** A programming error ends this stream, and nothing else. */
   #safely(work: () => void): void {
     if (this.#closed) return;
     try {
@@ -294,7 +290,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     this.#stream.read();
   }
 
-  /** What is read in this turn of the event loop leaves together at its end. */
+  /** Sends the heartbeats that are read in one turn of the event loop together at its end. */
   #scheduleCall(): void {
     if (this.#callScheduled || this.#pauseTimer) return;
     if (!this.#beats.mayFlush && !this.#owners.mayFlush) return;
@@ -330,7 +326,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
   }
 
   #answerUnavailableLate({ weight }: Named, error: unknown, missed: UnavailableAnswers): void {
-    // The next heartbeat asks again. Only where none will come does the client have to be told.
+    // The next heartbeat retries. The client needs an answer only if it will send no further heartbeat.
     if (this.#clientEnded) this.#answerUnavailable(error, missed);
     else this.#weight -= weight;
   }
@@ -366,7 +362,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     }, overloadPauseMs());
   }
 
-  /** What becomes ready in this turn goes out together: calls of one batch are answered one after the other. */
+  /** Verdicts of one turn leave together: calls of one batch are answered one after the other. */
   #scheduleSend(): void {
     if (this.#sendScheduled || this.#sending) return;
     if (this.#answers.isEmpty && this.#ownerAnswers.isEmpty) return;

@@ -1,9 +1,9 @@
-/** What a heartbeat stream owes its client: verdicts that are ready to go out, in frames that clients can take. */
+/** The verdicts that a heartbeat stream has ready for its client, in frames that clients accept. */
 import type { Verdict } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
 import type { Named } from './frames.ts';
 
-/** The database did not answer: nothing is known of the heartbeat. */
+/** The database did not answer, so the outcome of the heartbeat is unknown. */
 export interface Unanswered {
   kind: 'unavailable';
   detail: string;
@@ -14,10 +14,10 @@ export const unanswered: Unanswered = {
   detail: 'the database does not answer; send the heartbeat again',
 };
 
-/** What a stream answers to a heartbeat. */
+/** The answer of a stream to a heartbeat. */
 export type StreamVerdict = Verdict | Unanswered;
 
-/** What goes out in one frame. */
+/** The content of one frame. */
 export interface Answers {
   leases: readonly Named[];
   verdicts: readonly StreamVerdict[];
@@ -46,7 +46,7 @@ export class VerdictOutbox {
     this.#emptyFrames = 0;
   }
 
-  /** The next frame, with as much as may be in it. Empty frames come first: they are few, and hold up nothing. */
+  /** The next frame, as full as allowed. Empty frames come first: they are few and delay nothing. */
   next(): Answers {
     if (this.#emptyFrames > 0) {
       this.#emptyFrames--;

@@ -1,9 +1,11 @@
 /**
- * The frames of the stream of work, beside what they have in common with those of the heartbeat stream: credits and
- * what is handed in on the way up, grants and what became of it on the way down. Field numbers are those of `leases.proto`.
+ * The frames of StreamWork, except for the fields they share with the heartbeat stream. Requests carry
+ * credits and releases; responses carry grants and the answers to releases. Field numbers are those of
+ * `leases.proto`.
  *
- * Most of what is handed in says that it went well and no more, and is read as it lies; the rest is read with the generated
- * code. Like heartbeats, it is read in pieces, at the pace at which the answers go out.
+ * Most releases report success and nothing else. They are read directly from the bytes; all others are
+ * decoded with the generated code. Like heartbeats, releases are read in slices, at the pace at which their
+ * answers leave.
  */
 
 import { fromBinary } from '@bufbuild/protobuf';
@@ -26,29 +28,32 @@ import { writeGrant } from '../leases/encode.ts';
 import { checkName, checkToken, leaseIdOf, nameOf, uuidKind, weightOf } from '../wire/frame-fields.ts';
 import { WireError, WireReader, wireType } from '../wire/reader.ts';
 
-/** What a worker hands in, and what it takes of the stream's memory until it is answered. */
+/** A worker's release, and its weight in the stream's memory until it is answered. */
 export interface NamedRelease {
-  /** The lease, as the worker named it; of what cannot be a lease's id, the beginning. */
+  /** The lease id as the worker sent it. If it cannot be a lease id, only its beginning. */
   readonly named: string;
   readonly release: Release;
   readonly weight: number;
 }
 
-/** What is wrong with something that was handed in. */
+/** A release that is refused, and why. */
 export interface RefusedRelease {
   readonly named: string;
   readonly weight: number;
   readonly problem: DomainError;
 }
 
-/** How many more jobs of a kind are wanted. `bytes` is what was said of the kind: the same bytes are the same kind. */
+/**
+ * How many more jobs of a kind the worker wants. `bytes` is the encoded kind: the same bytes mean the same
+ * kind.
+ */
 export interface CreditField {
   jobs: number;
   bytes: string;
   wanted(): CreditRequest;
 }
 
-/** Which jobs a credit is for, and the TTL of their leases; null for that of the settings. */
+/** The jobs that a credit is for, and the TTL of their leases. Null means the TTL of the settings. */
 export interface CreditRequest {
   filter: ClaimFilter;
   ttlS: number | null;
@@ -74,15 +79,15 @@ const workerIdTag = delimitedField(2);
 const tokenTag = delimitedField(3);
 const statusTag = varintField(5);
 
-/** One StreamWorkRequest. It is looked over as a whole before anything is done about any of it. */
+/** One StreamWorkRequest. The constructor scans the whole frame before any part of it takes effect. */
 export class WorkFrame {
   readonly bytes: Buffer;
   readonly #reader: WireReader;
   #credits = 0;
   #releases = 0;
-  /** There are heartbeats or owners in it. */
+  /** The frame contains heartbeats or owners. */
   hasHeartbeats = false;
-  /** Who says it, where the frame says who. */
+  /** The worker's id, if the frame contains it. */
   workerId: string | undefined;
 
   constructor(bytes: Buffer) {
@@ -91,12 +96,12 @@ export class WorkFrame {
     this.#scan();
   }
 
-  /** Nothing is left of it. */
+  /** The whole frame has been read. */
   get done(): boolean {
     return this.#reader.at >= this.bytes.length;
   }
 
-  /** The next part, up to a weight of what is handed in. */
+  /** Reads the next slice, up to a weight of its releases. */
   next(weightMax: number, workerId: string): WorkSlice {
     const reader = this.#reader;
     const end = this.bytes.length;
@@ -210,7 +215,7 @@ export class WorkFrame {
   }
 }
 
-/** The same as `releaseSaid`, of what says no more than this. */
+/** The result of `releaseField` for a release that has only these fields. */
 function plainRelease(leaseId: string, workerId: string, token: string | null, status: number): Release {
   checkName(workerId, 'worker_id');
   if (token !== null) checkToken(token);
@@ -261,17 +266,17 @@ function decoded<Message>(decode: () => Message): Message {
   }
 }
 
-/** What became of something that was handed in. */
+/** The outcome of a release. */
 export interface ReleaseAnswer {
   named: string;
   weight: number;
   outcome: EndOutcome | DomainError;
 }
 
-/** So large may a frame become before nothing more is put into it; clients take 4 MiB by default. */
+/** A frame of this size takes no further items. Clients accept 4 MiB by default. */
 const frameBytes = 1024 * 1024;
 
-/** What goes into one StreamWorkResponse: the first of the answers and of the grants, as many as it holds. */
+/** Encodes one StreamWorkResponse with as many of the first answers and grants as it holds. */
 export function encodeWork(
   answers: readonly ReleaseAnswer[],
   grants: readonly Grant[],
@@ -286,7 +291,7 @@ export function encodeWork(
   return { frame, answers: answered, grants: granted };
 }
 
-/** A StreamWorkResponse that says that the server is about to stop. */
+/** A StreamWorkResponse with `drain`: the server is about to stop. */
 export const drainFrame = (): Buffer => writer.encode(() => writer.whole(5, 1));
 
 function writeAnswer({ named, outcome }: ReleaseAnswer): void {

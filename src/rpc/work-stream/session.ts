@@ -1,18 +1,18 @@
 /**
- * LeasesService.StreamWork: one stream's session.
- *
- * What it has in common with the heartbeat stream is one: every frame that has signs of life in it is handed to a
- * `HeartbeatStream`, which reads nothing but those, and whose frames go out as they are, because the fields it writes are
- * the same here. What is here is the rest: credit becomes a `CreditFetcher` for each kind, what is handed in is gathered for
- * the desk, and grants and answers go out together.
- *
- * Promises: never more is granted than there is credit for; what is handed in is answered once, after its commit, and what
- * is wrong with it is an answer. Between being read and being answered there is a bounded weight of it, and nothing is asked of the queue
- * while what was granted before has not left: a client that does not read is granted no more, and holds up no other.
- *
- * An outage of the database does not end it: what is handed in is refused as `unavailable`, and credit stays. It ends like the
- * heartbeat stream, with which it ends: when the client has ended its side and everything is answered; with an
- * error, when a frame cannot be read or the server itself fails; or when the server is about to stop, which it says first.
+ * LeasesService.StreamWork: the session of one stream.
+ * - Purpose: a heartbeat stream that also grants and releases leases. A `HeartbeatStream` gets each frame
+ *   with heartbeats and reads only those. Its frames leave unchanged, because its fields have the same
+ *   numbers here. This class keeps a `CreditFetcher` for each kind, gathers releases for the dispatcher, and
+ *   sends grants and answers together.
+ * - Guarantees: the server never grants more than there is credit for. Each release is answered once, after
+ *   its commit; an error in a release is an answer. The weight of releases between reading and answering is
+ *   bounded. The session requests no job while earlier grants have not left: a client that does not read is
+ *   granted nothing more, and delays no other.
+ * - Lifecycle: the session ends with its `HeartbeatStream`: when the client has ended its side and everything
+ *   is answered, or when the server is about to stop, after a frame with `drain`.
+ * - Failure modes: in an outage of the database releases are refused as `unavailable`, credit stays, and the
+ *   stream goes on. A frame that cannot be read or a failure of the server itself ends the stream with an
+ *   error.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { LeasesService } from '../../../gen/leasehold/v1/leases_pb.js';
@@ -47,9 +47,9 @@ export interface WorkEngine extends HeartbeatEngine {
   workers: Pick<KnownWorkers, 'open'>;
 }
 
-/** Of what is handed in, so much goes to the desk in one call: half of what one transaction there holds. */
+/** Releases in one call to the dispatcher: half of what one of its transactions holds. */
 const callReleases = 250;
-/** How long an overloaded engine is asked again. */
+/** How long the session retries a call to an overloaded engine. */
 const overloadedMs = 10_000;
 
 /** LeasesService.StreamWork, to be spread into the rest of the service. */
@@ -73,15 +73,14 @@ class WorkStream implements FrameSession {
   readonly #stream: FrameStream;
   readonly #heartbeats: HeartbeatStream;
   readonly #fetchers = new Map<string, CreditFetcher>();
-  /** The same by the bytes in which a kind was told of, so that it need not be made out again. */
+  /** The fetchers by the encoded form of their kind, so that a repeated credit need not be decoded. */
   readonly #fetchersByCredit = new Map<string, CreditFetcher>();
   readonly #listed: WorkerStream;
   #workerId: string | undefined;
 
-  /** The frame that is being taken apart. */
   #frame: WorkFrame | undefined;
   #gathered: NamedRelease[] = [];
-  /** Of all that has been handed in and whose answers have not left. */
+  /** Weight of all releases that have been read and whose answers have not left. */
   #weight = 0;
   #underWay = 0;
   #callScheduled = false;
@@ -89,16 +88,16 @@ class WorkStream implements FrameSession {
   #grants: Grant[] = [];
   #sendScheduled = false;
   #sending = false;
-  /** What is being sent has grants in it. */
+  /** The frame that is being sent contains grants. */
   #grantsLeave = false;
 
-  /** The heartbeats are ready for another frame. */
+  /** The `HeartbeatStream` is ready for another frame. */
   #heartbeatsAreNext = true;
   #callRunning = true;
   #heartbeatsEnded = false;
   #clientEnded = false;
   #drainSent = false;
-  /** What the stream will end with. */
+  /** The error that the stream will end with. */
   #failure: { error: unknown } | undefined;
   #closed = false;
 
@@ -167,7 +166,6 @@ class WorkStream implements FrameSession {
     return workerId;
   }
 
-  /** Does whatever can be done now. */
   #advance(): void {
     this.#safely(() => {
       this.#readFrame();
@@ -178,7 +176,7 @@ class WorkStream implements FrameSession {
     });
   }
 
-  /** A mistake of ours ends the stream, and nothing else. */
+  /** A programming error ends this stream, and nothing else. */
   #safely(work: () => void): void {
     if (this.#closed) return;
     try {
@@ -219,7 +217,7 @@ class WorkStream implements FrameSession {
   }
 
   #addCredit(credit: CreditField): void {
-    // A frame may be taken apart only after the client has ended its side, or the server has begun to stop.
+    // A slice may be read after the client has ended its side or the server has begun to stop.
     if (this.#clientEnded || this.#failure || this.#heartbeatsEnded) return;
     const order = this.#fetchersByCredit.get(credit.bytes) ?? this.#find(credit);
     if (credit.jobs === 0) order?.revokeCredit();
@@ -234,14 +232,14 @@ class WorkStream implements FrameSession {
     order.add(jobs);
   }
 
-  /** The order for a kind; none where credit is taken back that nobody gave. */
+  /** The fetcher for a kind. Undefined if the client revokes credit that it never gave. */
   #find({ bytes, wanted: read, jobs }: CreditField): CreditFetcher | undefined {
     const wanted = read();
     const kind = requestClassOf(wanted.filter, wanted.ttlS);
     const known = this.#fetchers.get(kind);
     if (!known && jobs === 0) return undefined;
     const order = known ?? this.#newFetcher(kind, wanted);
-    // One kind can be told of in many ways, of which the latest are worth knowing.
+    // A kind has many encodings. The map keeps only recent ones.
     if (this.#fetchersByCredit.size >= 2 * limits.creditKinds) this.#fetchersByCredit.clear();
     this.#fetchersByCredit.set(bytes, order);
     return order;
@@ -249,7 +247,7 @@ class WorkStream implements FrameSession {
 
   #newFetcher(kind: string, { filter, ttlS }: CreditRequest): CreditFetcher {
     for (const [other, { isIdle }] of this.#fetchers) if (isIdle) this.#removeFetcher(other);
-    // What is not wanted any more has its last question answered soon.
+    // A fetcher without credit becomes idle when its last request is answered, which is soon.
     if (this.#fetchers.size >= 2 * limits.creditKinds) throw tooManyKinds;
     const order = new CreditFetcher({
       acquirer: this.#engine.acquirer,
@@ -284,7 +282,7 @@ class WorkStream implements FrameSession {
     this.#advance();
   }
 
-  /** What is read in this turn of the event loop leaves together at its end. */
+  /** Sends the releases that are read in one turn of the event loop together at its end. */
   #scheduleCall(): void {
     if (this.#callScheduled || this.#gathered.length === 0) return;
     this.#callScheduled = true;
@@ -297,7 +295,7 @@ class WorkStream implements FrameSession {
     });
   }
 
-  /** Goes on though the client may have gone: it has said how its jobs went. */
+  /** Continues if the client disconnects: the client has already reported how its jobs ended. */
   async #release(releases: readonly NamedRelease[]): Promise<void> {
     this.#underWay++;
     try {
@@ -314,7 +312,7 @@ class WorkStream implements FrameSession {
     }
   }
 
-  /** An engine that is merely overloaded is asked again for a while. */
+  /** Retries while the engine is overloaded, for `overloadedMs` at most. */
   async #endEach(releases: readonly Release[]): ReturnType<Releaser['endEach']> {
     const sinceMs = performance.now();
     for (;;) {
@@ -353,7 +351,7 @@ class WorkStream implements FrameSession {
     this.#answers.push({ named, weight, outcome });
   }
 
-  /** What becomes ready in this turn goes out together. */
+  /** Answers and grants that become ready in one turn leave in one frame. */
   #scheduleSend(): void {
     if (this.#sendScheduled || this.#sending) return;
     if (this.#answers.length === 0 && this.#grants.length === 0) return;
@@ -379,7 +377,7 @@ class WorkStream implements FrameSession {
     });
   }
 
-  /** Nothing more is read or granted; what has been read is answered, as far as that goes. */
+  /** Stops reading and granting. Releases that have been read are still answered if possible. */
   #fail(error: unknown): void {
     if (this.#closed || this.#failure) return;
     this.#failure = { error };
@@ -431,7 +429,7 @@ const tooManyKinds = invalid(
   `there may be credit for ${limits.creditKinds} kinds at the same time`,
 );
 
-/** Somebody has its row, for longer than may be waited for; that is nobody else's fault on the stream. */
+/** Another transaction holds the row lock for longer than the session may wait; others are not affected. */
 const rowLocked = new DomainError('unavailable', 'somebody else has the job just now; hand it in again');
 
 const databaseUnavailable = new DomainError(
@@ -439,7 +437,7 @@ const databaseUnavailable = new DomainError(
   'the database does not answer; whether it was taken is not known: hand it in again',
 );
 
-/** A lease that is followed from its grant on. */
+/** The verdict with which a subscription starts when its lease is granted. */
 const newlyGranted = ({ lease: { expiresAtMs }, heartbeatWithinMs }: Grant): Verdict => ({
   kind: 'extended',
   expiresAtMs,
