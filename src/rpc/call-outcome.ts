@@ -1,10 +1,10 @@
-/** How calls ended, in the words of gRPC, for those who count them. */
+/** How calls ended, as gRPC status names, for metrics. */
 import { Code } from '@connectrpc/connect';
 import { DomainError } from '../domain/errors.ts';
 import type { RunningCall } from '../telemetry/call-metrics.ts';
 import { toConnectError } from './errors.ts';
 
-/** `InvalidArgument` is `INVALID_ARGUMENT` to everybody but Connect, and one is spelt in another way. */
+/** Connect writes `InvalidArgument` for `INVALID_ARGUMENT`, and spells one code differently. */
 const names = new Map(
   Object.values(Code)
     .filter((code) => typeof code === 'number')
@@ -12,7 +12,7 @@ const names = new Map(
 );
 names.set(Code.Canceled, 'CANCELLED');
 
-/** Of these it is the server that could not. */
+/** The codes that count as failures of the server. */
 const failures: ReadonlySet<Code> = new Set([
   Code.Unknown,
   Code.DeadlineExceeded,
@@ -22,12 +22,12 @@ const failures: ReadonlySet<Code> = new Set([
   Code.DataLoss,
 ]);
 
-/** 0 is well; the other codes are numbered alike in gRPC and Connect. */
+/** Code 0 is OK. gRPC and Connect use the same numbers for the other codes. */
 export function endCall(running: RunningCall, code: number): void {
   running.end(code === 0 ? 'OK' : (names.get(code) ?? 'UNKNOWN'), failures.has(code));
 }
 
-/** Nobody is left to be told. */
+/** Ends the measurement of a call whose caller has disconnected or whose deadline has passed. */
 export function endGone(running: RunningCall, { reason }: AbortSignal): void {
   endCall(running, reason instanceof DomainError ? toConnectError(reason).code : Code.Canceled);
 }

@@ -7,7 +7,7 @@ import { DomainError, type ErrorCode } from '../domain/errors.ts';
 import { toDomainError } from '../engine/context/to-domain-error.ts';
 import { inOneLine, type Log } from '../lib/log.ts';
 
-/** The one map from the domain's words to gRPC and Connect. */
+/** The only map from the domain's error codes to those of gRPC and Connect. */
 const codes: Record<ErrorCode, Code> = {
   invalid_request: Code.InvalidArgument,
   job_not_found: Code.NotFound,
@@ -41,7 +41,10 @@ export interface ErrorContext {
   signal?: AbortSignal | undefined;
 }
 
-/** Any error as its caller may see it. What is a mistake of ours is logged and told as `internal` and no more. */
+/**
+ * Any error as its caller may see it. An unexpected error is logged and returned as `internal` without
+ * details.
+ */
 export function toConnectError(error: DomainError): ConnectError;
 export function toConnectError(error: unknown, context: ErrorContext): ConnectError;
 export function toConnectError(error: unknown, context?: ErrorContext): ConnectError {
@@ -74,7 +77,7 @@ const detailOf = ({ code, field, jobId }: DomainError) => ({
   }),
 });
 
-/** The error as the `google.rpc.Status` that gRPC and gRPC-Web put into `grpc-status-details-bin`. */
+/** The error as the `google.rpc.Status` in `grpc-status-details-bin`, for gRPC and gRPC-Web. */
 export function statusBytes(error: ConnectError): Buffer {
   const details = error.details.flatMap((detail) =>
     'desc' in detail ? [anyPack(detail.desc, create(detail.desc, detail.value))] : [],
@@ -83,12 +86,15 @@ export function statusBytes(error: ConnectError): Buffer {
   return Buffer.from(toBinary(StatusSchema, status));
 }
 
-/** What to say of a message that could not be read at all. */
+/** The error for a message that could not be read at all. */
 export function unreadable(error: unknown): DomainError {
   const words = error instanceof Error ? error.message : String(error);
   return new DomainError('invalid_request', words, { field: fieldIn(words) ?? 'body', cause: error });
 }
 
-/** The decoder says `cannot decode field leasehold.v1.SubmitJobRequest.cost_units from …`. */
+/**
+ * The field in the decoder's error, such as `cannot decode field leasehold.v1.SubmitJobRequest.cost_units
+ * from …`.
+ */
 export const fieldIn = (words: string): string | undefined =>
   /field [\w.]+\.(\w+) from/.exec(words)?.[1] ?? /key "?(\w+)"? is unknown/.exec(words)?.[1];

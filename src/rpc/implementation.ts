@@ -3,8 +3,9 @@ import type { Caller } from '../engine/context/engine-context.ts';
 import type { EncodedMessage } from './jobs/encode.ts';
 
 /**
- * A service's methods, free of any transport: a decoded request and its caller in, a response out, which may be
- * encoded already. `rpc/grpc/server.ts` and `rpc/connect/handler.ts` bind the same implementation to their wires.
+ * A service's methods, independent of the protocol: they take a decoded request and its caller, and return a
+ * response, which may be encoded already. `rpc/grpc/server.ts` and `rpc/connect/handler.ts` bind the same
+ * implementation to their protocols.
  */
 export type Implementation<Service extends DescService> = {
   [Name in keyof Service['method']]: Method<Service['method'][Name]>;
@@ -23,31 +24,33 @@ export type Method<Desc extends DescMethod> = Desc extends { methodKind: 'bidi_s
       ) => Promise<MessageInitShape<Desc['output']> | EncodedMessage>;
 
 /**
- * A bidirectional stream is pushed to its session frame by frame, as bytes, and the session says when it wants more. An
- * async iterator would cost a frame several promises, and could not hold back the frames that come meanwhile.
+ * The stream pushes frames to its session one by one, as bytes, when the session requests them. An async
+ * iterator would cost several promises for each frame, and could not hold back further frames.
  */
 export type OpenStream = (stream: FrameStream, caller: Caller) => FrameSession;
 
 /** What a session can do with its stream. */
 export interface FrameStream {
-  /** Asks for one more frame, or for the end. The first is asked for already. */
+  /** Requests one more frame, or the end. The first frame is requested already. */
   read(): void;
-  /** Sends a frame. `onSent` is called when it has left for the client, which is when the client has room for it. */
+  /**
+   * Sends a frame. `onSent` is called when the frame has left, which is when the client has capacity for it.
+   */
   send(frame: Buffer, onSent: () => void): void;
-  /** Ends the stream after everything that was sent: well, or with an error. */
+  /** Ends the stream after all sent frames: with OK, or with an error. */
   end(error?: unknown): void;
 }
 
-/** What happens on a stream. After `onGone`, and after the session has ended it, nothing does. */
+/** The events of a stream. None follows `onGone`, or the end that the session has requested. */
 export interface FrameSession {
   onFrame(frame: Buffer): void;
-  /** The client sends no more, and waits for the rest of the answers. */
+  /** The client has ended its side, and waits for the remaining answers. */
   onEnd(): void;
-  /** The client, the connection or the deadline has cut the stream off. */
+  /** The client, the connection or the deadline has cancelled the stream. */
   onGone(): void;
 }
 
-/** A service and how it is implemented. */
+/** A service and its implementation. */
 export interface Binding<Service extends DescService = DescService> {
   service: Service;
   implementation: Implementation<Service>;

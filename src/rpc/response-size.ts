@@ -7,10 +7,10 @@ import {
 } from '@bufbuild/protobuf';
 import { limits } from '../domain/limits.ts';
 
-/** What surrounds a message in a repeated field: its tag and its length. */
+/** The overhead of a message in a repeated field: its tag and its length. */
 const overheadBytes = 6;
 
-/** The bytes that a message takes as an element of an answer. */
+/** The size of a message as an element of a response. */
 export const bytesOf = <Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): number =>
   toBinary(schema, message).length + overheadBytes;
 
@@ -27,8 +27,9 @@ interface PageOf<Desc extends DescMessage, Item> {
 }
 
 /**
- * As many items of a page as fit into `limits.answerBytes`, and at least those of one cursor; the cursor leads to the rest.
- * The size is that of the encoded messages: a Struct of short numbers takes five times as much as their JSON.
+ * As many items of a page as fit into `limits.answerBytes`, and at least those of one cursor; the cursor
+ * leads to the rest. The size is that of the encoded messages: a Struct of short numbers takes five times as
+ * much as its JSON.
  */
 export function pageThatFits<Desc extends DescMessage, Item>(
   { items, nextCursor }: { items: readonly Item[]; nextCursor: string | null },
@@ -36,7 +37,7 @@ export function pageThatFits<Desc extends DescMessage, Item>(
 ): FittingPage<Desc> {
   const messages: MessageShape<Desc>[] = [];
   let size = 0;
-  /** How many messages come before the last change of the cursor. */
+  /** The number of messages before the last change of the cursor. */
   let whole = 0;
   for (const [i, item] of items.entries()) {
     const previous = items[i - 1];
@@ -51,7 +52,10 @@ export function pageThatFits<Desc extends DescMessage, Item>(
   return { messages, nextCursor: nextCursor ?? undefined };
 }
 
-/** Messages in groups that take no more than so many bytes each, and one message at least. Without messages there is one empty group. */
+/**
+ * Splits messages into groups of at most `bytesMax` bytes and at least one message. Without messages there is
+ * one empty group.
+ */
 export function groupsThatFit<Desc extends DescMessage>(
   schema: Desc,
   messages: readonly MessageShape<Desc>[],

@@ -1,4 +1,4 @@
-/** The Connect and gRPC-Web face: the same implementations as `rpc/grpc/server.ts`, bound to a Connect router. */
+/** The Connect and gRPC-Web API: binds the implementations of `rpc/grpc/server.ts` to a Connect router. */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type DescMethod, fromBinary, type JsonValue } from '@bufbuild/protobuf';
 import {
@@ -34,11 +34,14 @@ import { bareJson, encodingOf, readChecked, refuse, wireOf, withoutEncoding } fr
 
 type AnyMethod = (request: unknown, caller: Caller) => unknown;
 
-/** Whether a call has reached its implementation. Connect refuses some before that, by itself. */
+/** Whether a call has reached its implementation. Connect refuses some calls before that. */
 const arrivalKey = createContextKey({ reached: false });
 const peerKey = createContextKey('unknown', { description: "the caller's address" });
 
-/** Takes the requests that are RPCs, and says whether it did. With a refusal it answers that and calls nothing. */
+/**
+ * Serves a request if it is an RPC, and returns whether it is. With a refusal it sends that and calls
+ * nothing.
+ */
 export type ConnectHandler = (
   request: IncomingMessage,
   response: ServerResponse,
@@ -55,9 +58,9 @@ export interface ConnectOptions {
 
 export function createConnectHandler({ bindings, metrics, log, receiving }: ConnectOptions): ConnectHandler {
   const router = createConnectRouter({
-    // HTTP/1.1 carries no gRPC. Connect would read its messages past the bounds of `requests.ts`.
+    // HTTP/1.1 carries no gRPC. Connect would read its messages beyond the limits of `requests.ts`.
     grpc: false,
-    // Requests in gzip are decompressed before Connect reads them; see `requests.ts`.
+    // Gzip requests are decompressed before Connect reads them; see `requests.ts`.
     acceptCompression: [compressionGzip],
     compressMinBytes: compressFromBytes,
     readMaxBytes: limits.frameBytes,
@@ -89,7 +92,8 @@ export function createConnectHandler({ bindings, metrics, log, receiving }: Conn
     }
     if (!handler) return false;
     handle(handler, request, response).catch((error: unknown) => {
-      // The caller has gone, or the answer was under way when something broke: nobody is left to be told.
+      // The caller has disconnected, or sending failed after the answer had begun: no error can reach the
+      // caller.
       log.debug('an answer could not be sent', { method: path, error });
       response.destroy();
     });
@@ -97,7 +101,7 @@ export function createConnectHandler({ bindings, metrics, log, receiving }: Conn
   };
 }
 
-/** A method, what counts its calls, and what bounds its messages. */
+/** A method's handler, the meter of its calls, and the budget of its messages. */
 interface Metered {
   handler: UniversalHandler;
   meter: CallMeter;
@@ -109,8 +113,8 @@ const isBidirectional = (method: DescMethod): boolean => method.methodKind === '
 const pathOf = (method: DescMethod): string => `/${method.parent.typeName}/${method.name}`;
 
 /**
- * Answers and requests of a stream in both directions would have to pass each other, which HTTP/1.1 does not allow and
- * gRPC-Web does not know. The answer comes at once: a client that goes on sending would otherwise wait for ever.
+ * On a bidirectional stream, answers and requests pass each other, which HTTP/1.1 does not allow and gRPC-Web
+ * does not know. The refusal comes at once: a client that goes on sending would otherwise wait for ever.
  */
 function streamRefusal(path: string): DomainError {
   const words = `${path.slice(1)} is a stream in both directions, which this port cannot carry; call it over gRPC`;
@@ -149,14 +153,14 @@ async function handle(
       : universal;
   const answer = await handler(checked);
   if (arrival.reached) return universalResponseToNodeResponse(answer, response);
-  // A stream reaches its implementation while its answer is read.
+  // A stream reaches its implementation only while its answer is read.
   const told = tellingLast(answer.body, (last) => {
     if (!arrival.reached) endCall(meter.begin(headersOf(request)), refusalIn(last));
   });
   await universalResponseToNodeResponse({ ...answer, body: told }, response);
 }
 
-/** Bytes that were read already, as the stream that Connect reads. */
+/** Presents bytes that have been read as the stream that Connect expects. */
 async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes;
 }
@@ -223,7 +227,7 @@ const streaming = ({ name, work, meter, log }: Handled) =>
       endCall(running, told.code);
       throw told;
     } finally {
-      // A reader that has gone ends this without an error.
+      // If the client disconnects, the generator ends without an error.
       endCall(running, Code.Canceled);
     }
   };
@@ -238,7 +242,10 @@ const callerOf = (context: HandlerContext): Caller => ({
   signal: context.signal,
 });
 
-/** Connect fires the same signal for a deadline and for a caller who has gone; its reason tells which. */
+/**
+ * Connect aborts the same signal for a passed deadline and for a disconnected caller; the reason
+ * distinguishes them.
+ */
 function lateOr(error: unknown, { signal }: HandlerContext): unknown {
   const late =
     signal.aborted && signal.reason instanceof ConnectError && signal.reason.code === Code.DeadlineExceeded;

@@ -1,12 +1,12 @@
 /**
- * What Connect refuses by itself: what is compressed, what has a deadline nobody can read, or what is of no type it
- * knows. It says why in the last chunk of its answer, in the words of the protocol, and somebody has to count it.
+ * Counts the calls that Connect refuses itself: unknown compression, a malformed deadline, or an unknown
+ * content type. Connect reports the reason in the last chunk of its answer, in the form of the protocol.
  */
 import { Code } from '@connectrpc/connect';
 import type { UniversalServerResponse } from '@connectrpc/connect/protocol';
 import { codeFromString } from '@connectrpc/connect/protocol-connect';
 
-/** The same body, and its last chunk for whoever wants to know how it ended. */
+/** Passes the body on, then calls `tell` with its last chunk, which shows how the call ended. */
 export async function* tellingLast(
   body: UniversalServerResponse['body'],
   tell: (last: Uint8Array) => void,
@@ -22,7 +22,10 @@ export async function* tellingLast(
   }
 }
 
-/** Why a request was refused. An answer without words is about its type or its HTTP method, and no code is for that. */
+/**
+ * The code of a refusal. An answer without a code is about the content type or the HTTP method, for which no
+ * code exists.
+ */
 export function refusalIn(chunk: Uint8Array): Code {
   const text = Buffer.from(chunk).toString('latin1');
   const [, number] = /grpc-status: ?(\d+)/.exec(text) ?? [];

@@ -1,9 +1,11 @@
 /**
- * Reads the request message of an RPC over HTTP before Connect does, and refuses what cannot be read in our own words.
+ * Reads the request message of an RPC over HTTP before Connect does, and refuses unreadable messages with the
+ * server's own errors.
  *
- * Left alone, Connect answers a message it cannot decode as an internal error, or without the details that our errors
- * carry; and it takes an enum word that does not exist for one that was left out. A message in gzip is decompressed here,
- * so that it is checked like any other. Other encodings are left to Connect, which names those that are supported.
+ * Without this, Connect answers a message it cannot decode as an internal error, or without the details that
+ * this server's errors carry. It also treats an unknown enum name like an absent one. A gzip message is
+ * decompressed here, so that it is checked like any other. Other encodings are left to Connect, whose answer
+ * names the supported ones.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { type DescMessage, fromBinary, fromJson, type JsonValue } from '@bufbuild/protobuf';
@@ -17,7 +19,7 @@ import { endAnswer, onUnread } from '../../lib/http/response.ts';
 import { statusBytes, toConnectError, unreadable } from '../errors.ts';
 import { checkEnums } from '../wire/enums.ts';
 
-/** How a request is framed: bare, as one message in an envelope, or not known to us. */
+/** How a request is framed: bare, or as one message in an envelope. */
 interface Wire {
   enveloped: boolean;
   json: boolean;
@@ -41,17 +43,17 @@ export function wireOf({ method, headers }: IncomingMessage): Wire | undefined {
   return method === 'POST' && Object.hasOwn(wires, type) ? wires[type] : undefined;
 }
 
-/** The header that says how messages of a wire are compressed. */
+/** The header that names the compression of messages. */
 const encodingHeader = ({ enveloped, web }: Wire): string =>
   web ? 'grpc-encoding' : enveloped ? 'connect-content-encoding' : 'content-encoding';
 
-/** Whether messages are sent as they are, in gzip, or in an encoding that is not known here. */
+/** The encoding of the messages: none, gzip, or undefined for one that is unknown here. */
 export function encodingOf(wire: Wire, { headers }: IncomingMessage): 'identity' | 'gzip' | undefined {
   const encoding = headers[encodingHeader(wire)] ?? 'identity';
   return encoding === 'identity' || encoding === 'gzip' ? encoding : undefined;
 }
 
-/** The headers of a request whose messages are decompressed. */
+/** The headers of a request without those that describe its compression. */
 export function withoutEncoding(wire: Wire, headers: Headers): Headers {
   const plain = new Headers(headers);
   plain.delete(encodingHeader(wire));
@@ -59,7 +61,7 @@ export function withoutEncoding(wire: Wire, headers: Headers): Headers {
   return plain;
 }
 
-/** The body as Connect may have it, decompressed, once it has been seen that its message can be read. */
+/** Returns the body for Connect, decompressed, after checking that its message can be read. */
 export async function readChecked(
   input: DescMessage,
   wire: Wire,
@@ -83,7 +85,10 @@ export async function readChecked(
 const envelopeBytes = 5;
 const compressedFlag = 0b1;
 
-/** The one message that an RPC over HTTP takes. Connect would answer some wrong envelopes as an internal error. */
+/**
+ * The single message that an RPC over HTTP takes. Connect would answer some malformed envelopes as an
+ * internal error.
+ */
 function messageIn(body: Buffer): { message: Buffer; isPacked: boolean } {
   if (body.length < envelopeBytes) throw invalid('body', 'must be one message in an envelope');
   const flags = body[0];
@@ -134,7 +139,7 @@ function parseJson(bytes: Buffer): JsonValue {
   }
 }
 
-/** The decoder does not always say which field it could not read, so each is tried by itself. */
+/** The decoder does not always name the field that it could not read, so each field is decoded alone. */
 function blame(input: DescMessage, json: JsonValue): DomainError | undefined {
   if (typeof json !== 'object' || json === null || Array.isArray(json)) return undefined;
   for (const [key, value] of Object.entries(json)) {
@@ -148,7 +153,7 @@ function blame(input: DescMessage, json: JsonValue): DomainError | undefined {
   return undefined;
 }
 
-/** Answers a caller in the words of its protocol why its request is refused. */
+/** Sends a refusal to the caller in the form of its protocol. */
 export function refuse(
   request: IncomingMessage,
   response: ServerResponse,
@@ -172,7 +177,7 @@ export function refuse(
 
 const endOfStream = 0b10;
 
-/** gRPC-Web takes a status in the headers of an answer that has no messages. */
+/** gRPC-Web accepts a status in the headers of an answer that has no messages. */
 const webStatus = (error: ConnectError): Record<string, string> => ({
   'grpc-status': String(error.code),
   'grpc-message': encodeURIComponent(error.rawMessage),

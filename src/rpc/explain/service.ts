@@ -35,7 +35,7 @@ export function explainMethods({ explainer }: Engine): Pick<Implementation<typeo
 const optional = (ms: number | null) => (ms === null ? undefined : timestamp(ms));
 
 const explanationMessage = (explanation: Explanation): MessageInitShape<typeof ExplanationSchema> => {
-  // A payload may be a megabyte, and explains nothing.
+  // A payload may take a megabyte and does not contribute to the explanation.
   const { payload: _, ...job } = jobMessage(explanation.job);
   const message = create(ExplanationSchema, {
     ts: timestamp(explanation.nowMs),
@@ -51,7 +51,7 @@ const explanationMessage = (explanation: Explanation): MessageInitShape<typeof E
   const attempts = explanation.attempts.map((each) =>
     create(Explanation_AttemptSchema, attemptMessage(each)),
   );
-  // An attempt may have left a megabyte of details. The newest are what is asked for.
+  // An attempt may have a megabyte of details. The newest attempts matter most.
   const room = limits.answerBytes - bytesOf(ExplanationSchema, message);
   const [newest = []] = groupsThatFit(Explanation_AttemptSchema, attempts.toReversed(), room);
   message.attempts = newest.toReversed();

@@ -41,7 +41,7 @@ import type { Owner } from '../../domain/files/file-owners.ts';
 import { timestamp } from '../jobs/convert.ts';
 import { noSuchValue } from '../wire/enums.ts';
 
-/** File leases in the words of the proto files, and back. */
+/** Converts file leases between the domain and the proto messages. */
 
 export function toReleaseReason(number: FileReleaseReason): ReleaseReason {
   const reason = releaseReasons.find((word) => FileReleaseReason[word] === number);
@@ -142,7 +142,7 @@ const keptMessage = (kept: KeptInstruction): MessageInitShape<typeof KeptFileIns
   reason: kept.reason ?? undefined,
 });
 
-/** The contention that an instruction is kept for. */
+/** The contention for which an instruction is stored. */
 export const keptContentionMessage = (
   contentionId: string,
   instruction: Instruction,

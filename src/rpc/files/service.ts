@@ -138,7 +138,7 @@ export function filesImplementation(engine: Engine): Implementation<typeof FileL
   };
 }
 
-/** What the message says, without what makes it a message. */
+/** The fields of the message, in the form that the command takes. */
 const plain = (
   owner: { agent?: string; host?: string; pid?: number; branch?: string; parentOwnerId?: string } | undefined,
 ): object | undefined =>

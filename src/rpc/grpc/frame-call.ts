@@ -1,9 +1,10 @@
 /**
- * Binds bidirectional streams to grpc-js below its own streams, where frames are pulled one by one.
+ * Binds bidirectional streams to grpc-js below its own streams, and reads frames one by one.
  *
- * A `ServerDuplexStream` reads sixteen frames ahead even when it is paused, which would be 256 MiB of the largest, and
- * pays for two queues and an event a frame. An interceptor stands between the connection and that: a frame is read
- * when the session has asked for it, and no earlier, and a frame that was sent is told of when the client took it.
+ * A `ServerDuplexStream` reads sixteen frames ahead even when it is paused, which would be 256 MiB of the
+ * largest frames, and costs two queues and an event for each frame. An interceptor between the connection and
+ * that stream reads a frame only when the session requests it, and reports a sent frame when the client has
+ * taken it.
  */
 import {
   Metadata,
@@ -27,7 +28,7 @@ export interface FrameMethod {
   meter: CallMeter;
 }
 
-/** One stream. It is over when the session has ended it or the client has gone, whichever comes first. */
+/** One stream. It ends when the session ends it or the client disconnects, whichever comes first. */
 export class FrameCall extends ServerInterceptingCall implements FrameStream {
   readonly #call: ServerInterceptingCallInterface;
   readonly #method: FrameMethod;
@@ -57,13 +58,17 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
     this.#call.start({
       onReceiveMetadata: (metadata) => this.#safely(() => this.#open(metadata)),
       onReceiveMessage: (frame: Buffer) => this.#safely((session) => this.#receive(session, frame)),
-      // A stream that is cut off looks ended for a moment, and is told apart by what comes right behind.
+      // A cancelled stream looks half-closed at first. The cancellation that follows at once distinguishes
+      // it.
       onReceiveHalfClose: () => setImmediate(() => this.#safely((session) => session?.onEnd())),
       onCancel: () => this.#cancelled(),
     });
   }
 
-  /** A frame may come while it is asked for, and be answered by asking for the next: in a loop, not in a recursion. */
+  /**
+   * A frame may arrive during the request for it, and its handler may request the next: a loop avoids
+   * recursion.
+   */
   read(): void {
     this.#readAgain = true;
     if (this.#reading) return;
@@ -106,7 +111,7 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
     this.#running = this.#method.meter.begin(carrierOf(metadata));
     const caller: Caller = { peer: this.#call.getPeer(), signal: this.#gone.signal };
     this.#session = this.#method.open(this, caller);
-    // Clients exist that send nothing before they have seen the headers.
+    // Some clients send nothing before they have received the headers.
     this.#call.sendMetadata(new Metadata());
     this.read();
   }
@@ -121,7 +126,7 @@ export class FrameCall extends ServerInterceptingCall implements FrameStream {
     this.#session?.onGone();
   }
 
-  /** A mistake of ours ends this stream, and not the process: grpc-js does not expect its listeners to throw. */
+  /** A programming error ends this stream, not the process: grpc-js expects its listeners not to throw. */
   #safely(work: (session: FrameSession | undefined) => void): void {
     if (this.#over) return;
     try {

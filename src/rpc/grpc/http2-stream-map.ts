@@ -1,22 +1,25 @@
 /**
- * Lets what a call leaves behind be cleared away with it.
+ * Lets V8 free the objects of a call soon after the call.
  *
- * Nearly all that is allocated here is dead within milliseconds, and V8 clears it away at next to no cost, as long as nothing
- * old names it. But Node keeps the streams of an HTTP/2 session in a `Map`. V8 gives a map a new table whenever the last is
- * full of what was deleted, and a dead table goes on naming those who were in it and the table that came next. Behind one
- * that has become old, all that follow stay alive until everything is looked through: with unary calls two fifths of all
- * memory was copied about, again and again, in a fifth of the server's time. So sessions get a collection that has no
- * such tables. It helps only together with the flag `--no-allocation-site-pretenuring`, without which V8 allocates among
- * the old what has often become so, and the same begins from there.
+ * Nearly all objects here are dead within milliseconds, and V8 frees them at next to no cost unless an old
+ * object refers to them. But Node keeps the streams of an HTTP/2 session in a `Map`. V8 gives a map a new
+ * table whenever the last one is full of deleted entries. A dead table still refers to its entries and to the
+ * next table. Behind a table that has become old, all later ones stay alive until a full collection. With
+ * unary calls V8 copied two fifths of all memory repeatedly, in a fifth of the server's time.
  *
- * What is replaced is Node's own. It is only a matter of time, so with a Node that nobody has looked at it is left as it is.
+ * Sessions therefore get a collection without such tables. It helps only together with the flag
+ * `--no-allocation-site-pretenuring`. Without the flag V8 allocates objects in the old generation if earlier
+ * ones often became old, and the same chain begins there.
+ *
+ * The map that is replaced is internal to Node. The replacement only saves time, so a Node version that has
+ * not been checked keeps its own map.
  */
 import { subscribe } from 'node:diagnostics_channel';
 
-/** The major versions of which it is known what they ask of a session's streams. */
+/** The major versions of Node whose use of a session's streams has been checked. */
 const lookedAt = { from: 22, to: 26 };
 
-/** Once for the process. */
+/** The replacement is installed once per process. */
 let isDone = false;
 
 export function replaceSessionStreams(): void {
@@ -29,7 +32,7 @@ export function replaceSessionStreams(): void {
   });
 }
 
-/** Under which Node keeps what it knows of a session. */
+/** The key under which Node keeps the state of a session. */
 let stateKey: symbol | undefined;
 
 function replaceIn(session: object): void {
@@ -39,14 +42,14 @@ function replaceIn(session: object): void {
   if (isMap(state.streams)) state.streams = new SessionStreams(state.streams);
 }
 
-/** Node's own maps are of a class of their own. */
+/** Node's internal maps have a class of their own, so the tag is compared. */
 const isMap = (streams: unknown): streams is Map<number, unknown> =>
   Object.prototype.toString.call(streams) === '[object Map]';
 
 /**
- * A map of streams by their numbers, in two lists in the order of the numbers. A client may only count upwards, so that what
- * is new goes to the end. Where few are open, one comes and goes in 0.05 µs, as in a `Map`; the oldest of a thousand, which
- * are as many as we let there be, goes in 0.9 µs.
+ * A map of streams by their ids, in two lists in the order of the ids. A client may only use rising ids, so
+ * new streams go to the end. With few open streams, adding and removing one takes 0.05 µs, as in a `Map`.
+ * Removing the oldest of a thousand, which is the maximum that the server allows, takes 0.9 µs.
  */
 export class SessionStreams<Stream> implements Map<number, Stream> {
   readonly [Symbol.toStringTag] = 'Map';
@@ -96,7 +99,7 @@ export class SessionStreams<Stream> implements Map<number, Stream> {
     this.#streams.length = 0;
   }
 
-  /** Of those that are there at first, as many as still are when it is their turn. */
+  /** Iterates over the ids present at the start, without those that are deleted before their turn. */
   *keys(): MapIterator<number> {
     for (const id of [...this.#ids]) if (this.has(id)) yield id;
   }
@@ -117,7 +120,7 @@ export class SessionStreams<Stream> implements Map<number, Stream> {
     for (const [id, stream] of this.entries()) each.call(self, stream, id, this);
   }
 
-  /** Where it is, or would have to be put. */
+  /** The index of an id, or the index at which it would be inserted. */
   #placeOf(id: number): number {
     const ids = this.#ids;
     let [from, to] = [0, ids.length];

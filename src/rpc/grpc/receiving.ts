@@ -1,12 +1,13 @@
 /**
- * Puts gRPC messages that are still being received under the receive budget, and decompresses in turn.
+ * Counts gRPC messages that are still being received against the receive budget, and decompresses them in
+ * turn.
  *
- * grpc-js keeps the parts of an unfinished message in its decoder, up to the largest message for each of a thousand
- * streams of a connection, and has no bound on their sum. A call that takes a single message is not served before its
- * client has ended its side, so its complete message counts until then. Time in which grpc-js has paused the stream, because
- * the server does not read on, is not the client's. The decoder has no public hook, so methods of two
- * prototypes are wrapped once. A message that is complete after one part, which is nearly every message, costs one
- * comparison.
+ * grpc-js keeps the parts of an unfinished message in its decoder, up to the largest message for each of a
+ * thousand streams of a connection, and does not bound their sum. A call that takes a single message is not
+ * served before its client has ended its side, so its complete message counts until then. Time in which
+ * grpc-js has paused the stream because the server does not read on does not count against the client. The
+ * decoder has no public hook, so methods of two prototypes are wrapped once. A message that is complete after
+ * one part, which is nearly every message, costs one comparison.
  */
 import { constants } from 'node:http2';
 import type { ServerInterceptingCallInterface } from '@grpc/grpc-js';
@@ -22,10 +23,10 @@ interface Decoder {
   readMessageSize: number;
   readMessageRemaining: number;
   readPartialMessage: Buffer[];
-  /** Set by us. */
+  /** Set by this module. */
   owner?: Owner;
   receiving?: Receiving | undefined;
-  /** What is held is released when the stream ends or closes. */
+  /** The held bytes are released when the stream ends or closes. */
   isReleasedAtEnd?: boolean;
 }
 
@@ -40,7 +41,7 @@ interface Owner {
   };
   decompressMessage(message: Buffer, encoding: string): Buffer | Promise<Buffer>;
   sendStatus: ServerInterceptingCallInterface['sendStatus'];
-  /** Set by us. */
+  /** Set by this module. */
   budget?: ReceiveBudget;
   takesOneMessage?: boolean;
 }

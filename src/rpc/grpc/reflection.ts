@@ -6,7 +6,7 @@ import { file_google_rpc_status } from '../../../gen/google/rpc/status_pb.js';
 import { file_grpc_health_v1_health } from '../../../gen/grpc/health/v1/health_pb.js';
 import type { Binding } from '../implementation.ts';
 
-/** Everything that reflection can tell of: our services, their types, health, and the details of errors. */
+/** The files that reflection describes: the services, their types, health, and the details of errors. */
 export function reflectionOf(bindings: readonly Binding[]): ReflectionService {
   const files = new Map<string, Buffer>();
   const add = (file: DescFile) => {

@@ -1,6 +1,6 @@
 /**
- * What grpc-js refuses by itself: messages that are too large, that are compressed in a way it does not know, or that do
- * not come in the number they should. No handler gets to see such a call, and somebody has to count it.
+ * Counts the calls that grpc-js refuses itself: messages that are too large, have an unknown compression, or
+ * do not come in the expected number. No handler sees such a call, so it is counted here.
  */
 import { status as codes, type Metadata, type ServerInterceptingCallInterface } from '@grpc/grpc-js';
 import { DomainError } from '../../domain/errors.ts';
@@ -9,7 +9,7 @@ import { endCall } from '../call-outcome.ts';
 import { toConnectError } from '../errors.ts';
 import { detailsKey, statusOf } from './status.ts';
 
-/** Tells of a status that is none of ours, just before the caller is told. */
+/** Calls `tell` for each status that the server's own code did not make, before the status is sent. */
 export function onRefusal(call: ServerInterceptingCallInterface, tell: (code: number) => void): void {
   const send = call.sendStatus;
   call.sendStatus = (status) => {
@@ -25,7 +25,7 @@ export function onRefusal(call: ServerInterceptingCallInterface, tell: (code: nu
 
 type PartialStatusObject = Parameters<ServerInterceptingCallInterface['sendStatus']>[0];
 
-/** What grpc-js says of a request that it cannot read, as if the server were at fault. */
+/** The texts with which grpc-js blames the server for a request that it cannot read. */
 const clientFaults = /^(Invalid grpc-timeout|Failed to decompress|Error deserializing request)/;
 
 function blameClient(status: PartialStatusObject): PartialStatusObject {
@@ -35,11 +35,14 @@ function blameClient(status: PartialStatusObject): PartialStatusObject {
   return statusOf(toConnectError(new DomainError('invalid_request', words)));
 }
 
-/** Ours carry details. A deadline that has passed is told to whoever serves the call, who counts it. */
+/**
+ * Statuses of this server carry details. A passed deadline is reported to the handler of the call, which
+ * counts it.
+ */
 const isRefusal = ({ code, metadata }: { code?: number | null; metadata?: Metadata | null }): boolean =>
   code !== codes.OK && code !== codes.DEADLINE_EXCEEDED && !metadata?.get(detailsKey).length;
 
-/** Counts calls that no handler gets to see. */
+/** Counts calls that no handler sees. */
 export function countRefusals(call: ServerInterceptingCallInterface, meter: CallMeter): void {
   onRefusal(call, (code) => endCall(meter.begin(noCarrier), code));
 }

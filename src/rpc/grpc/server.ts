@@ -1,8 +1,9 @@
 /**
- * The gRPC face: binds implementations to a `@grpc/grpc-js` server, beside health and reflection.
+ * The gRPC API: binds implementations to a `@grpc/grpc-js` server, beside health and reflection.
  *
- * Requests are decoded without throwing: grpc-js would answer a message it cannot read with INTERNAL, and this is the
- * caller's mistake, not ours. Statuses carry their details in the trailer that all gRPC clients read them from.
+ * Requests are decoded without throwing: grpc-js would answer a message it cannot read with INTERNAL,
+ * although the caller made the mistake. Statuses carry their details in the trailer from which all gRPC
+ * clients read them.
  */
 import { EventEmitter } from 'node:events';
 import { create, type DescMethod, fromBinary, toBinary } from '@bufbuild/protobuf';
@@ -53,7 +54,7 @@ export interface GrpcOptions {
 
 export interface GrpcServer {
   listen(address: Address): Promise<Address>;
-  /** Accepts nothing new, lets calls finish for so long, then ends them. */
+  /** Accepts no new calls, lets running ones finish for `patienceMs`, then ends them. */
   stop(patienceMs: number): Promise<void>;
 }
 
@@ -108,8 +109,9 @@ export function createGrpcServer({ bindings, health, metrics, log, receiving }: 
 }
 
 /**
- * A connection that cannot be accepted is an error of the listener. grpc-js listens to its errors only until it is bound,
- * and an error without a listener would end the process. It offers no access to its listeners but this property.
+ * A connection that cannot be accepted is an error of the listener. grpc-js handles its errors only until it
+ * is bound, and an error without a handler would end the process. Only this property gives access to its
+ * listeners.
  */
 function surviveAcceptErrors(server: Server, log: Log): void {
   const listeners: unknown = Reflect.get(server, 'http2Servers');
@@ -122,7 +124,7 @@ function surviveAcceptErrors(server: Server, log: Log): void {
 }
 
 interface Wiring {
-  /** By the paths of their methods. */
+  /** The methods by their paths. */
   frameMethods: Map<string, FrameMethod>;
   meters: Map<string, CallMeter>;
   calls: WaitGroup;
@@ -131,7 +133,7 @@ interface Wiring {
   receiving: ReceiveBudget;
 }
 
-/** Takes the calls of streams of frames. The others are left as they are, because wrapping a call costs it time. */
+/** Takes over the calls of frame streams. Other calls pass unchanged, because wrapping a call costs time. */
 const interceptor =
   ({ frameMethods, meters, calls, log, receiving }: Wiring): ServerInterceptor =>
   ({ path }, call) => {
@@ -141,7 +143,7 @@ const interceptor =
     if (method) return new FrameCall(call, method, calls, log);
     if (meter) countRefusals(call, meter);
     else onRefusal(call, () => {});
-    // grpc-js asks for no more than the interface.
+    // grpc-js uses nothing beyond the interface.
     return call as ServerInterceptingCall;
   };
 
@@ -165,7 +167,7 @@ function addService(
         requestDeserialize: asIs,
         responseSerialize: asIs,
       };
-      // The interceptor takes the call before it gets here.
+      // The interceptor takes over the call before this handler.
       handlers[method.localName] = () => {};
       continue;
     }
@@ -179,7 +181,7 @@ function addService(
   server.addService(definition as ServiceDefinition, handlers);
 }
 
-/** A handler settles when its call is answered, well or not. */
+/** Counts a call as open until its handler settles, which is when the call is answered or has failed. */
 const counted =
   <Call extends unknown[]>(calls: WaitGroup, handle: (...call: Call) => unknown) =>
   async (...call: Call): Promise<void> => {
@@ -212,7 +214,7 @@ function definitionOf(method: DescMethod): MethodDefinition<unknown, unknown> {
     responseStream: method.methodKind === 'server_streaming' || method.methodKind === 'bidi_streaming',
     requestDeserialize: decode,
     responseSerialize: encode,
-    // The server never encodes requests nor decodes responses, but the type wants both halves.
+    // The server never encodes requests or decodes responses, but the type requires both.
     requestSerialize: () => Buffer.alloc(0),
     responseDeserialize: () => undefined,
   };
@@ -267,7 +269,7 @@ function streamingHandler({ name, work, meter, log }: Handled): handleServerStre
   };
 }
 
-/** A slow reader is waited for, so that a stream never piles up messages in memory. */
+/** Waits for a slow client, so that a stream never accumulates messages in memory. */
 function drained(
   call: ServerWritableStream<unknown, unknown>,
   signal: AbortSignal | undefined,
@@ -291,8 +293,8 @@ function readable(request: unknown): unknown {
 }
 
 /**
- * A call is cancelled by its client, by its connection, or by grpc-js when the deadline has passed. grpc-js says so of
- * every call in the end, answered or not; by then nobody listens to the signal any more.
+ * A call is cancelled by its client, by its connection, or by grpc-js when the deadline has passed. grpc-js
+ * reports a cancellation for every call in the end, answered or not; by then nothing listens to the signal.
  */
 function callerOf(
   call: ServerUnaryCall<unknown, unknown> | ServerWritableStream<unknown, unknown>,

@@ -8,10 +8,10 @@ import { statusBytes } from '../errors.ts';
 
 type GrpcStatus = (typeof grpcStatus)[keyof typeof grpcStatus];
 
-/** The trailer that all clients read the details of an error from. */
+/** The trailer from which all clients read the details of an error. */
 export const detailsKey = 'grpc-status-details-bin';
 
-/** An error as gRPC tells it, with its details. */
+/** An error as a gRPC status, with its details. */
 export function statusOf(error: ConnectError): StatusObject {
   const metadata = new Metadata();
   metadata.set(detailsKey, statusBytes(error));
@@ -19,7 +19,10 @@ export function statusOf(error: ConnectError): StatusObject {
   return { code: error.code as number as GrpcStatus, details: error.rawMessage, metadata };
 }
 
-/** Whatever goes wrong while an error is told must not end the process: the caller then learns less, and that is all. */
+/**
+ * Sends an error. A failure while doing so must not end the process: the caller then gets a status without
+ * details.
+ */
 export function sendError(tell: (status: StatusObject) => void, status: () => StatusObject, log: Log): void {
   try {
     tell(status());
@@ -30,19 +33,19 @@ export function sendError(tell: (status: StatusObject) => void, status: () => St
   }
 }
 
-/** Why a call was cancelled: grpc-js cancels it when its deadline has passed, too. */
+/** The reason why a call was cancelled: grpc-js also cancels it when its deadline has passed. */
 export const goneBecause = (deadline: Deadline): DomainError =>
   Number(deadline) <= Date.now()
     ? new DomainError('deadline_exceeded', 'the deadline has passed')
     : new DomainError('canceled', 'the caller has gone');
 
-/** The metadata of a call as traces read it. */
+/** The metadata of a call, in the form that traces read. */
 export const carrierOf =
   (metadata: Metadata): Carrier =>
   (name) =>
     metadata.get(name)[0]?.toString();
 
-/** A call ends with the status that its caller is told. */
+/** Ends the call's measurement with the status that the caller gets. */
 export const endWithError =
   (running: RunningCall, tell: (status: StatusObject) => void) =>
   (status: StatusObject): void => {

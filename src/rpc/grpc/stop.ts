@@ -1,10 +1,10 @@
 import type { Server } from '@grpc/grpc-js';
 import type { WaitGroup } from '../../lib/async/wait-group.ts';
 
-/** Once every call is answered, connections that stay open for some other reason get this long to take the answers. */
+/** How long connections that stay open after every call is answered get to receive the answers. */
 const finalAnswersMs = 300;
 
-/** Accepts nothing new, and lets calls finish for so long. */
+/** Accepts no new calls, lets running ones finish for `patienceMs`, then closes all connections. */
 export function stopServer(server: Server, calls: WaitGroup, patienceMs: number): Promise<void> {
   return new Promise((resolve) => {
     const end = () => {
@@ -13,7 +13,8 @@ export function stopServer(server: Server, calls: WaitGroup, patienceMs: number)
     };
     let force = setTimeout(end, patienceMs);
     let over = false;
-    // A connection stays open for as long as a client has not ended its half of a stream, though all has been said on it.
+    // A connection stays open until the client ends its half of a stream, even if the server has ended its
+    // own.
     void calls.wait().then(() => {
       clearTimeout(force);
       if (!over) force = setTimeout(end, Math.min(finalAnswersMs, patienceMs));

@@ -23,7 +23,7 @@ import {
 import { type State, states } from '../../domain/jobs/state-machine.ts';
 import { noSuchValue } from '../wire/enums.ts';
 
-/** The domain in the words of the proto files, and back. */
+/** Converts jobs between the domain and the proto messages. */
 
 const stateNumbers = new Map(states.map((state) => [state, JobState[state]]));
 const stateNames = new Map(states.map((state) => [JobState[state], state]));
@@ -44,7 +44,7 @@ export function toPriority(number: Priority, field: string): PriorityName | unde
   return priority;
 }
 
-/** As the commands want it: ISO-8601. */
+/** A timestamp as ISO-8601, the form that the commands take. */
 export function toIso(timestamp: Timestamp | undefined, field: string): string | undefined {
   if (!timestamp) return undefined;
   const ms = Number(timestamp.seconds) * 1000 + timestamp.nanos / 1e6;

@@ -1,6 +1,6 @@
 /**
- * The answers that are on the path of every job, written straight from the domain to the wire. Field numbers are those
- * of `jobs.proto`; the tests read everything back with the generated code.
+ * Encodes the responses on the path of every job, directly from the domain to the wire. Field numbers are
+ * those of `jobs.proto`; the tests decode every response with the generated code.
  */
 import { JobState, Priority } from '../../../gen/leasehold/v1/jobs_pb.js';
 import { DomainError } from '../../domain/errors.ts';
@@ -8,7 +8,10 @@ import type { Job } from '../../domain/jobs/job.ts';
 import type { Submitted } from '../../engine/jobs/submitter.ts';
 import { WireWriter } from '../wire/writer.ts';
 
-/** A response that is encoded already. `rpc/grpc/server.ts` sends it as it is; `rpc/connect/handler.ts` decodes it, for clients that want JSON. */
+/**
+ * A response that is encoded already. `rpc/grpc/server.ts` sends the bytes unchanged.
+ * `rpc/connect/handler.ts` decodes them for clients that use JSON.
+ */
 export class EncodedMessage {
   readonly bytes: Buffer;
 
@@ -17,7 +20,7 @@ export class EncodedMessage {
   }
 }
 
-/** One for everything: whatever is being written is written to its end before anything else begins. */
+/** One writer for all responses: a message is always complete before the next one begins. */
 export const writer = new WireWriter();
 
 export const encoded = (write: () => void): EncodedMessage => new EncodedMessage(writer.encode(write));

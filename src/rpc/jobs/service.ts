@@ -106,7 +106,8 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
 
     async updateJobStatus({ jobId, state, note, progress, workerId }, caller) {
       const command = parse.updateJobStatus({
-        // The contracts know no LEASED, and neither does what may be asked; here it is the state that such a job shows.
+        // The contracts have no state LEASED, so a LEASED job is compared by the state that the contracts
+        // show for it.
         state: contractState(toState(state, 'state')),
         note,
         progress,
@@ -169,7 +170,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
           limits.answerBytes - bytesOf(JobSchema, message) - (ending ? bytesOf(JobResultSchema, ending) : 0);
         const all = events.map((event) => create(JobEventSchema, eventMessage(event)));
         const groups = groupsThatFit(JobEventSchema, all, room);
-        // The result stands in the last message.
+        // The result is in the last message.
         for (const [i, group] of groups.entries())
           yield { job: message, events: group, result: i === groups.length - 1 ? ending : undefined };
       }
@@ -182,7 +183,7 @@ function returnsExisting(onDuplicate: OnDuplicate, field: string): boolean {
   return onDuplicate === OnDuplicate.RETURN_EXISTING;
 }
 
-/** A bad job of a batch is an outcome; only a mistake of ours fails the whole call. */
+/** An invalid job of a batch is an outcome. Only a programming error fails the whole call. */
 function attempt<T>(work: () => T): T | DomainError {
   try {
     return work();

@@ -20,7 +20,7 @@ import type { LeaseError } from '../../domain/requests/scheduler.ts';
 import { timestamp } from '../jobs/convert.ts';
 import { noSuchValue } from '../wire/enums.ts';
 
-/** Leases in the words of the proto files, and back. */
+/** Converts leases between the domain and the proto messages. */
 
 const stateNames = new Map(leaseStates.map((state) => [LeaseState[state], state]));
 const statusNames = new Map(finalStatuses.map((status) => [FinalStatus[status], status]));
@@ -37,7 +37,7 @@ export function toFinalStatus(number: FinalStatus, field: string): FinalStatusNa
   return status;
 }
 
-/** Any JSON from its message; null where there is none. The checker of the command looks at what is in it. */
+/** Any JSON from its message; null if absent. The command's validator checks the content. */
 export function toJson(value: Value | undefined, field: string, depth = 0): Json {
   if (depth > maxJsonDepth) throw invalid(field, `must not be nested more than ${maxJsonDepth} levels deep`);
   if (!value) return null;
@@ -57,7 +57,10 @@ export function toJson(value: Value | undefined, field: string, depth = 0): Json
   }
 }
 
-/** An error as the command wants it: its text alone where nothing else was said, and what was said where it was. */
+/**
+ * An error in the form that the command takes: its text alone if only the message is set, or else the fields
+ * that are set.
+ */
 export function toLeaseError(error: LeaseErrorMessage | undefined): string | LeaseError | undefined {
   if (!error) return undefined;
   const { message, code, stack, retryable } = error;
@@ -88,7 +91,7 @@ export const leaseMessage = (lease: Lease): LeaseMessage =>
     deadLettered: lease.deadLettered,
   });
 
-/** What is handed in, from its message. */
+/** Converts a release from its message. */
 export function releaseOfMessage(request: Omit<ReleaseLeaseRequest, '$typeName'>): Release {
   const command = parse.releaseLease({
     worker_id: request.workerId,

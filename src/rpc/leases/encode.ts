@@ -1,6 +1,6 @@
 /**
- * The answers on leases that are on the path of every job, written straight from the domain to the wire, as in
- * `rpc/jobs/encode.ts`. Field numbers are those of `leases.proto` and `jobs.proto`.
+ * Encodes the responses on leases that are on the path of every job, directly from the domain to the wire, as
+ * in `rpc/jobs/encode.ts`. Field numbers are those of `leases.proto` and `jobs.proto`.
  */
 import { FinalStatus } from '../../../gen/leasehold/v1/jobs_pb.js';
 import { LeaseState } from '../../../gen/leasehold/v1/leases_pb.js';
@@ -8,7 +8,7 @@ import type { JobResult } from '../../domain/jobs/job.ts';
 import type { Extended, Grant, Lease, LeaseOutcome, Released } from '../../domain/leases/lease.ts';
 import { type EncodedMessage, encoded, writeJob, writer } from '../jobs/encode.ts';
 
-/** A RequestLeaseResponse, and just as well an AcquireLeaseResponse: they are written alike. */
+/** A RequestLeaseResponse or an AcquireLeaseResponse: their encodings are the same. */
 export const leaseOutcomeResponse = (outcome: LeaseOutcome): EncodedMessage =>
   encoded(() => {
     if (outcome.kind === 'granted') {

@@ -9,7 +9,7 @@ import { heartbeatResponse, leaseOutcomeResponse, releaseLeaseResponse } from '.
 
 type UnaryMethods = Omit<Implementation<typeof LeasesService>, 'streamHeartbeats' | 'streamWork'>;
 
-/** LeasesService, but for its streams in both directions: proto in, one engine call, proto out. */
+/** LeasesService without its bidirectional streams: proto in, one engine call, proto out. */
 export function leasesMethods(engine: Engine): UnaryMethods {
   const { leaseRequester, acquirer, heartbeats, releaser, leaseQueries } = engine;
 

@@ -2,8 +2,9 @@ import type { DescEnum, DescField, DescMessage, JsonValue } from '@bufbuild/prot
 import { type DomainError, invalid, printable } from '../../domain/errors.ts';
 
 /**
- * Refuses enum words that do not exist, anywhere in a message's JSON. A reader that ignores unknown fields, as ours
- * has to, ignores unknown words as well, and a job meant to be urgent would be submitted without a priority.
+ * Refuses unknown enum names, anywhere in a message's JSON. A reader that ignores unknown fields, as this one
+ * must, ignores unknown enum names as well. A job meant to be urgent would then be submitted without a
+ * priority.
  */
 export function checkEnums(message: DescMessage, json: JsonValue, path: string): void {
   if (typeof json !== 'object' || json === null || Array.isArray(json)) return;
@@ -23,17 +24,17 @@ export function checkEnums(message: DescMessage, json: JsonValue, path: string):
 
 function checkValue(field: DescField, value: JsonValue, at: string): void {
   if (field.enum) checkEnumName(field.enum, value, at);
-  // The well-known types have a JSON of their own, and no enums in it.
+  // The well-known types have their own JSON forms, without enums.
   else if (field.message && !field.message.typeName.startsWith('google.protobuf.')) {
     checkEnums(field.message, value, at);
   }
 }
 
-/** A number that is no value of an enum, or that says nothing where something has to be said. */
+/** The error for a number that is no value of an enum, or for the zero value where a value is required. */
 export const noSuchValue = (type: DescEnum, number: number, field: string): DomainError =>
   invalid(field, `${oneOf(type)}, not ${number}`);
 
-/** The value that stands for nothing said is no word that anybody would look for. */
+/** The zero value means that the field is unset, so it is not offered. */
 const oneOf = ({ values }: DescEnum): string =>
   `must be one of ${values.flatMap(({ name, number }) => (number === 0 ? [] : name)).join(', ')}`;
 

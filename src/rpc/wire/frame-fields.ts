@@ -1,6 +1,6 @@
 /**
- * What the frames of all streams in both directions have in common: leases as their workers name them, names and tokens, and
- * what something takes of a stream's memory until it is answered.
+ * The fields that the frames of all bidirectional streams share: lease ids as the worker sent them, names and
+ * tokens, and the weight of an item in a stream's memory until it is answered.
  */
 import { invalid } from '../../domain/errors.ts';
 import { limits } from '../../domain/limits.ts';
@@ -10,12 +10,12 @@ import type { WireReader } from './reader.ts';
 /** A heartbeat of usual length, in bytes. */
 const usualBytes = 200;
 
-/** So many bytes weigh as much as so many heartbeats of usual length. */
+/** The weight of an item: its size in heartbeats of usual length. */
 export const weightOf = (bytes: number): number => 1 + Math.floor(bytes / usualBytes);
 
 const uuidChars = 36;
 
-/** What may stand at a place of a UUID. */
+/** The kinds of characters in a UUID. */
 const lowerHex = 1;
 const upperHex = 2;
 const dash = 3;
@@ -24,7 +24,7 @@ for (const char of '0123456789abcdef') charKinds[char.charCodeAt(0)] = lowerHex;
 for (const char of 'ABCDEF') charKinds[char.charCodeAt(0)] = upperHex;
 charKinds['-'.charCodeAt(0)] = dash;
 
-/** 0 where it is no UUID, `upperHex` where it has capital letters, or else `lowerHex`. */
+/** 0 if the text is no UUID, `upperHex` if it has capital letters, or else `lowerHex`. */
 export function uuidKind(bytes: Uint8Array, start: number, end: number): number {
   if (end - start !== uuidChars) return 0;
   let kinds = 0;
@@ -37,14 +37,14 @@ export function uuidKind(bytes: Uint8Array, start: number, end: number): number 
   return kinds === 0 ? lowerHex : upperHex;
 }
 
-/** A lease as it was named; of what cannot be a lease's id, the beginning. */
+/** The lease id as the worker sent it. If it cannot be a lease id, only its beginning. */
 export const nameOf = (kind: number, reader: WireReader, start: number, end: number): string =>
   kind === 0 ? cut(reader.text(start, end)) : reader.bytes.toString('latin1', start, end);
 
 export const leaseIdOf = (kind: number, named: string): string =>
   kind === upperHex ? named.toLowerCase() : named;
 
-/** What is not an id is not repeated at any length; half a character could not be. */
+/** Shortens a text that is no id before the server repeats it, without splitting a surrogate pair. */
 export const cut = (text: string): string =>
   text.length > limits.nameChars ? text.slice(0, limits.nameChars).toWellFormed() : text;
 

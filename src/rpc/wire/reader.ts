@@ -1,24 +1,24 @@
 /**
- * Reads protobuf's wire format where it lies, and makes nothing that the message has no use for.
+ * Reads protobuf's wire format in place, and creates no object that the message does not need.
  *
- * protobuf-es takes 0.37 µs to read a heartbeat and this takes 0.2, with everything checked; but above all it can stop in
- * the middle of a message, so that a large one need not be in memory as objects. Only what comes up on streams is read with it; the
- * tests hold it against the generated code. Tags and lengths of more than 32 bits, content that ends beyond its
- * message, and text that is not UTF-8 are a `WireError`. A known field of another wire type is skipped like an unknown
- * one. All this is as the specification has it.
+ * protobuf-es reads a heartbeat in 0.37 µs, this reader in 0.2 µs with all checks. Above all it can stop in
+ * the middle of a message, so that a large one is never in memory as objects. It reads only requests of
+ * streams; the tests compare it with the generated code. Tags and lengths of more than 32 bits, content that
+ * ends beyond its message, and text that is not UTF-8 are a `WireError`. A known field of another wire type
+ * is skipped like an unknown one. All this follows the specification.
  */
 
 export const wireType = { varint: 0, fixed64: 1, delimited: 2, group: 3, endGroup: 4, fixed32: 5 } as const;
 
-/** So deep may groups of unknown fields be nested. */
+/** How deep groups of unknown fields may be nested. */
 const depthMax = 100;
-/** A varint has 64 bits at the most, seven to a byte. */
+/** A varint has at most 64 bits, seven to a byte. */
 const varintBytes = 10;
 const varint32Bytes = 5;
 
 const utf8 = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 
-/** What was sent is not protobuf. Its words are meant for the caller. */
+/** The bytes are not valid protobuf. The message is meant for the caller. */
 export class WireError extends Error {}
 
 export class WireReader {
@@ -37,14 +37,14 @@ export class WireReader {
     return tag;
   }
 
-  /** Where the delimited content ends that begins at `at` after this call. */
+  /** Reads a length. Returns the end of the delimited content, which begins at `at` after this call. */
   contentEnd(end: number): number {
     const length = this.#varint32(end);
     if (length > end - this.at) throw cutOff(end);
     return this.at + length;
   }
 
-  /** A varint as a number: exact up to 2 ** 53, and about right beyond, where negative numbers are as well. */
+  /** A varint as a number: exact up to 2 ** 53 and approximate beyond, which includes negative numbers. */
   whole(end: number): number {
     const { bytes } = this;
     let value = 0;
@@ -63,12 +63,12 @@ export class WireReader {
     return this.bytes.readDoubleLE(at);
   }
 
-  /** Leaves out the field whose tag was read last. */
+  /** Skips the field whose tag was read last. */
   skip(tag: number, end: number): void {
     this.#skip(tag, end, 0);
   }
 
-  /** The bytes from `start` to `end` as text. Nearly all of it is ASCII, which needs no decoder. */
+  /** The bytes from `start` to `end` as text. Nearly all text is ASCII, which needs no decoder. */
   text(start: number, end: number): string {
     const { bytes } = this;
     for (let i = start; i < end; i++) {

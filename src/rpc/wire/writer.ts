@@ -1,9 +1,9 @@
 /**
- * Writes protobuf's wire format into one buffer that is used again and again.
+ * Writes protobuf's wire format into one reused buffer.
  *
- * protobuf-es describes messages while it writes them, which takes it 9 µs for a job; answers with jobs are the larger
- * part of what a busy server sends. Only messages that are on that path are written with this; what is written is
- * read back by protobuf-es in the tests. `encode` hands out a copy.
+ * protobuf-es describes messages while it writes them, which takes 9 µs for a job; responses with jobs are
+ * the larger part of what a busy server sends. Only messages on that path are written with this class. The
+ * tests read its output with protobuf-es. `encode` returns a copy.
  */
 import type { Json, JsonObject } from '../../domain/jobs/job.ts';
 
@@ -11,18 +11,21 @@ const varint = 0;
 const fixed64 = 1;
 const delimited = 2;
 
-/** A string takes at most three bytes a UTF-16 unit; beyond this length it is measured instead of guessed. */
+/**
+ * A string takes at most three bytes for a UTF-16 unit. A longer string than this is measured instead of
+ * estimated.
+ */
 const shortText = 42;
 
 const firstBytes = 64 * 1024;
-/** A buffer that had to grow beyond this is given back. */
+/** A buffer that has grown beyond this size is replaced. */
 const keptBytes = 1024 * 1024;
 
 export class WireWriter {
   #buffer = Buffer.allocUnsafe(firstBytes);
   #at = 0;
 
-  /** The bytes of one message: of what `write` writes, and of nothing that an earlier one may have left behind. */
+  /** The bytes of one message: only what `write` writes, without remains of an earlier message. */
   encode(write: () => void): Buffer {
     this.#at = 0;
     write();
@@ -36,7 +39,7 @@ export class WireWriter {
     return this.#at;
   }
 
-  /** A text field; nothing where it is empty and the field has no presence. */
+  /** A text field; omitted if the text is empty and the field has no presence. */
   text(field: number, value: string): void {
     if (value !== '') this.presentText(field, value);
   }
@@ -54,7 +57,7 @@ export class WireWriter {
     }
   }
 
-  /** A whole number that is not negative: an int32, an enum, a bool, an int64; nothing where it is 0. */
+  /** A non-negative whole number: an int32, an enum, a bool, an int64; omitted if it is 0. */
   whole(field: number, value: number): void {
     if (value !== 0) this.presentWhole(field, value);
   }
@@ -70,7 +73,7 @@ export class WireWriter {
     this.#at = this.#buffer.writeDoubleLE(value, this.#at);
   }
 
-  /** A message within the message; whatever `write` writes is its content. */
+  /** An embedded message with the content that `write` writes. */
   message(field: number, write: () => void): void {
     this.#tag(field, delimited);
     const start = this.#at;
@@ -123,7 +126,10 @@ export class WireWriter {
     for (const item of items) this.message(1, () => this.#value(item));
   }
 
-  /** Puts the length before a content that has been written, moving it where one byte is not enough. */
+  /**
+   * Writes the length before a content that has been written, and moves the content if the length needs more
+   * than one byte.
+   */
   #close(start: number): void {
     const length = this.#at - start - 1;
     if (length < 0x80) {
@@ -153,7 +159,7 @@ export class WireWriter {
     this.#buffer[this.#at++] = rest;
   }
 
-  /** Negative numbers go out as 64-bit two's complement. */
+  /** Negative numbers are written as 64-bit two's complement. */
   #negative(field: number, value: number): void {
     this.#tag(field, varint);
     this.#reserve(10);
