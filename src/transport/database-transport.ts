@@ -1,7 +1,7 @@
 import { enqueueIdOf } from '../domain/streams/stream-message.ts';
 import type { Transport } from './transport.ts';
 
-/** The database alone: a job's row is its own message, so there is nothing to carry. */
+/** The transport without Redis: a job's row is its own message, so nothing has to be sent. */
 export const databaseTransport: Transport = {
   keepsMessages: false,
   state: 'none',

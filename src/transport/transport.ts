@@ -2,23 +2,33 @@ import type { RedisFacts, RedisFailure } from '../domain/doctor/facts.ts';
 import type { Envelope, GrantedMessage, SentMessage } from '../domain/streams/stream-message.ts';
 import type { Service } from '../lib/async/service.ts';
 
-/** How a transport is: `up` where it carries messages, `down` where it should and cannot, `none` where it has nothing to. */
+/**
+ * The state of a transport: `up` if it carries messages, `down` if it should but cannot, `none` if it has
+ * nothing to carry.
+ */
 export type TransportState = 'up' | 'down' | 'none';
 
 /**
- * Carries the messages of streams. The database is the truth and every message a hint: whatever a transport loses,
- * doubles or delays, no job is lost by it and none is run twice. Nothing here throws, waits for long, or decides.
+ * Carries the messages of streams. The database is the truth and every message a hint: a transport may lose,
+ * double or delay messages, and still no job is lost or run twice. No method throws, waits for long, or
+ * decides.
  */
 export interface Transport extends Service {
-  /** Messages are kept: their rows have to be written with the commits that queue jobs, and go with those that end attempts. */
+  /**
+   * Messages have rows: the commits that queue jobs must write them, and the commits that end attempts must
+   * delete them.
+   */
   readonly keepsMessages: boolean;
   readonly state: TransportState;
-  /** These jobs were queued by a commit, which wrote the rows of their messages. */
+  /** Sends the messages of jobs that a commit has queued, which also wrote their rows. */
   send(envelopes: readonly Envelope[]): void;
-  /** What the workers of granted jobs are told as the names of their messages, in the order of these. */
+  /** The message ids that the workers of granted jobs get, in the order of `messages`. */
   namesOf(messages: readonly GrantedMessage[]): Promise<string[]>;
-  /** How that is which carries the messages, or why that is not known; null where there is nothing. */
+  /**
+   * The facts about the server that carries the messages, or why they are unknown; null without such a
+   * server.
+   */
   inspect(): Promise<RedisFacts | RedisFailure | null>;
-  /** The attempts of these messages have ended by a commit, which deleted their rows. */
+  /** Removes messages whose attempts a commit has ended, which also deleted their rows. */
   ack(messages: readonly SentMessage[]): void;
 }

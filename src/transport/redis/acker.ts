@@ -1,9 +1,13 @@
 /**
- * Acknowledges and deletes messages whose attempts are over, and those that should not be there.
+ * Acknowledges and deletes messages whose attempts have ended, and messages that should not exist.
  *
- * Promises: what was given to it while Redis was there is gone from the stream soon, many messages with two commands. It
- * is never waited for, and what it could not do it forgets: the message is found again when it is read or taken over. It
- * holds `waitingMax` messages at the most. `stop` settles when nothing is under way.
+ * Guarantees: a message that was added while Redis was available soon leaves its stream. Two commands remove
+ * many messages. No caller waits. It holds `waitingMax` messages at most.
+ *
+ * Failure modes: a message that could not be removed is dropped here. The consumer or the pending claimer
+ * finds it again.
+ *
+ * Lifecycle: `idle` settles when nothing is in flight.
  */
 import type { SentMessage } from '../../domain/streams/stream-message.ts';
 import type { Log } from '../../lib/log.ts';
@@ -36,13 +40,13 @@ export class RedisAcker {
     if (this.#waiting.length > 0) this.#draining ??= this.#drain();
   }
 
-  /** Settles when everything that was given to it has been tried. */
+  /** Settles when the removal of every added message has been tried. */
   async idle(): Promise<void> {
     await this.#draining;
   }
 
   async #drain(): Promise<void> {
-    // What arrives together leaves together.
+    // Messages that are added in one turn of the event loop are removed together.
     await new Promise((resolve) => setImmediate(resolve));
     while (this.#waiting.length > 0) {
       const batch = this.#waiting.slice(0, batchMax);

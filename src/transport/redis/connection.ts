@@ -1,13 +1,13 @@
 /**
- * One connection to Redis that is made again for as long as it is wanted.
+ * One connection to Redis, which is reopened until it is stopped.
  *
- * Promises: what is asked of it settles soon. While there is no connection it is refused at once; what Redis does not
- * answer within its time is given up, and the connection with it, because answers come in order and nothing behind a
- * command that hangs would be answered either. A Redis that hangs is then told from one that is there by connecting
- * again, with pauses that grow to `pauseMaxMs`.
+ * Guarantees: each command settles soon. Without a connection it is rejected at once. If Redis does not
+ * answer within the time limit, the command is rejected and the connection is closed. Answers come in order,
+ * so no command behind one that hangs would be answered either. Reconnecting, with a backoff up to
+ * `pauseMaxMs`, shows whether Redis still hangs.
  *
- * `start` settles when the first attempt to connect has come to something, and goes on trying by itself; `stop` hangs up,
- * and fails what is under way.
+ * Lifecycle: `start` settles after the first attempt to connect, successful or not; further attempts follow
+ * in the background. `stop` closes the connection and rejects commands in flight.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { createClient, type RedisClientType } from '@redis/client';
@@ -15,9 +15,9 @@ import { withTimeout } from '../../lib/async/with-timeout.ts';
 
 export type RedisClient = RedisClientType;
 
-/** How long Redis may take to answer, and to let a connection in. */
+/** How long Redis may take to answer, and to accept a connection. */
 const answerMs = 1_500;
-/** How long an answer that has come may take to be read. */
+/** How long reading an answer that has arrived may take. */
 const turnMs = 25;
 const pauseMinMs = 50;
 const pauseMaxMs = 1_000;
@@ -27,23 +27,23 @@ export class RedisUnavailableError extends Error {
   override readonly name = 'RedisAwayError';
 }
 
-/** It is there, and carries the messages of another database. */
+/** Redis is available, and carries the messages of another database. */
 export class ForeignRedisError extends Error {
   override readonly name = 'ForeignRedisError';
 }
 
 export interface LinkOptions {
   url: string;
-  /** What `CLIENT LIST` of Redis shows. */
+  /** The name that `CLIENT LIST` shows. */
   name: string;
-  /** Looks whether the connection may be used, and throws where it may not. */
+  /** Checks whether the connection may be used, and throws if not. */
   admit?(client: RedisClient): Promise<void>;
   onUp?(): void;
-  /** Called once for each time that it is away, with the reason. */
+  /** Called once for each outage, with the reason. */
   onDown?(reason: Error): void;
 }
 
-/** A connection that is up, and how it is given up. */
+/** An open connection, and how to close it. */
 interface Connection {
   client: RedisClient;
   over: Promise<Error>;
@@ -56,7 +56,7 @@ export class RedisConnection {
   #connection: Connection | undefined;
   #staying: Promise<void> | undefined;
   #tried: Promise<void> | undefined;
-  /** The present time away was told of. */
+  /** The current outage has been reported. */
   #told = false;
 
   constructor(options: LinkOptions) {
@@ -80,12 +80,12 @@ export class RedisConnection {
     await this.#staying;
   }
 
-  /** Gives the present connection up; it is made again. */
+  /** Closes the current connection; a new one is opened. */
   drop(reason: Error): void {
     this.#connection?.end(reason);
   }
 
-  /** Does something with the connection, which has to be answered within `limitMs`. */
+  /** Runs commands on the connection, which Redis must answer within `limitMs`. */
   async run<T>(work: (client: RedisClient) => Promise<T>, limitMs = answerMs): Promise<T> {
     const connection = this.#connection;
     if (!connection) throw new RedisUnavailableError('there is no connection to Redis');
@@ -95,7 +95,7 @@ export class RedisConnection {
     });
     const answer = await withTimeout<T | typeof tooLate>(asked, limitMs, tooLate);
     if (answer !== tooLate) return answer;
-    // It may have been this process that stood still, and then the answer is there and has only to be read.
+    // This process may have been blocked; then the answer has arrived and only needs to be read.
     const read = await withTimeout<T | typeof tooLate>(asked, turnMs, tooLate);
     if (read !== tooLate) return read;
     const reason = new RedisUnavailableError(`Redis did not answer within ${limitMs} ms`);
@@ -119,7 +119,7 @@ export class RedisConnection {
         onTried();
       }
       const pauseMs = Math.min(pauseMinMs * 2 ** Math.min(failures, 10), pauseMaxMs);
-      // Servers that have lost Redis together need not all come back at the same moment.
+      // Jitter, so that servers that lost Redis together do not all reconnect at the same moment.
       await delay(pauseMs * (0.5 + Math.random() / 2), undefined, { signal }).catch(() => {});
     }
   }
@@ -140,7 +140,7 @@ async function connect({ url, name, admit }: LinkOptions, signal: AbortSignal): 
     url,
     name,
     socket: { connectTimeout: answerMs, reconnectStrategy: false },
-    // Its own time limit ends when a command is written, so it says nothing of a Redis that hangs.
+    // The client's own time limit ends when a command is written, so it does not detect a Redis that hangs.
     commandOptions: { timeout: 0 },
     disableOfflineQueue: true,
     disableClientInfo: true,
@@ -156,7 +156,7 @@ async function connect({ url, name, admit }: LinkOptions, signal: AbortSignal): 
   client.on('error', (error: Error) => end(error));
   const stop = () => end(new RedisUnavailableError('the server is shutting down'));
   signal.addEventListener('abort', stop);
-  // A Redis that is still loading its data lets connections in and answers nothing but errors.
+  // While Redis loads its data, it accepts connections and answers every command with an error.
   const answered = client
     .connect()
     .then(() => client.ping())
@@ -165,7 +165,7 @@ async function connect({ url, name, admit }: LinkOptions, signal: AbortSignal): 
       return pong;
     });
   let gaveUp = false;
-  // A client that is destroyed before its socket is open opens it all the same.
+  // A client that is destroyed before its socket is open still opens it.
   const closeLate = () => gaveUp && client.destroy();
   answered.then(closeLate, closeLate);
   try {

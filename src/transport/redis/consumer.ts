@@ -1,12 +1,12 @@
 /**
- * Reads the streams, so that what does not belong there is removed, and what does is pending until its attempt is over.
+ * Reads the streams, so that wrong messages are removed and right ones stay pending until their attempt ends.
  *
- * Promises: every message of a known stream is read by one server and checked; see `verifier.ts`. Nothing that is in a
- * stream, or in its place, ends or holds up the reading of the others. The streams are those of the database; `add`
- * tells of one at once, `refresh` looks for those of other servers.
+ * Guarantees: one server reads and verifies each message of a known stream; see `verifier.ts`. No entry of a
+ * stream, and no other value under its key, stops or delays the reading of other streams. The known streams
+ * are those of the database: `add` adds one at once, `refresh` finds those of other servers.
  *
- * It has a connection of its own, because reading blocks it. It waits while that is away or no stream is known. `stop`
- * settles when the loop has ended, for which the connection has to be stopped as well.
+ * Lifecycle: it has a connection of its own, because reading blocks it. It waits while that is down or no
+ * stream is known. `stop` settles when the loop has ended, which also requires the connection to stop.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Log } from '../../lib/log.ts';
@@ -18,10 +18,10 @@ import type { RedisVerifier } from './verifier.ts';
 
 const blockMs = 1_000;
 const answerMs = blockMs + 1_500;
-/** Messages of one stream that are read at once, and of all of them. */
+/** The maximum of messages that one command reads, of one stream and of all streams. */
 const streamBatchMax = 500;
 const batchMax = 5_000;
-/** Streams that are read. Messages of further ones are sent and settled all the same. */
+/** The maximum of streams that are read. Messages of further ones are still sent and acknowledged. */
 const streamsMax = 2_000;
 const pauseMs = 100;
 const idleMs = 1_000;
@@ -38,14 +38,14 @@ export class RedisConsumer {
   readonly #options: ReaderOptions;
   readonly #stopping = new AbortController();
   readonly #streams = new Set<string>();
-  /** Streams whose group is there, as far as is known. */
+  /** Streams whose group existed when it was last checked. */
   readonly #grouped = new Set<string>();
-  /** Streams whose key holds something else; they are tried again with the next refresh. */
+  /** Streams whose key holds another type; the next refresh tries them again. */
   readonly #unusable = new Set<string>();
   readonly #told = new Set<string>();
   #loop: Promise<void> | undefined;
   #wake = () => {};
-  /** Something has changed since the loop last looked. */
+  /** Something has changed since the last turn of the loop began. */
   #interrupted = false;
 
   constructor(options: ReaderOptions) {
@@ -61,7 +61,7 @@ export class RedisConsumer {
     await this.#loop;
   }
 
-  /** The streams that are known and can be read. */
+  /** The known streams that can be read. */
   get streams(): string[] {
     return [...this.#grouped];
   }
@@ -77,7 +77,7 @@ export class RedisConsumer {
     this.#unusable.clear();
   }
 
-  /** The connection is up: what is there has to be seen anew. */
+  /** Forgets the groups after a reconnect, because they may have changed. */
   connected(): void {
     this.#grouped.clear();
     this.#unusable.clear();
@@ -95,7 +95,8 @@ export class RedisConsumer {
         else await this.#sleep(idleMs);
       } catch (error) {
         if (signal.aborted) return;
-        // Groups go with the keys, and keys may be deleted at any time; everything that is told by Redis is looked into.
+        // Deleting a key deletes its group, which may happen at any time. After any error from Redis the
+        // groups are checked again.
         this.#grouped.clear();
         if (error instanceof RedisUnavailableError) log.debug('streams are not read', { error });
         else if (!isMissing(error)) log.warn('streams could not be read', { error });
@@ -141,7 +142,7 @@ export class RedisConsumer {
     this.#wake();
   }
 
-  /** Until something has changed, or for so long. */
+  /** Sleeps until something has changed, or for `ms`. */
   async #sleep(ms: number): Promise<void> {
     if (this.#interrupted) return;
     const changed = new AbortController();
@@ -155,6 +156,6 @@ export class RedisConsumer {
 const errorTextOf = (error: unknown, word: string): boolean =>
   error instanceof Error && error.message.startsWith(word);
 
-/** A stream, or its group, was deleted or replaced since it was made. */
+/** A stream or its group was deleted or replaced after its creation. */
 const isMissing = (error: unknown): boolean =>
   ['NOGROUP', 'WRONGTYPE', 'UNBLOCKED'].some((word) => errorTextOf(error, word));

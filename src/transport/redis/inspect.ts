@@ -1,7 +1,7 @@
 import type { RedisFacts } from '../../domain/doctor/facts.ts';
 import type { RedisClient } from './connection.ts';
 
-/** What Redis says of itself. */
+/** The facts that Redis reports about itself. */
 export async function inspectRedis(client: RedisClient): Promise<RedisFacts> {
   const told = new Map(
     (await client.info())
@@ -23,7 +23,7 @@ export async function inspectRedis(client: RedisClient): Promise<RedisFacts> {
   };
 }
 
-/** Hosted ones do not let everybody see their configuration; what is not seen is not told of. */
+/** Hosted servers may forbid reading their configuration; snapshots then count as off. */
 async function savesSnapshots(client: RedisClient): Promise<boolean> {
   const { save } = await client.configGet('save').catch((): Record<string, string> => ({}));
   return save !== undefined && save !== '';

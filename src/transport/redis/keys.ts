@@ -1,8 +1,8 @@
-/** What things are called in Redis, and how an envelope is written there. */
+/** The names of keys in Redis, and the form of an envelope there. */
 import { type Envelope, enqueueIdOf } from '../../domain/streams/stream-message.ts';
 import { isUuid } from '../../lib/uuid.ts';
 
-/** All servers read as one group, so that each message is read by one of them. */
+/** All servers read as one group, so that one server reads each message. */
 export const group = 'leasehold';
 
 const streamPrefix = 'leasehold:stream:';
@@ -11,10 +11,13 @@ export const keyOf = (stream: string): string => streamPrefix + stream;
 
 export const streamOf = (key: string): string => key.slice(streamPrefix.length);
 
-/** Whose messages a Redis database carries; those of two databases would be strangers to each other. */
+/**
+ * Names the database whose messages a Redis database carries. A second database's messages would count as
+ * unknown ones.
+ */
 export const ownerKey = 'leasehold:owner';
 
-/** It is there for as long as Redis has not lost what this database has sent to it. */
+/** This key exists as long as Redis has not lost the messages of this database. */
 export const markerKeyOf = (databaseName: string): string => `leasehold:marker:${databaseName}`;
 
 export const fieldsOf = (envelope: Envelope): Record<string, string> => ({
@@ -22,7 +25,7 @@ export const fieldsOf = (envelope: Envelope): Record<string, string> => ({
   enqueue_id: enqueueIdOf(envelope),
 });
 
-/** An entry as Redis has it; what it says may be anything. */
+/** An entry as Redis returns it; its content may be anything. */
 export interface Entry {
   id: string;
   message: Record<string, string>;
@@ -30,7 +33,7 @@ export interface Entry {
 
 const attemptMax = 2 ** 31 - 1;
 
-/** What an entry of a stream says, or nothing where it was not written by `fieldsOf`. */
+/** The envelope in an entry, or undefined if `fieldsOf` did not write the entry. */
 export function envelopeIn(stream: string, { message }: Entry): Envelope | undefined {
   const { job_id: jobId, enqueue_id: enqueueId } = message;
   if (jobId === undefined || enqueueId === undefined || !isUuid(jobId)) return undefined;

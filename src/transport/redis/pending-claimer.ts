@@ -1,10 +1,10 @@
 /**
- * Looks again at messages that have been pending for long, whoever had read them.
+ * Verifies messages again that have been pending for long, whichever server read them.
  *
- * Promises: what a server had read that died is pending with one that lives, and what should have been removed and was not,
- * because Redis or the database was away just then, is removed. Long-pending messages are taken in slices, a
- * few streams at a time, and walked through from end to end; one that is right stays pending here and is looked at again after
- * as long a time. Consumers that have nothing pending and have been silent for `silentMs` are deleted.
+ * Guarantees: a message that a stopped server had read is claimed by a live one. A message that was not
+ * removed, because Redis or the database was unavailable, is removed. Long-pending messages are claimed in
+ * slices, a few streams at a time, from end to end. A right message stays pending here, and is verified again
+ * after the same time. Consumers without pending messages that have been idle for `silentMs` are deleted.
  */
 import type { Log } from '../../lib/log.ts';
 import type { RedisClient, RedisConnection } from './connection.ts';
@@ -13,7 +13,7 @@ import type { RedisVerifier } from './verifier.ts';
 
 export const takeoverMs = 15_000;
 export const silentMs = 60_000;
-/** Streams that are looked at in one round, and messages of each. */
+/** Streams in one round, and messages of each. */
 const streamsPerRound = 20;
 const sliceMessages = 200;
 const walkStart = '0-0';
@@ -28,7 +28,7 @@ export interface TakeoverOptions {
 
 export class RedisPendingClaimer {
   readonly #options: TakeoverOptions;
-  /** How far the walk through each stream has come. */
+  /** The position of the walk through each stream. */
   readonly #cursors = new Map<string, string>();
   #turn = 0;
 
@@ -36,7 +36,7 @@ export class RedisPendingClaimer {
     this.#options = options;
   }
 
-  /** Looks at the next slices of the next streams. */
+  /** Claims the next slice of each of the next streams. */
   async runOnce(streams: readonly string[]): Promise<void> {
     const { link, log } = this.#options;
     const first = this.#turn < streams.length ? this.#turn : 0;
@@ -60,7 +60,7 @@ export class RedisPendingClaimer {
     );
     if (nextId === walkStart) this.#cursors.delete(stream);
     else this.#cursors.set(stream, nextId);
-    // Redis 6.2 answers with nothing where a message was deleted.
+    // Redis 6.2 returns null for a deleted message.
     await checker.check(
       stream,
       (messages as (Entry | null)[]).filter((entry) => entry !== null),

@@ -1,12 +1,19 @@
 /**
- * Sends messages and records where they lie.
+ * Sends messages and records their ids.
  *
- * Promises: a message is recorded once, whoever sends it and however often: it is added to its stream first and then
- * recorded where no other is, and one that comes too late to be recorded is removed again. No lock of the database is
- * held while Redis is talked to. Messages that arrive while a batch is under way form the next one; of one enqueueing one is
- * under way at a time in this process. What is lost on the way has a row that says it is unsent, which the sweep finds.
+ * Guarantees:
+ * - A message is recorded once, however often and by however many servers it is sent. It is added to its
+ *   stream first, and then recorded if its row has no id. A message that comes too late to be recorded is
+ *   removed again.
+ * - No row lock is held during a command to Redis.
+ * - Messages that arrive while a batch is in flight form the next one. In this process one enqueueing has at
+ *   most one message in flight.
+ * - It holds `waitingMax` messages at most, and `isFull` says when.
  *
- * It holds `waitingMax` messages at the most and takes no more; `stop` lets it finish.
+ * Lifecycle: `stop` lets batches in flight finish.
+ *
+ * Failure modes: a message that is lost on the way has a row that is still unsent, which the reconciler
+ * finds.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { ErrorReply } from '@redis/client';
@@ -22,9 +29,9 @@ import { fieldsOf, keyOf } from './keys.ts';
 
 const waitingMax = 20_000;
 const batchMax = 500;
-/** How long nobody else has a row, mostly. */
+/** How long another transaction usually holds a row lock. */
 const pauseMs = 20;
-/** How many of the last messages are remembered twice over: for as long as it takes to read them back. */
+/** How many messages each of the two generations remembers: enough until they are read back. */
 const rememberedMax = 20_000;
 
 export interface SenderOptions {
@@ -35,18 +42,21 @@ export interface SenderOptions {
   log: Log;
 }
 
-/** Whether Redis itself says no, and not of the key of one stream. A connection that is lost says nothing of Redis. */
+/** Whether Redis itself refuses, and not because of one stream's key. A lost connection is no refusal. */
 const isRefusal = (reason: unknown): boolean =>
   reason instanceof ErrorReply && !reason.message.startsWith('WRONGTYPE');
 
-/** Where a message lies, or nothing where its attempt is over or somebody is just ending it. */
+/** The id of a message, or undefined if its attempt has ended or a transaction is ending it now. */
 export type MessagePosition = string | undefined;
 
 export class RedisPublisher {
   readonly #options: SenderOptions;
   readonly #flights = new Map<string, Promise<MessagePosition>>();
   readonly #batcher: Batcher<Envelope, MessagePosition>;
-  /** Where messages lie that this process has recorded, by enqueue id: the latest, and those before them. */
+  /**
+   * The ids of messages that this process has recorded, by enqueue id: the latest generation and the one
+   * before.
+   */
   #latest = new Map<string, string>();
   #earlier = new Map<string, string>();
   #isRefused = false;
@@ -66,17 +76,17 @@ export class RedisPublisher {
     await this.#batcher.close();
   }
 
-  /** Redis is there, and would not take the last messages that it was sent. */
+  /** Redis is available and has refused the last messages. */
   get isRefused(): boolean {
     return this.#isRefused;
   }
 
-  /** Whether there is room for another message. */
+  /** Whether `waitingMax` messages are in flight. */
   get isFull(): boolean {
     return this.#flights.size >= waitingMax;
   }
 
-  /** Sends a message unless it is under way, and answers with where it lies. */
+  /** Sends a message unless it is in flight, and returns its id. */
   send(envelope: Envelope): Promise<MessagePosition> {
     const enqueueId = enqueueIdOf(envelope);
     const underWay = this.#flights.get(enqueueId);
@@ -86,18 +96,18 @@ export class RedisPublisher {
     return flight;
   }
 
-  /** Where this process has recorded a message to lie, of late. */
+  /** The id that this process has recently recorded for a message. */
   positionOf(envelope: Envelope): MessagePosition {
     const enqueueId = enqueueIdOf(envelope);
     return this.#latest.get(enqueueId) ?? this.#earlier.get(enqueueId);
   }
 
-  /** Whether this process sends a message just now. */
+  /** Whether a message is in flight in this process. */
   isSending(envelope: Envelope): boolean {
     return this.#flights.has(enqueueIdOf(envelope));
   }
 
-  /** What was recorded does not hold any more. */
+  /** Forgets all recorded ids, because Redis has lost them. */
   forget(): void {
     this.#latest = new Map();
     this.#earlier = new Map();
@@ -125,7 +135,7 @@ export class RedisPublisher {
       ),
     );
     const failed = answers.find((answer) => answer.status === 'rejected');
-    // One stream may be broken by itself: whoever holds something else under its key.
+    // A single stream may be refused because its key holds another type.
     this.#isRefused = answers.every((answer) => answer.status === 'rejected' && isRefusal(answer.reason));
     if (failed) log.debug('Redis would not take messages', { error: failed.reason });
     return answers.map((answer, i) =>
@@ -135,7 +145,10 @@ export class RedisPublisher {
     );
   }
 
-  /** Records messages, and once more those whose rows somebody has just now, who will be done soon. */
+  /**
+   * Records messages. Retries once those whose rows another transaction has locked, because such locks are
+   * short.
+   */
   async #record(messages: readonly CarriedMessage[]): Promise<Recorded[]> {
     const { database } = this.#options;
     const recorded = await recordMessages(database, messages);
@@ -146,9 +159,9 @@ export class RedisPublisher {
     return recorded.map((one) => (one === 'open' ? (again.shift() ?? one) : one));
   }
 
-  /** What becomes of a message that lies in its stream, after its row was asked. */
+  /** Decides on a sent message by its row: remembers it if it was recorded, or else removes it. */
   #ack(message: CarriedMessage, recorded: Recorded | undefined): MessagePosition {
-    // Somebody still has the row: what is left is judged when the message is looked at again.
+    // Another transaction still holds the row lock: the message is verified again later.
     if (recorded === undefined || recorded === 'open') return undefined;
     const place = recorded === 'over' ? undefined : recorded.messageId;
     if (place === message.messageId) this.#remember(message);

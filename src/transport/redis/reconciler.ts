@@ -1,15 +1,20 @@
 /**
- * Brings the streams of Redis in line with the database, again and again.
+ * Reconciles the streams of Redis with the database, periodically.
  *
- * Promises, while Redis is there: a message whose row has been unsent for `unsentMs` is sent; a job that waits in a
- * stream and has no message gets one; a message that Redis has lost is sent again, soon where Redis has lost everything,
- * which its marker tells, and once a walk comes by where it has lost a few; a row whose attempt has ended without
- * anybody to remove it is removed.
+ * Guarantees while Redis is available:
+ * - A message whose row has been unsent for `unsentMs` is sent.
+ * - A job that waits in a stream without a message gets one.
+ * - A message that Redis has lost is sent again: soon if Redis has lost everything, which its marker shows,
+ *   or when the next walk reaches it.
+ * - A row whose attempt has ended but which still exists is removed.
  *
- * Every server does this, and no work is done twice by them: rows are taken under a lock that others pass over and are
- * moved out of their reach, and lost messages are forgotten by whoever is first. Each round works in slices and is bounded;
- * what is left is done by the next. Rounds follow each other in about `pauseMs`, and at once where Redis has come back. A
- * round that fails is logged, once for as long as they go on failing. `stop` lets a round finish.
+ * Every server does this, and no two servers do the same work. A server locks rows with SKIP LOCKED and moves
+ * them out of the others' reach. The first server that finds lost messages deletes them from their rows.
+ *
+ * Lifecycle: each round works in bounded slices and leaves the rest to the next. Rounds follow each other
+ * after about `pauseMs`, and at once when Redis is back. `stop` lets a round finish.
+ *
+ * Failure modes: a failed round is logged, once for a series of failures.
  */
 import { ErrorReply } from '@redis/client';
 import { type Envelope, enqueueIdOf } from '../../domain/streams/stream-message.ts';
@@ -47,12 +52,15 @@ import type { RedisPublisher } from './publisher.ts';
 const pauseMs = 1_000;
 const unsentMs = 2_000;
 const sliceRows = 500;
-/** Slices of one kind in one round: a walk goes on only where it finds something to do. */
+/** Slices of one kind in one round. A walk continues only while it finds something to do. */
 const slicesMax = 20;
-/** So long a server that looks for what was lost may take for a slice; then another begins again. */
+/**
+ * How long a server that searches for lost messages may take for a slice. After that another server starts
+ * again.
+ */
 const markerMs = 10_000;
 
-/** Several servers on one Redis do not all sweep at the same moment. */
+/** Jitter, so that the servers on one Redis do not all start their rounds at the same moment. */
 const jittered = (ms: number) => ms * (0.75 + Math.random() / 2);
 
 export interface SweepOptions {
@@ -73,14 +81,14 @@ export class RedisReconciler implements Service {
   readonly #rounds: PeriodicTask;
   #round: Promise<void> | undefined;
   #isFailing = false;
-  /** What the database is called in Redis. */
+  /** The name of the database in Redis. */
   #name: string | undefined;
-  /** Redis was marked when this server last looked. */
+  /** Redis had the marker after this server's last check. */
   #wasMarked = false;
-  /** How far the walks have come: through the jobs that wait, and through the messages. */
+  /** The positions of the walks through the waiting jobs and through the messages. */
   #queuePlace = queueStart;
   #messagePlace = nowhere;
-  /** Why Redis would not take messages in this round; those of other streams are sent all the same. */
+  /** Why Redis refused messages in this round; those of other streams are still sent. */
   #refusal: unknown;
 
   constructor(options: SweepOptions) {
@@ -106,12 +114,12 @@ export class RedisReconciler implements Service {
     await this.#round?.catch(() => {});
   }
 
-  /** Redis is back: a round begins now. */
+  /** Starts a round now, because Redis is back. */
   runSoon(): void {
     this.#rounds.wakeIn(0);
   }
 
-  /** Does a round. Many who ask at the same time share one. */
+  /** Does a round. Concurrent callers share one. */
   runOnce(): Promise<void> {
     this.#round ??= this.#meter
       .time(() => this.#sweep())
@@ -121,7 +129,7 @@ export class RedisReconciler implements Service {
     return this.#round;
   }
 
-  /** That Redis is away is told by others. */
+  /** Logs a failed round, except for an unavailable Redis, which the connection reports. */
   #tellOf(error: unknown): void {
     const { log } = this.#options;
     const isNews = !this.#isFailing && !(error instanceof RedisUnavailableError);
@@ -143,18 +151,21 @@ export class RedisReconciler implements Service {
     if (refusal !== undefined) throw refusal;
   }
 
-  /** A Redis that has lost everything may have been taken by another database meanwhile, which connecting again tells. */
+  /** After Redis has lost everything, another database may have taken it. Connecting again detects that. */
   async #checkOwner(): Promise<void> {
     const { link, database } = this.#options;
     this.#name ??= await databaseName(database);
     const name = this.#name;
     const owner = await link.run((client) => ownerOf(client, name));
-    // Without an owner it was emptied once more; the next round takes it again.
+    // A Redis without an owner was emptied again; the next round takes it.
     if (owner !== null && owner !== name)
       link.drop(new ForeignRedisError('it carries the messages of another database'));
   }
 
-  /** Finds out whether Redis has lost everything; whoever is first to mark it again walks through all messages. */
+  /**
+   * Checks whether Redis has lost everything. The first server to set the marker again walks through all
+   * messages.
+   */
   async #checkMarker(): Promise<void> {
     const { link, sender, consumer, log } = this.#options;
     const key = markerKeyOf(this.#name ?? '');
@@ -170,7 +181,7 @@ export class RedisReconciler implements Service {
       const slice = await this.#checkSlice(place);
       lost += slice.found.length;
       place = slice.next;
-      // Where everything was lost once more meanwhile, the next round begins again.
+      // If Redis has lost everything again meanwhile, the next round starts over.
       if ((await link.run((client) => client.pExpire(key, markerMs))) === 0) return;
     }
     await link.run((client) => client.set(key, consumer, { condition: 'XX' }));
@@ -183,7 +194,7 @@ export class RedisReconciler implements Service {
     for (let slices = 0; slices < slicesMax; slices++) {
       const unsent = await claimUnsentMessages(this.#options.database, sliceRows, unsentMs);
       await this.#send(unsent);
-      // What Redis will not take now it will not take a moment later.
+      // Redis would refuse the rest of the messages now, too.
       if (unsent.length < sliceRows || sender.isRefused) return;
     }
   }
@@ -205,7 +216,7 @@ export class RedisReconciler implements Service {
     });
   }
 
-  /** Looks at the next messages, removes those that are over, and sends those that were lost. */
+  /** Checks the next messages, removes those whose attempt has ended, and sends the lost ones again. */
   async #checkSlice(after: string): Promise<Slice<string, unknown>> {
     const { database, settler } = this.#options;
     const { next, found: rows } = await inspectMessages(database, after, sliceRows);
@@ -220,7 +231,7 @@ export class RedisReconciler implements Service {
     return { next, found: [...stale, ...lost] };
   }
 
-  /** Goes on while there is something to do, and looks at one slice where there is not. */
+  /** Walks on while a slice finds something to do, and checks at least one slice. */
   async #walk(step: () => Promise<Slice<unknown, unknown>>): Promise<void> {
     for (let slices = 0; slices < slicesMax; slices++) {
       const { next, found } = await step();
@@ -234,20 +245,20 @@ export class RedisReconciler implements Service {
       const { stream, messageId } = row;
       if (messageId === null) return true;
       const entries = await client.xRange(keyOf(stream), messageId, messageId).catch(nothingIfRefused);
-      // A Redis that has lost everything may give the same name to another message.
+      // After losing everything, Redis may give the same id to another message.
       return entries?.some(({ message }) => message.enqueue_id === enqueueIdOf(row)) ?? false;
     };
     const answers = await link.run((client) => Promise.all(rows.map((row) => isThere(client, row))));
     return rows.filter((_, i) => !answers[i]);
   }
 
-  /** What Redis refuses keeps nothing else of a round from being done. */
+  /** Records a refusal of Redis, so that the rest of the round is still done. */
   #noteRefusal(error: unknown): void {
     if (!(error instanceof ErrorReply)) throw error;
     this.#refusal ??= error;
   }
 
-  /** Fails where Redis or the database is away; what Redis will not take is remembered. */
+  /** Throws if Redis or the database is unavailable; records a refusal of Redis. */
   async #send(envelopes: readonly Envelope[]): Promise<void> {
     const { sender, reader } = this.#options;
     for (const { stream } of envelopes) reader.add(stream);
@@ -261,7 +272,7 @@ export class RedisReconciler implements Service {
   }
 }
 
-/** Where the key of a stream holds something else, no message is there. */
+/** If the key of a stream holds another type, it has no message. */
 function nothingIfRefused(error: unknown): null {
   if (error instanceof ErrorReply) return null;
   throw error;

@@ -1,15 +1,19 @@
 /**
- * Redis Streams carry the messages of streams; see `transport/transport.ts` for what that means.
+ * Carries the messages of streams over Redis Streams; see `transport/transport.ts` for the contract.
  *
- * Every stream is a key with a consumer group, and every server one consumer of it. A message is added after the commit
- * that queued its job, is read by one server, stays pending while its job waits and runs, and is acknowledged and
- * deleted after the commit that ended the attempt. What goes wrong on this way is put right by the rows of the
- * database: by the sweep, by the takeover, and by checking everything that is read.
+ * Purpose: each stream is a key with one consumer group, and each server is one consumer of it. A message is
+ * added after the commit that queued its job. One server reads it. It stays pending while its job waits and
+ * runs, and is acknowledged and deleted after the commit that ended the attempt.
  *
- * It is `up` while there is a connection on which Redis answers in time and takes messages, and `down` otherwise, also where
- * Redis carries the messages of another database. While it is down, messages
- * are not sent, named by Redis or settled; nothing waits for it, and all that was left undone is done after it is back.
- * `start` waits a moment for Redis and not for long; `stop` gives what is under way `finishMs` to finish.
+ * Guarantees: the rows of the database are the reference. The reconciler, the pending claimer and the
+ * verifier repair whatever is lost, doubled or left over.
+ *
+ * Lifecycle: `start` waits at most `startMs` for Redis. `stop` gives work in flight `finishMs` to finish.
+ *
+ * Failure modes: the state is `up` while there is a connection on which Redis answers in time and accepts
+ * messages. It is `down` otherwise, and also if Redis carries the messages of another database. While it is
+ * `down`, messages are not sent, not named by Redis and not acknowledged. Nothing waits for Redis, and the
+ * reconciler catches up after it is back.
  */
 import type { RedisFacts, RedisFailure } from '../../domain/doctor/facts.ts';
 import {
@@ -36,7 +40,7 @@ import { RedisPublisher } from './publisher.ts';
 import { RedisReconciler } from './reconciler.ts';
 import { RedisVerifier } from './verifier.ts';
 
-/** How long a grant may wait for the name of its message. */
+/** How long a grant may wait for the id of its message. */
 const nameMs = 100;
 const startMs = 500;
 const finishMs = 1_000;
@@ -46,15 +50,15 @@ export interface RedisTransportOptions {
   url: string;
   database: Database;
   log: Log;
-  /** How long a consumer without messages may be silent before it is deleted; a minute where left out. */
+  /** How long a consumer without pending messages may be idle before it is deleted; a minute if omitted. */
   silentMs?: number;
-  /** What counts; one of its own, which nobody reads, where left out. */
+  /** The metrics; a private instance if omitted. */
   metrics?: Metrics;
 }
 
 export class RedisTransport implements Transport {
   readonly keepsMessages = true;
-  /** The name under which this server reads. */
+  /** The name of this server's consumer. */
   readonly consumer = newId();
   readonly #log: Log;
   readonly #database: Database;
@@ -66,7 +70,7 @@ export class RedisTransport implements Transport {
   readonly #reader: RedisConsumer;
   readonly #sweep: RedisReconciler;
   #wasDown = false;
-  /** Why it is away. */
+  /** The reason of the last disconnect. */
   #away: Error | undefined;
   #stopping: Promise<void> | undefined;
 
@@ -111,14 +115,14 @@ export class RedisTransport implements Transport {
     for (const envelope of envelopes) {
       this.#reader.add(envelope.stream);
       if (this.#sender.isFull) return;
-      // The sender has logged why, and the sweep sends it again.
+      // The publisher has logged the reason, and the reconciler sends the message again.
       this.#sender.send(envelope).catch(() => {});
     }
   }
 
   /**
-   * A name is told only if the message's row has it or has had it, because a release is compared with the row, on
-   * whichever server. What this process remembers of a message may have been forgotten by its row, so the row is read.
+   * Returns a message id only if the message's row has or had it, because any server compares a release with
+   * the row. The row may have dropped an id that this process remembers, so the row is read.
    */
   async namesOf(messages: readonly GrantedMessage[]): Promise<string[]> {
     const rows = await this.#rowsOf(messages.filter(({ messageId }) => messageId === null));
@@ -136,7 +140,10 @@ export class RedisTransport implements Transport {
     });
   }
 
-  /** Sends a message that has no name yet. Without a row or an answer its enqueue id names it, which is always right. */
+  /**
+   * Sends a message that has no id yet. Without a row or an answer its enqueue id names it, which is always
+   * valid.
+   */
   async #nameOf(envelope: Envelope, row: KnownMessage | undefined): Promise<string> {
     const name = enqueueIdOf(envelope);
     if (row === undefined) return name;
@@ -168,7 +175,7 @@ export class RedisTransport implements Transport {
     await withTimeout(Promise.all([this.#link.start(), this.#readerLink.start()]), startMs, undefined);
   }
 
-  /** Brings Redis in line with the database once; does nothing while Redis is away. */
+  /** Reconciles Redis with the database once; does nothing while Redis is unavailable. */
   async runOnce(): Promise<void> {
     if (!this.#link.isUp) return;
     await this.#sweep.runOnce();
@@ -180,7 +187,10 @@ export class RedisTransport implements Transport {
     return this.#stopping;
   }
 
-  /** What it finds of another database would be acknowledged and deleted as a stranger's, so it must find none. */
+  /**
+   * Refuses a Redis database that has another owner: its messages would be acknowledged and deleted as
+   * unknown ones.
+   */
   async #admit(client: RedisClient): Promise<void> {
     this.#databaseName ??= databaseName(this.#database);
     const name = await this.#databaseName;

@@ -1,9 +1,9 @@
 /**
- * Tells right messages from wrong ones by what the database says, and removes the wrong.
+ * Compares messages with the database, and removes the wrong ones.
  *
- * A message is right if it is the one that is recorded for an attempt that is not over; one that nobody has recorded is
- * recorded now. All others are wrong: what nobody here has written, what was sent twice, what tells of an attempt that
- * is over. Right ones stay pending until they are settled.
+ * A message is right if its row records it for an attempt that has not ended. A message that no row records
+ * yet is recorded now. All others are wrong: entries that no server wrote, duplicates, and messages of ended
+ * attempts. Right messages stay pending until they are acknowledged.
  */
 import { type Envelope, enqueueIdOf } from '../../domain/streams/stream-message.ts';
 import type { Database } from '../../store/database.ts';
@@ -12,7 +12,7 @@ import type { RedisAcker } from './acker.ts';
 import { type Entry, envelopeIn } from './keys.ts';
 import type { RedisPublisher } from './publisher.ts';
 
-/** Messages that are asked for with one statement. */
+/** Messages that one statement reads. */
 const batchMax = 1_000;
 
 export interface CheckerOptions {
@@ -28,7 +28,7 @@ export class RedisVerifier {
     this.#options = options;
   }
 
-  /** Looks at what was just read: what this process sends itself needs no look. */
+  /** Checks entries that were just read, except those that this process sends itself. */
   async checkNew(stream: string, entries: readonly Entry[]): Promise<void> {
     const { sender } = this.#options;
     const isOwn = (entry: Entry, envelope: Envelope) =>
@@ -68,7 +68,7 @@ export class RedisVerifier {
     const recorded = await recordMessages(database, unrecorded);
     unrecorded.forEach(({ messageId }, i) => {
       const now = recorded[i];
-      // Whoever has the row just now comes first, and the message is looked at again when it is taken over.
+      // A transaction that holds the row lock comes first. The message is checked again when it is claimed.
       if (now === 'over' || (typeof now === 'object' && now.messageId !== messageId)) wrong.push(messageId);
     });
     settler.ack(wrong.map((messageId) => ({ stream, messageId })));
