@@ -5,11 +5,12 @@
  * - A message whose row has been unsent for `unsentMs` is sent.
  * - A job that waits in a stream without a message gets one.
  * - A message that Redis has lost is sent again: soon if Redis has lost everything, which its marker shows,
- *   or when the next walk reaches it.
+ *   or else when a walk reaches it.
  * - A row whose attempt has ended but which still exists is removed.
  *
- * Every server does this, and no two servers do the same work. A server locks rows with SKIP LOCKED and moves
- * them out of the others' reach. The first server that finds lost messages deletes them from their rows.
+ * Every server does this, and no two servers do the same work. A server takes unsent rows with SKIP LOCKED
+ * and moves their time forward, so that no other server takes them. The first server that finds a lost
+ * message clears its id in the row.
  *
  * Lifecycle: each round works in bounded slices and leaves the rest to the next. Rounds follow each other
  * after about `pauseMs`, and at once when Redis is back. `stop` lets a round finish.
