@@ -2,19 +2,19 @@ import { isIP } from 'node:net';
 import { type LogLevel, logLevels } from './lib/log.ts';
 
 /**
- * Every setting, in the one place where they are declared: its variable, what it may be, and what it is for. A
- * setting is also a flag of `leasehold serve`: `LEASEHOLD_HTTP_ADDR` is `--http-addr`, or in full
- * `--leasehold-http-addr`. A flag wins over a variable, and an empty variable is an unset one.
+ * Every setting with its variable, its allowed values, and its purpose. A setting is also a flag of
+ * `leasehold serve`: `LEASEHOLD_HTTP_ADDR` is `--http-addr`, or in full `--leasehold-http-addr`. A flag takes
+ * precedence over a variable, and an empty variable counts as unset.
  */
 interface Setting<T> {
   variable: string;
-  /** Shown by `--help` where the default is not a plain value. */
+  /** Shown by `--help` if the default is not a plain value. */
   defaultText?: string;
   default: T;
   about: string;
-  /** What is allowed, for the error message. */
+  /** The allowed values, for the error message. */
   allowed: string;
-  /** The value, or undefined where it is not allowed. */
+  /** Returns the value, or undefined if it is not allowed. */
   parse(text: string): T | undefined;
 }
 
@@ -226,7 +226,9 @@ export const settings = {
 type Settings = typeof settings;
 export type Config = { [Name in keyof Settings]: Settings[Name]['default'] };
 
-/** A setting that is not what it may be. The message names it, what was found, and what is allowed. */
+/**
+ * A setting with a value that is not allowed. The message names the setting, its value, and what is allowed.
+ */
 export class ConfigError extends Error {
   override readonly name = 'ConfigError';
 }
@@ -246,7 +248,7 @@ export const flagVariables: ReadonlyMap<string, string> = new Map(
   ]),
 );
 
-/** The settings, from flags by the name of their variable and from the environment. */
+/** Reads the settings from flags, by the name of their variable, and from the environment. */
 export function readConfig(flags: Readonly<Record<string, string>>, env: NodeJS.ProcessEnv): Config {
   const values = Object.entries(settings).map(([name, definition]) => {
     const { variable, allowed, parse } = definition as Setting<unknown>;
@@ -261,7 +263,7 @@ export function readConfig(flags: Readonly<Record<string, string>>, env: NodeJS.
   return Object.fromEntries(values) as Config;
 }
 
-/** An address may carry a password, which belongs into no log. */
+/** Hides the password that an address may contain, because it must not appear in a log. */
 const shown = (variable: string, text: string): string =>
   /_(URL|ENDPOINT)$/.test(variable) ? text.replace(/^(\w+:\/\/)?.*@/s, '$1…@').replace(/\?.*/s, '?…') : text;
 

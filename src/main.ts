@@ -7,11 +7,12 @@ if (major < 22 || (major === 22 && minor < 18)) {
   process.exit(1);
 }
 
-// Modules are loaded after this, so that from the second start on they come compiled from the cache.
+// Modules are loaded after this, so that from the second start on they are read compiled from the cache.
 module.enableCompileCache();
 const { main } = await import('./cli/main.ts');
 
 process.exitCode = await main(process.argv.slice(2));
 
-// Everything has been closed by now. What may still hold the process is a connection whose other end does not answer.
+// Everything has been closed by now. Only a connection whose other end does not answer may still keep the
+// process alive.
 setTimeout(() => process.exit(), 500).unref();

@@ -1,6 +1,6 @@
 /**
- * One server: a database, the engine on it, and the faces in front. `startServer` returns when it is ready to serve;
- * `stop` refuses new work, finishes what is in flight, and closes the database last.
+ * One server: a database, the engine on it, and the APIs in front. `startServer` returns when it is ready to
+ * serve; `stop` refuses new calls, finishes those in flight, and closes the database last.
  */
 import type { DescService } from '@bufbuild/protobuf';
 import { FileLeasesService } from '../gen/leasehold/v1/files_pb.js';
@@ -56,17 +56,17 @@ import type { Transport } from './transport/transport.ts';
 const shutdownMs = 5_000;
 /** How long the engine and the database may take to close after that. */
 const closingMs = 2_000;
-/** How long a reading of the metrics may wait for a database that hangs. */
+/** How long a scrape of the metrics may wait for a database that hangs. */
 const scrapeMs = 900;
 
 export interface RunningServer {
   http: Address;
   grpc: Address;
-  /** Which database is behind it, in words. */
+  /** A description of its database. */
   database: string;
-  /** What the server counts about itself. */
+  /** The metrics of the server. */
   metrics: Metrics;
-  /** Settles with the reason if the server cannot go on and has to be stopped. */
+  /** Settles with the reason if the server cannot continue and must be stopped. */
   lost: Promise<Error>;
   stop(): Promise<void>;
 }
@@ -76,9 +76,9 @@ export async function startServer(
   config: Config,
   log: Log,
   opening: Promise<Database> = openConfigured(config, log),
-  /** Gives the start up while it waits for the database. */
+  /** Aborts the start while it waits for the database. */
   givenUp?: AbortSignal,
-  /** Bounds what all faces are still receiving. */
+  /** The budget for the unfinished requests of all APIs. */
   receiving = receiveBudget,
 ): Promise<RunningServer> {
   const database = await opening;
@@ -151,13 +151,14 @@ export async function startServer(
   const stop = () => {
     stopping = true;
     stopped ??= (async () => {
-      // Whoever waits or follows would go on for ever and is let go; everything else has its time to finish.
+      // Waiting requests and watches would go on for ever, so they are ended. All other calls have their time
+      // to finish.
       const faces = Promise.all([grpc.stop(shutdownMs), http.stop(shutdownMs)]);
       await engine.drain();
       await faces;
-      // Spans of what is still being done are lost, as those of calls that were cut off are.
+      // Spans of work that is still running are lost, like those of calls that were cut off.
       const traced = tracing?.stop();
-      // A database that hangs would hold up the rest for ever; it has had its time with the calls in flight.
+      // A database that hangs would delay the rest for ever; it has had its time with the calls in flight.
       const closing = async () => {
         await engine.stop();
         serverLog.stop();
@@ -196,7 +197,7 @@ export async function startServer(
   }
 }
 
-/** What carries the messages of streams. The client of Redis is loaded only where there is one. */
+/** The transport of stream messages. The Redis client is loaded only if a Redis is configured. */
 async function openTransport(
   { redisUrl }: Config,
   parts: { database: Database; metrics: Metrics; log: Log },
@@ -206,13 +207,15 @@ async function openTransport(
   return new RedisTransport({ url: redisUrl, ...parts });
 }
 
-/** A service with its implementation, checked here; what binds it to a wire takes services of any kind. */
+/**
+ * A service with its implementation, whose types are checked here; the protocols take services of any kind.
+ */
 const bind = <Service extends DescService>(
   service: Service,
   implementation: Implementation<Service>,
 ): Binding => ({ service, implementation }) as unknown as Binding;
 
-/** Waits for both, also where one fails: what is still on its way could not be stopped. */
+/** Waits for both, even if one fails: a server that is still starting could not be stopped. */
 async function bothOf<A, B>(a: Promise<A>, b: Promise<B>): Promise<[A, B]> {
   await Promise.allSettled([a, b]);
   return Promise.all([a, b]);

@@ -1,6 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 
-/** A file that this process alone has locked, until it releases it or is gone. */
+/** An exclusive lock of this process on a file, until it releases the lock or ends. */
 export interface KernelLock {
   /** May be called any number of times. */
   release(): void;
@@ -9,14 +9,14 @@ export interface KernelLock {
 const SQLITE_BUSY = 5;
 
 /**
- * Locks a file at once, or answers with nothing where somebody else has it; throws where it cannot be opened.
+ * Locks a file at once. Returns undefined if another process has locked it; throws if it cannot be opened.
  *
- * The lock is an exclusive transaction of SQLite, which makes it one that the kernel keeps for this process and drops
- * when the process is gone, however it went. Nothing has to be cleaned up after a kill, and a reused pid, a zombie or a
+ * The lock is an exclusive transaction of SQLite. The kernel keeps it for this process, and drops it when the
+ * process ends for any reason. Nothing has to be cleaned up after a kill, and a reused pid, a zombie or a
  * second container with the same pid cannot pass for the holder.
  *
- * Such locks have one trap: a process loses all its locks on a file as soon as it closes any descriptor of that file.
- * So nothing may open the file except through here, because SQLite knows of the trap.
+ * Such locks have one trap: a process loses all its locks on a file as soon as it closes any descriptor of
+ * that file. So code may open the file only through this function, because SQLite handles the trap.
  */
 export function tryLock(file: string): KernelLock | undefined {
   let database: DatabaseSync | undefined;
@@ -43,8 +43,8 @@ function isBusy(error: unknown): boolean {
 let loaded: typeof import('node:sqlite') | undefined;
 
 /**
- * Loads SQLite without the warning that it is experimental, which would be the first thing a user sees. Every other
- * warning, even one raised at the same moment, passes.
+ * Loads SQLite without the warning that it is experimental, which would be the first output that a user sees.
+ * Every other warning passes, even one raised at the same moment.
  */
 function sqlite(): typeof import('node:sqlite') {
   if (loaded) return loaded;

@@ -14,12 +14,12 @@ export interface Log {
 
 export interface LogOptions {
   level: LogLevel;
-  /** Words for people instead of JSON for machines. */
+  /** Text for people instead of JSON for machines. */
   human: boolean;
   write?: (line: string) => void;
 }
 
-/** One line an event: JSON, or on a terminal something to read. */
+/** A log with one line for each event: JSON, or readable text for a terminal. */
 export function createLog({ level, human, write = (line) => process.stderr.write(line) }: LogOptions): Log {
   const host = hostname();
   const at = (name: LogLevel) => {
@@ -37,7 +37,7 @@ export function createLog({ level, human, write = (line) => process.stderr.write
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') };
 }
 
-/** An error and the causes behind it, for whoever has no use for where it came from. */
+/** The messages of an error and of its causes, in one line without stacks. */
 export function inOneLine(error: unknown): string {
   const words: string[] = [];
   for (let at: unknown = error; at instanceof Error; at = at.cause) {
@@ -47,7 +47,7 @@ export function inOneLine(error: unknown): string {
   return words.join(': ') || String(error);
 }
 
-/** An error as fields, with the cause that says what really happened. */
+/** An error as fields, with its cause. */
 function plainly(value: unknown): unknown {
   if (!(value instanceof Error)) return value;
   const { name, message, stack, cause } = value;

@@ -1,4 +1,4 @@
-/** Deals one flat list out to calls that asked for so many each; the last ones may get fewer, or none. */
+/** Splits one flat list into parts of the given lengths; the last parts may be shorter, or empty. */
 export function splitByLength<T>(items: readonly T[], shares: readonly number[]): T[][] {
   let dealt = 0;
   return shares.map((share) => {

@@ -1,9 +1,9 @@
 /**
- * Text of other parties, made safe for a terminal and for a log.
+ * Makes text of other parties safe for a terminal and for a log.
  *
- * A terminal obeys control characters: they move the cursor, set the title, or hide what was printed before. Characters
- * that turn the direction of writing make text look like another. Both become `\u001b`, which can be read and does
- * nothing, and which stands for the same character in JSON.
+ * A terminal obeys control characters: they move the cursor, set the title, or hide earlier output.
+ * Characters that change the direction of writing make one text look like another. Both become escapes such
+ * as `\u001b`, which are readable, have no effect, and mean the same character in JSON.
  */
 
 /** C0 and C1 controls, DEL, line and paragraph separators, and marks of direction. */

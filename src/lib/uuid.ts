@@ -1,6 +1,6 @@
 import { randomFillSync } from 'node:crypto';
 
-/** Random hexadecimal digits, made for many ids at once: formatting is on the path of every job. */
+/** Random hexadecimal digits, made for many ids at once, because formatting is on the path of every job. */
 const digitsPerId = 16;
 const pool = Buffer.alloc((digitsPerId / 2) * 1_024);
 let digits = '';
@@ -11,12 +11,13 @@ const borrowedMaxMs = 10_000;
 
 let lastMs = 0;
 let counter = 0;
-/** The first thirteen digits and their dashes, which ids of one millisecond share. */
+/** The first thirteen digits with their dashes, which all ids of one millisecond share. */
 let prefix = '';
 
 /**
- * A UUID of version 7: its first half is the time, so that new rows land at one end of every index and lists by id are
- * lists by age. Within a millisecond ids of one process rise too, through the twelve bits after the version.
+ * A UUID of version 7. Its first half is the time, so new rows go to one end of every index, and lists by id
+ * are lists by age. Within a millisecond the ids of one process also rise, through the twelve bits after the
+ * version.
  */
 export function newId(nowMs = Date.now()): string {
   if (used === digits.length) {
@@ -25,8 +26,9 @@ export function newId(nowMs = Date.now()): string {
   }
   const random = digits.slice(used, used + digitsPerId);
   used += digitsPerId;
-  // A clock that is set back a little, or more than 4,096 ids in a millisecond, borrows from the time to come. One that
-  // was far ahead is believed again at once: lists by time look for ids near their time.
+  // If the clock is set back a little, or a millisecond has more than 4,096 ids, ids borrow from future
+  // milliseconds. If the last id is far ahead, the clock counts again at once: lists by time expect ids near
+  // their time.
   if (nowMs > lastMs || lastMs - nowMs > borrowedMaxMs)
     begin(nowMs, Number.parseInt(random.slice(0, 3), 16) >> 1);
   else if (++counter > 0xfff) begin(lastMs + 1, 0);

@@ -1,4 +1,4 @@
-/** Batches of every kind: how large, how long, who waits for them, and their spans. */
+/** The metrics and spans of batches, by kind: size, duration, waiting calls. */
 import type { Counter, Histogram, LabelledValue, Registry, Series } from './registry.ts';
 import { secondsBounds } from './registry.ts';
 import type { Span, Tracing } from './tracing.ts';
@@ -85,7 +85,7 @@ interface BatchParts {
 
 /** Counts and times batches of one kind. */
 export class BatchMeter {
-  /** Kept by the batchers of this kind, all together. */
+  /** Calls that wait; all batchers of this kind update it. */
   waiting = 0;
   inFlight = 0;
   readonly refused: Counter;
@@ -100,12 +100,12 @@ export class BatchMeter {
     this.refused = parts.refused;
   }
 
-  /** The call that is being served just now, for the traces. */
+  /** The span of the call that is being served. */
   caller(): Span | undefined {
     return this.#tracing?.current();
   }
 
-  /** A batch leaves: does its work, which is part of the traces of those aboard. */
+  /** Does the work of a batch, as part of the traces of its calls. */
   async run<T>(
     aboard: readonly { span: Span | undefined }[],
     weight: number,

@@ -1,9 +1,9 @@
-/** Calls of every face: how many, how long, how they ended, and their spans. */
+/** The metrics and spans of calls, for all APIs: number, duration and outcome. */
 import type { Counter, Histogram, Labels, Registry, Series } from './registry.ts';
 import { secondsBounds } from './registry.ts';
 import type { Attributes, Span, Tracing } from './tracing.ts';
 
-/** The headers or metadata of a call, by their names in lower case. */
+/** Returns a header or metadata value of a call, by its name in lower case. */
 export type Carrier = (name: string) => string | undefined;
 
 /** The headers of an HTTP request, which Node names in lower case. */
@@ -14,7 +14,7 @@ export const headersOf =
 
 interface CallParts {
   tracing: Tracing | undefined;
-  /** What its spans are called, what they say, and what they say of the outcome. */
+  /** The name of its spans, their attributes, and the attributes of an outcome. */
   name: string;
   attributes: Attributes;
   outcomeAttributes(outcome: string): Attributes;
@@ -25,9 +25,9 @@ interface CallParts {
 interface CallFamilyOptions {
   noun: string;
   labelNames: readonly string[];
-  /** What the outcome of a call is called. */
+  /** The label of a call's outcome. */
   outcome: string;
-  /** How the help calls them, and their labels. */
+  /** The terms in the help text for the calls and for their labels. */
   what: string;
   by: string;
 }
@@ -104,7 +104,7 @@ export class CallMeter {
     return new RunningCall(this, trace);
   }
 
-  /** For `RunningCall`. */
+  /** Called by `RunningCall`. */
   ended(outcome: string, ms: number): void {
     this.open--;
     this.#duration.observe(ms / 1000);
@@ -123,7 +123,7 @@ interface CallTrace {
   outcomeAttributes: CallParts['outcomeAttributes'];
 }
 
-/** One call, from when it came until it is answered. Ends once, however often that is said. */
+/** One call, from its arrival to its answer. Only the first `end` counts. */
 export class RunningCall {
   readonly #meter: CallMeter;
   readonly #trace: CallTrace | undefined;
@@ -140,7 +140,7 @@ export class RunningCall {
     return this.#trace ? this.#trace.tracing.within(this.#trace.span, work) : work();
   }
 
-  /** `failed` where it is the server that could not. */
+  /** `failed` means that the server is the cause. */
   end(outcome: string, failed = false): void {
     if (this.#over) return;
     this.#over = true;

@@ -1,15 +1,15 @@
 /**
- * Whether the event loop keeps up, under prom-client's names and as it measures.
+ * Measures the delay of the event loop, with prom-client's names and method.
  *
- * Node's monitor of the delay takes a timer that fires all the time. It starts with the first reading, so that a server
- * whose metrics are not read stays idle. Ends with `stop`.
+ * Node's monitor of the delay uses a timer that fires permanently. It starts with the first scrape, so that a
+ * server without scrapes stays idle. `stop` ends it.
  */
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import type { Registry, Sample } from './registry.ts';
 
 /** How often the monitor fires: the default of prom-client, and of Node. */
 const samplingMs = 10;
-/** Readers that follow each other within this time are told of the same period. */
+/** Scrapes within this time get the values of the same period. */
 const periodDefaultMs = 5_000;
 
 type Monitor = ReturnType<typeof monitorEventLoopDelay>;
@@ -78,7 +78,7 @@ export class EventLoop {
     );
   }
 
-  /** Measures what the next telling says. */
+  /** Measures the values of the next scrape. */
   async measure(): Promise<void> {
     const begunAt = performance.now();
     await new Promise<void>((resolve) => setImmediate(resolve));
@@ -96,7 +96,7 @@ export class EventLoop {
     this.#monitor = undefined;
   }
 
-  /** Node's monitor says nothing useful of a period without a single look. */
+  /** Node's monitor has no useful values for a period without a sample. */
   #endPeriod(monitor: Monitor): void {
     const percentiles = new Map([50, 90, 99, 100].map((of) => [of, monitor.percentile(of) / 1e9]));
     this.#period =
@@ -129,5 +129,5 @@ export class EventLoop {
   }
 }
 
-/** Of the time between two looks, the sampling interval is as it should be. */
+/** The delay in an interval between two samples: its excess over the sampling interval. */
 const lateS = (intervalS: number): number => Math.max(intervalS - samplingMs / 1000, 0);

@@ -1,13 +1,13 @@
-/** What became of jobs, counted by the server that committed it, once it has. */
+/** Outcomes of jobs, counted after the commit by the server that committed them. */
 import { isTerminal, type State, states } from '../domain/jobs/state-machine.ts';
 import type { Counter, Histogram, Registry } from './registry.ts';
 
-/** Bounds of times that jobs wait and run, from 5 ms to a day. */
+/** Bounds for the times that jobs wait and run, from 5 ms to a day. */
 const jobBounds = [
   0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 14_400, 86_400,
 ];
 
-/** What one transaction did to jobs, gathered before its commit and counted after it. */
+/** The effects of one transaction on jobs, gathered before its commit and counted after it. */
 export class JobCounts {
   readonly ends = new Map<State, number>();
   deadLetters = 0;
@@ -56,7 +56,10 @@ export class JobMeter {
       .of();
   }
 
-  /** A lease was granted to a job that waited so long; null where that is not known, or the grant was answered before. */
+  /**
+   * Counts a grant to a job that waited `waitMs`. Null means that the time is unknown or the grant was
+   * answered before.
+   */
   granted(waitMs: number | null): void {
     if (waitMs !== null) this.#wait.observe(Math.max(waitMs, 0) / 1000);
   }

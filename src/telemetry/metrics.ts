@@ -1,8 +1,8 @@
 /**
- * What one server counts about itself, and hands to those who count: a meter for each kind of call, batch, round and
- * transaction, made once and kept by whoever uses it. Every name is declared here or in the files beside.
+ * The metrics of one server: a meter for each kind of call, batch, round and transaction, which its user gets
+ * once and keeps. Every name is declared here or in the files of this folder.
  *
- * Counting is done once a call, a frame or a batch, and never once a lease or a job.
+ * Code counts once for each call, frame or batch, and never for each lease or job.
  */
 import { limits } from '../domain/limits.ts';
 import { BatchFamily, type BatchMeter } from './batch-metrics.ts';
@@ -22,7 +22,7 @@ type IdName = (typeof idNames)[number];
 
 export class Metrics {
   readonly registry = new Registry();
-  /** Where spans go; undefined where nobody asked for any. */
+  /** The tracing; undefined if the settings request none. */
   readonly tracing: Tracing | undefined;
   readonly jobs: JobMeter;
   readonly #rpcs: CallFamily;
@@ -112,7 +112,7 @@ export class Metrics {
     );
   }
 
-  /** Lets the trace of the call that is being served be found by what it is about. */
+  /** Adds ids to the current call's span, so that its trace can be found by them. */
   noteIds(ids: Readonly<Partial<Record<IdName, string | null | undefined>>>): void {
     if (!this.tracing) return;
     const given = idNames.flatMap((name) => {
@@ -161,7 +161,7 @@ export class Metrics {
     return new ReapMeter(this.#lag.of(reaper, what), this.#reaped.of(reaper, what));
   }
 
-  /** Looks on at a database. */
+  /** The meter for a database. */
   database(): DatabaseMeter {
     return new DatabaseMeter({
       durations: this.#statements,

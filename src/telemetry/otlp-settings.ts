@@ -1,4 +1,4 @@
-/** The standard variables that the parts of the SDK which make spans do not read themselves. */
+/** The standard variables that the SDK's sampler and span processor do not read themselves. */
 import {
   AlwaysOffSampler,
   AlwaysOnSampler,
@@ -18,7 +18,7 @@ const samplers: Readonly<Record<string, (ratio: number) => Sampler>> = {
   parentbased_traceidratio: (ratio) => new ParentBasedSampler({ root: new TraceIdRatioBasedSampler(ratio) }),
 };
 
-/** Which traces are kept: those that their client keeps, and all that begin here, unless the variables say otherwise. */
+/** The sampler: by default it keeps the traces that the client keeps, and all that begin here. */
 export function samplerOf(env: NodeJS.ProcessEnv, log: Log): Sampler {
   const name = env.OTEL_TRACES_SAMPLER?.trim() || 'parentbased_always_on';
   const text = env.OTEL_TRACES_SAMPLER_ARG?.trim() || '1';
@@ -40,7 +40,7 @@ const numbers = {
   OTEL_BSP_MAX_EXPORT_BATCH_SIZE: 'maxExportBatchSize',
 } as const;
 
-/** How spans are gathered; what is left out is as the standard has it. */
+/** The options of the span processor; omitted ones have the default of the standard. */
 export function processorOptions(
   env: NodeJS.ProcessEnv,
   log: Log,

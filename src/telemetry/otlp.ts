@@ -1,15 +1,19 @@
 /**
  * Makes spans and sends them to a collector, over OTLP/HTTP in protobuf.
  *
- * Promises: whatever the collector does, nothing waits for it. Spans are gathered and sent in the background; where the
- * collector is away or slow they are dropped beyond a bound, and that they are is logged once for as long as it lasts.
- * `stop` sends what is left and gives up after `stopMs`.
+ * Structure: a call has a span. Its child spans are the batch that served it and the transaction of the
+ * batch. A batch serves many calls: it belongs to the trace of the first call, and links to all calls, up to
+ * the maximum of links of a span. A stream has one span and none for its frames, because it may last for
+ * days.
  *
- * A call has a span, and what is done for it has spans below: the batch that served it, the transaction of the batch. A
- * batch serves many calls; it belongs to the trace of the first of them, and is linked to all, or to as many as a span
- * may have links. A stream has one span and none for its frames: it may last for days.
+ * Guarantees: no call waits for the collector. Spans are gathered and sent in the background.
  *
- * The exporter and the resource read their variables themselves, the sampler and the processor do not; see
+ * Lifecycle: `stop` sends the remaining spans, and gives up after `stopMs`.
+ *
+ * Failure modes: while the collector is unavailable or slow, spans beyond a bound are dropped. This is logged
+ * once for each outage.
+ *
+ * The exporter and the resource read their variables themselves; the sampler and the processor do not, see
  * `otlp-settings.ts`.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
@@ -37,7 +41,7 @@ import { spanAttributes } from './span-attributes.ts';
 import type { StatementName } from './statement-names.ts';
 import type { Attributes, BatchFacts, Span, Tracing } from './tracing.ts';
 
-/** How long spans may take to leave when the server stops. */
+/** How long sending the remaining spans may take when the server stops. */
 const stopMs = 2_000;
 
 export interface OtlpOptions {
@@ -76,7 +80,10 @@ export class OtlpTracing implements Tracing {
     return this.#spans.run(span as OtlpSpan | undefined, work);
   }
 
-  /** A timer that was set while a call was served still is in its span, which then is over and counts no more. */
+  /**
+   * A timer that was set during a call still runs in the call's span, which may have ended and then does not
+   * count.
+   */
   current(): Span | undefined {
     const span = this.#spans.getStore();
     return span?.goesOn ? span : undefined;
@@ -104,7 +111,7 @@ export class OtlpTracing implements Tracing {
     return this.#stopped;
   }
 
-  /** Does work in a span below another, or in none where there is no other. */
+  /** Does work in a child span, or in no span if there is no parent. */
   async #below<T>(
     parent: OtelSpan | undefined,
     name: string,
@@ -132,7 +139,7 @@ class OtlpSpan implements Span {
     this.span = span;
   }
 
-  /** Not over, and not left out by the sampler. */
+  /** The span has not ended, and the sampler keeps it. */
   get goesOn(): boolean {
     return this.span.isRecording();
   }
@@ -153,7 +160,7 @@ const getter = {
   keys: () => [],
 };
 
-/** Says once that spans do not arrive, and once that they do again. */
+/** Logs once that spans cannot be sent, and once that they can again. */
 class LoggingExporter implements SpanExporter {
   readonly #exporter: SpanExporter;
   readonly #log: Log;

@@ -21,7 +21,7 @@ const gcKinds: Readonly<Record<number, string>> = {
   [constants.NODE_PERFORMANCE_GC_INCREMENTAL]: 'incremental',
   [constants.NODE_PERFORMANCE_GC_WEAKCB]: 'weakcb',
 };
-/** The one kind whose word differs in `leasehold_gc_duration_seconds`. */
+/** The one kind whose label differs in `leasehold_gc_duration_seconds`. */
 const deprecatedGcKinds: Readonly<Record<string, string>> = { weakcb: 'weak_callbacks' };
 
 interface GarbageEntry {
@@ -41,7 +41,7 @@ export class ProcessMetrics {
     declareVersions(registry, engine);
   }
 
-  /** Measures what takes a turn of the event loop, for the next telling. */
+  /** Takes the measurements that need a turn of the event loop, for the next scrape. */
   measure(): Promise<void> {
     return this.#eventLoop.measure();
   }
@@ -165,7 +165,7 @@ function declareVersions(registry: Registry, engine: string): void {
   );
 }
 
-/** Only Linux has the folder. One of the entries is the descriptor that reads it. */
+/** Only Linux has the folder. One entry is the descriptor that reads it. */
 function openFiles(): number | undefined {
   try {
     return readdirSync('/proc/self/fd').length - 1;
@@ -174,7 +174,7 @@ function openFiles(): number | undefined {
   }
 }
 
-/** The soft limit, from the only system that has the file. */
+/** The soft limit; only Linux has the file. */
 function filesMax(): number | undefined {
   try {
     const [, limit] = /^Max open files\s+(\S+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];

@@ -1,19 +1,19 @@
 /**
- * What Prometheus reads: counters, gauges and histograms, and the text format they are told in (version 0.0.4).
+ * Counters, gauges and histograms, and their text format for Prometheus (version 0.0.4).
  *
- * Counting happens for every call, telling a few times a minute. What counts is therefore found once, with `of`, and kept
- * by whoever counts with it: adding to a counter costs some 5 ns. `prom-client`, which looks its labels up every time,
- * took 260 ns for a counter and 390 ns for a histogram on the same machine.
+ * Code counts on every call; Prometheus scrapes a few times a minute. The caller therefore looks a counter up
+ * once, with `of`, and keeps it: adding to a counter costs about 5 ns. `prom-client` looks up the labels
+ * every time. It took 260 ns for a counter and 390 ns for a histogram on the same machine.
  *
- * Series that nobody has used are not told of; the names of all families always are.
+ * The text leaves out series that were never used; the names of all families are always in it.
  */
 
-/** Bounds of what takes from a fraction of a millisecond to a minute. */
+/** Bounds for durations from a fraction of a millisecond to a minute. */
 export const secondsBounds = [
   0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60,
 ];
 export type Labels = Readonly<Record<string, string>>;
-/** What a gauge says: one number, one for each of some labels, or nothing where nothing is known. */
+/** The value of a gauge: one number, one for each label value, or undefined if it is unknown. */
 export type Reading = number | undefined | readonly LabelledValue[];
 
 export interface LabelledValue {
@@ -21,14 +21,14 @@ export interface LabelledValue {
   value: number;
 }
 
-/** A line of the text: the name may have a suffix, such as `_bucket`. */
+/** One line of the text: the name may have a suffix, such as `_bucket`. */
 export interface Sample extends LabelledValue {
   suffix?: string;
 }
 
 export type FamilyKind = 'counter' | 'gauge' | 'histogram' | 'summary';
 
-/** A metric as its readers know it. `le` and `quantile` follow from the kind and are not among its labels. */
+/** A metric's declaration. `le` and `quantile` follow from the kind and are not among its labels. */
 export interface Declared {
   name: string;
   kind: FamilyKind;
@@ -49,10 +49,10 @@ export class Counter {
   }
 }
 
-/** How often values fell below each bound, and their sum. */
+/** Counts values by bucket, and sums them. */
 export class Histogram {
   readonly #bounds: readonly number[];
-  /** One for each bound, and one for what is above the last. Not cumulative: that is for the telling. */
+  /** One count for each bound, and one for values above the last. `samples` makes them cumulative. */
   readonly #counts: Float64Array;
   #sum = 0;
 
@@ -98,7 +98,7 @@ export class Series<Child> {
     this.#make = make;
   }
 
-  /** The one with these values, in the order of the labels' names. To be kept by whoever counts with it. */
+  /** The child with these label values, in the order of the labels' names. Callers keep it. */
   of(...values: string[]): Child {
     const key = values.join('\0');
     const known = this.#children.get(key);
@@ -138,12 +138,12 @@ export class Registry {
     return series;
   }
 
-  /** What is known elsewhere and read when it is told. */
+  /** A gauge whose value is read at each scrape. */
   gauge(name: string, help: string, read: () => Reading, ...labelNames: string[]): void {
     this.#add({ name, kind: 'gauge', help, labelNames }, () => samplesOf(read()));
   }
 
-  /** The same of something that only ever rises. */
+  /** A counter whose value is read at each scrape. */
   counting(name: string, help: string, read: () => Reading, ...labelNames: string[]): void {
     this.#add({ name, kind: 'counter', help, labelNames }, () => samplesOf(read()));
   }

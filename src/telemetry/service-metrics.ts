@@ -1,4 +1,4 @@
-/** What is counted of services and of the database. */
+/** Metrics of services and of the database. */
 import type { Counter, Histogram, Series } from './registry.ts';
 import { statementName, transactionName } from './statement-names.ts';
 import type { Tracing } from './tracing.ts';
@@ -26,7 +26,7 @@ export class RoundMeter {
   }
 }
 
-/** Counts what a reaper has handled, and how late that was. */
+/** Counts the deadlines that a reaper has processed, and their delay. */
 export class ReapMeter {
   readonly #lag: Histogram;
   readonly #handled: Counter;
@@ -51,7 +51,7 @@ interface DatabaseParts {
   tracing: Tracing | undefined;
 }
 
-/** Looks on at what a database is asked. */
+/** Times the statements and transactions of a database. */
 export class DatabaseMeter {
   readonly #parts: DatabaseParts;
   readonly #kinds: Readonly<Record<DatabaseWork, RoundMeter>>;
@@ -66,7 +66,7 @@ export class DatabaseMeter {
     };
   }
 
-  /** `text` is that of a statement. */
+  /** `text` is the text of a statement; omitted for a transaction. */
   time<T>(kind: DatabaseWork, work: () => Promise<T>, text?: string): Promise<T> {
     const { tracing } = this.#parts;
     if (!tracing) return this.#kinds[kind].time(work);

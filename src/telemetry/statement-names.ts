@@ -1,4 +1,4 @@
-/** What spans of statements are called and say: low in number, and without a value of a client's. */
+/** The names and attributes of statement spans: low in cardinality, and without any value from a client. */
 
 import { spanAttributes } from './span-attributes.ts';
 import type { Attributes } from './tracing.ts';
@@ -10,7 +10,7 @@ export interface StatementName {
 }
 
 const system = 'postgresql';
-/** Texts that are made for their filters are many; those beyond the bound are looked at each time. */
+/** Statements that are generated for filters are many; texts beyond this bound are parsed each time. */
 const knownMax = 1_000;
 const known = new Map<string, StatementName>();
 
@@ -36,7 +36,7 @@ export function statementName(text: string): StatementName {
   return found;
 }
 
-/** A statement of parts is named after what its parts write, or is a SELECT. */
+/** A statement with CTEs is named after the first write in it, or else SELECT. */
 function operationOf(text: string): string {
   const [first = ''] = /[a-z]+/i.exec(text) ?? [];
   if (first.toLowerCase() !== 'with') return first.toUpperCase();
@@ -45,7 +45,7 @@ function operationOf(text: string): string {
   return (writes ?? 'select').toUpperCase();
 }
 
-/** The first table that is written to, or else read; parts of the statement are none. */
+/** The first table that the statement writes, or else reads; names of CTEs do not count. */
 function tableOf(text: string): string | undefined {
   const parts = new Set(
     Array.from(

@@ -1,6 +1,6 @@
 /**
- * Traces, as those see them who are traced. What makes and sends spans is in `otlp.ts`, and is loaded only where somebody
- * has said where to send them; otherwise there is no `Tracing` at all, and being traced costs one comparison.
+ * The tracing interface for traced code. `otlp.ts` makes and sends spans. It is loaded only if the settings
+ * name a collector; otherwise there is no `Tracing`, and each traced call costs one comparison.
  */
 import type { Config } from '../config.ts';
 import type { Log } from '../lib/log.ts';
@@ -9,44 +9,47 @@ import type { StatementName } from './statement-names.ts';
 
 export type Attributes = Readonly<Record<string, string | number>>;
 
-/** A span that goes on. */
+/** A span that has not ended. */
 export interface Span {
-  /** Says more of it. */
+  /** Adds attributes. */
   note(attributes: Attributes): void;
   end(attributes: Attributes, failed: boolean): void;
 }
 
-/** What a batch is for. */
+/** The calls that a batch serves. */
 export interface BatchFacts {
-  /** The spans of its calls, where they have one. */
+  /** The spans of its calls, for the calls that have one. */
   callers: readonly (Span | undefined)[];
   weight: number;
 }
 
 export interface Tracing {
-  /** A call has come in, perhaps as part of a trace that its client began. */
+  /** Begins the span of a call, as part of the client's trace if there is one. */
   beginCall(name: string, attributes: Attributes, carrier: Carrier): Span;
   /** Does work as part of a span, or of none. */
   within<T>(span: Span | undefined, work: () => T): T;
-  /** What is being done just now is part of this span. */
+  /** The span of the code that is running. */
   current(): Span | undefined;
-  /** Does the work of a batch in a span of its own: part of the first call's trace, and linked to all calls. */
+  /**
+   * Does the work of a batch in a span of its own, which belongs to the first call's trace and links to all
+   * calls.
+   */
   batch<T>(name: string, facts: BatchFacts, work: () => Promise<T>): Promise<T>;
-  /** Asks the database in a span of its own where that is part of one. */
+  /** Runs a statement in a span of its own if the running code is part of a span. */
   ask<T>(statement: StatementName, work: () => Promise<T>): Promise<T>;
-  /** Sends what has not been sent, within a bound. */
+  /** Sends the remaining spans, within a time limit. */
   stop(): Promise<void>;
 }
 
 type TracingConfig = Pick<Config, 'otlpEndpoint' | 'otlpTracesEndpoint'>;
 
-/** Where spans are to be sent: the address for traces as it is, or the common one with the path for traces. */
+/** The URL for spans: the address for traces unchanged, or the common address with the path for traces. */
 export function tracesUrl({ otlpEndpoint, otlpTracesEndpoint }: TracingConfig): string | undefined {
   if (otlpTracesEndpoint !== undefined) return otlpTracesEndpoint;
   return otlpEndpoint === undefined ? undefined : `${otlpEndpoint.replace(/\/+$/, '')}/v1/traces`;
 }
 
-/** Undefined where traces are not asked for. */
+/** Undefined if the settings request no traces. */
 export async function openTracing(
   config: TracingConfig,
   env: NodeJS.ProcessEnv,

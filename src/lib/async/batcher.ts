@@ -1,42 +1,48 @@
 /**
- * Gathers calls of one kind into batches without ever making one wait for company.
+ * Gathers calls of one kind into batches, without delaying a call for the sake of a batch.
  *
- * Promises: when nothing is in flight, the calls that arrive in one turn of the event loop leave together at its end;
- * a lone call leaves alone. A call that arrives later waits for a batch to land, and then leaves with everything that
- * has gathered, up to `sizeMax` calls and `weightMax` in weight, in the order of arrival. There is no timer: an idle
- * system adds no delay, and a busy one forms batches as large as its load. Where `flightsMax` allows more than one
- * batch at a time, a further one leaves only with `companionWeight` aboard: several small statements would cost the
- * database more than one large one. Every call gets its own answer or its own error; an error of `flush` itself goes
- * to every call of that batch and to no other.
+ * Guarantees:
+ * - When no batch is running, the calls that arrive in one turn of the event loop form a batch at its end; a
+ *   lone call is a batch of its own.
+ * - A call that arrives later waits for a batch to end. It then starts with all calls that have gathered, up
+ *   to `sizeMax` calls and `weightMax` in weight, in the order of arrival.
+ * - There is no timer: an idle system adds no delay, and a busy one forms batches as large as its load.
+ * - If `concurrencyMax` allows several batches at a time, a further one starts only with `minWeightWhenBusy`:
+ *   several small statements would cost the database more than one large one.
+ * - Each call gets its own answer or its own error. An error of `flush` itself goes to each call of that
+ *   batch and to no other.
+ * - More than `waitingMax` waiting calls are refused as `overloaded`.
  *
- * A call whose signal fires while it waits is dropped and never reaches `flush`. Once in flight it can no longer be
- * taken out; only when the signals of all calls of a batch have fired does the batch's own signal fire, so that the
- * database stops working for nobody. More than `waitingMax` waiting calls are refused as `overloaded`.
- *
- * Stops with `close`: later calls are refused, and the promise settles when the last batch has landed.
+ * Lifecycle: a call whose signal fires while it waits is dropped and never reaches `flush`. A call of a
+ * running batch cannot be taken out. Only when the signals of all calls of a batch have fired does the
+ * batch's own signal fire, so that the database stops work without a caller. After `close` further calls are
+ * refused, and its promise settles when the last batch has ended.
  */
 import { DomainError } from '../../domain/errors.ts';
 import type { BatchMeter } from '../../telemetry/batch-metrics.ts';
 import type { Span } from '../../telemetry/tracing.ts';
 
 export interface BatcherOptions<In, Out> {
-  /** Does the work of one batch. Answers in the order of the calls; an Error in place of an answer fails that call. */
+  /**
+   * Does the work of one batch. Returns answers in the order of the calls; an Error in place of an answer
+   * fails that call.
+   */
   flush(calls: readonly In[], signal: AbortSignal | undefined): Promise<readonly (Out | Error)[]>;
-  /** Calls in one batch at the most. */
+  /** The maximum of calls in one batch. */
   sizeMax: number;
-  /** Batches under way at the same time; 1 where left out. More only where their order does not matter. */
+  /** Batches that run at the same time; 1 if omitted. More only if their order does not matter. */
   concurrencyMax?: number;
-  /** What a batch has to weigh to leave beside one that is in flight; `weightMax` where left out. */
+  /** The minimum weight of a batch that starts while another runs; `weightMax` if omitted. */
   minWeightWhenBusy?: number;
-  /** What a call weighs; 1 where left out. */
+  /** The weight of a call; 1 if omitted. */
   weigh?(call: In): number;
-  /** Weight of one batch at the most; a heavier call still leaves, alone. `sizeMax` where left out. */
+  /** The maximum weight of one batch; a heavier call is a batch of its own. `sizeMax` if omitted. */
   weightMax?: number;
-  /** Calls that may wait. */
+  /** The maximum of waiting calls. */
   waitingMax: number;
-  /** Called whenever nothing waits and nothing is in flight any more. */
+  /** Called whenever no call waits and no batch runs any more. */
   onIdle?(): void;
-  /** Counts its batches; several batchers of one kind may share it. */
+  /** The meter of its batches; several batchers of one kind may share it. */
   meter?: BatchMeter | undefined;
 }
 
@@ -47,15 +53,15 @@ interface PendingCall<In, Out> {
   onAbort: (() => void) | undefined;
   resolve(answer: Out): void;
   reject(error: unknown): void;
-  /** Its caller has gone; it is skipped when its turn comes. */
+  /** Its caller has cancelled it; a waiting call is skipped. */
   isCanceled: boolean;
-  /** The batch it is in flight with. */
+  /** The running batch that it belongs to. */
   batch: RunningBatch | undefined;
-  /** What it is part of, where it is traced. */
+  /** The span that it is part of, if it is traced. */
   span: Span | undefined;
 }
 
-/** A batch under way, and how many of its callers still wait for it. */
+/** A running batch, and the number of its callers that still wait for it. */
 interface RunningBatch {
   present: number;
   controller: AbortController | undefined;
@@ -129,7 +135,10 @@ export class Batcher<In, Out> {
     while (!this.idle) await new Promise<void>((resolve) => this.#drained.push(resolve));
   }
 
-  /** Waits for the end of this turn of the event loop, because what arrives together can leave together. */
+  /**
+   * Waits for the end of this turn of the event loop, because calls that arrive in one turn can share a
+   * batch.
+   */
   #schedule(): void {
     if (this.#scheduled || !this.#mayStart()) return;
     this.#scheduled = true;
@@ -210,7 +219,7 @@ export class Batcher<In, Out> {
   }
 }
 
-/** A caller has gone: its call is skipped if it still waits, and its batch is stopped if it was the last. */
+/** Cancels a call: it is skipped if it still waits. Its batch is aborted if no other caller waits for it. */
 function leave<In, Out>(waiting: PendingCall<In, Out>, signal: AbortSignal): void {
   waiting.isCanceled = true;
   waiting.reject(abandoned(signal));
@@ -218,7 +227,10 @@ function leave<In, Out>(waiting: PendingCall<In, Out>, signal: AbortSignal): voi
   if (batch && --batch.present === 0) batch.controller?.abort(signal.reason);
 }
 
-/** Lets a batch take off. It has no signal where a call has none, because that one waits for ever. */
+/**
+ * Marks calls as members of a running batch. The batch has no signal if a call has none, because that call
+ * cannot be cancelled.
+ */
 function membersOf<In, Out>(batch: readonly PendingCall<In, Out>[]): RunningBatch {
   const stoppable = batch.every(({ signal }) => signal !== undefined);
   const flight: RunningBatch = {
@@ -229,7 +241,7 @@ function membersOf<In, Out>(batch: readonly PendingCall<In, Out>[]): RunningBatc
   return flight;
 }
 
-/** Why a call was abandoned, from the reason its signal gave. */
+/** The error of a cancelled call, from the reason of its signal. */
 export function abandoned(signal: AbortSignal): DomainError {
   const reason: unknown = signal.reason;
   if (reason instanceof DomainError) return reason;

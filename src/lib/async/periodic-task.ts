@@ -1,19 +1,23 @@
 /**
- * One round of a service after another, and its sleep between them.
+ * Runs the rounds of a service one after another, with a pause between them.
  *
- * Promises: never two rounds at the same time. The next one begins after the pause that the last one has asked for, or earlier
- * where somebody wants that, also while a round is under way, which may have looked too early to see why. A round that
- * fails is told of, and followed by another after `failedMs`; one that fails because it is stopped is not. `stop` settles
- * when nothing runs any more, and nothing begins after it but by another `start`.
+ * Guarantees: two rounds never overlap. The next round begins after the pause that the last one returned, or
+ * earlier after `wakeIn`. `wakeIn` also counts during a round, which may have run too early to see the
+ * reason.
+ *
+ * Lifecycle: `stop` settles when no round runs any more. Only another `start` begins a new one.
+ *
+ * Failure modes: a failed round is reported with `onFailed`, and the next follows after `failedMs`. A round
+ * that fails because of `stop` is not reported.
  */
 export interface PeriodicTaskOptions {
-  /** Does a round, and says for how many milliseconds there will be nothing to do. */
+  /** Does a round, and returns the milliseconds until the next. */
   run(): Promise<number>;
   onFailed(error: unknown): void;
   failedMs: number;
 }
 
-/** A timer can be set no further. */
+/** The longest time of a timer in Node. */
 const longestMs = 2 ** 31 - 1;
 
 export class PeriodicTask {
@@ -41,7 +45,7 @@ export class PeriodicTask {
     await this.#round;
   }
 
-  /** The next round is to begin so many milliseconds from now, if not earlier. */
+  /** Starts the next round in `ms` milliseconds at the latest. */
   wakeIn(ms: number): void {
     const at = performance.now() + ms;
     if (!this.#running || at >= this.#nextAt) return;

@@ -1,9 +1,9 @@
 /**
- * How often something has happened of late, a second: an average in which what happened `halfLifeMs` ago counts half.
- * It needs no timer, and forgets by itself.
+ * Measures the recent rate of an event per second: an average in which an event `halfLifeMs` ago counts half.
+ * It needs no timer: old events fade by calculation.
  */
 const halfLifeMs = 3_000;
-/** An event adds this much, so that a steady rate of one a second comes to one. */
+/** The weight of an event, so that a steady rate of one a second yields one. */
 const weightPerS = (Math.LN2 / halfLifeMs) * 1_000;
 
 export class RateMeter {

@@ -1,4 +1,4 @@
-/** How many calls are not answered yet, for whoever stops and has to let them come to their end. */
+/** Counts the calls that are not answered yet, so that a server that stops can wait for them. */
 export class WaitGroup {
   #open = 0;
   #onNone: (() => void)[] = [];

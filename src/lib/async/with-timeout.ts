@@ -1,6 +1,6 @@
 import { setTimeout as delay } from 'node:timers/promises';
 
-/** What `work` comes to, or `late` where it has not come to anything in time. The work itself goes on. */
+/** The result of `work`, or `late` if it has not settled within `ms`. The work itself goes on. */
 export async function withTimeout<T>(work: Promise<T>, ms: number, late: T): Promise<T> {
   const patience = new AbortController();
   const tooLong = delay(ms, late, { signal: patience.signal }).catch(() => late);

@@ -1,9 +1,9 @@
 /**
- * Bounds the memory of decompression. A few kilobytes of gzip can become the largest message, so the requests that are
- * decompressed at the same time could hold a thousand times of what their clients have sent.
+ * Bounds the memory of decompression. A few kilobytes of gzip can become the largest message, so concurrent
+ * decompressions could hold a thousand times the bytes that clients have sent.
  *
- * Guarantees: at most `atOnce` messages are decompressed at the same time in this process, in the order in which they
- * came. A message that fails gives its turn to the next one.
+ * Guarantees: this process decompresses at most `atOnce` messages at the same time, in the order of their
+ * arrival. A message that fails passes its turn to the next one.
  */
 const atOnce = 2;
 
@@ -11,7 +11,7 @@ let running = 0;
 const waiting: (() => void)[] = [];
 
 export async function decompressInTurn<T>(work: () => T | Promise<T>): Promise<T> {
-  // The one before hands its turn over, so that no newcomer takes it in between.
+  // A finished call passes its turn on directly, so that no new call takes it in between.
   if (running >= atOnce) await new Promise<void>((resolve) => waiting.push(resolve));
   else running += 1;
   try {

@@ -1,16 +1,22 @@
 /**
- * Bounds what unfinished requests cost: the bytes of all bodies and messages that this process is still receiving, the
- * time that each of them takes, and the work of receiving one in tiny pieces.
+ * Bounds the cost of unfinished requests: the bytes of all bodies and messages that this process is still
+ * receiving, the time that each of them takes, and the work of receiving one in tiny pieces.
  *
- * Guarantees: unfinished requests hold at most `bytesMax` together. A request is on time while its bytes arrive at
- * `bytesPerS` or faster; bytes that came faster before do not count. A request that needs room evicts the requests that
- * have not been on time for the longest time, at least `stallMs`; where there is none, it is refused itself with
- * `overloaded`. A request that falls `behindMs` behind is ended even if its room is not needed, so that a request of
- * `n` bytes ends within `behindMs` and the time that `n` bytes take at `bytesPerS`. Time in which the server does not
- * read a request does not count. A request whose pieces are smaller than `pieceBytesMin` on average is refused after
- * `piecesFree` of them: receiving them would cost more time than serving the request.
- * Lifecycle: `open` once per request, `add` per piece, `close` when the request is complete, refused or gone. A second
- * `close` does nothing. A timer looks for late requests every `sweepMs`. It stops when a sweep finds no open request.
+ * Guarantees:
+ * - Unfinished requests hold at most `bytesMax` together.
+ * - A request is on time while its bytes arrive at `bytesPerS` or faster; bytes that arrived faster before do
+ *   not count.
+ * - A request that needs capacity evicts the requests that have been late for the longest time, at least
+ *   `stallMs`. If there are none, it is refused with `overloaded`.
+ * - A request that falls `behindMs` behind is ended even if its capacity is not needed. A request of `n`
+ *   bytes therefore ends within `behindMs` and the time that `n` bytes take at `bytesPerS`.
+ * - Time in which the server does not read a request does not count.
+ * - A request whose pieces are smaller than `pieceBytesMin` on average is refused after `piecesFree` of them:
+ *   receiving them would cost more time than serving the request.
+ *
+ * Lifecycle: `open` once per request, `add` per piece, `close` when the request is complete, refused or
+ * cancelled. A second `close` has no effect. A timer checks for late requests every `sweepMs`, and stops when
+ * it finds no open request.
  */
 import { DomainError } from '../../domain/errors.ts';
 import { limits } from '../../domain/limits.ts';
@@ -39,7 +45,7 @@ export const receiveMsMax = defaults.behindMs + (limits.frameBytes / defaults.by
 
 export class ReceiveBudget {
   readonly #limits: ReceiveLimits;
-  /** In the order in which they were last on time. */
+  /** The open requests, in the order in which they were last on time. */
   readonly #open = new Set<Receiving>();
   #bytes = 0;
   #sweeping: NodeJS.Timeout | undefined;
@@ -53,7 +59,10 @@ export class ReceiveBudget {
     return this.#bytes;
   }
 
-  /** `evict` ends the request early. `isPaused` tells whether the server, and not the client, holds the request up. */
+  /**
+   * `evict` ends the request early. `isPaused` returns whether the server, and not the client, delays the
+   * request.
+   */
   open(evict: (reason: DomainError) => void, isPaused = never): Receiving {
     const receiving = new Receiving(this, evict, isPaused);
     this.#open.add(receiving);
@@ -61,7 +70,7 @@ export class ReceiveBudget {
     return receiving;
   }
 
-  /** Takes room for a piece, or throws `overloaded`. */
+  /** Reserves capacity for a piece, or throws `overloaded`. */
   take(receiving: Receiving, bytes: number): void {
     if (this.#bytes + bytes > this.#limits.bytesMax) this.#makeRoom(receiving, bytes);
     this.#bytes += bytes;
@@ -125,7 +134,7 @@ export class Receiving {
   #isClosed = false;
   /** When it was last on time, by `performance.now()`. */
   onTimeAt = performance.now();
-  /** Until when it would have been on time with the bytes that have come; how late it is now is how far it is behind. */
+  /** The time until which the received bytes keep it on time. Past that, it is behind by the difference. */
   paidUntil = this.onTimeAt;
 
   constructor(budget: ReceiveBudget, evict: (reason: DomainError) => void, isPaused: () => boolean) {
@@ -166,9 +175,9 @@ const tooManyPieces = (): DomainError =>
     { field: 'body' },
   );
 
-/** Whether a body that is thrown away arrives in pieces too small to be worth reading on. */
+/** Whether a discarded body arrives in pieces that are too small to be worth reading. */
 export const isTrickle = (pieces: number, bytes: number): boolean =>
   pieces > piecesFree && bytes < pieces * pieceBytesMin;
 
-/** Of this process, for all of its faces. */
+/** The budget of this process, for all of its APIs. */
 export const receiveBudget = new ReceiveBudget();

@@ -8,14 +8,17 @@ import type { ReceiveBudget } from './receive-budget.ts';
 
 const utf8 = new TextDecoder('utf-8', { fatal: true });
 
-/** Reads a JSON object from a request, or says what is wrong with it. No body at all is an empty object. */
+/**
+ * Reads a JSON object from a request, or throws what is wrong with it. A request without a body is an empty
+ * object.
+ */
 export async function readBody(
   request: IncomingMessage,
   bytesMax: number,
   budget: ReceiveBudget,
 ): Promise<JsonObject> {
   const { headers } = request;
-  // A body that is chunked may turn out to be empty, and then needs no type.
+  // A chunked body may turn out to be empty, and then needs no type.
   if (Number(headers['content-length']) > 0) checkType(request);
   const sent = await readBytes(request, bytesMax, budget);
   if (sent.length === 0) return {};
@@ -28,7 +31,7 @@ export async function readBody(
   return body as JsonObject;
 }
 
-/** The body, or what it is once it is decompressed, is larger than it may be. */
+/** The error for a body that is too large, as received or after decompression. */
 export const tooLarge = (bytesMax: number) =>
   new DomainError('payload_too_large', `body: must not be larger than ${bytesMax} bytes`, { field: 'body' });
 
@@ -43,7 +46,7 @@ export function readBytes(
     const chunks: Buffer[] = [];
     let length = 0;
     const refuse = (error: unknown) => {
-      // The rest is thrown away as it comes, and nothing of it is kept meanwhile.
+      // The rest of the body is discarded on arrival.
       request.off('data', take);
       chunks.length = 0;
       receiving.close();
@@ -72,7 +75,7 @@ export function readBytes(
 
 const gunzipBytes = promisify(gunzip);
 
-/** Decompresses what a client has sent. More than the bound is never held in memory. */
+/** Decompresses a client's bytes. Memory never holds more than `bytesMax` of the result. */
 export async function unpackGzip(bytes: Buffer, bytesMax: number): Promise<Buffer> {
   try {
     return await decompressInTurn(() => gunzipBytes(bytes, { maxOutputLength: bytesMax }));
@@ -114,19 +117,18 @@ function parse(bytes: Buffer): unknown {
   }
 }
 
-/** As many digits as a number needs to be beyond what a double holds exactly. */
+/** The number of digits from which a double may be inexact. */
 const manyDigits = /\d{16}/;
 
 function whatIsWrong(error: unknown): string {
   if (error instanceof SyntaxError) return 'is not JSON';
-  // The parser itself knows no depth, but what looks at numbers does.
+  // The parser has no limit of depth, but the check of numbers has.
   return error instanceof RangeError ? 'is nested too deeply' : 'is not UTF-8';
 }
 
 /**
- * Takes whole numbers that the parser turns into others for no number at all, so that they are refused with their
- * place. A double that somebody wrote with the digits that are enough to tell it from its neighbours comes back with
- * the same digits, and passes.
+ * Turns whole numbers that the parser cannot represent into NaN, so that they are refused with their
+ * position. A double written with the shortest digits that identify it is unchanged by parsing, and passes.
  */
 function exactly(_key: string, value: unknown, { source }: { source?: string }): unknown {
   if (typeof value !== 'number' || value === 0 || source === undefined || !/^-?\d+$/.test(source))

@@ -1,21 +1,23 @@
 /**
- * Writes answers: large ones compressed for clients that accept gzip, and early ones so that the client can read them.
+ * Writes responses. Large ones are compressed for clients that accept gzip; early ones are sent so that the
+ * client can read them.
  *
- * A refusal may be ready while the client is still sending its body. If the server closed the connection then, the
- * client's kernel would see a reset and might drop the answer. So the answer is written, the connection stays open for a
- * bounded time and number of bytes in which the body is thrown away, and is closed after that.
+ * A refusal may be ready while the client is still sending its body. If the server closed the connection
+ * then, the client's kernel would see a reset and might drop the response. So the server writes the response,
+ * keeps the connection open for a bounded time and number of bytes, discards the body meanwhile, and then
+ * closes the connection.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { constants, gzip } from 'node:zlib';
 import { isTrickle } from './receive-budget.ts';
 
-/** Answers from this size on are compressed. Those of single calls are smaller and stay as fast as they are. */
+/** Responses from this size on are compressed. Those of single calls are smaller and stay fast. */
 export const compressFromBytes = 16 * 1024;
 
-/** Twice the largest body that any route takes. */
+/** Twice the largest body that any route accepts. */
 const drainBytesMax = 32 * 1024 * 1024;
 const drainIdleMs = 500;
-/** How long a client may take to read one answer. */
+/** How long a client may take to read one response. */
 const unreadMs = 60_000;
 const drainMs = 5_000;
 
@@ -39,7 +41,7 @@ export function send(request: IncomingMessage, response: ServerResponse, answer:
     sendBytes(request, response, { status, headers: whole, text });
     return;
   }
-  // The fastest level: it runs beside the event loop, but on the same cores as all other calls.
+  // The fastest level: compression runs beside the event loop, but on the same cores as all other calls.
   gzip(text, { level: constants.Z_BEST_SPEED }, (error, bytes) => {
     if (response.destroyed) return;
     const packed = { ...whole, 'content-encoding': 'gzip' };
@@ -70,15 +72,21 @@ function sendBytes(
   endAnswer(request, response, request.method === 'HEAD' ? undefined : text);
 }
 
-/** Node calls a request without a body complete only once its parser has gone on, which is after a refusal. */
+/**
+ * Node marks a request without a body as complete only after its parser has continued, which is after a
+ * refusal.
+ */
 const isComplete = ({ complete, headers }: IncomingMessage): boolean =>
   complete || (headers['content-length'] === undefined && headers['transfer-encoding'] === undefined);
 
-/** What is left of a body is not served, so the connection cannot be used again. */
+/** The rest of a body is not read, so the connection cannot be used again. */
 export const onUnread = (request: IncomingMessage): Record<string, string> =>
   isComplete(request) ? {} : { connection: 'close' };
 
-/** Ends an answer whose head is written. Its length must be in the head, so that the client need not wait for the end. */
+/**
+ * Ends a response whose head is written. The head must contain the length, so that the client need not wait
+ * for the end.
+ */
 export function endAnswer(request: IncomingMessage, response: ServerResponse, body?: string | Buffer): void {
   if (isComplete(request)) {
     response.end(body);
@@ -90,7 +98,10 @@ export function endAnswer(request: IncomingMessage, response: ServerResponse, bo
   endOnceDrained(request, response);
 }
 
-/** Ends the connection of a client that does not read its answer, which the server would otherwise keep for ever. */
+/**
+ * Ends the connection of a client that does not read its response; the server would otherwise keep it for
+ * ever.
+ */
 function endIfUnread(request: IncomingMessage, response: ServerResponse): void {
   const timer = setTimeout(() => request.socket.destroy(), unreadMs);
   timer.unref();
@@ -122,7 +133,7 @@ function endOnceDrained(request: IncomingMessage, response: ServerResponse): voi
   request.resume();
 }
 
-/** Whether a client takes gzip, by its header `Accept-Encoding`. */
+/** Whether a client accepts gzip, by its header `Accept-Encoding`. */
 export function acceptsGzip(header: string | string[] = ''): boolean {
   let anyCoding = false;
   for (const part of String(header).toLowerCase().split(',')) {
@@ -136,7 +147,7 @@ export function acceptsGzip(header: string | string[] = ''): boolean {
 
 export interface RestResponse {
   status: number;
-  /** Sent as JSON, or a text as it is; nothing at all where absent. */
+  /** Sent as JSON, or unchanged if it is text; no body if absent. */
   body?: unknown;
   headers?: Record<string, string>;
 }

@@ -1,8 +1,11 @@
 /**
- * How the queue and the capacity stand, read from the database when somebody asks.
+ * The state of the queue and the capacity, read from the database on request.
  *
- * Promises: at most one read a second and one at a time, however many ask; and nobody waits longer than `patienceMs`.
- * Where the database has not answered by then, nothing is known, and what was asked of it goes on by itself.
+ * Guarantees: at most one read a second and one at a time, for any number of callers. No caller waits longer
+ * than `timeoutMs`.
+ *
+ * Failure modes: if the database has not answered by then, the state is unknown, and the read continues in
+ * the background.
  */
 import { capacityOf } from '../../domain/leases/capacity.ts';
 import type { Capacity } from '../../domain/leases/lease.ts';
@@ -25,14 +28,14 @@ export class QueueWatch {
   #reading: Promise<QueueState | undefined> | undefined;
   #last: { state: QueueState; atMs: number } | undefined;
 
-  /** `nowMs` is a clock that only rises. */
+  /** `nowMs` is a monotonic clock. */
   constructor(database: Database, totalUnlessSet: number, nowMs = () => performance.now()) {
     this.#database = database;
     this.#nowMs = nowMs;
     this.#totalUnlessSet = totalUnlessSet;
   }
 
-  /** Undefined where the database does not answer. */
+  /** Undefined if the database does not answer. */
   async read(): Promise<QueueState | undefined> {
     const last = this.#last;
     if (last && this.#nowMs() - last.atMs < freshMs) return last.state;
@@ -53,7 +56,7 @@ export class QueueWatch {
       this.#last = { state, atMs };
       return state;
     } catch {
-      // That the database is away is what `leasehold_database_up` says.
+      // `leasehold_database_up` reports that the database is unavailable.
       return undefined;
     }
   }

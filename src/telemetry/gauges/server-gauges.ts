@@ -1,4 +1,4 @@
-/** What is read when it is told: how a server, its database and its queue stand. */
+/** Gauges that are read at each scrape: the state of the server, its database and its queue. */
 import type { Engine } from '../../engine/engine.ts';
 import type { Connections, Database } from '../../store/database.ts';
 import type { Transport } from '../../transport/transport.ts';
@@ -6,7 +6,7 @@ import type { ProcessMetrics } from '../process-metrics.ts';
 import type { Reading, Registry } from '../registry.ts';
 import type { QueueState, QueueWatch } from './queue-watch.ts';
 
-/** What was found out for one telling. */
+/** The readings of one scrape. */
 export interface Found {
   databaseUp: boolean;
   connections: Connections;
@@ -18,7 +18,7 @@ export interface GaugesOptions {
   engine: Engine;
   database: Database;
   transport: Transport;
-  /** Says within a second whether the database answers. */
+  /** Returns within a second whether the database answers. */
   isUp: () => Promise<boolean>;
   queue: QueueWatch;
   process: ProcessMetrics;
@@ -61,11 +61,11 @@ export class ServerGauges {
     );
   }
 
-  /** The text of everything that is counted, once what has to be asked for is there. */
+  /** Returns the text of all metrics, after the readings from the database. */
   async collect(): Promise<string> {
     const { registry, database, isUp, queue, process } = this.#options;
     await process.measure();
-    // What is asked below should not be counted among what waits.
+    // Read first, so that the statements below do not count as waiting.
     const connections = await database.connections();
     const [databaseUp, state] = await Promise.all([isUp(), queue.read()]);
     this.#found = { databaseUp, connections, queue: databaseUp ? state : undefined };
