@@ -71,7 +71,7 @@ export interface RunningServer {
   stop(): Promise<void>;
 }
 
-/** Starts a server. The database may already be opening while the modules of the server are still being loaded. */
+/** Starts a server. The database may already be opening while the server's modules are still being loaded. */
 export async function startServer(
   config: Config,
   log: Log,

@@ -1,9 +1,10 @@
 /**
- * Metrics of this process: processor time, memory, files, garbage collections and the event loop. Names, types, labels
- * and units are those of prom-client 15, so that its dashboards and alerts work. `leasehold_gc_duration_seconds`,
- * `leasehold_heap_bytes` and `leasehold_eventloop_delay_seconds` are the names of earlier versions.
+ * Metrics of this process: processor time, memory, files, garbage collections and the event loop. Names,
+ * types, labels and units are those of prom-client 15, so that its dashboards and alerts work.
+ * `leasehold_gc_duration_seconds`, `leasehold_heap_bytes` and `leasehold_eventloop_delay_seconds` are the
+ * names of earlier versions.
  *
- * Garbage collections are observed from the construction on, the event loop from the first `measure`. Ends with `stop`.
+ * The constructor starts observing garbage collections, the first `measure` the event loop. `stop` ends both.
  */
 import { readdirSync, readFileSync } from 'node:fs';
 import { constants, PerformanceObserver, performance } from 'node:perf_hooks';

@@ -1,10 +1,9 @@
 /**
  * Binds bidirectional streams to grpc-js below its own streams, and reads frames one by one.
  *
- * A `ServerDuplexStream` reads sixteen frames ahead even when it is paused, which would be 256 MiB of the
- * largest frames, and costs two queues and an event for each frame. An interceptor between the connection and
- * that stream reads a frame only when the session requests it, and reports a sent frame when the client has
- * taken it.
+ * A `ServerDuplexStream` reads sixteen frames ahead even when it is paused: 256 MiB of the largest frames. It
+ * also costs two queues and an event for each frame. An interceptor between the connection and that stream
+ * reads a frame only when the session requests it. It reports a sent frame when the client has taken it.
  */
 import {
   Metadata,

@@ -2,12 +2,13 @@
  * Counts gRPC messages that are still being received against the receive budget, and decompresses them in
  * turn.
  *
- * grpc-js keeps the parts of an unfinished message in its decoder, up to the largest message for each of a
- * thousand streams of a connection, and does not bound their sum. A call that takes a single message is not
- * served before its client has ended its side, so its complete message counts until then. Time in which
- * grpc-js has paused the stream because the server does not read on does not count against the client. The
- * decoder has no public hook, so methods of two prototypes are wrapped once. A message that is complete after
- * one part, which is nearly every message, costs one comparison.
+ * grpc-js keeps the parts of an unfinished message in its decoder and does not bound their sum. Each of a
+ * thousand streams of a connection may hold up to the largest message. A call that takes a single message is
+ * not served before its client has ended its side, so its complete message counts until then. Time in which
+ * grpc-js has paused the stream because the server does not read on does not count against the client.
+ *
+ * The decoder has no public hook, so methods of two prototypes are wrapped once. A message that is complete
+ * after one part, which is nearly every message, costs one comparison.
  */
 import { constants } from 'node:http2';
 import type { ServerInterceptingCallInterface } from '@grpc/grpc-js';
@@ -17,7 +18,10 @@ import type { ReceiveBudget, Receiving } from '../../lib/http/receive-budget.ts'
 import { toConnectError } from '../errors.ts';
 import { statusOf } from './status.ts';
 
-/** The private parts of grpc-js that are used here. `test/server/hostile-load.test.ts` fails where they change. */
+/**
+ * The private parts of grpc-js that this module uses. `test/server/hostile-load.test.ts` fails if they
+ * change.
+ */
 interface Decoder {
   write(data: Buffer): Buffer[];
   readMessageSize: number;
@@ -46,7 +50,7 @@ interface Owner {
   takesOneMessage?: boolean;
 }
 
-/** How long a client of a stream has to read why it ends. */
+/** How long a client has to read why its stream ends. */
 const lastWordsMs = 1_000;
 
 const wrapped = new WeakSet<object>();
@@ -123,8 +127,8 @@ function release(decoder: Decoder): void {
 }
 
 /**
- * Answers with the reason, and closes the stream once that is sent. What was received would otherwise stay in memory for as
- * long as the client leaves its side open.
+ * Sends the reason and then closes the stream. The received bytes would otherwise stay in memory until the
+ * client ends its side.
  */
 function end(owner: Owner, reason: DomainError): void {
   const { stream, decoder } = owner;

@@ -126,7 +126,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
   #callScheduled = false;
   #sendScheduled = false;
   #sending = false;
-  /** Leases and owners take turns where both have answers. */
+  /** Leases and owners take turns if both have answers. */
   #ownersAreNext = false;
 
   #clientEnded = false;

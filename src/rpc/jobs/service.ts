@@ -106,8 +106,8 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
 
     async updateJobStatus({ jobId, state, note, progress, workerId }, caller) {
       const command = parse.updateJobStatus({
-        // The contracts have no state LEASED, so a LEASED job is compared by the state that the contracts
-        // show for it.
+        // The contracts have no state LEASED. In a request it means the state that the contracts show for
+        // such a job.
         state: contractState(toState(state, 'state')),
         note,
         progress,

@@ -1,9 +1,9 @@
 /**
  * Compares messages with the database, and removes the wrong ones.
  *
- * A message is right if its row records it for an attempt that has not ended. A message that no row records
- * yet is recorded now. All others are wrong: entries that no server wrote, duplicates, and messages of ended
- * attempts. Right messages stay pending until they are acknowledged.
+ * A message is right if its row records it for an attempt that has not ended. If the row has no message yet,
+ * the message is recorded now. All others are wrong: entries that no server wrote, duplicates, and messages
+ * of ended attempts. Right messages stay pending until they are acknowledged.
  */
 import { type Envelope, enqueueIdOf } from '../../domain/streams/stream-message.ts';
 import type { Database } from '../../store/database.ts';
