@@ -1,6 +1,6 @@
 /**
- * Everything that can be wrong with a request, in the words that every face uses. `rpc/errors.ts` and
- * `rest/http/errors.ts` hold one map each from these codes to their wire; nothing else decides a status.
+ * All error codes of requests, the same in every API. `rpc/errors.ts` and `rest/http/errors.ts` each map
+ * these codes to their protocol; no other file decides a status.
  */
 export const errorCodes = [
   'invalid_request',
@@ -34,12 +34,12 @@ export type ErrorCode = (typeof errorCodes)[number];
 export interface ErrorFacts {
   /** The field of the request that is at fault, as a path: `jobs[3].payload.model`. */
   field?: string;
-  /** The first job behind a duplicate. */
+  /** The first job of a duplicate submission. */
   jobId?: string;
   cause?: unknown;
 }
 
-/** The one error that the domain and the engine throw on purpose. Its text is meant for the caller. */
+/** The one error that the domain and the engine throw on purpose. Its text is for the caller. */
 export class DomainError extends Error {
   readonly code: ErrorCode;
   readonly detail: string;
@@ -62,12 +62,12 @@ export const invalid = (field: string, problem: string): DomainError =>
 export const jobNotFound = (jobId: string): DomainError =>
   new DomainError('job_not_found', `there is no job ${printable(jobId)}`);
 
-/** A value of the caller's, short and harmless enough to be said back to them. */
+/** A value from the caller, shortened and escaped so that an error text may repeat it. */
 export function printable(value: unknown): string {
   if (Array.isArray(value)) return 'a list';
   if (typeof value === 'object' && value !== null) return 'an object';
   const text = typeof value === 'string' ? JSON.stringify(value) : String(value);
-  // Cutting may split a character, and half of one cannot be sent over every wire.
+  // The cut may split a surrogate pair, and some protocols cannot carry half of one.
   return text.length > 80 ? `${text.slice(0, 80).toWellFormed()}…` : text;
 }
 

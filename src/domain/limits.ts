@@ -1,17 +1,20 @@
-/** Every bound that a request can run into, in one place. The contracts' readers see them in the reference. */
+/** Every bound that a request can exceed. The reference documentation lists them. */
 export const limits = {
   jobBytes: 1024 * 1024,
   frameBytes: 16 * 1024 * 1024,
-  /** Bytes of unfinished requests that one server holds together: eight of the largest frames. */
+  /** Bytes of unfinished requests that one server holds in total: eight frames of the largest size. */
   receivingBytes: 128 * 1024 * 1024,
-  /** Bytes a second that a request has to keep up with while it is received. */
+  /** Bytes per second that a request must sustain while it is received. */
   receivingBytesPerS: 64 * 1024,
-  /** How long a request may be slower than that before others take its room, and by how much it may fall behind at all. */
+  /**
+   * How long a request may be slower than that before other requests take its memory budget, and how far it
+   * may fall behind at all.
+   */
   receivingStallMs: 1_000,
   receivingBehindMs: 30_000,
-  /** Jobs in one answer, by their JSON: clients of gRPC take 4 MiB by default. */
+  /** JSON bytes of the jobs in one answer: gRPC clients accept 4 MiB by default. */
   answerBytes: 3.5 * 1024 * 1024,
-  /** What a job takes in an answer beside its constraints and its payload. */
+  /** Bytes of a job in an answer besides its constraints and its payload. */
   jobOverheadBytes: 512,
   batchJobs: 10_000,
   nameChars: 200,
@@ -23,11 +26,14 @@ export const limits = {
   /** Streams or job types in one request. */
   choices: 500,
   capabilities: 100,
-  /** Dead letters that are retried by one call. */
+  /** Dead letters that one call retries. */
   retryJobs: 500,
   pageRows: 200,
   pageRowsDefault: 50,
-  /** Groups of jobs on one page of the queue; for the oldest job of each it is found out why it waits. */
+  /**
+   * Groups of jobs on one page of the queue. For the oldest job of each group the server finds out why it
+   * waits.
+   */
   queueGroups: 50,
   queueGroupsDefault: 20,
   costUnits: 1_000_000_000,
@@ -40,11 +46,11 @@ export const limits = {
   retryBackoffSDefault: 2,
   /** Jobs that one credit of a stream of work may ask for. */
   creditJobs: 10_000,
-  /** Kinds of jobs that one stream of work may have credit for at the same time. */
+  /** Kinds of jobs for which one stream of work may have credit at the same time. */
   creditKinds: 100,
-  /** How long a grant on a stream may be on its way: until its worker is heard, or hands the job in. */
+  /** How long a grant on a stream may stay unconfirmed by a heartbeat or a release. */
   deliveryS: 10,
-  /** Heartbeats of usual length that one stream may have between being read and being answered. */
+  /** Heartbeats of usual length on one stream that may be read and not yet answered. */
   streamHeartbeats: 20_000,
   /** Files in one request, and bytes of one path. */
   filesPerRequest: 10_000,
@@ -53,21 +59,23 @@ export const limits = {
   /** Leases or contentions of files on one page. */
   filePageRows: 1_000,
   filePageRowsDefault: 200,
-  /** Files that a heartbeat tells its owner it has lost. */
+  /** Lost files that the answer to one heartbeat lists. */
   lostFilesTold: 100,
   /**
-   * Workers that one server keeps in its list, for `ListWorkers`: so many with an open stream, and so many others. Those
-   * beyond it work like any other and are not listed.
+   * Workers that one server keeps in its list, for `ListWorkers`: this many with an open stream, and this
+   * many others. Workers beyond that are served in the same way and are not listed.
    */
   workersListed: 5_000,
-  /** Kinds of jobs that are listed of one worker on one server, those of its calls, and characters in the names of one kind. */
+  /**
+   * Kinds of jobs listed per worker and server, those of its calls, and characters in the names of one kind.
+   */
   workerAsks: 10,
   workerCalledAsks: 5,
   workerAskChars: 1_000,
-  /** Leases, and claims, that are counted of one worker. */
+  /** Leases, and claims, counted per worker. */
   workerJobsCounted: 10_000,
-  /** Streams of WatchJob, WatchSnapshots and WatchFileLeases that one server keeps open together. */
+  /** Streams of WatchJob, WatchSnapshots and WatchFileLeases that one server keeps open in total. */
   watchStreams: 5_000,
-  /** Verdicts in one frame: they fit into the 4 MiB that clients take by default, however they are worded. */
+  /** Verdicts in one frame. They fit into the 4 MiB that clients accept by default, whatever their texts. */
   verdictsPerFrame: 2_000,
 } as const;

@@ -1,11 +1,11 @@
-/** A time as the contracts write it: ISO-8601, in UTC. */
+/** A time as the contracts write it: ISO 8601 in UTC. */
 export function iso(ms: number): string;
 export function iso(ms: number | null): string | null;
 export function iso(ms: number | null): string | null {
   return ms === null ? null : new Date(ms).toISOString();
 }
 
-/** A time span as one would say it: `250 ms`, `4.5 s`, `45 s`, `12 min`, `3 h`, `4 d`. */
+/** A time span for people: `250 ms`, `4.5 s`, `45 s`, `12 min`, `3 h`, `4 d`. */
 export function span(ms: number): string {
   const whole = Math.max(0, Math.round(ms));
   if (whole < 1_000) return `${whole} ms`;

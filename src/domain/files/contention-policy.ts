@@ -1,6 +1,6 @@
 /**
- * Contentions: what becomes of a request for a file that somebody else holds. The table is the only place that says what
- * may follow what; `judge` decides about one request, from what is locked and the database's time.
+ * Contentions: requests for a file that another owner holds. The table is the only definition of the allowed
+ * transitions. `decideContention` decides about one request, from the locked rows and the database's time.
  *
  *     (none) ──deny──▶ CONTENDED ──grant──▶ GRANTED
  *                       │     │  ╲            ▲
@@ -10,15 +10,15 @@
  *                                    │   ▲
  *                                    └halt┘
  *
- * A contention does not depend on the liveness of its owner. It lapses 10 minutes after a `retry_at` that was not used. A
- * halt ends only by an instruction. One for an owner that is not alive is kept, and applied at the owner's next request.
+ * A contention does not depend on the liveness of its owner. It lapses 10 minutes after an unused `retry_at`. Only an
+ * instruction ends a halt. An instruction for an owner that is not alive is stored and applied at the owner's next request.
  */
 import type { FileEventType } from './file-lease.ts';
 
 /** How long a denied request waits for its one retry. The contract's figure, and no setting. */
 export const retryS = 180;
 export const retryMs = retryS * 1000;
-/** How long a retry that was not used stays open. */
+/** How long an unused retry stays open. */
 export const unusedMs = 10 * 60 * 1000;
 
 /** The states of a contention; the index is the number in the database. */
@@ -28,7 +28,7 @@ export type ContentionState = (typeof contentionStates)[number];
 interface Transition {
   readonly from: readonly ContentionState[];
   readonly to: ContentionState;
-  /** The event that tells of it. */
+  /** The event that records the transition. */
   readonly event: FileEventType;
 }
 
@@ -47,7 +47,7 @@ export const contentionTransitions: Record<ContentionVerb, Transition> = {
 export const contentionStateNumber = (state: ContentionState): number => contentionStates.indexOf(state);
 export const isOpen = (state: ContentionState): boolean => (open as readonly string[]).includes(state);
 
-/** Where a contention stands when its owner asks. */
+/** The phase of a contention when its owner sends a request. */
 export type ContentionPhase = 'waiting' | 'due' | 'lapsed' | 'halted';
 
 export function phaseOf(
@@ -59,12 +59,12 @@ export function phaseOf(
   return nowMs < retryAtMs + unusedMs ? 'due' : 'lapsed';
 }
 
-/** One of the files that a request is for. */
+/** One file of a request. */
 export interface AskedFile {
   fileId: string;
-  /** Somebody else who lives holds it. */
+  /** Another owner that is alive holds the file. */
   isBlocked: boolean;
-  /** The asker's contention for it, where one is open. */
+  /** The requester's open contention for the file. */
   contention: Contention | undefined;
 }
 
@@ -72,26 +72,28 @@ interface Contention {
   contentionId: string;
   state: ContentionState;
   retryAtMs: number;
-  /** An instruction about it is kept, and has to be applied now. */
+  /** An instruction about the contention is stored and must be applied now. */
   isInstructed: boolean;
 }
 
 /**
- * What is decided about a request. A halted file comes before everything, because only an operator can help; then one that
- * waits, because nothing can be granted before it is due; the one that waits longest, where there are several. What
- * has halted or waits is answered without a look at who holds what.
+ * The decision about a request, in order of precedence:
+ * - a halted file, because only an operator can end a halt;
+ * - a waiting file, because nothing can be granted before its retry is due; among several, the one that is
+ *   due last;
+ * - the holders of the files. They are not read for halted and waiting files.
  */
 export type Decision =
   | { kind: 'grant' }
-  /** The instruction that is kept for this contention has to be applied before anything is decided. */
+  /** The stored instruction for this contention must be applied before anything else is decided. */
   | { kind: 'apply'; contentionId: string }
   | { kind: 'answer'; contentionId: string; state: 'CONTENDED' | 'HALTED' }
-  /** These files' one retry was blocked. */
+  /** The one retry of these files was blocked. */
   | { kind: 'halt'; fileIds: string[] }
-  /** These files were not to be had, and have no contention yet. */
+  /** These files are held by other owners and have no contention yet. */
   | { kind: 'deny'; fileIds: string[] };
 
-/** Of two that were denied in the same millisecond the one that was denied later has the higher id. */
+/** Of two contentions denied in the same millisecond, the later one has the higher id. */
 const isLater = (a: Contention, b: Contention): boolean =>
   a.retryAtMs === b.retryAtMs ? a.contentionId > b.contentionId : a.retryAtMs > b.retryAtMs;
 

@@ -1,23 +1,23 @@
 import type { ErrorCode } from '../errors.ts';
 import type { JsonObject } from '../jobs/job.ts';
 
-/** The states of a file's lease in the contract's words; the index is the number in the database. */
+/** The states of a file's lease as the contract names them; the index is the number in the database. */
 export const fileLeaseStates = ['HELD', 'RELEASED', 'RECLAIMED'] as const;
 export type FileLeaseState = (typeof fileLeaseStates)[number];
 
-/** Why an owner gives files back, in the contract's words. */
+/** Why an owner releases files, as the contract names it. */
 export const releaseReasons = ['COMMITTED', 'FAILED', 'ENDED'] as const;
 export type ReleaseReason = (typeof releaseReasons)[number];
 
-/** A file by its name: the repository, and the path that `file-paths.ts` made of what was said. */
+/** A file's name: the repository, and the path as `file-paths.ts` normalizes it. */
 export interface FileName {
-  /** A digest of the two, which is what rows are found and locked by. */
+  /** A digest of the two, by which rows are found and locked. */
   fileId: string;
   repository: string;
   path: string;
 }
 
-/** Who an owner is, in its own words. */
+/** An owner's description of itself. */
 export interface OwnerProfile {
   agent: string | null;
   host: string | null;
@@ -27,7 +27,7 @@ export interface OwnerProfile {
   parentOwnerId: string | null;
 }
 
-/** A file's lease as everybody sees it. Times are milliseconds since 1970 by the database's clock. */
+/** A file's lease as all APIs show it. Times are milliseconds since 1970 by the database's clock. */
 export interface FileLease {
   repository: string;
   path: string;
@@ -37,11 +37,11 @@ export interface FileLease {
   acquiredAtMs: number;
   lastHeartbeatAtMs: number;
   expiresAtMs: number;
-  /** A bigint in the database, told as its decimal digits. */
+  /** A bigint in the database, given as its decimal digits. */
   fence: string;
 }
 
-/** Who stands in the way of a file. */
+/** The owner that blocks a file. */
 export interface Blocker {
   path: string;
   ownerId: string;
@@ -72,10 +72,13 @@ export interface BlockerReport {
   deniedAtMs: number;
   retriedAtMs: number;
   haltedAtMs: number;
-  /** The files are held by another lease than when it was denied: of another owner, or of the same owner taken anew. */
+  /** Another lease holds the files than at the denial: of another owner, or a new lease of the same owner. */
   blockerChanged: boolean;
   blockers: Blocker[];
-  /** Decided while the owner was not alive, and applied at its next request; null where nothing is decided. */
+  /**
+   * An instruction given while the owner was not alive. The owner's next request applies it. Null where there
+   * is none.
+   */
   keptInstruction: KeptInstruction | null;
 }
 
@@ -96,13 +99,13 @@ export type Blocked =
   | { kind: 'halted'; report: BlockerReport };
 export type FileOutcome = { kind: 'granted'; leases: FileLease[] } | Blocked;
 
-/** What came of an instruction. */
+/** The result of an instruction. */
 export type InstructOutcome =
   | Extract<FileOutcome, { kind: 'granted' | 'halted' }>
   | { kind: 'abandoned'; contentionId: string }
   | { kind: 'kept'; contentionId: string; instruction: Instruction };
 
-/** A file that was taken from an owner by an operator. */
+/** A file that an operator took from its owner. */
 export interface LostFile {
   repository: string;
   path: string;
@@ -111,19 +114,22 @@ export interface LostFile {
   reason: string;
 }
 
-/** What a sign of life of an owner came to. */
+/** The answer to an owner's heartbeat. */
 export type OwnerVerdict =
   | { kind: 'extended'; expiresAtMs: number; ttlRemainingMs: number; lostFiles: readonly LostFile[] }
   | { kind: 'lost'; code: ErrorCode; detail: string };
 
-/** Why a file that was named was not given back. */
+/** Why a file named in a release was not released. */
 export interface NotReleased {
   path: string;
   code: 'not_held' | 'stale_fence';
   detail: string;
 }
 
-/** What is given back: everything (no repository), a whole repository, or some files, each only with its fence where one is given. */
+/**
+ * What is released: all files (no repository), a whole repository, or some files. A file with a fence is
+ * released only at that fence.
+ */
 export interface FileRelease {
   ownerId: string;
   repository: string | null;
@@ -157,7 +163,7 @@ export type FileEventType = (typeof fileEventTypes)[number];
 
 export const fileEventNumber = (type: FileEventType): number => fileEventTypes.indexOf(type);
 
-/** One thing that has happened to a file or an owner. */
+/** One recorded change of a file or an owner. */
 export interface FileEvent {
   eventId: string;
   tsMs: number;

@@ -1,27 +1,31 @@
 /**
- * Sub-agents: a sub-agent may borrow a file that its parent holds. The lease passes to it with a new fence; while it holds
- * the file, its siblings and its parent are denied like every other owner. When it gives the file up without a commit, the
- * lease returns to the owner that lent it.
+ * Sub-agents: a sub-agent may borrow a file that its parent holds.
+ * - The lease passes to the sub-agent with a new fence.
+ * - While the sub-agent holds the file, its siblings and its parent are denied like every other owner.
+ * - When the sub-agent releases the file without a commit, the lease returns to the owner that lent it.
  *
- * A sub-agent may lend to a sub-agent of its own, so a lease has a list of lenders. It returns to the last of them that is
- * still in the life in which it lent; where there is none, the file is free.
+ * A sub-agent may lend to a sub-agent of its own, so a lease has a list of lenders. The lease returns to the
+ * last lender that is still in the life in which it lent. Where there is none, the file becomes free.
  */
 import { livenessOf, type Owner } from './file-owners.ts';
 
-/** Lenders of one lease at the most. */
+/** The most lenders of one lease. */
 export const lendersMax = 16;
 
-/** A lease as far as it is borrowed. */
+/** The loan of a lease. */
 export interface Loan {
-  /** Who lent it, the first first; empty where the lease is not borrowed. */
+  /** The lenders, in the order in which they lent; empty where the lease is not borrowed. */
   lenders: readonly string[];
-  /** When the first of them lent it. */
+  /** When the first lender lent it. */
   lentAtMs: number | null;
 }
 
 export const notLent: Loan = { lenders: [], lentAtMs: null };
 
-/** Whether an owner may borrow what another holds: it is a sub-agent of that owner, and has not lent the file itself. */
+/**
+ * Whether an owner may borrow from the holder: it is a sub-agent of the holder, and has not lent the file
+ * itself.
+ */
 export function mayBorrow(
   borrower: { ownerId: string; parentOwnerId: string | null },
   holderId: string,
@@ -31,13 +35,16 @@ export function mayBorrow(
   return !lenders.includes(borrower.ownerId);
 }
 
-/** How a lease is borrowed once its holder has lent it. */
+/** The loan after the holder has lent the lease too. */
 export const extendLoan = (holderId: string, { lenders, lentAtMs }: Loan, nowMs: number): Loan => ({
   lenders: [...lenders, holderId],
   lentAtMs: lentAtMs ?? nowMs,
 });
 
-/** Who gets a borrowed lease back, and how it is borrowed then. Nothing where the file comes free. */
+/**
+ * The owner to which a borrowed lease returns, and the loan that remains. Undefined where the file becomes
+ * free.
+ */
 export function heirOf(
   { lenders, lentAtMs }: Loan,
   owners: ReadonlyMap<string, Owner>,
@@ -48,7 +55,7 @@ export function heirOf(
   for (let at = lenders.length - 1; at >= 0; at--) {
     const owner = owners.get(lenders[at] as string);
     if (!owner || livenessOf(owner, nowMs) !== 'alive' || owner.bornAtMs > lentAtMs) continue;
-    // Only an instruction lets an owner have a file that it has halted for.
+    // Only an instruction grants an owner a file for which it is halted.
     if (isHalted(owner.ownerId)) continue;
     return { ownerId: owner.ownerId, loan: at > 0 ? { lenders: lenders.slice(0, at), lentAtMs } : notLent };
   }

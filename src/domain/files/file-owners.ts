@@ -1,14 +1,16 @@
 import { DomainError, printable } from '../errors.ts';
 import type { OwnerProfile } from './file-lease.ts';
 
-/** Whether an owner lives, decided from its locked row and the database's time. */
+/** Liveness of an owner, decided from its locked row and the database's time. */
 
-/** How long an owner lives after a sign of life. */
+/** How long an owner lives after a heartbeat. */
 export const ownerTtlMs = 60_000;
-/** How long an owner that has stopped may be without activity before it gives up its files. */
+/** How long a stopped owner may be without activity before it loses its files. */
 export const idleMs = 30_000;
 
-/** The states of an owner; the index is the number in the database. NEW is one that has not begun to live. */
+/**
+ * The states of an owner; the index is the number in the database. NEW is an owner that has never been alive.
+ */
 export const ownerStates = ['NEW', 'ALIVE', 'ENDED', 'DEAD'] as const;
 export type OwnerState = (typeof ownerStates)[number];
 
@@ -24,15 +26,18 @@ export interface Owner {
   lastActivityAtMs: number;
   expiresAtMs: number;
   stoppedAtMs: number | null;
-  /** When it gives up its files unless it is active before; null where it has not stopped. */
+  /** When it loses its files unless it is active before; null where it has not stopped. */
   idleAtMs: number | null;
-  /** When its life was over. */
+  /** When its life ended. */
   endedAtMs: number | null;
-  /** Something was taken from it in this life that it may not know of. */
+  /** It lost a file in this life and may not have been notified. */
   hasLosses: boolean;
 }
 
-/** What has become of an owner: it lives, it lives and holds nothing any more, it fell silent, or it was over before. */
+/**
+ * The liveness of an owner: alive; alive without any files (idle); without a heartbeat for its TTL (dead);
+ * ended before (over).
+ */
 export type OwnerLiveness = 'alive' | 'idle' | 'dead' | 'over';
 
 export function livenessOf(
@@ -47,7 +52,7 @@ export function livenessOf(
 export const ownerNotFound = (ownerId: string): DomainError =>
   new DomainError('owner_not_found', `there is no owner ${printable(ownerId)}`);
 
-/** Why an owner that is not alive cannot be kept. */
+/** Why an owner that is not alive cannot be renewed. */
 export function notAlive({ ownerId, state, expiresAtMs, endedAtMs }: Owner): DomainError {
   const name = `owner ${printable(ownerId)}`;
   const at = (ms: number) => new Date(ms).toISOString();

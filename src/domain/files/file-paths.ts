@@ -4,9 +4,9 @@ import { limits } from '../limits.ts';
 import type { FileName } from './file-lease.ts';
 
 /**
- * The one spelling of a file's path, relative to its repository's root, or an `invalid_request` that names the field.
- * Letter case, symlinks and the forms of Unicode are left as they are: only the caller's file system knows which of them
- * are the same.
+ * The one spelling of a file's path, relative to its repository's root, or an `invalid_request` that names
+ * the field. Letter case, symlinks and Unicode forms stay unchanged: only the caller's file system knows
+ * which of them are the same.
  */
 export function normalPath(path: string, field: string): string {
   const problem = problemWith(path);
@@ -30,7 +30,7 @@ function problemWith(path: string): string | undefined {
   return undefined;
 }
 
-/** Files by their names, each once and in the order in which it was named first. */
+/** Files by their names, each once, in the order of their first mention. */
 export function filesNamed(repository: string, paths: readonly string[], field = 'paths'): FileName[] {
   const files = new Map<string, FileName>();
   for (const [i, given] of paths.entries()) {

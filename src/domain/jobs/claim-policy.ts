@@ -2,8 +2,8 @@ import { DomainError } from '../errors.ts';
 import { allows, isClaimed, isLeased, type State, type Verb } from './state-machine.ts';
 
 /**
- * What may be done to a job that somebody has claimed, decided from its locked row and the database's time. Every
- * function answers with a decision; carrying it out is the engine's part.
+ * Policy for claimed jobs, decided from the job's locked row and the database's time. Every function returns
+ * a decision; the engine carries it out.
  */
 export interface ClaimedJob {
   state: State;
@@ -14,7 +14,7 @@ export interface ClaimedJob {
   nowMs: number;
 }
 
-/** Leave the state as it is and note what was said, or move it on. */
+/** Keep the state and record the report, or change the state. */
 export type StatusDecision = { kind: 'mark' } | { kind: 'move'; verb: Verb };
 
 const verbTo: Partial<Record<State, Verb>> = {
@@ -23,7 +23,9 @@ const verbTo: Partial<Record<State, Verb>> = {
   QUEUED: 'give back',
 };
 
-/** Judges a worker's word on the state of its job. `workerId` is null where the worker did not say who it is. */
+/**
+ * Decides about a worker's report of its job's state. `workerId` is null where the report names no worker.
+ */
 export function decideStatus(job: ClaimedJob, wanted: State, workerId: string | null): StatusDecision {
   if (workerId !== null && job.claimedBy !== null && job.claimedBy !== workerId) {
     throw new DomainError('worker_mismatch', `the job is with worker ${job.claimedBy}`, {
@@ -55,7 +57,10 @@ export type DueDecision =
   | { kind: 'lose claim'; claimsLost: number }
   | { kind: 'exhaust claims'; claimsLost: number };
 
-/** A queued job's time has come, or a claim's or a lease's is over. A job that outlives too many claims must not go round for ever. */
+/**
+ * A queued job has become ready, or a claim or a lease has expired. A job that loses `maxClaims` claims
+ * fails, so that it is not requeued for ever.
+ */
 export function decideDue(job: ClaimedJob, maxClaims: number): DueDecision {
   if (job.state === 'QUEUED') return { kind: 'make ready' };
   if (isLeased(job.state)) return leaseIsOver(job) ? { kind: 'expire' } : { kind: 'nothing' };
@@ -64,7 +69,7 @@ export function decideDue(job: ClaimedJob, maxClaims: number): DueDecision {
   return { kind: claimsLost >= maxClaims ? 'exhaust claims' : 'lose claim', claimsLost };
 }
 
-/** The contracts know no LEASED; they say RUNNING from the grant on. */
+/** The contracts have no LEASED; they show RUNNING from the grant on. */
 export const contractState = (state: State): State => (state === 'LEASED' ? 'RUNNING' : state);
 
 export const illegal = (from: State, to: State): DomainError =>
@@ -76,7 +81,7 @@ const claimIsOver = ({ claimExpiresAtMs, nowMs }: ClaimedJob): boolean =>
 const leaseIsOver = ({ expiresAtMs, nowMs }: ClaimedJob): boolean =>
   expiresAtMs !== null && expiresAtMs <= nowMs;
 
-/** What its worker has of it is over, if that may be judged yet. */
+/** Whether the worker's claim or lease of the job has expired. */
 export const isOverdue = (job: ClaimedJob): boolean =>
   isLeased(job.state) ? leaseIsOver(job) : isClaimed(job.state) && claimIsOver(job);
 

@@ -2,10 +2,11 @@ import { invalid } from '../errors.ts';
 import type { JsonObject } from './job.ts';
 
 /**
- * What jobs ask of workers, and what workers offer. A job with `gpu_required: true` goes only to a worker that says
- * `gpu_available: true`; a job with `cpu_heavy: true` passes over a worker that says `cpu_heavy: false`. What is
- * not said is not available, and not refused. Other keys are refused where they come in; jobs that were stored before are
- * not judged.
+ * What jobs require of workers, and what workers offer.
+ * - A job with `gpu_required: true` goes only to a worker with `gpu_available: true`.
+ * - A job with `cpu_heavy: true` does not go to a worker with `cpu_heavy: false`.
+ * - A capability that the worker does not name is not available, and not refused.
+ * - Other keys are rejected when the request arrives. Jobs that were stored before that rule are not checked.
  */
 export interface Needs {
   /** The `x` of every `x_required: true`, sorted. */
@@ -21,7 +22,10 @@ export interface Offer {
   refused: string[];
 }
 
-/** What each key is like: a name, and one of these endings. Anchored, so that a long key is read once. */
+/**
+ * The form of each key: a name and one of these endings. The pattern is anchored, so that a long key is read
+ * once.
+ */
 const keysWith = (...endings: string[]) => ({
   endings: endings.join(' or '),
   pattern: new RegExp(`^\\s*\\S[\\s\\S]*(${endings.join('|')})$`),
@@ -29,13 +33,13 @@ const keysWith = (...endings: string[]) => ({
 export const constraintKeys = keysWith('_required', '_heavy');
 export const capabilityKeys = keysWith('_available', '_heavy');
 
-/** What a job that is submitted needs. */
+/** What a submitted job needs. */
 export function needsOf(constraints: JsonObject, at = 'constraints'): Needs {
   checkKeys(constraints, constraintKeys, at);
   return storedNeedsOf(constraints, at);
 }
 
-/** What a stored job needs. An earlier version may have accepted keys that are refused now. */
+/** What a stored job needs. An earlier version may have accepted keys that are rejected now. */
 export const storedNeedsOf = (constraints: JsonObject, at = 'constraints'): Needs => ({
   requires: stems(constraints, '_required', true, at),
   heavy: stems(constraints, '_heavy', true, at),
@@ -50,7 +54,7 @@ export function offerOf(capabilities: JsonObject): Offer {
   };
 }
 
-/** A key that means nothing is a mistake: what its writer wanted would silently not be asked for. */
+/** Rejects unknown keys: a misspelled requirement would otherwise be ignored without an error. */
 function checkKeys(flags: JsonObject, { endings, pattern }: typeof constraintKeys, field: string): void {
   for (const key of Object.keys(flags)) {
     if (pattern.test(key)) continue;
@@ -59,7 +63,9 @@ function checkKeys(flags: JsonObject, { endings, pattern }: typeof constraintKey
   }
 }
 
-/** A flag that is neither true nor false would be a requirement silently dropped, so it is refused by name. */
+/**
+ * Rejects a flag that is neither true nor false, and names it: the requirement would otherwise be ignored.
+ */
 function stems(flags: JsonObject, suffix: string, wanted: boolean, field: string): string[] {
   const found: string[] = [];
   for (const [key, value] of Object.entries(flags)) {

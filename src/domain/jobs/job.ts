@@ -1,6 +1,6 @@
 import type { EventType, State } from './state-machine.ts';
 
-/** Any JSON, as it came and as it will be handed on. */
+/** Any JSON, passed on as it was received. */
 export type Json = null | boolean | number | string | Json[] | { [key: string]: Json };
 export type JsonObject = { [key: string]: Json };
 
@@ -11,7 +11,7 @@ export type Priority = (typeof priorities)[number];
 export const finalStatuses = ['SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'] as const;
 export type FinalStatus = (typeof finalStatuses)[number];
 
-/** A job as everybody sees it. Times are milliseconds since 1970 by the database's clock. */
+/** A job as all APIs show it. Times are milliseconds since 1970 by the database's clock. */
 export interface Job {
   jobId: string;
   addonId: string;
@@ -39,7 +39,7 @@ export interface Job {
   cancelRequested: boolean;
   progress: number | null;
   note: string | null;
-  /** Its stream has given it up: it failed for good, or too often. */
+  /** Dead letter of its stream: it failed for good, or has no attempt left. */
   deadLettered: boolean;
 }
 
@@ -61,7 +61,7 @@ export interface JobWithResult {
 }
 
 export interface JobEvent {
-  /** Rises with time within a job. A bigint in the database, told as its decimal digits. */
+  /** Rises with time within a job. A bigint in the database, given as its decimal digits. */
   eventId: string;
   tsMs: number;
   type: EventType;

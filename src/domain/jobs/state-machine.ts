@@ -1,7 +1,10 @@
 /**
- * The one state machine behind all the contracts. The table below is the only place that says what may follow
- * what: the engine asks it, the store's statements are bound to its numbers, the diagram in docs/concepts.md is
- * printed from it, and the tests walk it.
+ * The one state machine behind all contracts. The table below is the only definition of the allowed
+ * transitions:
+ * - the engine consults it;
+ * - the store's statements use its numbers;
+ * - the diagram in docs/concepts.md is generated from it;
+ * - the tests walk it.
  */
 
 /** The states, in the order of their numbers in the database. Numbers are stored and never reused. */
@@ -46,12 +49,12 @@ export const eventTypes = [
 export type EventType = (typeof eventTypes)[number];
 
 export interface Transition {
-  /** What somebody does, in the contracts' verbs. */
+  /** The action, named as in the contracts. */
   readonly verb: Verb;
   readonly from: readonly State[];
-  /** Where it leads; the same state where the verb only leaves a mark. */
+  /** The state after the action; the same state where the action only sets a mark. */
   readonly to: State;
-  /** The event that tells of it. */
+  /** The event that records the action. */
   readonly event: EventType;
 }
 
@@ -88,7 +91,7 @@ export function transition(verb: Verb): Transition {
   return found;
 }
 
-/** Whether `verb` may be done to a job in `state`. */
+/** Whether `verb` is allowed for a job in `state`. */
 export const allows = (verb: Verb, state: State): boolean => transition(verb).from.includes(state);
 
 export const terminalStates = ['DONE', 'FAILED', 'CANCELED', 'TIMEOUT'] as const satisfies readonly State[];

@@ -1,6 +1,6 @@
 import type { Capacity } from './lease.ts';
 
-/** What the capacity's row says; the rest follows from it. */
+/** The stored columns of the capacity row; all other figures are derived from them. */
 export interface CapacityFacts {
   total: number;
   busyRating: number;
@@ -8,7 +8,7 @@ export interface CapacityFacts {
   reserved: number;
 }
 
-/** A tenth of all units goes for each point of the busy rating. */
+/** Each point of the busy rating takes away a tenth of all units. */
 export const usableUnits = (total: number, busyRating: number): number =>
   Math.floor((total * (10 - busyRating)) / 10);
 
@@ -17,11 +17,11 @@ export function capacityOf({ total, busyRating, used, reserved }: CapacityFacts)
   return { total, busyRating, usable, used, available: usable - used, reserved };
 }
 
-/** Why nothing is granted, in the request contract's sentence. */
+/** Why nothing is granted, as the request contract words it. */
 export const noCapacity = ({ busyRating, usable, used }: Omit<Capacity, 'reserved'>): string =>
   `No capacity (busy=${busyRating}, usable=${usable}, leased=${used})`;
 
-/** Why this job is not granted, in the queue contract's sentence. */
+/** Why this job is not granted, as the queue contract words it. */
 export const capacityExceeded = (
   { usable, used }: Pick<Capacity, 'usable' | 'used'>,
   requested: number,
@@ -29,13 +29,13 @@ export const capacityExceeded = (
 
 export const noJobs = 'No jobs available';
 
-/** What operators set of the capacity. */
+/** The part of the capacity that operators set. */
 export interface CapacitySetting {
   total: number;
   busyRating: number;
 }
 
-/** That the capacity was changed: by whom, when, and from what to what. */
+/** A change of the capacity: its author, its time, and the settings before and after. */
 export interface CapacityChange {
   changeId: string;
   atMs: number;

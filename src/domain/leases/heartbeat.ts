@@ -1,7 +1,7 @@
 import type { Heartbeat as HeartbeatRequest } from '../requests/scheduler.ts';
 import type { Heartbeat } from './lease.ts';
 
-/** A checked heartbeat for one lease; what a worker left out and what it sent as null are the same. */
+/** A validated heartbeat for one lease. An omitted field and a null field mean the same. */
 export const heartbeatOf = (leaseId: string, command: HeartbeatRequest): Heartbeat => ({
   leaseId,
   workerId: command.worker_id,

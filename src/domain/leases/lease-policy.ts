@@ -6,8 +6,8 @@ import { capacityExceeded, noCapacity } from './capacity.ts';
 import type { Capacity, Lost, NamedMessage } from './lease.ts';
 
 /**
- * What may be done about a lease, decided from the job's locked row and the database's time. Every function answers
- * with a decision; carrying it out is the engine's part.
+ * Policy for leases, decided from the job's locked row and the database's time. Every function returns a
+ * decision; the engine carries it out.
  */
 export interface LeasedJob {
   jobId: string;
@@ -20,19 +20,19 @@ export interface LeasedJob {
   attemptsLimit: number;
   cancelRequested: boolean;
   requestId: string | null;
-  /** How often in a row it was given out, and nobody took it up. */
+  /** Claims and unconfirmed grants in a row that expired. */
   claimsLost: number;
   nowMs: number;
 }
 
-/** How somebody shows that a lease is theirs. What is null was not said. */
+/** A worker's proof that it holds a lease. A null field was not sent. */
 export interface Proof {
   workerId: string;
   token: string | null;
   jobId: string | null;
 }
 
-/** Nothing where the lease is theirs to keep or to end, or why it is not. */
+/** Returns undefined if the worker may keep or end the lease, otherwise the reason why not. */
 export function checkOwner(job: LeasedJob, leaseId: string, proof: Proof): Lost | undefined {
   const stranger = checkProof(job, proof);
   if (stranger) return stranger;
@@ -40,7 +40,7 @@ export function checkOwner(job: LeasedJob, leaseId: string, proof: Proof): Lost 
   return undefined;
 }
 
-/** The same question for a lease that may be over already. */
+/** The same check for a lease that may have ended already. */
 export function checkProof(
   { jobId, claimedBy, leaseToken }: Pick<LeasedJob, 'jobId' | 'claimedBy' | 'leaseToken'>,
   proof: Proof,
@@ -55,7 +55,7 @@ export function checkProof(
 
 const lost = (code: Lost['code'], detail: string): Lost => ({ kind: 'lost', code, detail });
 
-/** Who else holds the lease is nobody's business who does not. */
+/** The answer does not disclose which worker holds the lease. */
 export const wrongWorker = lost('worker_mismatch', 'the lease is with another worker');
 export const wrongToken = lost('token_mismatch', "lease_token is not this lease's");
 
@@ -67,24 +67,25 @@ export const expired = (leaseId: string, atMs: number | null): Lost =>
 export const released = (leaseId: string, atMs: number): Lost =>
   lost('lease_not_active', `lease ${leaseId} was released at ${new Date(atMs).toISOString()}`);
 
-/** Nobody holds it, whoever asked. */
+/** Whether the lease has no holder at all, independent of the worker in the request. */
 export const isOver = ({ code }: Lost): boolean => code === 'lease_not_active' || code === 'lease_not_found';
 
 export const wrongJob = (jobId: string): Lost => lost('job_mismatch', `the lease is for job ${jobId}`);
 
-/** What is known of the attempt's own message. */
+/** What is known of the message of an attempt. */
 export interface AttemptMessage {
   jobId: string;
   attempt: number;
   stream: string | null;
-  /** All names that it has had in Redis. Nothing where an ended attempt did not keep them. */
+  /** All ids that the message has had in Redis. Absent where an ended attempt did not keep them. */
   messageIds?: readonly string[] | null | undefined;
 }
 
 /**
- * Nothing where the message that a worker names is the attempt's, or why it is not: acknowledging it would lose another job.
- * Every name that the message has had is right, because a claim may have told any of them. Where names are not known,
- * `carrier` says whether Redis may have given one.
+ * Returns undefined if the message that a worker names belongs to the attempt, otherwise the reason why not:
+ * acknowledging another message would lose another job. Every id that the message has had is accepted,
+ * because a claim may have returned any of them. Where the ids are not known, `carrier` says whether Redis
+ * may have assigned one.
  */
 export function checkMessage(
   { jobId, attempt, stream, messageIds }: AttemptMessage,
@@ -107,19 +108,19 @@ const wrongMessage = (field: 'stream' | 'message_id', problem: string): Lost => 
   field,
 });
 
-/** The same answer as an error, for those who asked about one lease. */
+/** The same answer as an error, for a call about one lease. */
 export const lostError = ({ code, detail, field = provedBy[code] }: Lost): DomainError => {
   return new DomainError(code, detail, field === undefined ? {} : { field });
 };
 
-/** What was sent, and is not the lease's. */
+/** The request field that does not match the lease. */
 const provedBy: Partial<Record<Lost['code'], string>> = {
   worker_mismatch: 'worker_id',
   token_mismatch: 'lease_token',
   job_mismatch: 'job_id',
 };
 
-/** A claimed job's worker asks for its lease. */
+/** The decision about a lease request from the worker of a claimed job. */
 export type RequestDecision =
   | { kind: 'replay' }
   | { kind: 'grant' }
@@ -129,7 +130,7 @@ export interface LeaseClaim {
   workerId: string | null;
   requestId: string | null;
   costUnits: number;
-  /** The job is not for a worker that holds a lease, and its worker does. */
+  /** The job is unique, and its worker already holds a lease. */
   uniqueConflict: boolean;
 }
 
@@ -169,16 +170,16 @@ export interface Candidate {
   isUnique: boolean;
 }
 
-/** What each asker gets: a job; the reason why not; or undefined where the candidates ran out. */
+/** The answer to each requester: a job; a denial; or undefined where no candidate was left. */
 export type Assignment =
   | { kind: 'grant'; jobId: string }
   | { kind: 'deny'; reason: string; missing: number }
   | undefined;
 
 /**
- * Deals the jobs at the head of the queue to those who ask, both in their order. The next job is the one that is
- * judged: one that does not fit is not overtaken by smaller ones, for else it would wait for ever. A unique job is
- * passed over by a worker that holds a lease, and left for the others.
+ * Assigns the jobs at the head of the queue to the requesting workers, both in their order. A job that does
+ * not fit blocks the smaller jobs behind it, because it would otherwise wait for ever. A worker that holds a
+ * lease skips unique jobs and leaves them for the other workers.
  */
 export function assignJobs(
   candidates: readonly Candidate[],
@@ -187,7 +188,7 @@ export function assignJobs(
   capacity: Capacity,
 ): Assignment[] {
   const holding = new Set(holders);
-  // Those that are gone are gone from the front, nearly always: what is taken out elsewhere leaves a gap.
+  // Jobs are nearly always taken from the front; a job taken elsewhere leaves a gap.
   const left: (Candidate | undefined)[] = [...candidates];
   let first = 0;
   let { available } = capacity;
@@ -217,10 +218,10 @@ export function assignJobs(
 
 const deny = (reason: string, missing: number): Assignment => ({ kind: 'deny', reason, missing });
 
-/** How a job goes on when its lease ends: to an end, or back into the queue. */
+/** The transition of a job when its lease ends: to a final state, or back into the queue. */
 export interface LeaseEnd {
   verb: Extract<Verb, 'complete' | 'fail' | 'stop' | 'time out' | 'requeue'>;
-  /** It was no attempt: its worker has never had the job. */
+  /** It does not count as an attempt, because the worker never received the job. */
   isUndone?: boolean;
 }
 
@@ -231,20 +232,23 @@ const verbOf: Record<FinalStatus, LeaseEnd['verb']> = {
   TIMEOUT: 'time out',
 };
 
-/** A worker gives its lease back. Whatever it says, a job that somebody wanted canceled is. */
+/**
+ * A worker releases its lease. A job with a cancel request becomes CANCELED, whatever status the worker
+ * reports.
+ */
 export function decideRelease(job: LeasedJob, status: FinalStatus, retryable: boolean): LeaseEnd {
   if (job.cancelRequested) return { verb: 'stop' };
   if (status === 'FAILED' && retryable && job.attempts < job.attemptsLimit) return { verb: 'requeue' };
   return { verb: verbOf[status] };
 }
 
-/** A leased job is marked like a claimed one from its grant on a stream until its worker is first heard. */
+/** A grant on a stream sets the claim expiry of the leased job until the worker's first heartbeat. */
 export const isUnconfirmed = ({ claimExpiresAtMs }: Pick<LeasedJob, 'claimExpiresAtMs'>): boolean =>
   claimExpiresAtMs !== null;
 
 /**
- * Nobody has been heard of. A grant that did not reach its worker was no attempt; but a job that kills its workers before
- * they are heard must not go round for ever.
+ * No heartbeat has arrived in time. A grant that did not reach its worker does not count as an attempt. A job
+ * that kills its workers before their first heartbeat still ends after `maxClaims`.
  */
 export function decideExpiry(job: LeasedJob, maxClaims: number): LeaseEnd {
   if (job.cancelRequested) return { verb: 'stop' };

@@ -1,11 +1,13 @@
 import type { ErrorCode } from '../errors.ts';
 import type { FinalStatus, Job, JobResult, Json, JsonObject } from '../jobs/job.ts';
 
-/** The states of a lease in the queue contract's words; the index is the number in the database. */
+/** The states of a lease as the queue contract names them; the index is the number in the database. */
 export const leaseStates = ['ACTIVE', 'EXPIRED', 'RELEASED'] as const;
 export type LeaseState = (typeof leaseStates)[number];
 
-/** A lease as everybody sees it: without its token. Times are milliseconds since 1970 by the database's clock. */
+/**
+ * A lease as all APIs show it, without its token. Times are milliseconds since 1970 by the database's clock.
+ */
 export interface Lease {
   leaseId: string;
   jobId: string;
@@ -17,45 +19,48 @@ export interface Lease {
   grantedAtMs: number;
   lastHeartbeatAtMs: number;
   expiresAtMs: number;
-  /** A bigint in the database, told as its decimal digits. */
+  /** A bigint in the database, given as its decimal digits. */
   fence: string;
-  /** Which attempt at the job it is, from 1. */
+  /** The number of the attempt, from 1. */
   attempt: number;
   endedAtMs: number | null;
   releaseStatus: FinalStatus | null;
-  /** What went wrong, in words and as an object where one came; also of a lease that expired. */
+  /** The error as text, and as an object where the worker sent one. Expired leases have one too. */
   error: string | null;
   errorDetail: JsonObject | null;
-  /** Its job went back into the queue when it ended. */
+  /** The job was requeued when the lease ended. */
   requeued: boolean;
-  /** Its job was given up by its stream when it ended. */
+  /** The job became a dead letter when the lease ended. */
   deadLettered: boolean;
 }
 
-/** A lease as only its worker sees it, with the job it is for. */
+/** A lease as only its worker sees it, with its job. */
 export interface Grant {
   kind: 'granted';
   lease: Lease;
   token: string;
   job: Job;
-  /** The name of the message that the job came with; null for jobs without a stream. */
+  /** The id of the message that carried the job; null for jobs without a stream. */
   messageId: string | null;
-  /** The worker must be heard within so long of the grant, or of its replay; otherwise the lease expires. */
+  /**
+   * The worker must send a heartbeat within this time after the grant, or after its replay; otherwise the
+   * lease expires.
+   */
   heartbeatWithinMs: number;
-  /** How long the job could have been leased before; null where that is not known, and of a grant that is answered again. */
+  /** How long the job was ready before the grant; null where that is not known, and for a replayed grant. */
   waitMs?: number | null;
 }
 
 export interface Denial {
   kind: 'denied';
-  /** Why, in the contracts' own sentences. */
+  /** The reason, as the contracts word it. */
   reason: string;
   retryAfterMs: number;
 }
 
 export type LeaseOutcome = Grant | Denial;
 
-/** A worker's sign of life for one lease. */
+/** A worker's heartbeat for one lease. */
 export interface Heartbeat {
   leaseId: string;
   workerId: string;
@@ -65,7 +70,7 @@ export interface Heartbeat {
   message?: string | undefined;
 }
 
-/** What a heartbeat came to. */
+/** The answer to a heartbeat. */
 export type Verdict = Extended | Lost;
 
 export interface Extended {
@@ -79,11 +84,11 @@ export interface Lost {
   kind: 'lost';
   code: ErrorCode;
   detail: string;
-  /** The field of the request that is at fault, where the code alone does not say it. */
+  /** The request field at fault, where the code alone does not identify it. */
   field?: string;
 }
 
-/** What a worker hands in with its lease. */
+/** What a worker sends when it releases its lease. */
 export interface Release {
   leaseId: string;
   workerId: string;
@@ -91,29 +96,29 @@ export interface Release {
   jobId: string | null;
   status: FinalStatus;
   resultData: Json;
-  /** The error in words, and as an object where one came. */
+  /** The error as text, and as an object where the worker sent one. */
   error: string | null;
   errorDetail: JsonObject | null;
-  /** The worker says that another attempt may go better. */
+  /** The worker reports that another attempt may succeed. */
   retryable: boolean;
   metrics: JsonObject | null;
-  /** The message that the worker takes for the attempt's, where it names one. */
+  /** The message that the worker believes is the attempt's, where it names one. */
   message?: NamedMessage | undefined;
-  /** The size of what is handed in, as JSON text. */
+  /** The size of result, error and metrics as JSON text. */
   bytes: number;
 }
 
-/** A message as a worker names it. What is null was not named. */
+/** A message as a worker names it. A null field was not named. */
 export interface NamedMessage {
   stream: string | null;
   messageId: string | null;
 }
 
-/** What became of lease and job. */
+/** The lease and the job after a release. */
 export interface Released {
   lease: Lease;
   job: Job;
-  /** Null where the job went back into the queue. */
+  /** Null where the job was requeued. */
   result: JobResult | null;
 }
 
@@ -122,9 +127,9 @@ export interface Capacity {
   total: number;
   busyRating: number;
   usable: number;
-  /** What active leases take. */
+  /** Units that active leases use. */
   used: number;
   available: number;
-  /** What claimed jobs would take. */
+  /** Units that claimed jobs would use. */
   reserved: number;
 }

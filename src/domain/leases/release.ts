@@ -6,17 +6,17 @@ import type { NamedMessage, Release } from './lease.ts';
 
 export interface ReleaseRules {
   /**
-   * Whether a failure may be retried is the worker's word where its contract gives it one; in the queue contract a release is
-   * final, whatever the error says of itself.
+   * Whether the worker decides that a failure may be retried, as its contract allows. In the queue contract a
+   * release is final, whatever the error contains.
    */
   mayRetry: boolean;
-  /** What a worker means that does not say `retryable`. */
+  /** The default where the worker does not send `retryable`. */
   retryableByDefault?: boolean;
-  /** The message that the worker takes for the attempt's. */
+  /** The message that the worker believes is the attempt's. */
   message?: NamedMessage | undefined;
 }
 
-/** What a worker hands in, from a checked command. */
+/** Builds a release from a validated command. */
 export function releaseOf(
   leaseId: string,
   command: ReleaseLease,
@@ -41,11 +41,11 @@ export function releaseOf(
   return { ...release, bytes: sizeOf(release) };
 }
 
-/** A job that went well, and no more to be said of it: there is nothing to decide but whether it is still theirs to end. */
+/** A success without an error: the only thing left to decide is whether the worker still holds the lease. */
 export const isCompletion = ({ status, error, errorDetail }: Release): boolean =>
   status === 'SUCCEEDED' && error === null && errorDetail === null;
 
-/** An error has to be readable where only its text is shown: its message, or else its name. */
+/** The text for places that show only text: the error's message, or else its code. */
 const errorTextOf = (detail: LeaseError | null): string | null => detail?.message || detail?.code || null;
 
 function sizeOf({ resultData, error, errorDetail, metrics }: Release): number {

@@ -1,6 +1,6 @@
-/** Which jobs suit. Calls with the same filter are served by one statement. */
+/** The jobs that a request accepts. Calls with the same filter share a statement. */
 export interface ClaimFilter {
-  /** Jobs of these streams, the first before the second; null for jobs without one. */
+  /** Jobs of these streams, in this order of preference; null for jobs without a stream. */
   streams: readonly string[] | null;
   addonId: string | null;
   jobTypes: readonly string[] | null;

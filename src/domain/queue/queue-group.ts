@@ -1,4 +1,4 @@
-/** What waits and what runs, in groups of jobs that the same workers may take. */
+/** Waiting and running jobs, in groups of jobs that the same workers may take. */
 import type { Cause } from '../explain/facts.ts';
 import type { Priority } from '../jobs/job.ts';
 
@@ -10,17 +10,20 @@ export interface QueueGroup {
   requires: string[];
   heavy: string[];
   isUnique: boolean;
-  /** May be leased now, counted up to `queueCounts.ready`. */
+  /** Jobs that may be leased now, counted up to `queueCounts.ready`. */
   ready: number;
-  /** Wait for a time, a backoff or a larger total. */
+  /** Jobs that wait for their start time, a backoff or a larger total. */
   delayed: number;
   claimed: number;
   running: number;
-  /** When the next of those that wait for a time or a backoff becomes ready. */
+  /** When the next of the jobs that wait for a start time or a backoff becomes ready. */
   nextReadyAtMs: number | null;
-  /** Known workers that ask for the oldest job, and how many jobs like it they would take now; null where that is not known. */
+  /**
+   * Known workers that ask for the oldest job, and how many such jobs they would take now; null where that is
+   * not known.
+   */
   asking: { workers: number; slots: number } | null;
-  /** The job that has been ready for longest; where none is ready, one that was put aside. */
+  /** The job that has been ready for longest; where none is ready, an unschedulable one. */
   oldest: OldestJob | null;
 }
 
@@ -29,11 +32,14 @@ export interface OldestJob {
   priority: Priority;
   costUnits: number;
   readySinceMs: number;
-  /** Why it waits; null where it was taken meanwhile. */
+  /** Why the job waits; null where a worker has taken it in the meantime. */
   cause: Cause | null;
 }
 
-/** How far the jobs of a group are counted, and how many that are not ready are looked at for all groups together. */
+/**
+ * Up to how many jobs of a group are counted, and how many jobs that are not ready are read for all groups
+ * together.
+ */
 export const queueCounts = { ready: 1_000, due: 10_000, parked: 1_000 } as const;
-/** Workers whose asks are compared with the groups; with more of them nothing is said of who asks. */
+/** Workers whose requests are compared with the groups. With more workers, `asking` is null. */
 export const askingWorkersMax = 1_000;

@@ -11,7 +11,7 @@ import { fileIdOf, filesNamed, normalPath } from '../files/file-paths.ts';
 import { limits } from '../limits.ts';
 import { cursorOf, name, numberCursor, OperatorRequest, optional, uuidCursor } from './scheduler.ts';
 
-/** What may be asked of file leases. Paths are looked at by `domain/files/file-paths.ts`, which names the one at fault. */
+/** Requests for file leases. `domain/files/file-paths.ts` checks the paths and names the one at fault. */
 
 const repository = () =>
   Type.String({
@@ -30,7 +30,7 @@ const page = {
     }),
   ),
 };
-/** What a path has at least, for the API's description; `normalPath` checks the rest. */
+/** The minimum that a path must satisfy, for the API's description; `normalPath` checks the rest. */
 const path = () => Type.String({ described: { minLength: 1, pattern: '[^\\s/.]' } });
 
 export const FileOwnerProfile = Type.Object(
@@ -122,13 +122,13 @@ export const WatchFiles = Type.Object({
 });
 export type WatchFiles = Static<typeof WatchFiles>;
 
-/** In a release, stands for all repositories; no repository goes by that name. */
+/** In a release, stands for all repositories. No repository has that name. */
 export const everyRepository = '*';
 
-/** A checked request for files. */
+/** A validated request for files. */
 export interface FileRequest {
   ownerId: string;
-  /** Whose contentions and halts decide: the owner, unless the request names a caller. */
+  /** The owner whose contentions and halts apply: the owner itself, unless the request names a caller. */
   callerId: string;
   profile: OwnerProfile;
   repository: string;
@@ -137,7 +137,7 @@ export interface FileRequest {
 
 export function fileRequestOf(command: AcquireFiles): FileRequest {
   const { owner_id, caller_id, repository, paths, owner } = command;
-  // Clients take these two out of the address of `/owners/{owner_id}/…`, however they are written there.
+  // HTTP clients remove these two from the path `/owners/{owner_id}/…`, however they are encoded.
   if (owner_id === '.' || owner_id === '..') throw invalid('owner_id', 'must not be . or ..');
   if (repository === everyRepository) throw invalid('repository', 'must not be *, which means all of them');
   if (owner?.parent_owner_id === owner_id)
@@ -157,7 +157,7 @@ export function fileRequestOf(command: AcquireFiles): FileRequest {
   };
 }
 
-/** A checked release; the files that are meant are those of `paths`, or else those of `fences`, or else all. */
+/** A validated release. It covers the files of `paths`, or else those of `fences`, or else all. */
 export function fileReleaseOf(command: ReleaseFiles): FileRelease {
   const { owner_id: ownerId, reason } = command;
   const paths = command.paths ?? [];

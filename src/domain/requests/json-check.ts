@@ -1,15 +1,22 @@
 import { invalid } from '../errors.ts';
 
-/** Deep enough for every honest document, shallow enough for every parser on the way. */
+/** Deep enough for every real document, shallow enough for every parser between client and worker. */
 export const maxJsonDepth = 32;
 
 /**
- * Refuses by name what cannot make the whole journey from a client through PostgreSQL's `jsonb` to a worker: NUL in
- * a string, half of a surrogate pair, numbers that JSON has no word for, a `__proto__` key that many readers would take for
- * something else, and nesting beyond `maxJsonDepth`. Nothing is repaired and nothing is lost in silence.
+ * Rejects values that cannot travel unchanged from a client through PostgreSQL's `jsonb` to a worker, and
+ * names them:
+ * - NUL in a string;
+ * - half of a surrogate pair;
+ * - numbers that JSON cannot express;
+ * - a `__proto__` key, which many parsers treat specially;
+ * - nesting beyond `maxJsonDepth`.
+ *
+ * No value is repaired and none is dropped silently.
  */
 export function checkJson(value: unknown, path: string): void {
-  // Nearly everything is fine, and naming the place costs more than looking; so places are named in a second walk.
+  // Nearly all values are valid, and tracking paths costs more than the check itself. So only a second pass
+  // builds paths.
   if (!isFine(value, 0)) blame(value, path, 0);
 }
 
@@ -29,7 +36,7 @@ function isFine(value: unknown, depth: number): boolean {
   return true;
 }
 
-/** Says what is wrong with a value, and where: the first thing that `isFine` stumbles over. */
+/** Throws for the first value that `isFine` rejects, with its path. */
 function blame(value: unknown, path: string, depth: number): void {
   if (typeof value === 'string') {
     checkText(value, path);
@@ -69,5 +76,5 @@ const unplain = (text: string): string =>
     ? 'contains a NUL character, which the database cannot hold'
     : 'contains half of a surrogate pair, which is not a character';
 
-/** The first step of a path: the whole path of something nested too deeply helps nobody. */
+/** The first step of a path: the full path of a deeply nested value is of no use in an error. */
 const topOf = (path: string): string => path.split(/[.[]/, 1)[0] || 'body';

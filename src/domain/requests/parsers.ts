@@ -30,7 +30,7 @@ import { CompleteLease, FailLease, SystemJob } from './system.ts';
 import { parser } from './validator.ts';
 import { WorkerClaim, WorkerComplete, WorkerFail, WorkerHeartbeat } from './worker.ts';
 
-/** The checkers of everything that may be asked, made once for all faces. */
+/** The parsers of all requests, compiled once for all APIs. */
 export const parse = {
   submitJob: parser(SubmitJob),
   claimJobs: parser(ClaimJobs),

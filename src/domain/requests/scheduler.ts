@@ -6,18 +6,20 @@ import { leaseStates } from '../leases/lease.ts';
 import { limits } from '../limits.ts';
 
 /**
- * What may be asked, as JSON schemas in the contracts' own words. Every face hands its request to the same schema
- * (see `validator.ts`), so a bad field is refused in the same way whichever door it came through, and the API's
- * description is made from what is really checked. An optional field may also be null, as JSON clients write it.
+ * Requests as JSON schemas with the contracts' field names. Every API validates with the same schema (see
+ * `validator.ts`), so all APIs reject a bad field in the same way. The API's description derives from these
+ * schemas. An optional field may also be null, as JSON clients write it.
  */
 export const optional = <T extends TSchema>(schema: T) => Type.Optional(Type.Union([schema, Type.Null()]));
 
-/** What somebody or something is called. */
+/** The name of a person or thing. */
 export const name = (description: string) =>
   Type.String({ minLength: 1, maxLength: limits.nameChars, pattern: '\\S', description });
 const json = (description: string, described: object = {}) =>
   Type.Record(Type.String(), Type.Unknown(), { description, described });
-/** Flags with keys like this, for the API's description; `domain/jobs/constraints.ts` refuses others by name. */
+/**
+ * Flags with such keys, for the API's description; `domain/jobs/constraints.ts` rejects other keys by name.
+ */
 const flags = ({ source: pattern }: RegExp) => ({
   propertyNames: { type: 'string', pattern },
   additionalProperties: { type: 'boolean' },
@@ -34,12 +36,12 @@ export const pageSize = (maximum: number, usual: number, description: string) =>
   Type.Integer({ minimum: 1, maximum, default: usual, description });
 export const cursorOf = (maxLength: number, described: object = {}) =>
   Type.String({ maxLength, description: 'Where the page before this one ended.', described });
-/** What a cursor is like, for the API's description; the engine refuses others in words of its own. */
+/** The form of a cursor, for the API's description; the engine rejects other cursors with its own error. */
 export const uuidCursor = { format: 'uuid' };
 export const numberCursor = { pattern: '^[0-9]{1,18}$' };
 const cursor = (described: object) => cursorOf(100, described);
 
-/** The states that the queue contract has words for. */
+/** The states that the queue contract names. */
 export const contractStates = states.filter((state): state is Exclude<State, 'LEASED'> => state !== 'LEASED');
 
 export const PrioritySchema = Type.Enum([...priorities], { description: 'Which jobs go first.' });
@@ -124,7 +126,7 @@ export const UpdateJobStatus = Type.Object({
 });
 export type UpdateJobStatus = Static<typeof UpdateJobStatus>;
 
-/** For cancelling and retrying alike: why, and who asks. */
+/** Shared by cancel and retry: the reason, and who requests it. */
 export const OperatorRequest = Type.Object({
   reason: optional(text('Why, for the history.')),
   requested_by: optional(name('Who asks, for the history.')),
@@ -162,7 +164,7 @@ export type ListJobs = Static<typeof ListJobs>;
 
 const { states: _, ...jobFilters } = ListJobs.properties;
 
-/** The same as parameters of an address, where a state is one of the contract's words. */
+/** The same filters as query parameters, where a state is one of the contract's names. */
 export const ListJobsQuery = Type.Object({
   state: optional(
     Type.Array(Type.Enum(contractStates), {
@@ -196,7 +198,9 @@ const ttlSec = () =>
     'How long the lease lasts without a heartbeat, in seconds. The setting where it is left out.',
   );
 
-/** What the queue contract's lease request says of the job. The job's own stand, whatever is sent. */
+/**
+ * Fields of the job in the queue contract's lease request. They are ignored; the stored job's values apply.
+ */
 const notRead = (description: string) => Type.Optional(Type.Unknown({ description }));
 const ofTheJob = {
   job_type: notRead("The job's type. Not read: the job's own stands."),
@@ -244,7 +248,7 @@ export const Heartbeat = Type.Object({
 });
 export type Heartbeat = Static<typeof Heartbeat>;
 
-/** What went wrong, as an object. It may carry more than is named here, and all of it is kept. */
+/** An error as an object. It may have more fields than are named here; all of them are stored. */
 export const LeaseError = Type.Object(
   {
     message: optional(Type.String({ description: 'In words.' })),

@@ -3,7 +3,10 @@ import { limits } from '../limits.ts';
 import { bucketWords, metricNames } from '../stats/series.ts';
 import { cursorOf, name, optional, pageSize } from './scheduler.ts';
 
-/** What may be asked of the figures. How long a range may be is said by `planSeries`, which knows what would fit. */
+/**
+ * Requests for statistics. `planSeries` checks how long a range may be, because it knows which bucket would
+ * fit.
+ */
 
 const addonId = () => optional(name('Only what is of this submitter.'));
 
@@ -30,7 +33,7 @@ export const GetTimeseries = Type.Object({
 });
 export type GetTimeseries = Static<typeof GetTimeseries>;
 
-/** How often a stream of snapshots may tell one. */
+/** Bounds of the interval between two snapshots of a stream. */
 export const watchMs = { min: 200, default: 1_000, max: 60_000 } as const;
 
 export const WatchSnapshots = Type.Object({

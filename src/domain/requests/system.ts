@@ -3,8 +3,8 @@ import { type Priority, priorities } from '../jobs/job.ts';
 import { optional, ReleaseLease, SubmitJob } from './scheduler.ts';
 
 /**
- * What the request contract calls otherwise than the queue contract. Its schemas are made from those of the commands,
- * so that both contracts allow the same and each names its own fields in its errors.
+ * Fields that the request contract names differently from the queue contract. The schemas derive from those
+ * of the commands, so that both contracts allow the same values and each names its own fields in its errors.
  */
 const { addon_id, job_type, cost_units, client_request_id, priority: _, ...others } = SubmitJob.properties;
 
@@ -21,7 +21,7 @@ export const SystemJob = Type.Object({
 });
 export type SystemJob = Static<typeof SystemJob>;
 
-/** The submission that such a job is. */
+/** Converts such a job to a submission. */
 export const submissionOf = (job: SystemJob): SubmitJob => ({
   ...job,
   addon_id: job.addon_id ?? 'default',
@@ -40,7 +40,7 @@ export type CompleteLease = Static<typeof CompleteLease>;
 export const FailLease = Type.Object({ ...owner, error });
 export type FailLease = Static<typeof FailLease>;
 
-/** The releases that completing and failing are. */
+/** Convert completion and failure to releases. */
 export const completionOf = ({ result, ...rest }: CompleteLease): ReleaseLease => ({
   ...rest,
   status: 'SUCCEEDED',

@@ -11,8 +11,9 @@ interface Problem {
 }
 
 /**
- * Makes the checker of one schema. It hands the value back, typed, or throws an `invalid_request` that names the
- * first field at fault. Text that PostgreSQL could not keep is refused in every field, known or not.
+ * Compiles the parser of one schema. The parser returns the value with its type, or throws an
+ * `invalid_request` that names the first field at fault. It rejects text that PostgreSQL cannot store in
+ * every field, known or unknown.
  */
 export function parser<T extends TSchema>(schema: T): (value: unknown, at?: string) => Static<T> {
   const compiled = Compile(schema);
@@ -25,7 +26,7 @@ export function parser<T extends TSchema>(schema: T): (value: unknown, at?: stri
 
 function explain(problems: Problem[], value: unknown, at: string): DomainError {
   const missing = problems.find((problem) => problem.keyword === 'required');
-  // An optional field is a union with null; that it is not null either is no help to anybody.
+  // An optional field is a union with null. That the value is not null either is of no use in an error.
   const plain = problems.filter((problem) => problem.keyword !== 'anyOf' && !asksForNull(problem));
   const told = plain.length > 0 ? plain : problems;
   const first = missing ?? nearest(told);
@@ -47,7 +48,7 @@ function explain(problems: Problem[], value: unknown, at: string): DomainError {
 const asksForNull = ({ keyword, params }: Problem): boolean =>
   keyword === 'type' && (params as { type: unknown }).type === 'null';
 
-/** Of a field that may be one thing or another, what is wrong inside says more than that it is not the other. */
+/** In a union, a problem inside a member is more specific than a mismatch with the other member. */
 function nearest(problems: readonly Problem[]): Problem | undefined {
   const [first] = problems;
   return (
@@ -84,7 +85,7 @@ const bounds: Record<string, string> = {
   maxProperties: 'at most',
 };
 
-/** Of what has too many items or too few it is told how many; that it is a list would be no help. */
+/** For too many or too few items the error states their number instead of their type. */
 function sizeOf({ keyword }: Problem, found: unknown): number | undefined {
   if (!Object.hasOwn(bounds, keyword) || typeof found !== 'object' || found === null) return undefined;
   return Object.keys(found).length;
@@ -122,14 +123,16 @@ function valueAt(value: unknown, pointer: string): unknown {
   return found;
 }
 
-/** The path of a field of whatever stands at `at`. */
+/** The path of a field of the object at `at`. */
 export const within = (at: string, field: string): string => (at === '' ? field : `${at}.${field}`);
 
-/** The years that every face, driver and database writes in the same way. */
+/** The years that every API, driver and database writes in the same way. */
 const earliestMs = Date.parse('0001-01-01T00:00:00Z');
 const latestMs = Date.parse('9999-12-31T23:59:59.999Z');
 
-/** Milliseconds since 1970 of an ISO-8601 time that the schema has passed, or an error that names the field. */
+/**
+ * Milliseconds since 1970 of an ISO 8601 time that the schema has accepted, or an error that names the field.
+ */
 export function instantMs(text: string, field: string): number {
   const ms = Date.parse(text);
   if (ms >= earliestMs && ms <= latestMs) return ms;

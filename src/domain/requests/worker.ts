@@ -4,8 +4,9 @@ import { limits } from '../limits.ts';
 import { AcquireLease, Heartbeat, name, optional, ReleaseLease } from './scheduler.ts';
 
 /**
- * What the worker contract asks. Its schemas are made from those of the commands, so that all contracts allow the same
- * and each names its own fields in its errors. Here the token is the proof of ownership, and never left out.
+ * Requests of the worker contract. The schemas derive from those of the commands, so that all contracts allow
+ * the same values and each names its own fields in its errors. In this contract the token proves ownership
+ * and is required.
  */
 const { wait_ms, ttl_sec, streams: _, ...acquire } = AcquireLease.properties;
 
@@ -27,7 +28,10 @@ const owner = {
   lease_token: name("The lease's token."),
 };
 const attempt = { ...owner, attempt_id: name('The attempt, which is the lease.') };
-/** Which message the worker believes is the attempt's. The server acknowledges the attempt's own message by itself. */
+/**
+ * The message that the worker believes is the attempt's. The server acknowledges the attempt's own message by
+ * itself.
+ */
 const message = {
   stream: optional(name("The stream of the attempt's message. Where given, it must be so.")),
   message_id: optional(name("The name of the attempt's message in its stream. Where given, it must be so.")),
@@ -49,7 +53,7 @@ export type WorkerComplete = Static<typeof WorkerComplete>;
 export const WorkerFail = Type.Object({ ...attempt, ...message, error, metrics });
 export type WorkerFail = Static<typeof WorkerFail>;
 
-/** The request for a lease that such a claim is. */
+/** Converts a worker claim to a lease request. */
 export const acquisitionOf = ({ max_wait_ms, lease_ttl_seconds, ...claim }: WorkerClaim): AcquireLease => ({
   ...claim,
   ttl_sec: lease_ttl_seconds,
@@ -62,7 +66,7 @@ export const messageOf = ({ stream, message_id }: WorkerComplete | WorkerFail): 
     ? undefined
     : { stream: stream ?? null, messageId: message_id ?? null };
 
-/** The releases that completing and failing are. */
+/** Convert completion and failure to releases. */
 export const workerCompletionOf = ({ result, ...command }: WorkerComplete): ReleaseLease => ({
   ...ownerOf(command),
   status: 'SUCCEEDED',

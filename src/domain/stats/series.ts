@@ -1,15 +1,15 @@
 import { invalid } from '../errors.ts';
 
 /**
- * What is told of how much there is and how fast it goes, from tallies that are kept by the minute. Everything here is
- * arithmetic on what the store has read.
+ * Counts and rates, computed from tallies that are kept per minute. Everything here is arithmetic on what the
+ * store has read.
  */
 
-/** How wide the points of a series may be. */
+/** The widths that the points of a series may have. */
 export const bucketWords = ['1m', '5m', '15m', '1h', '1d'] as const;
 export type BucketWord = (typeof bucketWords)[number];
 
-/** How wide the roll-ups are that are kept, in minutes. Every width of a point is a multiple of one of them. */
+/** The widths of the stored roll-ups, in minutes. Every width of a point is a multiple of one of them. */
 export const rollupLevels = [1, 5, 60] as const;
 export type RollupLevel = (typeof rollupLevels)[number];
 
@@ -19,11 +19,11 @@ const rangeMinMs = unitsMs.h;
 const rangeMaxMs = 30 * unitsMs.d;
 const pointsMax = 2_000;
 
-/** Figures whose changes are kept; what they stand at is one sum. */
+/** Gauges. The store keeps their changes; the sum of the changes is the present value. */
 export const gaugeColumns = ['queued', 'claimed', 'reserved', 'running', 'used'] as const;
 export type GaugeColumn = (typeof gaugeColumns)[number];
 
-/** What is counted as it happens. */
+/** Counters. */
 export const counterColumns = [
   'submitted',
   'done',
@@ -44,9 +44,13 @@ export type Metric =
   | { kind: 'usable' };
 
 /**
- * All metrics by their names. A gauge is its last value in the bucket, a counter what was counted in it, a duration a
- * percentile of those that ended in it: `wait` from when a job may be leased to its grant, `run` from the grant to the
- * lease's end. Every job that runs has one active lease, so both are one figure.
+ * All metrics by name:
+ * - A gauge is its last value in the bucket.
+ * - A counter is the number of events in the bucket.
+ * - A duration is a percentile of the durations that ended in the bucket: `wait` from when a job may be
+ *   leased to its grant, `run` from the grant to the lease's end.
+ *
+ * Every running job has one active lease, so `jobs_running` and `leases_active` use the same column.
  */
 export const metrics = {
   jobs_queued: { kind: 'gauge', column: 'queued' },
@@ -71,12 +75,18 @@ export const metrics = {
 export type MetricName = keyof typeof metrics;
 export const metricNames = Object.keys(metrics) as MetricName[];
 
-/** The system as it stands, or what one submitter has of it. Times are milliseconds since 1970 by the database's clock. */
+/**
+ * The present figures of the system, or of one submitter. Times are milliseconds since 1970 by the database's
+ * clock.
+ */
 export interface Snapshot {
   tsMs: number;
   /** Null for all submitters together. */
   addonId: string | null;
-  /** `used` and `reserved` are the submitter's where one is asked for; the rest is everybody's. */
+  /**
+   * `used` and `reserved` are the submitter's where one is requested; the other figures always cover all
+   * submitters.
+   */
   capacity: {
     total: number;
     busyRating: number;
@@ -93,7 +103,7 @@ export interface Snapshot {
 
 export interface Point {
   tsMs: number;
-  /** Null where no server lived, and where a percentile has nothing to be one of. */
+  /** Null where no server was alive, and for a percentile without durations. */
   value: number | null;
 }
 
@@ -104,14 +114,14 @@ export interface Timeseries {
   points: Point[];
 }
 
-/** Which points are asked for, and from which roll-ups they are made. */
+/** The points of a series, and the roll-ups that they are computed from. */
 export interface SeriesPlan {
   widthMs: number;
   points: number;
   level: RollupLevel;
 }
 
-/** Plans a series, or says what is wrong with it and what would fit. */
+/** Plans a series, or throws an error that names the problem and the widths that fit. */
 export function planSeries(bucket: BucketWord, range: string): SeriesPlan {
   const widthMs = spanMs(bucket);
   const rangeMs = /^[1-9]\d{0,5}[mhd]$/.test(range) ? spanMs(range) : Number.NaN;
@@ -133,18 +143,19 @@ const spanMs = (words: string): number =>
   Number(words.slice(0, -1)) * unitsMs[words.at(-1) as keyof typeof unitsMs];
 
 /**
- * Durations are counted in slots of which each is 5 % longer than the one before, from a millisecond on: a percentile
- * read from them is within 2.5 % of the exact one, and a count takes the same room whatever it counts.
+ * Durations are counted in slots. Each slot is 5 % longer than the one before, starting at a millisecond. A
+ * percentile read from them is within 2.5 % of the exact one, and the size of a histogram does not depend on
+ * its counts.
  */
 export const slotGrowth = 1.05;
-/** Longer than any lease and most waits: some 95 days. */
+/** The last slot, of some 95 days: longer than any lease and most waits. */
 export const slotMax = 468;
 
 /** The slot of a duration. */
 export const slotOf = (ms: number): number =>
   Math.min(Math.ceil(Math.log(Math.max(ms, 1)) / Math.log(slotGrowth)), slotMax);
 
-/** The duration that a slot stands for: the middle of it, where both ends are as far away. */
+/** The duration that represents a slot: its middle, at the same ratio to both ends. */
 export function slotMs(slot: number): number {
   if (slot <= 0) return 1;
   return Math.round(slotGrowth ** (slot - 0.5) * 100) / 100;
@@ -154,7 +165,7 @@ export function slotMs(slot: number): number {
 export type Histogram = Float64Array;
 export const emptyHistogram = (): Histogram => new Float64Array(slotMax + 1);
 
-/** The smallest duration that so large a share of all does not exceed; null where there are none. */
+/** The smallest duration that the given share of all durations does not exceed; null where there are none. */
 export function percentile(histogram: Histogram, share: number): number | null {
   const count = histogram.reduce((sum, n) => sum + n, 0);
   if (count === 0) return null;
@@ -167,7 +178,7 @@ export function percentile(histogram: Histogram, share: number): number | null {
   );
 }
 
-/** A part of what is known of a bucket. Parts of the same bucket add up. */
+/** A part of the figures of a bucket. Parts of the same bucket add up. */
 export interface Part {
   tsMs: number;
   amount: number;
@@ -175,22 +186,22 @@ export interface Part {
   counts: readonly number[];
 }
 
-/** What the store has read for a series, as one moment saw it. */
+/** What the store has read for a series, in one snapshot. */
 export interface SeriesFacts {
   nowMs: number;
-  /** What a gauge stands at now. */
+  /** The present value of a gauge. */
   current: number;
-  /** The beginnings of the roll-ups in which some server lived. */
+  /** The start times of the roll-ups in which a server was alive. */
   livedMs: readonly number[];
   parts: readonly Part[];
 }
 
-/** The points of a series, the last of which is the bucket that is not over yet. */
+/** The points of a series. The last point is the bucket that has not ended yet. */
 export function seriesPoints(metric: Metric, { widthMs, points }: SeriesPlan, facts: SeriesFacts): Point[] {
   const lastMs = floorTo(facts.nowMs, widthMs);
   const indexOf = (ms: number) => points - 1 - (lastMs - Math.min(floorTo(ms, widthMs), lastMs)) / widthMs;
   const lived = new Set(facts.livedMs.map(indexOf));
-  // Whoever asks is served by a server that lives.
+  // The server that answers this call is alive now.
   lived.add(points - 1);
   const buckets = Array.from({ length: points }, () => [] as Part[]);
   for (const part of facts.parts) buckets[indexOf(part.tsMs)]?.push(part);
@@ -211,7 +222,7 @@ function valuesOf(metric: Metric, buckets: readonly Part[][], current: number): 
     return buckets.map((parts) => percentile(histogramOf(parts), metric.share));
   }
   if (metric.kind === 'usable') return lastAmounts(buckets, current);
-  // What stands there now is known, and how it came to that; so what stood there before is found by going back.
+  // The present value and all changes are known, so earlier values are computed backwards.
   const values: number[] = [];
   let value = current;
   for (const parts of [...buckets].reverse()) {
@@ -221,7 +232,7 @@ function valuesOf(metric: Metric, buckets: readonly Part[][], current: number): 
   return values.reverse();
 }
 
-/** Of samples the last counts; a bucket without one has none. */
+/** The last sample of a bucket counts; a bucket without samples has no value. */
 const lastAmounts = (buckets: readonly Part[][], current: number): (number | null)[] =>
   buckets.map((parts, i) => (i === buckets.length - 1 ? current : (latest(parts)?.amount ?? null)));
 

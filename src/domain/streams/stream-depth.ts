@@ -1,11 +1,11 @@
-/** A stream and how much is in it. */
+/** A stream and the number of its jobs. */
 export interface StreamDepth {
   stream: string;
-  /** May be taken now. */
+  /** Jobs that may be leased now. */
   queued: number;
-  /** Wait for a backoff, a time to start, or more capacity. */
+  /** Jobs that wait for a backoff, a start time, or more capacity. */
   delayed: number;
-  /** Leased. */
+  /** Leased jobs. */
   running: number;
   deadLettered: number;
 }

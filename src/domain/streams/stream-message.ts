@@ -1,24 +1,26 @@
-/** A queued job of a stream, as its message tells of it: which job, and which attempt at it is to be made, from 1. */
+/**
+ * A queued job of a stream as its message describes it: the job, and the number of its next attempt, from 1.
+ */
 export interface Envelope {
   jobId: string;
   stream: string;
   attempt: number;
 }
 
-/** The message of a granted job, by the name that its row had when the job was granted; null where it had none. */
+/** The message of a granted job, with the id that its row had at the grant; null where it had none. */
 export interface GrantedMessage extends Envelope {
   messageId: string | null;
 }
 
-/** A message that was sent, by the name that its transport gave it. */
+/** A message that was sent, with the id that its transport assigned. */
 export interface SentMessage {
   stream: string;
   messageId: string;
 }
 
 /**
- * What tells one queueing of a job from every other. A job is queued once for each attempt, so a message that tells of
- * another than the next or the present one is a duplicate, or comes too late.
+ * Identifies one queueing of a job. A job is queued once for each attempt. A message of any attempt but the
+ * next or the present one is a duplicate, or arrives too late.
  */
 export const enqueueIdOf = ({ jobId, attempt }: Pick<Envelope, 'jobId' | 'attempt'>): string =>
   `${jobId}:${attempt}`;

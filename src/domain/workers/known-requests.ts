@@ -1,9 +1,11 @@
 import type { WorkerRequest } from './worker.ts';
 
-/** Which jobs a known worker asks for: one that is connected, waits, or has asked lately. */
+/**
+ * The jobs that a known worker asks for. A known worker is connected, waits, or has sent a request lately.
+ */
 export type KnownRequest = Omit<WorkerRequest, 'jobs'>;
 
-/** What of a job decides whether an ask suits it. */
+/** The properties of a job that decide whether it matches a request. */
 export interface JobNeeds {
   /** Null for jobs without a stream. */
   stream: string | null;
@@ -14,7 +16,7 @@ export interface JobNeeds {
   heavy: readonly string[];
 }
 
-/** Whether an ask names jobs like this one. An ask whose names were cut may name any job. */
+/** Whether a request names jobs like this one. A request whose names were cut may name any job. */
 export const namesJob = (ask: KnownRequest, { stream, jobType, addonId, costUnits }: JobNeeds): boolean =>
   ask.isCut ||
   ((stream === null ? ask.streams === null : (ask.streams?.includes(stream) ?? false)) &&
@@ -22,16 +24,19 @@ export const namesJob = (ask: KnownRequest, { stream, jobType, addonId, costUnit
     (ask.jobTypes?.includes(jobType) ?? true) &&
     (ask.maxCostUnits === null || costUnits <= ask.maxCostUnits));
 
-/** Whether a worker that asks so has what the job requires, and does not refuse it. */
+/** Whether the worker of a request has what the job requires, and does not refuse it. */
 export const canRun = (ask: KnownRequest, { requires, heavy }: JobNeeds): boolean =>
   ask.isCut ||
   (requires.every((name) => ask.available.includes(name)) &&
     !heavy.some((name) => ask.refused.includes(name)));
 
-/** Whether a worker that asks so may be given the job. */
+/** Whether the worker of a request may be granted the job. */
 export const suits = (ask: KnownRequest, job: JobNeeds): boolean => namesJob(ask, job) && canRun(ask, job);
 
-/** What known workers would do with a job: one may take it, those that ask for it cannot run it, or none asks for it. */
+/**
+ * The demand for a job among known workers: one may take it, the workers that ask for it cannot run it, or
+ * none asks.
+ */
 export type Demand = 'suits' | 'cannot_run' | 'none';
 
 export function demandFor(asks: readonly KnownRequest[], job: JobNeeds): Demand {

@@ -1,8 +1,8 @@
-/** What servers know of the workers that are connected to them, wait at them or ask them for work. */
+/** What servers know of the workers that are connected to them, wait for jobs or poll. */
 import type { JsonObject } from '../jobs/job.ts';
 import { limits } from '../limits.ts';
 
-/** Which jobs a worker asks for. A list that was cut may have had more names than are kept. */
+/** The jobs that a worker asks for. With `isCut`, its lists may have had more names than are kept. */
 export interface WorkerRequest {
   /** Null for jobs without a stream. */
   streams: readonly string[] | null;
@@ -12,7 +12,10 @@ export interface WorkerRequest {
   maxCostUnits: number | null;
   available: readonly string[];
   refused: readonly string[];
-  /** Jobs that it would take now: the credit of a stream, or one for each call that waits. 0 for a call that came and went. */
+  /**
+   * Jobs that the worker would take now: the credit of a stream, or one for each waiting call. 0 for a call
+   * that has ended.
+   */
   jobs: number;
   isCut: boolean;
 }
@@ -30,29 +33,32 @@ export interface WorkerServer {
   connections: ConnectionKind[];
   sinceMs: number;
   lastHeardAtMs: number;
-  /** Jobs that it would take now, of all that it asks for. */
+  /** Jobs that the worker would take now, over all its requests. */
   slots: number;
   asks: WorkerRequest[];
-  /** It asks for more kinds of jobs than are kept. */
+  /** The worker asks for more kinds of jobs than are kept. */
   asksCut: boolean;
 }
 
 export interface Worker {
   workerId: string;
-  /** The latest heartbeat, call or frame. */
+  /** The latest heartbeat, call or frame of the worker. */
   lastHeardAtMs: number | null;
   activeLeases: number;
   claims: number;
-  /** Empty where it holds jobs and no server has heard of it for `workerGoneMs`. */
+  /** Empty where the worker holds jobs and no server has received anything from it for `workerGoneMs`. */
   servers: WorkerServer[];
 }
 
-/** How often a row of a worker is written at the most while nothing but times changes. */
+/** The shortest time between two writes of a worker's row while only times change. */
 export const workerRefreshMs = 10_000;
-/** A worker without a connection is gone when nothing was heard of it for this long; so are those of a server that died. */
+/**
+ * A worker without a connection is removed when it has sent nothing for this long. The workers of a server
+ * that died are removed after the same time.
+ */
 export const workerGoneMs = 30_000;
 
-/** What of an ask is kept: its names together have at most `limits.workerAskChars` characters. */
+/** The part of a request that is kept: its names together have at most `limits.workerAskChars` characters. */
 export function storedRequest({
   isCut = false,
   ...ask
@@ -75,7 +81,7 @@ export function storedRequest({
   return { ...ask, streams, jobTypes, available: cut(ask.available), refused: cut(ask.refused), isCut };
 }
 
-/** The capabilities in the words in which a worker sends them. */
+/** The capabilities with the keys that a worker sends. */
 export const capabilitiesOf = ({
   available,
   refused,
