@@ -108,10 +108,10 @@ function checkMigrations({ migrations, refusal }: DatabaseFacts): Finding[] {
   return [found('migrations', 'OK', `the schema is up to date: ${known.length} migrations`, null, facts)];
 }
 
-/** Dead rows that are worth a word where they are more than the live ones, and what is bad. */
+/** Dead rows worth a warning where they outnumber the live rows, and dead rows that are a problem. */
 const deadMany = 50_000;
 const deadTooMany = 1_000_000;
-/** Bytes of indexes for each row that are worth a word, of an index that is not small anyway. */
+/** Index bytes per row worth a warning, for an index that is not small. */
 const indexBytesPerRow = 2_000;
 const indexBytesMin = 100 * 1024 * 1024;
 

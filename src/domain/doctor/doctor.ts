@@ -6,8 +6,8 @@ import { checkQueue } from './queue.ts';
 import { checkRedis } from './redis.ts';
 
 /**
- * What is wrong with a server, its database, its queue and its Redis, judged from what was found of them. Everything here is pure.
- * Sentences are for people and may change; areas and codes are for programs and stay.
+ * Findings about a server, its database, its queue and its Redis, derived from facts. Everything here is
+ * pure. Sentences are for people and may change; areas and codes are for programs and are stable.
  */
 export interface Diagnosis {
   nowMs: number;

@@ -2,9 +2,9 @@ import type { Cause } from '../explain/facts.ts';
 import type { Capacity } from '../leases/lease.ts';
 import type { JobNeeds, KnownRequest } from '../workers/known-requests.ts';
 
-/** What a doctor has found of a server, its database, its queue and its Redis, before it is judged. */
+/** Facts that the doctor reads about a server, its database, its queue and its Redis. */
 
-/** A difference of clocks, and by how much it may be more or less: half of what asking took. */
+/** A difference between two clocks, and its uncertainty: half of the round trip. */
 export interface ClockFacts {
   aheadMs: number;
   uncertainMs: number;
@@ -24,16 +24,16 @@ export interface SessionFacts {
   application: string;
   user: string;
   state: string;
-  /** How long its transaction has been open. */
+  /** How long the session's transaction has been open. */
   openMs: number;
 }
 
 export interface SlotFacts {
   name: string;
   isActive: boolean;
-  /** How many transactions ago the oldest began whose rows it keeps; null where it keeps none. */
+  /** Age, in transactions, of the oldest transaction whose rows the slot keeps; null where it keeps none. */
   xminAge: number | null;
-  /** Log that is kept for it. */
+  /** WAL bytes that the slot keeps. */
   keptBytes: number | null;
 }
 
@@ -46,11 +46,11 @@ export interface DatabaseFacts {
   clock: ClockFacts;
   roundTripMs: number;
   databaseBytes: number;
-  /** Transactions since the oldest that is not frozen. */
+  /** Age, in transactions, of the oldest transaction that is not frozen. */
   transactionAge: number;
   /** Why the server refuses writes. */
   refusal: string | null;
-  /** What could be read of these; null where it could not. */
+  /** Each of these is null where it could not be read. */
   migrations: { applied: readonly string[]; known: readonly string[] } | null;
   tables: readonly TableFacts[] | null;
   sessions: SessionsFacts | null;
@@ -63,7 +63,7 @@ export interface DatabaseFacts {
 export interface SessionsFacts {
   /** The oldest open transactions, the oldest first. */
   oldest: readonly SessionFacts[];
-  /** Sessions whose transactions may not be seen. */
+  /** Sessions whose transactions this role may not see. */
   hidden: number;
   connections: number;
   /** Connections of Leasehold's servers. */
@@ -73,7 +73,7 @@ export interface SessionsFacts {
 /** How far the servers are behind. */
 export interface ServiceFacts {
   pulseAgeMs: number | null;
-  /** How long the reaper should have looked at a row that it has not; 0 where it is on time. */
+  /** How long the oldest due row has waited for the reaper; 0 where the reaper is on time. */
   overdueMs: number;
   openOutages: number;
   usedUnits: number;
@@ -94,26 +94,29 @@ export interface SilentLease {
   ttlS: number;
 }
 
-/** Everything here is read from the beginning of an index and counted to a bound. */
+/** Facts of the queue. Each is read from the beginning of an index and counted up to a bound. */
 export interface QueueFacts {
   capacity: Capacity;
   heads: readonly QueueHead[];
-  /** There are more lanes than were read. */
+  /** Whether there are more lanes than were read. */
   headsCut: boolean;
-  /** Why the job waits that has been ready for longest; nothing where it was taken meanwhile. */
+  /** Why the job that has been ready for longest waits; empty where a worker has taken it in the meantime. */
   oldestCauses: readonly Cause[];
-  /** What known workers ask for; null where that is more than can be compared with jobs. */
+  /** The requests of known workers; null where there are too many to compare with jobs. */
   asks: readonly KnownRequest[] | null;
-  /** Jobs that were put aside because they cost more than the total, up to `queueCountMax`. */
+  /** Unschedulable jobs, which cost more than the total, counted up to `queueCountMax`. */
   tooCostly: number;
   firstTooCostly: { jobId: string; costUnits: number } | null;
   /** Dead letters by stream, up to `queueCountMax` of them. */
   deadLetters: readonly { stream: string; jobs: number }[];
-  /** Leases that were not heard of for three quarters of their TTL, among those that are due for a check next. */
+  /**
+   * Leases without a heartbeat for three quarters of their TTL, among the leases that are due for a check
+   * next.
+   */
   silent: readonly SilentLease[];
 }
 
-/** Jobs of the queue are counted to here. */
+/** The bound of the counts of jobs. */
 export const queueCountMax = 10_000;
 
 export interface RedisFacts {
@@ -126,7 +129,7 @@ export interface RedisFacts {
   lastSaveFailed: boolean;
 }
 
-/** Why nothing is known of a Redis: that it is not there, or that it `isForeign` and carries what belongs to somebody else. */
+/** Why Redis cannot be used: it does not answer, or it `isForeign` and carries another system's data. */
 export interface RedisFailure {
   failed: string;
   isForeign: boolean;
@@ -137,19 +140,22 @@ export interface DiagnosisFacts {
   version: string;
   upMs: number;
   poolMax: number;
-  /** Or why there is nothing known of it. */
+  /** The facts, or why they could not be read. */
   database: DatabaseFacts | { failed: string };
-  /** Null where none is used. */
+  /** Null where no Redis is configured. */
   redis: RedisFacts | RedisFailure | null;
 }
 
-/** From when on something is worth a word. */
+/** Thresholds above which the doctor warns. */
 export interface Thresholds {
   oldTransactionMs: number;
   veryOldTransactionMs: number;
   /** How long the first ready job may wait. */
   longReadyMs: number;
-  /** How long a ready job may wait without a worker that asks for it: workers come and go. */
+  /**
+   * How long a ready job may wait without a worker that asks for it. It is above 0, because workers come and
+   * go.
+   */
   unaskedMs: number;
 }
 

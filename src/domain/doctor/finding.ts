@@ -10,14 +10,14 @@ export type FindingArea = (typeof findingAreas)[number];
 
 export interface Finding {
   area: FindingArea;
-  /** What was looked at. */
+  /** The check, as a stable code. */
   code: string;
   level: FindingLevel;
-  /** What was found, in a sentence. */
+  /** The finding, in a sentence. */
   text: string;
-  /** What to do about it; null where nothing is to be done. */
+  /** What the operator should do; null where nothing is to be done. */
   advice: string | null;
-  /** The figures behind the sentence, by names that stay. */
+  /** The figures behind the sentence, under stable names. */
   facts: JsonObject;
 }
 
@@ -33,7 +33,7 @@ export const finding = (
   facts: JsonObject = {},
 ): Finding => ({ area, code, level, text, advice: level === 'OK' ? null : advice, facts });
 
-/** A clock that is ahead or behind by more than can be told from the time that asking took. */
+/** Reports a clock that is ahead or behind by more than the uncertainty of the measurement. */
 export function clockFinding(
   { aheadMs, uncertainMs }: ClockFacts,
   { area, code, ours, theirs }: { area: FindingArea; code: string; ours: string; theirs: string },
@@ -58,7 +58,7 @@ export function clockFinding(
 }
 
 const offClockMs = 2_000;
-/** Ids are made by the servers' clocks, and lists by time look for them no further off than ten minutes. */
+/** Ids contain the servers' clocks, and lists by time search for them within ten minutes at most. */
 const wrongClockMs = 5 * 60_000;
 
 /** A finding about the database. */
@@ -70,7 +70,7 @@ export const found = (
   facts: JsonObject = {},
 ) => finding('database', code, level, text, advice, facts);
 
-/** Of a part that could not be looked at. */
+/** A finding for a part that could not be read. */
 export const unread = (code: string, what: string): Finding =>
   found(
     code,

@@ -7,7 +7,7 @@ import { queueCountMax } from './facts.ts';
 import { type Finding, type FindingLevel, finding } from './finding.ts';
 import { whole } from './units.ts';
 
-/** Kinds of jobs, streams and leases that one finding names. */
+/** How many kinds of jobs, streams and leases one finding names. */
 const namedMax = 5;
 
 const found = (
@@ -18,7 +18,7 @@ const found = (
   facts: JsonObject = {},
 ) => finding('queue', code, level, text, advice, facts);
 
-/** Judges what waits, what runs and what failed, as far as an operator has to do something about it. */
+/** Checks waiting, running and failed jobs for problems that an operator has to solve. */
 export function checkQueue(queue: QueueFacts | null, limits: Thresholds): Finding[] {
   if (!queue) {
     const advice = 'ask again; if it stays so, see what holds the tables locked';
@@ -124,7 +124,7 @@ function checkRequests({ heads, headsCut, asks }: QueueFacts, { unaskedMs }: Thr
   ];
 }
 
-/** One head for each type, stream and set of requirements: the one that has been ready for longest. */
+/** One head for each type, stream and set of requirements: the head that has been ready for longest. */
 function oldestOfEachKind(heads: readonly QueueHead[]): QueueHead[] {
   const kinds = Map.groupBy(heads, ({ jobType, stream, requires, heavy }) =>
     JSON.stringify([jobType, stream, requires, heavy]),
@@ -159,7 +159,8 @@ const needWords = ({ requires, heavy }: QueueHead): string =>
 
 function checkCosts({ capacity, heads, tooCostly, firstTooCostly }: QueueFacts): Finding {
   const { total, usable } = capacity;
-  // A job that nothing has judged yet is still at the head of its lane. With no unit at all, that is what has to be mended.
+  // An unschedulable job that no dispatcher has examined yet is still at the head of its lane. With a total
+  // of 0, the total itself is the problem.
   const inLine = total === 0 ? [] : heads.filter(({ costUnits }) => costUnits > total);
   const jobs = tooCostly + inLine.length;
   const first = firstTooCostly ?? inLine[0];
@@ -182,7 +183,7 @@ function checkDeadLetters({ deadLetters }: QueueFacts): Finding {
     streams: most.slice(0, 4 * namedMax).map(({ stream, jobs }) => ({ stream, jobs })),
   };
   if (jobs === 0) return found('dead_letters', 'OK', 'no stream has dead letters', null, facts);
-  // Beyond the bound the counts of single streams are too low, and later streams were not reached.
+  // Beyond the bound the counts of single streams are too low, and later streams were not read.
   const isMore = jobs > queueCountMax;
   const streams = most
     .slice(0, namedMax)

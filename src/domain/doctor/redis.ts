@@ -3,7 +3,7 @@ import type { DiagnosisFacts } from './facts.ts';
 import { type Finding, type FindingLevel, finding } from './finding.ts';
 import { bytes } from './units.ts';
 
-/** Messages go and come back with streams and consumer groups of this version. */
+/** The first version with all stream and consumer-group commands that the server uses. */
 const versionMin = [6, 2] as const;
 
 export function checkRedis(redis: DiagnosisFacts['redis']): Finding[] {

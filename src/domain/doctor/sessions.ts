@@ -4,7 +4,7 @@ import type { DatabaseFacts, SessionsFacts, Thresholds } from './facts.ts';
 import { type Finding, found, unread } from './finding.ts';
 import { bytes, whole } from './units.ts';
 
-/** Connections, and transactions that have been open for too long. */
+/** Checks the connections, and transactions that have been open for too long. */
 export function checkSessions(
   { sessions, settings }: DatabaseFacts,
   poolMax: number,
@@ -15,7 +15,7 @@ export function checkSessions(
   const max = Number(settings.max_connections ?? 0);
   const free = max - Number(settings.superuser_reserved_connections ?? 0);
   const facts = { connections, leasehold_connections: own, max_connections: max, pool_max: poolMax };
-  // One more listens for other servers, and one or two stop abandoned statements.
+  // One more connection listens for other servers, and one or two cancel abandoned statements.
   const needed = poolMax + 3;
   const tight = needed > free;
   const level = tight ? 'PROBLEM' : connections > free * 0.9 ? 'WARN' : 'OK';
@@ -55,7 +55,7 @@ function checkOldestTransaction({ oldest, hidden }: SessionsFacts, limits: Thres
 
 const keptMany = 1024 ** 3;
 
-/** Whatever else keeps dead rows and old log from being cleared away. */
+/** Checks replication slots and prepared transactions, which also keep dead tuples and old WAL. */
 export function checkSlots({ slots, prepared }: DatabaseFacts, limits: Thresholds): Finding[] {
   if (!slots || !prepared) return [unread('replication_slots', 'slots and prepared transactions')];
   const idle = slots.filter(({ isActive }) => !isActive);

@@ -2,7 +2,7 @@ import type { DatabaseFacts } from './facts.ts';
 import { type Finding, type FindingLevel, found } from './finding.ts';
 import { bytes } from './units.ts';
 
-/** Settings that must not be as they are named here, how bad it is, and what it means. */
+/** Bad values of settings, their level, and their consequence. */
 const settingRules: readonly {
   name: string;
   bad: readonly string[];
@@ -54,7 +54,7 @@ const settingRules: readonly {
   },
 ];
 
-/** Settings of a PostgreSQL. */
+/** Checks the settings of a PostgreSQL server. */
 export function checkSettings(settings: DatabaseFacts['settings']): Finding[] {
   const judged = settingRules.map(({ name, bad, level, means, advice }) => {
     const value = settings[name] ?? 'unknown';

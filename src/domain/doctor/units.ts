@@ -1,6 +1,6 @@
 const units = ['B', 'kiB', 'MiB', 'GiB', 'TiB'] as const;
 
-/** A size as one would say it. */
+/** A size for people, with a binary unit. */
 export function bytes(count: number): string {
   let size = count;
   let unit = 0;

@@ -8,24 +8,24 @@ import { allSigns } from './silences.ts';
 import { type Step, timelineOf } from './timeline.ts';
 
 /**
- * Why a job stands where it stands, told from what is stored of it. Everything here is pure: facts in, sentences and codes
- * out. The sentences are for people and may change; the codes are for programs and stay.
+ * Why a job is in its state, derived from what is stored of it. Everything here is pure: facts in, sentences
+ * and codes out. Sentences are for people and may change; codes are for programs and are stable.
  */
 export interface Explanation {
   nowMs: number;
   job: Job;
   lease: Lease | null;
-  /** When the job came into the state it is in. */
+  /** When the job entered its state. */
   sinceMs: number;
-  /** All of it in one sentence. */
+  /** The explanation in one sentence. */
   summary: string;
   causes: Cause[];
   steps: Step[];
-  /** Steps in the middle that are not told, and after how many of those that are told they would stand. */
+  /** Steps that are left out in the middle, and the number of shown steps that precede them. */
   stepsLeftOut: number;
   leftOutAfter: number;
   attempts: Attempt[];
-  /** Older attempts that are not told. */
+  /** Older attempts that are left out. */
   attemptsLeftOut: number;
 }
 

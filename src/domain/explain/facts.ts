@@ -3,9 +3,9 @@ import type { Capacity, Lease } from '../leases/lease.ts';
 import type { Demand } from '../workers/known-requests.ts';
 import type { AttemptHeartbeats, HeartbeatStats } from './silences.ts';
 
-/** What an explanation is made from, and the reasons that it may name. */
+/** The facts behind an explanation, and the causes that it may name. */
 export const causeCodes = [
-  // What a queued job waits for.
+  // Waits of a queued job.
   'waiting_for_worker',
   'waiting_in_line',
   'waiting_for_units',
@@ -15,15 +15,15 @@ export const causeCodes = [
   'needs_capability',
   'needs_stream_worker',
   'unique',
-  // What a claimed job waits for.
+  // Waits of a claimed job.
   'claimed',
   'claim_overdue',
-  // How a leased job is.
+  // Conditions of a leased job.
   'waiting_for_first_heartbeat',
   'running',
   'lease_overdue',
   'cancel_requested',
-  // How an attempt ended.
+  // Ends of an attempt, and their causes.
   'released',
   'failed_retryably',
   'never_heard_of',
@@ -32,7 +32,7 @@ export const causeCodes = [
   'server_away',
   'stream_closed',
   'long_silence',
-  // How a job ended.
+  // Ends of a job.
   'done',
   'failed',
   'canceled',
@@ -42,33 +42,36 @@ export const causeCodes = [
 ] as const;
 export type CauseCode = (typeof causeCodes)[number];
 
-/** One reason. */
+/** One cause. */
 export interface Cause {
   code: CauseCode;
-  /** In a sentence. */
+  /** The cause, in a sentence. */
   text: string;
   /** Since when it holds, or when it happened, where that is known. */
   sinceMs: number | null;
-  /** When it will be over at the latest, where that is known. */
+  /** When it ends at the latest, where that is known. */
   untilMs: number | null;
-  /** The figures behind the sentence, by names that stay. */
+  /** The figures behind the sentence, under stable names. */
   facts: JsonObject;
 }
 
 export interface Attempt {
   lease: Lease;
   signs: AttemptHeartbeats;
-  /** How it is, or how it ended and why: the main reason first. */
+  /** The condition of the attempt, or how and why it ended: the main cause first. */
   causes: Cause[];
 }
 
-/** A time in which no server lived. */
+/** A time in which no server was alive. */
 export interface OutageSpan {
   beganAtMs: number;
   endedAtMs: number;
 }
 
-/** How a stream of heartbeats ended: by its worker, with its connection, with an error, or because the server stops. */
+/**
+ * How a heartbeat stream ended: by its worker, with its connection, with an error, or because the server
+ * stops.
+ */
 export const streamEnds = ['ended', 'gone', 'failed', 'drained'] as const;
 export type StreamEnd = (typeof streamEnds)[number];
 
@@ -77,7 +80,7 @@ export interface StreamClosing {
   how: StreamEnd;
 }
 
-/** A lease that will end soon unless its worker keeps it. */
+/** A lease that expires soon unless its worker renews it. */
 export interface EndingLease {
   leaseId: string;
   workerId: string;
@@ -85,43 +88,43 @@ export interface EndingLease {
   expiresAtMs: number;
 }
 
-/** Where a queued job stands. Counts stop at `aheadMax`. */
+/** The position of a queued job. Counts stop at `aheadMax`. */
 export interface QueuePosition {
-  /** The reaper has put it aside, because it costs more than all there is. */
+  /** It is set aside as unschedulable, because it costs more than the total. */
   isParked: boolean;
   requires: readonly string[];
   heavy: readonly string[];
-  /** Jobs before it that suit just the same workers. */
+  /** Jobs before it that suit exactly the same workers. */
   aheadInLane: number;
-  /** Jobs before it of the same stream, or of none, whatever they ask of a worker. */
+  /** Jobs before it of the same stream, or of no stream, whatever they require of a worker. */
   ahead: number;
-  /** The first of those that suit the same workers. */
+  /** The first job that suits the same workers. */
   laneHead: { jobId: string; costUnits: number } | null;
-  /** The first of all. */
+  /** The first job of the stream, or of no stream. */
   head: { jobId: string; costUnits: number } | null;
 }
 
-/** Jobs in line are counted to here. */
+/** The bound of the counts of jobs before a job. */
 export const aheadMax = 10_000;
 
 export interface ExplainFacts {
   nowMs: number;
   job: Job;
   result: JobResult | null;
-  /** The attempt that was asked about, where it was one. */
+  /** The lease of the explained attempt, where the request names one. */
   lease: Lease | null;
   /** The oldest and the newest events, with a gap between them where there are too many. */
   events: { first: readonly JobEvent[]; last: readonly JobEvent[]; leftOut: number };
   /** Oldest first. */
   attempts: readonly Lease[];
-  /** Of the attempts, by their leases, up to when each was heard of last. */
+  /** Heartbeat statistics of the attempts, by lease, up to the last heartbeat of each. */
   signs: ReadonlyMap<string, HeartbeatStats>;
   outages: readonly OutageSpan[];
   capacity: Capacity;
   place: QueuePosition | null;
-  /** Of a queued job: what known workers would do with it; null where that is not known. */
+  /** Of a queued job: the demand for it among known workers; null where that is not known. */
   demand: Demand | null;
   endingSoon: readonly EndingLease[];
-  /** Of the present lease: the stream that kept it last has closed, as far as this server knows. */
+  /** Of the present lease: the last stream that renewed it has closed, as far as this server knows. */
   streamClosed: StreamClosing | null;
 }

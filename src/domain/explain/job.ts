@@ -4,7 +4,7 @@ import { iso, span } from '../time.ts';
 import { type Attempt, aheadMax, type Cause, type ExplainFacts, type QueuePosition } from './facts.ts';
 import { cause, counted, countedTo } from './text.ts';
 
-/** Why a job stands where it stands, and what would let it go on: the main reason first. */
+/** Why a job is in its state, and what would change that: the main cause first. */
 export function explainJob(facts: ExplainFacts, last: Attempt | undefined): Cause[] {
   const { job, place } = facts;
   if (isTerminal(job.state)) return ended(facts, last);
@@ -29,7 +29,7 @@ function ended({ job, result, events }: ExplainFacts, last: Attempt | undefined)
   if (job.state === 'DONE')
     return [cause('done', `it was done at attempt ${job.attempts}`, { sinceMs, facts: figures }), ...because];
   if (job.state === 'TIMEOUT') {
-    // A worker may call its job timed out, whatever attempts are left.
+    // A worker may report TIMEOUT, whatever attempts are left.
     const byWorker = last?.lease.state === 'RELEASED';
     const text = `it timed out at attempt ${job.attempts}${byWorker ? ', as its worker said' : ', with none left'}${why}`;
     const code = byWorker ? 'failed' : 'attempts_exhausted';
@@ -41,7 +41,7 @@ function ended({ job, result, events }: ExplainFacts, last: Attempt | undefined)
     const reason = typeof told?.data.reason === 'string' ? `: ${told.data.reason}` : '';
     return [cause('canceled', `it was canceled${by}${reason}`, { sinceMs, facts: figures }), ...because];
   }
-  // A job that failed without ever being leased was claimed too often in vain.
+  // A job that failed without a lease has lost too many claims.
   if (job.leaseId === null || last?.lease.endedAtMs == null || last.lease.requeued) {
     return [cause('claims_exhausted', `it was given up${why}`, { sinceMs, facts: figures }), ...dead];
   }
@@ -88,7 +88,7 @@ function claimed(facts: ExplainFacts): Cause[] {
   return state === 'LEASE_PENDING' ? [...units(facts), holds] : [holds];
 }
 
-/** The units that are missing, and which leases are the next to give some back. */
+/** The missing units, and the leases that will free units next. */
 function units({ job, capacity, endingSoon, nowMs }: QueuedFacts): Cause[] {
   const { usable, used, available, total, busyRating } = capacity;
   const missing = job.costUnits - available;
@@ -123,7 +123,7 @@ function units({ job, capacity, endingSoon, nowMs }: QueuedFacts): Cause[] {
   return [cause('waiting_for_units', text, { facts: { ...figures, ending_next: next } })];
 }
 
-/** What of a queued job its causes are found from. */
+/** The fields of a queued job that its causes depend on. */
 export type QueuedJob = Pick<
   Job,
   | 'jobId'
@@ -141,7 +141,7 @@ export type QueuedFacts = Pick<ExplainFacts, 'nowMs' | 'capacity' | 'endingSoon'
   job: QueuedJob;
 };
 
-/** What a queued job waits for: the main reason first. */
+/** What a queued job waits for: the main cause first. */
 export function queuedCauses(facts: QueuedFacts, place: QueuePosition): Cause[] {
   const { job, nowMs, demand } = facts;
   const notYet = delayed(job, nowMs);
@@ -155,25 +155,26 @@ export function queuedCauses(facts: QueuedFacts, place: QueuePosition): Cause[] 
   }
   const line = inLine(job, place);
   const cost = units(facts);
-  // A job that costs more than the total is put aside when it reaches the head of the line. Where no job before it is for the
-  // same workers, the units keep it waiting and the line does not.
+  // A job that costs more than the total becomes unschedulable when it reaches the head of the queue. Where
+  // no job before it is for the same workers, the units keep it waiting, and the queue does not.
   const isTooMuch = cost.some(({ code }) => code === 'costs_more_than_total');
-  // Neither units nor the line moving on would start it.
+  // Neither free units nor progress of the queue would start the job.
   if ((demand === 'none' || demand === 'cannot_run') && !isTooMuch) {
-    // What the workers that ask for it lack says more than that none may take it.
+    // The missing capability is more specific than the fact that no worker may take the job.
     const lacking = demand === 'cannot_run' ? needs.filter(({ code }) => code === 'needs_capability') : [];
     const others = needs.filter((need) => !lacking.includes(need));
     return [...cost, ...lacking, notAsked(job, needs.length > 0), ...line, ...others];
   }
   if (!isTooMuch && place.aheadInLane > 0) return [...line, ...cost, ...needs];
   if (cost.length > 0) return [...cost, ...line, ...needs];
-  // A worker for any kind of job is denied while the first job does not fit, so that a large job is not overtaken for ever.
+  // A worker that accepts any job is denied while the first job does not fit, so that a large job does not
+  // starve.
   const headFits = place.head === null || place.head.costUnits <= facts.capacity.available;
   const worker = waitingForWorker(job, place, needs.length > 0);
   return headFits ? [worker, ...line, ...needs] : [...line, worker, ...needs];
 }
 
-/** What workers ask for that ask for jobs like it. */
+/** What the workers that could take such a job ask for. */
 const askedWords = ({ stream, jobType }: QueuedJob): string =>
   stream === null ? `jobs of type ${jobType}` : `stream ${stream}`;
 
@@ -229,7 +230,7 @@ function inLine(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: QueuePos
   return [cause('waiting_in_line', text, { facts: figures })];
 }
 
-/** What it asks of a worker, whether or not there is one. */
+/** The requirements of a job, whether or not a worker meets them. */
 function needsOf(job: QueuedJob, { requires, heavy }: QueuePosition, demand: QueuedFacts['demand']): Cause[] {
   const wants = [
     ...requires.map((name) => `says ${name}_available: true`),

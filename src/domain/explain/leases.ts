@@ -15,7 +15,7 @@ import { cause, outageText } from './text.ts';
 
 type Facts = Pick<ExplainFacts, 'nowMs' | 'job' | 'events' | 'outages' | 'streamClosed'>;
 
-/** How an attempt is, or why it ended: the main reason first, and after it what else had to do with it. */
+/** The condition of an attempt, or why it ended: the main cause first, then the contributing ones. */
 export function explainAttempt(lease: Lease, signs: AttemptHeartbeats, facts: Facts): Cause[] {
   if (lease.state === 'ACTIVE') return active(lease, signs, facts);
   if (lease.state === 'RELEASED') return [released(lease)];
@@ -48,7 +48,7 @@ function active(lease: Lease, signs: AttemptHeartbeats, facts: Facts): Cause[] {
   return [cause(code, text, { ...times, facts: figures }), ...secondaryCauses(lease, signs, facts)];
 }
 
-/** What else has to do with a lease that may run out, or has. */
+/** Contributing causes of a lease that may expire, or has expired. */
 const secondaryCauses = (lease: Lease, signs: AttemptHeartbeats, facts: Facts): Cause[] => [
   ...streamClosed(lease, facts),
   ...outageCause(lease, facts),
@@ -99,12 +99,12 @@ function expiry(lease: Lease, signs: AttemptHeartbeats, { job }: Facts): Cause {
   return cause('no_heartbeat_since', text, times);
 }
 
-/** The last heartbeats of a stream may be committed after it has closed. */
+/** The last heartbeats of a stream may be committed after the stream has closed. */
 const closingSlackMs = 1_000;
 
 /**
- * When the stream closed that kept a lease last, by the database's clock; undefined where the lease was kept in another way
- * after that.
+ * When the stream that renewed a lease last was closed, by the database's clock. Undefined where the lease
+ * was renewed in another way after that.
  */
 export function closedAtMs(agoMs: number, nowMs: number, heardAtMs: number | null): number | undefined {
   const atMs = Math.floor(nowMs - agoMs);
@@ -118,7 +118,7 @@ const endWords: Record<StreamEnd, string> = {
   drained: 'the server was about to stop',
 };
 
-/** Of a lease that is over it is known where the server that noticed the expiry had carried the stream. */
+/** For an expired lease this is known if the server that detected the expiry had carried the stream. */
 function streamClosed(lease: Lease, { events, streamClosed: now }: Facts): Cause[] {
   if (lease.state === 'ACTIVE') return now ? [closed(lease, now)] : [];
   const told = [...events.first, ...events.last].find(isExpiryOf(lease.leaseId));
@@ -141,7 +141,7 @@ const isExpiryOf =
   (event: JobEvent): boolean =>
     event.type === 'LEASE_EXPIRED' && event.leaseId === leaseId;
 
-/** Times without a server that fell into the last silence of a lease: its worker could not be heard. */
+/** Outages during the last silence of a lease: the server could not receive the worker's heartbeats. */
 function outageCause({ lastHeartbeatAtMs, expiresAtMs }: Lease, { outages }: Facts): Cause[] {
   return outages
     .filter(({ beganAtMs, endedAtMs }) => endedAtMs >= lastHeartbeatAtMs && beganAtMs < expiresAtMs)
@@ -162,7 +162,10 @@ function outageCause({ lastHeartbeatAtMs, expiresAtMs }: Lease, { outages }: Fac
     );
 }
 
-/** A lease that was nearly lost before: its worker had been as silent as that, and was heard of in time. */
+/**
+ * A lease that had nearly expired before: its worker had been silent for as long, and sent a heartbeat in
+ * time.
+ */
 function longSilence(lease: Lease, { survived }: AttemptHeartbeats): Cause[] {
   if (!survived || !wasNearLoss(survived, lease)) return [];
   const { sinceMs, untilMs } = survived;

@@ -2,39 +2,42 @@ import type { Job } from '../jobs/job.ts';
 import type { Lease } from '../leases/lease.ts';
 import { span } from '../time.ts';
 
-/** A time in which nothing was heard of a worker: from a grant or a heartbeat to what came next. */
+/** A time without a heartbeat of a worker: from a grant or a heartbeat to the next event. */
 export interface Silence {
   sinceMs: number;
   untilMs: number;
 }
 
-/** How a lease was kept, as it is stored with each heartbeat. */
+/** Heartbeat statistics of a lease, as each heartbeat stores them. */
 export interface HeartbeatStats {
-  /** Null before the first one, and where the lease was kept before they were counted. */
+  /** Null before the first heartbeat, and where a version that did not count heartbeats renewed the lease. */
   heartbeats: number | null;
-  /** The longest that a heartbeat ended; null where none has, or where that is not known. */
+  /** The longest silence that a heartbeat ended; null where there is none, or where it is not known. */
   longestSilence: Silence | null;
 }
 
-/** How an attempt was kept, by all that is known. */
+/** Heartbeat statistics of an attempt, from all known facts. */
 export interface AttemptHeartbeats {
-  /** Null where the lease was kept before they were counted. */
+  /** Null where a version that did not count heartbeats renewed the lease. */
   heartbeats: number | null;
-  /** The longest that did not end the lease; null where there is none, or where that is not known. */
+  /** The longest silence that did not end the lease; null where there is none, or where it is not known. */
   longestSilence: Silence | null;
-  /** The longest that a heartbeat ended, and by which the lease came nearest to its end. */
+  /** The longest silence that a heartbeat ended, which is the closest that the lease came to its expiry. */
   survived: Silence | null;
 }
 
-/** Silences that are shorter than this share of the TTL are how heartbeats go: many workers beat each half of it. */
+/** Shorter silences, as a share of the TTL, are normal: many workers send a heartbeat every half TTL. */
 const longSilence = 0.5;
 
-/** What was as long as this had nearly lost its lease: it is more than a worker takes who beats each third and misses one. */
+/**
+ * A silence of this share of the TTL nearly lost the lease. It is longer than that of a worker that sends a
+ * heartbeat every third of the TTL and misses one.
+ */
 const nearLoss = 0.75;
 
 export const lengthMs = ({ sinceMs, untilMs }: Silence): number => Math.max(0, untilMs - sinceMs);
 
-/** What share of the lease's TTL a silence took; more than all of it where the lease lasts beyond that. */
+/** The share of the lease's TTL that a silence took; above 1 where the lease was extended beyond its TTL. */
 export const ttlShare = (silence: Silence, { ttlS }: Pick<Lease, 'ttlS'>): number =>
   lengthMs(silence) / (ttlS * 1000);
 
@@ -43,30 +46,34 @@ export const isLong = (silence: Silence, lease: Lease): boolean => ttlShare(sile
 export const wasNearLoss = (silence: Silence, lease: Lease): boolean => ttlShare(silence, lease) >= nearLoss;
 
 /**
- * Whether anything came after the grant, which counts as the first sign of life. A first heartbeat in the grant's own
- * millisecond, or by a clock that was set back, is not later than the grant, but it is counted.
+ * Whether a heartbeat followed the grant, which counts as the first one in `lastHeartbeatAtMs`. A first
+ * heartbeat in the millisecond of the grant, or after the clock was set back, is not later than the grant,
+ * but it is counted.
  */
 export const wasHeard = (
   { lastHeartbeatAtMs, grantedAtMs }: Lease,
   { heartbeats }: Pick<AttemptHeartbeats, 'heartbeats'>,
 ): boolean => (heartbeats === null ? lastHeartbeatAtMs > grantedAtMs : heartbeats > 0);
 
-/** No heartbeat extends a lease beyond `max_runtime_s`, so one that lasted as long could not have been kept. */
+/**
+ * No heartbeat extends a lease beyond `max_runtime_s`, so a lease that lasted that long could not be renewed.
+ */
 export const isOverMaxRuntime = (
   { expiresAtMs, grantedAtMs }: Lease,
   { maxRuntimeS }: Pick<Job, 'maxRuntimeS'>,
 ): boolean => maxRuntimeS !== null && expiresAtMs >= grantedAtMs + maxRuntimeS * 1000;
 
-/** From the last sign of life to the end of the lease, or to now. */
+/** From the last heartbeat, or the grant, to the end of the lease or to now. */
 export const lastSilence = (lease: Lease, nowMs: number): Silence => ({
   sinceMs: lease.lastHeartbeatAtMs,
   untilMs: lease.state === 'ACTIVE' ? Math.floor(nowMs) : (lease.endedAtMs ?? lease.expiresAtMs),
 });
 
 /**
- * All that is known, from what was stored up to the last heartbeat. The silence after that counts too, unless the lease ran
- * out by it: that one is told as the reason. It may be shorter than one before it, which a make-up for an outage let the
- * lease outlive. A lease that is over its `max_runtime_s` did not end by a silence, so its last one counts up to its end.
+ * Combines the stored statistics, which end at the last heartbeat, with the silence after it.
+ * - A silence by which the lease expired is excluded, because it is reported as the cause. It may be shorter
+ *   than an earlier one that the lease survived because an outage was compensated.
+ * - A lease over its `max_runtime_s` did not end by a silence, so its last silence counts up to its end.
  */
 export function allSigns(
   lease: Lease,
@@ -88,8 +95,9 @@ export function allSigns(
 const none: HeartbeatStats = { heartbeats: null, longestSilence: null };
 
 /**
- * A server of the version before grants a job again and leaves with it what was stored of its lease before. A silence that
- * began before the grant tells so, unless the clock was set back, by which heartbeats come before the grant as well.
+ * A server of the previous version grants a job again without clearing the statistics of the lease before. A
+ * silence that began before the grant reveals that, unless the clock was set back: then heartbeats precede
+ * the grant as well.
  */
 function ofThisAttempt(
   { grantedAtMs, lastHeartbeatAtMs }: Lease,
@@ -100,7 +108,7 @@ function ofThisAttempt(
   return stored && !isOfOneBefore ? stored : none;
 }
 
-/** From the grant on, in whole milliseconds; null where no heartbeat is known of that came later than the grant. */
+/** Measured from the grant, in whole milliseconds; null where no heartbeat later than the grant is known. */
 export const meanIntervalMs = (
   { lastHeartbeatAtMs, grantedAtMs }: Lease,
   { heartbeats }: Pick<AttemptHeartbeats, 'heartbeats'>,

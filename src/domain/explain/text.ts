@@ -2,7 +2,7 @@ import type { JsonObject } from '../jobs/job.ts';
 import { span } from '../time.ts';
 import type { Cause, CauseCode, OutageSpan } from './facts.ts';
 
-/** A reason, of which no more is known than is said. */
+/** A cause; unknown times are null. */
 export const cause = (
   code: CauseCode,
   text: string,
@@ -19,10 +19,10 @@ export const cause = (
 export const counted = (count: number, thing: string): string =>
   count === 1 ? `1 ${thing}` : `${count.toLocaleString('en')} ${thing}s`;
 
-/** A count that stops at a bound says so. */
+/** States that a count stopped at its bound. */
 export const countedTo = (count: number, most: number, thing: string): string =>
   count > most ? `more than ${counted(most, thing)}` : counted(count, thing);
 
-/** A time in which nobody could be heard. */
+/** The text of a time in which no server could receive heartbeats. */
 export const outageText = ({ beganAtMs, endedAtMs }: OutageSpan): string =>
   `no server was alive, or none could reach the database, for ${span(endedAtMs - beganAtMs)}`;

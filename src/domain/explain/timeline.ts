@@ -13,28 +13,31 @@ import {
 } from './silences.ts';
 import { counted, outageText } from './text.ts';
 
-/** What a step of the story is: something that happened, heartbeats, a time without one, or a time without a server. */
+/**
+ * The kinds of steps: an event, a time without a heartbeat, a time without a server, or a series of
+ * heartbeats.
+ */
 export const stepKinds = ['EVENT', 'SILENCE', 'OUTAGE', 'HEARTBEATS'] as const;
 export type StepKind = (typeof stepKinds)[number];
 
 export interface Step {
   kind: StepKind;
   tsMs: number;
-  /** When it was over, for what lasted; of what was repeated, the last time. */
+  /** The end of a step that lasted; of a repeated step, its last time. */
   untilMs: number | null;
-  /** Of an event. */
+  /** Set for events only. */
   type: EventType | null;
   eventId: string | null;
-  /** Who did it; nobody where nothing was done. */
+  /** The actor; null where there is none. */
   by: string | null;
   leaseId: string | null;
-  /** In words. */
+  /** The step in words. */
   text: string;
-  /** How often in a row; what is repeated is told once. */
+  /** How often in a row; repeated steps are merged into one. */
   times: number;
 }
 
-/** The story, and how many of its steps stand before those that are left out. */
+/** The steps, and how many of them precede those that are left out. */
 interface Timeline {
   steps: Step[];
   leftOutAfter: number;
@@ -43,8 +46,7 @@ interface Timeline {
 type Facts = Pick<ExplainFacts, 'events' | 'outages' | 'nowMs' | 'job' | 'result' | 'lease'>;
 
 /**
- * The story in order: events, what was repeated told once, and between them heartbeats, silences and the times without a
- * server.
+ * The steps in order: events, with repeated ones merged, and between them heartbeats, silences and outages.
  */
 export function timelineOf(facts: Facts, attempts: readonly Attempt[]): Timeline {
   const { first, last, leftOut } = facts.events;
@@ -53,7 +55,7 @@ export function timelineOf(facts: Facts, attempts: readonly Attempt[]): Timeline
   const told = (events: readonly JobEvent[]) =>
     repeatedOnce(events.map((event) => eventStep(event, byId.get(event.leaseId ?? ''))));
   const between = [...outagesDuring(all, facts), ...attempts.flatMap((each) => stepsOf(each, all, facts))];
-  // Where nothing is left out, what is told twice in a row is one step, also where the two halves meet.
+  // Where nothing is left out, equal neighbours are merged across the two halves too.
   if (leftOut === 0) {
     const steps = inOrder(told(all), between);
     return { steps, leftOutAfter: steps.length };
@@ -70,13 +72,13 @@ export function timelineOf(facts: Facts, attempts: readonly Attempt[]): Timeline
   return { steps: [...before, ...after], leftOutAfter: before.length };
 }
 
-/** What begins with an event stands after it; the order among equals is kept. */
+/** A step that begins with an event follows it; the sort is stable. */
 const inOrder = (told: readonly Step[], between: readonly Step[]): Step[] =>
   [...told, ...between].sort((a, b) => a.tsMs - b.tsMs);
 
 const withoutDetails = { untilMs: null, type: null, eventId: null, by: null, leaseId: null, times: 1 };
 
-/** Those that began while there was something to lose by them. */
+/** Outages that began while the job or the lease could lose time. */
 function outagesDuring([first]: readonly JobEvent[], { outages, lease, result }: Facts): Step[] {
   const endedAtMs = lease?.endedAtMs ?? result?.finishedAtMs ?? Number.POSITIVE_INFINITY;
   return outages
@@ -87,7 +89,7 @@ function outagesDuring([first]: readonly JobEvent[], { outages, lease, result }:
     });
 }
 
-/** What no event tells of an attempt that is among them. */
+/** Heartbeats and silences of an attempt whose events are in the list. */
 function stepsOf(attempt: Attempt, events: readonly JobEvent[], facts: Facts): Step[] {
   const { leaseId } = attempt.lease;
   const own = events.filter((event) => event.leaseId === leaseId);
@@ -96,11 +98,11 @@ function stepsOf(attempt: Attempt, events: readonly JobEvent[], facts: Facts): S
   return [...heartbeatsOf(attempt, began), ...silencesOf(attempt, facts)];
 }
 
-/** From the first heartbeat to the last one; where the first is not known, from the grant on. */
+/** From the first heartbeat to the last; where the first is not known, from the grant. */
 function heartbeatsOf({ lease, signs }: Attempt, began: JobEvent | undefined): Step[] {
   const { leaseId, workerId, lastHeartbeatAtMs, grantedAtMs } = lease;
   const times = signs.heartbeats ?? 0;
-  // Where a heartbeat began the running, that one is an event.
+  // The first heartbeat is already shown as the event that started the running.
   if (times === 0 || (times === 1 && began)) return [];
   const step = { ...withoutDetails, kind: 'HEARTBEATS' as const, leaseId, by: workerId, times };
   if (times === 1) return [{ ...step, tsMs: lastHeartbeatAtMs, text: `a heartbeat of ${workerId}` }];
@@ -110,12 +112,13 @@ function heartbeatsOf({ lease, signs }: Attempt, began: JobEvent | undefined): S
   return [{ ...step, tsMs, untilMs: Math.max(tsMs, lastHeartbeatAtMs), text }];
 }
 
-/** The longest silence, where it was long, and the last one, where it was long or the lease ended by it. */
+/** The longest silence, if it was long, and the last one, if it was long or the lease expired by it. */
 function silencesOf({ lease, signs }: Attempt, { nowMs, job }: Facts): Step[] {
   const { leaseId, workerId, grantedAtMs, state } = lease;
   const longest = signs.longestSilence;
   const present = lastSilence(lease, nowMs);
-  // Told from one place: of a lease that is overdue it is known when it ended.
+  // Where both are the same silence, `longest` is used: for an overdue lease it ends at the expiry, and not
+  // now.
   const last = longest?.sinceMs === present.sinceMs ? longest : present;
   const ranOutByIt = state === 'EXPIRED' && !isOverMaxRuntime(lease, job);
   const step = (silence: Silence, since: string): Step => {
@@ -154,7 +157,7 @@ function eventStep(event: JobEvent, attempt: Attempt | undefined): Step {
   };
 }
 
-/** A worker that asks for a lease again and again is denied again and again. */
+/** Merges repeated steps: a worker that repeats a lease request is denied repeatedly. */
 function repeatedOnce(steps: readonly Step[]): Step[] {
   const told: Step[] = [];
   for (const step of steps) {
@@ -179,7 +182,7 @@ function delayWords(delayMs: Json | undefined): string {
   return delayMs === 0 ? ', to be tried again at once' : `, to be tried again in ${span(delayMs)}`;
 }
 
-/** `1 unit`, `2 units`; of events that do not tell the number, the unit alone. */
+/** `1 unit`, `2 units`; for events without the number, the unit alone. */
 const countedWord = (value: Json | undefined, thing: string): string =>
   typeof value === 'number' ? counted(value, thing) : `${word(value) ?? ''} ${thing}s`.trim();
 
@@ -232,12 +235,12 @@ function wordsOf(event: JobEvent, attempt: Attempt | undefined): string {
 function firstHeartbeat({ tsMs, data }: JobEvent, attempt: Attempt | undefined): string {
   const by = word(data.by);
   if (!attempt) return `${by} runs it`;
-  // Whoever hands in a result without a heartbeat before has been running, though nobody was told.
+  // A worker that released the job without a heartbeat has run it, although no heartbeat said so.
   if (!wasHeard(attempt.lease, attempt.signs)) return `${by} ran it without a heartbeat`;
   return `first heartbeat of ${by}, ${span(tsMs - attempt.lease.grantedAtMs)} after the grant`;
 }
 
-/** A silence that the lease outlived is no reason why it expired. */
+/** A silence that the lease survived is no reason for its expiry. */
 const whyExpired = (attempt: Attempt | undefined): string | undefined =>
   attempt?.causes
     .filter(({ code }) => code !== 'long_silence')
