@@ -1,34 +1,34 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Acquired, AcquireRequest, Contention, Granted, Halted } from './files-client.ts';
 
-/** The gate would have had to wait longer than it may. Nothing was granted. */
+/** The caller would have had to wait longer than its timeout. Nothing was granted. */
 export interface AcquireTimeout {
   outcome: 'out of patience';
   contention: Contention;
 }
 
 export interface AcquireOptions {
-  /** Is told of each denial, before it is waited out. */
+  /** Called for each denial, before the wait for its retry. */
   onContended(contention: Contention): void;
-  /** How long all the waiting may take; for ever where left out. */
+  /** The limit of the total wait; without it the wait has no limit. */
   timeoutMs?: number;
-  /** Ends the waiting, with its reason as the error. */
+  /** Ends the wait; its reason becomes the error. */
   signal?: AbortSignal;
-  /** Waits on a clock that is never set. Tests put their own here. */
+  /** Waits on a monotonic clock. Tests inject their own. */
   wait?(ms: number, signal: AbortSignal | undefined): Promise<unknown>;
 }
 
-/** More than enough for the clocks of two machines, which do not count a minute alike. */
+/** More than the drift between two machines' clocks over one wait. */
 const roundingMs = 1;
 
 const waitMonotonic = (ms: number, signal: AbortSignal | undefined) =>
   delay(ms, undefined, signal && { signal });
 
 /**
- * Asks for files until the answer stands: they are granted, or halted. A denial is waited out for exactly as long as
- * the server says, and then asked for once; whether that one was the retry is for the server to say, and no request is
- * made in between. With several files another one may be denied at the retry, which is another contention with a
- * waiting time and a retry of its own.
+ * Requests files until the answer is final: granted or halted. After a denial the call waits for exactly the
+ * time that the server returned, and then repeats the request once. No request is made in between. The server
+ * decides whether a request counts as the retry. With several files, another file may be denied at the retry.
+ * That is a new contention with its own wait and its own retry.
  */
 export async function acquire(
   api: { acquire(request: AcquireRequest): Promise<Acquired> },

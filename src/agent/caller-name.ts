@@ -3,15 +3,15 @@ import { basename } from 'node:path';
 import { findCodingAgent } from './find-agent.ts';
 import { ancestors, type ProcessFacts } from './process-tree.ts';
 
-/** As many characters as the server takes for a name. */
+/** The most characters that the server accepts for a name. */
 const nameMax = 200;
 
 const shells = /^-?(sh|bash|dash|zsh|fish|ksh|ash)$/;
 
 /**
- * The stable name of the caller that starts guards without an owner: the coding agent among the ancestors of this process, or
- * else the user, the host and the shell that the user types into. Whatever is started again below them, in a loop or in a
- * script, is the same caller asking again.
+ * The stable name of the caller that starts guards without an owner. It is the coding agent among the
+ * ancestors of this process. Without one, it is the user, the host and the interactive shell. Guards that are
+ * started again below that process, in a loop or in a script, have the same caller name.
  */
 export function callerName(
   line = ancestors(),
@@ -25,13 +25,13 @@ export function callerName(
   return `caller ${place}${named}`.slice(0, nameMax);
 }
 
-/** A shell that runs a script or a single command comes and goes with it. */
+/** A shell that runs a script or a single command ends with it, so its process is not a stable name. */
 function isInteractiveShell({ words: [name = '', ...rest] }: ProcessFacts): boolean {
   if (!shells.test(basename(name))) return false;
   return rest.every((word) => /^[-+]/.test(word) && !/^-[a-z]*c/.test(word));
 }
 
-/** A user need not have a name, as in many containers. */
+/** A user may have no name, as in many containers. */
 function userName(): string {
   try {
     return userInfo().username;
@@ -40,7 +40,10 @@ function userName(): string {
   }
 }
 
-/** Tells two processes apart that had the same pid. FNV-1a: `node:crypto` takes longer to load than the rest of a guard. */
+/**
+ * Distinguishes two processes with the same pid. FNV-1a, because `node:crypto` takes longer to load than the
+ * rest of a guard.
+ */
 function digest(text: string): string {
   let hash = 0x811c9dc5;
   for (const character of text) hash = Math.imul(hash ^ (character.codePointAt(0) as number), 0x01000193);

@@ -8,28 +8,28 @@ import { descendants, isAlive, lookUp, type ProcessId } from './process-tree.ts'
 
 const lookMs = 50;
 
-/** What is passed on to a command that runs. */
+/** Signals that are forwarded to the running command. */
 export const forwardedSignals = ['SIGINT', 'SIGTERM', 'SIGHUP', 'SIGQUIT'] as const;
 export type ForwardedSignal = (typeof forwardedSignals)[number];
 
-/** What a shell ends with where a signal has ended a command. */
+/** The exit code of a shell whose command was killed by a signal. */
 export const codeOfSignal = (signal: NodeJS.Signals): number => 128 + constants.signals[signal];
 
-/** Becomes the command when it is told to, and never where it is not. */
+/** Executes the command when it reads a line, and exits at the end of its input. */
 const gate = 'read -r go <&3 || exit 0; exec 3<&-; exec "$@"';
 
-/** A command that runs with the input and the output of this process. */
+/** A command that runs with the standard input and output of this process. */
 export class Command {
   readonly #child: ChildProcess;
-  /** Its process. */
+  /** The identity of its process. */
   readonly self: ProcessId;
-  /** Its exit code, or 128 and the number of the signal that has ended it. */
+  /** Its exit code, or 128 plus the number of the signal that killed it. */
   readonly ended: Promise<number>;
 
   private constructor(child: ChildProcess) {
     this.#child = child;
     const pid = child.pid as number;
-    // One that is over already is nobody that could be stopped.
+    // A process that has exited already gets an identity that matches no living process.
     this.self = lookUp(pid) ?? { pid, started: '' };
     this.ended = once(child, 'exit').then(([code, signal]: (number | NodeJS.Signals | null)[]) =>
       typeof code === 'number' ? code : codeOfSignal(signal as NodeJS.Signals),
@@ -37,8 +37,8 @@ export class Command {
   }
 
   /**
-   * Whoever is to know of the command's process does so before the command runs. What cannot be run ends as in a shell,
-   * which says why: with 126, or with 127 where there is no such command.
+   * Calls `onProcess` before the command runs. A command that cannot be run ends as in a shell, which prints
+   * the reason: with 126, or with 127 where there is no such command.
    */
   static async start(
     words: readonly string[],
@@ -53,29 +53,29 @@ export class Command {
     const command = new Command(child);
     onProcess(command.self);
     const go = child.stdio[3] as Writable;
-    // It was killed before it could be told.
+    // The process was killed before it could read the line.
     go.on('error', () => {});
     go.end('go\n');
     return command;
   }
 
-  /** On a terminal the keys that interrupt and quit reach the command by themselves; twice would mean more than once. */
+  /**
+   * On a terminal, Ctrl-C and Ctrl-\ reach the command by themselves. A second signal would count as a second
+   * key press.
+   */
   forward(signal: ForwardedSignal): void {
     const isFromKeys = (signal === 'SIGINT' || signal === 'SIGQUIT') && [0, 1, 2].some((fd) => isatty(fd));
     if (!isFromKeys) this.#child.kill(signal);
   }
 
-  /** Ends the command and everything it has started. */
+  /** Ends the command and all its descendants. */
   async stop(graceMs: number): Promise<void> {
     await stopTree(this.self, graceMs);
     await this.ended;
   }
 }
 
-/**
- * Ends a process that lives, and everything it has started: with SIGTERM, and what is still there after a while with
- * SIGKILL.
- */
+/** Ends a living process and all its descendants: with SIGTERM, and after `graceMs` with SIGKILL. */
 export async function stopTree(root: ProcessId, graceMs: number): Promise<void> {
   const all = [root, ...descendants(root.pid)];
   for (const each of all) signalTo(each, 'SIGTERM');
@@ -85,8 +85,8 @@ export async function stopTree(root: ProcessId, graceMs: number): Promise<void> 
 }
 
 /**
- * Kills processes and what they have started. All are stopped before the first is killed: one that sees its child die
- * might start another, which nobody would know of.
+ * Kills processes and their descendants. All are stopped before the first is killed: a process that sees its
+ * child die might start another one, which would be missed.
  */
 function killTree(roots: readonly ProcessId[]): void {
   const stopped: ProcessId[] = [];
@@ -104,7 +104,7 @@ function signalTo(id: ProcessId, signal: NodeJS.Signals): void {
   try {
     process.kill(id.pid, signal);
   } catch (error) {
-    // It has ended just now, or belongs to somebody else and cannot be ended by us.
+    // The process has just ended, or belongs to another user and cannot be signaled.
     const { code } = error as NodeJS.ErrnoException;
     if (code !== 'ESRCH' && code !== 'EPERM') throw error;
   }

@@ -11,13 +11,14 @@ import { contendedWords, deniedWords, haltedWords, shown } from './messages.ts';
 import type { SessionStore } from './session-store.ts';
 
 /**
- * All the waiting that one hook does. Longer than a contention lasts, and so much shorter than the timeout that is
- * installed that the hook always has its say: one that runs into its timeout lets the tool go on.
+ * The limit of all waits of one hook. It is longer than the wait for a contention's retry. It is so much
+ * shorter than the installed timeout that the hook always answers: after its timeout, Claude Code lets the
+ * tool continue.
  */
 const timeoutMs = 200_000;
 export const preToolUseTimeoutS = 240;
 
-/** The tools that write files, and where in their input the file is. */
+/** The tools that write files, and the input field that names the file. */
 export const writingTools: Readonly<Record<string, string>> = {
   Write: 'file_path',
   Edit: 'file_path',
@@ -25,7 +26,7 @@ export const writingTools: Readonly<Record<string, string>> = {
   NotebookEdit: 'notebook_path',
 };
 
-/** What the agent gave to its hook; of the many fields those that matter here. */
+/** The hook's input from the agent; only the fields that matter here. */
 export interface HookInput {
   event: string;
   sessionId: string;
@@ -36,7 +37,7 @@ export interface HookInput {
   toolInput: Record<string, unknown>;
 }
 
-/** How the hook ends: what it prints for the agent and for people, and its exit code. */
+/** The hook's result: the output for the agent and for people, and the exit code. */
 export interface HookAnswer {
   code: number;
   stdout?: object;
@@ -51,7 +52,7 @@ export interface HookOptions {
 
 const noOutput: HookAnswer = { code: 0 };
 
-/** Reads a hook's input; what is wrong with it is a sentence. */
+/** Reads a hook's input; returns a sentence where the input is invalid. */
 export function readHookInput(text: string): HookInput | string {
   let input: unknown;
   try {
@@ -76,7 +77,7 @@ export function readHookInput(text: string): HookInput | string {
   };
 }
 
-/** Does what an event asks for. Events and tools that are none of its business it lets pass. */
+/** Handles an event. Events and tools that do not concern leases pass. */
 export async function answerHook(input: HookInput, options: HookOptions): Promise<HookAnswer> {
   switch (input.event) {
     case 'PreToolUse':
@@ -95,11 +96,11 @@ export async function answerHook(input: HookInput, options: HookOptions): Promis
   }
 }
 
-/** A session is an owner, and each of the agents that it has sent out is one. */
+/** A session is an owner, and each of its sub-agents is an owner. */
 const ownerOf = ({ sessionId, agentId }: HookInput): string =>
   agentId === undefined ? sessionId : `${sessionId}:${agentId}`;
 
-/** The owners of a session of whom anything is known. */
+/** The owners of a session that have a note. */
 const ownersOf = ({ sessionId }: HookInput, notes: SessionStore): string[] =>
   notes
     .all()
@@ -130,7 +131,8 @@ async function beforeWriting(input: HookInput, options: HookOptions): Promise<Ho
     return isGranted ? { ...answer, stderr: [...denials, 'granted'].join('\n') } : answer;
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
-    // Whoever knows that somebody has the file does not write into it because the server has gone meanwhile.
+    // After a denial another owner is known to hold the file. The agent must not write it because the server
+    // has become unreachable since.
     if (options.onUnreachable === 'deny' || denials.length > 0) {
       return deny([...denials, `${key.path} was not leased: ${error.message}`].join('\n'));
     }
@@ -154,12 +156,12 @@ async function lease(
       host: hostname(),
       pid: agent?.pid ?? null,
       branch: branchOf(repository) ?? null,
-      // What the session holds, the agents that it has sent out may borrow.
+      // Sub-agents may borrow the files that the session holds.
       ...(input.agentId === undefined ? {} : { parent_owner_id: input.sessionId }),
     },
   };
   const onContended = (contention: Contention) => {
-    // The wait outlasts an owner that nobody keeps alive.
+    // The wait is longer than the TTL of an owner without heartbeats.
     on.heard();
     on.denied(contendedWords(contention));
   };
@@ -177,7 +179,7 @@ async function lease(
   }
 }
 
-/** Has the owner kept alive; answers with what stands in the way of that. */
+/** Starts the keep-alive process of the owner; returns the warnings if that fails. */
 function keep(input: HookInput, agent: Agent | undefined, { api, notes }: HookOptions): string[] {
   if (!agent) {
     return [
@@ -193,7 +195,7 @@ function keep(input: HookInput, agent: Agent | undefined, { api, notes }: HookOp
   }
 }
 
-/** Whoever never wrote anything is no owner, and the server need not be asked. */
+/** An agent that has never written a file is no owner, so no request is needed. */
 async function reportActivity(ownerId: string, { api, notes }: HookOptions): Promise<HookAnswer> {
   if (!notes.read(ownerId)) return noOutput;
   try {
@@ -201,7 +203,7 @@ async function reportActivity(ownerId: string, { api, notes }: HookOptions): Pro
     return noOutput;
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
-    // Where no server answers, the next write says so; this is no more than a word to it.
+    // An unreachable server is reported at the next write; this report of activity is optional.
     return error.isUnreachable ? noOutput : withWarnings(noOutput, [error.message]);
   }
 }
@@ -249,7 +251,7 @@ const deny = (reason: string): HookAnswer => ({
 /** Exit code 1 is shown to people, and blocks nothing. */
 const wrong = (problem: string): HookAnswer => ({ code: 1, stderr: problem });
 
-/** What people have to see while the agent goes on. */
+/** Adds warnings for people; the agent continues. */
 function withWarnings(answer: HookAnswer, warnings: readonly string[]): HookAnswer {
   if (warnings.length === 0) return answer;
   const lines = [...new Set(warnings)].map((warning) => `leasehold: ${warning}`);

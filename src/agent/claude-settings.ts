@@ -1,6 +1,6 @@
 import { preToolUseTimeoutS, writingTools } from './claude-code-hook.ts';
 
-/** The settings of Claude Code are not as it has them, so they are left alone. */
+/** The settings of Claude Code have an unexpected form, so they are not changed. */
 export class SettingsError extends Error {
   override readonly name = 'SettingsError';
 }
@@ -20,7 +20,7 @@ type Json = Record<string, unknown>;
 
 const quickTimeoutS = 15;
 
-/** Which events are wanted. Those without a matcher are for every tool, or have none. */
+/** The events to hook. An event without a matcher covers every tool, or has no tools. */
 const wanted: readonly { event: string; matcher?: string; timeoutS: number }[] = [
   { event: 'PreToolUse', matcher: Object.keys(writingTools).join('|'), timeoutS: preToolUseTimeoutS },
   { event: 'PostToolUse', matcher: '*', timeoutS: quickTimeoutS },
@@ -30,11 +30,11 @@ const wanted: readonly { event: string; matcher?: string; timeoutS: number }[] =
   { event: 'SessionEnd', timeoutS: quickTimeoutS },
 ];
 
-/** A hook that an installation of any age and place has written. */
+/** Whether an installation of any version and path has written the hook. */
 const isOurs = ({ command }: HookEntry): boolean =>
   typeof command === 'string' && /(^|[\s"'/\\])(leasehold|main\.[jt]s)["']? hook claude-code\b/.test(command);
 
-/** The text of settings with our hooks in them and everything else as it was. Twice is the same as once. */
+/** The settings with our hooks added and everything else unchanged. The function is idempotent. */
 export function withHooks(text: string, command: string): string {
   return edited(text, (settings) => {
     const hooks = hooksIn(settings);
@@ -45,7 +45,7 @@ export function withHooks(text: string, command: string): string {
         hooks: [{ type: 'command', command, timeout: timeoutS }],
       };
       const groups = groupsOf(hooks, event);
-      // Where it stands already it stays, so that a second installation changes nothing.
+      // An existing group keeps its position, so that a second installation changes nothing.
       const at = groups.findIndex((each) => each.hooks.length > 0 && each.hooks.every(isOurs));
       const kept = groupsOf(others, event);
       const before =
@@ -66,7 +66,7 @@ export function withoutHooks(text: string): string {
   });
 }
 
-/** Leaves out events that nothing is left of, unless they are to be kept. */
+/** Drops events that become empty, unless `isKept` returns true. */
 function withoutOurs(hooks: Json, isKept: (event: string) => boolean): Json {
   const others: Json = {};
   for (const event of Object.keys(hooks)) {
@@ -89,7 +89,7 @@ function edited(text: string, edit: (settings: Json) => Json): string {
   return `${JSON.stringify(after, null, indent)}\n`;
 }
 
-/** No text at all is how settings begin. */
+/** An empty text counts as empty settings. */
 function settingsIn(text: string): Json {
   if (text.trim() === '') return {};
   try {

@@ -2,34 +2,34 @@ import { readFileSync, readlinkSync, realpathSync, statSync } from 'node:fs';
 import { basename, dirname, isAbsolute, join, parse, relative, resolve, sep } from 'node:path';
 
 /**
- * What a file is called in a lease. Whoever asks, from whichever directory and by whichever link, must come to the same
- * key for the same file, or two agents would hold it at once.
+ * The name of a file in a lease. Every agent, from every directory and through every link, must derive the
+ * same key for the same file. Otherwise two agents could hold the file at once.
  */
 export interface FileKey {
-  /** The top of the git repository that the file is in; of a worktree, that worktree's. */
+  /** The top directory of the file's git repository; in a worktree, the top of that worktree. */
   repository: string;
-  /** From there, with slashes. */
+  /** The path relative to the repository, with slashes. */
   path: string;
 }
 
-/** A path that no lease can be for. */
+/** A path that cannot be leased. */
 export class PathError extends Error {
   override readonly name = 'PathError';
 }
 
-/** As many links in a row as Linux follows. */
+/** The number of links in a row that Linux follows. */
 const linksMax = 40;
 
 /**
- * The key of a file that need not exist yet. Outside every git repository it is counted from `root`, or where that is
- * left out from the root of the file system, which is the same for everybody.
+ * The key of a file that need not exist yet. Outside every git repository the path is relative to `root`.
+ * Without `root` it is relative to the root of the file system, which is the same for every agent.
  */
 export function locate(
   file: string,
   { from = process.cwd(), root }: { from?: string; root?: string } = {},
 ): FileKey {
   if (file.trim() === '' || file.includes('\0')) throw new PathError(`${JSON.stringify(file)} is not a path`);
-  // Not `resolve`: it takes a/link/.. for a, and the file system does not.
+  // Not `resolve`: it shortens a/link/.. to a, and the file system does not.
   const real = realPath(isAbsolute(file) ? file : `${from}/${file}`);
   if (isDirectory(real)) throw new PathError(`${file} is a directory, and leases are for files`);
   const repository =
@@ -41,12 +41,12 @@ export function locate(
   return { repository, path: path.split(sep).join('/') };
 }
 
-/** The top of the git repository that a directory is in; the directory need not exist. */
+/** The top directory of the git repository of a directory, which need not exist. */
 export function repositoryOf(directory: string): string | undefined {
   return repositoryAbove(realPath(resolve(directory)));
 }
 
-/** The branch that is checked out, or nothing where there is none. */
+/** The branch that is checked out; undefined where there is none. */
 export function branchOf(repository: string): string | undefined {
   const gitDirectory = gitDirectoryIn(repository);
   if (gitDirectory === undefined) return undefined;
@@ -55,8 +55,8 @@ export function branchOf(repository: string): string | undefined {
 }
 
 /**
- * Git itself is not asked: in a hook its environment speaks of another repository, and of one that belongs to another
- * user it says nothing.
+ * Reads the directories instead of running git. In a hook, git's environment refers to another repository;
+ * and git refuses to read a repository of another user.
  */
 function repositoryAbove(directory: string): string | undefined {
   for (let at = directory; ; at = dirname(at)) {
@@ -65,7 +65,10 @@ function repositoryAbove(directory: string): string | undefined {
   }
 }
 
-/** What `.git` is in the top of a repository: a directory, or in worktrees and submodules a file that names one. */
+/**
+ * The git directory of a repository: `.git` itself, or in worktrees and submodules the directory that the
+ * file `.git` names.
+ */
 function gitDirectoryIn(directory: string): string | undefined {
   const git = join(directory, '.git');
   const [, elsewhere] = /^gitdir: (.+)$/m.exec(textOf(git) ?? '') ?? [];
@@ -73,7 +76,7 @@ function gitDirectoryIn(directory: string): string | undefined {
   return textOf(join(found, 'HEAD')) === undefined ? undefined : found;
 }
 
-/** Follows every link, also to files that are yet to be made, and takes letter case from the disk. */
+/** Resolves every link, also for files that do not exist yet, and takes letter case from the file system. */
 function realPath(path: string, links = 0): string {
   try {
     return realpathSync.native(path);
@@ -101,7 +104,7 @@ function isDirectory(path: string): boolean {
   return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true;
 }
 
-/** What a small file says; nothing where there is none or it may not be read. */
+/** The content of a small file; undefined where it does not exist or cannot be read. */
 function textOf(file: string): string | undefined {
   try {
     return readFileSync(file, 'utf8');

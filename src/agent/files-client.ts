@@ -1,6 +1,6 @@
 import { ServerClient, type ServerClientOptions } from '../client/http-client.ts';
 
-/** Who an owner is, in its own words. */
+/** An owner's description of itself. */
 export interface OwnerProfile {
   agent?: string | null;
   host?: string | null;
@@ -53,7 +53,7 @@ export interface BlockerReport {
   retry_s: number;
   blocker_changed: boolean;
   blockers: Blocker[];
-  /** Decided already, and applied when the owner asks again. Older servers leave it out. */
+  /** An instruction that the owner's next request applies. Older servers omit it. */
   kept_instruction?: {
     instruction: string;
     instructed_at: string;
@@ -64,7 +64,7 @@ export interface BlockerReport {
 
 export interface AcquireRequest {
   owner_id: string;
-  /** Who waits and halts, where that is not the owner. */
+  /** The caller whose contentions and halts apply, where that is not the owner. */
   caller_id?: string;
   repository: string;
   paths: string[];
@@ -82,11 +82,11 @@ export type Instructed =
 
 export interface Heartbeat {
   ttl_remaining_ms: number;
-  /** What an operator has taken from the owner. */
+  /** Files that an operator has taken from the owner. */
   lost_files: { repository: string; path: string; fence: number; lost_at: string; reason: string }[];
 }
 
-/** One who waits or is halted. */
+/** A waiting or halted request. */
 export type Blocked = (Contention & { state: 'CONTENDED' }) | (BlockerReport & { state: 'HALTED' });
 
 export const instructions = ['RETRY', 'ABANDON', 'FORCE_RELEASE'] as const;
@@ -104,11 +104,11 @@ export interface FileFilter {
   owner_id?: string | undefined;
 }
 
-/** As many files as one request may name, and as many rows as one page may have. */
+/** The most files of one request, and the most rows of one page. */
 const filesMax = 10_000;
 const pageMax = 1_000;
 
-/** The server's `/api/files`: one method a route, and nothing decided here. */
+/** Client of the server's `/api/files`: one method per route, without any policy. */
 export class FilesApi {
   readonly #server: ServerClient;
 
@@ -140,13 +140,13 @@ export class FilesApi {
     await this.#server.post(`${ownerPath(ownerId)}/end`, {});
   }
 
-  /** Gives files back, by their fences: one that somebody else has meanwhile is not meant. */
+  /** Releases files by their fences, so that a file that another owner holds by now stays with that owner. */
   async release(ownerId: string, leases: readonly FileLease[], reason: ReleaseReason): Promise<Released> {
     const all: Released = { released: [], not_released: [] };
     for (const [repository, ours] of byRepository(leases)) {
       for (let at = 0; at < ours.length; at += filesMax) {
         const fences = Object.fromEntries(
-          // Spelled so that no path is the name of something that every object has, which the server refuses.
+          // With `./`, no path equals the name of a property of every object, which the server rejects.
           ours.slice(at, at + filesMax).map(({ path, fence }) => [`./${path}`, fence]),
         );
         const answer = await this.#release({ owner_id: ownerId, repository, fences, reason });

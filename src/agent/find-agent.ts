@@ -6,19 +6,23 @@ export interface Agent extends ProcessId {
   name: string;
 }
 
-/** Names the agent's process where it is not to be guessed. */
+/** Names the agent's process explicitly, where it cannot be detected. */
 export const agentPidVariable = 'LEASEHOLD_AGENT_PID';
 
-/** What stands between an agent and the commands it runs, and is gone with them. */
+/** Processes between an agent and the commands that it runs. They end with the command. */
 const betweenThem =
   /^-?(sh|bash|dash|zsh|fish|ksh|ash|busybox|env|timeout|nice|npx|npm|npm-cli|npx-cli|pnpm|yarn|bunx|git|post-commit|post-merge|post-rewrite|leasehold)(\.[cm]?js|\.exe)?$/;
-/** Called so, or installed where it is: not everything that somebody keeps in a folder of that name. */
+/**
+ * Matches the name of the program or its install path. A folder of that name with other content does not
+ * match.
+ */
 const claude = /(^|\/)claude[^/]*$|\/@anthropic-ai\/claude-|\/claude-code\/|\/claude\/versions\//i;
 const interpreters = /^(node|bun|deno)(\.exe)?$/;
 
 /**
- * The agent that this process was started by: the one that the variable names, or the nearest ancestor that is called
- * `claude`, or else the nearest that is no shell and no starter of commands. Nothing where there is none.
+ * The agent that started this process: the process that the variable names, or the nearest ancestor called
+ * `claude`, or else the nearest ancestor that is neither a shell nor a command launcher. Undefined where
+ * there is none.
  */
 export function findAgent(line = ancestors(), named = process.env[agentPidVariable]): Agent | undefined {
   if (named) return findCodingAgent(line, named);
@@ -27,7 +31,9 @@ export function findAgent(line = ancestors(), named = process.env[agentPidVariab
   return found && ('words' in found ? agentOf(found) : found);
 }
 
-/** The same without the guess: the process that the variable names, or the nearest ancestor that is called `claude`. */
+/**
+ * The same without the guess: the process that the variable names, or the nearest ancestor called `claude`.
+ */
 export function findCodingAgent(
   line = ancestors(),
   named = process.env[agentPidVariable],
@@ -42,7 +48,7 @@ const agentOf = (facts: ProcessFacts): Agent => ({
   name: basename(programOf(facts)),
 });
 
-/** The program that runs: of an interpreter, the script it was given. */
+/** The running program; for an interpreter, its script. */
 function programOf({ words: [name = '', ...rest] }: ProcessFacts): string {
   const script = rest.find((word) => !word.startsWith('-'));
   return interpreters.test(basename(name)) && script !== undefined ? script : name;

@@ -11,7 +11,7 @@ import {
 import { basename, dirname, join, resolve } from 'node:path';
 import { git } from './git.ts';
 
-/** The hooks are as they must not be touched. */
+/** The existing hooks must not be changed. */
 export class GitHookError extends Error {
   override readonly name = 'GitHookError';
 }
@@ -22,19 +22,20 @@ const mark = "# Written by 'leasehold hook git install'; 'leasehold hook git uni
 interface GitHook {
   name: string;
   /**
-   * What the hook does first. Another commit may follow at once in the same working tree, so which commits it is about has to
-   * be asked before anything else.
+   * The first command of the hook. Another commit may follow at once in the same working tree, so the hook
+   * determines its commits before anything else.
    */
   first: string;
-  /** How the hook that was there before gets its standard input. */
+  /** Pipes standard input to the hook that existed before. */
   input: string;
-  /** What the hook calls in the end. */
+  /** The last command of the hook. */
   last(command: string): string;
 }
 
 /**
- * Git runs post-commit for commit, amend, cherry-pick, revert and most rebases; post-merge for merges that it commits itself
- * and for those that move HEAD forward; post-rewrite for every rebase, also for those that run no post-commit.
+ * Git runs post-commit for commit, amend, cherry-pick, revert and most rebases. It runs post-merge for merges
+ * that it commits itself and for fast-forwards. It runs post-rewrite for every rebase, also for those without
+ * post-commit.
  */
 const hooks: readonly GitHook[] = [
   {
@@ -47,14 +48,14 @@ const hooks: readonly GitHook[] = [
     name: 'post-merge',
     first: 'before="$(git rev-parse --verify ORIG_HEAD)" after="$(git rev-parse --verify HEAD)"',
     input: '',
-    // After a squash nothing is committed yet.
+    // After a squash no commit exists yet.
     last: (command) => `[ "$1" = 1 ] || ${command} hook git post-merge "$before" "$after"`,
   },
   {
     name: 'post-rewrite',
     first: 'rewritten="$(cat)"',
     input: 'printf \'%s\\n\' "$rewritten" | ',
-    // An amended commit has run post-commit.
+    // For an amended commit, post-commit has run already.
     last: (command) => `[ "$1" = amend ] || printf '%s\\n' "$rewritten" | ${command} hook git post-rewrite`,
   },
 ];
@@ -62,8 +63,8 @@ const hooks: readonly GitHook[] = [
 const keptName = ({ name }: GitHook): string => `${name}.before-leasehold`;
 
 /**
- * The text of a hook. The one that was there before runs before ours does its work, and its exit code is the hook's. The
- * commit is made by then, and nothing here can fail it.
+ * The text of a hook. It runs the hook that existed before, then its own command, and exits with the earlier
+ * hook's exit code. The commit exists by then, and nothing here can make it fail.
  */
 const script = (hook: GitHook, command: string): string => `#!/bin/sh
 ${mark}
@@ -78,7 +79,7 @@ ${hook.last(command)}
 exit $code
 `;
 
-/** What belongs into hooks that another tool writes. */
+/** The lines to add to hooks that another tool writes. */
 const lines = (folder: string, command: string): string =>
   hooks
     .map((hook) => {
@@ -87,7 +88,10 @@ const lines = (folder: string, command: string): string =>
     })
     .join('\n');
 
-/** Puts the hooks where git looks for them, in front of those that are there; answers with what was done, in words. */
+/**
+ * Installs the hooks where git searches for them, in front of existing hooks. Returns a description of the
+ * changes.
+ */
 export async function installGitHook(directory: string, command: string): Promise<string> {
   const folder = await hooksFolder(directory);
   if (isHuskys(folder)) {
@@ -119,7 +123,7 @@ function install(folder: string, hook: GitHook, command: string): string {
   return present === undefined ? `wrote ${file}` : `wrote ${file} anew; it was of another version or place`;
 }
 
-/** Takes the hooks away and puts back those that were there before. */
+/** Removes the hooks and restores those that existed before. */
 export async function uninstallGitHook(directory: string): Promise<string> {
   const folder = await hooksFolder(directory);
   return hooks.map((hook) => uninstall(folder, hook)).join('\n');
@@ -138,18 +142,21 @@ function uninstall(folder: string, hook: GitHook): string {
 
 const isForeign = (file: string): boolean => isThere(file) && textOf(file)?.includes(mark) !== true;
 
-/** Where git looks for hooks: core.hooksPath has its say, counted from the top, and worktrees share theirs. */
+/**
+ * Where git searches for hooks: core.hooksPath applies, relative to the top directory, and worktrees share
+ * their hooks.
+ */
 async function hooksFolder(directory: string): Promise<string> {
   const top = await git(directory, 'rev-parse', '--show-toplevel');
   return resolve(top, await git(top, 'rev-parse', '--git-path', 'hooks'));
 }
 
-/** Its hooks go by the name that they are called by, and would find nothing to run under another one. */
+/** Husky's hooks find their script by the name under which git calls them, so they cannot be renamed. */
 const isHuskys = (folder: string): boolean => basename(folder) === '_' && existsSync(join(folder, 'h'));
 
 function textOf(file: string): string | undefined {
   return existsSync(file) ? readFileSync(file, 'utf8') : undefined;
 }
 
-/** A link that leads nowhere is there too. */
+/** A dangling link exists too. */
 const isThere = (file: string): boolean => lstatSync(file, { throwIfNoEntry: false }) !== undefined;

@@ -5,22 +5,22 @@ import { promisify } from 'node:util';
 
 const run = promisify(execFile);
 
-/** Git could not do what it was asked for; the text is git's own. */
+/** A git command failed; the text is git's own. */
 export class GitError extends Error {
   override readonly name = 'GitError';
 }
 
-/** The names of a large commit's files. */
+/** Enough for the file names of a large commit. */
 const outputMaxBytes = 256 * 1024 * 1024;
 
-/** What git answers, without the line's end. */
+/** Runs git and returns its output without the final newline. */
 export const git = (directory: string, ...args: string[]): Promise<string> => gitWith('', directory, ...args);
 
-/** The same, with something on git's standard input. */
+/** The same, with a text on git's standard input. */
 async function gitWith(input: string, directory: string, ...args: string[]): Promise<string> {
   try {
     const running = run('git', args, { cwd: directory, maxBuffer: outputMaxBytes });
-    // Git may end before it has read everything; what it says of that is its answer.
+    // Git may exit before it has read all input; its exit code and output report the reason.
     running.child.stdin?.on('error', () => {});
     running.child.stdin?.end(input);
     const { stdout } = await running;
@@ -32,8 +32,8 @@ async function gitWith(input: string, directory: string, ...args: string[]): Pro
 }
 
 /**
- * The files that a commit has changed, added or removed, by their paths from the top of the repository; of a renamed
- * one both. What a merge has brought counts against its first parent, which is what was checked out before.
+ * The files that a commit has changed, added or removed, relative to the top of the repository; both names of
+ * a renamed file. A merge is compared with its first parent, the commit that was checked out before.
  */
 export async function filesOfCommit(directory: string, commit = 'HEAD'): Promise<string[]> {
   const isFirst =
@@ -45,8 +45,8 @@ export async function filesOfCommit(directory: string, commit = 'HEAD'): Promise
 }
 
 /**
- * How files are listed: by their names alone, each commit against its first parent. Settings of the user must not add to
- * the output: `log.showSignature` would write a line before the names of each signed commit.
+ * Lists files by name alone, each commit against its first parent. The user's settings must not change the
+ * output: `log.showSignature` would print a line before the names of each signed commit.
  */
 const namesOnly = ['--first-parent', '-m', '--no-renames', '--name-only', '--no-show-signature', '-z'];
 
@@ -65,10 +65,13 @@ export async function filesBetween(directory: string, from: string, to: string):
   return names.split('\0').filter((name) => name !== '');
 }
 
-/** Commits that are looked at for what was committed lately. */
+/** How many recent commits are searched. */
 const recentMax = 1_000;
 
-/** When files were committed last, in milliseconds since 1970; only those committed after `sinceMs`, up to a commit. */
+/**
+ * The last commit times of files, in milliseconds since 1970: only files committed after `sinceMs`, up to
+ * `commit`.
+ */
 export async function committedSince(
   directory: string,
   sinceMs: number,
@@ -80,7 +83,7 @@ export async function committedSince(
   const objects = resolve(directory, await git(directory, 'rev-parse', '--git-path', 'objects'));
   const files = new Map<string, number>();
   for (let at = 0, committedAtMs = 0; at < told.length; at++) {
-    // An empty word comes before the id and time of a commit, and the first name after that has a line's end before it.
+    // An empty entry precedes the id and time of a commit. The first name after those begins with a newline.
     if (told[at] === '') {
       const idAndSeconds = told[++at];
       if (idAndSeconds !== undefined) committedAtMs = await commitTimeMs(objects, idAndSeconds);
@@ -94,8 +97,9 @@ export async function committedSince(
 }
 
 /**
- * The time of a commit, from its id and its time in seconds. Git keeps whole seconds; the file of a new commit says the
- * rest. A commit without a file of its own, because it was packed, counts from the beginning of its second.
+ * The time of a commit, from its id and its time in seconds. Git stores whole seconds; the modification time
+ * of a new commit's object file adds the fraction. A commit without an object file, because it was packed,
+ * counts from the beginning of its second.
  */
 async function commitTimeMs(objects: string, idAndSeconds: string): Promise<number> {
   const [id = '', seconds] = idAndSeconds.split(' ');
@@ -109,10 +113,10 @@ async function commitTimeMs(objects: string, idAndSeconds: string): Promise<numb
   }
 }
 
-/** Names that are handed to git at once; for more it is asked about the whole working tree. */
+/** The most names in one git command; for more files, git compares the whole working tree. */
 const pathsMax = 200;
 
-/** Those of these files that are in the working tree just as they are committed. */
+/** The subset of files whose content in the working tree equals that in HEAD. */
 export async function unchangedFiles(top: string, paths: readonly string[]): Promise<string[]> {
   const asked = paths.length > pathsMax ? [] : paths;
   const quietly = ['--no-optional-locks', '--literal-pathspecs'];

@@ -4,10 +4,13 @@ import { stopTree } from './child-command.ts';
 import type { FilesApi } from './files-client.ts';
 import { isAlive, type ProcessId } from './process-tree.ts';
 
-/** How `leasehold hook` calls what is left to be done after a guard that was killed. */
+/** The `leasehold hook` subcommand that cleans up after a killed guard. */
 export const watchdogCommand = 'after-guard';
 
-/** Remembers the last line it was told. Where the other end is gone and nothing is over, it becomes what was handed to it. */
+/**
+ * Remembers the last line that it read. At the end of its input it executes its arguments with that line,
+ * unless the line `over` came before.
+ */
 const script = `known=
 while IFS= read -r line; do
   if [ "$line" = over ]; then exit 0; fi
@@ -17,19 +20,21 @@ if [ -n "$known" ]; then exec "$@" "$known"; fi`;
 
 export interface WatcherOptions {
   url: string;
-  /** The owner that ends with the guard; left out where it is somebody else's. */
+  /** The owner that ends with the guard; undefined for an owner that is not the guard's own. */
   ownerId: string | undefined;
   graceMs: number;
-  /** The guard is not watched over, and why. */
+  /** Called with the reason where the watchdog cannot run. */
   onFailure(error: Error): void;
 }
 
 /**
- * Outlives a guard that is killed outright, and stops its command then, which would run on with files that nobody keeps.
+ * Outlives a guard that is killed with SIGKILL, and stops its command, which would otherwise continue on
+ * files without heartbeats.
  *
- * From `start` to `dismiss` it waits on a pipe whose other end the kernel closes with the guard, however that goes. While
- * it waits it is a shell, which is there at once and takes next to no memory; only when the guard is gone it becomes
- * `leasehold`. It has a session of its own, so that what ends the guard's terminal or its process group does not end it.
+ * Lifecycle: from `start` to `dismiss` it waits on a pipe, whose other end the kernel closes with the guard,
+ * however the guard ends. While it waits it is a shell, which starts at once and needs little memory. It
+ * becomes `leasehold` only after the guard is gone. It has a session of its own, so that signals to the
+ * guard's terminal or process group do not end it.
  */
 export class GuardWatchdog {
   readonly #child: ChildProcess;
@@ -49,24 +54,26 @@ export class GuardWatchdog {
       cwd: '/',
     });
     child.on('error', onFailure);
-    // Somebody has killed it: then there is nobody to be told, and the command goes on as it is.
+    // The watchdog was killed. There is no reader, and the command continues unwatched.
     child.stdin?.on('error', () => {});
     child.unref();
     return new GuardWatchdog(child);
   }
 
-  /** What it is to stop, should it come to that. */
+  /** Names the process to stop if the guard is killed. */
   watch({ pid, started }: ProcessId): void {
     this.#child.stdin?.write(`${pid} ${started}\n`);
   }
 
-  /** Nothing is left to be stopped. */
+  /** Ends the watchdog: there is no process left to stop. */
   dismiss(): void {
     this.#child.stdin?.end('over\n');
   }
 }
 
-/** What a watcher does when its guard was killed: stops the command, and only then gives its files to others. */
+/**
+ * The watchdog's work after its guard was killed: stop the command first, and only then release its files.
+ */
 export async function cleanUpAfterGuard(
   api: FilesApi,
   command: ProcessId,

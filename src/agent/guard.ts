@@ -10,50 +10,57 @@ import { Keepalive, type Loss } from './keepalive.ts';
 import { contendedWords, haltedWords } from './messages.ts';
 import type { ProcessId } from './process-tree.ts';
 
-/** What is done where no server answers: go on without leases, or not at all. */
+/** What a guard does where no server answers: continue without leases, or fail. */
 export type OnUnreachable = 'allow' | 'deny';
 
-/** How a guard ends where it does not end as its command did. */
+/** Exit codes of a guard where they differ from its command's. */
 export const guardCodes = { refused: 1, unreachable: 69, halted: 75, lost: 76 } as const;
 
-/** A server that is silent for less is not given up. */
+/** The most time before the expiry at which a silent server counts as lost. */
 const leadMaxMs = 20_000;
 
-/** The variable that names the owner; commands that run under a guard find theirs in it. */
+/** The environment variable that names the owner. A guard sets it for its command. */
 export const ownerVariable = 'LEASEHOLD_OWNER';
 
 export interface GuardOptions {
   api: FilesApi;
   ownerId: string;
-  /** The owner was made for this guard, and ends with it. */
+  /** The owner was created for this guard, and ends with it. */
   isOwn: boolean;
-  /** Who waits and halts, where the owner was made for this guard. */
+  /** The caller whose contentions and halts apply, where the owner was created for this guard. */
   callerId?: string;
   files: readonly FileKey[];
   command: readonly string[];
   onUnreachable: OnUnreachable;
-  /** Between SIGTERM and SIGKILL, where the command has to be stopped. */
+  /** The time between SIGTERM and SIGKILL, where the guard stops the command. */
   graceMs: number;
-  /** Tells people one thing. */
+  /** Prints a message for people. */
   say(text: string): void;
 }
 
 /**
- * Runs a command while its files are leased: asks for them, waits a contention out, keeps the leases while the command
- * runs and gives them back when it has ended. Answers with the exit code. Until the files are granted nothing runs, and
- * once they are lost nothing runs any more; nor does it when the guard itself was killed, which its watcher sees to.
+ * Runs a command while its files are leased.
  *
- * Files that the owner held before stay with it, because the session that it names is still at work on them. An
- * owner of the guard's own always ends with it: a halt is its caller's, and stays.
+ * Guarantees:
+ * - The command does not run before the files are granted, unless no server answers and `onUnreachable` is
+ *   `allow`.
+ * - The guard stops the command when the leases are lost. If the guard itself is killed, its watchdog stops
+ *   the command.
+ * - Files that the owner held before stay with it, because the session that the owner names still works on
+ *   them.
+ * - An owner of the guard's own always ends with it. A halt belongs to its caller, and stays.
+ *
+ * Lifecycle: `run` acquires the files, waits out contentions, renews the leases while the command runs, and
+ * releases them when it has ended. It returns the exit code.
  */
 export class Guard {
   readonly #options: GuardOptions;
   readonly #keepalive: Keepalive;
-  /** Ends the waiting for files; its reason is the exit code. */
+  /** Ends the wait for files; its reason is the exit code. */
   readonly #givingUp = new AbortController();
   #leases: FileLease[] = [];
   #command: Command | undefined;
-  /** Somebody has one of the files: that much is known, whether a server answers later or not. */
+  /** Another owner holds one of the files. That stays known if the server becomes unreachable later. */
   #wasDenied = false;
   #isLost = false;
 
@@ -61,7 +68,7 @@ export class Guard {
     const { api, ownerId, isOwn, onUnreachable, graceMs, say } = options;
     this.#options = options;
     const on = { onLost: (loss: Loss) => this.#lose(loss), onNotice: say };
-    // A command that has to be stopped is over by the time at which somebody else may be granted its files.
+    // A command that has to be stopped must have ended before another owner may be granted its files.
     const leadMs = onUnreachable === 'deny' ? Math.min(graceMs, leadMaxMs) : 0;
     this.#keepalive = new Keepalive(api, ownerId, on, { isAtWork: !isOwn, leadMs });
   }
@@ -77,14 +84,15 @@ export class Guard {
     }
   }
 
-  /** Answers with an exit code where the command must not run. */
+  /** Returns an exit code if the command must not run. */
   async #acquireAll(): Promise<number | undefined> {
     const { api, ownerId, isOwn, onUnreachable, say } = this.#options;
     try {
       const before = isOwn ? [] : await api.leases({ owner_id: ownerId });
       const wasHeld = ({ repository, path }: FileLease) =>
         before.some((lease) => lease.repository === repository && lease.path === path);
-      // In one order everywhere, so that guards of several repositories do not wait for each other in a circle.
+      // All guards acquire repositories in the same order, so that they do not wait for each other in a
+      // circle.
       for (const request of requestsFor(this.#options)) {
         const granted = await this.#acquire(request);
         if (typeof granted === 'number') {
@@ -147,7 +155,7 @@ export class Guard {
     try {
       const onProcess = (process: ProcessId) => watcher?.watch(process);
       this.#command = await Command.start(command, { [ownerVariable]: ownerId }, onProcess);
-      // It was told to end while it was being started.
+      // A signal arrived while the command was being started.
       if (givingUp.aborted) void this.#command.stop(graceMs);
       const code = await this.#command.ended;
       this.#keepalive.stop();
@@ -165,13 +173,13 @@ export class Guard {
     return GuardWatchdog.start({ url: api.url, ownerId: isOwn ? ownerId : undefined, graceMs, onFailure });
   }
 
-  /** What cannot be given back is not kept either: nobody heartbeats for it any more. */
+  /** Leases that cannot be released are not renewed either, so they expire. */
   async #release(reason: 'ENDED' | 'FAILED'): Promise<void> {
     const { api, ownerId, isOwn, say } = this.#options;
     try {
       const leases = this.#leases.splice(0);
       const isEnding = isOwn && this.#keepalive.wasStarted;
-      // Ending an owner gives everything back; that its work has failed is said before.
+      // Ending an owner releases all its files, so only a failure is reported before.
       if (leases.length > 0 && !(isEnding && reason === 'ENDED')) await api.release(ownerId, leases, reason);
       if (isEnding) await api.end(ownerId);
     } catch (error) {
@@ -203,7 +211,7 @@ export class Guard {
   }
 }
 
-/** One request a repository. */
+/** One request per repository. */
 function requestsFor({ files, ownerId, callerId, command }: GuardOptions): AcquireRequest[] {
   const repositories = Map.groupBy(files, ({ repository }) => repository);
   const agent = basename(command[0] ?? '').slice(0, 200);

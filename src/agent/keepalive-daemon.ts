@@ -9,15 +9,18 @@ import { type Note, SessionStore } from './session-store.ts';
 
 const lookMs = 1_000;
 const answerLimitMs = 10_000;
-/** A heartbeater that is about to end gives its lock up within this time, and another one may take over. */
+/**
+ * A keep-alive process that is about to end releases its lock within this time, so that another one may take
+ * over.
+ */
 const lockLimitMs = 3_000;
 
-/** How `leasehold hook` calls the heartbeater. */
+/** The `leasehold hook` subcommand of the keep-alive process. */
 export const daemonCommand = 'keep-alive';
 
 /**
- * Sees to it that an owner's heartbeater runs: a process of its own that outlives the hook and belongs to the agent.
- * Hooks that run at the same time may both start one; all but one of them end at once.
+ * Ensures that an owner's keep-alive process runs. The process outlives the hook and belongs to the agent.
+ * Concurrent hooks may both start one; all but one end at once.
  */
 export function ensureDaemon(note: Note, notes: SessionStore): void {
   const before = notes.read(note.owner_id);
@@ -35,17 +38,18 @@ export function ensureDaemon(note: Note, notes: SessionStore): void {
   const [, main = ''] = process.argv;
   const args = [...process.execArgv, main, 'hook', daemonCommand, '--', note.owner_id];
   const child = spawn(process.execPath, args, { detached: true, stdio: 'ignore', cwd: notes.folder });
-  // Where it cannot be started the lease runs out, and the next hook tries again.
+  // If the process cannot be started, the lease expires, and the next hook tries again.
   child.on('error', () => {});
   child.unref();
 }
 
 /**
- * Heartbeats for an owner for as long as its note is there and the agent that the note names is alive; the note may
- * come to name another one, when a session is resumed. An agent that is gone has its owner ended, which gives its files
- * back at once. Only one of these runs for an owner: it holds a lock that the kernel drops with its process.
+ * Sends heartbeats for an owner while its note exists and the agent that the note names is alive. The note
+ * may name another agent later, when a session is resumed.
  *
- * It says nothing: nobody listens. The next hook finds out what there is to be said.
+ * - When the agent is gone, the process ends the owner, which releases its files at once.
+ * - Only one such process runs per owner: it holds a lock that the kernel releases with the process.
+ * - The process prints nothing, because its output is discarded. The next hook reports problems.
  */
 export async function keepAlive(ownerId: string, notes = new SessionStore()): Promise<void> {
   if (!notes.read(ownerId)) return;
@@ -57,7 +61,8 @@ export async function keepAlive(ownerId: string, notes = new SessionStore()): Pr
     if (!isAlive(note.agent)) {
       notes.remove(ownerId);
       await answered(api.end(ownerId));
-      // Somebody may have taken the session up meanwhile, and counts on this process, which has the lock.
+      // Another agent may have resumed the session in the meantime. It relies on this process, which holds
+      // the lock.
       continue;
     }
     if (performance.now() >= nextBeatMs) {
@@ -76,7 +81,10 @@ async function lockInTime(file: string) {
   }
 }
 
-/** Whether somebody answered, whatever it was: an owner that is not alive lives again when it asks for a file. */
+/**
+ * Whether a server answered, whatever the answer: an owner that is not alive is revived when it requests a
+ * file.
+ */
 async function answered(request: Promise<unknown>): Promise<boolean> {
   try {
     await request;

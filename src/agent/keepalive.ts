@@ -2,11 +2,11 @@ import { ServerError } from '../client/http-client.ts';
 import type { FileLease, FilesApi } from './files-client.ts';
 import { duration, shown } from './messages.ts';
 
-/** Less than a third of the minute that an owner lives after each heartbeat. */
+/** Less than a third of the 60 s that an owner lives after each heartbeat. */
 export const heartbeatMs = 18_000;
-/** Where no server answers. */
+/** The interval where no server answers. */
 export const againMs = 2_000;
-/** How often the clocks are compared, and what is more than setting one right a little. */
+/** The interval at which the clocks are compared, and the difference that is more than a small correction. */
 const lookMs = 1_000;
 const partedMs = 5_000;
 
@@ -14,36 +14,40 @@ type KeepaliveApi = Pick<FilesApi, 'url' | 'activity' | 'heartbeat'>;
 
 export interface Loss {
   why: string;
-  /** The server says so. Otherwise it was silent for as long as the files were good for. */
+  /** The server reported the loss. Otherwise the server was silent until the leases had to expire. */
   isCertain: boolean;
 }
 
 export interface KeepaliveEvents {
-  /** The files cannot be counted on any more; told once for certain, and once for each time that nobody answers. */
+  /**
+   * The leases are not reliable any more. Called once for a certain loss, and once for each period without an
+   * answer.
+   */
   onLost(loss: Loss): void;
-  /** Something that people should know of. */
+  /** A message for people. */
   onNotice(what: string): void;
 }
 
 export interface KeepaliveOptions {
-  /** Each heartbeat is to count as activity: for owners that somebody else may call stopped. */
+  /** Each heartbeat counts as activity: for owners that another process may report as stopped. */
   isAtWork?: boolean;
-  /** So much earlier silence is told, to be done with the files when they are lost. */
+  /** How much earlier a silent server is reported, so that the work on the files ends before their expiry. */
   leadMs?: number;
-  /** The time of day. Tests put their own here. */
+  /** The time of day. Tests inject their own. */
   wallClock?(): number;
 }
 
 /**
- * Keeps an owner alive from `start` to `stop`, both of which may be called again, and watches over what `hold` names.
+ * Keeps an owner alive from `start` to `stop`, which are idempotent, and watches the leases that `hold`
+ * names.
  *
- * A heartbeat goes out every 18 s. One that gets no answer is repeated every 2 s, and that is told once. The files are
- * lost when the server says so, which is the end of it, and perhaps when it was not heard from until the moment at which
- * the owner must have died: counted on a monotonic clock from when the last heartbeat that was answered was sent, so
- * never later than the server. After that it is asked still, because it may come back and know better.
- *
- * The monotonic clock stands still while the machine sleeps, and the time of day does not: where the two have parted, a
- * heartbeat goes out at once.
+ * - It sends a heartbeat every 18 s. A heartbeat without an answer is repeated every 2 s, and reported once.
+ * - A loss is certain when the server reports it; then the keepalive stops.
+ * - A loss is uncertain when the server has not answered until the owner must have died. That time is counted
+ *   on a monotonic clock from the sending of the last answered heartbeat, so never later than the server
+ *   counts it. The heartbeats continue, because the server may return and report that the owner is alive.
+ * - The monotonic clock stops while the machine sleeps, and the time of day does not. When the two diverge,
+ *   the keepalive sends a heartbeat at once.
  */
 export class Keepalive {
   readonly #api: KeepaliveApi;
@@ -74,7 +78,7 @@ export class Keepalive {
     this.#wallClock = wallClock;
   }
 
-  /** The server has known of the owner. */
+  /** Whether the server may know the owner. */
   get wasStarted(): boolean {
     return this.#wasStarted;
   }
@@ -87,7 +91,7 @@ export class Keepalive {
     this.#watchClocks();
   }
 
-  /** From now on these are watched; they were asked for at a time of `performance.now()`. */
+  /** Watches these leases from now on; `askedAtMs` is the `performance.now()` of their request. */
   hold(leases: readonly FileLease[], askedAtMs: number): void {
     this.#held = [...this.#held, ...leases];
     const [lease] = leases;
@@ -102,7 +106,7 @@ export class Keepalive {
     clearInterval(this.#checkClocks);
   }
 
-  /** One heartbeat, now. */
+  /** Sends a heartbeat now. */
   async heartbeat(): Promise<void> {
     clearTimeout(this.#heartbeat);
     const sentAtMs = performance.now();

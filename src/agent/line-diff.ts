@@ -1,7 +1,7 @@
-/** Lines of unchanged text around a change. */
+/** Unchanged lines shown around a change. */
 const around = 3;
 
-/** What becomes of a text, line by line: `-` goes, `+` comes, and some of what stays around them. */
+/** The changes of a text by line: `-` is removed, `+` is added, with some unchanged lines around them. */
 export function lineDiff(before: string, after: string): string {
   const lines = changes(linesOf(before), linesOf(after));
   const isNear = (at: number) =>
@@ -14,7 +14,7 @@ export function lineDiff(before: string, after: string): string {
 
 const linesOf = (text: string): string[] => (text === '' ? [] : text.replace(/\n$/, '').split('\n'));
 
-/** The longest common part stays. Good for texts of some thousand lines. */
+/** Keeps the longest common subsequence. Suitable for texts of some thousand lines. */
 function changes(before: readonly string[], after: readonly string[]): string[] {
   const width = after.length + 1;
   const common = new Uint32Array((before.length + 1) * width);

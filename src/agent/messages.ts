@@ -1,11 +1,11 @@
-/** What the gate says to people and to agents. */
+/** Messages of the guard and the hooks for people and agents. */
 import { inLine } from '../lib/terminal-text.ts';
 import type { Blocker, BlockerReport, Contention, OwnerProfile } from './files-client.ts';
 
-/** A name as it may stand in a line on a terminal: others have chosen it. */
+/** A name from another client, made safe for one line on a terminal. */
 export const shown = inLine;
 
-/** A time as one would say it: `45 s`, `12 min`, `3 h`. */
+/** A time span for people: `45 s`, `12 min`, `3 h`. */
 export function duration(ms: number): string {
   const seconds = Math.max(0, Math.round(ms / 1000));
   if (seconds < 300) return `${seconds} s`;
@@ -21,7 +21,7 @@ export function profile(owner: OwnerProfile | null): string {
   return shown([agent, place, branch && `branch ${branch}`].filter(Boolean).join(', '));
 }
 
-/** Who an owner is: its name, and what is known of it. */
+/** An owner's name, with its profile where one is known. */
 export function ownerName(ownerId: string, owner: OwnerProfile | null): string {
   const details = profile(owner);
   return details === '' ? shown(ownerId) : `${shown(ownerId)} (${details})`;
@@ -32,18 +32,18 @@ const namesOf = (paths: readonly string[]): string => paths.map(shown).join(', '
 const heldBy = ({ path, owner_id, owner, age_ms }: Blocker): string =>
   `${shown(path)} is held by ${ownerName(owner_id, owner)}, for ${duration(age_ms)}`;
 
-/** One line for who waits. */
+/** One line for a waiting caller. */
 export const contendedWords = (contention: Contention): string =>
   `${deniedWords(contention)}; asking again in ${duration(contention.retry_after_ms)}`;
 
-/** Who has what was asked for. The blocker may be gone already, and it is denied still. */
+/** The holders of the requested files. Even if the blocker has ended since, the request stays denied. */
 export function deniedWords({ blockers, paths }: Contention): string {
   const [first, ...others] = blockers;
   const more = others.length === 0 ? '' : `, and ${others.length} more are held`;
   return first ? `${heldBy(first)}${more}` : `${namesOf(paths)} was denied`;
 }
 
-/** The full report of a halt. Nothing that the server says of it is left out. */
+/** The full report of a halt, with every fact that the server returns. */
 export function haltedWords(report: BlockerReport): string {
   const { contention_id, owner_id, repository, paths, denied_at, retried_at, halted_at } = report;
   const lines = [
@@ -79,10 +79,13 @@ function instructionLines({ contention_id, kept_instruction }: BlockerReport): s
   ];
 }
 
-/** A path may have 4,096 characters; for one that has, not every other line is to be as long. */
+/** A path may have 4,096 characters; one long path must not widen every line. */
 const columnMax = 100;
 
-/** Lines below a heading, each column as wide as its widest cell. What is far too wide for that stands out of its line. */
+/**
+ * Lines below a heading, each column as wide as its widest cell. A cell beyond `columnMax` overflows its
+ * line.
+ */
 export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = [heading, ...rows.map((row) => row.map(shown))];
   const widest = (i: number) => all.reduce((most, row) => Math.max(most, row[i]?.length ?? 0), 0);

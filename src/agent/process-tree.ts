@@ -2,20 +2,20 @@ import { execFileSync } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { platform } from 'node:process';
 
-/** One process and no other: its pid, and when it started, because pids are used again. */
+/** Identifies one process: its pid, and its start time, because pids are reused. */
 export interface ProcessId {
   pid: number;
-  /** In whatever unit this machine counts; for comparing only. */
+  /** In the unit of this machine; only for comparison. */
   started: string;
 }
 
 export interface ProcessFacts extends ProcessId {
   parent: number;
-  /** What it was started with, its own name first. */
+  /** The command line, with the program's name first. */
   words: string[];
 }
 
-/** What is known of a process, or nothing where it is gone. One that only waits to be buried is gone. */
+/** The facts of a process; undefined where it is gone. A zombie counts as gone. */
 export function lookUp(pid: number): ProcessFacts | undefined {
   return platform === 'linux' ? fromProc(pid) : fromPs(['-p', String(pid)])[0];
 }
@@ -31,7 +31,7 @@ export function ancestors(): ProcessFacts[] {
   return line;
 }
 
-/** Every process that a process has started and that is still its child, and so on; those nearest to it first. */
+/** All descendants of a process that are still connected to it by living parents, the nearest first. */
 export function descendants(pid: number): ProcessFacts[] {
   const all = platform === 'linux' ? everyProc() : fromPs(['-A']);
   const found: ProcessFacts[] = [];
@@ -43,13 +43,13 @@ export function descendants(pid: number): ProcessFacts[] {
   return found;
 }
 
-/** Start times count from the boot, so they say which boot. */
+/** Start times count from the boot, so they are qualified by the boot's id. */
 let boot: string | undefined;
 
 function fromProc(pid: number): ProcessFacts | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1');
-    // The name in parentheses may hold anything, even parentheses.
+    // The name in parentheses may contain any characters, even parentheses.
     const [state, parent, ...rest] = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
     if (state === 'Z' || state === 'X') return undefined;
     boot ??= readFileSync('/proc/sys/kernel/random/boot_id', 'latin1').trim();
@@ -65,7 +65,10 @@ function everyProc(): ProcessFacts[] {
   return pids.map((pid) => fromProc(Number(pid))).filter((facts) => facts !== undefined);
 }
 
-/** The same from `ps`, where there is no /proc. Its words are cut at blanks, which is as well as it can be done. */
+/**
+ * The same from `ps`, where there is no /proc. Arguments are split at blanks, because `ps` does not delimit
+ * them.
+ */
 export function fromPs(which: readonly string[]): ProcessFacts[] {
   try {
     const format = 'pid=,ppid=,stat=,lstart=,args=';
@@ -88,7 +91,7 @@ export function fromPs(which: readonly string[]): ProcessFacts[] {
       ];
     });
   } catch {
-    // It ends with 1 where there is no such process.
+    // `ps` exits with 1 where there is no such process.
     return [];
   }
 }

@@ -9,16 +9,17 @@ import { ownerName, shown } from './messages.ts';
 import { ancestors } from './process-tree.ts';
 import type { SessionStore } from './session-store.ts';
 
-/** The commits that git has made. */
+/** The commits that git has made: a list, or a range. */
 export type Made = { commits: readonly string[] } | { from: string; to: string };
 
 /**
- * Gives back the files of commits that belong to the committer: the owner that the variable names, or else the owners that
- * the agent among this process's ancestors acts for. Files of others are reported and stay theirs. Answers with what there
- * is to be said; what cannot be done is thrown.
+ * Releases the committer's files that the commits contain. The committer is the owner that the variable
+ * names, or else the owners of the agent among this process's ancestors. Files of other owners are reported
+ * and stay with them. Returns messages for people; errors are thrown.
  *
- * A hook learns of its commit a moment after git made it, and another commit may have followed by then. So the committer's
- * files are given back as well that were committed since they were acquired and are unchanged since.
+ * A hook learns of its commit a moment after git made it, and another commit may have followed by then. So
+ * the function also releases the committer's files that were committed after they were acquired and are
+ * unchanged since.
  */
 export async function releaseCommitted(
   api: FilesApi,
@@ -30,7 +31,7 @@ export async function releaseCommitted(
   const top = realpathSync.native(await git(directory, 'rev-parse', '--show-toplevel'));
   const repository = repositoryOf(top) ?? '/';
   const below = relative(repository, top).split(sep).join('/');
-  /** A file's path in leases, from its path in git. */
+  /** Converts a file's path in git to its path in leases. */
   const leased = (file: string) => (below === '' ? file : `${below}/${file}`);
   const committed = new Set((await filesOf(directory, made)).map(leased));
   const all = await leasesOf(api, repository, committers);
@@ -57,7 +58,7 @@ function filesOf(directory: string, made: Made): Promise<string[]> {
     : filesOfCommits(directory, made.commits);
 }
 
-/** Those of these leases whose file was committed since it was acquired, and is unchanged since. */
+/** The leases whose file was committed after it was acquired, and is unchanged since. */
 async function committedMeanwhile(
   top: string,
   leased: (file: string) => string,
@@ -79,7 +80,7 @@ async function committedMeanwhile(
   return unchanged.flatMap((file) => byPath.get(leased(file)) ?? []);
 }
 
-/** Whoever holds nothing has nothing to give back, and is not told that no server answers. */
+/** A committer without leases has nothing to release, so an unreachable server is not reported to it. */
 async function leasesOf(
   api: FilesApi,
   repository: string,
@@ -96,7 +97,7 @@ async function leasesOf(
 const othersWords = ({ path, owner_id, owner }: FileLease): string =>
   `${shown(path)} was committed, and stays with ${ownerName(owner_id, owner)}`;
 
-/** The nearest ancestor that some owners act for is the agent; a session and those it has sent out share it. */
+/** The nearest ancestor with owners is the agent; a session and its sub-agents share it. */
 function ownersAmongAncestors(notes: SessionStore): string[] {
   for (const ancestor of ancestors()) {
     const owners = notes.of(ancestor);

@@ -6,22 +6,23 @@ import { tryLock } from '../lib/file-lock.ts';
 import type { Agent } from './find-agent.ts';
 import { isAlive, type ProcessId } from './process-tree.ts';
 
-/** What a hook leaves behind of the owner it acted for, so that later hooks and the heartbeater find it. */
+/** A hook's note about its owner, for later hooks and the keep-alive process. */
 export interface Note {
   owner_id: string;
-  /** Where its server is. */
+  /** The URL of the owner's server. */
   url: string;
   agent: Agent;
   since: string;
 }
 
 export const folderVariable = 'LEASEHOLD_STATE_DIR';
-/** Locks that nobody has used for so long belong to nobody. */
+/** Lock files that were unused for this long are removed. */
 const lockKeptMs = 24 * 60 * 60 * 1000;
 
 /**
- * The folder of these notes: one file an owner, written aside and renamed, so that readers see all of it or the one
- * before it. It belongs to this machine alone, because a home directory may be shared by several.
+ * The folder of the notes, with one file per owner. A note is written to a temporary file and renamed, so
+ * that readers see either all of it or the previous one. The folder belongs to this machine alone, because
+ * machines may share a home directory.
  */
 export class SessionStore {
   readonly folder: string;
@@ -51,17 +52,17 @@ export class SessionStore {
       .filter((note) => note !== undefined);
   }
 
-  /** The owners that a process acts for. */
+  /** The owners whose agent is this process. */
   of({ pid, started }: ProcessId): Note[] {
     return this.all().filter(({ agent }) => agent.pid === pid && agent.started === started);
   }
 
-  /** What the heartbeater of an owner locks. The folder has to be there. */
+  /** The lock file of an owner's keep-alive process. The folder must exist. */
   lockOf(ownerId: string): string {
     return this.#file(ownerId, 'lock');
   }
 
-  /** Removes what agents have left who are gone, and whose heartbeaters were killed with them. */
+  /** Removes the notes of agents that are gone and whose keep-alive processes were killed with them. */
   removeStale(): void {
     for (const { owner_id, agent } of this.all()) {
       if (isAlive(agent)) continue;
@@ -81,7 +82,7 @@ export class SessionStore {
     try {
       return readdirSync(this.folder).filter((name) => name.endsWith(ending));
     } catch {
-      // Nobody has written anything yet.
+      // No note has been written yet.
       return [];
     }
   }
