@@ -3,15 +3,15 @@ import { inLines } from '../lib/terminal-text.ts';
 import { enterCallersDirectory } from './callers-directory.ts';
 import { type FlagTypes, UsageError } from './support/args.ts';
 
-/** One command of `leasehold`. Answers with its exit code. */
+/** One command of `leasehold`. `run` returns the exit code. */
 export interface Command {
   name: string;
   flags: FlagTypes;
-  /** What its first word may be. */
+  /** The possible first arguments. */
   verbs?: readonly { name: string; flags: FlagTypes }[];
-  /** Commands of its own, where its first word names one. */
+  /** Nested commands that the first argument may name. */
   commands?: readonly Entry[];
-  /** What `--help` shows below the first line. */
+  /** The text of `--help` below the first line. */
   help(): string;
   run(args: readonly string[]): Promise<number>;
 }
@@ -21,9 +21,11 @@ export const exitCodes = { ok: 0, failed: 1, usage: 2 } as const;
 export interface Entry {
   name: string;
   about: string;
-  /** Whether it acts on the directory that its user is in. */
+  /** Whether the command acts on the user's current directory. */
   usesDirectory?: true;
-  /** Commands are loaded one at a time: guards and hooks start often, and others wait for them. */
+  /**
+   * Commands are loaded one at a time, because guards and hooks start often and other programs wait for them.
+   */
   load(): Promise<Command>;
 }
 

@@ -1,6 +1,6 @@
 /**
- * The client: everything that the server offers over gRPC, for programs in JavaScript and TypeScript. Other
- * languages generate theirs from the proto files.
+ * The client for JavaScript and TypeScript programs: the whole gRPC API of the server. Other languages
+ * generate their client from the proto files.
  */
 import { type Client, createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
@@ -21,10 +21,13 @@ export interface LeaseholdClient {
   files: Client<typeof FileLeasesService>;
 }
 
-/** Node lets a connection hold 10 MB by itself and breaks it beyond that; a frame may have 16 MiB. In MB. */
+/**
+ * Session memory in MB. By default Node limits a connection to 10 MB and breaks it beyond that; a frame may
+ * have 16 MiB.
+ */
 const nodeOptions = { maxSessionMemory: 100 };
 
-/** Connects to a server's gRPC address, `127.0.0.1:50051` where left out. The connection is made with the first call. */
+/** Connects to a server's gRPC address, `127.0.0.1:50051` by default. The first call opens the connection. */
 export function connectLeasehold(address = '127.0.0.1:50051'): LeaseholdClient {
   const baseUrl = /^https?:\/\//.test(address) ? address : `http://${address}`;
   const transport = createGrpcTransport({ baseUrl, pingIntervalMs: 30_000, nodeOptions });

@@ -1,21 +1,21 @@
-/** What commands that speak to a server have in common: where it is, and how it is asked. */
+/** Shared parts of commands that call a server: its address, and the requests. */
 import type { IncomingMessage, request } from 'node:http';
 import { text } from 'node:stream/consumers';
 
-/** The variable and the flag `--url` that say where the server is. */
+/** The environment variable with the server's address. The flag `--url` has precedence. */
 export const urlVariable = 'LEASEHOLD_URL';
 export const defaultUrl = 'http://127.0.0.1:8080';
 
 export const urlHelp = `  --url <address>       Where the server's HTTP is; ${defaultUrl} where neither this nor
                         ${urlVariable} says otherwise.`;
 
-/** What a server refused, or that there is none. Its text is for people; the command ends with exit code 1. */
+/** An error answer of the server, or no answer. Its text is for people; the command exits with 1. */
 export class ServerError extends Error {
   override readonly name = 'ServerError';
-  /** The code of a refusal; undefined where the server did not answer. */
+  /** The code of the server's error; undefined where the server did not answer. */
   readonly code: string | undefined;
 
-  /** Nobody has looked at the request: to ask again later may help. */
+  /** The server has not processed the request, so a later attempt may succeed. */
   get isUnreachable(): boolean {
     return this.code === undefined || this.code === 'unavailable' || this.code === 'overloaded';
   }
@@ -27,16 +27,16 @@ export class ServerError extends Error {
 }
 
 export interface ServerClientOptions {
-  /** How long an answer may take; for ever where left out. */
+  /** The limit of the time to the answer; unlimited where it is omitted. */
   timeoutMs?: number;
 }
 
 /**
- * Asks with `node:http`, because `fetch` takes 30 ms to load, and commands start often. To import that module would load
- * `fetch` too, as it exports classes of it; `getBuiltinModule` does not.
+ * Uses `node:http`, because `fetch` takes 30 ms to load, and commands start often. An import of that module
+ * would load `fetch` too, because it exports classes of it; `getBuiltinModule` does not.
  */
 export class ServerClient {
-  /** Where the server is. */
+  /** The server's address. */
   readonly url: string;
   readonly #timeoutMs: number | undefined;
 
@@ -57,7 +57,7 @@ export class ServerClient {
     return this.#ask('PUT', path, JSON.stringify(body));
   }
 
-  /** Whatever is answered, also where it is a refusal. */
+  /** Returns any answer, including error answers. */
   async look(path: string): Promise<{ status: number; said: string }> {
     return this.#reach('GET', path);
   }
@@ -93,7 +93,7 @@ export class ServerClient {
 const requestFor = ({ protocol }: URL): typeof request =>
   process.getBuiltinModule(protocol === 'https:' ? 'node:https' : 'node:http').request;
 
-/** A server that answers something else is another server. */
+/** An answer that is not JSON comes from another program. */
 function readAnswer<T>(said: string, url: string): T {
   try {
     return (said === '' ? undefined : JSON.parse(said)) as T;
@@ -102,7 +102,7 @@ function readAnswer<T>(said: string, url: string): T {
   }
 }
 
-/** Why there is no answer. Some errors say nothing, and have a code; an abort has its reason behind it. */
+/** Why there is no answer. Some errors have a code and no message; an abort has its reason as the cause. */
 function reasonOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
   const { name, code, cause, message } = error as NodeJS.ErrnoException;
@@ -110,11 +110,11 @@ function reasonOf(error: unknown): string {
   return message || code || name;
 }
 
-/** What a server says of itself when it refuses; what stands before it may speak otherwise. */
+/** The code and text of an error answer. A proxy in front of the server may answer in another format. */
 function refusalIn(text: string): { code?: string; detail?: string } {
   try {
     const { code, detail, message } = JSON.parse(text) as Record<string, unknown>;
-    // Connect has codes of its own, and ours at the beginning of its message.
+    // Connect has codes of its own; its message begins with the server's code.
     const [, own, words] = (typeof message === 'string' && /^([a-z_]+): (.+)$/s.exec(message)) || [];
     if (own !== undefined && words !== undefined) return { code: own, detail: words };
     return {

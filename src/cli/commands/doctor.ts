@@ -6,7 +6,9 @@ import { readFlags, UsageError } from '../support/args.ts';
 import { commonFlags } from '../support/operator-client.ts';
 import { plain, print, printJson } from '../support/output.ts';
 
-/** The server has its own patience with its database and its Redis; this is for a server that hangs itself. */
+/**
+ * The server has its own timeouts for its database and its Redis; this one is for a server that hangs itself.
+ */
 const answerLimitMs = 10_000;
 
 interface DiagnosisBody {
@@ -82,7 +84,7 @@ async function readiness(server: ServerClient): Promise<Finding> {
   return finding('server', 'ready', status === 200 ? 'OK' : 'PROBLEM', text, advice, { status });
 }
 
-/** What `/readyz` answered, as a person reads it. What is no answer of it is shown as it came. */
+/** The answer of `/readyz` in words. An unexpected answer is shown unchanged. */
 function readinessWords(said: string): string {
   let parts: Record<string, unknown>;
   try {
@@ -97,7 +99,7 @@ function readinessWords(said: string): string {
   return [why, ...words].join(', ');
 }
 
-/** The worst first: whoever reads this is in a hurry. */
+/** The worst findings come first. */
 function findingsWords(findings: readonly Finding[]): string {
   const worst = findings.toSorted((a, b) => findingLevels.indexOf(b.level) - findingLevels.indexOf(a.level));
   const widest = Math.max(...worst.map(({ code }) => code.length));

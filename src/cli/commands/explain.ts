@@ -81,7 +81,7 @@ Ends with 1 where there is no such job or lease, or the server does not answer.
   },
 };
 
-/** Whoever has an id at 3 AM need not know what it is the id of. */
+/** Accepts the id of a job or of a lease, so that an operator need not know which one it is. */
 async function explainEither(server: ServerClient, id: string): Promise<Explanation> {
   try {
     return await server.get<Explanation>(`/api/scheduler/jobs/${id}/explain`);
@@ -123,7 +123,7 @@ function explanationWords(explanation: Explanation): string {
 
 const section = (title: string, body: string): string => `${title}\n${body}`;
 
-/** Codes beside the sentences: they are what is looked for in the documentation, and by scripts. */
+/** Shows the codes beside the sentences: operators find them in the documentation, and scripts match them. */
 const causeLines = (causes: readonly Cause[]): string =>
   causes.length === 0
     ? '  nothing is known'
@@ -144,7 +144,7 @@ function stepLines({ steps, steps_left_out, left_out_after }: Explanation, nowMs
   return columns(rows);
 }
 
-/** Sentences are not cut off where the terminal ends; it goes on with them in the next line. */
+/** Sentences are not cut at the terminal's width; the terminal wraps them. */
 const sentences = Number.POSITIVE_INFINITY;
 
 /** A table without a heading. */
@@ -199,6 +199,6 @@ const heartbeats = ({ heartbeats: count, mean_heartbeat_interval_ms: ms }: Attem
   return ms === null ? `${count}` : `${count}, one every ${span(ms)}`;
 };
 
-/** How near the lease was to its end stands in the share of its TTL, and when that was in the story. */
+/** The share of the TTL shows how near the lease was to its expiry; the steps show when. */
 const longestSilence = ({ longest_silence: silence }: Attempt): string | null =>
   silence && `${span(silence.lasted_ms)}, ${Math.round(silence.ttl_share * 100)} %`;

@@ -99,7 +99,7 @@ Ends with 1 where the server refuses or does not answer, and with ${guardCodes.h
   },
 };
 
-/** A directory stands for the repository that it is in; whatever else is said is taken for a name. */
+/** A directory stands for its repository; any other text is taken for a repository's name. */
 function nameOf(repository: string | undefined): string | undefined {
   if (repository === undefined || !existsSync(repository)) return repository;
   return repositoryOf(repository) ?? repository;
@@ -116,7 +116,7 @@ async function list(
   return 0;
 }
 
-/** For people. Who waits stands below who has, and who is halted below that. */
+/** For people: the held files first, then the waiting requests, then the halted ones. */
 function overview(leases: readonly FileLease[], blockers: readonly Blocked[]): string {
   const now = Date.now();
   const ago = (time: string) => `${time} (${duration(now - Date.parse(time))})`;
@@ -153,7 +153,7 @@ function overview(leases: readonly FileLease[], blockers: readonly Blocked[]): s
   return parts.join('\n\n');
 }
 
-/** A request may be for thousands of files. `--json` tells all of them. */
+/** A request may be for thousands of files. `--json` prints all of them. */
 const someMax = 3;
 const some = (names: readonly string[]): string => {
   const more = names.length - someMax;

@@ -81,7 +81,10 @@ Ends as the command does, with 128 and the number of the signal where one has en
   },
 };
 
-/** Not from `node:crypto`, which takes longer to load than everything that is the guard's own: nobody is to be kept from guessing it. */
+/**
+ * Not from `node:crypto`, which takes longer to load than the guard's own code. The id need not be hard to
+ * guess.
+ */
 function newOwner(): string {
   const random = Math.floor(Math.random() * 2 ** 32)
     .toString(16)

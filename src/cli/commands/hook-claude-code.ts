@@ -45,7 +45,8 @@ nothing.
     try {
       return await run(this, args);
     } catch (error) {
-      // The agent takes a 2 for a 'no' to the tool, or to its own end; that is not what a mistyped flag means.
+      // Claude Code reads exit code 2 as a denial of the tool, or of its own end. A mistyped flag must not
+      // cause that.
       if (!(error instanceof UsageError)) throw error;
       printToStderr(`${error.message}\nSee 'leasehold hook claude-code --help'.`);
       return 1;

@@ -63,7 +63,7 @@ that.
         return withErrors(() => uninstallGitHook(process.cwd()));
       case 'post-commit':
         noMoreThan(1, others);
-        // Hooks of earlier versions name none; a hook that could not ask git names an empty one.
+        // Hooks of earlier versions pass no commit; a hook whose git command failed passes an empty one.
         return release(values.url, async () => ({ commits: [others[0] || 'HEAD'] }));
       case 'post-merge': {
         noMoreThan(2, others);
@@ -87,7 +87,7 @@ function noMoreThan(max: number, words: readonly string[]): void {
   if (words.length > max) throw new UsageError(`takes no ${JSON.stringify(words[max])}`);
 }
 
-/** Of lines with a commit and what became of it, what became of it. */
+/** The new commits in lines of an old and a new commit. */
 const rewrittenIn = (lines: string): string[] => [
   ...new Set(lines.split('\n').flatMap((line) => line.split(' ')[1] || [])),
 ];
@@ -103,7 +103,7 @@ async function withErrors(work: () => Promise<string>): Promise<number> {
   }
 }
 
-/** A failure is said and nothing more: git would say of a hook that fails that the commit has. */
+/** A failure is only printed: after a failed hook, git would report that the commit failed. */
 async function release(url: string | undefined, made: () => Promise<Made>): Promise<number> {
   try {
     const api = new FilesApi(url, { timeoutMs: answerLimitMs });

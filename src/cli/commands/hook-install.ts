@@ -114,11 +114,13 @@ async function change(
 function fileOf(isUser: boolean): string {
   const folder = isUser ? homedir() : (repositoryOf(process.cwd()) ?? process.cwd());
   const file = join(folder, '.claude', 'settings.json');
-  // A link stays a link: settings are often kept elsewhere.
+  // A link stays a link, because settings are often stored elsewhere.
   return existsSync(file) ? realpathSync(file) : file;
 }
 
-/** Written aside and renamed: an agent that reads meanwhile gets all of one or of the other. */
+/**
+ * Writes to a temporary file and renames it, so that an agent that reads meanwhile sees one complete version.
+ */
 function write(file: string, text: string): void {
   mkdirSync(dirname(file), { recursive: true });
   const aside = `${file}.leasehold-new`;

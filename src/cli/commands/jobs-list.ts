@@ -4,7 +4,7 @@ import { age, cell, listing, print, printJson, stamp, table, when } from '../sup
 import { showList } from '../support/pages.ts';
 import type { Subcommand } from '../support/subcommands.ts';
 
-/** A job in the words of the API, as far as it is shown. */
+/** A job as the API returns it, with the fields that are shown. */
 export interface JobBody {
   job_id: string;
   addon_id: string;
@@ -125,7 +125,7 @@ export const getVerb: Subcommand = {
 
 const isTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d/;
 
-/** As it came, and beside a time how long ago that is. */
+/** The value unchanged; a time with its distance from now. */
 export const valueWords = (value: unknown): string =>
   typeof value === 'string' && isTime.test(value) ? when(value) : cell(value);
 

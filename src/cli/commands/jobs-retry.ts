@@ -19,7 +19,7 @@ const retryFlags = {
   ...cancelFlags,
 } as const;
 
-/** Which flags choose dead letters, and the fields that they stand for. */
+/** Flags that select dead letters, and the request fields that they set. */
 const filters = {
   stream: 'stream',
   'addon-id': 'addon_id',
@@ -27,7 +27,7 @@ const filters = {
   'error-code': 'error_code',
 } as const;
 
-/** Dead letters of one request: the server takes no more. */
+/** The most dead letters that the server retries per request. */
 const pageMax = 500;
 
 interface Outcome {
@@ -86,7 +86,7 @@ async function changeEach(
       await server.post(`/api/scheduler/jobs/${encodeURIComponent(jobId)}/${change}`, by);
       outcome.jobIds.push(jobId);
     } catch (error) {
-      // A server that is not there would say so again for every job that is left.
+      // An unreachable server would cause the same error for every remaining job.
       if (!(error instanceof ServerError) || error.code === undefined) throw error;
       printToStderr(`${jobId}: ${refusal(error)}`);
       outcome.failed.push({ job_id: jobId, code: error.code, detail: error.message });
@@ -103,7 +103,7 @@ async function retryDeadLetters(server: ServerClient, filter: object, limit: num
     const { job_ids } = await server.post<{ job_ids: string[] }>('/api/scheduler/jobs/retry', body);
     const before = retried.size;
     for (const jobId of job_ids) retried.add(jobId);
-    // A job that is a dead letter again already would come round for ever.
+    // Stops if a retried job has become a dead letter again, because it would be retried for ever.
     if (job_ids.length < wanted || retried.size < before + job_ids.length) break;
   }
   return { jobIds: [...retried], failed: [] };

@@ -5,7 +5,7 @@ import { print, printJson } from '../support/output.ts';
 import type { Subcommand } from '../support/subcommands.ts';
 import type { JobBody } from './jobs-list.ts';
 
-/** Flags, and the fields that they stand for. */
+/** Flags and the request fields that they set. */
 const texts = {
   'addon-id': 'addon_id',
   'job-type': 'job_type',

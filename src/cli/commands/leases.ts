@@ -31,7 +31,7 @@ ${urlHelp}
 Ends with 1 where the server refuses or does not answer.
 `;
 
-/** A lease as the RPC says it in JSON: what has no value, or is false, is left out. */
+/** A lease as the RPC returns it in JSON: fields that are empty or false are omitted. */
 interface LeaseMessage {
   leaseId: string;
   jobId: string;
@@ -53,7 +53,7 @@ interface LeaseMessage {
   deadLettered?: boolean;
 }
 
-/** In the words of the REST routes. */
+/** The lease with the field names of the REST routes. */
 const leaseBody = (lease: LeaseMessage) => ({
   lease_id: lease.leaseId,
   job_id: lease.jobId,

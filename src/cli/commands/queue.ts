@@ -40,7 +40,7 @@ interface QueueBody {
   next_cursor: string | null;
 }
 
-/** Groups of one request: the server gives no more. */
+/** The most groups that the server returns per request. */
 const pageMax = 50;
 
 export const queueCommand: Command = {
@@ -92,7 +92,7 @@ Ends with 1 where the server refuses or does not answer.
   },
 };
 
-/** Groups that show no job come last. */
+/** Groups without a job come last. */
 const readySince = ({ oldest }: GroupBody): number =>
   oldest ? Date.parse(oldest.ready_since) : Number.MAX_SAFE_INTEGER;
 

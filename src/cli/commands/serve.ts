@@ -27,14 +27,15 @@ ${settingsHelp()}
     const stop = stopSignal();
     let server: RunningServer;
     try {
-      // The database starts while the faces are being loaded; both take a good part of a second.
+      // The database opens while the APIs are being loaded; both take a good part of a second.
       const opening = import('../../store/open.ts').then(({ openConfigured }) => openConfigured(config, log));
       opening.catch(() => {});
       const { startServer } = await import('../../server.ts');
       const givenUp = new AbortController();
       void stop.then(() => givenUp.abort());
       const started = startServer(config, log, opening, givenUp.signal);
-      // Whoever is asked to stop before it serves does not wait, not even for another server's migration.
+      // A stop signal before the server is ready does not wait for the start, not even for another server's
+      // migration.
       const early = await Promise.race([started, stop]);
       if (typeof early === 'string') return await stopEarly(early, started, log);
       server = early;
@@ -58,7 +59,7 @@ ${settingsHelp()}
   },
 };
 
-/** Gives a start that is not wanted any more a moment to come to its end. */
+/** Gives an aborted start up to 5 s to finish. */
 async function stopEarly(signal: string, started: Promise<RunningServer>, log: Log): Promise<number> {
   log.info('stopping before being ready', { signal });
   const patience = setTimeout(() => process.exit(0), 5_000);
@@ -74,12 +75,15 @@ async function stopEarly(signal: string, started: Promise<RunningServer>, log: L
 const stopSignals = ['SIGTERM', 'SIGINT'] as const;
 
 /**
- * What comes within this time of the first signal is the same wish: Ctrl-C reaches the server from the terminal, and a
- * moment later once more from npm, which passes on what it is sent.
+ * A signal within this time after the first one belongs to the same request. Ctrl-C reaches the server from
+ * the terminal, and a moment later again from npm, which forwards its own signal.
  */
 const sameWishMs = 500;
 
-/** Settles with the first signal that asks to stop. A later one is not waited for: it ends the process at once. */
+/**
+ * Settles with the first stop signal. After `sameWishMs` the handlers are removed, so that another signal
+ * ends the process at once.
+ */
 function stopSignal(): Promise<NodeJS.Signals> {
   return new Promise((resolve) => {
     const heard = (signal: NodeJS.Signals) => {

@@ -11,10 +11,10 @@ const flags = { watch: 'boolean', 'addon-id': 'string', ...commonFlags } as cons
 
 const watchMs = 1_000;
 
-/** Groups of figures, as the API has them. There may be more than are known here. */
+/** Groups of figures, as the API returns them. A newer server may return more than this version knows. */
 type Snapshot = Record<string, unknown>;
 
-/** What is shown, in this order, and in which words. */
+/** The figures shown, in this order, and their names. */
 const shown: readonly (readonly [group: string, figures: readonly string[]])[] = [
   ['capacity', ['total', 'usable', 'used', 'reserved']],
   ['jobs', ['queued', 'running', 'failed_last_24h']],
@@ -54,7 +54,7 @@ Ends with 1 where the server refuses or does not answer. A watch goes on and say
   },
 };
 
-/** Until somebody stops it, or nobody reads any more. */
+/** Runs until it gets a signal, or until the reader closes the pipe. */
 async function watch(first: Snapshot, read: () => Promise<Snapshot>, asJson: boolean): Promise<number> {
   const stopping = new AbortController();
   const { signal } = stopping;
@@ -62,7 +62,7 @@ async function watch(first: Snapshot, read: () => Promise<Snapshot>, asJson: boo
   const inPlace = process.stdout.isTTY && !asJson;
   let drawn = 0;
   const redraw = (text: string) => {
-    // Back to where the last picture began, and everything below is gone.
+    // Moves to the start of the previous output and clears everything below.
     draw(`${drawn === 0 ? '' : `\u001b[${drawn}A\u001b[J`}${inLines(text)}`);
     drawn = text.split('\n').length;
   };
@@ -85,7 +85,7 @@ async function watch(first: Snapshot, read: () => Promise<Snapshot>, asJson: boo
   }
 }
 
-/** The figures of a group: those that are known first, and then whatever else there is. */
+/** The figures of a group: the known ones first, then all others. */
 function figuresOf(snapshot: Snapshot, group: string, known: readonly string[]): [string, unknown][] {
   const found = snapshot[group];
   if (typeof found !== 'object' || found === null) return [];

@@ -117,7 +117,7 @@ const connectionWords: Readonly<Record<string, string>> = {
   WAITING: 'waiting',
   POLLING: 'polling',
 };
-/** A newer server may know connections that have no words here. */
+/** A newer server may report kinds of connections that this version does not know. */
 const wordsOf = (connection: string): string => connectionWords[connection] ?? connection.toLowerCase();
 
 const asksWords = ({ asks, asks_truncated }: ServerBody): string =>

@@ -1,7 +1,7 @@
 import { parseArgs } from 'node:util';
 import { flagVariables } from '../../config.ts';
 
-/** A command line that cannot be understood. Ends with exit code 2, as shells expect. */
+/** An invalid command line. The command exits with 2, as shells expect. */
 export class UsageError extends Error {
   override readonly name = 'UsageError';
 }
@@ -31,17 +31,17 @@ export function readSettings(args: readonly string[]): Arguments {
   return { help: values.help === true, settings };
 }
 
-/** Reads the flags of a command that takes none but `--help`. */
+/** Reads the flags of a command that has only `--help`. */
 export const readNothing = (args: readonly string[]): { help: boolean } => ({
   help: parse(args, {}).values.help === true,
 });
 
-/** The values of flags that were given. */
+/** The values of the given flags. */
 type FlagValues<Types extends FlagTypes> = {
   [Flag in keyof Types]?: Types[Flag] extends 'string' ? string : boolean;
 };
 
-/** Reads the flags of a command, and the words between them. */
+/** Reads the flags of a command, and the arguments between them. */
 export function readFlags<const Types extends FlagTypes>(
   args: readonly string[],
   types: Types,
@@ -64,7 +64,7 @@ function parse(args: readonly string[], types: FlagTypes, allowPositionals = fal
   }
 }
 
-/** Node's own words, without its advice, and in one line. */
+/** Node's own message, without its advice, in one line. */
 function wordsOf({ message }: Error): string {
   const flag = /^Option '(?:-\w, )?(--[\w-]+)(?: <value>)?' argument is ambiguous/.exec(message)?.[1];
   return flag === undefined

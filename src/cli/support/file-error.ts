@@ -1,3 +1,3 @@
-/** Whether the file system has said so: that a folder may not be written to, for one. */
+/** Whether a system call failed, for example because a folder is not writable. */
 export const isFileError = (error: unknown): error is NodeJS.ErrnoException =>
   error instanceof Error && 'syscall' in error;

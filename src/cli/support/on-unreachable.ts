@@ -3,7 +3,7 @@ import { UsageError } from './args.ts';
 
 export const onUnreachableVariable = 'LEASEHOLD_ON_UNREACHABLE';
 
-/** What the flag says, or else the variable, or else the command's own habit. */
+/** The flag's value, or else the variable's, or else the command's default. */
 export function readOnUnreachable(flag: string | undefined, habit: OnUnreachable): OnUnreachable {
   const value = flag || process.env[onUnreachableVariable] || habit;
   if (value === 'allow' || value === 'deny') return value;

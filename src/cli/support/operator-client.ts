@@ -1,4 +1,4 @@
-/** What the operator's commands have in common: how they ask, how they page, and how they end. */
+/** Shared parts of the operator's commands: requests, pages, and exit codes. */
 import { userInfo } from 'node:os';
 import { ServerClient, ServerError } from '../../client/http-client.ts';
 import { inLine } from '../../lib/terminal-text.ts';
@@ -7,18 +7,18 @@ import { printToStderr } from './stderr.ts';
 
 const answerLimitMs = 30_000;
 
-/** Flags that all of them take. */
+/** Flags of all these commands. */
 export const commonFlags = { json: 'boolean', url: 'string' } as const;
 
 /** Flags of lists. */
 export const pageFlags = { limit: 'string', cursor: 'string', all: 'boolean' } as const;
 
-/** Flags of lists that cannot be filtered. */
+/** Flags of lists without filters. */
 export const listFlags = { ...pageFlags, ...commonFlags } as const;
 
-/** Rows of one request to most routes: the server gives no more. */
+/** The most rows that most routes return per request. */
 const pageMax = 200;
-/** What `--all` comes to at the most. */
+/** The most rows of `--all`. */
 export const allMax = 10_000;
 const limitDefault = 50;
 
@@ -26,7 +26,10 @@ export const pageHelp = `  --limit <n>           So many at the most; ${limitDef
   --all                 As many as there are, up to ${allMax.toLocaleString('en')}.
   --cursor <id>         Go on after what was told before; the last line says where.`;
 
-/** Does something with a server. What it refuses is told in one line, with its code, and ends with 1. */
+/**
+ * Runs `work` with a client. An error of the server is printed in one line, with its code, and the exit code
+ * is 1.
+ */
 export async function withServer(
   url: string | undefined,
   work: (server: ServerClient) => Promise<number>,
@@ -66,7 +69,7 @@ export interface Page<Row> {
   next_cursor: string | null;
 }
 
-/** Asks for pages until there are as many rows as are wanted. */
+/** Reads pages until there are as many rows as requested. */
 export async function readPages<Row>(
   { limit, cursor }: Paging,
   read: (limit: number, cursor: string | undefined) => Promise<Page<Row>>,
@@ -82,7 +85,7 @@ export async function readPages<Row>(
   return { rows, next_cursor: next };
 }
 
-/** That there is more goes where it disturbs nobody who reads the table. */
+/** Prints the next cursor to standard error, so that it does not mix with the table. */
 export function printNextPage(next: string | null): void {
   if (next !== null) process.stderr.write(`there is more: --cursor ${inLine(next)}\n`);
 }
@@ -96,7 +99,10 @@ export function queryOf(parameters: Readonly<Record<string, string | number | un
   return query === '' ? '' : `?${query}`;
 }
 
-/** Where a process has no name to its user's number, the environment may know one; else the server tells the address. */
+/**
+ * A process whose user id has no name may find one in the environment. Otherwise the server records the
+ * address.
+ */
 export function userName(): string | undefined {
   try {
     return userInfo().username;
@@ -105,7 +111,7 @@ export function userName(): string | undefined {
   }
 }
 
-/** One word, and nothing but that. */
+/** The only argument, or an error. */
 export function onlyWord(words: readonly string[], what: string): string {
   const [word, ...others] = words;
   if (word === undefined || others.length > 0) throw new UsageError(`takes one ${what}`);

@@ -1,16 +1,16 @@
-/** What the operator's commands print: tables and lists for people, one JSON document for scripts. */
+/** Output of the operator's commands: tables and lists for people, one JSON document for scripts. */
 import { span } from '../../domain/time.ts';
 import { inLines } from '../../lib/terminal-text.ts';
 
 /**
- * Prints, and ends the process well where nobody reads any more: whoever pipes into `head` has seen enough. Only for
- * commands that do nothing but tell.
+ * Prints, and exits normally if the reader has closed the pipe, as `head` does. Only for commands that change
+ * nothing.
  */
 export function print(text: string): void {
   draw(inLines(text));
 }
 
-/** The same for a text with commands to the terminal, in which nothing of others is left as it was. */
+/** The same for a text with terminal control sequences, in which all foreign text has been sanitized. */
 export function draw(text: string): void {
   write(text, () => process.exit(process.exitCode ?? 0));
 }
@@ -18,8 +18,8 @@ export function draw(text: string): void {
 export const printJson = (value: unknown): void => print(JSON.stringify(value));
 
 /**
- * Prints what a command does or has done. Where nobody reads any more, it is done all the same, and the command ends as it
- * would have.
+ * Prints what a command does or has done. If the reader has closed the pipe, the command continues and exits
+ * as usual.
  */
 export function printNote(text: string): void {
   write(inLines(text), () => {});
@@ -38,17 +38,17 @@ function write(text: string, unread: () => void): void {
   process.stdout.write(text.endsWith('\n') ? text : `${text}\n`);
 }
 
-/** What others have written may hold characters that a terminal would obey. */
+/** Removes characters from other clients that a terminal would obey. */
 export const plain = (text: string): string =>
   text.replaceAll(/\p{Cc}+/gu, ' ').replaceAll(/[\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, '');
 
-/** A cell: nothing is a dash. */
+/** A table cell; an empty value becomes a dash. */
 export const cell = (value: unknown): string => {
   if (value === null || value === undefined || value === '') return '-';
   return plain(typeof value === 'object' ? JSON.stringify(value) : String(value));
 };
 
-/** A time in UTC to the second, and how long ago it was, or how far off it is. */
+/** A time in UTC to the second, with its distance from now. */
 export function when(time: string | null | undefined, nowMs = Date.now()): string {
   if (!time) return '-';
   return `${stamp(time)} (${age(time, nowMs)})`;
@@ -62,12 +62,12 @@ export function age(time: string, nowMs = Date.now()): string {
   return ms >= 0 ? `${words} ago` : `in ${words}`;
 }
 
-/** Lines of fewer characters say nothing; a terminal that is narrower wraps them. */
+/** The narrowest useful line; a narrower terminal wraps it. */
 const widthMin = 40;
 
 /**
- * How wide lines may be: as the terminal is, and without an end where there is none. A terminal of no columns, as in CI, does
- * not know its width.
+ * The width of lines: the terminal's, or unlimited without a terminal. A terminal with 0 columns, as in CI,
+ * does not know its width.
  */
 export const lineWidth = (
   { isTTY, columns }: { isTTY?: boolean; columns?: number } = process.stdout,
@@ -92,7 +92,7 @@ export function table(
     .join('\n');
 }
 
-/** Names and their values, one a line. */
+/** Names and their values, one per line. */
 export function listing(
   entries: readonly (readonly [name: string, value: unknown])[],
   width = lineWidth(),

@@ -2,15 +2,15 @@ import { accessSync, constants } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
 /**
- * How others are to call this program: by its name where it is on the PATH, because that works for everybody who has it,
- * or else by where it is on this machine.
+ * The command line that starts this program: its name where that is on the PATH, because that works for every
+ * user, or else its path on this machine.
  */
 export function ownCommand(): string {
   const [node = '', main = ''] = process.argv;
   return isOnPath() ? 'leasehold' : [node, main].map(quoted).join(' ');
 }
 
-/** Whether this program is found by its name. */
+/** Whether this program is on the PATH under its name. */
 export const isOnPath = (): boolean =>
   (process.env.PATH ?? '').split(delimiter).some((folder) => isExecutable(join(folder, 'leasehold')));
 
@@ -23,6 +23,6 @@ function isExecutable(file: string): boolean {
   }
 }
 
-/** One word for a shell. */
+/** One argument, quoted for a shell. */
 const quoted = (word: string): string =>
   /^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", `'\\''`)}'`;

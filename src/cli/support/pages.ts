@@ -1,4 +1,7 @@
-/** How commands show lists: they read pages until there is enough, and print one table or one line of JSON. */
+/**
+ * How commands show lists: they read pages until there are enough rows, and print one table or one line of
+ * JSON.
+ */
 import { type Page, pagingOf, printNextPage, queryOf, readPages, withServer } from './operator-client.ts';
 import { print, printJson } from './output.ts';
 
@@ -11,18 +14,18 @@ interface ListFlags {
 }
 
 export interface List<Row> {
-  /** What the rows are called in the API. */
+  /** The name of the rows in the API. */
   name: string;
-  /** The route that gives a page of them. */
+  /** The route that returns a page of them. */
   path: string;
-  /** Its parameters beside `limit` and `cursor`. */
+  /** Query parameters besides `limit` and `cursor`. */
   filter?: Readonly<Record<string, string | undefined>>;
-  /** What people see where there are none. */
+  /** The text for people where there are no rows. */
   none: string;
   table(rows: readonly Row[]): string;
 }
 
-/** Shows as many rows of a route as the flags ask for. */
+/** Shows as many rows of a route as the flags request. */
 export function showList<Row>(flags: ListFlags, list: List<Row>): Promise<number> {
   const paging = pagingOf(flags);
   return withServer(flags.url, async (server) => {
@@ -36,7 +39,7 @@ export function showList<Row>(flags: ListFlags, list: List<Row>): Promise<number
   });
 }
 
-/** Prints rows that were read, and says on the other stream where there are more. */
+/** Prints rows, and reports on standard error if there are more. */
 export function showRows<Row>(
   { json }: ListFlags,
   { name, none, table }: Pick<List<Row>, 'name' | 'none' | 'table'>,

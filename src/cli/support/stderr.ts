@@ -3,9 +3,9 @@ import { inLines } from '../../lib/terminal-text.ts';
 let hasListener = false;
 
 /**
- * Tells people one thing on standard error, with what others have written made harmless. Where standard error has no reader
- * any more, what there is to be done is done all the same: a command is stopped also after the terminal that it was started
- * from is gone.
+ * Prints a message for people on standard error, with control characters from other clients removed. A closed
+ * standard error is ignored, so that the work continues: a guard stops its command even after its terminal is
+ * gone.
  */
 export function printToStderr(text: string): void {
   if (!hasListener) process.stderr.on('error', () => {});

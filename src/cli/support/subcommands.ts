@@ -1,14 +1,14 @@
 import type { Command } from '../main.ts';
 import { type FlagTypes, UsageError } from './args.ts';
 
-/** One thing that a command can do. Answers with the exit code. */
+/** One action of a command. `run` returns the exit code. */
 export interface Subcommand {
   name: string;
   flags: FlagTypes;
   run(args: readonly string[]): Promise<number>;
 }
 
-/** A command whose first word says what to do. */
+/** A command whose first argument names the action. */
 export function commandOf(
   name: string,
   help: () => string,

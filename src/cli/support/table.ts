@@ -1,12 +1,18 @@
-/** Tables that fit the terminal: wide columns are shortened first, then columns that matter least are left out. */
+/**
+ * Tables that fit the terminal: wide columns are shortened first, then the least important columns are
+ * omitted.
+ */
 import { cell, lineWidth } from './output.ts';
 
 export interface Column<Row> {
   heading: string;
   of(row: Row): unknown;
-  /** The column may be shortened to so many characters. */
+  /** The column may be shortened to this many characters. */
   atLeast?: number;
-  /** Columns with the highest rank are left out first where not all fit; a column without a rank stays. */
+  /**
+   * Where not all columns fit, those with the highest rank are omitted first. A column without a rank always
+   * stays.
+   */
   rank?: number;
 }
 
