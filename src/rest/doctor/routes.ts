@@ -1,4 +1,4 @@
-/** `/api/system/doctor`: what is wrong with the server, its database and its Redis. */
+/** `/api/system/doctor`: findings about the server, its database and its Redis. */
 import { iso } from '../../domain/time.ts';
 import type { Doctor } from '../../engine/doctor/doctor.ts';
 import type { Route } from '../http/router.ts';

@@ -3,7 +3,7 @@ import { ExplanationBody } from './schemas.ts';
 
 const answers = { 200: answer('The job, the reasons, and the story in order.', ExplanationBody) };
 
-/** What the explaining routes say of themselves. */
+/** Documentation of the explain routes. */
 export const explainAbout = operations('Queue: jobs', {
   explainJob: {
     summary: 'Explain why a job stands where it stands',

@@ -1,4 +1,4 @@
-/** Why a job or a lease stands where it stands, beside the queue contract's routes and in its words. */
+/** Explanations of a job's or a lease's state: routes besides the queue contract's, with its field names. */
 import type { Engine } from '../../engine/engine.ts';
 import type { Route } from '../http/router.ts';
 import { jobId } from '../jobs/routes.ts';

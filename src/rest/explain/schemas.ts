@@ -1,4 +1,4 @@
-/** Explanations in the queue contract's words. */
+/** Explanations with the queue contract's field names. */
 import Type, { type Static } from 'typebox';
 import type { Explanation } from '../../domain/explain/explain.ts';
 import { type Attempt, type Cause, causeCodes } from '../../domain/explain/facts.ts';

@@ -24,7 +24,7 @@ const { fileLease, contention, report, owner } = example;
 const repository = fileLease.repository;
 const OneOwner = Type.Object({ owner: OwnerRecord });
 
-/** What the file contract says of itself. */
+/** Documentation of the file contract. */
 export const fileAbout = operations('Files', {
   acquireFiles: {
     summary: 'Lease files, all or none',

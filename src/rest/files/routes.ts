@@ -1,4 +1,4 @@
-/** The file contract, below `/api/files`: its paths, its words, its statuses. */
+/** The file contract, below `/api/files`: its paths, field names and statuses. */
 
 import { limits } from '../../domain/limits.ts';
 import { fileReleaseOf, fileRequestOf, ListBlockers, ListFileLeases } from '../../domain/requests/files.ts';

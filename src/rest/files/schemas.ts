@@ -30,7 +30,7 @@ import {
   word,
 } from '../openapi/schema-types.ts';
 
-/** File leases in the contract's words. */
+/** File leases with the contract's field names. */
 
 const Profile = entity('OwnerProfile', 'Who an owner is, in its own words.', {
   agent: orNull(word('What kind of agent it is.')),
@@ -216,7 +216,7 @@ export const BlockedRow = Type.Union([
   }),
 ]);
 
-/** One row of the list: in the words of the answer that its owner got. */
+/** One row of the list, with the fields of the answer that its owner received. */
 export const blockedRow = (blocked: Blocked): Static<typeof BlockedRow> =>
   blocked.kind === 'contended'
     ? { state: 'CONTENDED', ...contention(blocked.contention) }

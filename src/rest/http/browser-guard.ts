@@ -1,25 +1,26 @@
 /**
- * Refuses what a web page of another site can make a browser send to this server.
+ * Rejects requests that a web page of another site can make a browser send to this server.
  *
- * - DNS rebinding: a page's own name is made to point at this server, so that the browser takes both for one origin. Such
- *   a request names the page's host. The guard lets only allowed hosts through: loopback names, the addresses that the
- *   server is bound to, and `LEASEHOLD_ALLOWED_HOSTS`. A server that is bound to more than loopback also takes every IP
- *   address, because rebinding needs a name.
- * - Cross-site writes: a page may send simple requests to any address without asking first. Browsers say so in
- *   `Sec-Fetch-Site`, and older ones in `Origin`. Programs send neither.
+ * - DNS rebinding: a page's host name is changed to resolve to this server, so that the browser treats both
+ *   as one origin. Such a request names the page's host. The guard accepts only allowed hosts: loopback
+ *   names, the addresses that the server is bound to, and `LEASEHOLD_ALLOWED_HOSTS`. A server that is bound
+ *   to more than loopback also accepts every IP address, because rebinding needs a name.
+ * - Cross-site writes: a page may send simple requests to any address without a preflight. Browsers mark them
+ *   with `Sec-Fetch-Site`, and older browsers with `Origin`. Other programs send neither.
  *
- * It runs before routing and before a body is read. This port speaks HTTP/1.1 only, so there is no `:authority`.
+ * The guard runs before routing and before a body is read. This port speaks HTTP/1.1 only, so there is no
+ * `:authority`.
  */
 import type { IncomingMessage } from 'node:http';
 import { BlockList, isIP } from 'node:net';
 import { DomainError, invalid, printable } from '../../domain/errors.ts';
 
-/** Probes come from orchestrators, which use a host of their own; the answers hold nothing to protect. */
+/** Orchestrators send probes with a host of their own; the answers contain nothing to protect. */
 const openPaths: ReadonlySet<string> = new Set(['/healthz', '/readyz']);
 
 export const isOpenToAnyHost = (path: string): boolean => openPaths.has(path);
 
-/** Hosts are remembered as they were sent, so that a usual request costs one lookup. */
+/** Accepted hosts are cached as they were sent, so that a usual request costs one lookup. */
 const rememberedMax = 64;
 
 const loopback = new BlockList();
@@ -32,7 +33,7 @@ const isLoopback = (address: string): boolean => {
 };
 
 export interface BrowserGuardOptions {
-  /** The host of the setting: a name or an address. */
+  /** The host of the bind setting: a name or an address. */
   boundHost: string;
   /** Exact names, `*.suffix` or `*`, in lower case. */
   allowedHosts: readonly string[];
@@ -52,13 +53,13 @@ export class BrowserGuard {
     this.#allowsAll = allowedHosts.includes('*');
   }
 
-  /** Adds the address that the server listens on, which is known once it does. */
+  /** Adds the address that the server listens on. It is known only after `listen`. */
   boundTo(address: string): void {
     this.#exact.add(address.toLowerCase());
     this.#allowsAddresses = !isLoopback(address);
   }
 
-  /** Throws where the request must not be served. */
+  /** Throws if the request must not be served. */
   check(request: IncomingMessage, path: string): void {
     const { headers, httpVersion } = request;
     if (headers.host === undefined && httpVersion === '1.1')
@@ -66,7 +67,7 @@ export class BrowserGuard {
     const host = authorityOf(request.url) ?? headers.host ?? '';
     if (!isOpenToAnyHost(path)) {
       this.#checkHost(host);
-      // A target that is a whole address decides, and `Host` must not say anything else that is refused.
+      // An absolute request target has precedence. A different `Host` must be allowed too.
       if (headers.host !== undefined && headers.host !== host) this.#checkHost(headers.host);
     }
     if (!isSafe(request.method)) checkOrigin(request, host);
@@ -95,14 +96,17 @@ export class BrowserGuard {
 
 const isWildcard = (host: string): boolean => host.startsWith('*.');
 
-/** The name in `name:port`, in lower case, without the brackets of an address and the dot of a rooted name. */
+/**
+ * The name in `name:port`, in lower case, without the brackets of an IPv6 address and the final dot of a
+ * rooted name.
+ */
 function nameIn(host: string): string | undefined {
   const [, address, name] = /^(?:\[([0-9a-f:.]+)\]|([\w.-]+?)\.?)(?::\d{0,5})?$/i.exec(host) ?? [];
   if (address !== undefined && isIP(address) !== 6) return undefined;
   return (address ?? name)?.toLowerCase();
 }
 
-/** The authority of a request target that is a whole address, as clients write it to a proxy. */
+/** The authority of an absolute request target, as clients send it to a proxy. */
 const authorityOf = (target = '/'): string | undefined =>
   target.startsWith('/') ? undefined : /^[a-z][a-z0-9+.-]*:\/\/([^/?#]*)/i.exec(target)?.[1];
 
@@ -118,6 +122,6 @@ function checkOrigin({ headers }: IncomingMessage, host: string): void {
   });
 }
 
-/** Schemes are not compared: a proxy may speak TLS in front of this server. */
+/** Schemes are not compared: a proxy may terminate TLS in front of this server. */
 const isOwn = (origin: string | undefined, host: string): boolean =>
   origin === undefined || (/^https?:\/\/(.*)$/i.exec(origin)?.[1] ?? '').toLowerCase() === host.toLowerCase();

@@ -4,7 +4,7 @@ import type { RestResponse } from '../../lib/http/response.ts';
 import { inOneLine, type Log } from '../../lib/log.ts';
 import { MethodNotAllowed } from './method-not-allowed.ts';
 
-/** The one map from the domain's words to HTTP. */
+/** The one map from the domain's error codes to HTTP. */
 export const statuses: Record<ErrorBody['code'], number> = {
   invalid_request: 400,
   worker_mismatch: 403,
@@ -33,7 +33,10 @@ export const statuses: Record<ErrorBody['code'], number> = {
   deadline_exceeded: 503,
 };
 
-/** Any error as its caller may see it. What is a mistake of ours is logged and told as `internal` and no more. */
+/**
+ * Any error as its caller may see it. An unexpected error is logged and returned as `internal` without
+ * details.
+ */
 export function errorResponse(
   error: unknown,
   log: Log,
@@ -50,7 +53,7 @@ export function errorResponse(
   return { status: statuses[known.code], body: errorBody(known), headers: headersOf(known) };
 }
 
-/** What every error says of itself. */
+/** The fields of every error. */
 export interface ErrorBody {
   detail: string;
   code: ErrorCode | 'internal';

@@ -1,7 +1,10 @@
 import { DomainError } from '../../domain/errors.ts';
 import type { Route } from './router.ts';
 
-/** The route, with errors that name a field in the caller's word where the engine knows it by another. */
+/**
+ * Wraps a route so that its errors name fields as the caller's contract does, where the engine uses another
+ * name.
+ */
 export const withAliases = (words: ReadonlyMap<string, string>, route: Route): Route => ({
   ...route,
   handle: (request) =>
@@ -15,6 +18,6 @@ function translated(error: unknown, words: ReadonlyMap<string, string>): unknown
   const { code, detail, field = '', jobId } = error;
   const word = words.get(field);
   if (word === undefined) return error;
-  // The text begins with the field, as that of every error that has one.
+  // Every error text with a field begins with that field.
   return new DomainError(code, detail.replace(field, word), { field: word, jobId, cause: error });
 }

@@ -1,6 +1,6 @@
 import { DomainError } from '../../domain/errors.ts';
 
-/** The path is one of ours, the method is not one of its. HTTP wants to be told which are. */
+/** The path exists, and the method is not allowed for it. HTTP requires a list of the allowed methods. */
 export class MethodNotAllowed extends DomainError {
   readonly allowed: string;
 

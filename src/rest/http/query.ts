@@ -1,7 +1,7 @@
 import type { Static, TObject, TSchema } from 'typebox';
 import { DomainError, invalid } from '../../domain/errors.ts';
 
-/** The parameters of an address. Those that are not properly percent-encoded are known, where others would be guessed. */
+/** Query parameters. Malformed percent-encoding is detected, where `URLSearchParams` alone would guess. */
 export class Query extends URLSearchParams {
   readonly #malformed = new Set<string>();
 
@@ -15,7 +15,7 @@ export class Query extends URLSearchParams {
     }
   }
 
-  /** Refuses a parameter whose value stands for no text. */
+  /** Rejects a parameter whose value is not valid text. */
   check(name: string): void {
     if (this.#malformed.has(name)) throw invalid(name, 'is not properly percent-encoded');
   }
@@ -31,9 +31,11 @@ function isEncoded(text: string): boolean {
 }
 
 /**
- * Reads a query in the types of its schema and has it checked. What is empty is not there; what is no word of its type
- * goes on as it came, for the schema to refuse by name. Of a parameter that is there twice the first counts, unless it
- * is a list, which may be written with commas too.
+ * Converts a query to the types of its schema and validates it.
+ * - Empty parameters count as absent.
+ * - A value that does not match its type is passed on unchanged, so that the schema rejects it by name.
+ * - Of a repeated parameter the first value counts, unless it is a list. A list may also be separated by
+ *   commas.
  */
 export function fromQuery<T extends TObject>(
   schema: T,
@@ -54,7 +56,7 @@ export function fromQuery<T extends TObject>(
   }
 }
 
-/** The type of an optional field is that of its first choice; the other is null. */
+/** The type of an optional field is that of its first choice; the other choice is null. */
 function typeOf(property: TSchema): unknown {
   const { type, anyOf } = property as { type?: unknown; anyOf?: { type?: unknown }[] };
   return type ?? anyOf?.[0]?.type;
@@ -67,7 +69,7 @@ function read(type: unknown, first: string, texts: readonly string[]): unknown {
   return first;
 }
 
-/** In a query nobody counts the items of a list, so an error names the parameter alone. */
+/** The items of a list in a query have no visible index, so an error names the parameter alone. */
 function withoutPlace(error: unknown): unknown {
   if (!(error instanceof DomainError) || !error.field?.endsWith(']')) return error;
   const field = error.field.replace(/\[\d+\]$/, '');

@@ -24,12 +24,12 @@ export interface Route {
   method: 'GET' | 'POST' | 'PUT';
   /** For example `/api/scheduler/jobs/{job_id}`. */
   path: string;
-  /** What it is, for the API's description. */
+  /** The operation, for the API's description. */
   about: Operation;
   handle(request: RestRequest): Promise<RestResponse>;
-  /** Bytes that its body may have; those of a job where left out. */
+  /** The most bytes of its body; the limit of a job where it is omitted. */
   bodyBytesMax?: number;
-  /** What its contract says beside the error, where it says anything. */
+  /** Fields that the contract adds to an error, if any. */
   refusal?(error: ErrorBody): object;
 }
 
@@ -44,7 +44,9 @@ interface Node {
   routes: Map<string, Route>;
 }
 
-/** Finds the route of a request: a tree of path segments, in which a fixed segment goes before a named one. */
+/**
+ * Finds the route of a request in a tree of path segments. A fixed segment has precedence over a named one.
+ */
 export class Router {
   readonly #root: Node = { fixed: new Map(), routes: new Map() };
 
@@ -52,7 +54,7 @@ export class Router {
     for (const route of routes) this.#add(route);
   }
 
-  /** Undefined where no route has this path; an error where one has, but not for this method. */
+  /** Undefined where no route has this path; throws where a route has the path, but not the method. */
   find(method: string, path: string): Match | undefined {
     let node: Node | undefined = this.#root;
     const values: Record<string, string> = {};
@@ -98,7 +100,7 @@ function decode(segment: string, name: string): string {
   }
 }
 
-/** Reads what the route needs of a request and lets it handle that. */
+/** Reads the parts of the request that the route needs, and calls the route. */
 export async function serve(
   { route, path }: Match,
   request: IncomingMessage,

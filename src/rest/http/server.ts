@@ -1,8 +1,9 @@
 /**
- * The HTTP face: one `node:http` server. REST routes come first; everything else goes to Connect, which also speaks
- * gRPC-Web; what nobody knows is a 404 in the contracts' own shape.
+ * The HTTP server: one `node:http` server. REST routes come first. Every other path goes to Connect, which
+ * also speaks gRPC-Web. An unknown path is a 404 in the contracts' format.
  *
- * `listen` starts it; `stop` accepts nothing new, lets requests finish for a while, then closes their connections.
+ * Lifecycle: `listen` starts it. `stop` accepts no new requests, lets running ones finish for a while, then
+ * closes their connections.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
@@ -21,7 +22,10 @@ import { errorResponse } from './errors.ts';
 import { MethodNotAllowed } from './method-not-allowed.ts';
 import { type Match, type Route, Router, serve } from './router.ts';
 
-/** Requests that a connection may send ahead of their answers. Who sends more does not read what it asks for. */
+/**
+ * The most requests that a connection may send ahead of their answers. A client that sends more does not read
+ * them.
+ */
 const aheadMax = 100;
 
 export interface HttpOptions {
@@ -30,7 +34,7 @@ export interface HttpOptions {
   metrics: Metrics;
   log: Log;
   guard: BrowserGuardOptions;
-  /** Of the bodies of REST. */
+  /** The budget of REST bodies. */
   receiving: ReceiveBudget;
 }
 
@@ -42,7 +46,7 @@ export class HttpServer {
   readonly #guard: BrowserGuard;
   readonly #receiving: ReceiveBudget;
   readonly #meters: ReadonlyMap<Route, CallMeter>;
-  /** Of requests that belong to no route. */
+  /** Counts requests that match no route. */
   readonly #lost: CallMeter;
   readonly #sockets = new Map<Socket, number>();
   #stopping = false;
@@ -56,18 +60,19 @@ export class HttpServer {
     this.#guard = new BrowserGuard(guard);
     this.#receiving = receiving;
     this.#server = createServer({
-      // Bodies that are kept have the bounds of the receive budget, which ends slow ones before this does.
+      // The receive budget bounds the bodies that are kept in memory, and ends slow ones before this timeout
+      // does.
       requestTimeout: receiveMsMax,
       headersTimeout: 20_000,
       keepAliveTimeout: 65_000,
-      // The guard looks at Host and answers in JSON, which Node would not.
+      // The guard checks Host and answers in JSON; Node's own check would not.
       requireHostHeader: false,
     });
     this.#server.on('connection', (socket) => this.#follow(socket));
     this.#server.on('request', (request, response) => this.#accept(request, response));
-    // Node would let the client send its body before the guard has looked at the request.
+    // By default Node lets the client send its body before the guard has checked the request.
     this.#server.on('checkContinue', (request, response) => this.#accept(request, response, true));
-    // An expectation that the server does not know may be ignored; Node would refuse it without a body.
+    // HTTP allows the server to ignore an unknown expectation; Node would answer 417 without a body.
     this.#server.on('checkExpectation', (request, response) => this.#accept(request, response));
     this.#server.on('connect', (request, socket) => this.#refuseTunnel(request, socket));
     this.#server.on('clientError', (error, socket) => {
@@ -82,7 +87,7 @@ export class HttpServer {
         reject(new Error(`HTTP cannot listen on ${host}:${port} (LEASEHOLD_HTTP_ADDR): ${error.message}`)),
       );
       this.#server.listen({ host, port }, () => {
-        // A connection that cannot be accepted is an error of the whole server, and without a listener would end the process.
+        // A failed accept is an error event of the server. Without a listener it would end the process.
         this.#server.on('error', (error) => this.#log.warn('failed to accept a connection', { error }));
         const bound = this.#server.address() as AddressInfo;
         this.#guard.boundTo(bound.address);
@@ -99,12 +104,13 @@ export class HttpServer {
         clearTimeout(force);
         resolve();
       });
-      // Node ends neither a connection that never sent a request nor one whose request is answered after this.
+      // Node closes neither a connection that never sent a request nor one whose request is answered after
+      // this.
       for (const [socket, requests] of this.#sockets) if (requests === 0) socket.destroy();
     });
   }
 
-  /** Knows how many requests each connection waits for, so that idle ones do not hold up the end. */
+  /** Counts the open requests of each connection, so that idle connections do not delay the stop. */
   #follow(socket: Socket): void {
     this.#sockets.set(socket, 0);
     socket.once('close', () => this.#sockets.delete(socket));
@@ -146,7 +152,10 @@ export class HttpServer {
     }
   }
 
-  /** Answers what the guard refuses, in the shape that the client expects of the path. Nothing is carried out. */
+  /**
+   * Answers a request that the guard rejects, in the format that the client expects for the path. Nothing is
+   * executed.
+   */
   #refuse(error: unknown, request: IncomingMessage, response: ServerResponse, path: string): void {
     if (error instanceof DomainError && this.#connect(request, response, path, error)) return;
     const refused = errorResponse(error, this.#log, path);
@@ -167,7 +176,7 @@ export class HttpServer {
   }
 
   #refuseTunnel(request: IncomingMessage, socket: Duplex): void {
-    // Node has taken its own listeners away, and an error without one would end the process.
+    // Node has removed its own listeners, and an error without a listener would end the process.
     socket.on('error', (error) => this.#log.debug('a connection broke', { error }));
     const allowed = 'GET, HEAD, POST, PUT';
     const refusal = new MethodNotAllowed(`CONNECT is not served here; it takes ${allowed}`, allowed);
@@ -201,7 +210,7 @@ export class HttpServer {
 const unknownPath = ({ method }: IncomingMessage, path: string) =>
   new DomainError('not_found', `there is no ${method} ${path}`);
 
-/** The path of a request line, which may also be a whole address. */
+/** The path of a request target, which may also be an absolute URL. */
 function pathOf({ url = '/' }: IncomingMessage): string {
   const start = url.startsWith('/') ? 0 : Math.max(url.indexOf('/', url.indexOf('://') + 3), 0);
   const mark = url.indexOf('?', start);
@@ -210,7 +219,7 @@ function pathOf({ url = '/' }: IncomingMessage): string {
 
 const peerOf = ({ socket }: IncomingMessage): string => socket.remoteAddress ?? 'unknown';
 
-/** The answer to what Node's own parser refuses, which is before there is a request to answer. */
+/** The answer where Node's parser rejects the bytes, before there is a request object. */
 function unreadableRequest(error: Error & { code?: string }): string {
   const status =
     error.code === 'HPE_HEADER_OVERFLOW' ? '431 Request Header Fields Too Large' : '400 Bad Request';
@@ -218,7 +227,7 @@ function unreadableRequest(error: Error & { code?: string }): string {
   return plainAnswer(status, { detail, code: 'invalid_request', field: 'request' });
 }
 
-/** A whole answer as text, for a connection that Node does not answer on. */
+/** A complete HTTP answer as text, for a connection on which Node does not answer. */
 function plainAnswer(status: string, body: object, headers: Record<string, string> = {}): string {
   const text = JSON.stringify(body);
   const all = {

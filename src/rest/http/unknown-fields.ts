@@ -3,25 +3,26 @@ import { printable } from '../../domain/errors.ts';
 import type { JsonObject } from '../../domain/jobs/job.ts';
 import { within } from '../../domain/requests/validator.ts';
 
-/** So many warnings at the most. */
+/** The most warnings per body. */
 const warningsMax = 10;
 /** Longer names are not compared with the known ones. */
 const comparedChars = 40;
-/** Of fields that are kept, so many of one body are compared with the known ones. */
+/** The most unknown fields of a body that are kept and compared with the known ones. */
 const keptComparedMax = 100;
 
-/** What of a schema says which fields its values have. */
+/** The part of a schema that names the fields of its values. */
 interface Shape {
   properties?: Record<string, Shape>;
-  /** True where other fields are kept with the known ones. */
+  /** True where unknown fields are kept with the known ones. */
   additionalProperties?: boolean;
   items?: Shape;
   anyOf?: Shape[];
 }
 
 /**
- * Warnings of fields in a body, and in objects within it, that the schema does not know. They are ignored, as JSON clients
- * expect; a mistyped field would otherwise be noticed only by its missing effect. Objects without known fields are opaque.
+ * Warns of fields in a body, and in objects within it, that the schema does not know. They are ignored, as
+ * JSON clients expect. Without a warning, a mistyped field would be noticed only by its missing effect.
+ * Objects without known fields are opaque.
  */
 export function unknownFields(body: JsonObject, schema: TSchema): string[] {
   const warnings: string[] = [];
@@ -49,7 +50,7 @@ export function unknownFields(body: JsonObject, schema: TSchema): string[] {
   const warn = (name: string, known: Record<string, Shape>, isKept: boolean, at: string): void => {
     if (isKept && ++kept > keptComparedMax) return;
     const near = nearest(name, Object.keys(known));
-    // What is kept may be the caller's own; only a likely mistake is worth a warning.
+    // A kept field may be the caller's own; only a likely mistake is worth a warning.
     if (isKept && near === undefined) return;
     const effect = isKept ? 'has no effect' : 'was ignored';
     const hint = near === undefined ? '' : `; it is close to ${printable(within(at, near))}`;
@@ -60,21 +61,23 @@ export function unknownFields(body: JsonObject, schema: TSchema): string[] {
   return warnings;
 }
 
-/** What a value may be: each member of a union, or the schema itself. */
+/** The possible shapes of a value: each member of a union, or the schema itself. */
 const choicesOf = (shape: Shape): readonly Shape[] => shape.anyOf ?? [shape];
 
 /** Whether values of a shape may have fields that are known by name. */
 const hasFields = (shape: Shape): boolean =>
   choicesOf(shape).some(({ properties, items }) => properties !== undefined || (items && hasFields(items)));
 
-/** The known name that a mistyped one was most likely meant to be: without case and separators, at most two edits away. */
+/**
+ * The known name that a mistyped one most likely meant: ignoring case and separators, at most two edits away.
+ */
 export function nearest(name: string, known: readonly string[]): string | undefined {
   if (name.length > comparedChars) return undefined;
   const plain = plainOf(name);
   let best: { name: string; edits: number } | undefined;
   for (const candidate of known) {
     const edits = editsBetween(plain, plainOf(candidate));
-    // Of a short name, two edits leave too little.
+    // Two edits would change too much of a short name.
     const editsMax = Math.min(2, Math.floor(candidate.length / 3));
     if (edits <= editsMax && edits < (best?.edits ?? Number.POSITIVE_INFINITY))
       best = { name: candidate, edits };

@@ -12,7 +12,7 @@ import { answer, nothing, operations, requestBody } from '../openapi/operation.t
 import { list, nextCursor, orNull } from '../openapi/schema-types.ts';
 import { JobHappening, JobIntent, JobOutcome } from './schemas.ts';
 
-/** What the queue contract's Jobs API says of itself. */
+/** Documentation of the queue contract's Jobs API. */
 
 const OneJob = Type.Object({ job: JobIntent });
 export const JobAndResult = Type.Object({ job: JobIntent, result: orNull(JobOutcome) });

@@ -1,4 +1,4 @@
-/** The queue contract's Jobs API, `/api/scheduler/jobs`: its paths, its words, its statuses. */
+/** The queue contract's Jobs API, `/api/scheduler/jobs`: its paths, field names and statuses. */
 
 import { parse } from '../../domain/requests/parsers.ts';
 import { ListJobEvents, ListJobsQuery } from '../../domain/requests/scheduler.ts';

@@ -1,4 +1,4 @@
-/** Jobs in the queue contract's words, and the fields that Leasehold has beside them. */
+/** Jobs with the queue contract's field names, and Leasehold's additional fields. */
 import Type, { type Static } from 'typebox';
 import { contractState } from '../../domain/jobs/claim-policy.ts';
 import {
@@ -128,7 +128,7 @@ export const jobEvent = (event: JobEvent): Static<typeof JobHappening> => ({
   data: inContractWords(event.data),
 });
 
-/** The contracts know no LEASED. */
+/** The contracts have no LEASED; they show RUNNING. */
 function inContractWords(data: JsonObject): JsonObject {
   const { from, to } = data;
   if (from !== 'LEASED' && to !== 'LEASED') return data;

@@ -1,4 +1,4 @@
-/** What the queue contract's Leases API says of itself. */
+/** Documentation of the queue contract's Leases API. */
 import Type from 'typebox';
 import { Heartbeat, ReleaseLease, RequestLease } from '../../domain/requests/scheduler.ts';
 import { JobAndResult } from '../jobs/docs.ts';

@@ -1,4 +1,4 @@
-/** The queue contract's Leases API, `/api/scheduler/lease`: its paths, its words, its statuses. */
+/** The queue contract's Leases API, `/api/scheduler/lease`: its paths, field names and statuses. */
 import { heartbeatOf } from '../../domain/leases/heartbeat.ts';
 import { releaseOf } from '../../domain/leases/release.ts';
 import { parse } from '../../domain/requests/parsers.ts';
@@ -16,7 +16,7 @@ export function queueLeaseRoutes({ leaseRequester, heartbeats, releaser, leaseQu
       path: `${leases}/request`,
       about: leaseAbout.requestLease,
       async handle({ body, caller }) {
-        // The job's own type, weight, priority and constraints stand, so what the request says of them is not read.
+        // The stored job's type, cost, priority and constraints apply, so those of the request are ignored.
         const outcome = await leaseRequester.request(parse.requestLease(body), caller);
         return { status: 200, body: approval(outcome) };
       },

@@ -1,4 +1,4 @@
-/** Leases in the queue contract's words, and the fields that Leasehold has beside them. */
+/** Leases with the queue contract's field names, and Leasehold's additional fields. */
 import Type, { type Static } from 'typebox';
 import { finalStatuses } from '../../domain/jobs/job.ts';
 import { type Lease, type LeaseOutcome, leaseStates } from '../../domain/leases/lease.ts';

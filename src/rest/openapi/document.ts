@@ -1,6 +1,6 @@
 /**
- * The API's description, an OpenAPI 3.1 document. It is made from what the routes say of themselves and from the schemas
- * that check requests, so that there is nothing in it that has to be kept in step by hand.
+ * The API's description, an OpenAPI 3.1 document. It is generated from the routes' documentation and from the
+ * schemas that validate requests, so that no part of it has to be updated by hand.
  */
 import Type, { type TObject, type TSchema } from 'typebox';
 import { limits } from '../../domain/limits.ts';
@@ -16,7 +16,7 @@ import { word } from './schema-types.ts';
 
 type Code = ErrorBody['code'];
 
-/** What stands in paths. A name of nothing is not found; only that of an owner may be refused for what it is. */
+/** Path parameters. An unknown id is not found; only an owner's id can be invalid. */
 const pathSchemas: Readonly<Record<string, object>> = {
   job_id: word('The job, a UUID.'),
   lease_id: word('The lease, a UUID.'),
@@ -24,11 +24,11 @@ const pathSchemas: Readonly<Record<string, object>> = {
   owner_id: OwnerReport.properties.owner_id,
 };
 
-/** What may be wrong with every request, except where any host may ask. */
+/** Possible errors of every request, except on paths that accept any host. */
 const ofHosts: readonly Code[] = ['host_not_allowed'];
-/** What may be wrong with a write. */
+/** Possible errors of a write. */
 const ofWrites: readonly Code[] = ['origin_not_allowed'];
-/** What may be wrong with every request that the database has to do with. */
+/** Possible errors of every request that uses the database. */
 const always: readonly Code[] = [
   'invalid_request',
   'overloaded',
@@ -36,16 +36,16 @@ const always: readonly Code[] = [
   'deadline_exceeded',
   'internal',
 ];
-/** What may be wrong with a body. */
+/** Possible errors of a request with a body. */
 const ofBodies: readonly Code[] = ['payload_too_large', 'unsupported_media_type'];
-/** Refusals that say when to ask again. */
+/** Errors whose answer says when to repeat the request. */
 const passing: readonly Code[] = ['overloaded', 'unavailable'];
 
 export function openApi(routes: readonly Route[]): object {
   return new Description(routes).document;
 }
 
-/** One document in the making. */
+/** Builds one document. */
 class Description {
   readonly document: object;
   readonly #schemas = new SchemaPrinter();
@@ -103,7 +103,7 @@ class Description {
       return {
         name,
         in: 'query',
-        // What is empty counts as left out.
+        // An empty parameter counts as absent.
         ...(required.includes(name) ? { required: true } : { allowEmptyValue: true }),
         description,
         schema: told,
@@ -134,7 +134,7 @@ class Description {
     return mediaType === undefined ? {} : { content: { [mediaType]: { schema: { type: 'string' } } } };
   }
 
-  /** The errors of an operation, by status. What several operations have alike is told once. */
+  /** The errors of an operation, by status. Responses that several operations share become components. */
   #errors({ errors, refusal }: Operation, isWrite: boolean, isOpen: boolean): Told {
     const codes = new Set<Code>([
       ...(errors === 'nothing' ? [] : always),
@@ -172,7 +172,7 @@ class Description {
     };
   }
 
-  /** An error with one of these codes, and what a contract says beside it. */
+  /** An error with one of these codes, and the fields that a contract adds. */
   #error(codes: readonly Code[], refusal?: TObject): Told {
     const { detail, code, ...others } = ErrorRecord.properties;
     const { description } = code as { description?: string };
@@ -185,7 +185,7 @@ class Description {
   }
 }
 
-/** An example of what a contract says beside an error: what it always says, and else no or nothing. */
+/** An example of the fields that a contract adds to an error: constants, or else false or null. */
 const said = (refusal?: TObject): Told =>
   Object.fromEntries(
     Object.entries<TSchema & { const?: unknown; type?: string }>(refusal?.properties ?? {}).map(
@@ -193,7 +193,7 @@ const said = (refusal?: TObject): Told =>
     ),
   );
 
-/** One example as it is, several under numbers. */
+/** One example directly, several ones numbered. */
 function shown(examples: readonly unknown[]): Told {
   if (examples.length < 2) return examples.length === 0 ? {} : { example: examples[0] };
   return {

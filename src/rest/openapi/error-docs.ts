@@ -1,4 +1,4 @@
-/** What errors say of themselves, for the API's description. */
+/** Documentation of the errors, for the API's description. */
 import Type from 'typebox';
 import { errorCodes } from '../../domain/errors.ts';
 import type { ErrorBody } from '../http/errors.ts';
@@ -11,7 +11,7 @@ export const ErrorRecord = entity('Error', 'What every error says of itself.', {
   job_id: Type.Optional(uuid('The first job, where another one has its key.')),
 });
 
-/** What each code means, and how an error with it looks. */
+/** The meaning of each code, and an example. */
 export const errorDocs: Readonly<
   Record<ErrorBody['code'], { means: string; example: Omit<ErrorBody, 'code'> }>
 > = {

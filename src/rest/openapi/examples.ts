@@ -1,4 +1,4 @@
-/** The contracts' own examples, with the fields that Leasehold has beside them. */
+/** The contracts' own examples, with Leasehold's additional fields. */
 import type { Static } from 'typebox';
 import { retryS } from '../../domain/files/contention-policy.ts';
 import type { FileLeaseRecord } from '../files/schemas.ts';

@@ -2,28 +2,28 @@ import type { Static, TObject, TSchema } from 'typebox';
 import type { ErrorCode } from '../../domain/errors.ts';
 
 /**
- * What a route says of itself. The API's description is made from this and from the schemas that check requests, and
- * the tests hold every answer to it, so that it is as true as the code.
+ * The documentation of a route. The API's description is generated from it and from the schemas that validate
+ * requests. The tests check every answer against it, so that it matches the code.
  */
 export interface Operation {
-  /** The operation's name, for ever: clients that are generated call their methods after it. */
+  /** The stable name of the operation: generated clients name their methods after it. */
   id: string;
   tag: Tag;
-  /** A line. */
+  /** One line. */
   summary: string;
-  /** What a line has no room for. */
+  /** More than one line can say. */
   details?: string;
   query?: TObject;
   body?: RequestBody;
-  /** What it answers where nothing is wrong, by status. */
+  /** The answers without an error, by status. */
   answers: Readonly<Record<number, Answer>>;
-  /** What may be wrong beside what may be wrong with every request; 'nothing' where the host alone may be refused. */
+  /** Possible errors besides those of every request; 'nothing' where only the host can be rejected. */
   errors: readonly ErrorCode[] | 'nothing';
-  /** What its contract says beside the error in a refusal. */
+  /** The fields that the contract adds to an error. */
   refusal?: TObject;
 }
 
-/** A body that is asked for, and examples that it is checked to take. */
+/** A request body, with examples that the tests validate. */
 export interface RequestBody {
   schema: TObject;
   examples: readonly object[];
@@ -31,14 +31,14 @@ export interface RequestBody {
 
 export interface Answer {
   summary: string;
-  /** JSON of this schema, where it is JSON. */
+  /** The schema of a JSON answer. */
   schema?: TSchema;
   examples: readonly unknown[];
-  /** What kind of text it is, where it is not JSON. */
+  /** The media type of an answer that is not JSON. */
   mediaType?: string;
 }
 
-/** The parts of the description, in the order in which they are shown. */
+/** The sections of the description, in the order in which they are shown. */
 export const tags = {
   'Queue: jobs': 'The queue contract: jobs, from their submission to their end.',
   'Queue: leases': 'The queue contract: the lease of a claimed job.',
@@ -52,7 +52,7 @@ export const tags = {
 } as const;
 export type Tag = keyof typeof tags;
 
-/** The operations of one part, each named by its key. */
+/** The operations of one section, each named by its key. */
 export const operations = <Name extends string>(
   tag: Tag,
   abouts: Readonly<Record<Name, Omit<Operation, 'id' | 'tag'> & { tag?: Tag }>>,
@@ -75,7 +75,7 @@ export const answer = <T extends TSchema>(summary: string, schema: T, ...example
   examples,
 });
 
-/** An answer that has no body. */
+/** An answer without a body. */
 export const nothing = (summary: string): Answer => ({ summary, examples: [] });
 
 /** An answer that is not JSON. */

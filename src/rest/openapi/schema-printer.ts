@@ -1,12 +1,14 @@
 /**
- * The schemas that check requests and word answers, as the API's description tells them: the same, in fewer words.
- * What has a title is told once, among the components, and pointed at from then on. What may be null is told as one type
- * with null in it. What stands under `described` is told and not checked by the schema: code checks it, in better words.
+ * Prints the schemas of requests and answers for the API's description, in a shorter form:
+ * - A schema with a title is printed once, among the components, and referenced from then on.
+ * - A nullable schema becomes one type with null in it.
+ * - The content of `described` is printed and not validated by the schema; code validates it, with better
+ *   error texts.
  */
 export type Told = Record<string, unknown>;
 
 export class SchemaPrinter {
-  /** By their titles. */
+  /** Components by title. */
   readonly components: Record<string, Told> = {};
 
   print(schema: unknown): Told {
@@ -41,7 +43,7 @@ export class SchemaPrinter {
     return Object.fromEntries(Object.entries(properties).map(([name, schema]) => [name, this.print(schema)]));
   }
 
-  /** What an object has under any name, which is the only kind of pattern there is. */
+  /** The schema of an object's values under any name. No other kind of pattern is in use. */
   #values(patterns: Told): Told {
     const [schema, ...others] = Object.values(patterns);
     if (others.length > 0) throw new Error('an object has members of more than one pattern');
@@ -58,7 +60,7 @@ export class SchemaPrinter {
   }
 }
 
-/** A schema without the null that it allows: nobody can write one into an address. */
+/** A schema without its null, which a query or a path cannot express. */
 export function withoutNull({ type, enum: words, anyOf, ...told }: Told): Told {
   const types = Array.isArray(type) ? type.filter((word) => word !== 'null') : [type];
   if (Array.isArray(anyOf)) throw new Error('a parameter is one thing or another');

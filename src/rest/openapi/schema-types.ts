@@ -1,4 +1,4 @@
-/** The kinds of fields that answers are made of. A field without a value is null, and never left out. */
+/** Field types of answers. A field without a value is null, and never omitted. */
 import Type, { type TProperties, type TSchema } from 'typebox';
 
 export const orNull = <T extends TSchema>(schema: T) => Type.Union([schema, Type.Null()]);

@@ -1,4 +1,4 @@
-/** What waits and what runs, beside the contracts, in the queue contract's words. */
+/** Waiting and running jobs: a route besides the contracts, with the queue contract's field names. */
 import Type, { type Static } from 'typebox';
 import { causeCodes } from '../../domain/explain/facts.ts';
 import { priorities } from '../../domain/jobs/job.ts';

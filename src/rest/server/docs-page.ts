@@ -1,11 +1,14 @@
-/** `/openapi.json`, the API's description, and `/docs`, a page that shows it. Both need nothing but this server. */
+/**
+ * `/openapi.json`, the API's description, and `/docs`, a page that shows it. Both are served without external
+ * resources.
+ */
 import { readFileSync } from 'node:fs';
 import type { Route } from '../http/router.ts';
 import { openApi } from '../openapi/document.ts';
 import type { Operation } from '../openapi/operation.ts';
 import { serverAbout } from './docs.ts';
 
-/** The page loads nothing from elsewhere, sends nothing elsewhere, and stands in nobody's frame. */
+/** The page loads nothing from other hosts, sends nothing to them, and cannot be framed. */
 const policy = [
   "default-src 'none'",
   "script-src 'self'",
@@ -17,7 +20,7 @@ const policy = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-/** These routes, and those that describe them all. The description is made when somebody asks for it first. */
+/** Adds the routes that describe all routes. The description is built at its first request. */
 export function withDocs(routes: readonly Route[]): Route[] {
   const described = once(() => JSON.stringify(openApi(all)));
   const all: Route[] = [
@@ -37,7 +40,7 @@ export function withDocs(routes: readonly Route[]): Route[] {
   return all;
 }
 
-/** A text that stays the same for as long as the server runs. */
+/** A text that does not change while the server runs. */
 const fixed = (path: string, about: Operation, contentType: string, body: () => string): Route => ({
   method: 'GET',
   path,
@@ -50,7 +53,7 @@ const fixed = (path: string, about: Operation, contentType: string, body: () => 
         'content-security-policy': policy,
         'x-content-type-options': 'nosniff',
         'referrer-policy': 'no-referrer',
-        // A new version of the server has new ones, and is asked.
+        // A newer server has other texts, so clients revalidate.
         'cache-control': 'no-cache',
       },
       body: body(),

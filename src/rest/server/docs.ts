@@ -31,7 +31,7 @@ const Diagnosis = Type.Object({
   ),
 });
 
-/** What the server's own routes say of themselves. */
+/** Documentation of the server's own routes. */
 export const serverAbout = operations('Server', {
   getHealth: {
     summary: 'Whether the process lives',

@@ -4,9 +4,13 @@ import type { Route } from '../http/router.ts';
 import { serverAbout } from './docs.ts';
 
 /**
- * `/healthz` says whether this process lives: 200, and in the body whether its database answers. `/readyz` says
- * whether it can serve: 503 while the database does not answer, while the schema is too new for this server to write, which
- * is its `reason`, or once it is shutting down. Both say how Redis is where there is one; claims go on without it.
+ * `/healthz` reports whether this process is alive: 200, and in the body whether its database answers.
+ * `/readyz` reports whether it can serve. It returns 503 in three cases:
+ * - the database does not answer;
+ * - the schema is too new for this server to write, which is its `reason`;
+ * - the server is shutting down.
+ *
+ * Both report the state of Redis where one is configured. Claims continue without Redis.
  */
 export function healthRoutes(
   health: HealthMonitor,

@@ -2,7 +2,7 @@ import type { ServerGauges } from '../../telemetry/gauges/server-gauges.ts';
 import type { Route } from '../http/router.ts';
 import { serverAbout } from './docs.ts';
 
-/** `/metrics`: what a Prometheus reads. */
+/** `/metrics` for Prometheus. */
 export const metricsRoutes = (figures: ServerGauges): Route[] => [
   {
     method: 'GET',

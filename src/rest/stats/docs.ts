@@ -7,7 +7,7 @@ import { CapacityChangeBody, SnapshotBody, TimeseriesBody, Units } from './schem
 
 const capacity = { total: 100, busy_rating: 3, usable: 70, used: 60, available: 10, reserved: 0 };
 
-/** What the queue contract's Stats API says of itself. */
+/** Documentation of the queue contract's Stats API. */
 export const statsAbout = operations('Queue: stats', {
   getCapacity: {
     summary: 'Read the capacity',

@@ -1,4 +1,4 @@
-/** Figures in the queue contract's words. */
+/** Figures with the queue contract's field names. */
 import Type, { type Static } from 'typebox';
 import type { CapacityChange } from '../../domain/leases/capacity.ts';
 import type { Capacity } from '../../domain/leases/lease.ts';

@@ -8,7 +8,7 @@ import { Attempt, Stream } from './schemas.ts';
 const { limit, cursor } = ListLeases.properties;
 export const AttemptsQuery = Type.Object({ limit, cursor });
 
-/** What streams and attempts say of themselves. */
+/** Documentation of streams and attempts. */
 export const streamAbout = operations('Queue: jobs', {
   listStreams: {
     summary: 'List the streams, and how much is in each',

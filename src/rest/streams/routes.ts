@@ -1,4 +1,4 @@
-/** What Leasehold has for streams beside the worker contract, in the queue contract's words. */
+/** Routes for streams besides the worker contract, with the queue contract's field names. */
 
 import { parse } from '../../domain/requests/parsers.ts';
 import { ListStreams } from '../../domain/requests/scheduler.ts';

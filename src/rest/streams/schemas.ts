@@ -1,4 +1,4 @@
-/** Streams and attempts in the queue contract's words. */
+/** Streams and attempts with the queue contract's field names. */
 import type { Static } from 'typebox';
 import type { Lease } from '../../domain/leases/lease.ts';
 import type { StreamDepth } from '../../domain/streams/stream-depth.ts';

@@ -17,7 +17,7 @@ const lost = [
 const done = { ok: always(true, 'It is written.'), job: SystemJobRecord };
 const { systemJob, systemLease } = example;
 
-/** What the request and the heartbeat contract say of themselves. */
+/** Documentation of the request and the heartbeat contract. */
 export const systemAbout = operations('Request', {
   submitSystemJob: {
     summary: 'Submit a job',

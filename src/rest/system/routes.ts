@@ -1,6 +1,6 @@
 /**
- * The request and the heartbeat contract, below `/api/system/scheduler`, and the routes that they speak of and do not
- * name: submitting and reading jobs, completing and failing them.
+ * The request and the heartbeat contract, below `/api/system/scheduler`. Also the routes that they mention
+ * and do not name: submitting and reading jobs, completing and failing them.
  */
 import { heartbeatOf } from '../../domain/leases/heartbeat.ts';
 import { releaseOf } from '../../domain/leases/release.ts';
@@ -96,7 +96,10 @@ const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
 
 const leaseId = (path: RestRequest['path']): string => path.lease_id ?? '';
 
-/** Fields that the engine knows by the queue contract's word. What the schemas refuse has its own word already. */
+/**
+ * Fields that the engine knows by the queue contract's name. Errors of the schemas use the contract's name
+ * already.
+ */
 const ownWords: ReadonlyMap<string, string> = new Map([
   ['client_request_id', 'idempotency_key'],
   ['result_data', 'result'],

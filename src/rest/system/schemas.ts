@@ -1,4 +1,7 @@
-/** Jobs and leases in the words of the request and heartbeat contracts, and the fields that Leasehold has beside them. */
+/**
+ * Jobs and leases with the field names of the request and heartbeat contracts, and Leasehold's additional
+ * fields.
+ */
 import Type, { type Static } from 'typebox';
 import { type Job, type Priority, priorities } from '../../domain/jobs/job.ts';
 import type { State } from '../../domain/jobs/state-machine.ts';
@@ -8,10 +11,10 @@ import { JobIntent } from '../jobs/schemas.ts';
 import { heartbeatWithinMs, LeaseRecord, leaseToken } from '../leases/schemas.ts';
 import { always, count, entity, flag, oneOf, time, word } from '../openapi/schema-types.ts';
 
-/** The states that the contract has words for. */
+/** The states that the contract names. */
 const words = ['queued', 'leased', 'running', 'completed', 'failed', 'canceled', 'expired'] as const;
 
-/** A claim is the queue contract's affair; here the job simply has no lease yet. */
+/** Claims belong to the queue contract; in this contract a claimed job has no lease yet. */
 const stateWords: Record<State, (typeof words)[number]> = {
   QUEUED: 'queued',
   CLAIMED: 'queued',

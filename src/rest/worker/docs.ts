@@ -8,7 +8,7 @@ const message = { stream: 'mails', message_id: '1766952970000-0' };
 const attempt = { ...owner, attempt_id: lease.lease_id, ...message };
 const lost = ['worker_mismatch', 'token_mismatch', 'job_mismatch', 'lease_not_active'] as const;
 
-/** What the worker contract says of itself. */
+/** Documentation of the worker contract. */
 export const workerAbout = operations('Worker', {
   workerClaim: {
     summary: 'Claim the next job of some streams',

@@ -1,4 +1,4 @@
-/** The worker contract, `/internal/worker/*`: its paths, its words, its statuses. */
+/** The worker contract, `/internal/worker/*`: its paths, field names and statuses. */
 import { heartbeatOf } from '../../domain/leases/heartbeat.ts';
 import { releaseOf } from '../../domain/leases/release.ts';
 import { parse } from '../../domain/requests/parsers.ts';
@@ -21,7 +21,7 @@ const base = '/internal/worker';
 export const workerRoutes = (engine: Engine): Route[] =>
   routes(engine).map((route) => withAliases(ownWords, route));
 
-/** Fields that the engine knows by the queue contract's word. */
+/** Fields that the engine knows by the queue contract's name. */
 const ownWords: ReadonlyMap<string, string> = new Map([['result_data', 'result']]);
 
 const routes = ({ acquirer, heartbeats, releaser, leaseQueries }: Engine): Route[] => [
@@ -84,5 +84,8 @@ const routes = ({ acquirer, heartbeats, releaser, leaseQueries }: Engine): Route
   },
 ];
 
-/** The message of an attempt that is over was finished, requeued or dead-lettered with it: nobody needs it any more. */
+/**
+ * When an attempt has ended, its message was finished, requeued or dead-lettered with it, so it is not needed
+ * any more.
+ */
 const isOver = ({ code }: ErrorBody): boolean => code === 'lease_not_active';

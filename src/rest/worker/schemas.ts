@@ -1,4 +1,4 @@
-/** Claims and attempts in the worker contract's words. */
+/** Claims and attempts with the worker contract's field names. */
 import Type, { type Static } from 'typebox';
 import { heartbeatIntervalS } from '../../domain/jobs/backoff.ts';
 import type { LeaseOutcome } from '../../domain/leases/lease.ts';
@@ -85,7 +85,7 @@ export const Failed = entity('AttemptFailed', 'The attempt is over.', {
 });
 
 const refused = always(false, 'It is not done.');
-/** What a refusal says beside the error. */
+/** The fields that the contract adds to an error. */
 export const refusals = {
   claim: Type.Object({ claimed: always(false, 'There is none.') }),
   heartbeat: Type.Object({

@@ -4,7 +4,7 @@ import { answer, operations } from '../openapi/operation.ts';
 import { list, nextCursor } from '../openapi/schema-types.ts';
 import { WorkerBody } from './schemas.ts';
 
-/** What the list of workers says of itself. */
+/** Documentation of the list of workers. */
 export const workersAbout = operations('Queue: stats', {
   listWorkers: {
     summary: 'List the workers that servers know or that hold jobs',

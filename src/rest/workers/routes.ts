@@ -1,4 +1,4 @@
-/** The workers that servers know, beside the contracts, in the queue contract's words. */
+/** The known workers: a route besides the contracts, with the queue contract's field names. */
 import { parse } from '../../domain/requests/parsers.ts';
 import { ListWorkers } from '../../domain/requests/stats.ts';
 import type { Engine } from '../../engine/engine.ts';

@@ -1,4 +1,4 @@
-/** Workers in the queue contract's words. */
+/** Workers with the queue contract's field names. */
 import type { Static } from 'typebox';
 import { iso } from '../../domain/time.ts';
 import {
