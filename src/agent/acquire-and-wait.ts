@@ -18,7 +18,7 @@ export interface AcquireOptions {
   wait?(ms: number, signal: AbortSignal | undefined): Promise<unknown>;
 }
 
-/** More than the drift between two machines' clocks over one wait. */
+/** Covers the different speeds of two machines' clocks during a wait. */
 const roundingMs = 1;
 
 const waitMonotonic = (ms: number, signal: AbortSignal | undefined) =>

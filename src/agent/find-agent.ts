@@ -13,8 +13,7 @@ export const agentPidVariable = 'LEASEHOLD_AGENT_PID';
 const betweenThem =
   /^-?(sh|bash|dash|zsh|fish|ksh|ash|busybox|env|timeout|nice|npx|npm|npm-cli|npx-cli|pnpm|yarn|bunx|git|post-commit|post-merge|post-rewrite|leasehold)(\.[cm]?js|\.exe)?$/;
 /**
- * Matches the name of the program or its install path. A folder of that name with other content does not
- * match.
+ * Matches the program's name or its known install paths, but not every program in a folder of that name.
  */
 const claude = /(^|\/)claude[^/]*$|\/@anthropic-ai\/claude-|\/claude-code\/|\/claude\/versions\//i;
 const interpreters = /^(node|bun|deno)(\.exe)?$/;

@@ -44,8 +44,8 @@ export interface GuardOptions {
  * Guarantees:
  * - The command does not run before the files are granted, unless no server answers and `onUnreachable` is
  *   `allow`.
- * - The guard stops the command when the leases are lost. A loss that the server has not reported counts only with
- *   `deny`.
+ * - The guard stops the command when the leases are lost. A loss that the server has not reported counts only
+ *   where `onUnreachable` is `deny`.
  * - If the guard itself is killed, its watchdog stops the command.
  * - Files that the owner held before stay with it, because the session that the owner names still works on
  *   them.

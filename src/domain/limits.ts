@@ -6,10 +6,7 @@ export const limits = {
   receivingBytes: 128 * 1024 * 1024,
   /** Bytes per second that a request must sustain while it is received. */
   receivingBytesPerS: 64 * 1024,
-  /**
-   * How long a request may be slower than that before other requests take its memory budget, and how far it
-   * may fall behind at all.
-   */
+  /** How late a request must be before other requests may evict it, and how late it may be at all. */
   receivingStallMs: 1_000,
   receivingBehindMs: 30_000,
   /** JSON bytes of the jobs in one answer: gRPC clients accept 4 MiB by default. */

@@ -2,7 +2,7 @@ import { type Config, readConfig } from '../../config.ts';
 import { createLog, type Log } from '../../lib/log.ts';
 import { readSettings } from './args.ts';
 
-/** Reads the settings of a command and opens its log; undefined where `--help` was requested and printed. */
+/** Reads the settings of a command and creates its log; undefined where `--help` was requested and printed. */
 export function prepare(
   args: readonly string[],
   help: () => string,

@@ -3,7 +3,7 @@ import { inLines } from '../../lib/terminal-text.ts';
 let hasListener = false;
 
 /**
- * Prints a message for people on standard error, with control characters from other clients removed. A closed
+ * Prints a message for people on standard error, with text from other clients made safe. A closed
  * standard error is ignored, so that the work continues: a guard stops its command even after its terminal is
  * gone.
  */

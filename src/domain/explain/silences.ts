@@ -46,7 +46,7 @@ export const isLong = (silence: Silence, lease: Lease): boolean => ttlShare(sile
 export const wasNearLoss = (silence: Silence, lease: Lease): boolean => ttlShare(silence, lease) >= nearLoss;
 
 /**
- * Whether a heartbeat followed the grant, which counts as the first one in `lastHeartbeatAtMs`. A first
+ * Whether a heartbeat came after the grant. The grant itself sets `lastHeartbeatAtMs` first. A first
  * heartbeat in the millisecond of the grant, or after the clock was set back, is not later than the grant,
  * but it is counted.
  */

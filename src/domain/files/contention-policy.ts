@@ -10,8 +10,9 @@
  *                                    │   ▲
  *                                    └halt┘
  *
- * A contention does not depend on the liveness of its owner. It lapses 10 minutes after an unused `retry_at`. Only an
- * instruction ends a halt. An instruction for an owner that is not alive is stored and applied at the owner's next request.
+ * A contention does not depend on the liveness of its owner. It lapses 10 minutes after an unused `retry_at`.
+ * Only an instruction ends a halt. An instruction for an owner that is not alive is stored, and applied at the
+ * owner's next request.
  */
 import type { FileEventType } from './file-lease.ts';
 

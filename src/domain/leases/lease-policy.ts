@@ -242,7 +242,7 @@ export function decideRelease(job: LeasedJob, status: FinalStatus, retryable: bo
   return { verb: verbOf[status] };
 }
 
-/** A grant on a stream sets the claim expiry of the leased job until the worker's first heartbeat. */
+/** A grant on a stream leaves a claim expiry on the leased job until its worker confirms the grant. */
 export const isUnconfirmed = ({ claimExpiresAtMs }: Pick<LeasedJob, 'claimExpiresAtMs'>): boolean =>
   claimExpiresAtMs !== null;
 

@@ -97,7 +97,10 @@ export interface Snapshot {
   };
   jobs: { queued: number; claimed: number; running: number };
   leases: { active: number };
-  /** Events of the last 24 hours, to the minute; `failed` are the jobs that failed in that time and are FAILED now. */
+  /**
+   * Events of the last 24 hours, to the minute. `failed` counts the jobs that failed in that time and are
+   * FAILED now.
+   */
   last24h: Record<Exclude<CounterColumn, 'failed_retried'>, number>;
 }
 
