@@ -76,7 +76,7 @@ const stopSignals = ['SIGTERM', 'SIGINT'] as const;
 
 /**
  * A signal within this time after the first one belongs to the same request. Ctrl-C reaches the server from
- * the terminal, and a moment later again from npm, which forwards its own signal.
+ * the terminal, and a moment later again from npm, which forwards the signal it received.
  */
 const sameWishMs = 500;
 
