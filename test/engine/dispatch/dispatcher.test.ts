@@ -1,4 +1,4 @@
-/** The desk, where claims and releases that come together leave together. */
+/** The guarantee: claims and releases that arrive together share a transaction. */
 import { expect } from 'chai';
 import type { AcquireCall, Answer } from '../../../src/engine/dispatch/grant-batch.ts';
 import type { Engine } from '../../../src/engine/engine.ts';
@@ -9,7 +9,7 @@ import { anyJob, caller, engineOn, submitted } from '../../support/jobs.ts';
 import { acquire, acquired, codeOf, releaseFor } from '../../support/lease-helpers.ts';
 import { eventually } from '../../support/server.ts';
 
-/** The same database, which counts transactions, and begins none while it is closed. */
+/** Wraps the database: counts transactions, and starts none while the gate is closed. */
 function gated(database: Database) {
   const gate = { transactions: 0, open: Promise.resolve() };
   const transaction = async <T>(work: (sql: Sql) => Promise<T>, signal?: AbortSignal): Promise<T> => {
@@ -42,7 +42,7 @@ const jobsOf = (answer: Answer): string[] =>
 
 const jobOf = (answer: Answer): string => jobsOf(answer).join();
 
-describe('the desk', () => {
+describe('Dispatcher', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
@@ -61,7 +61,10 @@ describe('the desk', () => {
     const claim = (workerId: string, jobType?: string, count?: number) =>
       engine.dispatcher.acquire(calling(workerId, jobType, count), undefined);
 
-    /** Lets `first` begin a transaction, and the rest come while it is under way; answers when all have theirs. */
+    /**
+     * Starts a transaction with `first`, sends the rest while it runs, and resolves when every call has its
+     * answer.
+     */
     async function together<T>(first: () => Promise<unknown>, rest: readonly (() => Promise<T>)[]) {
       const { promise, resolve } = Promise.withResolvers<void>();
       const before = gate.transactions;
@@ -78,7 +81,7 @@ describe('the desk', () => {
       return { answers: await Promise.all(answers), transactions: gate.transactions - before };
     }
 
-    it('answers those it has completed, also where it can judge nobody any more', async () => {
+    it('answers completed and rejected releases of a batch while the dispatcher closes', async () => {
       await submitted(engine, {}, {});
       const [done, stolen] = [await acquired(engine, 'v'), await acquired(engine, 'w')];
       let open = () => {};
@@ -96,7 +99,7 @@ describe('the desk', () => {
       await closed;
     });
 
-    it("lets the first of a frame's releases of a lease count, whatever the others say", async () => {
+    it('applies the first release of a lease in a frame and rejects the later ones', async () => {
       await submitted(engine, {}, {});
       const [failed, done] = [await acquired(engine, 'v'), await acquired(engine, 'w')];
       const failing = { status: 'FAILED', error: 'no' } as const;
@@ -109,7 +112,7 @@ describe('the desk', () => {
       expect(answers.map((answer) => answer instanceof Error)).to.deep.equal([false, true, false, true]);
     });
 
-    it('gives out in one transaction what comes back in it, however full it is', async () => {
+    it('grants the units that releases free in the same transaction, at full capacity', async () => {
       await submitted(engine, ...Array.from({ length: 20 }, () => ({})));
       await engine.capacity.set({ total: 10 }, caller);
       const grants = await Promise.all(Array.from({ length: 10 }, (_, i) => acquired(engine, `w${i}`)));
@@ -121,12 +124,13 @@ describe('the desk', () => {
         ]),
       );
       expect(new Set(answers).size, 'jobs that came back and other ones that were given').to.equal(20);
-      // The first one's, that of all the others, and one behind it in which the first is told why there was nothing.
+      // Three transactions: the first claim, all other calls, and the one that finds the first claim's denial
+      // reason.
       expect(transactions).to.equal(3);
       expect((await engine.capacity.get(caller)).used).to.equal(10);
     });
 
-    it('gives a job that is handed back to whoever asks for one in the same transaction', async () => {
+    it('grants a requeued job to a claim of the same transaction', async () => {
       await submitted(engine, { max_attempts: 2, retry_backoff_s: 0 });
       const grant = await acquired(engine);
       const handBack = releaseFor(grant, { status: 'FAILED', retryable: true });
@@ -145,7 +149,7 @@ describe('the desk', () => {
       expect(events.slice(-3)).to.deep.equal(['LEASE_RELEASED', 'JOB_REQUEUED', 'LEASE_GRANTED']);
     });
 
-    it('serves claims of more kinds than one transaction does, and releases with the first of them', async () => {
+    it('serves more request classes than fit one transaction, and releases with the first ones', async () => {
       const types = Array.from({ length: 40 }, (_, i) => `t${i}`);
       await submitted(engine, {}, ...types.map((job_type) => ({ job_type })));
       const held = await acquired(engine, 'w', { accept_job_types: ['t'] });
@@ -170,7 +174,7 @@ describe('the desk', () => {
       expect(order.indexOf('release'), 'claims that were answered before the release').to.be.at.most(8);
     });
 
-    it('gives everybody a first job before anybody gets a second one, and many as many as there are', async () => {
+    it('grants each caller a first job before any second one, and no more jobs than exist', async () => {
       const jobs = await submitted(engine, ...Array.from({ length: 8 }, () => ({})));
       const ids = jobs.map(({ jobId }) => jobId);
       const { answers } = await together(
@@ -184,7 +188,7 @@ describe('the desk', () => {
       expect(jobOf(await claim('d', undefined, 2))).to.equal('No jobs available');
     });
 
-    it('refuses whoever comes after it has closed, and has answered all before', async () => {
+    it('rejects calls after closing, and answers all earlier ones', async () => {
       await submitted(engine, ...Array.from({ length: 5 }, () => ({})));
       const grants = await Promise.all(Array.from({ length: 5 }, (_, i) => acquired(engine, `w${i}`)));
       const released = grants.map((grant) => engine.releaser.release(releaseFor(grant), caller));

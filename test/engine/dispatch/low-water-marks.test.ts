@@ -1,6 +1,6 @@
 /**
- * The guarantee: what is dead at the head of the queue and cannot be cleared away, because somebody keeps an old snapshot,
- * is not waded through with every claim; and no job is lost or forgotten for the sake of that.
+ * The guarantee: claims do not scan dead tuples at the head of the queue that an old snapshot keeps from
+ * vacuum. No job is lost or skipped because of the low-water marks.
  */
 import { expect } from 'chai';
 import pg from 'pg';
@@ -15,14 +15,14 @@ import { anyJob, caller, engineOn, silentLog, submitted } from '../../support/jo
 import { expectGranted, releaseFor } from '../../support/lease-helpers.ts';
 import { pagesTouched } from '../../support/rows-touched.ts';
 
-/** Places that are dead at the head. */
+/** Dead tuples at the head of the queue. */
 const dead = 20_000;
 const waiting = 200;
 const stream = 's';
 
 onEveryEngine((kind) => {
   if (kind.name !== 'postgresql') return;
-  describe('a queue whose dead places stay', () => {
+  describe('LowWaterMarks of a queue with dead tuples', () => {
     let store: TestDatabase;
     let engine: Engine;
     let looker: pg.Client;
@@ -57,7 +57,7 @@ onEveryEngine((kind) => {
       );
       return row?.lane_id as number;
     };
-    /** What the database looks at to find the head, in pages. */
+    /** Number of pages that the database reads to find the head. */
     async function pagesFor(json: string | null): Promise<number> {
       const { fromSeq, lane } = {
         fromSeq: json === null ? 0 : (JSON.parse(json)[0].from_seq[2] as number),
@@ -78,7 +78,7 @@ onEveryEngine((kind) => {
       await marks.runOnce();
     }
 
-    it('is begun at a mark, once that is old enough, and not before', async () => {
+    it('starts at a mark once the mark is old enough, and not before', async () => {
       marks.advance([{ lane_id: await laneId(), crowd: null }]);
       await marks.runOnce();
       expect(marks.json, 'what was just seen does not count yet').to.equal(null);
@@ -95,7 +95,7 @@ onEveryEngine((kind) => {
       expect(await pagesFor(marks.json)).to.be.below(before / 10);
     });
 
-    it('is claimed and leased from in the same order from its mark on as from its front', async () => {
+    it('finds the same head from the mark as from the front', async () => {
       await ripen();
       const { json } = marks;
       expect(json).to.be.a('string');
@@ -108,7 +108,7 @@ onEveryEngine((kind) => {
       expect(heads[1]?.tookMs).to.be.below(heads[0]?.tookMs as number);
     });
 
-    it('is waded through neither by whoever looks whether there is anything, nor by whoever judges what is next', async () => {
+    it('skips dead tuples both when probing availability and when locking candidates', async () => {
       await ripen();
       const filter = { ...anyJob, streams: [stream] };
       const ways = {
@@ -125,14 +125,14 @@ onEveryEngine((kind) => {
       }
     });
 
-    it('gives a more urgent job out first, though it came after the marks', async () => {
+    it('grants a more urgent job first although it was submitted after the marks', async () => {
       await ripen();
       const [urgent] = await submitted(engine, { stream, priority: 'URGENT' });
       engine.lowWaterMarks as unknown as { json: string | null } satisfies { json: string | null };
       expect((await fromMarks()).job.jobId).to.equal(urgent?.jobId);
     });
 
-    it('gives a job that came back its old place again with the next look from the front', async () => {
+    it('finds a job that returned to its old position after the next scan from the front', async () => {
       await ripen();
       const [row] = await store.database.query<{ job_id: string }>(
         'select job_id from live_jobs where lane_id = $1 order by priority, seq limit 1',
@@ -144,7 +144,7 @@ onEveryEngine((kind) => {
       expect((await fromMarks()).job.jobId).to.equal(row?.job_id);
     });
 
-    it('loses no job that is before its mark: whoever finds too little looks from the front', async () => {
+    it('loses no job before its mark: a claim that finds too few scans from the front', async () => {
       await ripen();
       const lane = await laneId();
       await store.database.query(
@@ -164,7 +164,7 @@ onEveryEngine((kind) => {
       expect(rest?.n).to.equal(0);
     });
 
-    /** The next job of the stream, taken by a server that knows these marks. */
+    /** Acquires the next job of the stream on a server that has these marks. */
     async function fromMarks() {
       const server = engineOn(store.database);
       Object.defineProperty(server.lowWaterMarks, 'json', { get: () => marks.json });

@@ -4,7 +4,7 @@ import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { caller, engineOn, engineSettings, submitted } from '../../support/jobs.ts';
 import { acquire, acquired, expectDenied, releaseFor, wipe } from '../../support/lease-helpers.ts';
 
-describe('the hint when to ask again', () => {
+describe('RetryHints', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     const engines: Engine[] = [];
@@ -17,7 +17,7 @@ describe('the hint when to ask again', () => {
       await Promise.all(engines.splice(0).map((engine) => engine.stop()));
     });
 
-    /** A server that has seen nothing happen yet. */
+    /** A server that has observed nothing yet. */
     const fresh = (): Engine => {
       const engine = engineOn(store.database, { ...engineSettings, capacityTotal: 1 });
       engines.push(engine);
@@ -25,7 +25,7 @@ describe('the hint when to ask again', () => {
     };
     const hint = async (engine: Engine): Promise<number> =>
       expectDenied(await acquire(engine, 'asker')).retryAfterMs;
-    /** Many askers, one after the other on a server of its own each. */
+    /** Hints of `count` requests in sequence, each on its own server. */
     const hints = async (count: number): Promise<number[]> => {
       const all: number[] = [];
       for (let i = 0; i < count; i++) all.push(await hint(fresh()));
@@ -38,24 +38,24 @@ describe('the hint when to ask again', () => {
         [ms],
       );
 
-    it('follows the next expiry, a fifth to either side', async () => {
+    it('follows the next expiry within 20 % on either side', async () => {
       await submitted(fresh(), {}, {});
       await acquired(fresh());
       for (const ms of [10_000, 20_000, 4_000]) {
         await dueIn(ms);
-        // Some of the time is over when the last of them asks.
+        // Part of the time has passed when the last request is made.
         for (const one of await hints(6))
           expect(one, `with an expiry in ${ms} ms`).to.be.within(0.8 * ms - 2_500, 1.2 * ms);
       }
     });
 
-    it('follows the time at which a job comes back into line, where there is none', async () => {
+    it('follows the time at which a delayed job becomes ready when no lease expires earlier', async () => {
       const runAt = new Date(Date.now() + 15_000).toISOString();
       await submitted(fresh(), { run_at: runAt }, { run_at: new Date(Date.now() + 3_600_000).toISOString() });
       for (const one of await hints(4)) expect(one).to.be.within(0.8 * 15_000 - 3_000, 1.2 * 15_000);
     });
 
-    it('is not the same for those who are sent away together', async () => {
+    it('differs between requests that are denied together', async () => {
       const engine = fresh();
       await submitted(engine, {}, {});
       await acquired(engine);
@@ -64,7 +64,7 @@ describe('the hint when to ask again', () => {
       expect(Math.max(...told) - Math.min(...told)).to.be.above(1_000);
     });
 
-    it('is never longer than half a minute and never shorter than a moment', async () => {
+    it('stays between 100 ms and 30 s', async () => {
       await submitted(fresh(), {}, {});
       await acquired(fresh());
       await dueIn(3_600_000);
@@ -75,11 +75,11 @@ describe('the hint when to ask again', () => {
       for (const one of await hints(3)) expect(one).to.be.within(100, 120);
     });
 
-    it('is about two seconds where nothing is known', async () => {
+    it('is about two seconds when nothing is known', async () => {
       for (const one of await hints(5)) expect(one).to.be.within(1_600, 2_400);
     });
 
-    it('is shorter where what is missing comes free all the time', async () => {
+    it('is shorter while jobs and units become available steadily', async () => {
       const engine = fresh();
       await submitted(engine, ...Array.from({ length: 42 }, () => ({})));
       for (let i = 0; i < 40; i++) await engine.releaser.release(releaseFor(await acquired(engine)), caller);
@@ -89,7 +89,7 @@ describe('the hint when to ask again', () => {
       expect(await hint(fresh())).to.be.above(15_000);
     });
 
-    it('is longer where many are sent away, and costs them one look at the database between them', async () => {
+    it('is longer when many requests are denied, without a database query for each', async () => {
       const engine = fresh();
       await submitted(engine, {}, {});
       await acquired(engine);
@@ -100,7 +100,7 @@ describe('the hint when to ask again', () => {
       expect(Math.max(...crowd)).to.be.at.most(30_000);
     });
 
-    it('is given to those as well who ask for the lease of a claimed job', async () => {
+    it('returns a hint also when a lease request for a claimed job is denied', async () => {
       const engine = fresh();
       await submitted(engine, {}, {});
       await acquired(engine);

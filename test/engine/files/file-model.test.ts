@@ -15,18 +15,18 @@ const paths = ['p', 'q', 'r'] as const;
 const some = fc.uniqueArray(fc.constantFrom(...paths), { minLength: 1 });
 const nat = fc.nat({ max: 5 });
 
-/** Half of all steps are about waiting and asking again, because that is where contentions live. */
+/** Half of all steps pass time or acquire again, because contentions occur there. */
 const stepOf = (owners: readonly string[]) => {
   const owner = fc.constantFrom(...owners);
   return fc.oneof(
     { weight: 6, arbitrary: fc.record({ do: fc.constant('acquire' as const), owner, paths: some }) },
-    // Times are counted in tens of seconds, so that the real time that a run takes decides nothing.
+    // Times are multiples of ten seconds, so that the real duration of a run changes no result.
     {
       weight: 4,
       arbitrary: fc.record({
         do: fc.constant('pass' as const),
         seconds: fc.constantFrom(10, 20, 30, 50, 60, 180, 600),
-        /** Who is heard meanwhile. */
+        /** Owners that send heartbeats meanwhile. */
         alive: fc.subarray([...owners]),
       }),
     },
@@ -55,13 +55,13 @@ const stepOf = (owners: readonly string[]) => {
 };
 type Step = ReturnType<typeof stepOf> extends fc.Arbitrary<infer One> ? One : never;
 
-/** Owners, and whose sub-agents they are. */
+/** Owners, and the parent of each sub-agent. */
 interface Cast {
   owners: readonly string[];
   parents: Readonly<Record<string, string>>;
 }
 
-/** Whoever lives for longer than a minute is heard this often. */
+/** Owners that stay alive for more than a minute send heartbeats at this interval. */
 const beatS = 50;
 
 class Play {
@@ -69,9 +69,9 @@ class Play {
   readonly #store: TestDatabase;
   readonly #cast: Cast;
   readonly #model: FileModel;
-  /** The real ids of the model's contentions, by their numbers. */
+  /** The real contention ids, indexed by the model's numbers. */
   readonly #ids: string[] = [];
-  /** Owners of this run alone. */
+  /** Prefix that makes the owners of this run unique. */
   readonly #run = newId();
 
   constructor(engine: Engine, store: TestDatabase, cast: Cast) {
@@ -121,7 +121,7 @@ class Play {
     } else await this.compareHolders();
   }
 
-  /** Once the reaper has been round, the database says of every file what the model says. */
+  /** After a round of the reaper, the database and the model agree on the holder of every file. */
   async compareHolders(): Promise<void> {
     await this.#engine.fileReaper.runOnce();
     const expected = [...this.#model.holders].map(([path, name]) => [path, `${this.#run} ${name}`]);
@@ -132,7 +132,8 @@ class Play {
     for (let left = seconds; left > 0; left -= beatS) {
       this.#model.pass(Math.min(left, beatS));
       await letFileTimePass(this.#store.database, Math.min(left, beatS) * 1000);
-      // What is borrowed returns when its owner dies, so it matters when that is noticed; a server notices within a second.
+      // A borrowed file returns when its owner dies, so the time of detection matters. A server detects it
+      // within a second.
       if (Object.keys(this.#cast.parents).length > 0) await this.#engine.fileReaper.runOnce();
       for (const name of alive) await this.#beat(name);
     }
@@ -167,7 +168,7 @@ class Play {
 }
 
 onEveryEngine((kind) => {
-  describe('file leases beside their model', () => {
+  describe('file leases compared with FileModel', () => {
     let store: TestDatabase;
     let engine: Engine;
     before(async () => {
@@ -196,12 +197,12 @@ onEveryEngine((kind) => {
       );
     }
 
-    it('grant, contend, retry, halt, obey, die and come back just as it says (B1, B2, B6)', async function () {
+    it('grants, contends, retries, halts, instructs, expires, revives like the model (B1, B2, B6)', async function () {
       this.timeout(180_000);
       await behaveAlike({ owners: ['a', 'b', 'c'], parents: {} });
     });
 
-    it('lend to sub-agents and return to parents just as it says (B5)', async function () {
+    it('lends files to sub-agents and returns them to parents as in the model (B5)', async function () {
       this.timeout(180_000);
       const parents = { child: 'parent', sibling: 'parent', grandchild: 'child' };
       await behaveAlike({ owners: ['parent', 'child', 'sibling', 'grandchild', 'other'], parents });

@@ -1,6 +1,6 @@
 /**
- * What file leases promise, as a small program that keeps everything in memory and its own time: the tests run the real
- * thing beside it. Nothing here looks at how the real thing does it.
+ * Model of the guarantees of file leases. It keeps its state in memory and has its own clock; tests run the
+ * server beside it. The model shares no code with the implementation.
  */
 
 export type Answer =
@@ -14,9 +14,9 @@ interface ModelOwner {
   alive: boolean;
   heardAt: number;
   bornAt: number;
-  /** Since when it has been idle; undefined where it has not stopped. */
+  /** Start of the idle period; undefined if the owner has not stopped. */
   idleAt: number | undefined;
-  /** It has given up its files because it was idle. */
+  /** The owner has released its files because it was idle. */
   isRested: boolean;
   lost: Set<string>;
 }
@@ -29,11 +29,11 @@ interface ModelContention {
   path: string;
   state: 'CONTENDED' | 'HALTED';
   deniedAt: number;
-  /** What was decided while its owner was not alive. */
+  /** Instruction stored while the owner was not alive. */
   kept: Instruction | undefined;
 }
 
-/** A file that was lent: who lent it to whom, the first first, and when that began. */
+/** A lent file: its lenders, oldest first, and the start of the first loan. */
 interface ModelLoan {
   lenders: string[];
   since: number;
@@ -44,14 +44,14 @@ const refused = (code: string): Answer => ({ kind: 'refused', code });
 export class FileModel {
   now = 0;
   readonly holders = new Map<string, string>();
-  /** Owners that are giving up everything just now, and so get nothing back. */
+  /** Owners that are losing all their files in this step, so no file returns to them. */
   readonly #leaving = new Set<string>();
   readonly #loans = new Map<string, ModelLoan>();
-  /** Whose sub-agent an owner is. */
+  /** The parent of each sub-agent. */
   readonly #parents: Readonly<Record<string, string>>;
   readonly #owners = new Map<string, ModelOwner>();
   #contentions: ModelContention[] = [];
-  /** How many contentions there have been. */
+  /** Number of contentions so far. */
   contentions = 0;
 
   constructor(parents: Readonly<Record<string, string>> = {}) {
@@ -111,7 +111,7 @@ export class FileModel {
     return this.#answer(id, 'CONTENDED');
   }
 
-  /** What its heartbeat says: the files that were taken from it, or the code of its loss. */
+  /** The heartbeat's answer: the files taken from the owner, or the code of its loss. */
   beat(name: string): string[] | string {
     const owner = this.#owners.get(name);
     if (!owner) return 'owner_not_found';
@@ -192,21 +192,21 @@ export class FileModel {
     return { kind: 'granted' };
   }
 
-  /** Something that it did not ask for now gives one that has stopped its 30 seconds again. */
+  /** A file granted without a request restarts the 30 seconds of an owner that has stopped. */
   #restart(owner: ModelOwner | undefined): void {
     if (owner?.idleAt === undefined) return;
     owner.idleAt = this.now;
     owner.isRested = false;
   }
 
-  /** Whether the holder of a file is the parent of this owner, and not somebody that it has lent the file to. */
+  /** Whether the file's holder is the parent of this owner and not a borrower of the owner's own file. */
   #lends(path: string, name: string): boolean {
     const holder = this.holders.get(path);
     if (holder === undefined || this.#parents[name] !== holder) return false;
     return !this.#loans.get(path)?.lenders.includes(name);
   }
 
-  /** Gives a file that is free, its own, or its parent's to an owner. */
+  /** Grants a file to an owner. The file is free, the owner's own, or its parent's. */
   #give(path: string, name: string): void {
     const holder = this.holders.get(path);
     if (holder === name) return;
@@ -222,7 +222,10 @@ export class FileModel {
     this.#loans.delete(path);
   }
 
-  /** Without a commit: a file that was lent goes back to a lender that still lives the life in which it lent it. */
+  /**
+   * Release without a commit: a lent file returns to the last lender that is alive and has not died since the
+   * loan.
+   */
   #giveUp(path: string): void {
     const loan = this.#loans.get(path);
     this.#free(path);
@@ -265,7 +268,9 @@ export class FileModel {
     return owner;
   }
 
-  /** Those that are due at the same time are due together: none of them gets back what another gives up. */
+  /**
+   * Owners due at the same time are handled together: none of them receives a file that another one loses.
+   */
   #settle(): void {
     const living = [...this.#owners].filter(([, owner]) => owner.alive);
     const dead = living.filter(([, { heardAt }]) => this.now >= heardAt + 60);

@@ -6,7 +6,7 @@ import { letFileTimePass } from '../../support/files.ts';
 import { engineOn } from '../../support/jobs.ts';
 
 onEveryEngine((kind) => {
-  describe('the reaper of file leases, where the dead leave much behind', () => {
+  describe('FileReaper with thousands of files of dead owners', () => {
     let store: TestDatabase;
     let engine: Engine;
     before(async () => {
@@ -33,7 +33,7 @@ onEveryEngine((kind) => {
       }
       await letFileTimePass(store.database, 60_500);
     };
-    /** Files taken back by each of the transactions that it took. */
+    /** Number of files that each transaction reclaimed. */
     const reclaimed = async () => {
       const rows = await store.database.query<{ n: number }>(
         'select count(*)::int as n from file_events where type = 8 group by txid order by txid',
@@ -42,14 +42,14 @@ onEveryEngine((kind) => {
       return rows.map(({ n }) => n);
     };
 
-    it('takes back everything in one round, and not more at once than a transaction should carry', async () => {
+    it('reclaims all files of dead owners in one round, in transactions of bounded size', async () => {
       await leaveBehind();
-      // More where a server that was slow had to make sure first that it may judge.
+      // The count is higher if a slow server first had to verify that it may decide.
       expect(await engine.fileReaper.runOnce()).to.be.at.least(3);
       expect(await reclaimed()).to.deep.equal([files, files, files]);
     });
 
-    it('does so for whoever asks for a file of the dead', async () => {
+    it('reclaims all files of the given dead owners in transactions of bounded size', async () => {
       await leaveBehind();
       await engine.fileReaper.reap(owners);
       expect(await reclaimed()).to.deep.equal([files, files, files]);

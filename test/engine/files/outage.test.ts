@@ -13,7 +13,7 @@ import { letFilesAge, letFileTimePass } from '../../support/files.ts';
 import { caller, engineOn } from '../../support/jobs.ts';
 
 onEveryEngine((kind) => {
-  describe('an outage of all servers, for the owners of files', () => {
+  describe('an outage of all servers, for file owners', () => {
     let store: TestDatabase;
     let alive: Engine;
     const later: Engine[] = [];
@@ -36,7 +36,7 @@ onEveryEngine((kind) => {
       return engine;
     };
 
-    /** No server is alive for so long. */
+    /** No server is alive for `ms`. */
     const silence = async (ms: number) => {
       await letFilesAge(store.database, ms);
       await store.database.query(
@@ -45,7 +45,7 @@ onEveryEngine((kind) => {
       );
     };
 
-    it('gives owners back what it took, before any is called dead by the reaper', async () => {
+    it('extends owners by the outage before the reaper declares any of them dead', async () => {
       await granted(alive, 'a', 'p');
       await silence(3_600_000);
       const engine = newServer();
@@ -59,7 +59,7 @@ onEveryEngine((kind) => {
       expect(outages).to.deep.equal([{ n: 1 }]);
     });
 
-    it('before whoever asks for their files, and before their own heartbeats', async () => {
+    it('extends owners before it answers requests for their files and their own heartbeats', async () => {
       await granted(alive, 'a', 'p');
       await silence(600_000);
       const contention = await contended(newServer(), 'b', 'p');
@@ -68,7 +68,7 @@ onEveryEngine((kind) => {
       expect(await beatOwner(newServer(), 'a')).to.equal('extended');
     });
 
-    it('is noticed by a server that stood still itself', async () => {
+    it('detects an outage on a server that was stalled itself', async () => {
       await granted(alive, 'a', 'p');
       await alive.outageMonitor.runOnce();
       await silence(600_000);
@@ -82,7 +82,7 @@ onEveryEngine((kind) => {
       expect(await beatOwner(alive, 'a')).to.equal('extended');
     });
 
-    it('gives the stopped the rest of their 30 seconds, and leaves who has not stopped as it is', async () => {
+    it("keeps the rest of a stopped owner's 30 seconds, and leaves other owners unchanged", async () => {
       await granted(alive, 'stopped', 'p');
       await granted(alive, 'busy', 'q');
       await alive.fileOwnerUpdater.stop('stopped', caller);
@@ -96,7 +96,7 @@ onEveryEngine((kind) => {
       expect(await holdersOf(store.database)).to.deep.equal({ q: 'busy' });
     });
 
-    it('is made up for once: who stays silent after it is dead', async () => {
+    it('compensates an outage once: an owner without heartbeats afterwards dies', async () => {
       await granted(alive, 'a', 'p');
       await silence(600_000);
       const engine = newServer();
@@ -107,7 +107,7 @@ onEveryEngine((kind) => {
       expect(await beatOwner(engine, 'a')).to.equal('owner_not_alive');
     });
 
-    it('never moves a retry', async () => {
+    it('never moves the retry time of a contention', async () => {
       await granted(alive, 'a', 'p');
       const before = await contended(alive, 'b', 'p');
       await silence(100_000);

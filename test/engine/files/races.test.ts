@@ -20,14 +20,14 @@ import { caller, engineOn } from '../../support/jobs.ts';
 import { Holder, moreServers } from '../../support/lease-helpers.ts';
 
 onEveryEngine((kind) => {
-  describe('many who want the same files', () => {
+  describe('concurrent requests for the same files', () => {
     let store: TestDatabase;
     let engine: Engine;
     let others: Awaited<ReturnType<typeof moreServers>>;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
-      // The embedded database is one server's alone.
+      // The embedded database serves one server only.
       others =
         kind.name === 'postgresql' ? await moreServers(store, 2) : { engines: [], stop: async () => {} };
     });
@@ -40,7 +40,7 @@ onEveryEngine((kind) => {
     const servers = () => [engine, ...others.engines];
     const serverFor = (i: number): Engine => servers()[i % servers().length] as Engine;
 
-    it('60 competitors for one file, of whom one has it, and the others know who', async function () {
+    it('grants one file to one of 60 competitors and names the winner to the others', async function () {
       this.timeout(60_000);
       for (let round = 0; round < 10; round++) {
         const path = `one-${round}`;
@@ -60,7 +60,7 @@ onEveryEngine((kind) => {
       }
     });
 
-    it('one file of a dead owner, which is reclaimed once and granted once', async () => {
+    it("reclaims a dead owner's file once and grants it once", async () => {
       await granted(engine, 'dead', 'p', 'q');
       await letFileTimePass(store.database, 60_500);
       const outcomes = await Promise.all(
@@ -74,7 +74,7 @@ onEveryEngine((kind) => {
       expect(reclaimed).to.have.length(2);
     });
 
-    it('pairs of files in opposite orders, thousands of times, without a deadlock', async function () {
+    it('locks pairs of files in opposite orders thousands of times without a deadlock', async function () {
       this.timeout(120_000);
       const deadlocks = async () => {
         const [row] = await store.database.query<{ n: number }>(
@@ -88,7 +88,7 @@ onEveryEngine((kind) => {
       const held = new Map<string, string>();
       const agent = async (number: number) => {
         for (let round = 0; round < rounds; round++) {
-          // Every round is a new owner: one that was denied would wait for three minutes.
+          // Each round uses a new owner, because a denied owner would wait for three minutes.
           const ownerId = `pair-${number}-${round}`;
           const pair = number % 2 === 0 ? ['a', 'b'] : ['b', 'a'];
           const server = serverFor(number);
@@ -107,7 +107,7 @@ onEveryEngine((kind) => {
       expect((await deadlocks()) - before).to.equal(0);
     });
 
-    it('owners who take, lose and end at once: nobody ever holds what another holds', async function () {
+    it('never grants a file twice while owners acquire, lose and end concurrently', async function () {
       this.timeout(60_000);
       const paths = ['w', 'x', 'y', 'z'];
       await Promise.all(
@@ -133,7 +133,7 @@ onEveryEngine((kind) => {
       expect(doubly, 'grants that follow a grant').to.deep.equal([]);
     });
 
-    it('an operator and a holder at once: the file is the waiter’s, or was released before', async () => {
+    it("gives the file to the waiter when FORCE_RELEASE races the holder's release", async () => {
       for (let round = 0; round < 5; round++) {
         const [holder, waiter, path] = [`h${round}`, `w${round}`, `f${round}`];
         await granted(engine, holder, path);
@@ -156,7 +156,7 @@ onEveryEngine((kind) => {
       }
     });
 
-    it('a parent that gets its file back and siblings that ask for it: each file has one owner (B5)', async function () {
+    it('leaves one owner per file when its return to the parent races siblings (B5)', async function () {
       this.timeout(60_000);
       for (let round = 0; round < 15; round++) {
         const [parent, child, path] = [`parent-${round}`, `child-${round}`, `lent-${round}`];
@@ -176,7 +176,7 @@ onEveryEngine((kind) => {
         expect(winners.length, `winners of round ${round}`).to.be.at.most(1);
         expect((await holdersOf(store.database))[path]).to.equal(winners[0] ?? parent);
         for (const outcome of outcomes) expect(['granted', 'contended']).to.include(outcome.kind);
-        // And back once more, by those who have it and the parent at once.
+        // The file returns once more, while its holders and the parent act at the same time.
         const [last] = winners;
         if (last === undefined) continue;
         await Promise.all([
@@ -196,7 +196,7 @@ onEveryEngine((kind) => {
       expect(doubly, 'grants that follow a grant').to.deep.equal([]);
     });
 
-    it('a sub-agent and its parent that end at once: the file is nobody’s, and no lease is left with the dead (B5)', async function () {
+    it('frees a lent file when the sub-agent and its parent end at once (B5)', async function () {
       this.timeout(60_000);
       for (let round = 0; round < 15; round++) {
         const [parent, child, path] = [`z-parent-${round}`, `a-child-${round}`, `both-${round}`];
@@ -211,7 +211,7 @@ onEveryEngine((kind) => {
       await granted(engine, 'heir', ...Array.from({ length: 15 }, (_, i) => `both-${i}`));
     });
 
-    it('an instruction and a request of an owner that was over: it is applied once, now or then (B2)', async function () {
+    it('applies an instruction once when it races the request of an ended owner (B2)', async function () {
       this.timeout(60_000);
       const outcomes = new Set<string>();
       for (let round = 0; round < 12; round++) {
@@ -235,7 +235,7 @@ onEveryEngine((kind) => {
           round % 2 === 0 ? [instruct(), ask()] : [ask(), instruct()].toReversed(),
         );
         outcomes.add(`${(instructed as { kind: string }).kind}, ${(asked as { kind: string }).kind}`);
-        // Kept, then applied by a later request; or granted to the owner that lives again.
+        // The instruction was stored and a later request applies it, or the revived owner has the file.
         await granted(engine, waiter, path);
         expect((await holdersOf(store.database))[path]).to.equal(waiter);
         const open = await store.database.query(
@@ -254,7 +254,7 @@ onEveryEngine((kind) => {
         expect(['kept, halted', 'kept, granted', 'granted, halted', 'granted, granted']).to.include(outcome);
     });
 
-    it('two owners of one caller that retry at once: one is granted, the other denied anew (B6)', async () => {
+    it('grants one of several concurrent retries of a caller and denies the others anew (B6)', async () => {
       for (let round = 0; round < 10; round++) {
         const [callerId, path] = [`caller-${round}`, `cf${round}`];
         await granted(engine, `ch${round}`, path);
@@ -278,7 +278,7 @@ onEveryEngine((kind) => {
 
     if (kind.name !== 'postgresql') return;
 
-    it('a reaper that finds a dead sub-agent beside its waiting parent returns the file in one piece (B5)', async function () {
+    it('returns the file once when a reaper finds a dead sub-agent and its parent is locked (B5)', async function () {
       this.timeout(60_000);
       for (let round = 0; round < 5; round++) {
         const [parent, child, path] = [`rp${round}`, `rc${round}`, `rf${round}`];
@@ -307,7 +307,7 @@ onEveryEngine((kind) => {
       }
     });
 
-    it('a locked file holds up only those who want it', async () => {
+    it('delays only requests for a file whose row is locked', async () => {
       await granted(engine, 'before', 'locked');
       await releaseFiles(engine, 'before', 'locked');
       const lock = 'select from file_leases where file_id = $1 for update';
@@ -325,7 +325,7 @@ onEveryEngine((kind) => {
       }
     });
 
-    it('a locked owner holds up only itself, in the gate and in its heartbeats', async () => {
+    it('delays only the owner whose row is locked, in requests and heartbeats', async () => {
       for (const ownerId of ['stuck', 'free']) await granted(engine, ownerId, `of-${ownerId}`);
       const lock = 'select from file_owners where owner_id = $1 for update';
       const holder = await Holder.hold(store, lock, ['stuck']);
@@ -345,7 +345,7 @@ onEveryEngine((kind) => {
       }
     });
 
-    it('a sign of life that waited for its row does not revive an owner that died meanwhile', async () => {
+    it('does not revive an owner that died while its heartbeat waited for the row lock', async () => {
       await granted(engine, 'dying', 'p');
       await letFileTimePass(store.database, 59_000);
       const lock = 'select from file_owners where owner_id = $1 for update';

@@ -34,7 +34,7 @@ describe('claims in an outage', () => {
 
     const silence = (ms: number) => noServerFor(store.database, ms);
 
-    /** So many jobs that a worker has claimed. */
+    /** Submits `count` jobs and claims them for a worker. */
     const claimed = async (count = 1, requestId: string | null = null): Promise<Job[]> => {
       await submitted(alive, ...Array.from({ length: count }, () => ({})));
       return alive.claimer.claim({ worker_id: 'w', limit: count, request_id: requestId }, caller);
@@ -46,7 +46,7 @@ describe('claims in an outage', () => {
       inStep: boolean;
     }
 
-    /** How long each claim holds from now, and whether the reaper will look at it just then. */
+    /** The time left of each claim, and whether the reaper is scheduled for that moment. */
     const claims = async (): Promise<Row[]> =>
       store.database.query<Row>(
         `select extract(epoch from claim_expires_at - clock_timestamp())::float8 * 1000 as ms,
@@ -55,7 +55,7 @@ describe('claims in an outage', () => {
         [],
       );
 
-    it('are given back what it took before any of them is lost', async () => {
+    it('extends claims by the outage before any of them expires', async () => {
       const [first] = await claimed(2);
       await alive.jobUpdater.updateStatus(first?.jobId ?? '', { state: 'PREPARING' }, caller);
       await letTimePass(store.database, 20_000);
@@ -64,7 +64,7 @@ describe('claims in an outage', () => {
       const rows = await claims();
       expect(rows).to.have.length(2);
       for (const { ms, lost, inStep } of rows) {
-        // As much as they had when it began, however slow this machine is.
+        // At least what was left when the outage began, however slow this machine is.
         expect(ms).to.be.within(25_000, 40_000);
         expect({ lost, inStep }).to.deep.equal({ lost: 0, inStep: true });
       }
@@ -83,7 +83,7 @@ describe('claims in an outage', () => {
           engine.jobUpdater.updateStatus(jobId, { state: 'PREPARING' }, caller),
       ],
     ] as const) {
-      it(`hold for a worker that ${word} after it, at a new server and at one that stood still itself`, async () => {
+      it(`keeps a claim whose worker ${word} after the outage, on a new and on a stalled server`, async () => {
         const [first, second] = (await claimed(2)) as [Job, Job];
         await silence(100_000);
         await say(newServer(), first.jobId);
@@ -93,14 +93,14 @@ describe('claims in an outage', () => {
       });
     }
 
-    it('are the answer to their request again after it', async () => {
+    it('repeats the claim to the same request_id after the outage', async () => {
       const [job] = await claimed(1, 'r');
       await silence(100_000);
       const again = await newServer().claimer.claim({ worker_id: 'w', request_id: 'r' }, caller);
       expect(again.map(({ jobId }) => jobId)).to.deep.equal([job?.jobId]);
     });
 
-    it('hold no longer than one at its end would have', async () => {
+    it('extends a claim to no more than its full TTL', async () => {
       await claimed();
       await silence(3_600_000);
       await newServer().prepare();
@@ -108,7 +108,7 @@ describe('claims in an outage', () => {
       expect(claim?.ms).to.be.within(45_000, 60_000);
     });
 
-    it('are made up for once: whoever stays silent after it loses them', async () => {
+    it('compensates an outage once: a claim without a call afterwards expires', async () => {
       await claimed();
       await silence(100_000);
       const engine = newServer();
@@ -119,7 +119,7 @@ describe('claims in an outage', () => {
       expect(await claims()).to.deep.equal([]);
     });
 
-    it('are made up for after each of several', async () => {
+    it('compensates claims after each of several outages', async () => {
       await claimed();
       await silence(20_000);
       await recordLife(store.database);
@@ -129,7 +129,7 @@ describe('claims in an outage', () => {
       expect(claim?.ms).to.be.within(45_000, 60_000);
     });
 
-    it('get nothing where they had run out before it began, nor where they came after it', async () => {
+    it('does not extend claims that expired before the outage or began after it', async () => {
       await claimed();
       await letTimePass(store.database, 60_500);
       await silence(100_000);
@@ -144,7 +144,7 @@ describe('claims in an outage', () => {
       expect(fresh?.state).to.equal('CLAIMED');
     });
 
-    it('are made up for in slices, before leases, and the rest by the next server', async () => {
+    it('extends claims in slices, before leases, and the next server finishes the rest', async () => {
       await claimed(7);
       await submitted(alive, {});
       const grant = await acquired(alive, 'x');
@@ -164,7 +164,7 @@ describe('claims in an outage', () => {
     });
 
     if (kind.name === 'postgresql') {
-      it('of which somebody has the row hold up no other', async () => {
+      it('extends other claims while the row of one is locked', async () => {
         const [held] = (await claimed(2)) as [Job, Job];
         const { engines, stop } = await moreServers(store, 1);
         const [server] = engines as [Engine];
@@ -180,7 +180,7 @@ describe('claims in an outage', () => {
         }
       });
 
-      it('are made up for once by servers that do it at the same time', async () => {
+      it('compensates claims once when several servers do it at the same time', async () => {
         await claimed(100);
         const { engines, stop } = await moreServers(store, 4);
         try {
@@ -188,7 +188,7 @@ describe('claims in an outage', () => {
           await recordLife(store.database);
           const work = async ({ database }: Engine) => {
             while (await compensateOutage(database, 7, claimTtlMs)) {
-              // Until there is nothing left to be made up for.
+              // Continues until no claim is left to extend.
             }
           };
           await Promise.all(engines.map(work));

@@ -5,7 +5,7 @@ import { onEveryEngine } from '../../support/engines.ts';
 import { caller, submitted } from '../../support/jobs.ts';
 import { freshForEach } from '../../support/lease-helpers.ts';
 
-describe('a claim', () => {
+describe('a claim among jobs that cost more than the total capacity', () => {
   onEveryEngine((kind) => {
     const stage = freshForEach(kind);
 
@@ -18,7 +18,7 @@ describe('a claim', () => {
       ['passes', {}],
       ['with a request_id passes', { request_id: 'r' }],
     ] as const) {
-      it(`${how} over a job that costs more than all there is, which is told once`, async () => {
+      it(`skips a job that exceeds the total (a claim ${how} over it), and records that once`, async () => {
         const [giant, unique, small] = await submitted(
           stage.engine,
           { cost_units: 101, priority: 'URGENT' },
@@ -35,7 +35,7 @@ describe('a claim', () => {
       });
     }
 
-    it('takes as many as it may from among those that cost too much', async () => {
+    it('fills its limit from between jobs that cost too much', async () => {
       const jobs = await submitted(
         stage.engine,
         ...Array.from({ length: 12 }, (_, i) => ({ cost_units: i % 2 === 0 ? 101 : 1 })),
@@ -45,20 +45,20 @@ describe('a claim', () => {
       expect([...(first ?? []), ...(second ?? [])]).to.deep.equal(ids.filter((_, i) => i % 2 === 1));
     });
 
-    it('is judged by the total that is stored, and not by what is free or usable', async () => {
+    it('compares the cost with the stored total, not with free or usable units', async () => {
       const [job] = await submitted(stage.engine, { cost_units: 150 });
       await stage.engine.capacity.set({ total: 150, busy_rating: 9 }, caller);
       expect(await claim()).to.deep.equal([job?.jobId]);
     });
 
-    it('goes on while there is no capacity at all, and puts nothing aside', async () => {
+    it('claims jobs while the total capacity is zero, and parks none', async () => {
       const [job] = await submitted(stage.engine, {});
       await stage.engine.capacity.set({ total: 0 }, caller);
       expect(await claim()).to.deep.equal([job?.jobId]);
       expect(await typesOf(job?.jobId)).to.deep.equal(['JOB_SUBMITTED', 'JOB_CLAIMED']);
     });
 
-    it('puts some thousand aside at the most, and the next one goes on with the rest', async () => {
+    it('parks at most 2,000 jobs per claim, and the next claim parks the rest', async () => {
       const giants = Array.from({ length: 2_500 }, () =>
         draft({ addon_id: 'a', job_type: 't', cost_units: 101 }, false, stage.engine.settings),
       );

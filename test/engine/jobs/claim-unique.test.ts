@@ -20,7 +20,7 @@ describe('a claim of unique jobs', () => {
       ['without a request_id', {}],
       ['with a request_id', { request_id: 'r' }],
     ] as const) {
-      it(`skips them for a worker that holds a lease, ${how} (D3)`, async () => {
+      it(`skips unique jobs for a worker that holds a lease, ${how} (D3)`, async () => {
         const held = await holding('w');
         const [unique, common] = await submitted(stage.engine, { unique: true, priority: 'HIGH' }, {});
         expect(await claim('w', more)).to.deep.equal([common?.jobId]);
@@ -40,7 +40,7 @@ describe('a claim of unique jobs', () => {
       expect(await claim('w', { limit: 50 })).to.deep.equal(common.map(({ jobId }) => jobId));
     });
 
-    it('fills the limit of a worker that holds a lease where unique jobs stand between others (D3)', async () => {
+    it('fills the limit of a worker with a lease from between unique jobs (D3)', async () => {
       await holding('w');
       const jobs = await submitted(
         stage.engine,
@@ -50,7 +50,7 @@ describe('a claim of unique jobs', () => {
       expect(await claim('w', { limit: 15 })).to.deep.equal(common.slice(0, 15));
     });
 
-    it('gives them to other workers that claim at the same time (D3)', async () => {
+    it('gives unique jobs to other workers that claim at the same time (D3)', async () => {
       const held = await holding('holder');
       const jobs = await submitted(
         stage.engine,
@@ -67,7 +67,7 @@ describe('a claim of unique jobs', () => {
       expect(ofOthers?.filter((id) => uniqueIds.has(id))).to.not.be.empty;
     });
 
-    it('skips them no more once the lease has expired, though nothing has swept it yet (D3)', async () => {
+    it('claims a unique job once the lease has expired, before the reaper ends it (D3)', async () => {
       const held = await holding('w');
       const [unique] = await submitted(stage.engine, { unique: true });
       await stage.store.database.query(
@@ -77,7 +77,7 @@ describe('a claim of unique jobs', () => {
       expect(await claim('w')).to.deep.equal([unique?.jobId]);
     });
 
-    it('is not renewed by asking for a lease that is refused for their sake (D3)', async () => {
+    it("keeps a claim's expiry when its lease request is denied as unique (D3)", async () => {
       const [unique] = await submitted(stage.engine, { unique: true });
       await claim('w');
       await holding('w');

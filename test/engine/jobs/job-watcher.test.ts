@@ -6,7 +6,7 @@ import type { Database } from '../../../src/store/database.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { caller, engineOn, submitted } from '../../support/jobs.ts';
 
-describe('following a job', () => {
+describe('watching a job', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
@@ -19,12 +19,12 @@ describe('following a job', () => {
       await store.close();
     });
 
-    /** A claimed job, and what its follower is told. */
+    /** Claims a job and watches it. */
     async function followed() {
       const [job] = await submitted(engine, {});
       const jobId = job?.jobId ?? '';
       await engine.claimer.claim({ worker_id: 'w' }, caller);
-      // Who hears nothing in this time fails instead of waiting for ever.
+      // A watch without a message fails after this time instead of waiting forever.
       const patient: Caller = { ...caller, signal: AbortSignal.timeout(5_000) };
       const stream = engine.jobQueries.watch(jobId, null, patient);
       const next = async (): Promise<JobNews> => {
@@ -37,7 +37,7 @@ describe('following a job', () => {
       return { jobId, stream, next };
     }
 
-    it('tells of progress, though it is no event', async () => {
+    it('reports progress, although progress is no event', async () => {
       const { jobId, stream, next } = await followed();
       const news = next();
       await engine.jobUpdater.updateStatus(jobId, { state: 'CLAIMED', progress: 0.5 }, caller);
@@ -50,7 +50,7 @@ describe('following a job', () => {
       await stream.return(undefined);
     });
 
-    it('tells of a note', async () => {
+    it('reports a note', async () => {
       const { jobId, stream, next } = await followed();
       const news = next();
       await engine.jobUpdater.updateStatus(jobId, { state: 'CLAIMED', note: 'halfway' }, caller);
@@ -58,7 +58,7 @@ describe('following a job', () => {
       await stream.return(undefined);
     });
 
-    it('tells of progress that was made while nobody listened, once and as it is', async () => {
+    it('reports the latest progress once when several updates preceded the read', async () => {
       const { jobId, stream, next } = await followed();
       for (const progress of [0.1, 0.2, 0.3]) {
         await engine.jobUpdater.updateStatus(jobId, { state: 'CLAIMED', progress }, caller);
@@ -70,23 +70,23 @@ describe('following a job', () => {
       expect((await stream.next()).done).to.equal(true);
     });
 
-    it('tells of progress that another server was told of', async () => {
+    it('reports progress that another server recorded', async () => {
       const { jobId, stream, next } = await followed();
       const other = engineOn(store.database);
       const news = next();
       await other.jobUpdater.updateStatus(jobId, { state: 'CLAIMED', progress: 0.5 }, caller);
       await other.stop();
-      // The round that looks after lost messages.
+      // This round recovers lost notifications.
       await engine.notifier.runOnce();
       expect((await news).job.progress).to.equal(0.5);
       await stream.return(undefined);
     });
 
-    it('never tells of a change beside the job as it was before it', async () => {
+    it('never reports a change with the job as it was before the change', async () => {
       const [job] = await submitted(engine, {});
       const jobId = job?.jobId ?? '';
       let looks = 0;
-      // Between the second look's reading of the job and of its history somebody cancels it.
+      // A client cancels the job between the second read of the job and that of its events.
       const betweenReads: Database['query'] = async (text, params, signal) => {
         if (/from "?job_events"?/.test(text) && ++looks === 2)
           await engine.jobUpdater.cancel(jobId, {}, caller);
@@ -116,7 +116,7 @@ describe('following a job', () => {
       ]);
     });
 
-    it('says nothing where nothing has changed', async () => {
+    it('sends nothing when nothing has changed', async () => {
       const { jobId, stream, next } = await followed();
       const news = next();
       for (let round = 0; round < 5; round++) {

@@ -23,7 +23,7 @@ describe('jobs', () => {
     const drafted = (command: object, returnExisting = false) =>
       draft({ addon_id: 'a', job_type: 't', cost_units: 1, ...command }, returnExisting, engine.settings);
 
-    it('read back as they were submitted, also when the answer was made without reading', async () => {
+    it('returns a submitted job without reading it, equal to the stored one', async () => {
       const [job] = await submitted(engine, {
         payload: { text: 'é "quoted" \\ back\nline {curly}, NULL', list: [1, null, true, { a: [] }] },
         constraints: { gpu_required: true, colour_heavy: false },
@@ -37,7 +37,7 @@ describe('jobs', () => {
       expect(job).to.include({ maxAttempts: 3, retryBackoffS: 2, stream: 'mail', priority: 'URGENT' });
     });
 
-    it('with one client_request_id are one job, however many ask at once', async () => {
+    it('creates one job for 50 concurrent submissions with one client_request_id', async () => {
       const keyed = () => drafted({ client_request_id: 'once' }, true);
       const answers = await Promise.all(
         Array.from({ length: 50 }, () => engine.submitter.submit(keyed(), caller)),
@@ -50,7 +50,7 @@ describe('jobs', () => {
       expect((await engine.submitter.submit(elsewhere, caller)).existing).to.equal(false);
     });
 
-    it('of a batch have an outcome each, and a duplicate spoils no other', async () => {
+    it('answers each job of a batch separately, and a duplicate affects no other', async () => {
       const batch = [drafted({ client_request_id: 'k' }), drafted({}), drafted({ client_request_id: 'k' })];
       const [first, second, third] = await engine.submitter.submitMany(batch, caller);
       expect(first).to.include({ existing: false });
@@ -59,7 +59,7 @@ describe('jobs', () => {
       expect(third?.jobId).to.be.a('string').and.equal(first?.jobId);
     });
 
-    it('are published once they are committed, also where their answer waits for a standby in vain (V2)', async () => {
+    it('publishes committed jobs also when the wait for the standby fails (V2)', async () => {
       const lost = new ConnectionLostError('the standby cannot be asked');
       const unconfirmed = new Proxy(store.database, {
         get(target, name) {
@@ -88,7 +88,7 @@ describe('jobs', () => {
       await other.stop();
     });
 
-    it('claimed with a request_id are the same jobs again for as long as the claim lives', async () => {
+    it('repeats a claim to the same request_id while the claim lasts', async () => {
       await submitted(engine, {}, {}, {}, {});
       const ask = () => engine.claimer.claim({ worker_id: 'w', request_id: 'r1', limit: 2 }, caller);
       const [first, again] = await Promise.all([ask(), ask()]);
@@ -105,12 +105,12 @@ describe('jobs', () => {
       expect(types).to.deep.equal(['JOB_SUBMITTED', 'JOB_CLAIMED', 'CLAIM_EXPIRED', 'JOB_CLAIMED']);
     });
 
-    it('of a stream are never given to those who did not ask for it', async () => {
+    it('does not give jobs of a stream to a claim that names no stream', async () => {
       await submitted(engine, { stream: 'mail' });
       expect(await engine.claimer.claim({ worker_id: 'w', limit: 10 }, caller)).to.deep.equal([]);
     });
 
-    it('are claimed by type, cost, submitter and capability', async () => {
+    it('claims by type, cost, submitter and capability', async () => {
       const [plain, typed, gpu, heavy] = await submitted(
         engine,
         { cost_units: 50 },
@@ -131,7 +131,7 @@ describe('jobs', () => {
       ]);
     });
 
-    it('change in the order of the calls, even within one batch', async () => {
+    it('applies calls in their order, also within one batch', async () => {
       const [job] = await submitted(engine, {});
       const id = job?.jobId ?? '';
       await engine.claimer.claim({ worker_id: 'w' }, caller);
@@ -152,7 +152,7 @@ describe('jobs', () => {
       expect(types.slice(2)).to.deep.equal(['JOB_PREPARING', 'JOB_LEASE_PENDING', 'JOB_CANCELED']);
     });
 
-    it('hear nobody after the claim is over, even before the reaper has come by', async () => {
+    it('rejects updates of an expired claim before the reaper ends it', async () => {
       const [job] = await submitted(engine, {});
       await engine.claimer.claim({ worker_id: 'w' }, caller);
       await letTimePass(store.database, 61_000);
@@ -162,7 +162,7 @@ describe('jobs', () => {
       expect(late).to.have.property('code', 'job_not_claimed');
     });
 
-    it('retried go back to their old place in line, and keep the old result in their history', async () => {
+    it('returns a retried job to its old position and keeps the old result in its history', async () => {
       const [first] = await submitted(engine, {}, {});
       const id = first?.jobId ?? '';
       await engine.jobUpdater.cancel(id, { reason: 'oops' }, caller);
@@ -181,7 +181,7 @@ describe('jobs', () => {
     });
 
     if (kind.name === 'postgresql') {
-      it('are claimed once by one request_id that two servers get at the same time', async () => {
+      it('claims once for one request_id that two servers receive at the same time', async () => {
         await submitted(engine, ...Array.from({ length: 40 }, () => ({})));
         const other = await openDatabase(store.options);
         try {

@@ -1,6 +1,6 @@
 /**
- * The guarantee: jobs of one microsecond are listed in the order of submission, also where they came in different batches.
- * Batches that two servers write at the same time are listed one behind the other, each in its own order.
+ * The guarantee: jobs of one microsecond are listed in the order of submission, also across batches. Batches
+ * that two servers write at the same time are listed one after the other, each in its own order.
  */
 import { expect } from 'chai';
 import type { Engine } from '../../../src/engine/engine.ts';
@@ -13,13 +13,13 @@ import { caller, engineOn, submittedIds } from '../../support/jobs.ts';
 const addon_id = 'a';
 
 onEveryEngine((kind) => {
-  describe('the list of jobs where the clock stands still (B7)', () => {
+  describe('the list of jobs with a stopped clock (B7)', () => {
     let store: TestStore;
     let database: Database;
     let engine: Engine;
     beforeEach(async () => {
       store = await kind.create();
-      // Sessions that look here first find this clock and not PostgreSQL's own.
+      // Sessions with this search path find this clock before PostgreSQL's own.
       const path = 'frozen,pg_catalog,public';
       const { url } = store.options;
       const at = url === undefined ? {} : { url: `${url}?options=-csearch_path%3D${path}` };
@@ -52,7 +52,7 @@ onEveryEngine((kind) => {
           ),
         ),
       );
-    /** All jobs, read in small pages. */
+    /** Lists all jobs in small pages. */
     const listed = async (oldest_first: boolean, between = async () => {}): Promise<string[]> => {
       const ids: string[] = [];
       let cursor: string | null = null;
@@ -72,7 +72,7 @@ onEveryEngine((kind) => {
       (await database.query<{ n: number }>('select count(distinct created_at)::int as n from jobs', []))[0]
         ?.n;
 
-    it('has the order of submission across batches, with and without keys', async () => {
+    it('lists in the order of submission across batches, with and without keys', async () => {
       const ids: string[] = [];
       for (let i = 0; i < 12; i++) ids.push(...(await batch(engine, 1 + (i % 4), i % 2 === 1)));
       expect(await times()).to.equal(1);
@@ -80,7 +80,7 @@ onEveryEngine((kind) => {
       expect(await listed(false)).to.deep.equal(ids.toReversed());
     });
 
-    it('keeps batches together and in order where two servers submit at the same time', async () => {
+    it('keeps batches together and in order when two servers submit at the same time', async () => {
       const other = engineOn(database);
       const rounds: string[][][] = [];
       try {
@@ -93,14 +93,14 @@ onEveryEngine((kind) => {
       }
       expect(await times()).to.equal(1);
       const ids = await listed(true);
-      // Of the batches of a round none was answered before another one began: any may be the first.
+      // All batches of a round started before any was answered, so they may be in any order.
       const expected = rounds.flatMap((batches) =>
         batches.toSorted((a, b) => ids.indexOf(a[0] ?? '') - ids.indexOf(b[0] ?? '')),
       );
       expect(ids).to.deep.equal(expected.flat());
     });
 
-    it('loses and repeats nothing from page to page while jobs of the same microsecond arrive', async () => {
+    it('neither loses nor repeats a job across pages while jobs of the same microsecond arrive', async () => {
       const ids: string[] = [];
       for (let i = 0; i < 10; i++) ids.push(...(await batch(engine, 3)));
       const newestFirst = await listed(false, async () => {

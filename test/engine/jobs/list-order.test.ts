@@ -1,4 +1,7 @@
-/** Order, bounds and pages of the list of jobs follow the database's clock, in the milliseconds that answers show. */
+/**
+ * The guarantee: order, bounds and pages of the job list follow the database's clock, in milliseconds as in
+ * answers.
+ */
 import { expect } from 'chai';
 import type { Job } from '../../../src/domain/jobs/job.ts';
 import type { ListJobs } from '../../../src/domain/requests/scheduler.ts';
@@ -9,7 +12,7 @@ import { caller, engineOn, submitted, submittedIds } from '../../support/jobs.ts
 
 const hourMs = 3_600_000;
 
-/** Runs `work` in a process whose clock is wrong by so much. */
+/** Runs `work` in a process whose clock is wrong by `ms`. */
 async function withClockOff<T>(ms: number, work: () => Promise<T>): Promise<T> {
   const { now } = Date;
   Date.now = () => now() + ms;
@@ -38,11 +41,11 @@ onEveryEngine((kind) => {
 
     const list = async (command: ListJobs) => engine.jobQueries.list(command, caller);
 
-    /** Gives jobs one after the other other times of creation, as if they had been submitted then. */
+    /** Sets the creation time of a job, as if it had been submitted then. */
     const createdAt = (jobId: string, time: string) =>
       store.database.query('update jobs set created_at = $2::timestamptz where job_id = $1', [jobId, time]);
 
-    it('is ordered and bounded by the database, whatever the clocks of the servers say (B7)', async () => {
+    it("orders and bounds the list by the database's clock, not the servers' (B7)", async () => {
       const addon_id = 'skewed';
       const jobs: Job[] = [];
       for (const offMs of [0, -hourMs, hourMs, 0, hourMs, -hourMs]) {
@@ -59,7 +62,7 @@ onEveryEngine((kind) => {
       expect(idsOf((await list({ addon_id, ...bounds })).items)).to.deep.equal(newest);
     });
 
-    it('carries the time of creation in the id, to the microsecond (B7)', async () => {
+    it('encodes the creation time in the id, to the microsecond (B7)', async () => {
       const [job] = await submitted(engine, { addon_id: 'ids' });
       const [row] = await store.database.query<{ us: string }>(
         'select (extract(epoch from created_at) * 1000000)::bigint::text as us from jobs where job_id = $1',
@@ -81,10 +84,10 @@ onEveryEngine((kind) => {
       expect(idsOf(items)).to.deep.equal([...ids].reverse().slice(0, 200));
     });
 
-    it('leaves out the job whose created_at is the bound (B8)', async () => {
+    it('excludes the job whose created_at equals the bound (B8)', async () => {
       const addon_id = 'bounds';
       const [job] = await submitted(engine, { addon_id });
-      // Whatever the clock's last digits were: these are the ones that answers cut off.
+      // Replaces the microseconds of the clock, which answers truncate.
       const second = iso(job?.createdAtMs ?? 0).slice(0, 19);
       await createdAt(job?.jobId ?? '', `${second}.123456Z`);
       const [shown] = (await list({ addon_id })).items;
@@ -96,7 +99,7 @@ onEveryEngine((kind) => {
       expect(await found({ created_before: `${second}.124Z` }), 'before the millisecond after').to.equal(1);
     });
 
-    it('loses and repeats nothing from page to page while jobs arrive and end (B7)', async () => {
+    it('neither loses nor repeats a job across pages while jobs arrive and end (B7)', async () => {
       const addon_id = 'pages';
       const drafts = Array.from({ length: 57 }, () =>
         draft({ addon_id, job_type: 't', cost_units: 1 }, false, engine.settings),
@@ -112,7 +115,7 @@ onEveryEngine((kind) => {
         });
         seen.push(...idsOf(page.items));
         cursor = page.nextCursor;
-        // What moves between the tables that hold unfinished and ended jobs stays in its place.
+        // A job that moves from the table of unfinished jobs to that of ended ones keeps its position.
         for (const jobId of [ids[seen.length - 1], ids[56 - seen.length]])
           if (jobId !== undefined) await engine.jobUpdater.cancel(jobId, {}, caller);
         await submitted(engine, { addon_id });

@@ -1,4 +1,4 @@
-/** The guarantee: what is answered about a job is judged from one look at it, whatever becomes of the job meanwhile. */
+/** The guarantee: an answer about a job is based on one read of it, also if the job changes meanwhile. */
 import { expect } from 'chai';
 import { stateNumber } from '../../../src/domain/jobs/state-machine.ts';
 import type { Engine } from '../../../src/engine/engine.ts';
@@ -8,7 +8,7 @@ import { onEveryEngine } from '../../support/engines.ts';
 import { caller, submitted } from '../../support/jobs.ts';
 import { acquired, freshForEach, Holder, moreServers, releaseFor } from '../../support/lease-helpers.ts';
 
-/** Does something once it is armed, before the next statement of a transaction that reads whole jobs. */
+/** Once armed, acts before the next statement of a transaction that reads whole jobs. */
 class BeforeJobsAreRead {
   isArmed = false;
   wasDone = false;
@@ -35,7 +35,7 @@ class BeforeJobsAreRead {
 }
 
 onEveryEngine((kind) => {
-  // The embedded database has one connection: nothing comes between two statements of a transaction.
+  // The embedded database has one connection: nothing runs between two statements of a transaction.
   if (kind.name !== 'postgresql') return;
 
   describe('a job that changes between two statements of a transaction', () => {
@@ -48,7 +48,7 @@ onEveryEngine((kind) => {
     });
     afterEach(() => servers.stop());
 
-    it('is retried where it ends after the retry has found it running', async () => {
+    it('retries a job that ends after the retry has found it running', async () => {
       await submitted(stage.engine, {});
       const grant = await acquired(stage.engine);
       const ending = new BeforeJobsAreRead(stage.store.database, () =>
@@ -72,7 +72,7 @@ onEveryEngine((kind) => {
           (await engine.jobUpdater.cancel(jobId, {}, caller)).state,
       },
     ]) {
-      it(`${what} where it ended, and is retried and claimed after its row was found gone`, async () => {
+      it(`rereads a job that was retried and claimed after its row was deleted, and it ${what}`, async () => {
         const [{ jobId } = { jobId: '' }] = await submitted(stage.engine, {});
         await stage.engine.claimer.claim({ worker_id: 'w' }, caller);
         const holder = await Holder.holdJobs(stage.store, [jobId]);

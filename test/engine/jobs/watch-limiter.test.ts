@@ -3,8 +3,8 @@ import { WatchLimiter } from '../../../src/engine/jobs/watch-limiter.ts';
 
 const always = new AbortController().signal;
 
-describe('the watch limiter (A6)', () => {
-  it('refuses a stream beyond its limit as overloaded, and takes one again after another has left', () => {
+describe('WatchLimiter (A6)', () => {
+  it('refuses a stream beyond its limit as overloaded, and accepts one after another closes', () => {
     const limiter = new WatchLimiter(2);
     const [leave] = [limiter.enter(), limiter.enter()];
     expect(() => limiter.enter()).to.throw('overloaded');
@@ -15,7 +15,7 @@ describe('the watch limiter (A6)', () => {
     expect(() => limiter.enter()).to.throw('overloaded');
   });
 
-  it('lets three read at a time, in the order in which they asked, and forgets those that gave up', async () => {
+  it('runs three reads at a time in call order, and drops canceled ones', async () => {
     const limiter = new WatchLimiter();
     const begun: number[] = [];
     const ends: (() => void)[] = [];
@@ -43,7 +43,7 @@ describe('the watch limiter (A6)', () => {
     expect(again).to.equal('read');
   });
 
-  it('reads on after a read that failed', async () => {
+  it('continues after a failed read', async () => {
     const limiter = new WatchLimiter();
     for (let i = 0; i < 10; i++) {
       expect(await limiter.read(() => Promise.reject(new Error('no')), always).catch(String)).to.equal(
