@@ -9,10 +9,10 @@ import { Metrics } from '../../src/telemetry/metrics.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { caller, engineOn, submitted } from '../support/jobs.ts';
 
-/** Lets everything that is already settled be noticed. */
+/** Lets callbacks of settled promises run. */
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
 
-/** A claimer on a database that answers nothing before it is told to, and then that there is nothing. */
+/** A claimer on a database that answers nothing before `release`, and then no rows. */
 function held() {
   const open = Promise.withResolvers<void>();
   const asked: string[] = [];
@@ -45,8 +45,8 @@ const outcome = (promise: Promise<unknown>): Promise<unknown> =>
 const count = 1_000;
 const typed = (i: number) => ({ worker_id: 'w', accept_job_types: [`type-${i}`] });
 
-describe('what is left of calls that were abandoned', () => {
-  it('is nothing in the claimer after a thousand claims of different kinds, abandoned in flight', async () => {
+describe('resources of abandoned calls', () => {
+  it('keeps nothing in the claimer after 1,000 claims of different kinds, abandoned in flight', async () => {
     const { claimer, asked, release } = held();
     const gone = new AbortController();
     const claims = Array.from({ length: count }, (_, i) =>
@@ -64,7 +64,7 @@ describe('what is left of calls that were abandoned', () => {
     await claimer.close();
   });
 
-  it('is nothing in the claimer after a thousand claims that were abandoned before they left', async () => {
+  it('keeps nothing in the claimer after 1,000 claims abandoned before they were sent', async () => {
     const { claimer, asked, release } = held();
     const claims = Array.from({ length: count }, (_, i) => {
       const gone = new AbortController();
@@ -81,7 +81,7 @@ describe('what is left of calls that were abandoned', () => {
     await claimer.close();
   });
 
-  it('is nothing in the claimer after claims that were abandoned before they were made', async () => {
+  it('keeps nothing in the claimer after claims that were canceled before the call', async () => {
     const { claimer, release } = held();
     const signal = AbortSignal.abort();
     for (let i = 0; i < count; i++) {
@@ -93,7 +93,7 @@ describe('what is left of calls that were abandoned', () => {
     await claimer.close();
   });
 
-  it('is nothing in the claimer after claims that were answered, and calls of one kind are one', async () => {
+  it('keeps nothing in the claimer after answered claims, and batches claims of one kind', async () => {
     const { claimer, asked, release } = held();
     const claims = [0, 1, 1, 0, 1].map((kind) => claimer.claim(typed(kind), { peer: 'x' }));
     await settled();
@@ -106,7 +106,7 @@ describe('what is left of calls that were abandoned', () => {
     await claimer.close();
   });
 
-  it('does not hold up a batcher that closes, where the only call was abandoned before it left', async () => {
+  it('closes a batcher whose only call was abandoned before it was sent', async () => {
     const batcher = new Batcher<number, number>({
       flush: () => Promise.reject(new Error('nothing was to be done')),
       sizeMax: 10,
@@ -121,7 +121,7 @@ describe('what is left of calls that were abandoned', () => {
     await batcher.close();
   }).timeout(3_000);
 
-  it('does not hold up a batcher that closes, where calls that waited behind another were abandoned', async () => {
+  it('closes a batcher whose waiting calls were abandoned', async () => {
     const open = Promise.withResolvers<void>();
     const done: number[] = [];
     const batcher = new Batcher<number, number>({
@@ -157,7 +157,7 @@ describe('what is left of calls that were abandoned', () => {
       await store.close();
     });
 
-    it('is nothing that keeps a later claim of the same kind from its job', async () => {
+    it('grants a job to a later claim of the same kind as abandoned ones', async () => {
       for (let i = 0; i < 50; i++) {
         const gone = new AbortController();
         const claim = outcome(engine.claimer.claim(typed(i), { ...caller, signal: gone.signal }));
