@@ -11,7 +11,7 @@ import {
   releaseFor,
 } from '../../support/lease-helpers.ts';
 
-describe('what is acquired', () => {
+describe('Acquirer', () => {
   onEveryEngine((kind) => {
     const stage = freshForEach(kind);
 
@@ -20,7 +20,7 @@ describe('what is acquired', () => {
     const jobOf = async (workerId: string, more: object = {}) =>
       (await acquired(stage.engine, workerId, more)).job.jobId;
 
-    it("is the next in line that fits the worker's limit, and its capabilities", async () => {
+    it("grants the first queued job that fits the worker's limit and capabilities", async () => {
       const [large, gpu, small] = await submitted(
         stage.engine,
         { cost_units: 50, priority: 'URGENT' },
@@ -33,7 +33,7 @@ describe('what is acquired', () => {
       expect(await jobOf('d', { constraints_capabilities: { gpu_available: true } })).to.equal(gpu?.jobId);
     });
 
-    it("is never smaller than what is next in line, and the denial is the contract's", async () => {
+    it("grants no job smaller than the first one, and denies with the contract's text", async () => {
       await stage.engine.capacity.set({ total: 70 }, caller);
       await submitted(stage.engine, { cost_units: 60 }, { cost_units: 30 }, { cost_units: 1 });
       await acquired(stage.engine);
@@ -43,7 +43,7 @@ describe('what is acquired', () => {
       expect((await acquired(stage.engine, 'w', { max_units: 29 })).job.costUnits).to.equal(1);
     });
 
-    it("is nothing while leases take all that is usable, in the contract's words", async () => {
+    it("denies with the contract's text while leases use all usable units", async () => {
       await stage.engine.capacity.set({ total: 50 }, caller);
       await submitted(stage.engine, { cost_units: 10 }, {});
       await acquired(stage.engine);
@@ -53,7 +53,7 @@ describe('what is acquired', () => {
       );
     });
 
-    it('is nothing until there is room again, after the capacity was lowered below what is used', async () => {
+    it('denies after the total was lowered below used units, until units are free again', async () => {
       await submitted(stage.engine, { cost_units: 40 }, { cost_units: 40 }, { cost_units: 5 });
       const [first, second] = [await acquired(stage.engine), await acquired(stage.engine)];
       expect(await stage.engine.capacity.set({ total: 50 }, caller)).to.include({ used: 80, available: -30 });
@@ -65,7 +65,7 @@ describe('what is acquired', () => {
       expect(await stage.engine.capacity.get(caller)).to.include({ used: 5, available: 45 });
     });
 
-    it('is no unique job for a worker that holds a lease, and what is behind it instead', async () => {
+    it('skips unique jobs for a worker that holds a lease and grants the job behind them', async () => {
       const many = Array.from({ length: 60 }, () => ({ unique: true }));
       const jobs = await submitted(stage.engine, {}, ...many, {});
       expect(await jobOf('holder')).to.equal(jobs[0]?.jobId);
@@ -74,7 +74,7 @@ describe('what is acquired', () => {
       expect(await jobOf('other')).to.equal(jobs[1]?.jobId);
     });
 
-    it('is a unique job again for a worker whose lease is over', async () => {
+    it('grants a unique job to a worker whose lease has ended', async () => {
       const [, unique] = await submitted(stage.engine, {}, { unique: true });
       const grant = await acquired(stage.engine);
       expectDenied(await acquire(stage.engine, 'w'));
@@ -82,7 +82,7 @@ describe('what is acquired', () => {
       expect(await jobOf('w')).to.equal(unique?.jobId);
     });
 
-    it('is dealt to those who ask at once: one unique job each, and nothing twice', async () => {
+    it('grants concurrent requests no job twice and at most one unique job per worker', async () => {
       await submitted(stage.engine, ...Array.from({ length: 20 }, (_, i) => ({ unique: i % 2 === 0 })));
       const workers = Array.from({ length: 30 }, (_, i) => `w${i % 4}`);
       const outcomes = await Promise.all(workers.map((worker) => acquire(stage.engine, worker)));
@@ -97,7 +97,7 @@ describe('what is acquired', () => {
       expect(granted.filter(({ job }) => !job.unique)).to.have.length(10);
     });
 
-    it('is no job that costs more than all there is: it is put aside, told once, and blocks nobody', async () => {
+    it('parks a job above the total capacity, records that once, and grants the others', async () => {
       const [giant, small] = await submitted(stage.engine, { cost_units: 101 }, {}, {});
       expect(await jobOf('w')).to.equal(small?.jobId);
       await acquired(stage.engine);
@@ -118,9 +118,9 @@ describe('what is acquired', () => {
   });
 });
 
-describe('many jobs at once', () => {
+describe('a request for many jobs', () => {
   onEveryEngine((kind) => {
-    it('are given where one far behind costs more than all there is', async () => {
+    it('grants 100 jobs although a later candidate exceeds the total capacity', async () => {
       const store = await kind.open();
       const engine = engineOn(store.database);
       try {

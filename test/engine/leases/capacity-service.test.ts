@@ -3,11 +3,11 @@ import { onEveryEngine } from '../../support/engines.ts';
 import { caller, submitted } from '../../support/jobs.ts';
 import { acquired, freshForEach } from '../../support/lease-helpers.ts';
 
-describe('the count of the capacity in use', () => {
+describe('CapacityService', () => {
   onEveryEngine((kind) => {
     const stage = freshForEach(kind);
 
-    it('is proved against the active leases, repaired where it is wrong, and told', async () => {
+    it('compares used units with active leases, and repairs and returns a difference', async () => {
       await submitted(stage.engine, { cost_units: 10 }, { cost_units: 20 });
       await acquired(stage.engine);
       await acquired(stage.engine);
@@ -20,7 +20,7 @@ describe('the count of the capacity in use', () => {
       }
     });
 
-    it('tells what claimed jobs would take, and takes it only with their leases', async () => {
+    it('reports the units of claimed jobs as reserved, and uses them only with their leases', async () => {
       await submitted(stage.engine, { cost_units: 60 }, { cost_units: 60 });
       const [first, second] = await stage.engine.claimer.claim({ worker_id: 'w', limit: 2 }, caller);
       expect(await stage.engine.capacity.get(caller)).to.include({ used: 0, reserved: 120, available: 100 });

@@ -4,7 +4,7 @@ import type { FetchRequest } from '../../../src/engine/leases/acquirer.ts';
 import { CreditFetcher } from '../../../src/engine/leases/credit-fetcher.ts';
 import { anyJob } from '../../support/jobs.ts';
 
-/** An order whose questions are answered by the test. */
+/** A CreditFetcher whose fetches the test answers. */
 function ordered(canFetch = () => true) {
   const asked: { count: number; answer(jobs: number): Promise<void> }[] = [];
   const granted: number[] = [];
@@ -29,8 +29,8 @@ function ordered(canFetch = () => true) {
   return { order, asked, granted, failures };
 }
 
-describe('a standing order', () => {
-  it('asks one question at a time, for no more than it has credit for', async () => {
+describe('CreditFetcher', () => {
+  it('runs one fetch at a time, for no more jobs than it has credit', async () => {
     const { order, asked, granted } = ordered();
     order.add(3);
     order.add(4);
@@ -42,7 +42,7 @@ describe('a standing order', () => {
     order.close();
   });
 
-  it('does not let new credit pay for what was on its way when the old was taken back', async () => {
+  it('does not charge new credit for a fetch that was running when credit was revoked', async () => {
     const { order, asked, granted } = ordered();
     order.add(5);
     order.revokeCredit();
@@ -52,7 +52,7 @@ describe('a standing order', () => {
     order.close();
   });
 
-  it('asks nothing while it may not, and goes on when it is told that it may', async () => {
+  it('fetches nothing while it must not, and continues when advanced', async () => {
     let may = false;
     const { order, asked } = ordered(() => may);
     order.add(1);

@@ -14,7 +14,7 @@ import {
   releaseFor,
 } from '../../support/lease-helpers.ts';
 
-describe('leases that stand beside others', () => {
+describe('leases beside other leases', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
@@ -27,14 +27,14 @@ describe('leases that stand beside others', () => {
       await store.close();
     });
 
-    it('are extended beside one that may run for as long as any job may', async () => {
+    it('extends a lease beside one with the longest permitted runtime', async () => {
       await submitted(engine, { max_runtime_s: limits.maxRuntimeS }, {});
       const grants = [await acquired(engine), await acquired(engine)];
       const verdicts = await engine.heartbeats.heartbeatMany(grants.map((grant) => beatFor(grant)));
       expect(verdicts.map(({ kind: what }) => what)).to.deep.equal(['extended', 'extended']);
     });
 
-    it('keep all that was said of one of them in many heartbeats, whose last word counts', async () => {
+    it('merges several heartbeats of a lease in one batch, and the last value counts', async () => {
       await submitted(engine, {});
       const grant = await acquired(engine);
       const beats = [{ progress: 0.1, message: 'one' }, {}, { progress: 0.3 }, {}].map((said) =>
@@ -46,7 +46,7 @@ describe('leases that stand beside others', () => {
       expect(job).to.include({ progress: 0.3, note: 'one' });
     });
 
-    it('are granted although hundreds of jobs before them cost more than there is', async () => {
+    it('grants a job behind hundreds of jobs that exceed the total capacity', async () => {
       const tooLarge = Array.from({ length: 450 }, () => ({ cost_units: 101 }));
       const [first] = await submitted(engine, ...tooLarge.slice(0, 1));
       await Promise.all(tooLarge.slice(1).map((command) => submitted(engine, command)));
@@ -61,7 +61,7 @@ describe('leases that stand beside others', () => {
       expect((await acquired(engine)).job.jobId).to.equal(first?.jobId);
     });
 
-    it('are not given to a worker that holds one where the job is unique, whichever way it asks', async () => {
+    it('denies a worker with a lease a unique job, also when it claims first', async () => {
       const [unique, common] = await submitted(engine, { unique: true }, { addon_id: 'other' });
       await engine.claimer.claim({ worker_id: 'w' }, caller);
       const held = await acquired(engine);
@@ -73,7 +73,7 @@ describe('leases that stand beside others', () => {
     });
 
     if (kind.name === 'postgresql') {
-      it('do not overtake a large job, though two servers give them out', async () => {
+      it('does not let small jobs overtake a large one when two servers grant', async () => {
         const { engines, stop } = await moreServers(store, 2);
         try {
           await engine.capacity.set({ total: 10 }, caller);
@@ -100,7 +100,7 @@ describe('leases that stand beside others', () => {
         }
       });
 
-      it('are released while somebody else has the row of another', async () => {
+      it('releases a lease while the row of another one is locked', async () => {
         await submitted(engine, {}, {});
         const [free, held] = [await acquired(engine), await acquired(engine)];
         const holder = await Holder.holdJobs(store, [held.job.jobId]);

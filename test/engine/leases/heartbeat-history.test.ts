@@ -1,4 +1,7 @@
-/** The guarantee: how often a lease was kept and how long its worker was silent is known while it lasts, and ever after. */
+/**
+ * The guarantee: the number of a lease's heartbeats and its longest silence are known during the lease and
+ * after its end.
+ */
 import { expect } from 'chai';
 import { lengthMs } from '../../../src/domain/explain/silences.ts';
 import type { Grant, Release } from '../../../src/domain/leases/lease.ts';
@@ -16,10 +19,10 @@ import {
   wipe,
 } from '../../support/lease-helpers.ts';
 
-/** What a test may take beside the time that it lets pass. */
+/** Time that a test may take in addition to the time that it lets pass. */
 const slackMs = 10_000;
 
-describe('the signs of life of a lease', () => {
+describe('heartbeat statistics of a lease', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
@@ -43,7 +46,7 @@ describe('the signs of life of a lease', () => {
       if (longestSilence === null) return expect.fail('nothing is known of a silence');
       return { heartbeats, since: longestSilence.sinceMs, ms: lengthMs(longestSilence) };
     };
-    /** Kept twice, with 40 seconds before the first heartbeat. */
+    /** Sends two heartbeats, the first one after 40 seconds. */
     const kept = async (grant: Grant): Promise<Grant> => {
       await beatAfter(grant, 40_000);
       expect(await beatAfter(grant, 5_000)).to.include({ heartbeats: 2 });
@@ -56,7 +59,7 @@ describe('the signs of life of a lease', () => {
       ['in one step', () => acquired(engine)],
       ['in two steps', () => claimedAndLeased(engine)],
     ] as const) {
-      it(`are the number of its heartbeats and its longest silence, of one that was granted ${how}`, async () => {
+      it(`counts the heartbeats and the longest silence of a lease granted ${how}`, async () => {
         await submitted(engine, {});
         const grant = await take();
         const { leaseId, grantedAtMs } = grant.lease;
@@ -72,13 +75,13 @@ describe('the signs of life of a lease', () => {
         expect(second.since - (first.since + first.ms)).to.equal(-45_000);
         expect(second.ms).to.be.within(45_000, 45_000 + slackMs);
 
-        // None that is shorter changes anything, and the time that has passed is that of everything.
+        // A shorter silence changes nothing. Backdating moves all times alike.
         const third = await beatAfter(grant, 20_000);
         expect(third).to.deep.equal({ heartbeats: 3, since: second.since - 20_000, ms: second.ms });
       });
     }
 
-    it('are the same where their rows were waited for', async () => {
+    it('counts the same when the statement waits for the row lock', async () => {
       await submitted(engine, {});
       const grant = await acquired(engine);
       await letTimePass(store.database, 20_000);
@@ -107,7 +110,7 @@ describe('the signs of life of a lease', () => {
     };
     for (const [how, end] of Object.entries(ends)) {
       for (const max_attempts of [1, 2]) {
-        it(`stay when its job ${how} at attempt 1 of ${max_attempts}`, async () => {
+        it(`keeps heartbeat statistics when the job ${how} at attempt 1 of ${max_attempts}`, async () => {
           await submitted(engine, { max_attempts, retry_backoff_s: 600 });
           const grant = await kept(await acquired(engine));
           const before = await signsOf(grant.lease.leaseId);
@@ -117,13 +120,13 @@ describe('the signs of life of a lease', () => {
           expect(lengthMs(after.longestSilence ?? expect.fail('the silence is gone'))).to.equal(
             lengthMs(before.longestSilence ?? expect.fail('there is no silence')),
           );
-          // The table of rows that are over is not made older with the others.
+          // letTimePass does not backdate the table of ended jobs.
           if (how !== 'ran out of time') expect(after).to.deep.equal(before);
         });
       }
     }
 
-    it('stay when many are done at once, and of those that were never kept there are none', async () => {
+    it('keeps statistics of many leases that end at once, and none without heartbeats', async () => {
       await submitted(engine, ...Array.from({ length: 20 }, () => ({})));
       const grants = await Promise.all(Array.from({ length: 20 }, () => acquired(engine)));
       const some = grants.filter((_, i) => i % 2 === 0);
@@ -138,7 +141,7 @@ describe('the signs of life of a lease', () => {
       }
     });
 
-    it('are those of one attempt: the next begins with none, and what was before is still known', async () => {
+    it('counts per attempt, and keeps the statistics of earlier attempts', async () => {
       const [job] = await submitted(engine, { max_attempts: 2, retry_backoff_s: 0 });
       const first = await kept(await acquired(engine));
       const ofFirst = await signsOf(first.lease.leaseId);
@@ -151,7 +154,7 @@ describe('the signs of life of a lease', () => {
       const ofSecond = await signsOf(second.lease.leaseId);
       await hand(second, { status: 'FAILED', error: 'no' });
 
-      // Whoever puts it back in line makes an earlier attempt of its last.
+      // A retry turns the last attempt into an earlier one.
       await engine.jobUpdater.retry(job?.jobId ?? '', {}, caller);
       expect(await signsOf(first.lease.leaseId)).to.deep.equal(ofFirst);
       expect(await signsOf(second.lease.leaseId)).to.deep.equal(ofSecond);
@@ -160,7 +163,7 @@ describe('the signs of life of a lease', () => {
       expect(await signsOf(third.lease.leaseId)).to.deep.equal(none);
     });
 
-    it('are not known of a lease that was kept before they were, and nothing is made up', async () => {
+    it('reports no statistics for a lease with heartbeats from before they were counted', async () => {
       await submitted(engine, {});
       const grant = await kept(await acquired(engine));
       const forget = 'heartbeats = null, longest_silence_ms = null, longest_silence_since = null';
@@ -173,7 +176,7 @@ describe('the signs of life of a lease', () => {
       expect(steps.map(({ kind }) => kind)).not.to.include('HEARTBEATS');
     });
 
-    it('fail nobody who was silent for longer than can be told', async () => {
+    it('caps a silence that exceeds the largest stored value', async () => {
       await submitted(engine, {});
       const grant = await acquired(engine);
       const daysMs = 60 * 86_400_000;
@@ -186,7 +189,7 @@ describe('the signs of life of a lease', () => {
       expect([heartbeats, ms, since]).to.deep.equal([1, 2 ** 31 - 1, grant.lease.grantedAtMs - daysMs]);
     });
 
-    it('fail nobody where one was kept more often than can be told', async () => {
+    it('caps a number of heartbeats that exceeds the largest stored value', async () => {
       await submitted(engine, {}, {});
       const [often, beside] = [await acquired(engine), await acquired(engine)];
       await engine.heartbeats.heartbeatMany([beatFor(often), beatFor(beside)]);
@@ -202,7 +205,7 @@ describe('the signs of life of a lease', () => {
       }
     });
 
-    it('take no clock that was set back for a silence', async () => {
+    it('records no silence when the clock was set back', async () => {
       await submitted(engine, {});
       const grant = await acquired(engine);
       await store.database.query(

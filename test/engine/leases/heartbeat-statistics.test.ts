@@ -1,4 +1,7 @@
-/** The guarantee: what is told of how a lease was kept agrees with itself, however the lease ended and whatever the clock did. */
+/**
+ * The guarantee: the heartbeat statistics that explain reports are consistent, however the lease ended and
+ * whatever the clock did.
+ */
 import { expect } from 'chai';
 import { lengthMs } from '../../../src/domain/explain/silences.ts';
 import type { Grant } from '../../../src/domain/leases/lease.ts';
@@ -7,10 +10,10 @@ import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { caller, engineOn, letTimePass, submitted } from '../../support/jobs.ts';
 import { acquired, claimedAndLeased, heardAfter, releaseFor, wipe } from '../../support/lease-helpers.ts';
 
-/** What a test may take beside the time that it lets pass. */
+/** Time that a test may take in addition to the time that it lets pass. */
 const slackMs = 5_000;
 
-describe('what is told of how a lease was kept', () => {
+describe('heartbeat statistics in an explanation', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
@@ -25,7 +28,7 @@ describe('what is told of how a lease was kept', () => {
     });
 
     const beatAfter = (grant: Grant, ms: number) => heardAfter(store.database, engine, grant, ms);
-    /** The attempt, what its causes and steps are, and all that is said of it. */
+    /** The attempt, its causes and steps, and all texts about it. */
     const told = async ({ lease: { leaseId } }: Grant) => {
       const { lease, attempts, causes, steps, summary } = await engine.explainer.explainLease(
         leaseId,
@@ -33,7 +36,7 @@ describe('what is told of how a lease was kept', () => {
       );
       const [attempt] = attempts;
       if (!attempt || !lease) return expect.fail('the attempt is not told');
-      // A machine that stands still for some seconds makes an outage of its own.
+      // A machine that stalls for some seconds causes an outage of its own.
       const codes = causes.map(({ code }) => code).filter((code) => code !== 'server_away');
       const said = (of: string) => steps.filter((step) => step.kind === of).map(({ text }) => text);
       const expiry = steps.find(({ type }) => type === 'LEASE_EXPIRED')?.text;
@@ -49,7 +52,7 @@ describe('what is told of how a lease was kept', () => {
         all,
       };
     };
-    /** As if the clock of the database had been set back so far since the grant and the last heartbeat. */
+    /** As if the database's clock had been set back by `ms` since the grant and the last heartbeat. */
     const setBack = (ms: number) =>
       store.database.query(
         `update live_jobs set ${['started_at', 'last_heartbeat_at', 'expires_at', 'longest_silence_since']
@@ -59,12 +62,13 @@ describe('what is told of how a lease was kept', () => {
       );
     const retried = { max_attempts: 2, retry_backoff_s: 600 };
 
-    it('counts the silence in which max_runtime_s ended it, which is no reason for its end', async () => {
+    it('counts the silence in which max_runtime_s ended the lease, but not as the cause', async () => {
       await submitted(engine, { ...retried, max_runtime_s: 100 });
       const grant = await acquired(engine);
       for (let i = 0; i < 5; i++) await beatAfter(grant, 9_000);
       await letTimePass(store.database, 56_000);
-      // Whoever looks before the reaper does is told of it up to the end that the lease has anyway.
+      // An explanation before the reaper's round counts the silence up to the time at which the lease expires
+      // anyway.
       const overdue = await told(grant);
       expect(overdue.codes).to.deep.equal(['lease_overdue']);
       expect(overdue.signs.longestSilence).to.deep.equal({
@@ -82,7 +86,7 @@ describe('what is told of how a lease was kept', () => {
       expect(silences).to.have.length(1);
     });
 
-    it('tells of no short silence in which max_runtime_s ended it', async () => {
+    it('omits a short silence in which max_runtime_s ended the lease', async () => {
       await submitted(engine, { ...retried, max_runtime_s: 30 });
       const grant = await acquired(engine);
       for (let i = 0; i < 3; i++) await beatAfter(grant, 9_000);
@@ -93,7 +97,7 @@ describe('what is told of how a lease was kept', () => {
       expect(silences).to.deep.equal([]);
     });
 
-    it('takes a lease that ran out by its silence for one that did not outlive it', async () => {
+    it('does not count the silence that expired a lease as one it survived', async () => {
       await submitted(engine, { ...retried, max_runtime_s: 1_000 });
       const grant = await acquired(engine);
       await beatAfter(grant, 20_000);
@@ -106,7 +110,7 @@ describe('what is told of how a lease was kept', () => {
       }
     });
 
-    it('has every silence of half the TTL for long, and says of none that it nearly lost the lease', async () => {
+    it('reports a silence of half the TTL as long, but not as nearly losing the lease', async () => {
       await submitted(engine, retried);
       const grant = await acquired(engine);
       for (let i = 0; i < 3; i++) await beatAfter(grant, 30_000 + i * 5_000);
@@ -118,7 +122,7 @@ describe('what is told of how a lease was kept', () => {
       expect((await told(grant)).codes).to.deep.equal(['no_heartbeat_since']);
     });
 
-    it('names a silence that nearly lost the lease beside why it expired, and not as a reason for that', async () => {
+    it('reports a near loss beside the cause of an expiry, not as its cause', async () => {
       await submitted(engine, retried);
       const grant = await acquired(engine);
       await beatAfter(grant, 46_000);
@@ -130,7 +134,7 @@ describe('what is told of how a lease was kept', () => {
       expect(expiry).to.include(causes[0]?.text).and.not.to.include('had been silent before');
     });
 
-    it('names a silence that a heartbeat ended, also where the one that lasts is longer', async () => {
+    it('reports a silence that a heartbeat ended, also if the current one is longer', async () => {
       await submitted(engine, retried);
       const grant = await acquired(engine);
       await beatAfter(grant, 46_000);
@@ -145,7 +149,7 @@ describe('what is told of how a lease was kept', () => {
       ['in one step', () => acquired(engine)],
       ['in two steps', () => claimedAndLeased(engine)],
     ] as const) {
-      it(`knows of heartbeats in the millisecond of the grant, of one that was granted ${how}`, async () => {
+      it(`counts heartbeats in the millisecond of a grant made ${how}`, async () => {
         await submitted(engine, retried);
         const grant = await take();
         for (let i = 0; i < 2; i++) await beatAfter(grant, 0);
@@ -165,7 +169,7 @@ describe('what is told of how a lease was kept', () => {
       });
     }
 
-    it('knows of heartbeats that came when the clock had been set back, of which no mean is told', async () => {
+    it('counts heartbeats after the clock was set back, and reports no mean', async () => {
       await submitted(engine, {});
       const grant = await claimedAndLeased(engine);
       await setBack(3_600_000);
@@ -181,7 +185,7 @@ describe('what is told of how a lease was kept', () => {
       expect((await told(grant)).signs.heartbeats).to.equal(3);
     });
 
-    it('takes nothing from the lease before, which a server of the version before leaves with the job', async () => {
+    it("ignores statistics of an earlier lease that an old server left in the job's row", async () => {
       await submitted(engine, { max_attempts: 2, retry_backoff_s: 0 });
       const first = await claimedAndLeased(engine);
       await beatAfter(first, 50_000);

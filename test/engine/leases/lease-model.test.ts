@@ -1,9 +1,9 @@
 /**
- * The whole machine against a model of it: random commands are given to the engine on a real database, and after each
- * of them every row is what the model says.
+ * Compares the engine with a model: random commands run against a real database, and after each of them every
+ * row equals the model's.
  *
- * The commands are the same in every run of the suite. LEASEHOLD_TEST_MODEL_S makes it go on for so many seconds on each
- * engine, and LEASEHOLD_TEST_MODEL_SEED begins elsewhere; a failure names the seed of its own.
+ * The commands are the same in every run of the suite. LEASEHOLD_TEST_MODEL_S sets for how many seconds it
+ * runs on each engine. LEASEHOLD_TEST_MODEL_SEED sets another first seed; a failure names its own seed.
  */
 import { expect } from 'chai';
 import fc from 'fast-check';
@@ -44,7 +44,7 @@ const settings = { ...engineSettings, leaseTtlS: ttlMs / 1000, claimTtlS: claimM
 
 type Command = fc.AsyncCommand<Machine, Engine>;
 
-/** One command: what it is called, when it can be given, and what it does to both. */
+/** One command: its name, its precondition, and its effect on the model and the engine. */
 const command = (
   name: string,
   when: (machine: Machine) => boolean,
@@ -61,12 +61,12 @@ const command = (
 const always = () => true;
 const hasJobs = ({ jobs }: Machine) => jobs.length > 0;
 const hasLeases = ({ leases }: Machine) => leases.length > 0;
-/** Mostly one of the jobs with which something comes of it, and any other now and then. */
+/** Mostly a job for which the command has an effect, and sometimes any other one. */
 const jobAt = ({ jobs }: Machine, i: number, suits: (job: JobModel) => boolean) => {
   const suitable = i % 5 === 0 ? [] : jobs.filter(suits);
   return (suitable.length > 0 ? suitable[i % suitable.length] : jobs[i % jobs.length]) as JobModel;
 };
-/** The latest leases are the most interesting. */
+/** Prefers the six latest leases. */
 const leaseAt = ({ leases }: Machine, i: number) =>
   leases[leases.length - 1 - (i % Math.min(leases.length, 6))] as LeaseModel;
 
@@ -130,7 +130,7 @@ const updateStatus = fc
     }),
   );
 
-/** Compares what was answered with what should have been, and has the model remember the lease. */
+/** Compares the answer with the expected one, and adds the lease to the model. */
 function settle(
   machine: Machine,
   judged: Judged,
@@ -216,7 +216,7 @@ const retryDeadLetters = fc
     }),
   );
 
-/** Who says it, and with which token: mostly the right ones. */
+/** The worker and the token of a call: mostly the right ones. */
 const proof = fc.record({
   stranger: fc.oneof({ weight: 4, arbitrary: fc.constant(null) }, { weight: 1, arbitrary: worker }),
   token: fc.constantFrom('none', 'right', 'right', 'wrong'),
@@ -324,7 +324,7 @@ interface Rows {
   jobs: JobRow[] | null;
   ended: Record<string, number> | null;
   active: string[] | null;
-  /** How often each lease was kept, and its longest silence in milliseconds; null where it was not kept. */
+  /** Each lease's number of heartbeats and its longest silence in milliseconds; null without heartbeats. */
   kept: Record<string, [heartbeats: number | null, silenceMs: number | null]> | null;
   used: number;
 }
@@ -349,7 +349,7 @@ const look = `select
   (select json_agg(lease_id) from live_jobs where lease_token is not null) as active,
   (select used::int from capacity) as used`;
 
-/** Every job, every lease and the capacity are as the model has them. */
+/** Asserts that every job, every lease and the capacity equal the model's. */
 async function compare(machine: Machine, engine: Engine): Promise<void> {
   const [rows] = await engine.database.query<Rows>(look, []);
   if (!rows) throw new Error('nothing was read');
@@ -360,7 +360,7 @@ async function compare(machine: Machine, engine: Engine): Promise<void> {
     const row = found.get(job.jobId);
     if (!row) return expect.fail(`job ${job.jobId} is gone`);
     if (typeof job.ready === 'number' && Number.isNaN(job.ready)) {
-      // A requeue has just been decided: how long it waits is chance, within bounds.
+      // A requeue was just decided. Its backoff is random within bounds, and the model takes it from the row.
       const longest = backoffMs(job.backoffS, job.attempts, 0);
       expect(row.wait_ms).to.be.within(longest * 0.75 - 20_000, longest);
       job.ready = machine.now + (row.wait_ms ?? 0);
@@ -402,7 +402,7 @@ async function compare(machine: Machine, engine: Engine): Promise<void> {
   expect(rows.used, 'units in use').to.equal(machine.used);
 }
 
-/** Events that leave the state as it is. */
+/** Events that do not change the state. */
 const marks: Partial<Record<EventType, readonly State[]>> = {
   LEASE_DENIED: ['LEASE_PENDING'],
   LEASE_RELEASED: ['RUNNING'],
@@ -421,7 +421,10 @@ const isLegal = (type: EventType, from: State | null, to: State): boolean =>
       ) ||
       (from === to && (marks[type] ?? []).includes(from));
 
-/** Every job's history is a walk through the table of transitions, from its submission to where the job is now. */
+/**
+ * Asserts that every job's history follows the table of transitions, from its submission to its current
+ * state.
+ */
 async function checkHistory(machine: Machine, engine: Engine): Promise<void> {
   const events = await engine.database.query<{
     job_id: string;
@@ -451,8 +454,8 @@ async function checkHistory(machine: Machine, engine: Engine): Promise<void> {
   }
 }
 
-describe('the machine and its model', () => {
-  it('know every kind of event that leaves a state as it is', () => {
+describe('the state machine compared with its model', () => {
+  it('lists every type of event that does not change the state', () => {
     const known = new Set<EventType>([
       ...transitions.map(({ event }) => event),
       ...(Object.keys(marks) as EventType[]),
@@ -463,7 +466,7 @@ describe('the machine and its model', () => {
   });
 
   onEveryEngine((kind) => {
-    it('agree after every command, whatever is asked in whatever order', async function () {
+    it('agrees with the model after every random command', async function () {
       this.timeout(30_000 + 4_000 * seconds);
       await using store = await kind.open();
       const engine = engineOn(store.database, settings);

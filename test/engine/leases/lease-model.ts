@@ -1,7 +1,7 @@
 /**
- * The machine as the design tells it, in a hundred lines and without a database: what every command answers, and what it
- * leaves. Time stands still here but for `pass`; deadlines are kept far enough from it that the seconds a run really
- * takes do not matter.
+ * Model of the state machine without a database: the answer and the effect of every command. Its clock moves
+ * only with `pass`. Deadlines keep a distance from the model's time, so that the real seconds of a run do not
+ * matter.
  */
 
 import type { FinalStatus } from '../../../src/domain/jobs/job.ts';
@@ -11,13 +11,13 @@ import { capacityExceeded, noCapacity, noJobs, usableUnits } from '../../../src/
 export const ttlMs = 60_000;
 export const claimMs = 100_000;
 export const maxClaims = 2;
-/** No deadline is ever nearer than this to the time of the model. */
+/** No deadline is closer than this to the model's time. */
 export const marginMs = 15_000;
 
 export interface JobModel {
   jobId: string;
   cost: number;
-  /** Null for a job that anybody may have who asks for no stream. */
+  /** Null for a job without a stream, which any request that names no stream may get. */
   stream: string | null;
   priority: number;
   unique: boolean;
@@ -30,12 +30,12 @@ export interface JobModel {
   attemptsLimit: number;
   claimsLost: number;
   claimUntil: number;
-  /** When it is in line: now, at a time, or when there is more capacity. */
+  /** When the job is ready: now, at a time, or when the total capacity is raised. */
   ready: 'now' | 'parked' | number;
   cancelRequested: boolean;
-  /** Its stream has given it up. */
+  /** The job is a dead letter of its stream. */
   dead: boolean;
-  /** The present lease, or the last one. */
+  /** The current lease, or the last one. */
   lease: LeaseModel | null;
 }
 
@@ -53,11 +53,11 @@ export interface LeaseModel {
   endsAt: number;
   heartbeats: number;
   heardAt: number;
-  /** The longest time from the grant or a heartbeat to the next one. */
+  /** The longest time from the grant or a heartbeat to the next heartbeat. */
   silenceMs: number;
 }
 
-/** What is granted, or the reason why not, or the code of the refusal. */
+/** The grant, the reason of the denial, or the error code of the refusal. */
 export type Judged =
   | { kind: 'grant'; job: JobModel; replay: LeaseModel | null }
   | { kind: 'deny'; reason: string }
@@ -122,14 +122,14 @@ export class Machine {
     });
   }
 
-  /** The queue in its order: one stream after the other, by priority, then as the jobs were submitted. */
+  /** The queue in its order: by stream as requested, then by priority, then by submission. */
   line(streams: readonly (string | null)[] = [null]): JobModel[] {
     return this.jobs
       .filter(({ state, ready, stream }) => state === 'QUEUED' && ready === 'now' && streams.includes(stream))
       .sort((a, b) => streams.indexOf(a.stream) - streams.indexOf(b.stream) || a.priority - b.priority);
   }
 
-  /** While there is no capacity at all, nothing is put aside. */
+  /** While the total capacity is zero, no job is parked. */
   claim(worker: string): JobModel | undefined {
     const holds = this.#holds(worker);
     let passUnique = false;
@@ -144,7 +144,7 @@ export class Machine {
     }
   }
 
-  /** The code of the refusal, or 'ok'. */
+  /** The error code of the refusal, or 'ok'. */
   updateStatus(job: JobModel, wanted: State, worker: string | null): string {
     const word = job.state === 'LEASED' ? 'RUNNING' : job.state;
     if (this.isEnded(job)) return word === wanted ? 'ok' : 'illegal_transition';
@@ -234,7 +234,7 @@ export class Machine {
     this.fence = lease.fence;
   }
 
-  /** A verdict's code, or 'extended'. */
+  /** The verdict's error code, or 'extended'. */
   beat(lease: LeaseModel, worker: string, token: string | null): string {
     const lost = this.#refusal(lease, worker, token);
     if (lost) return lost;
@@ -246,7 +246,7 @@ export class Machine {
     return 'extended';
   }
 
-  /** The code of the refusal, 'ok', or 'again' for an answer that was given before. */
+  /** The error code of the refusal, 'ok', or 'again' for a repeated answer. */
   release(
     lease: LeaseModel,
     worker: string,
@@ -292,7 +292,7 @@ export class Machine {
     for (const job of this.jobs) if (job.ready === 'parked' && job.cost <= this.total) job.ready = 'now';
   }
 
-  /** About so long, and a little longer where a deadline would be too near. */
+  /** Passes about `ms`, and a little longer where a deadline would be too close. */
   pass(ms: number): number {
     const deadlines = this.jobs.flatMap((job) => [
       ...(this.isClaimed(job) ? [job.claimUntil] : []),
@@ -328,7 +328,7 @@ export class Machine {
     );
   }
 
-  /** Where one job costs more than all there is, all of them that this worker might have are put aside. */
+  /** When one job exceeds the total capacity, all such jobs that suit the request are parked. */
   #park(line: readonly JobModel[], maxUnits: number | null, passUnique: boolean): void {
     for (const job of line) {
       const suits = (maxUnits === null || job.cost <= maxUnits) && !(passUnique && job.unique);
@@ -336,7 +336,7 @@ export class Machine {
     }
   }
 
-  /** Whose it is comes first: a stranger learns nothing of a lease. */
+  /** The worker is checked first: another worker learns nothing about the lease. */
   #refusal(lease: LeaseModel, worker: string, token: string | null): string | undefined {
     if (lease.worker !== worker) return 'worker_mismatch';
     if (token !== null && token !== lease.token) return 'token_mismatch';
@@ -348,7 +348,7 @@ export class Machine {
     Object.assign(job, { state, ready: 'now', dead });
   }
 
-  /** How long it waits is seen when it has been done: chance has a say in it. */
+  /** The backoff is random, so the comparison reads it from the row afterwards. */
   #requeue(job: JobModel): void {
     this.#back(job, job.backoffS === 0 ? 'now' : Number.NaN);
   }

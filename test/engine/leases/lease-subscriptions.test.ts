@@ -18,7 +18,7 @@ const refused = (code: 'worker_mismatch' | 'token_mismatch'): Verdict => ({ kind
 
 const ids = (count: number): string[] => Array.from({ length: count }, () => newId());
 
-/** A stream that writes down what it hears. */
+/** A stream that records the lease ids it is notified of. */
 class Listener implements LeaseListener {
   readonly heard: string[] = [];
   drained = 0;
@@ -52,7 +52,7 @@ class Listener implements LeaseListener {
   }
 }
 
-describe('news of leases', () => {
+describe('LeaseSubscriptions', () => {
   let nowMs: number;
   let news: LeaseSubscriptions;
   beforeEach(() => {
@@ -60,7 +60,7 @@ describe('news of leases', () => {
     news = new LeaseSubscriptions({ nowMs: () => nowMs });
   });
 
-  it('go to the stream that kept them last, and to nobody else', () => {
+  it('notifies only the stream that sent the last heartbeat of a lease', () => {
     const [a, b, c] = ids(3) as [string, string, string];
     const [first, second] = [new Listener(news), new Listener(news)];
     first.keep([a, b]);
@@ -69,7 +69,7 @@ describe('news of leases', () => {
     expect([first.heard, second.heard]).to.deep.equal([[a], [b]]);
   });
 
-  it('are asked for by whoever begins to follow', () => {
+  it('calls onSubscribe for each new subscription', () => {
     const counts: number[] = [];
     const asking: LeaseSubscriptions = new LeaseSubscriptions({
       onSubscribe: () => counts.push(asking.subscriptions),
@@ -81,7 +81,7 @@ describe('news of leases', () => {
     expect(counts).to.deep.equal([1, 2, 2]);
   });
 
-  it('reach a stream in one piece', () => {
+  it('notifies a stream of many leases in one call', () => {
     let calls = 0;
     const leaseIds = ids(100);
     const follower = news.subscribe({ onLeasesChanged: () => calls++, onDrained: () => {} });
@@ -93,7 +93,7 @@ describe('news of leases', () => {
     expect(calls).to.equal(1);
   });
 
-  it('do not reach a stream that has closed, nor one that came after it', () => {
+  it('notifies neither a closed stream nor one that opened after it', () => {
     const leaseIds = ids(3);
     const closed = new Listener(news);
     closed.keep(leaseIds);
@@ -107,7 +107,7 @@ describe('news of leases', () => {
     expect([closed.heard, next.heard]).to.deep.equal([[], leaseIds]);
   });
 
-  it('of a lost lease are no news, but a stranger cannot make it lost', () => {
+  it('drops a lost lease, but not for a verdict on another stream', () => {
     const [a, b, c] = ids(3) as [string, string, string];
     const [owner, stranger] = [new Listener(news), new Listener(news)];
     owner.keep([a, b, c]);
@@ -122,7 +122,7 @@ describe('news of leases', () => {
     expect(owner.heard).to.deep.equal([a, b]);
   });
 
-  it('stay with a stream on which another worker, or a wrong token, was refused', () => {
+  it('keeps a lease for its stream when another worker or a wrong token was refused', () => {
     const [a, b] = ids(2) as [string, string];
     const shared = new Listener(news);
     shared.keep([a, b]);
@@ -132,7 +132,7 @@ describe('news of leases', () => {
     expect(shared.heard).to.deep.equal([a, b]);
   });
 
-  it('find every lease among ten thousand, each with its own stream', () => {
+  it('finds each of 10,000 leases with its own stream', () => {
     const leaseIds = ids(10_000);
     const streams = Array.from({ length: 10 }, () => new Listener(news));
     for (const turn of [1, 0]) leaseIds.forEach((id, i) => void streams[(i + turn) % 10]?.keep([id]));
@@ -142,7 +142,7 @@ describe('news of leases', () => {
     });
   });
 
-  it('leave behind when and how the stream closed that kept a lease last', () => {
+  it('records when and how the last stream of a lease closed', () => {
     const [kept, moved, unknown] = ids(3) as [string, string, string];
     const [stream, other] = [new Listener(news), new Listener(news)];
     stream.keep([kept, moved]);
@@ -156,12 +156,12 @@ describe('news of leases', () => {
       news.lastDisconnectOf(unknown),
       news.lastDisconnectOf(null),
     ]).to.deep.equal([undefined, undefined, undefined]);
-    // Other leases come and go, and tables are rebuilt, before it expires.
+    // Other leases are added and the tables are rebuilt before the record expires.
     other.keep(ids(50_000));
     expect(news.lastDisconnectOf(kept)?.how).to.equal('gone');
   });
 
-  it('leave behind no more than the last closings', () => {
+  it('keeps only a bounded number of disconnects', () => {
     const [early, late] = ids(2) as [string, string];
     for (const leaseId of [early, ...ids(20_000), late]) {
       const stream = new Listener(news);
@@ -174,24 +174,24 @@ describe('news of leases', () => {
     ]);
   });
 
-  it('need no more memory for leases that come and go', () => {
+  it('reuses the memory of leases that ended', () => {
     const stream = new Listener(news);
     stream.keep(ids(10_000));
     const slots = news.slots;
     for (let round = 0; round < 20; round++) {
-      // Each round is released without a word, and over a minute after it would have expired.
+      // Each round's leases end without a message, and the next round begins over a minute after their expiry.
       nowMs += 121_000;
       stream.keep(ids(10_000));
     }
     expect(news.slots).to.be.at.most(2 * slots);
   });
 
-  it('need no more memory for streams that come and go, and keep those that stay', () => {
+  it('reuses the memory of closed streams, and keeps the leases of open ones', () => {
     const stays = new Listener(news);
     const kept = ids(2_000);
     stays.keep(kept);
     for (let round = 0; round < 40; round++) {
-      // What a closed stream kept is remembered until its leases would have expired, and a minute longer.
+      // The leases of a closed stream are remembered until a minute after their expiry.
       nowMs += 121_000;
       stays.keep(kept);
       const stream = new Listener(news);
@@ -203,7 +203,7 @@ describe('news of leases', () => {
     expect(stays.heard).to.deep.equal(kept);
   });
 
-  it('that the server stops name every lease to its stream, and then tell that this was all', async () => {
+  it('notifies each stream of all its leases on drain, and then calls onDrained', async () => {
     const [first, second, idle] = [new Listener(news), new Listener(news), new Listener(news)];
     const [a, b] = [ids(3_000), ids(3_000)];
     first.keep(a);
@@ -218,7 +218,7 @@ describe('news of leases', () => {
     expect(new Listener(news).drained).to.equal(1);
   });
 
-  it('that the server stops let others have their turn', async () => {
+  it('yields to other tasks during a drain', async () => {
     const stream = new Listener(news);
     stream.keep(ids(5_000));
     let turns = 0;

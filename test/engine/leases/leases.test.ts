@@ -30,7 +30,7 @@ describe('leases', () => {
     const told = (verdicts: readonly Verdict[]) =>
       verdicts.map((verdict) => (verdict.kind === 'lost' ? verdict.code : verdict.kind));
 
-    it('go from a grant over signs of life to a result, and every step is in the history', async () => {
+    it('runs a lease from grant over heartbeat to release, and records every step', async () => {
       const [job] = await submitted(stage.engine, { cost_units: 60 });
       const grant = await acquired(stage.engine, 'w');
       expect(grant.job).to.include({ jobId: job?.jobId, state: 'LEASED', attempts: 1, claimedBy: 'w' });
@@ -57,7 +57,7 @@ describe('leases', () => {
       ]);
     });
 
-    it('of a claimed job are asked for, and held for as long as was asked for', async () => {
+    it('grants a lease on a claimed job with the requested TTL', async () => {
       await submitted(stage.engine, {});
       const { lease, job } = await claimedAndLeased(stage.engine, 'w', { ttl_sec: 5 });
       expect(job.state).to.equal('RUNNING');
@@ -77,7 +77,7 @@ describe('leases', () => {
       ]);
     });
 
-    it('that nobody has heard of are released through RUNNING, with both events', async () => {
+    it('releasing a LEASED job records JOB_RUNNING and LEASE_RELEASED', async () => {
       await submitted(stage.engine, {});
       const grant = await acquired(stage.engine);
       await stage.engine.releaser.release(releaseFor(grant, { status: 'FAILED', error: 'no' }), caller);
@@ -88,7 +88,7 @@ describe('leases', () => {
       ]);
     });
 
-    it('last for the time to live and the grace beyond it', async () => {
+    it('grants and extends a lease for the TTL plus the grace', async () => {
       const patient = engineOn(stage.store.database, {
         ...engineSettings,
         leaseTtlS: 10,
@@ -102,7 +102,7 @@ describe('leases', () => {
       await patient.stop();
     });
 
-    it('never last longer than the job may run, however often they are kept', async () => {
+    it("never extends a lease beyond the job's max_runtime_s", async () => {
       await submitted(stage.engine, { max_runtime_s: 90 });
       const grant = await acquired(stage.engine);
       await letTimePass(stage.store.database, 50_000);
@@ -118,7 +118,7 @@ describe('leases', () => {
       expect((await read(grant.job.jobId)).job.state).to.equal('TIMEOUT');
     });
 
-    it('that expire give their units back, and their jobs another attempt until there is none left', async () => {
+    it('expiry frees capacity and requeues the job until max_attempts', async () => {
       const [job] = await submitted(stage.engine, { cost_units: 7, max_attempts: 2, retry_backoff_s: 100 });
       const first = await acquired(stage.engine, 'one');
       await letTimePass(stage.store.database, 60_001);
@@ -147,7 +147,7 @@ describe('leases', () => {
       ]);
     });
 
-    it("that have run out are nobody's, before the reaper has come by and after, and nothing is written", async () => {
+    it('rejects calls on an expired lease before and after the reaper, and writes nothing', async () => {
       await submitted(stage.engine, { max_attempts: 2, retry_backoff_s: 0 });
       const grant = await acquired(stage.engine);
       await letTimePass(stage.store.database, 60_001);
@@ -165,7 +165,7 @@ describe('leases', () => {
       }
     });
 
-    it('are kept and released by their worker alone, with the right token and for the right job', async () => {
+    it("requires the lease's worker, token and job for heartbeats and releases", async () => {
       await submitted(stage.engine, {}, {});
       const [grant, other] = [await acquired(stage.engine, 'a'), await acquired(stage.engine, 'b')];
       const before = await everything(stage.store.database);
@@ -203,7 +203,7 @@ describe('leases', () => {
       expect(await everything(stage.store.database)).to.deep.equal(before);
     });
 
-    it('are released together, by one worker or by several, whether they prove themselves or not', async () => {
+    it('releases leases of one or several workers together, with and without a token', async () => {
       for (const workers of [
         ['a', 'a', 'a'],
         ['a', 'b', 'c'],
@@ -223,7 +223,7 @@ describe('leases', () => {
       }
     });
 
-    it('kept together get a verdict each, in the order in which they were named', async () => {
+    it('answers heartbeats of a batch one by one, in their order', async () => {
       await submitted(stage.engine, {}, {}, {});
       const grants = [
         await acquired(stage.engine, 'a'),
@@ -242,7 +242,7 @@ describe('leases', () => {
       ]);
     });
 
-    it('named twice in a batch keep all that was said of them, and of what was said twice the last', async () => {
+    it('merges two heartbeats of a lease in one batch, and the later value counts', async () => {
       await submitted(stage.engine, {}, {}, {});
       const [a, b, c] = [
         await acquired(stage.engine),
@@ -265,7 +265,7 @@ describe('leases', () => {
       ]);
     });
 
-    it('are granted again to the same request of the same worker, for as long as they live', async () => {
+    it('repeats a grant to the same request of the same worker while the lease lasts', async () => {
       await submitted(stage.engine, { max_attempts: 9, retry_backoff_s: 0 }, {}, {});
       const ask = { request_id: 'r' };
       const [first, same] = await Promise.all([
@@ -283,7 +283,7 @@ describe('leases', () => {
       expect((await acquired(stage.engine, 'w', ask)).lease.leaseId).not.to.equal(first.lease.leaseId);
     });
 
-    it('of a claimed job are granted again to the same request, twice in a batch and later', async () => {
+    it("repeats a claimed job's grant to the same request, within a batch and later", async () => {
       await submitted(stage.engine, {});
       const [job] = await stage.engine.claimer.claim({ worker_id: 'w' }, caller);
       const ask = () =>
@@ -300,7 +300,7 @@ describe('leases', () => {
       expect(await codeOf(other)).to.equal('job_not_claimed');
     });
 
-    it('are released again only with the token and the same word', async () => {
+    it('repeats the answer to a release only with the token and the same status', async () => {
       await submitted(stage.engine, {});
       const grant = await acquired(stage.engine);
       const first = await stage.engine.releaser.release(releaseFor(grant), caller);
@@ -318,7 +318,7 @@ describe('leases', () => {
       expect(await everything(stage.store.database)).to.deep.equal(before);
     });
 
-    it('released twice in one batch are released by the first', async () => {
+    it('applies the first valid release of a lease when one batch has several', async () => {
       await submitted(stage.engine, { cost_units: 5 });
       const grant = await acquired(stage.engine);
       const release = (more: object) =>
@@ -333,7 +333,7 @@ describe('leases', () => {
       expect((await capacity()).used).to.equal(0);
     });
 
-    it('of a job that may be tried again are handed in without its end', async () => {
+    it('requeues a job that failed retryably, until its last attempt', async () => {
       await submitted(stage.engine, { max_attempts: 2, retry_backoff_s: 0 });
       const grant = await acquired(stage.engine);
       const failed = { status: 'FAILED' as const, error: 'no', retryable: true };
@@ -351,7 +351,7 @@ describe('leases', () => {
       });
     });
 
-    it('of a job that somebody wants canceled say so, and end it canceled with its result', async () => {
+    it('reports a requested cancellation and ends the job CANCELED with its result', async () => {
       await submitted(stage.engine, {}, { max_attempts: 5 });
       const [worked, died] = [await acquired(stage.engine, 'a'), await acquired(stage.engine, 'b')];
       for (const { job } of [worked, died])
@@ -366,7 +366,7 @@ describe('leases', () => {
       expect((await read(died.job.jobId)).job.state).to.equal('CANCELED');
     });
 
-    it('of a job that was retried count on, with a new budget of attempts', async () => {
+    it('counts the attempts of a retried job on, with a new budget', async () => {
       await submitted(stage.engine, { max_attempts: 2, retry_backoff_s: 0 });
       let jobId = '';
       let fence = 0n;
@@ -383,7 +383,7 @@ describe('leases', () => {
       }
     });
 
-    it('are found by their id, active or over, and never with their token', async () => {
+    it('finds active and ended leases by id, and never shows their token', async () => {
       await submitted(stage.engine, {}, {});
       const [active, over] = [await acquired(stage.engine), await acquired(stage.engine)];
       await stage.engine.releaser.release(releaseFor(over), caller);
@@ -402,7 +402,7 @@ describe('leases', () => {
       expect(await codeOf(stage.engine.leaseQueries.get(newId(), caller))).to.equal('lease_not_found');
     });
 
-    it('are no longer given out by an engine that was stopped', async () => {
+    it('rejects requests on a stopped engine', async () => {
       await submitted(stage.engine, {}, {});
       await stage.engine.stop();
       expect(await codeOf(acquire(stage.engine, 'w'))).to.equal('unavailable');

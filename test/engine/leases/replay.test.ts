@@ -1,4 +1,4 @@
-/** The guarantee: a request for a lease that is asked again is answered with its grant while that lives, and with 409 afterwards. */
+/** The guarantee: a repeated request for a lease gets its grant while the lease lasts, and 409 afterwards. */
 import { expect } from 'chai';
 import { DomainError } from '../../../src/domain/errors.ts';
 import { eventNumber, stateNumber } from '../../../src/domain/jobs/state-machine.ts';
@@ -17,7 +17,7 @@ import { eventually } from '../../support/server.ts';
 
 const ask = { request_id: 'lost answer' };
 
-/** How a request was refused, as a client is told. */
+/** The refusal of a request, as the client sees it. */
 const refusalOf = (answer: Promise<LeaseOutcome>): Promise<string> =>
   answer.then(
     ({ kind }) => kind,
@@ -32,14 +32,14 @@ const replayOf = (engine: Engine, { job }: Grant): Promise<string> =>
 const expired = /^job_not_claimed: the job's lease expired at \d{4}-\d\d-\d\dT[\d:.]+Z$/;
 
 onEveryEngine((kind) => {
-  describe('a request for a lease that is asked again', () => {
+  describe('a repeated request for a lease', () => {
     const stage = freshForEach(kind);
     const leased = async (more = {}): Promise<Grant> => {
       await submitted(stage.engine, { retry_backoff_s: 0, ...more });
       return claimedAndLeased(stage.engine, 'w', ask);
     };
 
-    it('is refused with job_not_claimed once the lease has run out, before the reaper has come by and after', async () => {
+    it('rejects a repeat with job_not_claimed after expiry, before and after the reaper', async () => {
       const grant = await leased();
       expect(await replayOf(stage.engine, grant)).to.equal('granted');
       await letTimePass(stage.store.database, 60_001);
@@ -48,12 +48,13 @@ onEveryEngine((kind) => {
       expect(await replayOf(stage.engine, grant)).to.equal('job_not_claimed: the job is TIMEOUT');
     });
 
-    /** Asks again for a lease, in a batch in which a statement is run between the lock of its row and the answer. */
+    /** Repeats a request in a batch that runs a statement between the lock of the row and the answer. */
     const replayBeside = async (grant: Grant, statement: string): Promise<string> => {
       const { database } = stage.store;
       await submitted(stage.engine, { cost_units: 60 });
       const [other] = await stage.engine.claimer.claim({ worker_id: 'w' }, caller);
-      // Another request of the batch is denied: its event is written after the lock of the rows and before the grant is read.
+      // Another request of the batch is denied. Its event is written after the row lock and before the grant
+      // is read.
       await database.query(
         `create function beside() returns trigger language plpgsql as $$ begin ${statement}; return new; end $$`,
         [],
@@ -72,12 +73,12 @@ onEveryEngine((kind) => {
     };
     const endLease = `update live_jobs set expires_at = clock_timestamp() - interval '1 s' where state = ${stateNumber('RUNNING')}`;
 
-    it('is refused with job_not_claimed where the lease runs out while the request is at work', async () => {
+    it('rejects a repeat with job_not_claimed if the lease expires while it is processed', async () => {
       const grant = await leased({ cost_units: 60 });
       expect(await replayBeside(grant, endLease)).to.match(expired);
     });
 
-    it('is answered with its grant where the lease runs out meanwhile because no server was alive', async () => {
+    it('repeats the grant if the lease expires meanwhile because no server was alive', async () => {
       const grant = await leased({ cost_units: 60 });
       const outage = "update pulse set alive_at = clock_timestamp() - interval '10 s'";
       expect(await replayBeside(grant, `${endLease}; ${outage}`)).to.equal('granted');
@@ -97,7 +98,7 @@ onEveryEngine((kind) => {
         return over.length > 0 ? true : undefined;
       });
 
-    it('is refused with job_not_claimed where the lease runs out while the request waits for the capacity', async () => {
+    it('rejects a repeat whose lease expires while it waits for the capacity row', async () => {
       const grant = await leased();
       const holder = await holdCapacity();
       await letExpireIn(1_500);
@@ -108,7 +109,7 @@ onEveryEngine((kind) => {
       expect(await replay).to.match(expired);
     });
 
-    it('is refused with job_not_claimed where it waits for the row, then for the capacity, and the lease runs out', async () => {
+    it('rejects a repeat whose lease expires while it waits for its row, then the capacity', async () => {
       const grant = await leased();
       const rows = await Holder.holdJobs(stage.store, [grant.job.jobId]);
       await rows.query("update live_jobs set expires_at = clock_timestamp() + interval '2 s'");
@@ -140,12 +141,12 @@ onEveryEngine((kind) => {
       },
       { what: 'is released', passesMs: 0, end: release, job: {}, state: 'DONE' },
     ]) {
-      it(`is refused with job_not_claimed where the lease ${what} while the request waits for its row`, async () => {
+      it(`rejects a repeat with job_not_claimed if the lease ${what} while it waits for the row`, async () => {
         const grant = await leased(job);
         const servers = await moreServers(stage.store, 1);
         await letTimePass(stage.store.database, passesMs);
         const holder = await holdCapacity();
-        // It has locked the row, and waits for the capacity.
+        // The statement has locked the row and waits for the capacity.
         const ending = end(servers.engines[0] as Engine, grant);
         await holder.untilWaiting(1);
         const replay = replayOf(stage.engine, grant);

@@ -1,4 +1,6 @@
-/** Grants on streams: what becomes of those that did not reach their worker, and from when on they are like any other. */
+/**
+ * The guarantee: an unconfirmed grant on a stream is requeued, and a confirmed one is a lease like any other.
+ */
 import { expect } from 'chai';
 import type { Grant } from '../../../src/domain/leases/lease.ts';
 import { limits } from '../../../src/domain/limits.ts';
@@ -18,7 +20,7 @@ const fetchOne = async (engine: Engine, streams?: string[]): Promise<Grant> => {
 };
 
 onEveryEngine((kind) => {
-  describe('a grant on a stream', () => {
+  describe('an unconfirmed grant', () => {
     let store: TestDatabase;
     let engine: Engine;
     before(async () => {
@@ -35,13 +37,13 @@ onEveryEngine((kind) => {
     const typesOf = async ({ job: { jobId } }: Grant) =>
       (await engine.jobQueries.events(jobId, {}, caller)).items.map(({ type }) => type);
     const usedNow = async () => (await engine.capacity.get(caller)).used;
-    /** Nobody was heard of for as long as a grant may be on its way. */
+    /** Lets the time for confirmation pass, and expects the reaper to end the grant. */
     const isLost = async () => {
       await letTimePass(store.database, deliveryMs + 1);
       expect(await engine.reaper.runOnce()).to.equal(1);
     };
 
-    it('that nobody heard of comes back at its deadline, and was no attempt', async () => {
+    it('requeues an unconfirmed grant after 10 s without counting an attempt', async () => {
       await submitted(engine, { cost_units: 5 });
       const lost = await fetchOne(engine);
       expect(lost.lease).to.include({ attempt: 1, ttlS: engineSettings.leaseTtlS });
@@ -61,7 +63,7 @@ onEveryEngine((kind) => {
       const { items } = await engine.jobQueries.events(lost.job.jobId, {}, caller);
       expect(items[2]?.data).to.include({ undelivered: true, worker_id: 'w' });
       expect(items[3]?.data).to.include({ attempts: 0, retry_in_ms: 0 });
-      // It did reach its worker after all, but too late.
+      // The worker did receive the grant, but its calls are too late.
       expect(await codeOf(engine.heartbeats.heartbeat(beatFor(lost), caller))).to.equal('lease_not_active');
       expect(await codeOf(engine.releaser.release(releaseFor(lost), caller))).to.equal('lease_not_active');
       const next = await fetchOne(engine);
@@ -71,13 +73,13 @@ onEveryEngine((kind) => {
       expect(await jobOf(next)).to.include({ state: 'DONE', attempts: 1 });
     });
 
-    it('is like any other from the first sign of life on', async () => {
+    it('treats a grant as any other lease from its first heartbeat on', async () => {
       await submitted(engine, { max_attempts: 2, retry_backoff_s: 0 });
       const grant = await fetchOne(engine);
       const kept = await engine.heartbeats.heartbeat(beatFor(grant), caller);
       expect(kept.ttlRemainingMs).to.equal(engineSettings.leaseTtlS * 1000);
       await letTimePass(store.database, deliveryMs + 1);
-      // Its row was put down for a look; it has been renewed.
+      // The reaper was scheduled for this row, but the heartbeat has extended the lease.
       expect(await engine.reaper.runOnce()).to.equal(0);
       await letTimePass(store.database, engineSettings.leaseTtlS * 1000);
       expect(await engine.reaper.runOnce()).to.equal(1);
@@ -87,7 +89,7 @@ onEveryEngine((kind) => {
       await engine.releaser.release(releaseFor(again), caller);
     });
 
-    it('was an attempt where its worker says so itself, though too late', async () => {
+    it('counts an attempt if the worker itself calls, although too late', async () => {
       await submitted(engine, {});
       const grant = await fetchOne(engine);
       await letTimePass(store.database, deliveryMs + 1);
@@ -95,7 +97,7 @@ onEveryEngine((kind) => {
       expect(await jobOf(grant)).to.include({ state: 'TIMEOUT', attempts: 1 });
     });
 
-    it('was an attempt where it has lasted as long as its job may run', async () => {
+    it('counts an attempt if the grant lasted as long as max_runtime_s', async () => {
       await submitted(engine, { max_runtime_s: 5 });
       const grant = await fetchOne(engine);
       await letTimePass(store.database, 5_001);
@@ -103,7 +105,7 @@ onEveryEngine((kind) => {
       expect(await jobOf(grant)).to.include({ state: 'TIMEOUT', attempts: 1 });
     });
 
-    it('that is lost as often in a row as claims may be costs an attempt', async () => {
+    it('counts an attempt after as many unconfirmed grants in a row as LEASEHOLD_MAX_CLAIMS', async () => {
       await submitted(engine, {});
       const grants: Grant[] = [];
       for (let round = 0; round < 3; round++) {
@@ -114,7 +116,7 @@ onEveryEngine((kind) => {
       expect(await jobOf(grants[0] as Grant)).to.include({ state: 'TIMEOUT', attempts: 1 });
     });
 
-    it('that got there in between begins the count anew', async () => {
+    it('restarts the count of unconfirmed grants after a confirmed one', async () => {
       await submitted(engine, { max_attempts: 9, retry_backoff_s: 0 });
       await fetchOne(engine);
       await isLost();
@@ -128,7 +130,7 @@ onEveryEngine((kind) => {
       expect(await jobOf(grant)).to.include({ state: 'QUEUED', attempts: 1 });
     });
 
-    it('that is lost ends its job where somebody wanted it canceled', async () => {
+    it('cancels the job of an unconfirmed grant if cancellation was requested', async () => {
       await submitted(engine, {});
       const grant = await fetchOne(engine);
       await engine.jobUpdater.cancel(grant.job.jobId, {}, caller);
@@ -136,7 +138,7 @@ onEveryEngine((kind) => {
       expect(await jobOf(grant)).to.include({ state: 'CANCELED' });
     });
 
-    it('is handed in once, by whoever is first: its worker or its deadline', async () => {
+    it("ends a grant once when the worker's release races the deadline", async () => {
       for (let round = 0; round < 5; round++) {
         await submitted(engine, {});
         const grant = await fetchOne(engine);
@@ -152,7 +154,7 @@ onEveryEngine((kind) => {
             return handled;
           })(),
         ]);
-        // On a slow machine the deadline may pass only just before the worker comes.
+        // On a slow machine the deadline may pass just before the worker's release.
         const all = expired + (await engine.reaper.runOnce());
         const { state, attempts } = await jobOf(grant);
         if (ended === 'ok') expect([state, attempts, all]).to.deep.equal(['DONE', 1, 0]);
@@ -163,7 +165,7 @@ onEveryEngine((kind) => {
   });
 
   describeWithRedis('the message of a job whose grant was lost', () => {
-    it('stays where it is: the same attempt is still to be made', async () => {
+    it('keeps the stream message of a job whose grant was lost, for the same attempt', async () => {
       const stage = await openStage(kind);
       const transport = await stage.transport();
       const engine = engineOn(stage.database, engineSettings, undefined, transport);
