@@ -10,7 +10,7 @@ import { eventually } from '../../support/server.ts';
 
 const front = Number.NEGATIVE_INFINITY;
 
-describe('where a look at the deadlines begins', () => {
+describe('DeadlineCursor', () => {
   let clockMs: number;
   let nowMs: number;
   let deadlines: number[];
@@ -37,7 +37,7 @@ describe('where a look at the deadlines begins', () => {
     nowMs += ms;
   };
 
-  it('is the front of the index while such looks cost nothing', async () => {
+  it('starts at the front of the index while that is fast', async () => {
     for (let i = 0; i < 5; i++) {
       expect(await look()).to.equal(null);
       pass(25);
@@ -45,12 +45,12 @@ describe('where a look at the deadlines begins', () => {
     expect(began).to.deep.equal([front, front, front, front, front]);
   });
 
-  it('is where the last one found nothing before, while looks from the front are slow', async () => {
+  it('starts where the last scan found nothing, while scans from the front are slow', async () => {
     frontTakesMs = 100;
     deadlines = [1_030_000, 1_000_500.25];
     expect(await look()).to.equal(400.25);
     pass(1_900);
-    // The one that is overdue stays in view, whoever has it, until it is handled.
+    // An overdue deadline stays in view until a server has handled it.
     for (let i = 0; i < 2; i++) expect(await look()).to.equal(1_000_500.25 - nowMs);
     deadlines.pop();
     expect(await look()).to.equal(1_030_000 - nowMs);
@@ -59,7 +59,7 @@ describe('where a look at the deadlines begins', () => {
     expect(began).to.deep.equal([front, 999_100, 1_000_500, 1_000_500, nowMs - 1_010]);
   });
 
-  it('finds what is committed within a second, and what comes later when it begins at the front again', async () => {
+  it('finds what commits within a second, and later commits in a scan from the front', async () => {
     frontTakesMs = 100;
     await look();
     pass(500);
@@ -78,10 +78,10 @@ describe('where a look at the deadlines begins', () => {
 });
 
 onEveryEngine((kind) => {
-  // The embedded database has one session, so nobody keeps a snapshot of it.
+  // The embedded database has one session, so no other session holds a snapshot of it.
   if (kind.name !== 'postgresql') return;
 
-  describe('deadlines of which somebody keeps an old snapshot', () => {
+  describe('deadlines behind an old snapshot', () => {
     const leases = 2_000;
     const renewals = 40;
     let store: TestDatabase;
@@ -105,7 +105,7 @@ onEveryEngine((kind) => {
       return Math.min(...times);
     };
 
-    it('are not waded through by those who look for the next, and are not missed', async function () {
+    it('skips dead tuples when reading the next deadlines, and misses none', async function () {
       this.timeout(60_000);
       const { database } = store;
       const one = () => draft({ addon_id: 'other', job_type: 't', cost_units: 1 }, false, engine.settings);
@@ -114,7 +114,7 @@ onEveryEngine((kind) => {
       const { job } = await acquired(engine, 'w', { addon_id: 'a' });
       const holder = await Holder.hold(store, 'declare old cursor for select from live_jobs');
       try {
-        // As if leases were looked at and put down for later, again and again.
+        // As if the reaper had examined and rescheduled the leases again and again.
         for (let i = 0; i < renewals; i++) {
           await database.query(
             `update live_jobs set check_at = clock_timestamp() - interval '1 hour' + $1::int * interval '1 second'
@@ -142,7 +142,7 @@ onEveryEngine((kind) => {
             fromFront / 4,
           );
         }
-        // The server was alive all the while.
+        // The server was alive all the time.
         await database.query('update pulse set alive_at = clock_timestamp()', []);
         engine.outageMonitor.start();
         engine.reaper.start();

@@ -6,7 +6,7 @@ import { caller, engineOn, engineSettings, letTimePass, submitted } from '../../
 
 const hourMs = 3_600_000;
 
-describe('the reaper', () => {
+describe('LeaseReaper', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
@@ -22,14 +22,14 @@ describe('the reaper', () => {
     const eventsOf = async (jobId: string) => (await engine.jobQueries.events(jobId, {}, caller)).items;
     const claim = async (workerId = 'w') => engine.claimer.claim({ worker_id: workerId }, caller);
 
-    it('leaves a claim alone that still holds', async () => {
+    it('keeps a claim that has not expired', async () => {
       await submitted(engine, {});
       await claim();
       await letTimePass(store.database, 59_000);
       expect(await engine.reaper.runOnce()).to.equal(0);
     });
 
-    it('gives a job back whose claim is over, to its old place in line, and says who lost it and when', async () => {
+    it('requeues a job with an expired claim to its old position, and records the worker', async () => {
       const [first, second] = await submitted(engine, {}, {});
       const [claimed] = await claim('slow');
       expect(claimed?.jobId).to.equal(first?.jobId);
@@ -55,7 +55,7 @@ describe('the reaper', () => {
       expect(await claim()).to.have.nested.property('[0].jobId', second?.jobId);
     });
 
-    it('fails a job whose claims ran out too often in a row', async () => {
+    it('fails a job after too many expired claims in a row', async () => {
       const [job] = await submitted(engine, {});
       for (let i = 0; i < engineSettings.maxClaims; i++) {
         expect(await claim(`w${i}`)).to.have.length(1);
@@ -71,7 +71,7 @@ describe('the reaper', () => {
       expect(await claim()).to.deep.equal([]);
     });
 
-    it('makes a job ready when its time has come and not before', async () => {
+    it('makes a job ready at its run_at and not before', async () => {
       await submitted(engine, { run_at: new Date(Date.now() + hourMs).toISOString() });
       await engine.reaper.runOnce();
       expect(await claim()).to.deep.equal([]);
@@ -89,7 +89,7 @@ describe('the reaper', () => {
       expect(await engine.reaper.runOnce()).to.equal(0);
     });
 
-    it('sleeps to the nearest deadline: a claim of a second is given back a second later', async () => {
+    it('sleeps until the nearest deadline, and ends a claim of one second after a second', async () => {
       const quick = engineOn(store.database, { ...engineSettings, claimTtlS: 1 });
       quick.start();
       quick.start();
@@ -109,7 +109,7 @@ describe('the reaper', () => {
     });
 
     if (kind.name === 'postgresql') {
-      it('shares its work with the reapers of other servers: every expiry is handled once', async () => {
+      it('handles every expiry once across the reapers of several servers', async () => {
         const others = await Promise.all([1, 2, 3].map(() => openDatabase(store.options)));
         try {
           await submitted(engine, ...Array.from({ length: 900 }, () => ({})));
@@ -129,7 +129,7 @@ describe('the reaper', () => {
         }
       });
 
-      it('passes over a row that somebody holds, and comes back for it', async () => {
+      it('skips a locked row and handles it in a later round', async () => {
         const [held] = await submitted(engine, {}, {});
         await engine.claimer.claim({ worker_id: 'w', limit: 2 }, caller);
         await letTimePass(store.database, 61_000);

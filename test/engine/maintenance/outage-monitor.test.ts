@@ -27,10 +27,10 @@ interface Outage {
   open: boolean;
 }
 
-describe('an outage', () => {
+describe('OutageMonitor', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    /** The server that was alive before. */
+    /** The server that was alive before the outage. */
     let alive: Engine;
     const later: Engine[] = [];
     before(async () => {
@@ -46,7 +46,7 @@ describe('an outage', () => {
       for (const engine of [alive, ...later.splice(0)]) await engine.stop();
     });
 
-    /** A server that is started now, and has not yet looked at anything. */
+    /** A new server that has not read anything yet. */
     const newServer = (settings = engineSettings): Engine => {
       const engine = engineOn(store.database, settings);
       later.push(engine);
@@ -62,7 +62,7 @@ describe('an outage', () => {
         [],
       );
 
-    /** How long each lease lasts from now. */
+    /** The time until each lease expires. */
     const left = async () => {
       const rows = await store.database.query<{ ms: number }>(
         `select extract(epoch from expires_at - clock_timestamp())::float8 * 1000 as ms
@@ -72,7 +72,7 @@ describe('an outage', () => {
       return rows.map(({ ms }) => ms);
     };
 
-    it('gives every lease back what it took, before anything is expired', async () => {
+    it('extends every lease by the outage before any is expired', async () => {
       await submitted(alive, {}, {});
       const fresh = await acquired(alive, 'fresh');
       await letTimePass(store.database, 30_000);
@@ -81,7 +81,7 @@ describe('an outage', () => {
       const engine = newServer();
       expect(await engine.reaper.runOnce()).to.equal(0);
       const [first, second] = await left();
-      // As much as they had when it began, however slow this machine is.
+      // At least what was left when the outage began, however slow this machine is.
       expect(first).to.be.within(20_000, 30_000);
       expect(second).to.be.within(50_000, 60_000);
       const [verdict] = await engine.heartbeats.heartbeatMany([beatFor(fresh)]);
@@ -92,7 +92,7 @@ describe('an outage', () => {
       expect(recorded?.ms).to.be.within(100_000, 110_000);
     });
 
-    it('is made up for before a sign of life is judged', async () => {
+    it('compensates an outage before a heartbeat is decided', async () => {
       await submitted(alive, {});
       const grant = await acquired(alive);
       await silence(3_600_000);
@@ -100,7 +100,7 @@ describe('an outage', () => {
       expect(verdict).to.include({ kind: 'extended', ttlRemainingMs: 60_000 });
     });
 
-    it('is noticed by a server that stood still itself, and whose own pulse seems fresh', async () => {
+    it('detects an outage on a stalled server whose own record seems fresh', async () => {
       await submitted(alive, {}, {});
       const [kept, released] = [await acquired(alive, 'a'), await acquired(alive, 'b')];
       for (const judges of ['the reaper', 'a sign of life', 'a release'] as const) {
@@ -119,7 +119,7 @@ describe('an outage', () => {
       }
     });
 
-    it('is made up for once: who stays silent after it is expired', async () => {
+    it('compensates an outage once: a lease without heartbeats afterwards expires', async () => {
       await submitted(alive, {});
       await acquired(alive);
       await silence(100_000);
@@ -131,7 +131,7 @@ describe('an outage', () => {
       expect(await outages()).to.have.length(1);
     });
 
-    it('gives no more than a sign of life at its end would have: the time to live and the grace', async () => {
+    it('extends a lease to no more than its TTL plus the grace', async () => {
       const settings = { ...engineSettings, leaseTtlS: 20, heartbeatGraceS: 5 };
       const patient = newServer(settings);
       await submitted(patient, {}, {});
@@ -144,7 +144,7 @@ describe('an outage', () => {
       expect(long).to.be.within(95_000, 105_000);
     });
 
-    it('takes nothing away where the grace is shorter than it was', async () => {
+    it('shortens no lease when the grace is shorter than before', async () => {
       const patient = newServer({ ...engineSettings, leaseTtlS: 10, heartbeatGraceS: 50 });
       await submitted(patient, {});
       await acquired(patient);
@@ -154,7 +154,7 @@ describe('an outage', () => {
       expect(ms).to.be.above(45_000);
     });
 
-    it('makes no job run longer than it may', async () => {
+    it('lets no job run longer than max_runtime_s', async () => {
       await submitted(alive, { max_runtime_s: 70 });
       await acquired(alive);
       await letTimePass(store.database, 15_000);
@@ -163,7 +163,7 @@ describe('an outage', () => {
       expect(await engine.reaper.runOnce()).to.equal(1);
     });
 
-    it('gives nothing to leases that had run out before it began', async () => {
+    it('does not extend leases that expired before the outage', async () => {
       await submitted(alive, {}, {});
       await acquired(alive);
       await letTimePass(store.database, 61_000);
@@ -173,14 +173,14 @@ describe('an outage', () => {
       expect(await outages()).to.have.nested.property('[0].leases', 1);
     });
 
-    it('gives nothing to leases that were granted or kept after it', async () => {
+    it('does not extend leases that were granted or renewed after the outage', async () => {
       await submitted(alive, {}, {});
       const kept = await acquired(alive);
       await silence(50_000);
       const engine = newServer();
-      // The outage has been found, and nobody has got further.
+      // The outage is recorded, and no lease is extended yet.
       await recordLife(store.database);
-      // The embedded engine's clock knows no less than a millisecond, so what comes right after may come at the same time.
+      // The embedded engine's clock counts in milliseconds, so the next statement may have the same time.
       await store.database.query(
         `update live_jobs set last_heartbeat_at = ended_at + interval '1 ms', expires_at = ended_at + interval '60 s'
         from outages where lease_id = $1`,
@@ -191,16 +191,16 @@ describe('an outage', () => {
       expect(await outages()).to.have.nested.property('[0].leases', 0);
     });
 
-    it('is none while another server is alive, however long one was away', async () => {
+    it('records no outage while another server is alive, however long one was silent', async () => {
       await submitted(alive, {});
       await acquired(alive);
       await letTimePass(store.database, 60_001);
-      // Its heart has beaten just now; `alive` itself has been silent all the while.
+      // The new server has just recorded its life. `alive` has been silent all the time.
       expect(await newServer().reaper.runOnce()).to.equal(1);
       expect(await outages()).to.deep.equal([]);
     });
 
-    it('is none where it was no longer than a server may be silent, and not recorded where nobody held a lease', async () => {
+    it('records no outage within the permitted silence or without an active lease', async () => {
       await submitted(alive, {});
       await silence(3_600_000);
       await newServer().prepare();
@@ -214,7 +214,7 @@ describe('an outage', () => {
       expect(await outages()).to.have.length(1);
     });
 
-    it('is found sooner by a server that starts: another would have written the time a moment ago', async () => {
+    it('detects an outage after a shorter silence when a server starts', async () => {
       await submitted(alive, {});
       await acquired(alive);
       await silence(600);
@@ -225,11 +225,11 @@ describe('an outage', () => {
       expect(await outages()).to.have.length(1);
     });
 
-    it('is made up for in slices, and another server goes on where one was killed', async () => {
+    it('compensates in slices, and another server continues after a kill', async () => {
       await submitted(alive, ...Array.from({ length: 7 }, () => ({})));
       for (let i = 0; i < 7; i++) await acquired(alive, `w${i}`);
       await silence(100_000);
-      // A server finds it, makes up for a slice, and is killed.
+      // A server detects the outage, compensates one slice, and is killed.
       expect((await recordLife(store.database)).unfinished).to.equal(true);
       expect(await compensateOutage(store.database, 3, claimTtlMs)).to.deep.equal({
         done: false,
@@ -245,7 +245,7 @@ describe('an outage', () => {
       expect((await outages())[0]).to.include({ leases: 7, open: false });
     });
 
-    it('of several is made up for one after the other', async () => {
+    it('compensates several outages one after the other', async () => {
       await submitted(alive, {});
       await acquired(alive);
       await silence(20_000);
@@ -258,13 +258,13 @@ describe('an outage', () => {
     });
 
     if (kind.name === 'postgresql') {
-      it('is found by one of two servers that start at once, and both know that it is not made up for yet', async () => {
+      it('records one outage when two servers start at once, and both see it unfinished', async () => {
         await submitted(alive, {}, {}, {});
         for (let i = 0; i < 3; i++) await acquired(alive, `w${i}`);
         const { engines, stop } = await moreServers(store, 2);
         try {
           await silence(100_000);
-          // Both ask before either knows.
+          // Both statements start before either knows of the outage.
           const pulse = await Holder.hold(store, 'select from pulse for update');
           const beats = engines.map(({ database }) => recordLife(database));
           await pulse.untilWaiting(2);
@@ -281,7 +281,7 @@ describe('an outage', () => {
         }
       });
 
-      it('is made up for once by servers that do it at the same time, slice by slice', async () => {
+      it('compensates once when several servers extend slices at the same time', async () => {
         const leases = 200;
         const { engines, stop } = await moreServers(store, 4, { ...engineSettings, capacityTotal: leases });
         try {
@@ -292,7 +292,7 @@ describe('an outage', () => {
           await recordLife(store.database);
           const work = async ({ database }: Engine) => {
             while (await compensateOutage(database, 7, claimTtlMs)) {
-              // Until there is nothing left to be made up for.
+              // Continues until no lease is left to extend.
             }
           };
           await Promise.all(engines.map(work));
@@ -304,7 +304,7 @@ describe('an outage', () => {
         }
       });
 
-      it('of the database is made up for before anybody is heard again', async () => {
+      it('compensates an outage of the database before it decides heartbeats', async () => {
         const cluster = await startPostgres({ durable: false });
         const name = await cluster.createDatabase();
         const options = { ...store.options, url: cluster.url(name) };

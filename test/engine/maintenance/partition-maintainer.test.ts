@@ -1,4 +1,6 @@
-/** The guarantee: there is always room for what happens, and what is too old goes a day at a time. */
+/**
+ * The guarantee: events always find a partition, and old events are dropped a partition (a day) at a time.
+ */
 import { expect } from 'chai';
 import type { Engine } from '../../../src/engine/engine.ts';
 import { PartitionMaintainer } from '../../../src/engine/maintenance/partition-maintainer.ts';
@@ -14,7 +16,7 @@ import { acquired, releaseFor, wipe } from '../../support/lease-helpers.ts';
 
 const dateOf = (day: number) => new Date(day * 86_400_000).toISOString().slice(0, 10);
 
-/** Leaves only the given days, counted from today, and nothing before them. */
+/** Leaves only partitions of the given days, counted from today. */
 async function setDays(database: Database, days: readonly number[]): Promise<number> {
   const { today, parts } = await readEventPartitions(database);
   for (const { name } of parts) {
@@ -36,7 +38,7 @@ async function setDays(database: Database, days: readonly number[]): Promise<num
   return today;
 }
 
-/** The days that there are, counted from today. */
+/** The days that have a partition, counted from today. */
 async function daysOf(database: Database): Promise<(number | null)[]> {
   const { today, parts } = await readEventPartitions(database);
   return parts.map(({ from }) => (from === null ? null : from - today));
@@ -45,7 +47,7 @@ async function daysOf(database: Database): Promise<(number | null)[]> {
 const ahead = Array.from({ length: daysAheadMax + 1 }, (_, i) => i);
 
 onEveryEngine((kind) => {
-  describe('the history of jobs', () => {
+  describe('PartitionMaintainer', () => {
     let store: TestDatabase;
     let engine: Engine;
     before(async () => {
@@ -62,7 +64,7 @@ onEveryEngine((kind) => {
       await wipe(store.database);
     });
 
-    it('has room for more than a week before anybody is served, whatever there was', async () => {
+    it('creates partitions for more than a week before a server serves', async () => {
       await setDays(store.database, [2]);
       await engine.prepare();
       expect(await daysOf(store.database)).to.deep.equal(ahead);
@@ -71,7 +73,7 @@ onEveryEngine((kind) => {
       expect(await daysOf(store.database)).to.deep.equal(ahead);
     });
 
-    it('refuses nothing where there is no room: who writes makes it, alone or among many', async () => {
+    it('creates a missing partition when a call writes, alone or concurrently', async () => {
       await setDays(store.database, [-31]);
       await submitted(engine, ...Array.from({ length: 20 }, () => ({})));
       const [job] = await engine.claimer.claim({ worker_id: 'w' }, caller);
@@ -85,7 +87,7 @@ onEveryEngine((kind) => {
       );
       await others.stop();
       expect(new Set(claims.flat().map(({ jobId }) => jobId))).to.have.property('size', 18);
-      // In the middle of a transaction of several statements.
+      // The partition is missing in the middle of a transaction of several statements.
       await setDays(store.database, [-31]);
       const grant = await acquired(engine);
       await setDays(store.database, [-31]);
@@ -95,9 +97,9 @@ onEveryEngine((kind) => {
       expect(await daysOf(store.database)).to.deep.equal([-31, ...ahead]);
     });
 
-    // On the embedded engine there is one transaction at a time anyway.
+    // The embedded engine runs one transaction at a time.
     if (kind.name === 'postgresql')
-      it('is given room while figures are added up', async () => {
+      it('creates partitions while statistics are aggregated', async () => {
         await setDays(store.database, [0]);
         await store.database.transaction(async (sql) => {
           expect(await lockAggregation(sql)).to.equal(true);
@@ -106,7 +108,7 @@ onEveryEngine((kind) => {
         expect(await daysOf(store.database)).to.deep.equal(ahead);
       });
 
-    it('goes a day at a time once the whole day is too old', async () => {
+    it("drops a day's partition once the whole day is too old", async () => {
       const today = await setDays(store.database, [-32, -31, -30, -29, -1, 0]);
       const keeper = (days: number) =>
         new PartitionMaintainer({ database: store.database, days, log: silentLog }).runOnce();
@@ -117,7 +119,7 @@ onEveryEngine((kind) => {
       expect(await keeper(30)).to.deep.equal([]);
     });
 
-    it('drops what an earlier attempt has detached and not dropped', async () => {
+    it('drops a partition that an earlier round detached', async () => {
       const today = await setDays(store.database, [-40, 0]);
       const name = `job_events_d${dateOf(today - 40).replaceAll('-', '')}`;
       await store.database.query(`alter table job_events detach partition ${name}`, []);
@@ -125,7 +127,7 @@ onEveryEngine((kind) => {
       expect(await daysOf(store.database)).to.deep.equal(ahead);
     });
 
-    it('is read back whole from all the days that a job lived, while its oldest part may be gone', async () => {
+    it("reads a job's events from all its days, also after the oldest partition is dropped", async () => {
       await setDays(store.database, [-3, -2, -1, 0, 1]);
       await submitted(engine, {});
       const grant = await acquired(engine);
@@ -141,11 +143,11 @@ onEveryEngine((kind) => {
       const next = await engine.jobQueries.events(jobId, { cursor: submission?.eventId ?? '' }, caller);
       expect(next.items.map(({ type }) => type)).to.deep.equal(['LEASE_GRANTED', ...ends]);
       await new PartitionMaintainer({ database: store.database, days: 1, log: silentLog }).runOnce();
-      // The job is there, and tells that it was submitted.
+      // The job's own row still yields its submission.
       expect(await types()).to.deep.equal(['JOB_SUBMITTED', ...ends]);
     });
 
-    it('is looked for in the days alone in which the job lived', async () => {
+    it('reads only the partitions of the days in which the job lived', async () => {
       await setDays(store.database, [-20, -19, -10, -9, -8, -3, 0]);
       await submitted(engine, {});
       const grant = await acquired(engine);
@@ -165,11 +167,11 @@ onEveryEngine((kind) => {
         expect(await listEvents(sql, found, '0', 100)).to.have.length.above(2);
         return (await scans()).filter(({ n }, i) => n > (before[i]?.n ?? 0));
       });
-      // The day it lived, and those before and after.
+      // The job's day, and the days before and after it.
       expect(opened).to.have.length(3);
     });
 
-    it('is said to have little room while it is left, where no more can be made', async () => {
+    it('logs an error when it cannot create partitions, while some are left', async () => {
       await setDays(store.database, [0, 1]);
       const complaint = Promise.withResolvers<string>();
       const log = createLog({
@@ -177,13 +179,13 @@ onEveryEngine((kind) => {
         human: false,
         write: (line) => complaint.resolve((JSON.parse(line) as { msg: string }).msg),
       });
-      // Nobody may make a table of that name: a view has it.
+      // A view occupies the name of the next partition.
       const { today } = await readEventPartitions(store.database);
       const name = `job_events_d${dateOf(today + 2).replaceAll('-', '')}`;
       await store.database.query(`create view ${name} as select 1 as one`, []);
       const keeper = new PartitionMaintainer({ database: store.database, days: 30, log, firstMs: 1 });
       try {
-        // A server that starts serves as long as there is room.
+        // A new server serves as long as partitions are left.
         await keeper.prepare();
         keeper.start();
         keeper.start();

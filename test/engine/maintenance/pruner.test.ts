@@ -1,4 +1,7 @@
-/** The guarantee: what is over goes when its time is over and not before, whole, and whatever still matters stays. */
+/**
+ * The guarantee: ended rows are deleted after their retention and not before, completely, and rows that still
+ * matter stay.
+ */
 import { expect } from 'chai';
 import type { Engine } from '../../../src/engine/engine.ts';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
@@ -22,7 +25,7 @@ import { acquired, codeOf, releaseFor, wipe } from '../../support/lease-helpers.
 const dayMs = 86_400_000;
 
 onEveryEngine((kind) => {
-  describe('the pruner', () => {
+  describe('Pruner', () => {
     let store: TestDatabase;
     let engine: Engine;
     before(async () => {
@@ -39,7 +42,7 @@ onEveryEngine((kind) => {
       await store.database.query('delete from file_owners', []);
     });
 
-    /** A job that has ended, with a lease. */
+    /** Submits, leases and completes a job. */
     async function ended(more = {}): Promise<{ jobId: string; leaseId: string }> {
       await submitted(engine, more);
       const grant = await acquired(engine);
@@ -61,7 +64,7 @@ onEveryEngine((kind) => {
       ['before its first job is looked up', 'as "clientRequestId"', false],
       ['before its first job is read', 'from job_outcomes outcome cross join', true],
     ] as const) {
-      it(`lets a submission have a client_request_id whose first job it deletes ${moment}`, async () => {
+      it(`accepts a submission if the job of its client_request_id is deleted ${moment}`, async () => {
         const { database } = store;
         const key = { addon_id: 'a', job_type: 't', cost_units: 1, client_request_id: 'k' };
         const { jobId } = await ended(key);
@@ -84,7 +87,7 @@ onEveryEngine((kind) => {
       });
     }
 
-    it('deletes a job with its outcome and its leases once it ended long enough ago, and not before', async () => {
+    it('deletes a job with its outcome and leases after its retention, and not before', async () => {
       const { jobId, leaseId } = await ended();
       const [young = ''] = await letJobsAge(store.database, [jobId], 29.9);
       expect(await engine.pruner.runOnce()).to.equal(0);
@@ -98,7 +101,7 @@ onEveryEngine((kind) => {
       expect(await codeOf(engine.leaseQueries.get(leaseId, caller))).to.equal('lease_not_found');
     });
 
-    it('keeps a job its whole time that was submitted long ago and ended later', async () => {
+    it('measures the retention from the end of a job, not its submission', async () => {
       const { jobId } = await ended();
       const [old = ''] = await letJobsAge(store.database, [jobId], 100);
       await letEndsAge(store.database, [old], -71);
@@ -107,7 +110,7 @@ onEveryEngine((kind) => {
       expect(await engine.pruner.runOnce()).to.equal(1);
     });
 
-    it('goes past old jobs that have not ended, or not long ago, to those behind them', async () => {
+    it('passes old jobs that are unfinished or ended recently, and deletes later ones', async () => {
       const [waiting] = await submitted(engine, { run_at: new Date(Date.now() + dayMs).toISOString() });
       const late = await ended();
       const over = await ended();
@@ -123,7 +126,7 @@ onEveryEngine((kind) => {
       expect((await engine.jobQueries.get(unfinished, caller)).job.state).to.equal('QUEUED');
     });
 
-    it('goes on slice by slice to the end, each of few rows however many attempts its jobs had', async () => {
+    it('deletes slice by slice, with few rows each however many attempts jobs had', async () => {
       const { jobId } = await ended();
       await letJobsAge(store.database, [jobId], 40);
       await store.database.query('update job_outcomes set attempts = 200', []);
@@ -138,7 +141,7 @@ onEveryEngine((kind) => {
       expect(await rowsOf(jobId)).to.include({ jobs: 0 });
     });
 
-    it('lets a client_request_id be used again once the job that had it is gone', async () => {
+    it('frees the client_request_id of a deleted job', async () => {
       const { jobId } = await ended({ client_request_id: 'once' });
       const again = () => submitted(engine, { client_request_id: 'once' });
       expect(await codeOf(again())).to.equal('duplicate_request');
@@ -147,7 +150,7 @@ onEveryEngine((kind) => {
       expect((await again())[0]?.jobId).to.be.a('string');
     });
 
-    it('keeps everything for ever where it is told to', async () => {
+    it('keeps everything while the retention is 0', async () => {
       const { jobId } = await ended();
       await letJobsAge(store.database, [jobId], 5_000);
       await granted(engine, 'ann', 'a.ts');
@@ -160,7 +163,7 @@ onEveryEngine((kind) => {
       expect(await engine.pruner.runOnce()).to.be.above(1);
     });
 
-    it('deletes outages that are over', async () => {
+    it('deletes finished outages after their retention', async () => {
       await store.database.query(
         `insert into outages (began_at, ended_at, leases_extended, next_lease_id)
         select ended_at - interval '1 hour', ended_at, 0, next from (values
@@ -173,15 +176,15 @@ onEveryEngine((kind) => {
       expect(left).to.have.length(2);
     });
 
-    it('deletes of files what is long over: what nobody holds, its history, its contentions and its owners', async () => {
+    it('deletes released files, their events, closed contentions and ended owners', async () => {
       await granted(engine, 'ann', 'a.ts');
       await contended(engine, 'bob', 'a.ts');
       for (const owner of ['ann', 'bob']) await engine.fileOwnerUpdater.end(owner, caller);
-      // A contention outlives its owner, until its retry has not been used for ten minutes.
+      // A contention outlives its owner, until ten minutes after its retry time.
       await letFileTimePass(store.database, 781_000);
       await engine.fileReaper.runOnce();
       await letFilesAge(store.database, 31 * dayMs);
-      // Their ids tell when they were denied.
+      // Their ids contain the time of the denial.
       await store.database.query(`update file_contentions set contention_id = ${older('contention_id')}`, [
         31 * dayMs,
       ]);
@@ -195,12 +198,12 @@ onEveryEngine((kind) => {
       expect(await counts('file_owners', 'owner_id')).to.deep.equal(['eve']);
       expect(await counts('file_events', 'owner_id')).to.deep.equal(['eve']);
       expect(await counts('file_contentions', 'owner_id')).to.deep.equal([]);
-      // Who comes back begins anew, on a server that remembers it.
+      // Returning owners start anew, also on a server that remembers them.
       expect(await granted(engine, 'ann', 'a.ts')).to.have.length(1);
       expect(await contended(engine, 'bob', 'a.ts')).to.nested.include({ 'blockers[0].ownerId': 'ann' });
     });
 
-    it('keeps a halt of an owner that is over, however old, until it is instructed (B2)', async () => {
+    it('keeps a halt of an ended owner until an operator instructs it (B2)', async () => {
       await granted(engine, 'ann', 'a.ts');
       await contended(engine, 'bob', 'a.ts');
       for (let passed = 0; passed < 4; passed++) {
@@ -238,11 +241,11 @@ onEveryEngine((kind) => {
       expect(await open(), 'instructed a month ago, and never asked for again').to.deep.equal([]);
     });
 
-    it('keeps owners and files, however old, that somebody holds, waits for, or is told of', async () => {
+    it('keeps old owners and files that are held, contended or reported as blockers', async () => {
       await granted(engine, 'ann', 'a.ts', 'held.ts');
       await contended(engine, 'bob', 'a.ts');
       await letFilesAge(store.database, 200_000);
-      // Nobody has died of it: they all were there.
+      // No owner has died: all of them sent heartbeats.
       await store.database.query(
         'update file_owners set last_heartbeat_at = clock_timestamp(), expires_at = clock_timestamp() + interval $$1 minute$$',
         [],
@@ -269,7 +272,7 @@ onEveryEngine((kind) => {
       expect(items).to.have.length(1);
     });
 
-    it('goes on where another was broken off', async () => {
+    it('continues where another pruner stopped', async () => {
       const { jobId } = await ended();
       const [first = ''] = await letJobsAge(store.database, [jobId], 40);
       const other = await ended();
@@ -292,7 +295,7 @@ onEveryEngine((kind) => {
       expect(await rowsOf(second)).to.include({ jobs: 0 });
     });
 
-    it('acquires again what is asked for while its row goes', async () => {
+    it('grants a file whose row is being deleted', async () => {
       await acquireFiles(engine, 'ann', 'x.ts');
       await releaseFiles(engine, 'ann', 'x.ts');
       await letFilesAge(store.database, 31 * dayMs);
