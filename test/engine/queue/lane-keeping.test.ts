@@ -1,4 +1,6 @@
-/** The guarantee: no submission is refused because its lanes are removed, however often the sweep removes them meanwhile. */
+/**
+ * The guarantee: the sweep of idle lanes refuses no submission, however often it removes its lanes meanwhile.
+ */
 import { expect } from 'chai';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
 import { LaneSweeper } from '../../../src/engine/queue/lane-sweeper.ts';
@@ -9,7 +11,10 @@ import { onEveryEngine } from '../../support/engines.ts';
 import { caller, silentLog, submitted, submittedIds } from '../../support/jobs.ts';
 import { acquired, freshForEach, Holder, releaseFor } from '../../support/lease-helpers.ts';
 
-/** Removes every idle lane before each statement with a transaction of its own that suits. `stop` tells how many that were. */
+/**
+ * Removes every idle lane before each matching statement that is its own transaction. `stop` returns the number
+ * removed.
+ */
 function sweepBefore(database: Database, sweeper: LaneSweeper, suits: (text: string) => boolean) {
   const query = database.query;
   let isSweeping = false;
@@ -40,7 +45,7 @@ onEveryEngine((kind) => {
       sweeper = new LaneSweeper({ database, log: silentLog, keptMax: 0 });
     });
 
-    /** Lanes that the server remembers, and of which no job is unfinished. */
+    /** Creates lanes that the server remembers and that have no unfinished job. */
     const idleLanes = async (...types: string[]): Promise<void> => {
       for (const job_type of types) {
         await submitted(stage.engine, { job_type });
@@ -61,7 +66,7 @@ onEveryEngine((kind) => {
       ['each of its statements', () => true],
       ['each write of its jobs', (text: string) => text.includes('insert into jobs')],
     ] as const) {
-      it(`is written into lanes that are made anew, where they are removed before ${moment}`, async () => {
+      it(`creates a submission's lanes again when they are removed before ${moment}`, async () => {
         await idleLanes('one', 'two');
         const sweeping = sweepBefore(stage.store.database, sweeper, suits);
         const jobIds = await submittedIds(stage.engine, draftsOf('one', 'two', 'new')).finally(sweeping.stop);
@@ -70,7 +75,7 @@ onEveryEngine((kind) => {
       });
     }
 
-    it('has its new lanes remembered, so that the next one is a single statement again', async () => {
+    it('remembers new lanes, so that the next submission is a single statement', async () => {
       await idleLanes('one', 'two');
       expect(await sweeper.runOnce()).to.equal(2);
       await submittedIds(stage.engine, draftsOf('one', 'two'));
@@ -94,7 +99,7 @@ onEveryEngine((kind) => {
 
     if (kind.name !== 'postgresql') return;
 
-    it('keeps its new lanes from the sweep until its jobs are committed', async () => {
+    it('keeps new lanes from the sweep until their jobs are committed', async () => {
       const { database } = stage.store;
       await idleLanes('one');
       expect(await sweeper.runOnce()).to.equal(1);
@@ -117,7 +122,7 @@ onEveryEngine((kind) => {
       await database.query('drop function await_holder cascade', []);
     });
 
-    /** Keeps a lane, and does something right before one of the statements that this takes. */
+    /** Keeps a lane, and runs `beside` right before the first statement that contains `part`. */
     const keptBeside = async (lane: Lane, part: string, beside: () => Promise<unknown>) =>
       stage.store.database.transaction(async (sql) => {
         let times = 0;
@@ -146,17 +151,17 @@ onEveryEngine((kind) => {
     const rows = () =>
       stage.store.database.query<{ laneId: number }>('select lane_id as "laneId" from lanes', []);
 
-    it('keeps a lane that is there', async () => {
+    it('keeps an existing lane', async () => {
       const place = await keptBeside(lane, 'order by lane_key', make);
       expect(await rows()).to.deep.equal([{ laneId: place?.laneId }]);
     });
 
-    it('keeps a lane that another server makes just before it does', async () => {
+    it('keeps a lane that another server creates just before', async () => {
       const place = await keptBeside(lane, 'insert into lanes', make);
       expect(await rows()).to.deep.equal([{ laneId: place?.laneId }]);
     });
 
-    it('makes a lane that another server has made, and that a sweep is removing just then', async () => {
+    it('creates a lane anew while a sweep removes the one of another server', async () => {
       const goOn = Promise.withResolvers<void>();
       let sweep: Promise<{ removed: number } | undefined> | undefined;
       let letting: Promise<void> | undefined;
@@ -171,7 +176,7 @@ onEveryEngine((kind) => {
           return slice;
         });
         await entered.promise;
-        // The sweep commits once the statement waits for it.
+        // The sweep commits once the statement waits for its lock.
         const holder = await Holder.hold(stage.store, 'select 1');
         letting = holder
           .untilWaiting(1)

@@ -1,6 +1,6 @@
 /**
- * The guarantees: idle lanes are removed, and no job is lost for that, whatever is submitted or retried meanwhile; a stream stays
- * listed while a job of it is kept.
+ * The guarantees: idle lanes are removed without losing a job, whatever clients submit or retry meanwhile. A
+ * stream stays listed while a job of it is kept.
  */
 import { expect } from 'chai';
 import type { SubmitJob } from '../../../src/domain/requests/scheduler.ts';
@@ -19,7 +19,7 @@ import { rowsTouched } from '../../support/rows-touched.ts';
 
 const settings = { ...engineSettings, capacityTotal: 10_000 };
 
-describe('the removal of idle lanes (A5)', () => {
+describe('LaneSweeper (A5)', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
@@ -45,7 +45,7 @@ describe('the removal of idle lanes (A5)', () => {
     const submitMany = (count: number, make: (i: number) => Partial<SubmitJob>) =>
       submitted(engine, ...Array.from({ length: count }, (_, i) => make(i)));
 
-    it('removes lanes whose jobs have all ended, and keeps those with a job in any other state', async () => {
+    it('removes lanes whose jobs have all ended, and keeps those with any other job', async () => {
       await submitted(engine, { job_type: 'ends' });
       const done = await acquired(engine, 'w');
       await engine.releaser.release(releaseFor(done), caller);
@@ -64,7 +64,7 @@ describe('the removal of idle lanes (A5)', () => {
       expect(await lanes()).to.deep.equal(['runs', 'claimed', 'waits', 'delayed', 'too large']);
     });
 
-    it('keeps a lane whose figures are not yet added up', async () => {
+    it('keeps a lane whose statistics are not yet aggregated', async () => {
       await submitted(engine, {});
       await engine.releaser.release(releaseFor(await acquired(engine, 'w')), caller);
       expect(await sweeper.runOnce()).to.equal(0);
@@ -72,7 +72,7 @@ describe('the removal of idle lanes (A5)', () => {
       expect(await sweeper.runOnce()).to.equal(1);
     });
 
-    it('removes a thousand idle lanes slice by slice, and leaves a usual number of lanes alone', async function () {
+    it('removes a thousand idle lanes in slices, and none below the usual number', async function () {
       this.timeout(60_000);
       const drafts = Array.from({ length: 1_050 }, (_, i) =>
         draft({ addon_id: 'a', job_type: `t${i}`, cost_units: 1 }, false, settings),
@@ -87,7 +87,7 @@ describe('the removal of idle lanes (A5)', () => {
       expect(await lanes()).to.deep.equal([]);
     });
 
-    it('touches few rows in a slice where the queue is long and the statistics call it empty', async function () {
+    it('touches few rows per slice when the queue is long and statistics call it empty', async function () {
       this.timeout(60_000);
       await store.database.query('analyze', []);
       await submitMany(20, (i) => ({ job_type: `t${i}` }));
@@ -116,7 +116,7 @@ describe('the removal of idle lanes (A5)', () => {
       expect(touched).to.be.below(100);
     });
 
-    it('lets a server that remembers a removed lane submit into it again', async () => {
+    it('accepts submissions from a server that remembers a removed lane', async () => {
       for (const crowded of [false, true]) {
         if (crowded) await submitMany(ownLanesMax + 1, (i) => ({ job_type: `filler${i}` }));
         await submitted(engine, { job_type: 'again' });
@@ -135,7 +135,7 @@ describe('the removal of idle lanes (A5)', () => {
       }
     });
 
-    it('lets a job be retried whose lane was removed, be it to a lane of its own or to a crowded one', async () => {
+    it('retries a job whose lane was removed, into a lane of its own or a crowded one', async () => {
       for (const crowded of [false, true]) {
         await submitted(engine, { job_type: 'fails', constraints: { gpu_required: true } });
         const grant = await acquired(engine, 'w', { constraints_capabilities: { gpu_available: true } });
@@ -155,7 +155,7 @@ describe('the removal of idle lanes (A5)', () => {
       }
     });
 
-    it('retries a job of an earlier version whose constraints would be refused now, after its lane was removed', async () => {
+    it('retries a job whose constraints are no longer valid, after its lane was removed', async () => {
       await submitted(engine, { job_type: 'fails' });
       const grant = await acquired(engine, 'w');
       await engine.releaser.release({ ...releaseFor(grant), status: 'FAILED' }, caller);
@@ -170,7 +170,7 @@ describe('the removal of idle lanes (A5)', () => {
       expect(again.job.jobId).to.equal(grant.job.jobId);
     });
 
-    it('keeps a stream listed whose lanes are gone, for as long as a job of it may be kept', async () => {
+    it('lists a stream without lanes for as long as a job of it may be kept', async () => {
       await submitted(engine, { stream: 's' }, { stream: 't' });
       for (const stream of ['s', 't'])
         await engine.releaser.release(releaseFor(await acquired(engine, 'w', { streams: [stream] })), caller);
@@ -194,7 +194,7 @@ describe('the removal of idle lanes (A5)', () => {
       expect(await listed()).to.deep.equal(['s', 't']);
     });
 
-    it('lets totals be corrected of a submitter that has no lane any more', async () => {
+    it('corrects the totals of a submitter that has no lane left', async () => {
       await submitted(engine, { addon_id: 'gone' });
       await engine.releaser.release(releaseFor(await acquired(engine, 'w')), caller);
       await fold();
@@ -230,7 +230,7 @@ onEveryEngine((kind) => {
       await store.close();
     });
 
-    it('makes a submission wait that meets the removal, and then writes its job into a new lane', async () => {
+    it('makes a submission wait for the removal, and writes its job into a new lane', async () => {
       // The sweep has locked the lane and found it idle, and has not yet committed.
       const entered = Promise.withResolvers<void>();
       const goOn = Promise.withResolvers<void>();
@@ -254,7 +254,7 @@ onEveryEngine((kind) => {
     });
 
     it('keeps a lane into which a transaction is writing a job', async () => {
-      // Another server's submission, whose commit is still to come.
+      // A submission of another server, before its commit.
       const writer = await Holder.hold(store, 'select lane_id from lanes for key share');
       await writer.query(
         `insert into live_jobs (job_id, lane_id, seq, priority, cost_units, bytes, state, attempts, attempts_limit,
@@ -282,11 +282,12 @@ onEveryEngine((kind) => {
         );
         for (const jobId of await submittedIds(server, drafts)) sent.add(jobId);
       };
-      // Takes turns with every other step: its lanes are idle in the step between.
+      // Alternates with every other step, so its lanes are idle in the step between.
       const turnsOf = (step: number) => Array.from({ length: turns }, (_, i) => `turn ${step % 2} ${i}`);
       const submitStep = async (server: Engine, step: number): Promise<void> => {
         await submitTypes(server, turnsOf(step));
-        // Idle until now in this step; whether the sweep comes before the job is left to chance.
+        // These lanes were idle until now in this step. Whether the sweep runs before the job is left to
+        // chance.
         for (let n = 0; n < 3; n++)
           await submitTypes(
             server,
@@ -314,7 +315,7 @@ onEveryEngine((kind) => {
           return gone;
         })();
         const [gone] = await Promise.all([sweeping, submitting]);
-        // Both servers have submitted into the lanes of the step before last, which they remember, and which are removed in between.
+        // The lanes of the step before last are removed in between, while both servers remember them.
         if (step > 0) expect(gone).to.be.at.least(turns);
         await takeAll();
         expect([...sent].filter((jobId) => !taken.has(jobId))).to.deep.equal([]);

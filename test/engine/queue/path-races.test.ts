@@ -1,4 +1,6 @@
-/** The guarantee: no job is lost whose path is removed while its lane is made, in whatever order two servers do that. */
+/**
+ * The guarantee: no job is lost whose path is removed while its lane is created, in any order of two servers.
+ */
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import pg from 'pg';
@@ -72,7 +74,7 @@ onEveryEngine((kind) => {
         ({ jobId }) => jobId,
       );
 
-    /** A step to a set that no lane is at any more. All further lanes are crowded. */
+    /** Leaves a step to a set without lanes. All further lanes are crowded. */
     const leaveStep = async () => {
       const fillers = Array.from({ length: ownLanesMax }, (_, i) => draftOf([], { job_type: `filler ${i}` }));
       for (const drafts of [fillers, [draftOf(['a'])]]) await submittedIds(engine, drafts);
@@ -82,19 +84,19 @@ onEveryEngine((kind) => {
       return draftOf(['a']);
     };
 
-    it('makes a submission wait for a removal that has not deleted anything yet, and makes the step anew', async () => {
+    it('makes a submission wait for a removal before its delete, and creates the step anew', async () => {
       const one = await leaveStep();
       await writer.query('begin');
       await writer.query('select from requirement_paths for update');
       const submission = submittedIds(engine, [one]);
       await until(someoneWaits);
-      // The removal has found no lane, because it looked before this one was made.
+      // The removal found no lane, because its scan began before this one was created.
       await writer.query('delete from requirement_paths');
       await writer.query('commit');
       expect(await claimed()).to.deep.equal(await submission);
     });
 
-    it('makes a submission wait for a removal that has not been committed, and makes the step anew', async () => {
+    it('makes a submission wait for an uncommitted removal, and creates the step anew', async () => {
       const one = await leaveStep();
       const entered = Promise.withResolvers<void>();
       const goOn = Promise.withResolvers<void>();
@@ -113,9 +115,9 @@ onEveryEngine((kind) => {
       expect(await claimed()).to.deep.equal(ids);
     });
 
-    it('makes the step anew that is removed while a submission waits to make its lane', async () => {
+    it('creates a step anew that is removed while a submission waits to create its lane', async () => {
       const one = await leaveStep();
-      // Another server makes the same lane, and will not succeed.
+      // Another server creates the same lane, and will roll back.
       await writer.query('begin');
       await writer.query(
         `insert into lanes (lane_key, stream, addon_id, job_type, requires, heavy, is_unique)
@@ -130,7 +132,7 @@ onEveryEngine((kind) => {
       expect(await claimed()).to.deep.equal(ids);
     });
 
-    it('keeps a step to a lane that a transaction is still making', async () => {
+    it('keeps a step to a lane that a transaction is creating', async () => {
       const { lane } = await leaveStep();
       const lanes = new Map([[laneKey(lane), lane]]);
       await store.database.transaction(async (sql) => {
@@ -152,16 +154,16 @@ onEveryEngine((kind) => {
       expect(await steps()).to.equal(2);
     });
 
-    it('keeps a step to a lane that is made while the removal looks at steps', async () => {
+    it('keeps a step to a lane that is created during the removal', async () => {
       const { lane } = await leaveStep();
       const lanes = new Map([[laneKey(lane), lane]]);
-      // Steps that follow themselves are never removed, and are looked at each time.
+      // Steps that follow themselves are never removed, and every sweep examines them.
       await run(`insert into requirement_paths (parent_id, name_key, path_id)
         select n, n, n from generate_series(1, ${sweepSlice - 10}) as n`);
       for (let round = 0; round < 150; round++) {
         await rouseSweeps(store.database);
         const removal = store.database.transaction((sql) => sweepPaths(sql, 0));
-        // The lane is made at another moment of the removal in each round.
+        // Each round creates the lane at another moment of the removal.
         for (let n = 0; n < round % 10; n++) await run('select 1');
         await makeLanes(store.database, lanes);
         await removal;
@@ -170,7 +172,7 @@ onEveryEngine((kind) => {
       }
     });
 
-    it('loses no job of two servers that submit sets of requirements which are removed all the while', async function () {
+    it('loses no job of two servers while the paths of their requirements are removed', async function () {
       this.timeout(120_000);
       const other = engineOn(store.database, settings);
       const sweeper = new LaneSweeper({
@@ -192,14 +194,15 @@ onEveryEngine((kind) => {
       };
       const submitting = [engine, other].map(async (server, n) => {
         for (let i = 0; i < 50 || (removed < 300 && i < 2_000); i++) {
-          // Claims must catch up with the submitters, or no lane ever becomes idle.
+          // Claims must keep up with the submitters, or no lane becomes idle.
           for (let waits = 0; sent.size - taken.size > 200 && waits < 200; waits++) await delay(5);
-          // Enough sets for many of them to be crowded; the two servers have most of them in common.
+          // Enough sets for many of them to be crowded. The two servers have most of them in common.
           const drafts = Array.from({ length: 90 }, (_, j) =>
             draftOf(sets[(i * 37 + n * 5 + j * 3) % sets.length] ?? []),
           );
           for (const answer of await server.submitter.submitMany(drafts, caller)) {
-            // A submission whose lanes are removed three times in a row is refused; its jobs were not written.
+            // A submission whose lanes are removed three times in a row is refused, and its jobs are not
+            // written.
             if (answer instanceof DomainError && answer.code === 'unavailable') continue;
             if (answer instanceof Error) throw answer;
             sent.add(answer.jobId);

@@ -1,6 +1,6 @@
 /**
- * The guarantee: steps of paths stay for as long as a lane needs them, and no longer. A claim is as quick after thousands of sets
- * of requirements as before them, and no job is lost while steps are removed and made again.
+ * The guarantee: steps of paths exist exactly as long as a lane needs them. A claim stays fast after
+ * thousands of sets of requirements, and no job is lost while steps are removed and created again.
  */
 import { expect } from 'chai';
 import type { SubmitJob } from '../../../src/domain/requests/scheduler.ts';
@@ -21,7 +21,7 @@ import { rowsTouched } from '../../support/rows-touched.ts';
 const settings = { ...engineSettings, capacityTotal: 10_000 };
 const plain = { addon_id: 'a', job_type: 't', cost_units: 1 };
 const names = Array.from('abcdefghi');
-/** Every set of the names but the empty one. */
+/** All non-empty subsets of the names. */
 const sets = Array.from({ length: 2 ** names.length - 1 }, (_, i) =>
   names.filter((_, bit) => (i + 1) & (1 << bit)),
 );
@@ -33,7 +33,7 @@ const requiring = (set: readonly string[]): SubmitJob => ({
 const capabilities = Object.fromEntries(names.map((name) => [`${name}_available`, true]));
 
 onEveryEngine((kind) => {
-  describe('the paths to sets of requirements (A5)', () => {
+  describe('paths to sets of requirements (A5)', () => {
     let store: TestDatabase;
     let engine: Engine;
     beforeEach(async () => {
@@ -50,7 +50,7 @@ onEveryEngine((kind) => {
         engine,
         commands.map((command) => draft(command, false, settings)),
       );
-    /** From now on every new lane is crowded. */
+    /** Makes every further new lane a crowded one. */
     const fillOwnLanes = () =>
       submit(
         Array.from({ length: ownLanesMax }, (_, i) => ({
@@ -69,7 +69,7 @@ onEveryEngine((kind) => {
       const [row] = await store.database.query<{ n: number }>(`select count(*)::int as n from ${table}`, []);
       return row?.n;
     };
-    /** Steps that lead nowhere, in paths of seven. */
+    /** Steps that lead to no lane, in paths of seven. */
     const leave = (steps: number) =>
       store.database.query(
         `insert into requirement_paths (parent_id, name_key, path_id)
@@ -96,7 +96,7 @@ onEveryEngine((kind) => {
         )
       ).map(({ jobId }) => jobId);
 
-    it('are removed with their lanes, and a claim with all capabilities touches few rows again', async function () {
+    it('removes paths with their lanes, and claims with all capabilities touch few rows', async function () {
       this.timeout(60_000);
       await fillOwnLanes();
       await submit(sets.map(requiring));
@@ -107,7 +107,7 @@ onEveryEngine((kind) => {
       expect(await touched()).to.be.below(10);
     });
 
-    it('are removed where few lanes are there, which would be left alone without them', async function () {
+    it('removes paths also when there are too few lanes for a sweep of their own', async function () {
       this.timeout(60_000);
       await fillOwnLanes();
       await submit(sets.map(requiring));
@@ -117,7 +117,7 @@ onEveryEngine((kind) => {
       expect(await count()).to.equal(0);
     });
 
-    it('are left alone where they are few', async () => {
+    it('keeps paths while they are few', async () => {
       await fillOwnLanes();
       await submit(sets.slice(0, 20).map(requiring));
       await finishAll();
@@ -126,7 +126,7 @@ onEveryEngine((kind) => {
       expect(await count()).to.equal(kept);
     });
 
-    it('stay where they lead to a job that waits, is claimed or is delayed, with all steps before', async () => {
+    it('keeps all steps to a waiting, claimed or delayed job', async () => {
       await fillOwnLanes();
       await finishAll();
       const [first] = await submit([requiring(['a', 'b', 'c', 'd'])]);
@@ -137,24 +137,24 @@ onEveryEngine((kind) => {
         requiring(names),
         ...sets.slice(0, 100).map(requiring),
       ]);
-      // Of the last ones none is left but their lanes.
+      // Only the lanes of the last hundred are left.
       await store.database.query('delete from live_jobs where job_id = any ($1::uuid[])', [ids.slice(3)]);
       await store.database.query('delete from stat_tallies', []);
       await sweep();
-      // Of the nine names eight count, and the first four steps to them are those of the first job.
+      // Eight of the nine names count, and the first four steps to them are those of the first job.
       expect(await count()).to.equal(4 + 2 + 3 + 4);
       expect(await claimed()).to.deep.equal([ids[0], ids[2]]);
       await store.database.query('update live_jobs set check_at = null, state = 0, claimed_by = null', []);
       expect((await claimed()).sort()).to.deep.equal([first, ...ids.slice(0, 3)].sort());
     });
 
-    it('are not made for lanes that claims read one by one', async () => {
+    it('creates no paths for lanes that claims read one by one', async () => {
       await submit(sets.slice(0, ownLanesMax).map(requiring));
       expect(await count()).to.equal(0);
       expect(await claimed()).to.have.length(ownLanesMax);
     });
 
-    it('are made again for a server that remembers the lane at their end', async () => {
+    it('creates paths again for a server that remembers the lane at their end', async () => {
       for (let round = 0; round < 2; round++) {
         await fillOwnLanes();
         const ids = await submit([requiring(['a', 'b'])]);
@@ -165,7 +165,7 @@ onEveryEngine((kind) => {
       }
     });
 
-    it('are made again where a job is retried whose lane was removed', async () => {
+    it('creates paths again when a job is retried whose lane was removed', async () => {
       await fillOwnLanes();
       await finishAll();
       await submit([requiring(['a', 'b'])]);
@@ -179,7 +179,7 @@ onEveryEngine((kind) => {
       expect((await claimed())[0]).to.equal(grant.job.jobId);
     });
 
-    it('are looked at a slice at a time, whatever the statistics say', async function () {
+    it("examines a slice at a time, whatever the planner's statistics say", async function () {
       this.timeout(60_000);
       const touchedBySlice = async () => {
         await rouseSweeps(store.database);
@@ -205,7 +205,7 @@ onEveryEngine((kind) => {
       expect(await touchedBySlice(), 'after an ANALYZE').to.be.below(5 * sweepSlice);
     });
 
-    it('are removed slice by slice that an earlier version has left, however long they are', async () => {
+    it('removes paths that an earlier version left, slice by slice, whatever their length', async () => {
       await leave(5_000);
       expect(await count()).to.be.above(2 * sweepSlice);
       await fillOwnLanes();

@@ -20,7 +20,7 @@ import { eventually } from '../../support/server.ts';
 
 const minuteMs = 60_000;
 
-describe('the figures', () => {
+describe('StatsAggregator', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
@@ -49,7 +49,7 @@ describe('the figures', () => {
       return points;
     };
 
-    it('are added up by two at once as if one had done it', async () => {
+    it('aggregates each tally once when two servers run at the same time', async () => {
       await submitted(engine, {}, {}, {});
       const folded = await Promise.all([
         engine.statsAggregator.runOnce(),
@@ -63,7 +63,7 @@ describe('the figures', () => {
       ).to.equal(3);
     });
 
-    it('lose nothing where whoever adds them up dies before the commit', async () => {
+    it('loses nothing when an aggregator dies before its commit', async () => {
       await submitted(engine, {}, {});
       const dies = store.database.transaction(async (sql) => {
         expect(await lockAggregation(sql)).to.equal(true);
@@ -77,7 +77,7 @@ describe('the figures', () => {
       expect(await queued()).to.equal(2);
     });
 
-    it('are added up where there are more tallies than one transaction takes', async () => {
+    it('aggregates more tallies than fit one transaction', async () => {
       await submitted(engine, {}, {}, {}, {}, {});
       await store.database.transaction((sql) => aggregateTallies(sql, 2, 100));
       expect([await tallies(), await queued()]).to.deep.equal([3, 5]);
@@ -86,13 +86,13 @@ describe('the figures', () => {
       expect([await tallies(), await queued()]).to.deep.equal([0, 5]);
     });
 
-    it('are looked for from where the last of them were, and not among the dead', async () => {
+    it('finds tallies from the last position on, without scanning dead tuples', async () => {
       await submitted(engine, {}, {});
       const [last] = await store.database.query<{ txid: string }>(
         'select max(txid)::text as txid from stat_tallies',
         [],
       );
-      // A transaction of another database may be open, which holds the mark back for as long as it is.
+      // An open transaction of another database holds the mark back until it ends.
       const mark = await eventually('the mark is behind all that was added up', async () => {
         await engine.statsAggregator.runOnce();
         const [fold] = await store.database.query<{ mark: string }>(
@@ -108,7 +108,7 @@ describe('the figures', () => {
       expect(BigInt(mark) <= BigInt(found?.n ?? 0), `the mark ${mark} is in the future`).to.equal(true);
     });
 
-    it('are found where the database was restored into a cluster that is younger than they are', async () => {
+    it('finds tallies after a restore into a cluster with lower transaction ids', async () => {
       await submitted(engine, {});
       await engine.statsAggregator.runOnce();
       await store.database.query('update stat_fold set folded_before = 4611686018427387904', []);
@@ -120,7 +120,7 @@ describe('the figures', () => {
       expect(await queued()).to.equal(3);
     });
 
-    it('count a job that fails, is retried and fails again once, and not when it is DONE (D9)', async () => {
+    it('counts a job that fails again after a retry once, and not when it is DONE (D9)', async () => {
       const failed = async () => (await snapshot()).last24h.failed;
       const failures = async () =>
         (await series('jobs_failed')).reduce((sum, { value }) => sum + (value ?? 0), 0);
@@ -144,7 +144,7 @@ describe('the figures', () => {
       expect([await failed(), await failures()]).to.deep.equal([1, 3]);
     });
 
-    it('count no failure of more than a day ago, nor the retry of one (D9)', async () => {
+    it('counts no failure older than a day, nor its retry (D9)', async () => {
       const { database } = store;
       const failed = async () => (await snapshot()).last24h.failed;
       const fail = async () => {
@@ -168,7 +168,7 @@ describe('the figures', () => {
       expect(await failed()).to.equal(1);
     });
 
-    it('count a retry in the minute of the failure, whichever way the job failed (D9)', async () => {
+    it('counts a retry in the minute of its failure, whichever way the job failed (D9)', async () => {
       const { database } = store;
       const failAtOnce = async () => {
         const grant = await acquired(engine);
@@ -197,7 +197,7 @@ describe('the figures', () => {
       }
     });
 
-    it('are right where a tally comes later than what happened after it', async () => {
+    it('is correct when a tally arrives after later ones', async () => {
       await submitted(engine, {}, {});
       await backdate(10);
       await engine.statsAggregator.runOnce();
@@ -219,7 +219,7 @@ describe('the figures', () => {
       ]);
     });
 
-    it('of a minute in which a server lived are 0, and of others unknown', async () => {
+    it('reports 0 for minutes in which a server lived, and unknown for others', async () => {
       for (const minutes of [150, 149, 90]) {
         await engine.statsAggregator.runOnce();
         await store.database.query(
@@ -230,21 +230,21 @@ describe('the figures', () => {
       await engine.statsAggregator.runOnce();
       const points = await series('jobs_failed');
       const known = points.flatMap(({ value }, i) => (value === null ? [] : [points.length - 1 - i]));
-      // The minute may have turned meanwhile.
+      // The minute may have changed meanwhile.
       expect(known).to.have.length.within(4, 5);
       expect(points.at(-1)?.value).to.equal(0);
       const usable = await series('capacity_usable');
       expect(usable.filter(({ value }) => value === 100)).to.have.length(known.length);
     });
 
-    it('tell how many units were usable when each bucket was over', async () => {
+    it('reports the units that were usable at the end of each bucket', async () => {
       await engine.statsAggregator.runOnce();
       await store.database.query("update stat_rollups set bucket = bucket - interval '1 hour'", []);
       await engine.capacity.set({ total: 60 }, caller);
       await engine.statsAggregator.runOnce();
       await engine.capacity.set({ total: 40, busy_rating: 5 }, caller);
       const values = (await series('capacity_usable', '1h')).map(({ value }) => value);
-      // The hour may have turned meanwhile.
+      // The hour may have changed meanwhile.
       expect(values[1] ?? values[0]).to.equal(100);
       expect(values.at(-1)).to.equal(20);
       await engine.statsAggregator.runOnce();
@@ -255,7 +255,7 @@ describe('the figures', () => {
       expect(row?.usable).to.equal('20');
     });
 
-    it('count how long a job waits from when it could be leased', async () => {
+    it("measures a job's wait from the time at which it became ready", async () => {
       const { database } = store;
       const readyIn = async (jobId: string) => {
         const [row] = await database.query<{ ms: number }>(
@@ -274,7 +274,7 @@ describe('the figures', () => {
       await database.query("update live_jobs set ready_at = ready_at - interval '1 hour' where job_id = $1", [
         jobId,
       ]);
-      // A claim that comes to nothing is no attempt.
+      // A claim that ends without a lease is no attempt.
       await engine.claimer.claim({ worker_id: 'w' }, caller);
       await engine.jobUpdater.updateStatus(jobId, { state: 'QUEUED' }, caller);
       await engine.claimer.claim({ worker_id: 'w' }, caller);
@@ -285,12 +285,12 @@ describe('the figures', () => {
       const waited =
         (await series('wait_ms_p50')).at(-1)?.value ?? (await series('wait_ms_p50')).at(-2)?.value;
       expect(waited).to.be.within(58 * minuteMs, 63 * minuteMs);
-      // Another attempt waits for its backoff to be over, and then for a lease.
+      // The next attempt waits for its backoff, and then for a lease.
       await engine.releaser.release(releaseFor(grant, { status: 'FAILED', retryable: true }), caller);
       expect(await readyIn(jobId)).to.be.within(5 * minuteMs, 11 * minuteMs);
     });
 
-    it('are put right where somebody has laid hands on them, and that is told', async () => {
+    it('repairs totals that were changed by hand, and logs that', async () => {
       const lines: string[] = [];
       const log = createLog({ level: 'warn', human: false, write: (line) => void lines.push(line) });
       const folder = new StatsAggregator({
@@ -323,7 +323,7 @@ describe('the figures', () => {
       expect(await folder.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
       await folder.runOnce();
       expect(await folder.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
-      // Jobs that somebody has removed are missed as well.
+      // Jobs that were deleted by hand are corrected too.
       await store.database.query('delete from live_jobs where state = 0', []);
       expect(
         (await folder.audit())?.shortfalls.map(({ addonId, queued }) => [addonId, queued]),
@@ -334,7 +334,7 @@ describe('the figures', () => {
       expect(await queued()).to.equal(0);
     });
 
-    it('are added up by a server that is started, soon after a commit, and by one that has stopped no more', async () => {
+    it('aggregates soon after a commit while started, and no longer once stopped', async () => {
       const { statsAggregator } = engine;
       statsAggregator.start();
       statsAggregator.start();
@@ -352,7 +352,7 @@ describe('the figures', () => {
       expect(await queued()).to.equal(3);
     });
 
-    it('of long ago are kept by the hour alone', async () => {
+    it('keeps only hourly rollups of old data', async () => {
       await engine.statsAggregator.runOnce();
       await store.database.query("update stat_rollups set bucket = bucket - interval '3 days'", []);
       await engine.statsAggregator.runOnce();
@@ -369,7 +369,7 @@ describe('the figures', () => {
       ]);
     });
 
-    it('are read once for all who watch the same, and told at once', async () => {
+    it('reads one snapshot for all callers with the same watch, and sends it at once', async () => {
       const { database } = store;
       const reads = countReads(database);
       const watchers = Array.from({ length: 20 }, () =>
@@ -388,7 +388,7 @@ describe('the figures', () => {
       await Promise.all(watchers.map((one) => one.return(undefined)));
     });
 
-    it('end for those who watch when the server stops, however long they would have waited', async () => {
+    it('ends watches when the server stops, however long their interval', async () => {
       const watcher = engine.statsQueries.watch({ interval_ms: 60_000 }, caller);
       await watcher.next();
       const waiting = watcher.next().then(
@@ -406,7 +406,7 @@ describe('the figures', () => {
     });
 
     if (kind.name === 'postgresql') {
-      /** A job's whole life, and a cancellation, on a server of its own. */
+      /** Runs jobs through their whole life, and cancels one, on a server of its own. */
       const work = async () => {
         const servers = await moreServers(store, 1);
         const [other] = servers.engines;
@@ -427,7 +427,7 @@ describe('the figures', () => {
         }
       };
 
-      it('are added up without anybody having to wait, and by no second server meanwhile', async () => {
+      it('blocks no other transaction, and no second server aggregates meanwhile', async () => {
         await submitted(engine, {});
         await engine.statsAggregator.runOnce();
         await submitted(engine, {});
@@ -445,7 +445,7 @@ describe('the figures', () => {
         expect(await engine.statsAggregator.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
       });
 
-      it('hold nobody up who works with jobs, whoever has locked them', async () => {
+      it('delays no call on jobs while the statistics tables are locked', async () => {
         const holder = await Holder.hold(
           store,
           'lock table stat_totals, stat_rollups, stat_fold in access exclusive mode',
@@ -458,7 +458,7 @@ describe('the figures', () => {
         expect(await queued()).to.equal(1);
       });
 
-      it('find what an earlier transaction commits after later ones were added up', async () => {
+      it('finds a tally that an earlier transaction commits after later ones were aggregated', async () => {
         const holder = await Holder.hold(
           store,
           `insert into stat_tallies (txid, at, lane_id, queued)
@@ -476,7 +476,7 @@ describe('the figures', () => {
   });
 });
 
-/** How many snapshots are read from now on. */
+/** Counts the snapshots that are read from now on. */
 function countReads(database: Database): { count: number } {
   const reads = { count: 0 };
   const query = database.query.bind(database) as Database['query'];

@@ -1,6 +1,6 @@
 /**
- * The figures against a recount: after random histories they say what the rows of jobs, leases and events say, whether
- * tallies have been added up by then or not.
+ * Compares the statistics with a recount. After random histories they equal the rows of jobs, leases and
+ * events, whether or not tallies are aggregated by then.
  */
 import { expect } from 'chai';
 import fc from 'fast-check';
@@ -58,7 +58,7 @@ interface World {
 
 const at = <T>(list: readonly T[], i: number): T | undefined => list[list.length - 1 - (i % list.length)];
 
-/** One step. What is not allowed as things stand changes nothing, and is a part of the history all the same. */
+/** Runs one step. A step that is not allowed changes nothing, and is part of the history all the same. */
 async function step({ engine, jobIds, grants }: World, [name, a, b]: Op): Promise<void> {
   const { database } = engine;
   const addon_id = addons[a % addons.length] as string;
@@ -98,14 +98,14 @@ async function step({ engine, jobIds, grants }: World, [name, a, b]: Op): Promis
     await Promise.all(handedIn.map((one) => codeOf(engine.releaser.release(one, caller))));
   } else if (name === 'cancel') await codeOf(engine.jobUpdater.cancel(jobId, {}, caller));
   else if (name === 'retry') {
-    // A job picked at random has rarely failed.
+    // A randomly picked job has rarely failed.
     const [failed] = await database.query<{ job_id: string }>(
       'select job_id from job_outcomes where state = $1 order by job_id limit 1',
       [stateNumber('FAILED')],
     );
     for (const one of [jobId, failed?.job_id ?? '']) await codeOf(engine.jobUpdater.retry(one, {}, caller));
   } else if (name === 'wait') {
-    // As if those in line had been there for longer, from a moment to some days.
+    // As if the queued jobs had waited for longer, from a moment to some days.
     const seconds = 1.5 ** (b % 32);
     await database.query(
       "update live_jobs set ready_at = ready_at - $1::float8 * interval '1 s' where lease_token is null",
@@ -117,7 +117,7 @@ async function step({ engine, jobIds, grants }: World, [name, a, b]: Op): Promis
   }
 }
 
-/** What rows say, of each submitter and of all. */
+/** The figures counted from rows, for each submitter and for all. */
 interface Recount {
   gauges: Record<string, Record<string, number>>;
   counters: Record<string, Record<string, number>>;
@@ -211,7 +211,7 @@ const told = ({ jobs, leases, capacity }: Snapshot) => ({
   reserved: capacity.reserved,
 });
 
-/** The exact percentile of the durations as they are counted. */
+/** The exact percentile of the durations, in the histogram's slots. */
 function exactly(values: readonly number[], share: number): number | null {
   const slots = emptyHistogram();
   for (const ms of values) {
@@ -221,7 +221,7 @@ function exactly(values: readonly number[], share: number): number | null {
   return percentile(slots, share);
 }
 
-/** What is there before a round: events and tallies that are older. */
+/** The last event and tally before a round. */
 interface Before {
   event: string;
   tally: string;
@@ -236,9 +236,9 @@ async function look(sql: Sql): Promise<Before> {
   return row as Before;
 }
 
-describe('the figures after a random history', () => {
+describe('statistics after a random history', () => {
   onEveryEngine((kind) => {
-    it('are those of a recount, of each submitter and of all, before tallies are added up and after', async function () {
+    it('matches a recount for each submitter and all, before and after aggregation', async function () {
       this.timeout(120_000);
       await using store = await kind.open();
       const { database } = store;
@@ -248,7 +248,7 @@ describe('the figures after a random history', () => {
         seed,
         numRuns: rounds,
       });
-      // The minute may turn meanwhile.
+      // The minute may change meanwhile.
       const [clock] = await database.query<{ now: string }>(
         "select date_trunc('minute', clock_timestamp())::text as now",
         [],
@@ -310,7 +310,7 @@ async function tallies(sql: Sql): Promise<number> {
   return row?.n ?? 0;
 }
 
-/** How long those had waited who were leased, as the tallies of the round have it: which slots, by submitter. */
+/** The waits of the jobs leased in the round, as slots of its tallies, by submitter. */
 async function waitsOf(sql: Sql, { tally }: Before): Promise<Record<string, number[]>> {
   const rows = await sql.query<{ addon: string; slot: number }>(
     `select addon_id as addon, slot from stat_tallies tally join lanes on lanes.lane_id = tally.lane_id
