@@ -1,4 +1,4 @@
-/** What the services of an engine count, which a test moves the clock for. */
+/** The metrics of an engine's services, with a moved clock. */
 import { expect } from 'chai';
 import type { Engine } from '../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
@@ -7,7 +7,7 @@ import { caller, engineOn, letTimePass, submitted } from '../support/jobs.ts';
 import { acquired, releaseFor } from '../support/lease-helpers.ts';
 import { MetricsText } from '../support/metrics-text.ts';
 
-describe('the metrics of an engine', () => {
+describe('metrics of an engine', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
@@ -26,7 +26,7 @@ describe('the metrics of an engine', () => {
     const lag = (reaper: string, what: string) =>
       read().value('leasehold_reaper_lag_seconds_sum', { reaper, what });
 
-    it('tell how late leases, claims and starts were handled', async () => {
+    it('measures how late leases, claims and delayed jobs were handled', async () => {
       const soon = new Date(Date.now() + 60_000).toISOString();
       await submitted(engine, { addon_id: 'leased' }, { addon_id: 'claimed' }, { run_at: soon });
       await engine.acquirer.acquire({ worker_id: 'w', addon_id: 'leased' }, caller);
@@ -44,12 +44,12 @@ describe('the metrics of an engine', () => {
     const jobs = (outcome: string) => read().value('leasehold_jobs_total', { outcome }) ?? 0;
     const ended = () => ['done', 'failed', 'canceled', 'timeout'].map(jobs);
 
-    it('count jobs by outcome, and those that are given up, once each (B13)', async () => {
+    it('counts jobs by outcome, and dead letters, once each (B13)', async () => {
       const filter = { addon_id: 'a', retry_backoff_s: 0 };
       await submitted(engine, filter, filter, { ...filter, stream: 's', max_attempts: 2 }, filter);
       expect(read().value('leasehold_jobs_submitted_total')).to.equal(4);
       const [first, second] = [await acquired(engine, 'w'), await acquired(engine, 'w')];
-      // One is ended by the statement alone, and one is judged.
+      // One release completes on the fast path, and one is decided.
       await engine.releaser.end(releaseFor(first), caller);
       await engine.releaser.release({ ...releaseFor(second), error: 'but' }, caller);
       expect(ended()).to.deep.equal([2, 0, 0, 0]);
@@ -71,7 +71,7 @@ describe('the metrics of an engine', () => {
       expect(read().value('leasehold_dead_letters_total')).to.equal(1);
     });
 
-    it('tell how long jobs waited and how long their leases lasted, replays of a grant aside (B13)', async () => {
+    it('measures job wait and lease duration, without repeated grants (B13)', async () => {
       await submitted(engine, { addon_id: 'one' }, { addon_id: 'two' });
       await store.database.query("update live_jobs set ready_at = ready_at - interval '70 seconds'", []);
       const one = { addon_id: 'one', request_id: 'r' };
@@ -93,7 +93,7 @@ describe('the metrics of an engine', () => {
       expect(read().value('leasehold_job_run_seconds_sum')).to.be.within(81, 140);
     });
 
-    it('tell how late owners of files were found dead', async () => {
+    it('measures how late dead file owners were handled', async () => {
       await granted(engine, 'ann', 'a.ts');
       await store.database.query(
         "update file_owners set expires_at = clock_timestamp() - interval '40 seconds'",
@@ -107,7 +107,7 @@ describe('the metrics of an engine', () => {
       expect(read().value('leasehold_heartbeats_total', { of: 'owners', verdict: 'lost' })).to.equal(1);
     });
 
-    it('tell of callers who wait for work', async () => {
+    it('counts callers that wait for work', async () => {
       const gone = new AbortController();
       const command = { worker_id: 'w', wait_ms: 60_000 };
       const waiting = engine.acquirer.acquire(command, { ...caller, signal: gone.signal });
@@ -118,7 +118,7 @@ describe('the metrics of an engine', () => {
       expect(engine.acquirer.waiting).to.equal(0);
     });
 
-    it('tell of transactions that lost against others and were run again', async () => {
+    it('counts transactions that were retried', async () => {
       engine.database.meter = engine.metrics.database();
       let attempts = 0;
       await store.database.transaction(async (sql) => {

@@ -1,4 +1,6 @@
-/** Thousands of claims that wait for streams: what they cost while nothing comes, and who gets what does. */
+/**
+ * Thousands of requests that wait for streams: their cost while no job arrives, and which of them gets a job.
+ */
 import { expect } from 'chai';
 import type { LeaseOutcome } from '../../../src/domain/leases/lease.ts';
 import type { Engine } from '../../../src/engine/engine.ts';
@@ -9,10 +11,10 @@ import { eventually } from '../../support/server.ts';
 
 const waiters = 5_000;
 const waitMs = 60_000;
-/** Long enough for two sweeps, and for everybody to be woken twice, if anybody were. */
+/** Long enough for two sweeps, and for every waiter to be woken twice, if any were. */
 const watchMs = 5_000;
 
-/** The same database, which counts the statements and transactions that it is asked for. */
+/** Wraps the database: counts statements and transactions. */
 function counted(store: TestDatabase) {
   const count = { asked: 0 };
   const database = new Proxy(store.database, {
@@ -27,10 +29,10 @@ function counted(store: TestDatabase) {
 }
 
 onEveryEngine((kind) => {
-  // Who waits does so on the server, which is the same on both.
+  // Waiting happens in the server, which is the same for both engines.
   if (kind.name === 'embedded') return;
 
-  describe('five thousand claims that wait, each for a stream of its own and one of all', () => {
+  describe('five thousand waiting requests, each for a stream of its own and a shared one', () => {
     let store: TestDatabase;
     let engine: Engine;
     let count: { asked: number };
@@ -40,14 +42,14 @@ onEveryEngine((kind) => {
       const counting = counted(store);
       count = counting.count;
       engine = engineOn(counting.database, { ...engineSettings, capacityTotal: 1_000_000 });
-      // Every one of these streams is known, and empty.
+      // All of these streams exist and are empty.
       await submitted(engine, { stream: 'of all' }, { stream: 'of 7' });
       expectGranted(await acquire(engine, 'w', { streams: ['of all'] }));
       expectGranted(await acquire(engine, 'w', { streams: ['of 7'] }));
       for (let i = 0; i < waiters; i++) {
         outcomes.push(acquire(engine, `worker ${i}`, { streams: [`of ${i}`, 'of all'], wait_ms: waitMs }));
       }
-      // Whoever has asked in vain stands in the line; when all do, nothing more is asked.
+      // A denied request joins the wait queue. Once all have joined, no statement follows.
       await eventually('all wait', async () => engine.acquirer.waiting === waiters || undefined, 60_000);
     });
     after(async () => {
@@ -56,13 +58,13 @@ onEveryEngine((kind) => {
       await store.close();
     });
 
-    it('ask nothing of the database while nothing comes, but which streams have something', async () => {
+    it('sends no statement while no job arrives, except to find streams with jobs', async () => {
       const before = count.asked;
       await new Promise((resolve) => setTimeout(resolve, watchMs));
       expect(count.asked - before).to.be.at.most(4);
     });
 
-    it('do not all wake for a job that would do for all of them', async () => {
+    it('wakes few waiters for a job that would suit all of them', async () => {
       const before = count.asked;
       const [job] = await submitted(engine, { stream: 'of all' });
       const grant = expectGranted(await (outcomes[0] as Promise<LeaseOutcome>));
@@ -71,12 +73,12 @@ onEveryEngine((kind) => {
       expect(count.asked - before).to.be.at.most(10);
     });
 
-    it('wake for a job only those that ask for its stream', async () => {
+    it("wakes only waiters that ask for the job's stream", async () => {
       const before = count.asked;
       const [job] = await submitted(engine, { stream: 'of 7' });
       const grant = expectGranted(await (outcomes[7] as Promise<LeaseOutcome>));
       expect([grant.job.jobId, grant.lease.workerId]).to.deep.equal([job?.jobId, 'worker 7']);
-      // The submission, the transaction of the one that was woken, and what beats and sweeps may just have come.
+      // The submission, the woken request's transaction, and periodic statements of the server.
       expect(count.asked - before).to.be.at.most(10);
     });
   });

@@ -1,4 +1,4 @@
-/** Acquiring that waits: who is woken, by what, and what is left of those who have gone. */
+/** Requests that wait for a job: what wakes which of them, and what canceled ones leave behind. */
 import { expect } from 'chai';
 import type { LeaseOutcome } from '../../../src/domain/leases/lease.ts';
 import type { Engine } from '../../../src/engine/engine.ts';
@@ -19,16 +19,22 @@ import {
 } from '../../support/lease-helpers.ts';
 import { eventually } from '../../support/server.ts';
 
-/** Whoever is woken is woken long before the line is swept, which is after two seconds. */
+/**
+ * Less than the two seconds between sweeps of the wait queue, so a waiter within this time was woken by an
+ * event.
+ */
 const soonMs = 1_900;
 const waitMs = 20_000;
 
-/** The same database, which counts how often jobs were asked for, and may be held up after a look or a transaction. */
+/**
+ * Wraps the database: counts requests for jobs, and runs `afterCommit` after a query for jobs or a
+ * transaction.
+ */
 function watched(database: Database) {
   const watch = { asks: 0, afterCommit: async () => {} };
   const count = (sql: Sql): Sql => ({
     query: (text, params, signal) => {
-      // The sixth parameter says how many jobs are wanted, which is how many ask together.
+      // The sixth parameter is the number of wanted jobs, which is the number of requests in the batch.
       if (text.includes('skip locked') && text.includes('recursive')) watch.asks += Number(params[5]);
       return sql.query(text, params, signal);
     },
@@ -60,7 +66,7 @@ function watched(database: Database) {
   return { watch, database: counting };
 }
 
-/** A channel of a server's own, whose messages a test hears after the server. */
+/** A server's own channel, whose messages the test receives after the server. */
 function overheard(url: string, onMessage: (text: string) => void) {
   const channel = new PostgresChannel(url, silentLog);
   let isHeard = () => {};
@@ -88,7 +94,7 @@ function overheard(url: string, onMessage: (text: string) => void) {
 const standsIn = ({ acquirer }: Engine, count: number) =>
   eventually(`${count} stand in the line`, async () => (acquirer.waiting >= count ? true : undefined));
 
-describe('acquiring that waits', () => {
+describe('an acquire that waits', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
@@ -105,7 +111,7 @@ describe('acquiring that waits', () => {
     });
     afterEach(() => engine.stop());
 
-    /** Starts waiting, and settles when the waiter has asked in vain and stands in the line. */
+    /** Starts a request, and resolves when it was denied and has joined the wait queue. */
     async function waiting(workerId: string, more: object = {}) {
       const before = engine.acquirer.waiting;
       const outcome = acquire(engine, workerId, { wait_ms: waitMs, ...more });
@@ -113,7 +119,7 @@ describe('acquiring that waits', () => {
       return { outcome };
     }
 
-    /** How long something takes that is begun now. */
+    /** The time from the end of `begin` to the grant. */
     async function timed(outcome: Promise<LeaseOutcome>, begin: () => Promise<unknown>) {
       await begin();
       const since = performance.now();
@@ -121,14 +127,14 @@ describe('acquiring that waits', () => {
       return { grant, ms: performance.now() - since };
     }
 
-    it('is woken by a job that is submitted', async () => {
+    it('wakes for a submitted job', async () => {
       const { outcome } = await waiting('w');
       const { grant, ms } = await timed(outcome, () => submitted(engine, { cost_units: 3 }));
       expect(grant.job.costUnits).to.equal(3);
       expect(ms).to.be.below(soonMs);
     });
 
-    it('is woken by a unique job, though one who may not have it waits before them', async () => {
+    it('wakes for a unique job although an earlier waiter may not have it', async () => {
       await submitted(engine, {});
       await acquired(engine, 'w1');
       const barred = await waiting('w1');
@@ -140,7 +146,7 @@ describe('acquiring that waits', () => {
       expectDenied(await barred.outcome);
     });
 
-    it('is woken by units that come free: a release, an expiry, more capacity', async () => {
+    it('wakes when a release, an expiry or a higher total frees units', async () => {
       await submitted(
         engine,
         { cost_units: 100 },
@@ -164,7 +170,7 @@ describe('acquiring that waits', () => {
       expect(fourth.ms, 'after more capacity').to.be.below(soonMs);
     });
 
-    it('is woken by a job that comes back: given back, retried, or after its backoff', async () => {
+    it('wakes for a job that returns: unclaimed, retried, or after its backoff', async () => {
       const [job] = await submitted(engine, { max_attempts: 9, retry_backoff_s: 5 });
       const jobId = job?.jobId ?? '';
       await engine.jobUpdater.cancel(jobId, {}, caller);
@@ -188,10 +194,10 @@ describe('acquiring that waits', () => {
       expect(third.ms, 'after it was given back').to.be.below(soonMs);
     });
 
-    it('is woken by a job that is submitted while it asks in vain', async () => {
+    it('wakes for a job that is submitted while the request is being denied', async () => {
       let submits = 0;
       watch.afterCommit = async () => {
-        // The answer was found before the job came, and reaches its caller after it.
+        // The denial was decided before the submission, and reaches its caller afterwards.
         if (submits++ === 0) await submitted(engine, {});
       };
       const since = performance.now();
@@ -199,20 +205,20 @@ describe('acquiring that waits', () => {
       expect(performance.now() - since).to.be.below(soonMs);
     });
 
-    it('is denied when its time is over, with the reason it would have got without waiting', async () => {
+    it('denies at the end of wait_ms with the same reason as without waiting', async () => {
       const since = performance.now();
       const denied = expectDenied(await acquire(engine, 'w', { wait_ms: 300 }));
       expect(denied.reason).to.equal('No jobs available');
       expect(performance.now() - since).to.be.at.least(295);
     });
 
-    it('is denied at once when the server stops', async () => {
+    it('denies at once when the server stops', async () => {
       const { outcome } = await waiting('w');
       await engine.drain();
       expect(expectDenied(await outcome).reason).to.equal('No jobs available');
     });
 
-    it('is served in the order of the asking', async () => {
+    it('serves waiters in the order of their requests', async () => {
       const outcomes: Promise<void>[] = [];
       const served: string[] = [];
       for (const workerId of ['a', 'b', 'c', 'd']) {
@@ -227,7 +233,7 @@ describe('acquiring that waits', () => {
       await Promise.all(outcomes);
     });
 
-    it('does not wake a herd: of twenty who wait, one asks for a job that comes, and two after it', async () => {
+    it('wakes one of twenty waiters for one job, and at most two after it', async () => {
       const outcomes: Promise<LeaseOutcome>[] = [];
       for (let i = 0; i < 20; i++) outcomes.push((await waiting(`w${i}`)).outcome);
       const before = watch.asks;
@@ -240,7 +246,7 @@ describe('acquiring that waits', () => {
       expect(kinds.filter((one) => one === 'granted')).to.have.length(1);
     });
 
-    it('leaves no waiter behind that has gone: the next in line gets the job', async () => {
+    it('forgets canceled waiters and grants the job to the next one', async () => {
       const gone = new AbortController();
       const codes: Promise<string>[] = [];
       for (let i = 0; i < 10; i++) {
@@ -260,7 +266,7 @@ describe('acquiring that waits', () => {
     });
 
     if (kind.name === 'postgresql') {
-      /** Two further servers, of which the second says what it hears. */
+      /** Starts two more servers; `onMessage` receives the messages of the second. */
       async function twoServers(onMessage: (text: string) => void) {
         const url = store.options.url ?? '';
         const servers: { engine: Engine; close(): Promise<void> }[] = [];
@@ -283,13 +289,14 @@ describe('acquiring that waits', () => {
         return { here, there, watch: first.watch, close };
       }
 
-      it('is woken by jobs of a server that commits them before it has heard that anybody waits', async () => {
+      it('wakes for jobs that another server commits before it knows of the waiters', async () => {
         const servers = await twoServers(() => {});
         const { here, there } = servers;
         try {
           let looks = 0;
           servers.watch.afterCommit = async () => {
-            // They have found nothing, and are about to wait and to say so; nobody tells them of this.
+            // The requests were denied and are about to announce that they wait. The other server does not
+            // notify them of these jobs.
             if (looks++ === 0) await submitted(there, {}, {}, {});
           };
           const since = performance.now();
@@ -301,14 +308,14 @@ describe('acquiring that waits', () => {
         }
       });
 
-      it('is woken by a job and by units of another server', async () => {
+      it('wakes for jobs and units of another server', async () => {
         let announcements = 0;
         const servers = await twoServers((text) => {
           if (text.includes('"waiting"')) announcements++;
         });
         const { here, there } = servers;
         try {
-          // Whoever waits says so; how long that takes to get around is not what is measured.
+          // Waits for the announcement of the waiter, whose delay is not part of the measurement.
           const first = acquire(here, 'w', { wait_ms: waitMs });
           await eventually('the other has heard', async () => (announcements > 0 ? true : undefined));
           await submitted(there, { cost_units: 100 });
@@ -332,7 +339,7 @@ describe('acquiring that waits', () => {
             expectGranted(await next);
             times.push(performance.now() - since);
           }
-          // The sweep after two seconds would cure what was lost.
+          // The sweep after two seconds would hide a lost message.
           expect(Math.max(...times), `of ${times.map(Math.round)}`).to.be.below(1_500);
         } finally {
           await servers.close();

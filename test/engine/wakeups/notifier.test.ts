@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { Notifier } from '../../../src/engine/wakeups/notifier.ts';
 import type { Channel } from '../../../src/store/connection/notify-channel.ts';
 
-/** A channel on which several servers hear each other at once, and of which a test can count the messages. */
+/** A channel that connects several servers synchronously and counts their messages. */
 function network() {
   const listeners: ((message: string) => void)[] = [];
   const sent: string[] = [];
@@ -20,14 +20,14 @@ function network() {
   return { sent, channel };
 }
 
-/** Counts how often it is rung. */
+/** Counts its calls. */
 function bell() {
   let rings = 0;
   return { ring: () => rings++, rings: () => rings };
 }
 
-describe('the waker', () => {
-  it('wakes who waits for a job that was changed, and nobody else', () => {
+describe('Notifier', () => {
+  it('wakes only waiters of a changed job', () => {
     const waker = new Notifier(network().channel());
     const [a, b] = [bell(), bell()];
     waker.waitForJob('a', a.ring);
@@ -39,7 +39,7 @@ describe('the waker', () => {
     expect([a.rings(), b.rings()]).to.deep.equal([2, 0]);
   });
 
-  it('wakes everybody on a round, so that a lost message costs no more than that', async () => {
+  it('wakes all waiters in each round, which bounds the cost of a lost message', async () => {
     const waker = new Notifier(network().channel());
     const a = bell();
     waker.waitForJob('a', a.ring);
@@ -47,13 +47,13 @@ describe('the waker', () => {
     expect(a.rings()).to.equal(1);
   });
 
-  it('tells other servers only while one of them has somebody waiting', async () => {
+  it('notifies other servers only while one of them has a waiter', async () => {
     const { sent, channel } = network();
     const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     here.start();
     there.start();
     try {
-      // At its start each has asked who waits elsewhere, and nobody does.
+      // At its start each server has asked for waiters elsewhere, and there are none.
       expect(sent.splice(0)).to.have.length(2);
       here.publishJobs(['a']);
       expect(sent).to.deep.equal([]);
@@ -70,7 +70,7 @@ describe('the waker', () => {
     }
   });
 
-  it('tells of files here and, where somebody follows them, on other servers', async () => {
+  it('notifies of files locally and, while another server has a listener, there', async () => {
     const { sent, channel } = network();
     const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     const [near, far] = [bell(), bell()];
@@ -96,7 +96,7 @@ describe('the waker', () => {
     }
   });
 
-  it('learns at its start of those who wait already, without waiting for them to say so again', async () => {
+  it('learns of existing waiters at its start, without a new announcement', async () => {
     const { channel } = network();
     const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     there.start();
@@ -113,7 +113,7 @@ describe('the waker', () => {
     }
   });
 
-  it('has everybody look again once another has heard of them, who committed in silence until then', async () => {
+  it('wakes all waiters of a server when another one first hears of it', async () => {
     const { channel } = network();
     const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     const [job, work, files] = [bell(), bell(), bell()];
@@ -126,13 +126,13 @@ describe('the waker', () => {
     try {
       const before = [work.rings(), files.rings()];
       const [workBefore = 0, filesBefore = 0] = before;
-      // Somebody has looked there and found nothing, and has not said yet that they wait.
+      // A request there was denied and has not yet announced that it waits.
       here.publishWorkAvailable({ jobs: new Map([['', 1]]), unitsFreed: 0 });
       expect([work.rings(), files.rings()]).to.deep.equal(before);
       waiting = 1;
       there.waitForJob('a', job.ring);
       expect([job.rings(), work.rings(), files.rings()]).to.deep.equal([1, workBefore + 1, filesBefore + 1]);
-      // From now on it is told what happens, and need not look for itself.
+      // From now on the other server is notified, and need not recheck.
       there.announce();
       expect(work.rings()).to.equal(workBefore + 1);
     } finally {
@@ -141,7 +141,7 @@ describe('the waker', () => {
     }
   });
 
-  it('has only those look again who were heard', async () => {
+  it('rechecks only on the server whose announcement was heard', async () => {
     const { channel } = network();
     const wakers = [new Notifier(channel()), new Notifier(channel()), new Notifier(channel())];
     const [, there, third] = wakers;
@@ -153,7 +153,7 @@ describe('the waker', () => {
     await Promise.all(wakers.map((waker) => waker.stop()));
   });
 
-  it('looks again, and asks and tells who waits, whenever it begins to hear others', async () => {
+  it('rechecks, asks and announces whenever its connection is restored', async () => {
     const { channel, sent } = network();
     const opened: (() => void)[] = [];
     const cutOff = channel();
@@ -174,7 +174,7 @@ describe('the waker', () => {
     try {
       const [jobBefore, workBefore] = [job.rings(), work.rings()];
       sent.splice(0);
-      // Its connection was away, and is back.
+      // The connection was lost and is restored.
       for (const open of opened) open();
       expect([job.rings(), work.rings()]).to.deep.equal([jobBefore + 1, workBefore + 1]);
       const said = sent.map((text) =>
@@ -189,7 +189,7 @@ describe('the waker', () => {
     }
   });
 
-  it('says nothing twice in the same words, of which PostgreSQL would tell only once', async () => {
+  it('makes every message unique, because PostgreSQL drops duplicate notifications', async () => {
     const { sent, channel } = network();
     const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     here.start();
@@ -201,7 +201,7 @@ describe('the waker', () => {
     await Promise.all([here.stop(), there.stop()]);
   });
 
-  it('cuts long lists of jobs into messages that fit a NOTIFY', () => {
+  it('splits long lists of jobs into messages that fit a NOTIFY', () => {
     const { sent, channel } = network();
     const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     here.start();
@@ -213,7 +213,7 @@ describe('the waker', () => {
     return Promise.all([here.stop(), there.stop()]);
   });
 
-  it('cuts work of many streams into messages that fit a NOTIFY, whatever letters their names have', () => {
+  it('splits work of many streams into messages that fit a NOTIFY, in bytes', () => {
     const { sent, channel } = network();
     const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     here.start();
@@ -227,7 +227,7 @@ describe('the waker', () => {
     return Promise.all([here.stop(), there.stop()]);
   });
 
-  it('wakes everybody for the last time when it stops, and may be started and stopped twice', async () => {
+  it('wakes all waiters a last time when it stops; start and stop are idempotent', async () => {
     const waker = new Notifier(network().channel());
     const a = bell();
     waker.start();

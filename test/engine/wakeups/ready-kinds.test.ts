@@ -1,4 +1,7 @@
-/** The guarantee: every waiting kind is looked at in turn, however many there are, and no sweep goes beyond its time budget. */
+/**
+ * The guarantee: sweeps examine every waiting kind in turn, however many there are, and none exceeds its time
+ * budget.
+ */
 import { expect } from 'chai';
 import type { Engine } from '../../../src/engine/engine.ts';
 import { ReadyKinds } from '../../../src/engine/wakeups/ready-kinds.ts';
@@ -6,7 +9,7 @@ import { noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { anyJob, engineOn, submitted } from '../../support/jobs.ts';
 
-describe('the sweep for jobs that callers wait for (A5)', () => {
+describe('ReadyKinds (A5)', () => {
   onEveryEngine((engineKind) => {
     let store: TestDatabase;
     let engine: Engine;
@@ -38,8 +41,8 @@ describe('the sweep for jobs that callers wait for (A5)', () => {
       expect([...(await ready.find([...kinds, kindOf('t', ['gpu'])]))]).to.deep.equal(['s', 't']);
     });
 
-    it('goes on behind the last kind when its time budget is used up', async () => {
-      // Streams without a job cost no look; those of a and b have one that no waiting kind may take.
+    it('continues behind the last kind when its time budget is used up', async () => {
+      // A stream without jobs costs no query. Those of a and b have one that no waiting kind may take.
       const constraints = { gpu_required: true };
       await submitted(engine, { stream: 'a', constraints }, { stream: 'b', constraints }, { stream: 'c' });
       const ready = new ReadyKinds({ database: store.database, places: noMarks, budgetMs: 0 });

@@ -15,7 +15,7 @@ interface How {
   signal?: AbortSignal;
 }
 
-/** Jobs without a stream have come, or as many of a stream. */
+/** A wakeup for `count` jobs, without a stream or of one. */
 const jobs = (count: number, stream = '') => ({ jobs: new Map([[stream, count]]), unitsFreed: 0 });
 const room = (count: number) => ({ jobs: new Map<string, number>(), unitsFreed: count });
 const kindOf = (name: string, ...streams: string[]) => ({
@@ -24,7 +24,7 @@ const kindOf = (name: string, ...streams: string[]) => ({
 });
 const k = kindOf('k');
 
-/** A line in which everybody has a name, and which remembers in what order they were let go. */
+/** A wait queue with named waiters that records the order in which they are woken. */
 function namedLine(ready: () => string[] = () => []) {
   const line = new WaitQueue({ findReady: async () => ready() });
   const gone: string[] = [];
@@ -35,11 +35,11 @@ function namedLine(ready: () => string[] = () => []) {
   return { line, gone, wait, come };
 }
 
-/** Lets everything that is already settled be noticed. */
+/** Lets callbacks of settled promises run. */
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
 
-describe('the line of those who wait for work', () => {
-  it('lets them go in the order in which they came, one for every job', async () => {
+describe('WaitQueue', () => {
+  it('wakes waiters in their order, one for each job', async () => {
     const { line, gone, come } = namedLine();
     const all = ['a', 'b', 'c', 'd'].map((name) => come(name));
     line.wakeFor(jobs(1));
@@ -53,7 +53,7 @@ describe('the line of those who wait for work', () => {
     await Promise.all(all);
   });
 
-  it('takes those back to their old place who were woken and got nothing, in whatever order they come', async () => {
+  it('returns woken waiters to their old position, in whatever order they come back', async () => {
     const { line, gone, wait } = namedLine();
     const [first, second, third] = [line.join(k), line.join(k), line.join(k)];
     const all = [wait('first', first), wait('second', second), wait('third', third)];
@@ -69,7 +69,7 @@ describe('the line of those who wait for work', () => {
     await Promise.all(all);
   });
 
-  it('lets one ask again who was asking while something came, and no more than what came', async () => {
+  it('wakes a request that was being decided when jobs arrived, once per job', async () => {
     const { line, gone, wait } = namedLine();
     const places = ['a', 'b', 'c'].map(() => line.join(k));
     line.wakeFor(jobs(2));
@@ -80,7 +80,7 @@ describe('the line of those who wait for work', () => {
     await Promise.all(all);
   });
 
-  it('keeps nothing for those who come later, and nothing for those who have left', async () => {
+  it('keeps no wakeup for later waiters or for those that left', async () => {
     const { line, gone, come } = namedLine();
     const stays = line.join(k);
     const leaves = line.join(k);
@@ -94,7 +94,7 @@ describe('the line of those who wait for work', () => {
     await later;
   });
 
-  it('wakes the next for one who was woken and left without asking', async () => {
+  it('wakes the next waiter for one that left without asking', async () => {
     const { line, gone, wait } = namedLine();
     const places = ['a', 'b', 'c'].map(() => line.join(k));
     const all = places.map((place, i) => wait(`${i}`, place));
@@ -110,7 +110,7 @@ describe('the line of those who wait for work', () => {
     await Promise.all(all);
   });
 
-  it('calls the first when something may have come of which nobody told, and two more for each who got something', async () => {
+  it('wakes the first on a recheck, and two more for each waiter that got a job', async () => {
     const { line, gone, wait } = namedLine(() => ['']);
     const places = ['a', 'b', 'c', 'd', 'e', 'f'].map(() => line.join(k));
     const all = places.map((place, i) => wait(`${i}`, place));
@@ -130,7 +130,7 @@ describe('the line of those who wait for work', () => {
     await Promise.all([...all, ...back]);
   });
 
-  it('has those ask again who were asking while something may have come, and looks again for what came meanwhile', async () => {
+  it('repeats a recheck that may have begun too early, and wakes requests in progress', async () => {
     let looks = 0;
     const answers: ((ready: string[]) => void)[] = [];
     const line = new WaitQueue({
@@ -155,7 +155,7 @@ describe('the line of those who wait for work', () => {
     expect(looks, 'nobody is there any more').to.equal(2);
   });
 
-  it('wakes two more for one who was served with room, because nobody knows how many it is enough for', async () => {
+  it('wakes two more after a grant for freed units, which may suffice for several', async () => {
     const { line, gone, wait } = namedLine();
     const places = ['a', 'b', 'c', 'd'].map(() => line.join(k));
     const all = places.map((place, i) => wait(`${i}`, place, { wants: 'room' }));
@@ -170,7 +170,7 @@ describe('the line of those who wait for work', () => {
     expect(gone).to.deep.equal(['0', '1', '2', '3']);
   });
 
-  it('calls the first who asks for the stream of a job, of whatever kind, and nobody else', async () => {
+  it("wakes the first waiter for a job's stream, of whatever kind, and no other", async () => {
     const { line, gone, come } = namedLine();
     const kinds = {
       plain: kindOf('plain'),
@@ -197,7 +197,7 @@ describe('the line of those who wait for work', () => {
     await Promise.all(all);
   });
 
-  it('passes a call on to the next of another kind, where one can do nothing with it', async () => {
+  it('passes a wakeup to the next of another kind when a waiter got nothing', async () => {
     const { line, gone, wait } = namedLine();
     const [x, y] = [kindOf('x', 's'), kindOf('y', 's')];
     const places = [x, x, y, y].map((kind) => line.join(kind));
@@ -214,7 +214,7 @@ describe('the line of those who wait for work', () => {
     await Promise.all(all);
   });
 
-  it('passes a call on to the next of the same kind, where it was for none but this one', async () => {
+  it('passes a wakeup to the next of the same kind when the waiter may not have the job', async () => {
     const { line, gone, wait } = namedLine();
     const places = ['a', 'b'].map(() => line.join(k));
     const all = places.map((place, i) => wait(`${i}`, place));
@@ -227,7 +227,7 @@ describe('the line of those who wait for work', () => {
     await Promise.all(all);
   });
 
-  it('wakes for room those who lacked it, and those who are asking', async () => {
+  it('wakes waiters that lacked units, and requests in progress, for freed units', async () => {
     const { line, gone, come, wait } = namedLine();
     const asking = line.join(kindOf('asks'));
     const all = [
@@ -244,7 +244,7 @@ describe('the line of those who wait for work', () => {
     await Promise.all(all);
   });
 
-  it('forgets those who have gone, and wakes the next instead of them', async () => {
+  it('forgets canceled waiters and wakes the next one instead', async () => {
     const { line, gone, come } = namedLine();
     const leaver = new AbortController();
     const all = [come('leaver', { signal: leaver.signal }), come('next')];
@@ -257,7 +257,7 @@ describe('the line of those who wait for work', () => {
     expect(line.length).to.equal(0);
   });
 
-  it('keeps nobody whose call was over before it began, and nobody after it was stopped', async () => {
+  it('keeps no waiter with a canceled call, and none after it was stopped', async () => {
     const { line, come } = namedLine();
     await come('gone', { signal: AbortSignal.abort() });
     const waiting = come('waiting');
@@ -267,11 +267,11 @@ describe('the line of those who wait for work', () => {
     expect(line.length).to.equal(0);
   });
 
-  describe("with a clock of the test's own", () => {
+  describe('with a fake clock', () => {
     beforeEach(() => mock.timers.enable({ apis: ['setTimeout', 'setInterval'] }));
     afterEach(() => mock.timers.reset());
 
-    it('lets those go whose time is over', async () => {
+    it('wakes waiters when their time has passed', async () => {
       const { line, gone, come } = namedLine();
       const all = [come('short', { ms: 500 }), come('long', { ms: 1_500 })];
       mock.timers.tick(500);
@@ -282,7 +282,7 @@ describe('the line of those who wait for work', () => {
       expect(line.length).to.equal(0);
     });
 
-    it('calls the first for each stream that has jobs every two seconds, in case a message was lost', async () => {
+    it('wakes the first of each stream with jobs every 2 s, in case a message was lost', async () => {
       let looks = 0;
       const { line, gone, come } = namedLine(() => {
         looks++;

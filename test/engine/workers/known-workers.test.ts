@@ -1,4 +1,4 @@
-/** What a server remembers of workers, and how much of it at the most. */
+/** What a server remembers of workers, and its bounds. */
 import { expect } from 'chai';
 import { limits } from '../../../src/domain/limits.ts';
 import type { ClaimFilter } from '../../../src/domain/queue/claim-filter.ts';
@@ -7,7 +7,7 @@ import { requestClassOf } from '../../../src/engine/leases/acquirer.ts';
 import { asksOf, KnownWorkers } from '../../../src/engine/workers/known-workers.ts';
 import { anyJob } from '../../support/jobs.ts';
 
-describe('the known workers of a server', () => {
+describe('KnownWorkers', () => {
   let now: number;
   let known: KnownWorkers;
   beforeEach(() => {
@@ -22,7 +22,7 @@ describe('the known workers of a server', () => {
   const names = () => [...known.fresh()].map(({ workerId }) => workerId);
   const only = () => [...known.fresh()][0] ?? expect.fail('no worker is known');
 
-  it('hold a bounded number of workers, whatever number of names calls come under (B11)', () => {
+  it('keeps a bounded number of workers, however many names appear in calls (B11)', () => {
     for (let i = 0; i < 1_000_000; i++) known.heard(`worker-${i}`, 'p');
     expect(known.size).to.equal(limits.workersListed);
     for (let i = 0; i < 2 * limits.workersListed; i++) {
@@ -31,7 +31,7 @@ describe('the known workers of a server', () => {
     expect(known.size).to.equal(2 * limits.workersListed);
   });
 
-  it('have room again once workers are gone', () => {
+  it('accepts new workers once others have expired', () => {
     for (let i = 0; i < limits.workersListed; i++) known.heard(`worker-${i}`, 'p');
     known.heard('late', 'p');
     expect(names()).to.not.include('late');
@@ -41,7 +41,7 @@ describe('the known workers of a server', () => {
     expect(names()).to.deep.equal(['late']);
   });
 
-  it('keep few kinds of jobs of a worker, the latest, and say that there are more', () => {
+  it("keeps the latest few kinds of a worker's requests, and reports that there are more", () => {
     for (let i = 0; i < 100; i++) {
       now++;
       asks('w', { jobTypes: [`type-${i}`] });
@@ -53,7 +53,7 @@ describe('the known workers of a server', () => {
     expect(asksOf(only(), now).asksCut, 'once it asks for few').to.equal(false);
   });
 
-  it('keep a bounded part of the names of one kind, and say that it was cut', () => {
+  it("keeps a bounded part of a kind's names, and reports that it was cut", () => {
     const jobTypes = Array.from({ length: limits.choices }, (_, i) => `${i}`.padEnd(limits.nameChars, 'x'));
     asks('w', { jobTypes });
     asks('w', { jobTypes });
@@ -63,7 +63,7 @@ describe('the known workers of a server', () => {
     expect(told[0]?.jobTypes).to.deep.equal(jobTypes.slice(0, limits.workerAskChars / limits.nameChars));
   });
 
-  it('count the calls of a worker that wait, until they are answered', () => {
+  it("counts a worker's waiting calls until they are answered", () => {
     const answered = [asks('w', {}, true), asks('w', {}, true)];
     expect(asksOf(only(), now).asks.map(({ jobs }) => jobs)).to.deep.equal([2]);
     now += 2 * workerGoneMs;
@@ -74,7 +74,7 @@ describe('the known workers of a server', () => {
     expect(names()).to.deep.equal([]);
   });
 
-  it('keep a worker for as long as its stream is open, and no longer', () => {
+  it('keeps a worker as long as its stream is open', () => {
     const stream = known.open('WORK_STREAM', 'p', () => [{ filter: anyJob, credit: 3 }]);
     stream.heard('w');
     now += 10 * workerGoneMs;
@@ -85,7 +85,7 @@ describe('the known workers of a server', () => {
     expect(names(), 'after its end').to.deep.equal([]);
   });
 
-  it('keep a worker one of whose streams is open, and one that still calls for work', () => {
+  it('keeps a worker with one open stream, or with a recent call', () => {
     const first = known.open('WORK_STREAM', 'p', () => []);
     const second = known.open('HEARTBEAT_STREAM', 'p', () => []);
     first.heard('w');
@@ -97,7 +97,7 @@ describe('the known workers of a server', () => {
     expect(names()).to.deep.equal(['w']);
   });
 
-  it('follow a stream on which several workers speak', () => {
+  it('follows a stream that several workers use', () => {
     const stream = known.open('HEARTBEAT_STREAM', 'p', () => []);
     for (const workerId of ['a', 'b', 'a', 'b']) stream.heard(workerId);
     const [a, b] = [...known.fresh()];

@@ -1,4 +1,4 @@
-/** The table of workers: written seldom, and gone in time whatever becomes of the server that wrote it. */
+/** The table of workers: written rarely, and cleaned up in time also when the server that wrote it dies. */
 import { expect } from 'chai';
 import { workerGoneMs, workerRefreshMs } from '../../../src/domain/workers/worker.ts';
 import { KnownWorkers } from '../../../src/engine/workers/known-workers.ts';
@@ -8,7 +8,7 @@ import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { eventually } from '../../support/server.ts';
 
 onEveryEngine((engine) => {
-  describe('the directory of workers', () => {
+  describe('WorkerDirectory', () => {
     let store: TestDatabase;
     let now: number;
     const open: WorkerDirectory[] = [];
@@ -73,7 +73,7 @@ onEveryEngine((engine) => {
       expect(statements).to.deep.equal([]);
     });
 
-    it('writes thousands of workers, and removes them with their last call', async () => {
+    it('writes thousands of workers, and removes them after their last call expires', async () => {
       const { known, directory } = server();
       for (let i = 0; i < 2_000; i++) known.heard(`w${i}`, 'p');
       await directory.runOnce();
@@ -84,7 +84,7 @@ onEveryEngine((engine) => {
       expect(count?.n).to.equal(0);
     });
 
-    it('writes soon what comes, and removes soon what goes', async () => {
+    it('writes new workers and removes closed ones soon', async () => {
       const { known, directory } = server();
       directory.start();
       const stream = known.open('WORK_STREAM', 'p', () => []);
@@ -94,7 +94,7 @@ onEveryEngine((engine) => {
       await eventually('no row', async () => ((await rows()).length === 0 ? true : undefined));
     });
 
-    it('removes the rows of a server that died, and leaves those of one that lives', async () => {
+    it('removes the rows of a dead server, and keeps those of a live one', async () => {
       const dead = server();
       const alive = server();
       const third = server();
@@ -111,7 +111,7 @@ onEveryEngine((engine) => {
       expect(left).to.deep.equal([{ server_id: alive.directory.serverId }]);
     });
 
-    it('removes its own rows when it stops, and no others', async () => {
+    it('removes only its own rows when it stops', async () => {
       const [one, other] = [server(), server()];
       for (const { known, directory } of [one, other]) {
         known.heard('w', 'p');
@@ -122,7 +122,7 @@ onEveryEngine((engine) => {
       expect(left).to.deep.equal([{ server_id: other.directory.serverId }]);
     });
 
-    it('logs once that it cannot write, and goes on when it can', async () => {
+    it('logs a failed write once, and continues when writing works again', async () => {
       const lines: string[] = [];
       const { known, directory } = server(lines);
       await store.database.query('alter table workers rename to hidden', []);
