@@ -38,7 +38,7 @@ describe('RetryHints', () => {
         [ms],
       );
 
-    it('follows the next expiry within 20 % on either side', async () => {
+    it('bases the hint on the next expiry, within 20 % on either side', async () => {
       await submitted(fresh(), {}, {});
       await acquired(fresh());
       for (const ms of [10_000, 20_000, 4_000]) {
@@ -49,13 +49,13 @@ describe('RetryHints', () => {
       }
     });
 
-    it('follows the time at which a delayed job becomes ready when no lease expires earlier', async () => {
+    it('bases the hint on the next ready time when no lease expires earlier', async () => {
       const runAt = new Date(Date.now() + 15_000).toISOString();
       await submitted(fresh(), { run_at: runAt }, { run_at: new Date(Date.now() + 3_600_000).toISOString() });
       for (const one of await hints(4)) expect(one).to.be.within(0.8 * 15_000 - 3_000, 1.2 * 15_000);
     });
 
-    it('differs between requests that are denied together', async () => {
+    it('varies the hint between requests that are denied together', async () => {
       const engine = fresh();
       await submitted(engine, {}, {});
       await acquired(engine);
@@ -64,7 +64,7 @@ describe('RetryHints', () => {
       expect(Math.max(...told) - Math.min(...told)).to.be.above(1_000);
     });
 
-    it('stays between 100 ms and 30 s', async () => {
+    it('bounds the hint to between 100 ms and 30 s', async () => {
       await submitted(fresh(), {}, {});
       await acquired(fresh());
       await dueIn(3_600_000);
@@ -75,11 +75,11 @@ describe('RetryHints', () => {
       for (const one of await hints(3)) expect(one).to.be.within(100, 120);
     });
 
-    it('is about two seconds when nothing is known', async () => {
+    it('hints at about two seconds when nothing is known', async () => {
       for (const one of await hints(5)) expect(one).to.be.within(1_600, 2_400);
     });
 
-    it('is shorter while jobs and units become available steadily', async () => {
+    it('shortens the hint while jobs and units become available steadily', async () => {
       const engine = fresh();
       await submitted(engine, ...Array.from({ length: 42 }, () => ({})));
       for (let i = 0; i < 40; i++) await engine.releaser.release(releaseFor(await acquired(engine)), caller);
@@ -89,7 +89,7 @@ describe('RetryHints', () => {
       expect(await hint(fresh())).to.be.above(15_000);
     });
 
-    it('is longer when many requests are denied, without a database query for each', async () => {
+    it('lengthens the hint when many are denied, without a database query for each', async () => {
       const engine = fresh();
       await submitted(engine, {}, {});
       await acquired(engine);
@@ -100,7 +100,7 @@ describe('RetryHints', () => {
       expect(Math.max(...crowd)).to.be.at.most(30_000);
     });
 
-    it('returns a hint also when a lease request for a claimed job is denied', async () => {
+    it('gives a hint also when a lease request for a claimed job is denied', async () => {
       const engine = fresh();
       await submitted(engine, {}, {});
       await acquired(engine);
