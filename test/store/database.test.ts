@@ -14,7 +14,7 @@ import { failure } from '../support/failure.ts';
 import { eventually } from '../support/server.ts';
 import { sessionsOver } from '../support/sessions.ts';
 
-describe('a database', () => {
+describe('Database', () => {
   onEveryEngine((engine) => {
     let database: Database;
     let close: () => Promise<void>;
@@ -24,7 +24,7 @@ describe('a database', () => {
     });
     after(() => close());
 
-    it('commits a transaction whole or not at all', async () => {
+    it('commits a transaction completely or not at all', async () => {
       const error = await failure(
         database.transaction(async (sql) => {
           await sql.query('insert into marks values (1)', []);
@@ -35,7 +35,7 @@ describe('a database', () => {
       expect(await database.query('select n from marks where n = 1', [])).to.deep.equal([]);
     });
 
-    it('runs statements in the order in which they were asked for, though nobody waited for the ones before', async () => {
+    it('runs statements in the order of the calls without awaiting each', async () => {
       const found = await database.transaction(async (sql) => {
         const asked = [
           sql.query('insert into marks values (10)', []),
@@ -48,7 +48,7 @@ describe('a database', () => {
       expect(await database.query('select n from marks where n = 11', [])).to.have.length(1);
     });
 
-    it('undoes what was asked for before and behind a statement that fails, and goes on', async () => {
+    it('rolls back statements before and after a failed one, and continues', async () => {
       for (let round = 0; round < 5; round++) {
         const error = await failure(
           database.transaction((sql) =>
@@ -64,11 +64,11 @@ describe('a database', () => {
       expect(await database.query('select n from marks where n between 20 and 29', [])).to.deep.equal([]);
     });
 
-    it('says why a transaction failed, whoever of those who asked is told first', async () => {
+    it("reports the cause of a failed transaction, whichever statement's caller sees it first", async () => {
       const error = await failure(
         database.transaction((sql) =>
           Promise.all([
-            // Whoever waits in more steps hears of it later.
+            // This caller awaits more steps, so it sees the error later.
             (async () => await (async () => await sql.query('select 1 / 0', []))())(),
             sql.query('select 1', []),
           ]),
@@ -77,7 +77,7 @@ describe('a database', () => {
       expect(sqlState(error)).to.equal('22012');
     });
 
-    it('lets nobody ask on in a transaction that is over', async () => {
+    it('rejects statements in a transaction that has ended', async () => {
       let over = () => {};
       const isOver = new Promise<void>((resolve) => {
         over = resolve;
@@ -95,12 +95,12 @@ describe('a database', () => {
       expect(await database.query('select n from marks where n = 30', [])).to.deep.equal([]);
     });
 
-    it('commits behind the last statement of a transaction that says that it was the last', async () => {
+    it('commits after the last statement of a sealed transaction', async () => {
       const late = await database.transaction(async (sql) => {
         const written = sql.query('insert into marks values (40)', []);
         sql.seal();
         await written;
-        // It is on its way, though this work is not done.
+        // The commit follows although this work has not returned.
         await eventually('it is committed', async () =>
           (await database.query('select n from marks where n = 40', [])).length === 1 ? true : undefined,
         );
@@ -110,7 +110,7 @@ describe('a database', () => {
       expect(await database.query('select n from marks where n > 40', [])).to.deep.equal([]);
     });
 
-    it('has not committed where a statement was not even sent, because nobody waited for it any more', async () => {
+    it("does not commit when a sealed transaction's last statement was canceled before sending", async () => {
       for (const isAwaited of [true, false]) {
         const gone = new AbortController();
         const error = await failure(
@@ -128,7 +128,7 @@ describe('a database', () => {
       }
     });
 
-    it('commits nothing of what has been given up, whoever says afterwards that it was the last', async () => {
+    it('commits nothing of an abandoned transaction that is sealed afterwards', async () => {
       const error = await failure(
         database.transaction(async (sql) => {
           await sql.query('insert into marks values (70)', []);
@@ -140,8 +140,8 @@ describe('a database', () => {
       expect(await database.query('select n from marks where n between 70 and 79', [])).to.deep.equal([]);
     });
 
-    it('answers each statement with its own answer, also behind one that failed and was sent whole', async () => {
-      // With a parameter it is parsed, bound and run in messages of its own.
+    it('answers each statement with its own result, also after one that failed', async () => {
+      // With a parameter, the statement is parsed, bound and executed in messages of its own.
       const fails = (sql: Sql) => sql.query('select 1 / $1::int', [0]);
       for (let round = 0; round < 3; round++) {
         const error = await failure(
@@ -159,7 +159,7 @@ describe('a database', () => {
       }
     });
 
-    it('has not committed where a statement before the last one failed, and says so', async () => {
+    it('does not commit when a statement before the last one failed, and reports that', async () => {
       for (const isAwaited of [true, false]) {
         const error = await failure(
           database.transaction(async (sql) => {
@@ -176,7 +176,7 @@ describe('a database', () => {
       }
     });
 
-    it('passes on what is wrong with the first statement of a transaction', async () => {
+    it("passes on the error of a transaction's first statement", async () => {
       const error = await failure(database.transaction((sql) => sql.query('select nonsense', [])));
       expect(sqlState(error)).to.equal('42703');
       expect(await database.transaction((sql) => sql.query('select 1 as one', []))).to.deep.equal([
@@ -184,7 +184,7 @@ describe('a database', () => {
       ]);
     });
 
-    it('runs a transaction again that lost to another, and gives up in the end', async () => {
+    it('retries a transaction after a serialization failure, a limited number of times', async () => {
       let attempts = 0;
       const lose = async (sql: Sql) => {
         attempts++;
@@ -200,7 +200,7 @@ describe('a database', () => {
       expect(attempts).to.equal(2);
     });
 
-    it('plans without the joins that walk whole tables, on every connection', async () => {
+    it('disables hash joins and JIT on every connection', async () => {
       const settings = await Promise.all(
         Array.from({ length: 4 }, () =>
           database.query<{ setting: string }>(
@@ -212,8 +212,8 @@ describe('a database', () => {
       for (const rows of settings) expect(rows).to.deep.equal([{ setting: 'offoffUTC' }]);
     });
 
-    it('reads times as they are, however the database would write them to others', async () => {
-      // The embedded one has no settings but ours.
+    it('reads times correctly whatever DateStyle the database has', async () => {
+      // The embedded database has only the settings of the server.
       if (engine.name !== 'postgresql') return;
       await using own = await engine.open();
       await own.database.query(
@@ -227,7 +227,7 @@ describe('a database', () => {
     });
 
     it('leaves no session behind when it is closed', async () => {
-      // The embedded one has no sessions that could be seen.
+      // The embedded database has no visible sessions.
       if (engine.name !== 'postgresql') return;
       await using own = await engine.open();
       const began = performance.now();
@@ -236,18 +236,18 @@ describe('a database', () => {
         await another.transaction((sql) => sql.query('select 1', []));
         await another.close();
       });
-      // The pool would let them go by itself after ten seconds.
+      // The pool would close idle sessions after ten seconds.
       expect(performance.now() - began).to.be.below(5_000);
     });
 
-    it('passes on what is wrong with a statement, and does not take it for an outage', async () => {
+    it('passes on the error of a statement without reporting an outage', async () => {
       const error = await failure(database.query('select nonsense', []));
       expect(sqlState(error)).to.equal('42703');
       expect(isUnavailable(error)).to.equal(false);
     });
 
     if (engine.name === 'postgresql') {
-      it('stops a running statement when its signal fires', async () => {
+      it('cancels a running statement when its signal aborts', async () => {
         const controller = new AbortController();
         const sleeping = failure(
           database.query("select pg_sleep(20), 'find me' as mark", [], controller.signal),

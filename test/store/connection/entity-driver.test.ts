@@ -1,4 +1,7 @@
-/** What MikroORM runs goes the way of all statements: bound values, the open transaction, errors as they are, cancellation. */
+/**
+ * The guarantee: statements of MikroORM run like all others, with bound values, in the open transaction, with
+ * unchanged errors and cancellation.
+ */
 import { raw } from '@mikro-orm/core';
 import { expect } from 'chai';
 import { bind } from '../../../src/store/connection/entity-driver.ts';
@@ -9,8 +12,8 @@ import { failure } from '../../support/failure.ts';
 
 const quoteName = (name: string) => `"${name}"`;
 
-describe('a statement of MikroORM', () => {
-  it('has its values bound, in order, and its names quoted', () => {
+describe('statements of MikroORM', () => {
+  it('binds values in order and quotes names', () => {
     const fragment = {
       sql: 'select ?? from t where a = ? and b in (?) and c = ?',
       params: ['x', 1, [2, 3], 'é'],
@@ -21,31 +24,31 @@ describe('a statement of MikroORM', () => {
     });
   });
 
-  it('keeps operators with a question mark, and takes in raw fragments with their values', () => {
+  it('keeps operators with a question mark, and inserts raw fragments with their values', () => {
     expect(bind({ sql: "select '{}'::jsonb ? 'a'", params: [] }, quoteName).sql).to.include('? ');
     const fragment = { sql: 'a \\? ? and ? = b', params: ['k', raw('c + ?', [7])] };
     expect(bind(fragment, quoteName)).to.deep.equal({ sql: 'a ? $1 and c + $2 = b', values: ['k', 7] });
   });
 
-  it('is refused where a value is missing', () => {
+  it('refuses a statement with a missing value', () => {
     expect(() => bind({ sql: 'a = ? and b = ?', params: [1] }, quoteName)).to.throw('more placeholders');
   });
 
-  it('has times that PostgreSQL reads, also beyond the year 9999', () => {
+  it('writes times that PostgreSQL reads, also beyond the year 9999', () => {
     expect(timestamp(new Date(Date.UTC(2026, 0, 2)))).to.equal('2026-01-02T00:00:00.000Z');
     expect(timestamp(new Date(Date.UTC(10000, 0, 1)))).to.equal('10000-01-01T00:00:00.000Z');
   });
 });
 
 onEveryEngine((kind) => {
-  describe('the entity manager', () => {
+  describe('EntityManager', () => {
     let store: TestDatabase;
     before(async () => {
       store = await kind.open();
     });
     after(() => store.close());
 
-    it('reads and writes entities, with values that no text could hold unquoted', async () => {
+    it('reads and writes entities whose values need quoting', async () => {
       const { database } = store;
       const walk = `o'clock \\ "?" $1 -- é`;
       const em = database.em();
@@ -62,7 +65,7 @@ onEveryEngine((kind) => {
       expect(await database.em().nativeDelete(PruneWalk, { walk })).to.equal(1);
     });
 
-    it('is part of the transaction it is taken from, and goes with it', async () => {
+    it('joins the transaction that it is taken from, and rolls back with it', async () => {
       const { database } = store;
       const error = await failure(
         database.transaction(async (sql) => {
@@ -75,7 +78,7 @@ onEveryEngine((kind) => {
       expect((await database.em().findOneOrFail(CapacityRow, 1)).total).to.equal(null);
     });
 
-    it('runs its own transactions as those of the database', async () => {
+    it('runs its own transactions as transactions of the database', async () => {
       const { database } = store;
       await database.em().transactional(async (em) => {
         const row = await em.findOneOrFail(CapacityRow, 1);
@@ -92,7 +95,7 @@ onEveryEngine((kind) => {
       expect((await database.em().findOneOrFail(CapacityRow, 1)).busy_rating).to.equal(3);
     });
 
-    it('passes on the errors of the database with their SQLSTATE', async () => {
+    it('passes on errors of the database with their SQLSTATE', async () => {
       const em = store.database.em();
       const { database_id } = await em.findOneOrFail(Identity, 1);
       const error = await failure(store.database.em().insert(Identity, { identity_id: 1, database_id }));
@@ -100,7 +103,7 @@ onEveryEngine((kind) => {
       expect(error).to.have.property('constraint', 'identity_pkey');
     });
 
-    it('begins nothing for a caller that has gone', async () => {
+    it('starts no statement for a canceled caller', async () => {
       const error = await failure(store.database.em(AbortSignal.abort()).find(Outage, {}));
       expect(error).to.have.property('name', 'AbortError');
     });

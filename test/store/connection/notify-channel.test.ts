@@ -24,7 +24,7 @@ function inbox() {
   };
 }
 
-describe('the channel between servers', () => {
+describe('PostgresChannel', () => {
   onEveryEngine((kind) => {
     if (kind.name !== 'postgresql') return;
     let store: TestDatabase;
@@ -49,7 +49,7 @@ describe('the channel between servers', () => {
       expect(ended).to.have.length(1);
     };
 
-    it('carries messages to everybody who listens, in order', async () => {
+    it('delivers messages to every listener, in order', async () => {
       const url = store.options.url ?? '';
       const [a, b] = [new PostgresChannel(url, silentLog), new PostgresChannel(url, silentLog)];
       const [inA, inB] = [inbox(), inbox()];
@@ -65,7 +65,7 @@ describe('the channel between servers', () => {
       }
     });
 
-    it('sends what was said before it could be heard, and tells its owner whenever others can be', async () => {
+    it('sends messages queued before it is connected, and reports every connection', async () => {
       const channel = new PostgresChannel(store.options.url ?? '', silentLog);
       const box = inbox();
       const openings = inbox();
@@ -83,7 +83,7 @@ describe('the channel between servers', () => {
       }
     });
 
-    it('connects again when its connection is ended, and stops also while it has none', async () => {
+    it('reconnects when its connection is ended, and stops also while disconnected', async () => {
       const channel = new PostgresChannel(store.options.url ?? '', silentLog);
       const box = inbox();
       try {

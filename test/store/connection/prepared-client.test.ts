@@ -8,7 +8,7 @@ const currentMode = "current_setting('plan_cache_mode')";
 
 onEveryEngine((kind) => {
   if (kind.name !== 'postgresql') return;
-  describe('a connection', () => {
+  describe('PreparingClient', () => {
     let store: TestDatabase;
     let client: PreparingClient;
     before(async () => {
@@ -21,7 +21,7 @@ onEveryEngine((kind) => {
       await store.close();
     });
 
-    it('sends what is asked in one turn in one piece, and answers each', async () => {
+    it('sends the statements of one turn in one write, and answers each', async () => {
       const { stream } = (client as unknown as { connection: { stream: Socket } }).connection;
       let pieces = 0;
       for (const name of ['_write', '_writev'] as const) {
@@ -46,14 +46,14 @@ onEveryEngine((kind) => {
       expect(pieces).to.equal(2);
     });
 
-    describe('plans', () => {
+    describe('planning of statements', () => {
       const nothing = async () => undefined;
       const modeNow = async (transaction: Sql) => {
         const [row] = await transaction.query<{ mode: string }>(`select ${currentMode} as mode`, []);
         return row?.mode;
       };
 
-      it('a hot statement once for all values, from its first time on', async () => {
+      it('plans a prepared statement once for all values, from its first execution on', async () => {
         const text = prepared('select $1::int + 1 as n');
         for (const n of [1, 2, 3]) await store.database.query(text, [n]);
         const [plans] = await store.database.query<{ generic: number; custom: number }>(
@@ -64,7 +64,7 @@ onEveryEngine((kind) => {
         expect(plans).to.deep.equal({ generic: 3, custom: 0 });
       });
 
-      it('any other for its values, and hot ones as before after it', async () => {
+      it('plans any other statement for its values, and prepared ones generically after it', async () => {
         const [own] = await store.database.query<{ mode: string }>(`select $1 || ${currentMode} as mode`, [
           '',
         ]);
@@ -81,7 +81,7 @@ onEveryEngine((kind) => {
         },
       };
       for (const [name, way] of Object.entries(ways)) {
-        it(`hot ones as before after another ${name}`, async () => {
+        it(`plans prepared statements generically after another statement ${name}`, async () => {
           await way(store.database).then(nothing, nothing);
           expect(await modeNow(store.database)).to.equal('force_generic_plan');
           await store.database.transaction(way).then(nothing, nothing);
@@ -92,9 +92,9 @@ onEveryEngine((kind) => {
   });
 });
 
-describe('hot statements beside others', () => {
+describe('prepared statements beside others', () => {
   onEveryEngine((kind) => {
-    it('are planned for all values whoever asks for what meanwhile', async () => {
+    it('plans prepared statements generically while others run at the same time', async () => {
       await using store = await kind.open();
       const mode = prepared(`select ${currentMode} || $1::text as mode`);
       const hotOnes = Array.from({ length: 50 }, () => store.database.query<{ mode: string }>(mode, ['']));

@@ -3,11 +3,11 @@ import fc from 'fast-check';
 import { timeMs } from '../../../src/store/connection/sql.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 
-describe('a time that a database returned', () => {
+describe('timeMs', () => {
   const first = Date.parse('0001-01-01T00:00:00Z');
   const last = Date.parse('9999-12-31T23:59:59.999Z');
 
-  it('is read to the millisecond, with as many digits as PostgreSQL writes', () => {
+  it('reads a time to the millisecond, with as many digits as PostgreSQL writes', () => {
     fc.assert(
       fc.property(fc.integer({ min: first, max: last }), fc.nat(999), (ms, micros) => {
         const iso = new Date(ms).toISOString();
@@ -18,7 +18,7 @@ describe('a time that a database returned', () => {
     );
   });
 
-  it('may be none, or one of an entity', () => {
+  it('accepts null and the Date of an entity', () => {
     expect(timeMs(null)).to.equal(null);
     expect(timeMs(new Date(5))).to.equal(5);
   });
@@ -30,7 +30,7 @@ describe('a time that a database returned', () => {
     });
     after(() => store.close());
 
-    it('is what the database means by it', async () => {
+    it('reads a time as the database means it', async () => {
       const seconds = [
         0, 1_700_000_000, 1_700_000_000.5, 1_700_000_000.123456, 951_782_399.999, 253_402_300_799,
       ];

@@ -54,12 +54,12 @@ describe('the lock on a data directory', () => {
     throw new Error('the lock was granted');
   }
 
-  it('creates the directory for its user alone', () => {
+  it('creates the directory for its user only', () => {
     acquire();
     expect(statSync(dir).mode & 0o777).to.equal(0o700);
   });
 
-  it('refuses a second process and says who holds it and what to do', async () => {
+  it('refuses a second process, and names the holder and the remedy', async () => {
     const { child } = await otherProcess();
     const error = refusal() as DirectoryHeldError;
     expect(error).to.be.instanceOf(DirectoryHeldError);
@@ -70,7 +70,7 @@ describe('the lock on a data directory', () => {
       .and.include('DATABASE_URL');
   });
 
-  it('is free the moment its holder is killed', async () => {
+  it('frees the lock at once when its holder is killed', async () => {
     const { child } = await otherProcess();
     await killed(child);
     expect(existsSync(join(dir, 'holder.json'))).to.equal(true);
@@ -90,13 +90,13 @@ describe('the lock on a data directory', () => {
     expect(refusal(alias)).to.be.instanceOf(DirectoryHeldError);
   });
 
-  it('still keeps others out after this process was refused a second one', async () => {
+  it('keeps other processes out after this process was refused a second lock', async () => {
     acquire();
     refusal();
     expect((await otherProcess()).said).to.equal('DirectoryHeldError');
   });
 
-  it('does not take the note of a living process for a lock', () => {
+  it('does not treat the note of a live process as a lock', () => {
     mkdirSync(dir);
     const note = { pid: process.ppid, host: hostname(), since: new Date().toISOString() };
     writeFileSync(join(dir, 'holder.json'), JSON.stringify(note));
@@ -110,7 +110,7 @@ describe('the lock on a data directory', () => {
     ['null', 'null'],
     ['of other fields', '{"pid": "12", "host": 3}'],
   ] as const) {
-    it(`says that the holder is unknown when the note is ${what}`, () => {
+    it(`reports an unknown holder when the note is ${what}`, () => {
       acquire();
       const path = join(dir, 'holder.json');
       if (note === undefined) rmSync(path);
@@ -122,7 +122,7 @@ describe('the lock on a data directory', () => {
     });
   }
 
-  it('can be released any number of times, and then belongs to whoever comes', async () => {
+  it('releases idempotently, and lets another process lock the directory', async () => {
     const lock = acquire();
     lock.release();
     lock.release();
@@ -131,7 +131,7 @@ describe('the lock on a data directory', () => {
     expect(refusal()).to.be.instanceOf(DirectoryHeldError);
   });
 
-  it('says what is wrong with a directory that cannot be used', () => {
+  it('explains why a directory cannot be used', () => {
     writeFileSync(join(place.dir, 'file'), '');
     const error = refusal(join(place.dir, 'file', 'data'));
     expect(error).to.be.instanceOf(DirectoryUnusableError);
@@ -140,7 +140,7 @@ describe('the lock on a data directory', () => {
       .and.include('LEASEHOLD_DATA_DIR');
   });
 
-  it('gives up at once where a file system takes no directories', () => {
+  it('fails at once where the file system accepts no directories', () => {
     expect(refusal(join('/proc', 'nowhere', 'data'))).to.be.instanceOf(DirectoryUnusableError);
   });
 

@@ -29,7 +29,7 @@ describe('housekeeping of the embedded database', function () {
     await drained();
   });
 
-  /** Runs until there is nothing left to do. */
+  /** Runs until nothing is left to do. */
   async function drained(): Promise<string[]> {
     const done: string[] = [];
     for (let did = await housekeeping.runOnce(); did !== 'nothing'; did = await housekeeping.runOnce())
@@ -51,19 +51,19 @@ describe('housekeeping of the embedded database', function () {
     await database.exec('update hot set beat = beat + 1');
   }
 
-  it('does nothing where nothing was written', async () => {
+  it('does nothing when nothing was written', async () => {
     await drained();
     expect(await housekeeping.runOnce()).to.equal('nothing');
   });
 
-  it('vacuums a table that is due, once', async () => {
+  it('vacuums a due table once', async () => {
     await createHot('fillfactor = 100');
     expect(await deadRows()).to.equal(500);
     expect(await drained()).to.deep.equal(['vacuum']);
     expect(await deadRows()).to.equal(0);
   });
 
-  it('goes by the settings of the table before those of the server', async () => {
+  it('prefers the settings of the table over those of the server', async () => {
     await createHot('autovacuum_vacuum_threshold = 1200, autovacuum_vacuum_scale_factor = 0');
     expect(await drained()).to.deep.equal([]);
     await database.exec('update hot set beat = beat + 1');
@@ -71,12 +71,12 @@ describe('housekeeping of the embedded database', function () {
     expect(await drained()).to.deep.equal(['vacuum']);
   });
 
-  it('leaves a table alone that says so', async () => {
+  it('skips a table whose settings disable autovacuum', async () => {
     await createHot('autovacuum_enabled = false');
     expect(await drained()).to.deep.equal([]);
   });
 
-  it('checkpoints as the log is written, so that the log stays bounded', async () => {
+  it('checkpoints while the log is written, so that the log stays bounded', async () => {
     await database.exec('create table hot (text text) with (autovacuum_enabled = false)');
     let checkpoints = 0;
     for (let n = 0; n < 8; n += 1) {
@@ -91,7 +91,7 @@ describe('housekeeping of the embedded database', function () {
     expect(segments.length * 16).to.be.at.most(128);
   });
 
-  it('can be started and stopped any number of times', () => {
+  it('starts and stops idempotently', () => {
     housekeeping.start();
     housekeeping.start();
     housekeeping.stop();

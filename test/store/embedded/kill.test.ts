@@ -11,14 +11,14 @@ import {
   withDatabase,
 } from '../../support/embedded-database.ts';
 
-describe('killing the process of an embedded database', function () {
+describe('a killed process with an embedded database', function () {
   this.timeout(30_000);
   const place = temporaryDirectory();
   const acknowledged: string[] = [];
 
   after(() => place.remove());
 
-  /** What the child told before it died may still be in the pipe, and counts. */
+  /** Lines that the child wrote before its death may still be in the pipe, and count. */
   async function killAndHearOut(child: Child): Promise<void> {
     await killed(child);
     for await (const line of child.lines) {
@@ -27,7 +27,7 @@ describe('killing the process of an embedded database', function () {
   }
 
   // The moments cover the lock, the unpacking, PostgreSQL's first start and the first tables.
-  it('at any moment of its first start leaves a directory that the next one can open', async () => {
+  it('opens a directory whose process was killed at any moment of its first start', async () => {
     const moments = [0, 150, 300, 450, 600].map((ms) => ms + randomInt(150));
     for (const moment of moments) {
       const child = startFixture('insert-until-killed', place.dir);
@@ -41,7 +41,7 @@ describe('killing the process of an embedded database', function () {
     });
   });
 
-  it('at any moment loses no write that was acknowledged', async () => {
+  it('loses no acknowledged write when the process is killed at any moment', async () => {
     const counts = Array.from({ length: 4 }, () => randomInt(1, 300));
     for (const count of counts) {
       const child = startFixture('insert-until-killed', place.dir);

@@ -16,13 +16,13 @@ import {
   withDatabase,
 } from '../../support/embedded-database.ts';
 
-describe('the life of the embedded database', function () {
+describe('the lifecycle of the embedded database', function () {
   this.timeout(10_000);
   const place = temporaryDirectory();
 
   after(() => place.remove());
 
-  it('removes what a process killed while creating it left behind', async () => {
+  it('removes the files of a process that was killed while creating the database', async () => {
     mkdirSync(join(place.dir, 'pg.tmp', 'base'), { recursive: true });
     writeFileSync(join(place.dir, 'pg.tmp', 'PG_VERSION'), '1');
     await withDatabase(place.dir, async (kysely) => {
@@ -31,7 +31,7 @@ describe('the life of the embedded database', function () {
     expect(existsSync(join(place.dir, 'pg.tmp'))).to.equal(false);
   });
 
-  it('keeps what was written when it is closed and opened again', async () => {
+  it('keeps data when it is closed and opened again', async () => {
     await withDatabase(place.dir, async (kysely) => {
       await rowsOf(kysely, 'create table kept as select 42 as answer');
     });
@@ -40,25 +40,25 @@ describe('the life of the embedded database', function () {
     });
   });
 
-  it('refuses a directory that is open, and has it back after close', async () => {
+  it('refuses an open directory, and opens it after the close', async () => {
     await using first = await openEmbedded(place.dir);
     expect(await rejection(openEmbedded(place.dir))).to.be.instanceOf(DirectoryHeldError);
     await first.close();
     await withDatabase(place.dir, async () => {});
   });
 
-  it('gives the directory back when it cannot start', async () => {
+  it('releases the directory when it cannot start', async () => {
     const refused = await rejection(openEmbedded(place.dir, { sessionSql: ['set no_such_setting = 1'] }));
     expect(refused).to.be.instanceOf(EmbeddedDatabaseGoneError);
     expect(refused.message).to.include('no_such_setting');
     await withDatabase(place.dir, async () => {});
   });
 
-  it('finishes what was sent before it closes, and rejects what comes later', async () => {
+  it('finishes sent statements before it closes, and rejects later ones', async () => {
     const database = await openEmbedded(place.dir);
     const { kysely } = await connect(database.ormOptions);
     await rowsOf(kysely, 'create table written (id int)');
-    // Two at once, so that the transaction and the insert each find a connection that is already open.
+    // Two at once, so that the transaction and the insert each find an open connection.
     await Promise.all([rowsOf(kysely, 'select 1'), rowsOf(kysely, 'select 1')]);
     const abandoned = await kysely.startTransaction().execute();
     await rowsOf(abandoned, 'insert into written values (1)');
@@ -74,7 +74,7 @@ describe('the life of the embedded database', function () {
     });
   });
 
-  it('rejects what is waiting and what comes later when its thread dies', async () => {
+  it('rejects waiting and later statements when its thread dies', async () => {
     const started = Promise.withResolvers<Worker>();
     process.once('worker', started.resolve);
     const database = await openEmbedded(place.dir);
@@ -91,7 +91,7 @@ describe('the life of the embedded database', function () {
     await withDatabase(place.dir, async () => {});
   });
 
-  it('lets the process end by itself once it is closed', async () => {
+  it('lets the process exit once it is closed', async () => {
     const child = startFixture('open-and-close', place.dir);
     expect(await nextLine(child)).to.equal('closed');
     await child.exited;

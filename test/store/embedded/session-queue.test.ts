@@ -9,7 +9,7 @@ const PARSE_COMPLETE = Uint8Array.of(0x31, 0, 0, 0, 4);
 const TERMINATE = Uint8Array.of(0x58, 0, 0, 0, 4);
 const ready = (state: 'I' | 'T') => Uint8Array.of(0x5a, 0, 0, 0, 5, state.charCodeAt(0));
 
-/** Understands 'begin', 'commit', 'rollback', Sync and Flush, and remembers what it was asked in order. */
+/** Understands 'begin', 'commit', 'rollback', Sync and Flush, and records the messages in order. */
 class FakeBackend {
   readonly ran: string[] = [];
   #open = false;
@@ -30,7 +30,7 @@ class FakeBackend {
   }
 }
 
-describe('the queue of sessions on one backend', () => {
+describe('SessionQueue', () => {
   let backend: FakeBackend;
   let queue: SessionQueue;
   let answered: number[];
@@ -53,7 +53,7 @@ describe('the queue of sessions on one backend', () => {
 
   const idle = () => queue.whenIdle(async () => {});
 
-  it('runs a transaction to its end before anybody else’s statement, then goes on in order of arrival', async () => {
+  it('runs a transaction to its end before other sessions, then in order of arrival', async () => {
     send('1: begin', '2: a', '3: b', '1: c', '2: d', '1: commit');
     await idle();
     await queue.settle();
@@ -69,19 +69,19 @@ describe('the queue of sessions on one backend', () => {
     expect(backend.ran).to.deep.equal(['H', 'S', 'a']);
   });
 
-  it('puts messages together that arrive in pieces', async () => {
+  it('assembles messages that arrive in pieces', async () => {
     const message = queryMessage('whole');
     for (const byte of message) queue.receive(1, Uint8Array.of(byte));
     await queue.settle();
     expect(backend.ran).to.deep.equal(['whole']);
   });
 
-  it('greets a session whose first message arrives in pieces, once', () => {
+  it('greets a session once when its first message arrives in pieces', () => {
     for (const byte of startupMessage({ user: 'postgres' })) queue.receive(4, Uint8Array.of(byte));
     expect(answered).to.deep.equal([4]);
   });
 
-  it('drops what a session that ended had waiting, and rolls back what it had open', async () => {
+  it('drops waiting messages of an ended session, and rolls back its transaction', async () => {
     send('1: begin', '2: never', '3: after');
     queue.receive(2, TERMINATE.slice());
     queue.end(2);
@@ -92,7 +92,7 @@ describe('the queue of sessions on one backend', () => {
     expect(answered).to.deep.equal([3]);
   });
 
-  it('runs errands between transactions only', async () => {
+  it('runs internal tasks between transactions only', async () => {
     send('1: begin');
     const errand = queue.whenIdle(async () => void backend.ran.push('errand'));
     send('2: a', '1: commit');
@@ -101,7 +101,7 @@ describe('the queue of sessions on one backend', () => {
     expect(backend.ran).to.deep.equal(['begin', 'commit', 'errand', 'a']);
   });
 
-  it('settles by running what it was sent and rolling back what is open', async () => {
+  it('runs received messages and rolls back open transactions when it settles', async () => {
     send('1: begin', '2: a', '1: b', '3: begin');
     await queue.settle();
     expect(backend.ran).to.deep.equal(['begin', 'b', 'S', 'rollback', 'a', 'begin', 'S', 'rollback']);

@@ -38,7 +38,7 @@ describe('concurrent use of the embedded database', function () {
     await rowsOf(kysely, 'update counter set value = 0');
   });
 
-  /** Three statements with other work in between; every third transaction rolls back. */
+  /** Three statements with other work between them; every third transaction rolls back. */
   async function transaction(n: number): Promise<void> {
     const outcome = kysely.transaction().execute(async (trx) => {
       const [first] = await rowsOf(trx, 'select txid_current()::text as id');
@@ -54,7 +54,7 @@ describe('concurrent use of the embedded database', function () {
     else await outcome;
   }
 
-  /** Outside of any transaction each statement has its own, and a rollback elsewhere does not reach it. */
+  /** Each statement outside a transaction has its own, and another session's rollback does not affect it. */
   async function plain(n: number): Promise<void> {
     const sql = 'insert into entry values ($1, $2) returning txid_current()::text as id';
     const [one] = await rowsOf(kysely, sql, [n, 'plain']);
@@ -62,7 +62,7 @@ describe('concurrent use of the embedded database', function () {
     expect(other?.id).not.to.equal(one?.id);
   }
 
-  it('never mixes fifty transactions and fifty plain queries, some of which roll back', async () => {
+  it('isolates fifty transactions, some rolled back, from fifty plain statements', async () => {
     const numbers = Array.from({ length: 50 }, (_, n) => n);
     await Promise.all(numbers.flatMap((n) => [transaction(n), plain(1000 + n)]));
     const kept = numbers.filter((n) => n % 3 !== 0);
@@ -71,7 +71,7 @@ describe('concurrent use of the embedded database', function () {
     expect(await rowsOf(kysely, 'select value from counter')).to.deep.equal([{ value: kept.length }]);
   });
 
-  it('goes on after a statement failed inside a transaction', async () => {
+  it('continues after a statement failed inside a transaction', async () => {
     const failed = kysely.transaction().execute(async (trx) => {
       await rowsOf(trx, 'insert into entry values (1, $1)', ['first']);
       await rowsOf(trx, 'insert into entry values (1, $1)', ['again']);
@@ -80,7 +80,7 @@ describe('concurrent use of the embedded database', function () {
     expect(await rowsOf(kysely, 'select * from entry')).to.deep.equal([]);
   });
 
-  it('keeps what was done before a savepoint that is rolled back', async () => {
+  it('keeps changes from before a savepoint that is rolled back', async () => {
     const trx = await kysely.startTransaction().execute();
     await rowsOf(trx, 'insert into entry values (1, $1)', ['kept']);
     const inner = await trx.savepoint('inner').execute();
@@ -96,7 +96,7 @@ describe('concurrent use of the embedded database', function () {
     for (const rows of seen) expect(rows).to.deep.equal([{ joins: 'off', zone: 'UTC' }]);
   });
 
-  it('rolls back the transaction of a connection that breaks off, and serves the next', async () => {
+  it('rolls back the transaction of a broken connection, and serves the next one', async () => {
     const streams: WireStream[] = [];
     const stream = () => {
       const opened = database.connect();
@@ -118,7 +118,7 @@ describe('concurrent use of the embedded database', function () {
     await other.close();
   });
 
-  it('drops a query that is still waiting when its signal fires', async () => {
+  it('drops a waiting query when its signal aborts', async () => {
     const controller = new AbortController();
     const trx = await kysely.startTransaction().execute();
     const occupied = Array.from({ length: 3 }, () => rowsOf(kysely, 'select 1'));
@@ -131,7 +131,7 @@ describe('concurrent use of the embedded database', function () {
     expect(await rowsOf(kysely, 'select * from entry')).to.deep.equal([]);
   });
 
-  it('delivers a notification to a listening connection once its sender has committed', async () => {
+  it("delivers a notification to a listening connection after the sender's commit", async () => {
     const { dbName, user, host, driverOptions } = database.ormOptions;
     const listener = new pg.Client({ database: dbName, user, host, ...driverOptions });
     await listener.connect();

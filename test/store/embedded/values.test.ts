@@ -61,7 +61,7 @@ const VALUES: [sql: string, parameters: unknown[], expected: unknown][] = [
   ['$1::bytea', [Buffer.from([1, 0, 255])], Buffer.from([1, 0, 255])],
 ];
 
-/** Statements that fail, and what the error must carry. */
+/** Statements that fail, and the expected properties of the error. */
 const ERRORS: [sql: string, parameters: unknown[], expected: Record<string, unknown>][] = [
   ['select 1 / $1::int', [0], { code: '22012', message: 'division by zero', severity: 'ERROR' }],
   [
@@ -117,14 +117,14 @@ for (const engine of server ? ['embedded', 'server'] : ['embedded']) {
     });
 
     for (const [sql, parameters, expected] of VALUES) {
-      it(`gives ${JSON.stringify(expected) ?? String(expected)} for ${sql} of ${parameters.map(String)}`, async () => {
+      it(`returns ${JSON.stringify(expected) ?? String(expected)} for ${sql} of ${parameters.map(String)}`, async () => {
         const [row] = await rowsOf(kysely, `select ${sql} as v`, parameters);
         expect(row?.v).to.deep.equal(expected);
       });
     }
 
     for (const [sql, parameters, expected] of ERRORS) {
-      it(`says ${expected.code} for ${sql}`, async () => {
+      it(`reports ${expected.code} for ${sql}`, async () => {
         const error = await rejection(rowsOf(kysely, sql, parameters));
         expect(error).to.include(expected);
         expect(await rowsOf(kysely, 'select 1 as one')).to.deep.equal([{ one: 1 }]);
@@ -139,7 +139,7 @@ for (const engine of server ? ['embedded', 'server'] : ['embedded']) {
       expect(numUpdatedRows).to.equal(1n);
     });
 
-    it('carries a megabyte and a thousand rows either way', async () => {
+    it('transfers a megabyte and a thousand rows in either direction', async () => {
       const text = 'ü'.repeat(1024 * 1024);
       expect((await rowsOf(kysely, 'select $1::text as v', [text]))[0]?.v).to.equal(text);
       const rows = await rowsOf(kysely, 'select n, repeat($1, 1000) as v from generate_series(1, 1000) n', [
