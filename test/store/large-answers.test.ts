@@ -1,4 +1,7 @@
-/** Answers are bounded in bytes as well as in jobs: what does not fit comes with the next one, and nothing is lost. */
+/**
+ * The guarantee: answers are bounded in bytes as well as in jobs. Jobs that do not fit come with the next
+ * answer, and none is lost.
+ */
 import { toBinary } from '@bufbuild/protobuf';
 import { createClient } from '@connectrpc/connect';
 import { credentials, Client as GrpcClient } from '@grpc/grpc-js';
@@ -15,13 +18,13 @@ import { startTestServer, type TestServer } from '../support/server.ts';
 import { grpcJsTransport, type JobsClient } from '../support/wires.ts';
 
 const mebibyte = 1024 * 1024;
-/** What clients of gRPC take by default. */
+/** The default message limit of gRPC clients. */
 const answerBytesMax = 4 * mebibyte;
 const jobCount = 60;
 const jobBytes = 1_000_000;
 const addonId = 'large';
 
-/** A page or a claim: its jobs, its size as it came, and where to go on. */
+/** A page or a claim: its jobs, its size on the wire, and the cursor of the next page. */
 interface Part {
   ids: string[];
   bytes: number;
@@ -36,7 +39,7 @@ onEveryEngine((engine) => {
     const submitted: string[] = [];
     before(async () => {
       server = await startTestServer(engine);
-      // With the limit that clients have by default.
+      // With the default message limit of clients.
       client = new GrpcClient(server.grpc, credentials.createInsecure());
       jobs = createClient(JobsService, grpcJsTransport(client));
       const payload = { text: 'x'.repeat(jobBytes - 11) };
@@ -94,7 +97,7 @@ onEveryEngine((engine) => {
           if (status === 204) return { ids: [], bytes: 0, cursor: undefined };
           expect(status, text.slice(0, 500)).to.equal(200);
           const claimed: { job_id: string }[] = body.jobs ?? [body.job];
-          // The first job is in the answer twice, as the contract has it and in the list.
+          // The answer contains the first job twice: in the contract's field and in the list.
           const bytes = Buffer.byteLength(text) - Buffer.byteLength(JSON.stringify(body.job));
           return { ids: claimed.map(({ job_id }) => job_id), bytes, cursor: undefined };
         },
@@ -115,13 +118,13 @@ onEveryEngine((engine) => {
     }
 
     for (const [name, { list }] of Object.entries(faces)) {
-      it(`are listed over ${name} in pages of less than 4 MiB, each once and none left out (C18)`, async () => {
+      it(`lists every job once over ${name} in pages of less than 4 MiB (C18)`, async () => {
         const ids = await listAll(list);
         expect(ids).to.deep.equal([...submitted].sort().reverse());
       });
     }
 
-    it('are claimed in answers of less than 4 MiB, the rest staying queued, each once and none lost (C18)', async () => {
+    it('claims every job once in answers of less than 4 MiB; the rest stay queued (C18)', async () => {
       const claimed: string[] = [];
       const taken = ({ ids, bytes }: Part, who: string) => {
         expect(bytes, `bytes that ${who} answers`).to.be.below(answerBytesMax);
@@ -135,7 +138,7 @@ onEveryEngine((engine) => {
       expect([...queued, ...claimed].sort()).to.deep.equal([...submitted].sort());
       const second = taken(await REST.claim(), 'REST');
       expect(second).to.be.within(1, 3);
-      // At once, so that they share a statement.
+      // Sent together, so that both calls share a statement.
       const [a, b] = await Promise.all([gRPC.claim(), gRPC.claim()]);
       expect(taken(a, 'the first of two') + taken(b, 'the second of two')).to.be.above(0);
       while (taken(await gRPC.claim(), 'gRPC') > 0);

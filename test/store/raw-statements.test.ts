@@ -1,7 +1,9 @@
 /**
- * Entities are read and written with MikroORM. What goes past it is listed in `raw-statements.json`, each place with its reason;
- * the list may only shrink. Two nets catch a statement that is not in it: the sources are searched for everything that sends SQL,
- * and what a server really sends is traced back to the place it came from.
+ * The guarantee: entities are read and written with MikroORM. `raw-statements.json` lists every place that
+ * bypasses it, each with its reason, and the list may only shrink.
+ *
+ * Two checks find an unlisted statement: a search of the sources for everything that sends SQL, and a trace
+ * of every statement that a server sends back to its place in the sources.
  */
 import { readFileSync } from 'node:fs';
 import { join, relative, sep } from 'node:path';
@@ -20,7 +22,7 @@ const root = join(import.meta.dirname, '..', '..');
 const howTo = 'use an entity, or give a reason in test/store/raw-statements.json';
 
 describe('raw statements', () => {
-  it('are listed one by one, each with its reason (B4)', () => {
+  it('lists every raw statement with its reason (B4)', () => {
     const { reasons, statements } = readRawStatementList();
     const found = countByName(findRawPlaces());
     const added = Object.entries(found).filter(([name, count]) => count > (statements[name]?.count ?? 0));
@@ -32,7 +34,7 @@ describe('raw statements', () => {
     for (const reason of Object.values(reasons)) expect(reason.length).to.be.above(30);
   });
 
-  it('are recognised in whatever way they are sent', () => {
+  it('recognizes raw statements in whatever way they are sent', () => {
     const ways = [
       'sql.query(text, [])',
       "database.query<{ n: number }>('select 1', [])",
@@ -58,7 +60,7 @@ describe('raw statements', () => {
   });
 });
 
-/** Replaces a method for as long as the work takes. */
+/** Replaces a method while the work runs. */
 async function replaced<T>(
   on: object,
   name: string,
@@ -77,7 +79,7 @@ async function replaced<T>(
 
 type Method = (this: unknown, ...given: unknown[]) => unknown;
 
-/** The first frame of a stack outside of the classes that hand statements on, as a place in the sources. */
+/** The first frame of a stack outside the classes that pass statements on, as a place in the sources. */
 function senderIn(stack: string): { file: string; line: number } | undefined {
   for (const frame of stack.split('\n').slice(1)) {
     const [, path, line] = /(?:file:\/\/)?(\/[^():]+|[A-Z]:[^():]+):(\d+):\d+\)?$/.exec(frame) ?? [];
@@ -100,7 +102,7 @@ async function rpc(server: TestServer, method: string): Promise<void> {
   expect(status, method).to.equal(200);
 }
 
-/** Deletes what is too old, without waiting for the hour at which the server does it. */
+/** Deletes old rows without waiting for the server's hourly pruner. */
 async function prune(server: TestServer): Promise<void> {
   const engine = engineOn(server.database);
   await engine.pruner.runOnce();
@@ -114,7 +116,7 @@ const setCapacity = (server: TestServer) =>
     body: JSON.stringify({ total: 100 }),
   });
 
-/** Every entry point of a client that reads or writes rows, once. */
+/** Calls every client entry point that reads or writes rows, once. */
 async function useEverything(server: TestServer): Promise<void> {
   const job = await submit(server, { stream: 's', max_attempts: 2, client_request_id: 'k' });
   await post(server, `${jobsPath}/submit`, { ...job, job_type: 't', cost_units: 1, client_request_id: 'k' });
@@ -156,7 +158,7 @@ onEveryEngine((engine) => {
     });
     after(() => server.stop());
 
-    it('sends no text from a place that is not listed (B4)', async () => {
+    it('sends no statement from an unlisted place (B4)', async () => {
       const senders = new Map<string, { file: string; line: number }>();
       const lost: string[] = [];
       const trace = (original: Method): Method =>
@@ -176,7 +178,7 @@ onEveryEngine((engine) => {
       expect(senders.size).to.be.above(20);
       const places = new Set(findRawPlaces().map(({ file, line }) => `${file}:${line}`));
       expect([...senders.keys()].filter((sender) => !places.has(sender))).to.deep.equal([]);
-      // Statements of a test itself come from no source, and there are none.
+      // Statements of the test itself come from no source, and there are none.
       expect(lost).to.deep.equal([]);
     });
 
@@ -204,7 +206,7 @@ onEveryEngine((engine) => {
 });
 
 describe('the dependencies', () => {
-  it('have kysely because the sources use it (B4)', () => {
+  it('includes kysely exactly while the sources use it (B4)', () => {
     const { dependencies } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'));
     const isUsed = /from 'kysely'/.test(readFileSync(join(root, 'src/store/schema/tables.ts'), 'utf8'));
     expect('kysely' in dependencies).to.equal(isUsed);

@@ -1,4 +1,4 @@
-/** The guarantee: jobs that waited in more lanes than are read one by one are found in the same order after the migration. */
+/** The guarantee: jobs in crowded lanes are found in the same order after the migration. */
 import { expect } from 'chai';
 import { migrate } from '../../../src/store/migrate.ts';
 import { openDatabase } from '../../../src/store/open.ts';
@@ -10,7 +10,7 @@ import { anyJob, caller, engineOn, submitted } from '../../support/jobs.ts';
 
 describe('the migration to crowds (A5)', () => {
   onEveryEngine((kind) => {
-    it('finds jobs by the keys that a submission would give them', async () => {
+    it('finds jobs by the keys that a submission would compute', async () => {
       const store = await kind.create({ empty: true });
       const database = await openDatabase(store.options);
       try {
@@ -58,7 +58,7 @@ describe('the migration to crowds (A5)', () => {
         await migrate(database);
         expect(await keys()).to.have.length.above(0);
         expect(await found()).to.deep.equal(foundBefore);
-        // The same lanes have the same keys, whoever computed them.
+        // The same lanes have the same keys, whether the migration or a submission computed them.
         const known = new Map(keysBefore.map((row) => [(row as { lane_key: string }).lane_key, row]));
         for (const row of (await keys()) as { lane_key: string }[])
           if (known.has(row.lane_key)) expect(row).to.deep.equal(known.get(row.lane_key));

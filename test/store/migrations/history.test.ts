@@ -1,4 +1,4 @@
-/** The guarantee: the history that there was is kept, where it is, when it is divided into days. */
+/** The guarantee: the migration to partitions keeps existing events where they are. */
 import { expect } from 'chai';
 import type { Database } from '../../../src/store/database.ts';
 import { migrate } from '../../../src/store/migrate.ts';
@@ -17,7 +17,7 @@ const rows = (database: Database) =>
     'select event_id, at::text as at, job_id, actor from job_events order by event_id',
     [],
   );
-/** Where the rows lie on the disk. */
+/** The files on disk that hold the rows. */
 const files = async (database: Database) =>
   (
     await database.query<{ file: number }>(
@@ -27,7 +27,7 @@ const files = async (database: Database) =>
   ).map(({ file }) => file);
 
 onEveryEngine((kind) => {
-  describe('the division of the history into days', () => {
+  describe('the migration of the history to partitions', () => {
     let store: TestStore;
     let database: Database;
     beforeEach(async () => {
@@ -40,7 +40,7 @@ onEveryEngine((kind) => {
       await store.remove();
     });
 
-    it('moves no row and loses none, also of a clock that was ahead, and goes on where it was', async () => {
+    it('moves and loses no row, also from a clock ahead, and continues the numbers', async () => {
       for (const at of ["now() - interval '400 days'", 'now()', "now() + interval '3 days'"])
         await database.query(insert(at), []);
       const [told, lie] = [await rows(database), await files(database)];
@@ -53,7 +53,7 @@ onEveryEngine((kind) => {
       const ids = (await rows(database)).map(({ event_id }) => Number(event_id));
       expect(ids).to.deep.equal([...new Set(ids)]);
       expect(ids.at(-1)).to.be.above(Number(told.at(-1)?.event_id));
-      // The numbers go on when the first part goes, to which they belonged.
+      // The numbers continue when the first partition, to which they belonged, is dropped.
       for (const { name, from } of (await readEventPartitions(database)).parts) {
         if (from !== null) continue;
         await database.query(`alter table job_events detach partition ${name}`, []);
@@ -62,7 +62,7 @@ onEveryEngine((kind) => {
       await database.query(insert("now() + interval '5 days'"), []);
     });
 
-    it('can be undone', async () => {
+    it('reverts without losing a row', async () => {
       await database.query(insert('now()'), []);
       await migrate(database);
       await database.query(insert("now() + interval '3 days'"), []);
@@ -74,7 +74,7 @@ onEveryEngine((kind) => {
       expect(await rows(database)).to.have.length(3);
     });
 
-    it('lets views tell of the whole of it, before and after', async () => {
+    it('keeps views on all events working, before and after', async () => {
       await database.query('create view told as select event_id, at from job_events', []);
       await database.query('create view told_later as select event_id from told', []);
       const count = async () => (await database.query('select from told_later', [])).length;
@@ -88,11 +88,11 @@ onEveryEngine((kind) => {
 
     if (kind.name !== 'postgresql') return;
 
-    it('waits for a server of the version before, which waits for nothing that it has', async () => {
+    it("waits for an old server's transaction without blocking it", async () => {
       const older = await Holder.hold(store, insert('now()'));
       const migrating = migrate(database);
       await older.untilWaiting(1);
-      // What such a server does in one transaction beside writing to the history.
+      // What an old server does in one transaction besides writing events.
       await older.query('select from capacity where capacity_id = 1 for update');
       await older.query(
         "insert into leases select gen_random_uuid(), gen_random_uuid(), 1, 'w', 1, 1, 1, gen_random_uuid(), 2, now(), now(), now(), now(), null, false, null, null",

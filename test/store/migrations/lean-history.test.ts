@@ -1,4 +1,7 @@
-/** The guarantee: what is told of jobs and leases is the same once the lean history has been made wordy again, and goes on. */
+/**
+ * The guarantee: events and leases are the same after the lean history is reverted to full rows, and
+ * continue.
+ */
 import { expect } from 'chai';
 import type { JobEvent } from '../../../src/domain/jobs/job.ts';
 import { eventNamed } from '../../../src/domain/jobs/state-machine.ts';
@@ -14,7 +17,7 @@ const before = '0007-lanes';
 
 describe('the migration to a lean history', () => {
   onEveryEngine((kind) => {
-    it('leaves the views where they are, and whatever others have made of them', async () => {
+    it("keeps the contract's views, and the views that users built on them", async () => {
       const store = await kind.create({ empty: true });
       const database = await openDatabase(store.options);
       try {
@@ -30,7 +33,7 @@ describe('the migration to a lean history', () => {
         const columns = new Map<string, string[]>();
         for (const view of contractViewNames) columns.set(view, await columnsOf(view));
         await database.orm.migrator.down({ to: before });
-        // As the version before had them, who saw other things there and by the same names.
+        // Creates the views of the version before, which had other contents under the same names.
         for (const [view, they] of columns) {
           await database.query(`create view ${view} as select ${they.join(', ')}`, []);
           await database.query(`create view our_${view} as select * from ${view}`, []);
@@ -44,7 +47,7 @@ describe('the migration to a lean history', () => {
       }
     });
 
-    it('can be undone: every event and every lease is there still, and what follows has a number of its own', async () => {
+    it('reverts with every event and lease, and numbers later events above them', async () => {
       const store = await kind.create({ empty: true });
       const database = await openDatabase(store.options);
       try {

@@ -39,18 +39,19 @@ async function checksumOf(migration: Steps): Promise<string> {
   return createHash('sha256').update(statements.join('\n;\n')).digest('hex').slice(0, 16);
 }
 
-describe('the migrations', () => {
-  it('execute the SQL they landed with', async () => {
+describe('migrations', () => {
+  it('executes the SQL that each migration landed with', async () => {
     const found: Record<string, string> = {};
     for (const { name, class: Class } of migrations) {
-      // Statements are collected without a connection.
+      // Collects statements without a connection.
       found[name] = await checksumOf(Reflect.construct(Class, [{}, {}]) as Steps);
     }
-    // Set once when the migration lands; a mismatch later means that a landed migration was edited.
+    // Each checksum is set once, when the migration lands. A mismatch means that a landed migration was
+    // edited.
     expect(found).to.deep.equal(checksums);
   });
 
-  it('have ascending names, and versions of writers up to the version of the package', async () => {
+  it("orders migrations by name, with writer versions up to the package's", async () => {
     const names = migrations.map(({ name }) => name);
     expect(names).to.deep.equal(names.toSorted());
     const manifest = JSON.parse(await readFile('package.json', 'utf8')) as { version: string };

@@ -1,4 +1,7 @@
-/** The guarantee: leases go on where heartbeats come to be counted, no row is written for it, and views stay as they are. */
+/**
+ * The guarantee: leases continue when heartbeat counts are added. The migration rewrites no row, and views
+ * stay as they are.
+ */
 import { expect } from 'chai';
 import { migrate } from '../../../src/store/migrate.ts';
 import { contractViewNames } from '../../../src/store/migrations/views/contract-views.ts';
@@ -11,9 +14,9 @@ import { acquired, beatFor, releaseFor } from '../../support/lease-helpers.ts';
 const before = '0008-lean-history';
 const tables = ['live_jobs', 'job_outcomes', 'leases'];
 
-describe('the migration that counts heartbeats', () => {
+describe('the migration that adds heartbeat counts', () => {
   onEveryEngine((kind) => {
-    it('can be undone and done again under leases that are kept, and under the views of others', async () => {
+    it("reverts and repeats under active leases and users' views", async () => {
       const store = await kind.create({ empty: true });
       const database = await openDatabase(store.options);
       try {
@@ -30,7 +33,7 @@ describe('the migration that counts heartbeats', () => {
         await submitted(engine, {}, { max_attempts: 2, retry_backoff_s: 600 }, {});
         const [done, again, kept] = [await acquired(engine), await acquired(engine), await acquired(engine)];
         for (const grant of [done, again, kept]) {
-          // By the clock of the database in whole milliseconds, a heartbeat comes after the grant.
+          // The database's clock counts whole milliseconds here, so the heartbeat comes after the grant.
           await database.query("update live_jobs set started_at = started_at - interval '5 ms'", []);
           await engine.heartbeats.heartbeat(beatFor(grant), caller);
         }
@@ -57,7 +60,7 @@ describe('the migration that counts heartbeats', () => {
         for (const name of [...tables, ...contractViewNames])
           expect(await database.query(`select * from our_${name}`, []), name).not.to.deep.equal([]);
 
-        // What came before the migration is not known, and what comes after it is as ever.
+        // Counts from before the migration are unknown, and later ones are complete.
         await engine.heartbeats.heartbeat(beatFor(kept), caller);
         for (const { lease, job } of [done, again, kept]) {
           const { attempts } = await engine.explainer.explainJob(job.jobId, caller);
@@ -78,7 +81,7 @@ describe('the migration that counts heartbeats', () => {
       }
     });
 
-    it('is not undone under views that name its columns, and nothing is lost by trying', async () => {
+    it('refuses to revert under views that name its columns, and loses nothing', async () => {
       const store = await kind.create({ empty: true });
       const database = await openDatabase(store.options);
       try {

@@ -4,9 +4,9 @@ import { openDatabase } from '../../../src/store/open.ts';
 import { onEveryEngine } from '../../support/engines.ts';
 import { caller, engineOn } from '../../support/jobs.ts';
 
-describe('the migration that brings the figures', () => {
+describe('the migration that adds statistics', () => {
   onEveryEngine((kind) => {
-    it('counts what there is already, and needs no repair', async () => {
+    it('counts existing jobs, and needs no repair', async () => {
       const store = await kind.create({ empty: true });
       const database = await openDatabase(store.options);
       try {
@@ -16,7 +16,7 @@ describe('the migration that brings the figures', () => {
           values (1, 'a', '', 'ann', 't', '{}', '{}'), (2, 'b', '', 'ann', 'u', '{}', '{}'), (3, 'c', '', 'bob', 't', '{}', '{}')`,
           [],
         );
-        // Lane by lane, in states that take turns: QUEUED, CLAIMED, RUNNING.
+        // Lane by lane, in alternating states: QUEUED, CLAIMED, RUNNING.
         await database.query(
           `insert into live_jobs (job_id, lane_id, seq, priority, cost_units, bytes, state, attempts, attempts_limit, claims_lost,
             cancel_requested, updated_at)

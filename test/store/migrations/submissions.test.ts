@@ -1,6 +1,7 @@
 /**
- * The guarantee: a submission is told once, by the number and the time it had, whether it was made before submissions were told
- * from their jobs or after it, and after that has been undone; and places in line go on where they were.
+ * The guarantee: each submission has one event with its number and time. This holds for submissions from
+ * before the migration, which have rows, from after it, when events are derived from jobs, and after a
+ * revert. Queue positions continue.
  */
 import { expect } from 'chai';
 import type { JobEvent } from '../../../src/domain/jobs/job.ts';
@@ -20,7 +21,7 @@ const migration = '0010-submissions';
 const submission = eventNumber('JOB_SUBMITTED');
 const [queued, leased, done] = [stateNumber('QUEUED'), stateNumber('LEASED'), stateNumber('DONE')];
 
-/** Jobs as version 0009 of the schema has them: one has ended, one is leased, and two wait, which are more urgent. */
+/** Jobs of schema version 0009: one has ended, one is leased, and two more urgent ones are queued. */
 const old = {
   done: '01900000-0000-7000-8000-000000000001',
   leased: '01900000-0000-7000-8000-000000000002',
@@ -33,7 +34,7 @@ const lease = {
 };
 const token = '03900000-0000-4000-8000-000000000001';
 
-/** Text that leaves no part of the schema to a later version of the code. A statement each. */
+/** Literal SQL, so that later versions of the code do not affect this schema. One statement each. */
 const writeOld = [
   `insert into lanes (lane_key, stream, addon_id, job_type, requires, heavy) values ('lane', '', 'a', 't', '{}', '{}')`,
   `insert into jobs (job_id, seq, lane_id, addon_id, job_type, priority, cost_units, constraints, payload, is_unique, tags,
@@ -87,7 +88,7 @@ describe('the migration of submissions', () => {
     const write = async () => {
       for (const text of writeOld) await database.query(text, []);
     };
-    /** The numbers of the rows that tell of submissions. */
+    /** The event ids of the rows of submissions. */
     const rows = async () =>
       (
         await database.query<{ event_id: string }>(
@@ -95,7 +96,7 @@ describe('the migration of submissions', () => {
           [],
         )
       ).map(({ event_id }) => event_id);
-    /** The whole history, as the view of the contract tells it. */
+    /** The whole history, as the contract's view shows it. */
     const viewed = () =>
       database.query<{ id: string; event_type: string; job_id: string; data_json: object }>(
         `select id::text as id, ts::text as ts, entity_type, entity_id::text as entity_id, event_type, data_json,
@@ -110,7 +111,7 @@ describe('the migration of submissions', () => {
       ['places were', 'job_seq'],
       ['the history was', 'job_events_event_id_seq'],
     ]) {
-      it(`tells each once and in order, and can be undone, where ${name} counted further`, async () => {
+      it(`shows each submission once and in order, and reverts, where ${name} counted further`, async () => {
         await database.query(`select setval('${sequence}', 1000000)`, []);
         await write();
         const told = await viewed();
@@ -121,7 +122,7 @@ describe('the migration of submissions', () => {
         const numbers = await rows();
         expect(numbers).to.have.length(4);
 
-        // No migration from here on changes what is told of these jobs.
+        // No later migration changes the events of these jobs.
         for (const next of migrationsFrom(migration)) {
           await database.orm.migrator.up({ to: next });
           expect(await viewed(), next).to.deep.equal(told);
@@ -144,7 +145,7 @@ describe('the migration of submissions', () => {
         expect(Number(event?.eventId)).to.be.above(Number(told.at(-1)?.id));
         expect(await rows()).to.deep.equal(numbers);
 
-        // The older ones are first in line, and what happens to all is told after their submissions.
+        // The older jobs are first in the queue, and their later events follow their submissions.
         for (const jobId of [old.first, old.second, young?.jobId]) {
           const grant = await acquired(engine);
           expect(grant.job.jobId).to.equal(jobId);
@@ -166,7 +167,7 @@ describe('the migration of submissions', () => {
       });
     }
 
-    it('tells nothing of a submission whose row was too old to be kept', async () => {
+    it('shows no event for a submission whose row was already deleted', async () => {
       await write();
       await database.query('delete from job_events', []);
       await migrate(database);
@@ -174,7 +175,7 @@ describe('the migration of submissions', () => {
       expect(await viewed()).to.deep.equal([]);
     });
 
-    it('writes no row, where it is undone, for a day that has no part', async () => {
+    it('writes no row on revert for a day without a partition', async () => {
       await migrate(database);
       for (let i = 0; i < 3; i++) await submitted(engine, {});
       const { today, parts } = await readEventPartitions(database);

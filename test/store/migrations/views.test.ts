@@ -1,4 +1,4 @@
-/** The views that the queue contract recommends: its columns, its words, and the way they are read. */
+/** The views that the queue contract recommends: their columns, values and plans. */
 import { expect } from 'chai';
 import type { Engine } from '../../../src/engine/engine.ts';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
@@ -33,7 +33,7 @@ describe("the contract's views", () => {
     });
 
     for (const [view, names] of Object.entries(columns)) {
-      it(`${view} has the contract's columns, in its order`, async () => {
+      it(`gives ${view} the contract's columns, in its order`, async () => {
         const found = await read(
           store.database,
           'select column_name::text as name from information_schema.columns where table_name = $1 order by ordinal_position',
@@ -43,7 +43,7 @@ describe("the contract's views", () => {
       });
     }
 
-    it('show jobs and leases from their submission to their end, in the words of the contract', async () => {
+    it("shows jobs and leases from submission to end, in the contract's terms", async () => {
       const { database } = store;
       const [job] = await submitted(engine, {
         addon_id: 'ann',
@@ -122,7 +122,7 @@ describe("the contract's views", () => {
       ).to.include({ state: 'DONE', final_status: 'SUCCEEDED' });
     });
 
-    it('tell events of jobs and of leases, each once, with no token in them', async () => {
+    it('shows each event of jobs and leases once, without a token', async () => {
       const { database } = store;
       const [job] = await submitted(engine, { addon_id: 'bob' });
       const grant = await claimedAndLeased(engine);
@@ -169,7 +169,7 @@ describe("the contract's views", () => {
       }
     });
 
-    it('are read by primary key where one job or one lease is asked for', async () => {
+    it('reads by primary key when a query names one job or one lease', async () => {
       const { database } = store;
       const drafts = Array.from({ length: jobs }, () =>
         draft({ addon_id: 'dot', job_type: 't', cost_units: 1 }, false, engine.settings),
@@ -205,7 +205,7 @@ describe("the contract's views", () => {
       ];
       for (const query of queries) {
         const plan = await database.transaction(async (sql) => {
-          // As in a session of whoever looks, and not of a server, but that days without events are not read whole.
+          // A user's session has the default settings. Only scans of whole empty partitions are avoided.
           for (const name of ['bitmapscan', 'hashjoin', 'mergejoin'])
             await sql.query(`set local enable_${name} = on`, []);
           return sql.query<{ 'QUERY PLAN': string }>(`explain ${query.replace('$1', `'${nowhere}'`)}`, []);

@@ -5,13 +5,13 @@ import { onEveryEngine } from '../../support/engines.ts';
 
 describe('the schema', () => {
   onEveryEngine((engine) => {
-    it('is, after the migrations, just what the entities say', async () => {
+    it('matches the entities after all migrations', async () => {
       await using store = await engine.open();
       const difference = await store.database.orm.schema.getUpdateSchemaSQL({ wrap: false });
       expect(difference).to.equal('');
     });
 
-    it('is migrated once, however often that is asked for', async () => {
+    it('migrates once, however many calls request it', async () => {
       const store = await engine.create({ empty: true });
       const database = await openDatabase(store.options);
       try {
