@@ -1,7 +1,7 @@
 /**
- * Hot statements are planned once, and whoever plans one may see a table just as it is empty: after an ANALYZE at such a moment a
- * plan that reads all of a table is thought to be as good as one that looks rows up by their key, and is kept while the
- * table grows.
+ * Prepared statements are planned once, possibly while a table is empty. After an ANALYZE at such a moment,
+ * the planner rates a scan of the whole table as good as a lookup by key, and keeps that plan while the table
+ * grows.
  */
 import { globSync } from 'node:fs';
 import { expect } from 'chai';
@@ -14,15 +14,20 @@ import { acquired, releaseFor } from '../../support/lease-helpers.ts';
 
 const jobs = 5_000;
 
-/** Tables that are emptied again and again; all of their keys have to be answered by the index that begins with them. */
+/**
+ * Tables that become empty again and again. All lookups by key must use the index that begins with the key.
+ */
 const emptied = ['live_jobs', 'stream_messages', 'stat_tallies'];
-/** Tables beside them that statements join. */
+/** Tables that statements join with them. */
 const others = ['jobs', 'job_outcomes', 'leases', 'lanes'];
 
-/** What is there to be gone through: all owners that live, after an outage, and one row for each submitter. */
+/**
+ * Rows that are scanned completely on purpose: all live owners after an outage, and one row for each
+ * submitter.
+ */
 const walked = new Set(['file_owners_due', 'stat_totals_pkey']);
 
-/** Two indexes are in this order, of files that somebody holds; a file keeps its row for ever. */
+/** Two indexes have this order, on held files; a file keeps its row for ever. */
 const alike = new Set(['file_leases_held']);
 
 /** Tables that never have more than a handful of rows. */
@@ -47,7 +52,7 @@ interface Node {
   Plans?: Node[];
 }
 
-/** What a plan reads from one end to the other: neither by a key nor, up to a limit, in the order of an index. */
+/** Tables that a plan reads completely: neither by a key nor, up to a limit, in the order of an index. */
 function readWhole(firstColumns: ReadonlyMap<string, string>, node: Node, parent?: Node): string[] {
   const { 'Relation Name': table, 'Index Name': index = '', 'Index Cond': condition, Filter: filter } = node;
   const isScan = node['Node Type'].includes('Scan') && table !== undefined && !small.has(table);
@@ -60,7 +65,7 @@ function readWhole(firstColumns: ReadonlyMap<string, string>, node: Node, parent
   return [...own, ...(node.Plans ?? []).flatMap((child) => readWhole(firstColumns, child, node))];
 }
 
-/** The most rows that any part of a plan is thought to have. */
+/** The highest row estimate in any part of a plan. */
 const rowsThought = (node: Node): number =>
   Math.max(node['Plan Rows'], ...(node.Plans ?? []).map((child) => rowsThought(child)));
 
@@ -75,7 +80,7 @@ async function plan(sql: Sql, text: string): Promise<Node> {
   return row['QUERY PLAN'][0].Plan;
 }
 
-describe('the plans of hot statements', () => {
+describe('plans of prepared statements', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let firstColumns: Map<string, string>;
@@ -91,7 +96,7 @@ describe('the plans of hot statements', () => {
     });
     after(() => store.close());
 
-    /** Statements that read a whole table, and those that are thought to come to many more rows than there are. */
+    /** Statements that read a whole table, and those with row estimates far above the number of rows. */
     async function faults(sql: Sql): Promise<string> {
       let found = '';
       for (const text of preparedStatements()) {
@@ -104,13 +109,13 @@ describe('the plans of hot statements', () => {
       return found;
     }
 
-    it('find rows by their keys where all tables were empty', async function () {
+    it('finds rows by key when all tables were empty', async function () {
       this.timeout(60_000);
       await store.database.query('analyze', []);
       expect(await store.database.transaction((sql) => faults(sql))).to.equal('');
     });
 
-    it('do so where one table was empty, and do not think that they come to many more rows than there are', async function () {
+    it('finds rows by key when one table was empty, without excessive row estimates', async function () {
       this.timeout(120_000);
       const engine = engineOn(store.database, { ...engineSettings, capacityTotal: jobs });
       try {

@@ -7,7 +7,7 @@ import { acquired, noServerFor } from '../../support/lease-helpers.ts';
 import { rowsTouched } from '../../support/rows-touched.ts';
 
 onEveryEngine((kind) => {
-  describe('a pulse', () => {
+  describe('recordLife', () => {
     let store: TestDatabase;
     let engine: Engine;
     before(async () => {
@@ -28,7 +28,7 @@ onEveryEngine((kind) => {
           await recordLife(sql);
         });
 
-      it(`looks at leases after an outage and at no other time, ${plan}`, async () => {
+      it(`reads leases after an outage and at no other time, ${plan}`, async () => {
         await recordLife(store.database);
         expect(await touched(), 'without an outage').to.equal(0);
         await noServerFor(store.database, 60_000);

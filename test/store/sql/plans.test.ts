@@ -27,7 +27,7 @@ import { rowsTouched } from '../../support/rows-touched.ts';
 
 const jobs = 20_000;
 
-describe('the plans of hot statements', () => {
+describe('plans of queue statements', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
@@ -58,12 +58,12 @@ describe('the plans of hot statements', () => {
       }
       const due = await rowsTouched(store.database, (sql) => lockDueJobs(sql, 500));
       expect(due, `looking for what is due ${when}`).to.be.below(50);
-      // Ready jobs are counted up to a bound, and one head is looked at for each lane and priority.
+      // Ready jobs are counted up to a bound, and one head is read for each lane and priority.
       const told = await rowsTouched(store.database, (sql) => readQueueGauges(sql, 100));
       expect(told, `telling how the queue stands ${when}`).to.be.below(readyMax + 50);
     };
 
-    it('do not change with what the statistics say of the queue', async function () {
+    it("touches few rows whatever the planner's statistics say of the queue", async function () {
       this.timeout(60_000);
       await store.database.query('analyze live_jobs', []);
       const drafts = Array.from({ length: jobs }, () =>
@@ -84,7 +84,7 @@ describe('the plans of hot statements', () => {
   });
 });
 
-describe('the plans of lease statements', () => {
+describe('plans of lease statements', () => {
   const jobs = 10_000;
   const some = 10;
 
@@ -100,7 +100,7 @@ describe('the plans of lease statements', () => {
       await store.close();
     });
 
-    /** Puts all jobs but a few into the queue, or has all but a few run; the few are the first and the last. */
+    /** Makes all jobs queued or all running, except for a few at either end. */
     async function makeAll(state: 'queued' | 'running'): Promise<void> {
       const run = `state = 5, lease_id = gen_random_uuid(), lease_token = gen_random_uuid(), claimed_by = 'w' || seq,
         request_id = 'r' || seq, fence = seq, lease_ttl_s = 60, started_at = now(), last_heartbeat_at = now(),
@@ -114,7 +114,7 @@ describe('the plans of lease statements', () => {
       await store.database.query(`update live_jobs set ${queue} where seq > ${end}`, []);
     }
 
-    /** Rows of jobs that each statement lays hands on, for ten leases. What it writes is undone. */
+    /** Number of job rows that each statement touches for ten leases. Its changes are rolled back. */
     async function touched(plan: string): Promise<Record<string, number>> {
       const running = await store.database.query<{
         job_id: string;
@@ -256,11 +256,13 @@ describe('the plans of lease statements', () => {
       return rows;
     }
 
-    /** No statement walks through more than it is asked for: a row is locked, looked at and written. */
+    /**
+     * Expects each statement to touch only the rows it is asked for: each row is locked, read and written.
+     */
     async function stays(when: string): Promise<void> {
       for (const plan of ['force_custom_plan', 'force_generic_plan']) {
         const rows = await touched(plan);
-        // A few heads are read ahead of those that are wanted, of each lane.
+        // Some heads of each lane are read ahead of the wanted ones.
         for (const name of [
           'lockCandidates',
           'lockCandidates, from marks',
@@ -276,7 +278,7 @@ describe('the plans of lease statements', () => {
       }
     }
 
-    it('do not change with what the statistics say of the leases', async function () {
+    it("touches few rows whatever the planner's statistics say of the leases", async function () {
       this.timeout(120_000);
       await store.database.query('analyze', []);
       const drafts = Array.from({ length: jobs }, () =>

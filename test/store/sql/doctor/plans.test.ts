@@ -23,7 +23,7 @@ describe('a diagnosis of a long queue', () => {
         draft({ addon_id: 'x', job_type, cost_units: 1 }, false, engine.settings),
       );
       await engine.submitter.submitMany(drafts, caller);
-      // Half of the rows wait, of the rest each is leased and was heard of just now.
+      // Half of the rows are queued. Each of the others has a lease with a heartbeat just now.
       await store.database.query(
         `insert into live_jobs (job_id, lane_id, seq, priority, cost_units, bytes, state, check_at, attempts, attempts_limit,
           claims_lost, cancel_requested, updated_at, started_at, lease_ttl_s, expires_at)
@@ -40,7 +40,7 @@ describe('a diagnosis of a long queue', () => {
       await store.close();
     });
 
-    it('reads the heads of lanes, and a bounded number of leases (A4)', async () => {
+    it('reads the heads of lanes and a bounded number of leases (A4)', async () => {
       const heads = await rowsTouched(store.database, async (sql) => {
         expect((await readHeads(sql)).heads).to.have.length(6);
       });
@@ -51,7 +51,7 @@ describe('a diagnosis of a long queue', () => {
       expect(costly, 'jobs put aside').to.be.below(10);
     });
 
-    it('counts dead letters no further than ten thousand (A4)', async () => {
+    it('stops counting dead letters at ten thousand (A4)', async () => {
       await store.database.query(
         `insert into job_outcomes (job_id, state, attempts, cancel_requested, finished_at, dead_stream)
         select gen_random_uuid(), 7, 1, false, now(), case when n % 5 = 0 then 's' || n % 7 end

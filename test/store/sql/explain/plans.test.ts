@@ -34,9 +34,9 @@ describe('an explanation beside a long queue', () => {
       await store.close();
     });
 
-    it('counts no further than ten thousand, and says that there are more', async () => {
+    it('stops counting at ten thousand, and reports that there are more', async () => {
       const told = await engine.explainer.explainJob(last, caller);
-      // No worker has asked, so the missing worker comes first.
+      // No worker has requested a job, so the missing worker comes first.
       const line = told.causes.find(({ code }) => code === 'waiting_in_line');
       expect(told.causes[0]?.code).to.equal('waiting_for_worker');
       expect([line?.code, line?.facts.ahead, line?.facts.ahead_is_more]).to.deep.equal([
@@ -60,7 +60,7 @@ describe('an explanation beside a long queue', () => {
       expect(soon, 'leases that end next').to.be.below(60);
     });
 
-    it('finds how leases were kept by their ids, among any number of others', async () => {
+    it('finds heartbeat statistics of leases by id among any number of others', async () => {
       const { database } = store;
       await database.query(
         `insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
@@ -120,9 +120,9 @@ describe('an explanation beside a long queue', () => {
       }
     });
 
-    // The embedded engine has one session, so that nothing comes between the statements of a transaction.
+    // The embedded engine has one session, so nothing runs between the statements of a transaction.
     if (kind.name === 'embedded') return;
-    it('tells of one moment, whatever happens while it is read', async () => {
+    it('describes one moment, whatever changes while it is read', async () => {
       const [job] = await submitted(engine, { addon_id: 'moment' });
       const jobId = job?.jobId ?? '';
       let statements = 0;
@@ -132,7 +132,7 @@ describe('an explanation beside a long queue', () => {
         database.transaction(async (sql) => {
           const query = async <Row>(text: string, params: readonly unknown[]) => {
             const rows = await sql.query<Row>(text, params);
-            // The time has been told, and the job has been read.
+            // The time and the job have been read.
             if (++statements === 3) await engine.jobUpdater.cancel(jobId, {}, caller);
             return rows;
           };

@@ -21,7 +21,7 @@ import { eventually } from '../../../support/server.ts';
 import { sessionsOver } from '../../../support/sessions.ts';
 
 onEveryEngine((kind) => {
-  describe('the plans of the statements of file leases', () => {
+  describe('plans of file lease statements', () => {
     const files = 5_000;
     let store: TestDatabase;
     let engine: Engine;
@@ -34,7 +34,7 @@ onEveryEngine((kind) => {
       await store.close();
     });
 
-    /** How many rows of files a statement laid hands on; what it wrote is undone. */
+    /** Number of file rows that a statement touches. Its changes are rolled back. */
     async function touched(work: (sql: EntitySql) => Promise<unknown>): Promise<number> {
       let rows = -1;
       const undo = new Error('undone');
@@ -103,7 +103,7 @@ onEveryEngine((kind) => {
         expect(await touched(work), `${name} ${when}`).to.be.below(120);
     }
 
-    it('do not change with what the statistics say', async function () {
+    it("touches few rows whatever the planner's statistics say", async function () {
       this.timeout(60_000);
       for (const table of ['file_leases', 'file_owners', 'file_contentions', 'file_events'])
         await store.database.query(`analyze ${table}`, []);
@@ -130,9 +130,9 @@ onEveryEngine((kind) => {
     });
 
     if (kind.name !== 'postgresql') return;
-    it('signs of life write no index: every one is a HOT update', async () => {
+    it("writes no index for an owner's heartbeat: every one is a HOT update", async () => {
       const [owners, rounds] = [100, 20];
-      // A store of its own: connections tell of what they wrote long after they wrote it.
+      // A store of its own, because connections report their writes to the statistics with a delay.
       await using own = await kind.open();
       const updates = (atLeast: number) =>
         eventually(`${atLeast} updates have been told of`, async () => {
@@ -143,10 +143,10 @@ onEveryEngine((kind) => {
           );
           return row && row.all >= atLeast ? row : undefined;
         });
-      /** A server that has its say and goes, so that its figures are told. */
+      /** Runs work on a server that then closes, so that its connections report their statistics. */
       const during = (work: (server: Engine) => Promise<unknown>) =>
         sessionsOver(own.database, async () => {
-          // A server is alive all the while, however long this takes: nothing has to be made up for.
+          // Marks a server as alive for the whole test, so that no outage is compensated.
           await own.database.query("update pulse set alive_at = clock_timestamp() + interval '1 hour'", []);
           const database = await openDatabase(own.options);
           const server = engineOn(database);

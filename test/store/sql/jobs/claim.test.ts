@@ -59,7 +59,7 @@ const slots = (workerId: string, count: number) =>
   Array.from({ length: count }, () => ({ workerId, requestId: null }));
 const idsOf = (records: readonly { job_id: string }[]) => records.map(({ job_id }) => job_id);
 
-describe('claiming', () => {
+describe('claimJobs', () => {
   onEveryEngine((engine) => {
     let store: TestDatabase;
     beforeEach(async () => {
@@ -67,7 +67,7 @@ describe('claiming', () => {
     });
     afterEach(() => store.close());
 
-    it('takes the most urgent first, then the oldest, across all lanes', async () => {
+    it('takes the most urgent job first, then the oldest, across all lanes', async () => {
       const { database } = store;
       const normal = await submit(database, 3, { jobType: 'one' });
       const later = await submit(database, 2, { jobType: 'two' });
@@ -76,7 +76,7 @@ describe('claiming', () => {
       expect(idsOf(claimed)).to.deep.equal([...urgent, ...normal, ...later]);
     });
 
-    it('gives each slot its job in order, and leaves slots empty where there are too few', async () => {
+    it('assigns jobs to slots in order, and leaves slots empty when jobs run out', async () => {
       const { database } = store;
       const ids = await submit(database, 3);
       const claimed = await claimJobs(database, anyJob, [...slots('w1', 2), ...slots('w2', 2)], ttlMs);
@@ -88,7 +88,7 @@ describe('claiming', () => {
       expect(await claimJobs(database, anyJob, slots('w3', 1), ttlMs)).to.deep.equal([]);
     });
 
-    it('passes over more jobs that cost too much than it looks at in one go', async () => {
+    it('skips more jobs that cost too much than it reads at once', async () => {
       const { database } = store;
       await submit(database, 300, { costUnits: 50 });
       const [cheap] = await submit(database, 1, { costUnits: 5 });
@@ -96,14 +96,14 @@ describe('claiming', () => {
       expect(idsOf(claimed)).to.deep.equal([cheap]);
     });
 
-    it('never takes a job whose time has not come', async () => {
+    it('takes no job before its run_at', async () => {
       const { database } = store;
       await submit(database, 1, { runAtMs: Date.now() + 3_600_000 });
       expect(await claimJobs(database, anyJob, slots('w', 1), ttlMs)).to.deep.equal([]);
     });
 
     if (engine.name === 'postgresql') {
-      it('gives no job to two of many servers, and leaves none behind', async () => {
+      it('gives every job to exactly one of many servers', async () => {
         const ids = await submit(store.database, 2_000);
         let headsMax = 0;
         const servers = await Promise.all(Array.from({ length: 4 }, () => openDatabase(store.options)));
@@ -132,14 +132,14 @@ describe('claiming', () => {
           const claimed = (await Promise.all(workers)).flat();
           expect(claimed).to.have.length(ids.length);
           expect(new Set(claimed)).to.deep.equal(new Set(ids));
-          // Eleven others hold 77 rows at the most; whoever reads further than to the next 128 wades for nothing.
+          // Eleven other claims lock at most 77 rows, so reading beyond the next 128 would be wasted.
           expect(headsMax).to.be.at.most(7 + 128);
         } finally {
           await Promise.all(servers.map((database) => database.close()));
         }
       });
 
-      it('passes over rows that somebody has locked, even more of them than it reads ahead', async () => {
+      it('skips locked rows, even more of them than it reads ahead', async () => {
         const ids = await submit(store.database, 500);
         await store.database.transaction(async (sql) => {
           await sql.query('select from live_jobs where job_id = any ($1::uuid[]) for update', [

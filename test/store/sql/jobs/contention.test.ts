@@ -1,4 +1,4 @@
-/** What happens where many want the same rows, and where there are many rows that nobody may have yet. */
+/** Concurrent access to the same rows, and many rows that no worker may claim yet. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import pg from 'pg';
@@ -19,7 +19,7 @@ import { wires } from '../../../support/wires.ts';
 const least = { addon_id: 'a', job_type: 't', cost_units: 1 };
 const hourMs = 3_600_000;
 
-/** A database with two servers' engines on it, each with connections of its own. */
+/** A database with the engines of two servers, each with its own connections. */
 async function twoEngines(kind: TestEngine) {
   const store = await kind.open();
   const other = await openDatabase(store.options);
@@ -33,7 +33,7 @@ async function twoEngines(kind: TestEngine) {
 }
 
 onEveryEngine((kind) => {
-  // The embedded database has but one connection, so nobody is ever in anybody's way there.
+  // The embedded database has one connection, so no transaction waits for another one.
   if (kind.name !== 'postgresql') return;
 
   describe('claims that race for the last jobs', () => {
@@ -54,7 +54,7 @@ onEveryEngine((kind) => {
           );
           const claims = await Promise.all(
             engines.map(async (engine, i) => {
-              // The second comes at another moment of the first in every round.
+              // In every round the second claim comes at another moment of the first.
               if (i === 1) await delay((round % 17) / 2);
               return engine.claimer.claim({ worker_id: `w${i}`, limit: wanted[i] }, caller);
             }),
@@ -78,21 +78,21 @@ onEveryEngine((kind) => {
       return problems;
     }
 
-    it('leave nobody empty-handed where there is exactly enough for all', async () => {
+    it('gives both claims their jobs when there are exactly enough', async () => {
       expect(await race([430, 30], 460)).to.deep.equal([]);
     }).timeout(60_000);
 
-    it('leave nothing free where somebody comes back short', async () => {
+    it('leaves no job free when a claim gets fewer than it asked for', async () => {
       expect(await race([20, 20], 30)).to.deep.equal([]);
     });
 
-    it('leave nobody empty-handed where there is more than enough', async () => {
+    it('gives both claims their jobs when there are more than enough', async () => {
       expect(await race([20, 20], 60)).to.deep.equal([]);
     });
   });
 
   describe('submissions with the same keys, in opposite order, through two servers', () => {
-    it('are answered in time, make one job a key, and never meet in a deadlock', async () => {
+    it('answers in time, creates one job for each key, and causes no deadlock', async () => {
       const rounds = 5;
       const { store, engines, stop } = await twoEngines(kind);
       const name = new URL(store.options.url ?? '').pathname.slice(1);
@@ -126,7 +126,7 @@ onEveryEngine((kind) => {
         }
         const [row] = await store.database.query<{ n: number }>('select count(*)::int as n from jobs', []);
         expect(row?.n).to.equal(rounds * 400);
-        // A connection tells of its deadlocks no later than when it ends.
+        // A connection reports its deadlocks at the latest when it ends.
         for (const engine of engines) await engine.stop();
         await Promise.all(engines.map(({ database }) => database.close()));
         ended = true;
@@ -142,8 +142,8 @@ onEveryEngine((kind) => {
     });
   });
 
-  describe('a row that somebody else has locked for long', () => {
-    it('makes a change of its job unavailable, and no mistake of ours', async () => {
+  describe('a row that another session has locked for long', () => {
+    it('answers a change of its job with unavailable, and logs no error', async () => {
       await using server = await startTestServer(kind);
       const other = new pg.Client({ connectionString: server.store.options.url });
       await other.connect();
@@ -167,7 +167,7 @@ onEveryEngine((kind) => {
 });
 
 onEveryEngine((kind) => {
-  describe('jobs that wait for their time', () => {
+  describe('jobs with a future run_at', () => {
     let store: TestDatabase;
     let engine: Engine;
     beforeEach(async () => {
@@ -179,10 +179,10 @@ onEveryEngine((kind) => {
       await store.close();
     });
 
-    it('cost those nothing who look for what is due, however many they are', async () => {
+    it('keeps delayed jobs out of scans for due jobs, however many they are', async () => {
       const many = 50_000;
       await submitted(engine, { run_at: new Date(Date.now() + hourMs).toISOString() });
-      // Copies of the one row, whatever columns it has.
+      // Copies the row with all its columns.
       await store.database.query(
         `insert into live_jobs select (copy.row).* from live_jobs live, lateral (
           select jsonb_populate_record(live, jsonb_build_object('job_id', gen_random_uuid())) as row
@@ -206,7 +206,7 @@ onEveryEngine((kind) => {
       await looks('without statistics');
       await store.database.query('analyze live_jobs', []);
       await looks('with statistics');
-      // Rows that are due are found among them, and no others are looked at.
+      // The scan finds due rows among them and reads no others.
       await store.database.query(
         `update live_jobs set check_at = now() - interval '1 second'
         where job_id in (select job_id from live_jobs order by job_id limit 7)`,
@@ -220,7 +220,7 @@ onEveryEngine((kind) => {
       expect(touched, 'rows touched for seven that are due').to.be.below(50);
     });
 
-    it('wait for it still after they were cancelled and retried', async () => {
+    it("keeps a job's run_at through a cancellation and a retry", async () => {
       const runAt = new Date(Date.now() + hourMs).toISOString();
       const [job] = await submitted(engine, { run_at: runAt });
       const jobId = job?.jobId ?? '';
@@ -238,7 +238,7 @@ onEveryEngine((kind) => {
       expect((await claim()).map(({ jobId }) => jobId)).to.deep.equal([jobId]);
     });
 
-    it('may be claimed at once after they were retried when their time had come', async () => {
+    it('makes a job claimable at once when it is retried after its run_at', async () => {
       const [job] = await submitted(engine, { run_at: new Date(Date.now() - hourMs).toISOString() });
       const jobId = job?.jobId ?? '';
       await engine.jobUpdater.cancel(jobId, {}, caller);
@@ -247,8 +247,8 @@ onEveryEngine((kind) => {
     });
   });
 
-  describe('a submission of a batch that meets an earlier one', () => {
-    it("answers with the first job's id and time where its caller asks for that", async () => {
+  describe("a batch submission with an earlier job's key", () => {
+    it("returns the first job's id and time when its caller requests that", async () => {
       await using server = await startTestServer(kind);
       for (const [wire, connect] of Object.entries(wires)) {
         const connection = connect(server);
@@ -262,7 +262,7 @@ onEveryEngine((kind) => {
           };
           const first = (await connection.jobs.submitJob(one)).job;
           const createdAt = first?.createdAt;
-          // Its clock has moved on when the second comes.
+          // Lets the clock advance before the second submission.
           await delay(20);
           const { outcomes } = await connection.jobs.submitJobs({
             jobs: [one, { ...one, clientRequestId: `another of ${wire}` }, one],
@@ -283,7 +283,7 @@ onEveryEngine((kind) => {
       }
     });
 
-    it("tells the first job's time, however long ago it was", async () => {
+    it("returns the first job's time, however long ago it was", async () => {
       const store = await kind.open();
       const engine = engineOn(store.database);
       try {

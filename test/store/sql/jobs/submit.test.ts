@@ -1,4 +1,7 @@
-/** What is the same for all jobs of a batch is sent to the database once, and what none of them has not at all. */
+/**
+ * The guarantee: a value that all jobs of a batch share is sent to the database once, and a value that none
+ * has is not sent.
+ */
 import { expect } from 'chai';
 import fc from 'fast-check';
 import type { SubmitJob } from '../../../../src/domain/requests/scheduler.ts';
@@ -11,7 +14,7 @@ import { engineOn, submittedIds } from '../../../support/jobs.ts';
 const jobsMax = 6;
 const word = fc.constantFrom('a', 'b "quoted"', 'c\\d', 'é', 'NULL');
 
-/** Values of a column, a job each: the same for all, or one by one. */
+/** Values of a column, one for each job: all the same, or independent. */
 const column = <T>(value: fc.Arbitrary<T>): fc.Arbitrary<T[]> =>
   fc.oneof(
     value.map((one) => new Array<T>(jobsMax).fill(one)),
@@ -48,7 +51,7 @@ describe('a batch of submissions', () => {
       await store.close();
     });
 
-    it('is kept job by job, whatever its jobs have in common', async function () {
+    it('stores every job completely, whatever the jobs have in common', async function () {
       this.timeout(60_000);
       let batch = 0;
       await fc.assert(

@@ -8,11 +8,11 @@ import { eventually } from '../../../support/server.ts';
 import { sessionsOver } from '../../../support/sessions.ts';
 
 onEveryEngine((kind) => {
-  // What is counted is told by connections as they end, and the embedded database has but one.
+  // Connections report their statistics when they end, and the embedded database has only one.
   if (kind.name !== 'postgresql') return;
 
-  describe('signs of life', () => {
-    it('write no index: every one of five thousand is a HOT update, and the reaper re-arms once a lease', async () => {
+  describe('heartbeats of leases', () => {
+    it('writes no index for 5,000 heartbeats (HOT updates), and re-arms each lease once', async () => {
       const leases = 250;
       const rounds = 20;
       await using store = await kind.open();
@@ -31,10 +31,10 @@ onEveryEngine((kind) => {
           );
           return row && row.all >= atLeast ? row : undefined;
         });
-      /** A server that has its say and goes, so that its figures are told. */
+      /** Runs work on a server that then closes, so that its connections report their statistics. */
       const during = <T>(work: (engine: ReturnType<typeof engineOn>) => Promise<T>): Promise<T> =>
         sessionsOver(store.database, async () => {
-          // A server is alive all the while, however long this takes: nothing has to be made up for.
+          // Marks a server as alive for the whole test, so that no outage is compensated.
           await store.database.query("update pulse set alive_at = clock_timestamp() + interval '1 hour'", []);
           const database = await openDatabase(store.options);
           const engine = engineOn(database, settings);
@@ -52,7 +52,8 @@ onEveryEngine((kind) => {
         );
         await engine.submitter.submitMany(drafts, caller);
         const grants = await Promise.all(drafts.map((_, i) => acquired(engine, `w${i}`)));
-        // The first one says that the job runs, and its state is in an index; with the first words rows get longer.
+        // The first heartbeat sets RUNNING, and the state is in an index. The first progress and message make
+        // rows longer.
         for (let round = 0; round < 4; round++) {
           const words = round % 2 === 0 ? {} : { progress: 0.5, message: 'round 10' };
           await engine.heartbeats.heartbeatMany(grants.map((grant) => beatFor(grant, words)));
@@ -73,14 +74,14 @@ onEveryEngine((kind) => {
       expect(after.all - before.all).to.equal(leases * rounds);
       expect(after.hot - before.hot).to.equal(leases * rounds);
 
-      // Every one was counted, and none of them took a row to where it has no room.
+      // Every heartbeat was counted, and every row still fit on its page.
       const kept = await store.database.query(
         'select heartbeats, count(longest_silence_since)::int as silences from live_jobs group by heartbeats',
         [],
       );
       expect(kept).to.deep.equal([{ heartbeats: 4 + rounds, silences: leases }]);
 
-      // What the reaper finds due and kept it puts down for later, once: that is what writes the index.
+      // The reaper reschedules each due lease that has been renewed, once. That update writes the index.
       await during(async (engine) => {
         await store.database.query("update live_jobs set check_at = now() - interval '1 s'", []);
         for (let look = 0; look < 3; look++) expect(await engine.reaper.runOnce()).to.equal(0);

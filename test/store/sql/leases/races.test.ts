@@ -1,4 +1,4 @@
-/** Leases that several servers and the reaper want at the same time, on connections that are really at work at once. */
+/** Leases that several servers and the reaper access at the same time, on concurrent connections. */
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { Grant } from '../../../../src/domain/leases/lease.ts';
@@ -26,7 +26,7 @@ import { eventually } from '../../../support/server.ts';
 
 const plenty = { ...engineSettings, capacityTotal: 1_000_000 };
 
-/** Several servers on one database; how they end tells whether any two of them ever waited for each other in a circle. */
+/** Several servers on one database. `end` returns the number of deadlocks between them. */
 class Servers {
   readonly store: TestDatabase;
   readonly engines: readonly Engine[];
@@ -63,7 +63,10 @@ class Servers {
     return row?.n ?? 0;
   };
 
-  /** A connection tells of its deadlocks no later than when it ends, and those that were overcome are told nowhere else. */
+  /**
+   * A connection reports its deadlocks at the latest when it ends. Deadlocks that a retry resolved are
+   * reported nowhere else.
+   */
   async end(): Promise<{ deadlocks: number }> {
     this.#ended = true;
     for (const engine of this.engines) await engine.stop();
@@ -92,11 +95,11 @@ class Servers {
 }
 
 onEveryEngine((kind) => {
-  // The embedded database has but one connection, so nobody is ever in anybody's way there.
+  // The embedded database has one connection, so no transaction waits for another one.
   if (kind.name !== 'postgresql') return;
 
-  describe('a row that is locked until after its lease has run out', () => {
-    /** A lease that runs out soon, whose row is held; and others beside it. */
+  describe('a row that is locked until its lease has expired', () => {
+    /** A lease that expires soon and whose row is locked, and other leases beside it. */
     async function held(servers: Servers, ms: number) {
       const [engine] = servers.engines as [Engine];
       await servers.submit([{}, {}, {}]);
@@ -118,7 +121,7 @@ onEveryEngine((kind) => {
       return { engine, grant, others, holder, untilOver };
     }
 
-    it('leaves the sign of life and the release that waited for it with nothing, and nothing written', async () => {
+    it('rejects a heartbeat and a release that waited for the row, and writes nothing', async () => {
       await using servers = await Servers.start(kind, 2);
       const { engine, grant, holder, untilOver } = await held(servers, 1_500);
       const beat = codeOf(engine.heartbeats.heartbeat(beatFor(grant, { progress: 1 }), caller));
@@ -131,7 +134,7 @@ onEveryEngine((kind) => {
       expect(await everything(servers.store.database)).to.deep.equal(before);
     });
 
-    it('does not hold up the signs of life of other leases, not even those of the same frame', async () => {
+    it('does not delay heartbeats of other leases, even of the same frame', async () => {
       await using servers = await Servers.start(kind, 1);
       const { engine, grant, others, holder } = await held(servers, 60_000);
       const frame = [grant, ...others].map((one) => beatFor(one));
@@ -149,7 +152,7 @@ onEveryEngine((kind) => {
       expect(await waits).to.include({ kind: 'extended' });
     });
 
-    it('leaves a word on the state of the job with nothing, where the claim has run out meanwhile', async () => {
+    it('rejects a status update and a lease request whose claim expired while they waited', async () => {
       await using servers = await Servers.start(kind, 1);
       const [engine] = servers.engines as [Engine];
       const [jobId] = await servers.submit([{}]);
@@ -171,7 +174,7 @@ onEveryEngine((kind) => {
       expect((await engine.jobQueries.get(jobId ?? '', caller)).job.state).to.equal('CLAIMED');
     });
 
-    it('does not hold up requests for the leases of other jobs, nor words on their state, of the same batch', async () => {
+    it('does not delay lease requests and status updates of other jobs in the batch', async () => {
       await using servers = await Servers.start(kind, 1);
       const [engine] = servers.engines as [Engine];
       const jobIds = await servers.submit(Array.from({ length: 6 }, () => ({})));
@@ -185,7 +188,7 @@ onEveryEngine((kind) => {
       const request = async (jobId: string) =>
         (await engine.leaseRequester.request({ job_id: jobId }, caller)).kind;
       const waiting = [prepare(locked), request(locked)];
-      // Those that come with it, and those that come while it waits.
+      // Calls that arrive with the waiting ones, and calls that arrive later.
       for (let round = 0; round < 2; round++) {
         const [one = '', two = ''] = free.slice(2 * round);
         const codes = [prepare(ended), request(ended), prepare(newId()), request(newId())].map(codeOf);
@@ -205,12 +208,12 @@ onEveryEngine((kind) => {
       await holder.letGo();
       const [prepared, requested] = await Promise.all(waiting.map((each) => each.catch(({ code }) => code)));
       expect(requested).to.equal('granted');
-      // Whichever of the two got the row first: a job that is leased cannot get ready any more.
+      // Either of the two may get the row first: a leased job cannot become PREPARING.
       if (prepared !== 'illegal_transition') expect(prepared).to.include({ state: 'PREPARING' });
       expect((await engine.jobQueries.get(locked, caller)).job.state).to.equal('RUNNING');
     });
 
-    it('does not keep a cancellation from being what it is for, once it is free', async () => {
+    it('applies a cancellation that waited, and drops one whose caller canceled the call', async () => {
       await using servers = await Servers.start(kind, 1);
       const [engine] = servers.engines as [Engine];
       const [jobId = ''] = await servers.submit([{}]);
@@ -228,11 +231,11 @@ onEveryEngine((kind) => {
       await stopped;
     });
 
-    it('is not expired by a reaper that finds it due, once it has been kept', async () => {
+    it('keeps a lease that was renewed while a reaper found it due', async () => {
       await using servers = await Servers.start(kind, 2);
       const { engine, grant, holder, untilOver } = await held(servers, 300);
       await untilOver();
-      // Whoever holds the row keeps the lease; the reaper passes it over, and finds it kept afterwards.
+      // The holder of the row lock renews the lease. The reaper skips the row and later finds it renewed.
       await servers.store.database.query('update live_jobs set check_at = expires_at where lease_id <> $1', [
         grant.lease.leaseId,
       ]);
@@ -249,7 +252,7 @@ onEveryEngine((kind) => {
   });
 
   describe('a release that races the reaper', () => {
-    it('wins or loses two thousand times, never both, and the units come back once', async () => {
+    it('wins or loses 2,000 times, never both, and frees the units once', async () => {
       const leases = 2_000;
       const withinMs = 1_500;
       await using servers = await Servers.start(kind, 4, plenty);
@@ -258,7 +261,7 @@ onEveryEngine((kind) => {
       const grants = await Promise.all(
         Array.from({ length: leases }, (_, i) => acquired(i % 2 === 0 ? one : two, `w${i}`)),
       );
-      // Each runs out at a moment of its own, and is handed in at about that moment.
+      // Each lease expires at its own time, and its release comes at about that time.
       const due = grants.map(() => 600 + Math.random() * withinMs);
       const since = performance.now();
       await servers.store.database.query(
@@ -267,7 +270,8 @@ onEveryEngine((kind) => {
         [grants.map(({ lease }) => lease.leaseId), due],
       );
       const codes = grants.map(async (grant, i) => {
-        // Early enough that some are in time on a slow machine, and late enough that some are not on a quick one.
+        // Early enough that some are in time on a slow machine, and late enough that some are not on a fast
+        // one.
         await delay(since + (due[i] as number) - 250 + Math.random() * 350 - performance.now());
         return codeOf((i % 2 === 0 ? one : two).releaser.release(releaseFor(grant), caller));
       });
@@ -313,7 +317,7 @@ onEveryEngine((kind) => {
   });
 
   describe('the capacity', () => {
-    /** Refuses every statement by which more is taken than there is, whoever it comes from. */
+    /** Rejects every statement, of any server, that uses more units than are usable. */
     const guard = [
       `create function no_oversell() returns trigger language plpgsql as $$ begin
         if new.used > old.used and new.used > floor(coalesce(new.total, 100) * (10 - new.busy_rating) / 10.0) then
@@ -324,7 +328,7 @@ onEveryEngine((kind) => {
       'create trigger no_oversell before update on capacity for each row execute function no_oversell()',
     ];
 
-    it('goes to one of two who ask for more than half of it at the same moment', async () => {
+    it('grants one of two concurrent requests for more than half of the capacity', async () => {
       await using servers = await Servers.start(kind, 2);
       const [here, there] = servers.engines as [Engine, Engine];
       for (const how of ['request', 'acquire'] as const) {
@@ -351,7 +355,7 @@ onEveryEngine((kind) => {
       }
     });
 
-    it('is never oversold, and no job handed out twice, by servers that ask, release and change it as they like', async () => {
+    it('never oversells or grants a job twice while servers grant, release and resize', async () => {
       const jobs = 300;
       await using servers = await Servers.start(kind, 4);
       for (const text of guard) await servers.store.database.query(text, []);
@@ -414,8 +418,8 @@ onEveryEngine((kind) => {
     }).timeout(60_000);
   });
 
-  describe('what several servers are asked at the same time', () => {
-    it('of the same leases, in whatever order, never makes them wait for each other in a circle', async () => {
+  describe('concurrent calls on several servers', () => {
+    it('causes no deadlock on the same leases in any order', async () => {
       const leases = 150;
       await using servers = await Servers.start(kind, 4, plenty);
       const [one, two, three, four] = servers.engines as [Engine, Engine, Engine, Engine];
@@ -443,7 +447,7 @@ onEveryEngine((kind) => {
       expect(await servers.end()).to.deep.equal({ deadlocks: 0 });
     }).timeout(60_000);
 
-    it('is granted once where it is the same request', async () => {
+    it('grants a repeated request once across servers', async () => {
       await using servers = await Servers.start(kind, 2);
       const rounds = 25;
       await servers.submit(Array.from({ length: 4 * rounds }, () => ({})));
@@ -465,7 +469,7 @@ onEveryEngine((kind) => {
       expect(await servers.at(0).capacity.get(caller)).to.include({ used: 2 * rounds });
     });
 
-    it('gives no unique job to a worker that is being leased another by the other server', async () => {
+    it('grants one of two unique jobs to a worker that asks two servers at once', async () => {
       await using servers = await Servers.start(kind, 2);
       for (let round = 0; round < 25; round++) {
         await servers.submit([{ unique: true }, { unique: true }]);
@@ -482,7 +486,7 @@ onEveryEngine((kind) => {
       }
     });
 
-    it("is nobody's but the successor's, once a job has gone to another worker", async () => {
+    it("accepts only the successor's lease once a job has gone to another worker", async () => {
       await using servers = await Servers.start(kind, 2);
       const [here, there] = servers.engines as [Engine, Engine];
       await submitted(here, { max_attempts: 5, retry_backoff_s: 0 });

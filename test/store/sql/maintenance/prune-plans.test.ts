@@ -15,11 +15,14 @@ import { acquired, releaseFor } from '../../../support/lease-helpers.ts';
 import { rowsTouched } from '../../../support/rows-touched.ts';
 
 const tables = ['jobs', 'job_outcomes', 'leases', 'live_jobs', 'prune_walks'];
-/** Looked at, locked, and deleted with its job and its lease; and what the walk and plans take beside. */
+/**
+ * Each row is read, locked, and deleted with its job and its lease. The rest is for the walk's own row and
+ * the plans.
+ */
 const touchedMax = 6 * sliceRows;
 
 onEveryEngine((kind) => {
-  describe('a slice of what is too old', () => {
+  describe('a slice of the pruner', () => {
     const kept = kind.name === 'embedded' ? 10_000 : 50_000;
     let store: TestDatabase;
     let engine: Engine;
@@ -39,7 +42,7 @@ onEveryEngine((kind) => {
       return grant.job.jobId;
     }
 
-    /** A slice of every kind; what it does is undone. */
+    /** Runs a slice of every walk, and rolls it back. */
     async function staysBounded(when: string): Promise<void> {
       await pendingWalks(store.database, walks);
       await wakeWalks(store.database, walks);
@@ -55,7 +58,7 @@ onEveryEngine((kind) => {
       expect(touched, `rows touched ${when}`).to.be.below(touchedMax);
     }
 
-    /** What cannot be too old is not even looked at. */
+    /** Expects every walk to read nothing, because no row can be old enough. */
     async function looksAtNothing(): Promise<void> {
       await wakeWalks(store.database, walks);
       for (const walk of walks)
@@ -66,7 +69,7 @@ onEveryEngine((kind) => {
         });
     }
 
-    it('touches few rows, whatever is kept, has been deleted, or the statistics say', async function () {
+    it('touches few rows, whatever is kept or deleted and whatever the statistics say', async function () {
       this.timeout(120_000);
       const { database } = store;
       await database.query('analyze', []);
@@ -75,7 +78,7 @@ onEveryEngine((kind) => {
       await multiplyEnded(database, kept);
       await staysBounded('with much that is kept');
       await looksAtNothing();
-      // Others that ended late, and those that may go; the oldest come first.
+      // One job that ended late, and one that may be deleted; the oldest come first.
       const late = await ended();
       const gone = await ended();
       const [old = ''] = await letJobsAge(database, [late], 40);

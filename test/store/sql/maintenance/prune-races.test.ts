@@ -1,4 +1,7 @@
-/** The guarantee: what is too old goes beside all others, who neither wait for that nor ever see a half of it. */
+/**
+ * The guarantee: the pruner deletes old rows beside other transactions, which neither wait for it nor see a
+ * job half deleted.
+ */
 import { randomInt } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
@@ -26,7 +29,7 @@ import { acquired, beatFor, Holder, moreServers, releaseFor } from '../../../sup
 
 const dayMs = 86_400_000;
 
-/** Jobs that ended, with a lease each, so long ago that they may go. */
+/** Jobs with a lease each that ended so long ago that they may be deleted. */
 async function endLongAgo(engine: Engine, count: number, more = {}): Promise<void> {
   await submitted(engine, more);
   const grant = await acquired(engine);
@@ -41,13 +44,13 @@ const walkNamed = (name: string): Walk => {
   return walk;
 };
 
-/** Lets all walks begin. */
+/** Makes all walks due. */
 async function ready(database: Database): Promise<void> {
   await pendingWalks(database, walks);
   await wakeWalks(database, walks);
 }
 
-/** Everything that workers and submitters do, once. */
+/** Runs every operation of workers and submitters once. */
 async function work(engine: Engine): Promise<void> {
   const [job, other] = await submitted(engine, {}, { client_request_id: `${Math.random()}` });
   const grants = [await acquired(engine, 'w1'), await acquired(engine, 'w2')];
@@ -58,7 +61,7 @@ async function work(engine: Engine): Promise<void> {
   await engine.jobQueries.list({ limit: 5 }, caller);
 }
 
-/** Looks again and again who waits for these sessions, until it is told to stop. */
+/** Counts the sessions that wait for the given ones, repeatedly until `stop`. */
 async function watchWaiters(store: TestStore, sessions: string): Promise<{ stop(): Promise<number> }> {
   const watcher = await Holder.hold(store, 'set transaction isolation level read committed');
   let looking = true;
@@ -84,7 +87,7 @@ async function watchWaiters(store: TestStore, sessions: string): Promise<{ stop(
 }
 
 onEveryEngine((kind) => {
-  describe('deleting what is too old', () => {
+  describe('pruning', () => {
     let store: TestDatabase;
     let engine: Engine;
     beforeEach(async () => {
@@ -96,7 +99,7 @@ onEveryEngine((kind) => {
       await store.close();
     });
 
-    it('leaves every job whole or gone where the process is killed in the middle of it', async () => {
+    it('leaves every job complete or deleted when the process is killed during a slice', async () => {
       await endLongAgo(engine, 1_500);
       await ready(store.database);
       const { url, dataDir } = store.options;
@@ -135,7 +138,7 @@ onEveryEngine((kind) => {
 
     if (kind.name !== 'postgresql') return;
 
-    it('holds up nobody who submits, claims, keeps, releases or reads, even if it never came to its end', async () => {
+    it('delays no other call, even while its transaction stays open', async () => {
       await endLongAgo(engine, 50, {});
       await endLongAgo(engine, 1, { client_request_id: 'old' });
       await granted(engine, 'ann', 'old.ts');
@@ -155,10 +158,10 @@ onEveryEngine((kind) => {
           const watch = await watchWaiters(store, sessions);
           for (let round = 0; round < 10; round++) await work(other);
           await granted(other, 'bob', 'new.ts');
-          // Another server finds somebody at it.
+          // Another server skips the walk, because it is in progress.
           expect(await pruneSlice(other.database, walkNamed('jobs'), 30)).to.equal(undefined);
           expect(await watch.stop(), 'who waited').to.equal(0);
-          // Those alone have to know how it ends who want the very thing that goes.
+          // Only calls on the very rows that are being deleted wait for the outcome.
           const control = await watchWaiters(store, sessions);
           late = Promise.all([
             submitted(other, { client_request_id: 'old' }),
@@ -176,7 +179,7 @@ onEveryEngine((kind) => {
       }
     });
 
-    it('is shared by servers: each job goes once, and nobody gets into another’s way', async () => {
+    it('deletes each job once when several servers prune, without conflicts', async () => {
       await endLongAgo(engine, 2_000);
       await ready(store.database);
       const { engines, stop } = await moreServers(store, 3);
@@ -190,7 +193,7 @@ onEveryEngine((kind) => {
       }
     });
 
-    it('passes over what somebody has locked, and finds it the next time', async () => {
+    it('skips locked rows, and deletes them the next time', async () => {
       await endLongAgo(engine, 10);
       const holder = await Holder.hold(store, 'select from job_outcomes order by job_id limit 3 for update');
       expect(await engine.pruner.runOnce()).to.equal(7);
@@ -198,7 +201,7 @@ onEveryEngine((kind) => {
       expect(await engine.pruner.runOnce()).to.equal(3);
     });
 
-    it('does not drop a day of the history under somebody who has been looking at it, and holds up nobody meanwhile', async () => {
+    it('keeps a partition while an old snapshot reads it, and delays no other call', async () => {
       const { database } = store;
       const { parts } = await readEventPartitions(database);
       const old = 'job_events_d20200101';
@@ -239,7 +242,7 @@ onEveryEngine((kind) => {
         for (; waiting || rounds < 3; rounds++) await work(other);
         expect(isCancelled(await dropped), String(await dropped)).to.equal(true);
         expect(await watch.stop(), 'who waited').to.equal(0);
-        // It is broken off in the middle: what happens is written as before, and days are made as before.
+        // The detach is interrupted halfway. Events are still written, and partitions are still created.
         const left = await readEventPartitions(database);
         expect(left.parts.find(({ name }) => name === old)).to.include({ attached: true, pending: true });
         await other.prepare();

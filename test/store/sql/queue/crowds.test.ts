@@ -1,6 +1,6 @@
 /**
- * The guarantee: a claim takes the first job of all that suit its worker, and what it touches to find that job does not depend on how
- * many lanes there are, whether they are idle or full.
+ * The guarantee: a claim takes the first of all jobs that suit its worker. The rows it touches to find that
+ * job do not depend on the number of lanes, idle or full.
  */
 import { expect } from 'chai';
 import fc from 'fast-check';
@@ -32,7 +32,7 @@ const submitAll = async (engine: Engine, commands: readonly Partial<SubmitJob>[]
 const many = (count: number, make: (i: number) => Partial<SubmitJob>) =>
   Array.from({ length: count }, (_, i) => make(i));
 
-/** Each makes a lane of its own for every job. */
+/** Each shape gives every job a lane of its own. */
 const shapes: Record<string, (i: number) => Partial<SubmitJob>> = {
   types: (i) => ({ job_type: `t${i}` }),
   submitters: (i) => ({ addon_id: `a${i}` }),
@@ -109,7 +109,7 @@ describe('a claim among many lanes (A5)', () => {
       await store.close();
     });
 
-    /** Rows that each statement touches with each filter. What it writes is undone. */
+    /** Number of rows that each statement touches with each filter. Its changes are rolled back. */
     async function touched(plan: string, places: HeadMarks): Promise<Record<string, number>> {
       const rows: Record<string, number> = {};
       for (const [filterName, filter] of Object.entries(filters)) {
@@ -140,7 +140,7 @@ describe('a claim among many lanes (A5)', () => {
     }
 
     for (const [shape, make] of Object.entries(shapes)) {
-      it(`touches few rows where more than a thousand ${shape} each have a job`, async function () {
+      it(`touches few rows when more than a thousand ${shape} each have a job`, async function () {
         this.timeout(120_000);
         await store.database.query('analyze', []);
         await submitAll(engine, many(1_200, make));
@@ -208,9 +208,9 @@ describe('the job that a claim takes among many lanes (A5)', () => {
       await store.close();
     });
 
-    it('is the first by stream, priority and place in line of all that suit, as a search of all jobs finds it', async function () {
+    it('takes the first suitable job by stream, priority and position, as a full scan does', async function () {
       this.timeout(240_000);
-      // The streams of the model have a few places left for own lanes; what comes later is crowded.
+      // The model's streams have a few own lanes left; later lanes are crowded.
       for (const stream of [undefined, 's', 'u'])
         await submitAll(
           engine,
@@ -259,7 +259,7 @@ describe('the job that a claim takes among many lanes (A5)', () => {
             lockCandidates(sql, { ...filter, ...offer }, wanted),
           );
           expect(taken.map(({ jobId }) => jobId)).to.deep.equal(suitable);
-          // A look does not leave out unique jobs.
+          // The availability probe does not exclude unique jobs.
           if (unique)
             expect(await anyCandidate(store.database, { ...filter, ...offer }, noMarks)).to.equal(
               suitable.length > 0,
@@ -274,7 +274,7 @@ describe('the job that a claim takes among many lanes (A5)', () => {
 });
 
 describe('the keys of a crowd', () => {
-  it('differ with the stream, with what is required and with whether jobs are unique', () => {
+  it('computes different keys by stream, requirements and uniqueness', () => {
     const lane = { stream: 's', addonId: 'a', jobType: 't', requires: ['x', 'y'], heavy: [], unique: false };
     const others = [
       lane,
@@ -284,7 +284,7 @@ describe('the keys of a crowd', () => {
       { ...lane, requires: ['xy'] },
     ];
     expect(new Set(others.map((other) => crowdKeysOf(other).crowd)).size).to.equal(others.length);
-    // The name of a type is not that of a submitter.
+    // The name of a type differs from that of a submitter.
     const same = crowdKeysOf({ ...lane, addonId: 'same', jobType: 'same' });
     expect(same.crowdBoth).not.to.equal(same.crowd);
     expect(same.crowdType).not.to.equal(same.crowdAddon);

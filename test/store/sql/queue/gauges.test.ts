@@ -6,7 +6,7 @@ import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
 import { caller, engineOn, submitted } from '../../../support/jobs.ts';
 import { rowsTouched } from '../../../support/rows-touched.ts';
 
-describe('the figures of the queue', () => {
+describe('gauges of the queue', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let engine: Engine;
@@ -25,7 +25,7 @@ describe('the figures of the queue', () => {
         [jobId, seconds],
       );
 
-    it('are nothing where there is nothing', async () => {
+    it('reports zeros for an empty database', async () => {
       expect(await readQueueGauges(store.database, 70)).to.deep.equal({
         queued: 0,
         ready: 0,
@@ -40,7 +40,7 @@ describe('the figures of the queue', () => {
       });
     });
 
-    it('tell of the oldest head of all lanes and priorities, and of none that cannot be taken yet', async () => {
+    it('reports the oldest ready head of all lanes and priorities', async () => {
       const later = new Date(Date.now() + 3_600_000).toISOString();
       const [first, second, last, delayed] = await submitted(
         engine,
@@ -60,14 +60,14 @@ describe('the figures of the queue', () => {
       const { queued, ready, oldestMs } = await readQueueGauges(store.database, 100);
       expect([queued, ready]).to.deep.equal([4, 3]);
       expect(oldestMs).to.be.within(500_000, 600_000);
-      // Whatever is claimed waits no more.
+      // Claimed jobs no longer wait.
       await engine.claimer.claim({ worker_id: 'w', addon_id: 'b', limit: 2 }, caller);
       const left = await readQueueGauges(store.database, 100);
       expect(left).to.include({ queued: 2, ready: 1, claims: 2, reserved: 2 });
       expect(left.oldestMs).to.be.within(10_000, 110_000);
     });
 
-    it('count all that there are, whether that has been added up or not, and touch few of them', async () => {
+    it('counts all jobs, aggregated or not, and touches few rows', async () => {
       const { settings } = engine;
       const submit = (jobs: number) => {
         const one = () => draft({ addon_id: 'a', job_type: 't', cost_units: 3 }, false, settings);

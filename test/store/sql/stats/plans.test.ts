@@ -8,7 +8,7 @@ import { engineOn, submitted } from '../../../support/jobs.ts';
 
 const addons = 8;
 const minutes = 2_000;
-/** What a snapshot has to look at for a day: the minutes of its first hour, and then hours. */
+/** The most rows that a snapshot reads for a day: the minutes of its first hour, and then hours. */
 const dayRollups = 59 + 25;
 const tables = [
   'stat_tallies',
@@ -21,7 +21,10 @@ const tables = [
   'leases',
 ];
 
-/** Rows of each table that some statements laid hands on, by the counters of their own transaction. What they write is undone. */
+/**
+ * Rows of each table that some statements touch, by their transaction's own counters. Their changes are
+ * rolled back.
+ */
 async function touched(
   { database }: TestDatabase,
   work: (sql: Sql) => Promise<unknown>,
@@ -44,7 +47,7 @@ async function touched(
   });
 }
 
-describe('the plans of what is read of the figures', () => {
+describe('plans of statistics queries', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     before(async () => {
@@ -68,7 +71,7 @@ describe('the plans of what is read of the figures', () => {
       );
     }
 
-    /** Nobody walks through the figures of others, of other levels or of other times, nor through any jobs. */
+    /** Expects no query to read other submitters, levels or times, nor any jobs. */
     async function stays(when: string): Promise<void> {
       for (const addonId of [null, 'addon3']) {
         const { stat_rollups, ...others } = await touched(store, (sql) => readSnapshot(sql, addonId, 100));
@@ -80,7 +83,7 @@ describe('the plans of what is read of the figures', () => {
         for (const name of metricNames)
           await readSeries(sql, metrics[name], planSeries('1m', '1h'), 'addon3');
       });
-      // Its own, and those of all for the sake of the gaps.
+      // Its own rows, and those of all submitters because of the gaps.
       expect(hour.stat_rollups, `roll-ups for an hour of all metrics ${when}`).to.be.at.most(
         metricNames.length * 2 * 60,
       );
@@ -95,7 +98,7 @@ describe('the plans of what is read of the figures', () => {
       expect(forget.stat_rollups, `roll-ups for forgetting ten ${when}`).to.be.at.most(40);
     }
 
-    it('do not change with what the statistics say of them', async function () {
+    it("touches few rows whatever the planner's statistics say", async function () {
       this.timeout(120_000);
       const engine = engineOn(store.database);
       await store.database.query('analyze', []);

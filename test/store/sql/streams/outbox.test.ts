@@ -22,7 +22,7 @@ import { engineOn, submittedIds } from '../../../support/jobs.ts';
 const jobs = 10_000;
 const slice = 100;
 
-/** How many rows a statement laid hands on in the tables that grow. */
+/** Number of rows that a statement touches in the tables that grow. */
 async function touched(database: Database, work: (sql: Sql) => Promise<unknown>): Promise<number> {
   return database.transaction(async (sql) => {
     const count = async () => {
@@ -39,7 +39,7 @@ async function touched(database: Database, work: (sql: Sql) => Promise<unknown>)
   });
 }
 
-describe('the statements of messages', () => {
+describe('statements of the outbox', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     let database: Database;
@@ -49,7 +49,7 @@ describe('the statements of messages', () => {
     });
     after(() => store.close());
 
-    it('look at the rows they are about, whatever the statistics say', async function () {
+    it("touches few rows whatever the planner's statistics say", async function () {
       this.timeout(60_000);
       await database.query('analyze live_jobs, stream_messages', []);
       const engine = engineOn(database);
@@ -66,7 +66,7 @@ describe('the statements of messages', () => {
       await addMessages(database, ids);
 
       const looksAtLittle = async (when: string) => {
-        // Often enough for plans that know nothing of their parameters.
+        // Often enough that PostgreSQL switches to generic plans.
         for (let turn = 0; turn < 7; turn++) {
           const few = ids.slice(turn * slice, (turn + 1) * slice);
           const messages = few.map((jobId) => ({ jobId, stream: 's', attempt: 1, messageId: '1-1' }));
@@ -87,7 +87,7 @@ describe('the statements of messages', () => {
       await looksAtLittle('after an analysis of all');
     });
 
-    it('record once, and say whose place it is that counts', async () => {
+    it('records each message once, and returns the id that counts', async () => {
       const [{ jobId } = { jobId: '' }] = (await inspectMessages(database, nowhere, 1)).found;
       await database.query('update stream_messages set message_id = null where job_id = $1', [jobId]);
       const message = { jobId, stream: 's', attempt: 1, messageId: '5-1' };
@@ -105,7 +105,7 @@ describe('the statements of messages', () => {
       expect(await record()).to.deep.equal([first, first, 'over', 'over']);
     });
 
-    it('never wait for a row that somebody has', async () => {
+    it('never waits for a locked row', async () => {
       if (kind.name === 'embedded') return;
       const [row] = (await inspectMessages(database, nowhere, 1)).found;
       if (!row) throw new Error('there is no message');
@@ -124,7 +124,7 @@ describe('the statements of messages', () => {
       });
     });
 
-    it('know databases by different names', async () => {
+    it('names each database differently', async () => {
       const other = await kind.open();
       try {
         expect(await databaseName(database)).to.match(/^[0-9a-f-]{36}-\d+$/);
