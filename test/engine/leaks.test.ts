@@ -46,7 +46,7 @@ const count = 1_000;
 const typed = (i: number) => ({ worker_id: 'w', accept_job_types: [`type-${i}`] });
 
 describe('resources of abandoned calls', () => {
-  it('keeps nothing in the claimer after 1,000 claims of different kinds, abandoned in flight', async () => {
+  it('keeps nothing in the claimer after 1,000 claims abandoned in flight', async () => {
     const { claimer, asked, release } = held();
     const gone = new AbortController();
     const claims = Array.from({ length: count }, (_, i) =>

@@ -64,7 +64,7 @@ describe('Database', () => {
       expect(await database.query('select n from marks where n between 20 and 29', [])).to.deep.equal([]);
     });
 
-    it("reports the cause of a failed transaction, whichever statement's caller sees it first", async () => {
+    it('reports the cause of a failed transaction, whichever caller sees it first', async () => {
       const error = await failure(
         database.transaction((sql) =>
           Promise.all([
@@ -110,7 +110,7 @@ describe('Database', () => {
       expect(await database.query('select n from marks where n > 40', [])).to.deep.equal([]);
     });
 
-    it("does not commit when a sealed transaction's last statement was canceled before sending", async () => {
+    it('does not commit a sealed transaction whose last statement was never sent', async () => {
       for (const isAwaited of [true, false]) {
         const gone = new AbortController();
         const error = await failure(

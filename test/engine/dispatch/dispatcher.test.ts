@@ -149,7 +149,7 @@ describe('Dispatcher', () => {
       expect(events.slice(-3)).to.deep.equal(['LEASE_RELEASED', 'JOB_REQUEUED', 'LEASE_GRANTED']);
     });
 
-    it('serves more request classes than fit one transaction, and releases with the first ones', async () => {
+    it('serves 40 request classes in several transactions, and releases in the first', async () => {
       const types = Array.from({ length: 40 }, (_, i) => `t${i}`);
       await submitted(engine, {}, ...types.map((job_type) => ({ job_type })));
       const held = await acquired(engine, 'w', { accept_job_types: ['t'] });

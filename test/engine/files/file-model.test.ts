@@ -197,7 +197,7 @@ onEveryEngine((kind) => {
       );
     }
 
-    it('grants, contends, retries, halts, instructs, expires, revives like the model (B1, B2, B6)', async function () {
+    it('grants, contends, halts, instructs, expires and revives as modeled (B1, B2, B6)', async function () {
       this.timeout(180_000);
       await behaveAlike({ owners: ['a', 'b', 'c'], parents: {} });
     });

@@ -254,7 +254,7 @@ onEveryEngine((kind) => {
         expect(['kept, halted', 'kept, granted', 'granted, halted', 'granted, granted']).to.include(outcome);
     });
 
-    it('grants one of several concurrent retries of a caller and denies the others anew (B6)', async () => {
+    it("grants one of a caller's concurrent retries and denies the others anew (B6)", async () => {
       for (let round = 0; round < 10; round++) {
         const [callerId, path] = [`caller-${round}`, `cf${round}`];
         await granted(engine, `ch${round}`, path);
@@ -278,7 +278,7 @@ onEveryEngine((kind) => {
 
     if (kind.name !== 'postgresql') return;
 
-    it('returns the file once when a reaper finds a dead sub-agent and its parent is locked (B5)', async function () {
+    it("returns a dead sub-agent's file once while its parent's row is locked (B5)", async function () {
       this.timeout(60_000);
       for (let round = 0; round < 5; round++) {
         const [parent, child, path] = [`rp${round}`, `rc${round}`, `rf${round}`];

@@ -100,7 +100,7 @@ onEveryEngine((kind) => {
       expect(ids).to.deep.equal(expected.flat());
     });
 
-    it('neither loses nor repeats a job across pages while jobs of the same microsecond arrive', async () => {
+    it('neither loses nor repeats a job across pages while simultaneous jobs arrive', async () => {
       const ids: string[] = [];
       for (let i = 0; i < 10; i++) ids.push(...(await batch(engine, 3)));
       const newestFirst = await listed(false, async () => {

@@ -4,7 +4,7 @@ import { WatchLimiter } from '../../../src/engine/jobs/watch-limiter.ts';
 const always = new AbortController().signal;
 
 describe('WatchLimiter (A6)', () => {
-  it('refuses a stream beyond its limit as overloaded, and accepts one after another closes', () => {
+  it('refuses a stream beyond its limit as overloaded, until another one closes', () => {
     const limiter = new WatchLimiter(2);
     const [leave] = [limiter.enter(), limiter.enter()];
     expect(() => limiter.enter()).to.throw('overloaded');

@@ -20,7 +20,7 @@ describe('CapacityService', () => {
       }
     });
 
-    it('reports the units of claimed jobs as reserved, and uses them only with their leases', async () => {
+    it('reports units of claimed jobs as reserved, and uses them only once leased', async () => {
       await submitted(stage.engine, { cost_units: 60 }, { cost_units: 60 });
       const [first, second] = await stage.engine.claimer.claim({ worker_id: 'w', limit: 2 }, caller);
       expect(await stage.engine.capacity.get(caller)).to.include({ used: 0, reserved: 120, available: 100 });

@@ -105,7 +105,7 @@ onEveryEngine((kind) => {
       expect(await jobOf(grant)).to.include({ state: 'TIMEOUT', attempts: 1 });
     });
 
-    it('counts an attempt after as many unconfirmed grants in a row as LEASEHOLD_MAX_CLAIMS', async () => {
+    it('counts an attempt after LEASEHOLD_MAX_CLAIMS unconfirmed grants in a row', async () => {
       await submitted(engine, {});
       const grants: Grant[] = [];
       for (let round = 0; round < 3; round++) {

@@ -113,7 +113,7 @@ describe('Notifier', () => {
     }
   });
 
-  it('wakes all waiters of a server when another one first hears of it', async () => {
+  it('wakes all waiters of a server when another one first learns of it', async () => {
     const { channel } = network();
     const [here, there] = [new Notifier(channel()), new Notifier(channel())];
     const [job, work, files] = [bell(), bell(), bell()];

@@ -100,7 +100,7 @@ describe('plans of lease statements', () => {
       await store.close();
     });
 
-    /** Makes all jobs queued or all running, except for a few at either end. */
+    /** Makes all jobs queued or all running. The first few always run, and the last few are always queued. */
     async function makeAll(state: 'queued' | 'running'): Promise<void> {
       const run = `state = 5, lease_id = gen_random_uuid(), lease_token = gen_random_uuid(), claimed_by = 'w' || seq,
         request_id = 'r' || seq, fence = seq, lease_ttl_s = 60, started_at = now(), last_heartbeat_at = now(),
