@@ -179,7 +179,7 @@ describe('LeaseSubscriptions', () => {
     stream.keep(ids(10_000));
     const slots = news.slots;
     for (let round = 0; round < 20; round++) {
-      // Each round's leases end without a message, and the next round begins over a minute after their expiry.
+      // Each round's leases end without a message. The next round begins over a minute after their expiry.
       nowMs += 121_000;
       stream.keep(ids(10_000));
     }

@@ -12,8 +12,8 @@ import { caller, silentLog, submitted, submittedIds } from '../../support/jobs.t
 import { acquired, freshForEach, Holder, releaseFor } from '../../support/lease-helpers.ts';
 
 /**
- * Removes every idle lane before each matching statement that is its own transaction. `stop` returns the number
- * removed.
+ * Removes every idle lane before each matching statement that is its own transaction.
+ * `stop` returns the number removed.
  */
 function sweepBefore(database: Database, sweeper: LaneSweeper, suits: (text: string) => boolean) {
   const query = database.query;

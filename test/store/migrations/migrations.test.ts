@@ -1,4 +1,7 @@
-/** The guarantee: the SQL of a migration that has landed never changes. A new migration adds its line to `checksums`. */
+/**
+ * The guarantee: the SQL of a migration that has landed never changes. A new migration adds its line to
+ * `checksums`.
+ */
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import type { Migration } from '@mikro-orm/migrations';

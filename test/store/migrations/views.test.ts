@@ -205,7 +205,7 @@ describe("the contract's views", () => {
       ];
       for (const query of queries) {
         const plan = await database.transaction(async (sql) => {
-          // The settings of a user's session, not of a server, except that empty partitions are not read completely.
+          // The settings of a user's session, not of a server. Only empty partitions are not read completely.
           for (const name of ['bitmapscan', 'hashjoin', 'mergejoin'])
             await sql.query(`set local enable_${name} = on`, []);
           return sql.query<{ 'QUERY PLAN': string }>(`explain ${query.replace('$1', `'${nowhere}'`)}`, []);
