@@ -1,9 +1,10 @@
 /**
- * Lets the start of a server wait for a PostgreSQL that is not there yet: refused connections, a name that does not resolve,
- * a database that starts, stops or is full. A wrong password, a missing database or a wrong encoding fails at once.
+ * Lets a server's start wait for a PostgreSQL that is not available yet: refused connections, a name that
+ * does not resolve, a database that starts, stops or is full. A wrong password, a missing database or a wrong
+ * encoding fails at once.
  *
- * `run` repeats its work until it succeeds, and throws its last error when the time is over or the start is given up. All
- * works of one `DatabaseWait` share one time limit and one log line.
+ * `run` repeats its work until it succeeds. It throws the last error when the time limit passes or the start
+ * is aborted. All calls of one `DatabaseWait` share one time limit and one log line.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { inOneLine, type Log } from '../lib/log.ts';
@@ -14,7 +15,7 @@ const pauseMs = 500;
 export interface DatabaseWaitOptions {
   waitS: number;
   log: Log;
-  /** Gives the start up. */
+  /** Aborts the start. */
   signal?: AbortSignal | undefined;
 }
 
@@ -38,7 +39,7 @@ export class DatabaseWait {
         if (!isUnavailable(error) || leftMs <= 0 || signal?.aborted) throw error;
         if (!this.#isLogged) log.warn('waiting for the database', { waitS, reason: inOneLine(error) });
         this.#isLogged = true;
-        // A start that is given up ends with the error that it waited over.
+        // An aborted start ends with the error that it waited on.
         await delay(Math.min(pauseMs, leftMs), undefined, { signal }).catch(() => {});
       }
     }

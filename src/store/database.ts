@@ -21,7 +21,7 @@ export interface DatabaseOptions {
   /** A `postgres://` address. Without one the database is embedded, in `dataDir`. */
   url?: string | undefined;
   dataDir: string;
-  /** Connections at the most; the embedded engine has one. */
+  /** Maximum number of connections; the embedded engine has one. */
   poolMax: number;
   log: Log;
 }
@@ -30,12 +30,12 @@ export interface DatabaseParts {
   engine: 'postgresql' | 'embedded';
   orm: MikroORM;
   closeEngine: () => Promise<void>;
-  /** Closes connections that were asked to end, and have not. */
+  /** Closes connections that are asked to end and have not ended. */
   closeEnding?: () => void;
   lost: Promise<Error>;
 }
 
-/** The driver's pool, of which we borrow connections and are told how it is. */
+/** The driver's pool, which lends connections and reports its figures. */
 interface Pool extends EventEmitter {
   connect(): Promise<Connection>;
   ending: boolean;
@@ -49,20 +49,20 @@ interface Pool extends EventEmitter {
 export interface Connections {
   open: number;
   idle: number;
-  /** Work that waits for a connection. */
+  /** Number of requests that wait for a connection. */
   waiting: number;
   max: number;
 }
 
-/** How long connections may take to end; one that died in silence never does. */
+/** Time that connections have to end; a connection that died silently never ends. */
 const closingMs = 1_000;
-/** For how long it is believed that PostgreSQL waits for no standby. */
+/** How long a check that PostgreSQL waits for no standby stays valid. */
 const replicationKnownMs = 3_000;
 
-/** How often a transaction that lost against another is run again before its caller is told. */
+/** How often a transaction runs in all, retries included, before its caller gets the error. */
 const attemptsMax = 5;
 
-/** The connection was lost, and nothing can have been changed that must not be changed again. */
+/** The connection was lost, and the work is safe to run again. */
 class LostBeforeCommit extends Error {
   constructor(cause: unknown) {
     super('the connection was lost before a commit', { cause });
@@ -70,31 +70,39 @@ class LostBeforeCommit extends Error {
 }
 
 /**
- * The one door to the database, whichever engine is behind it. `query` runs one statement in a transaction of its
- * own; `transaction` runs several. Both run again by themselves after a serialization failure or a deadlock, and where
- * there was no part of the history to write to, once it has been made. After a lost connection a statement runs again where it
- * only reads or is marked as `repeatable`, and a transaction where its commit had not been sent. A
- * signal that fires takes a waiting statement out of the queue and asks PostgreSQL to stop a running one.
+ * The only access to the database, on either engine.
  *
- * Opened with `openDatabase`, brought up to date with `migrate`, and over with `close`, which waits for what runs.
+ * Guarantees:
+ *
+ * - `query` runs one statement in a transaction of its own; `transaction` runs several statements in one.
+ * - Both retry after a serialization failure, after a deadlock, and after creating a missing partition of
+ *   `job_events`.
+ * - After a lost connection, a statement is retried if it only reads or is marked `repeatable`. A transaction
+ *   is retried if its commit was not sent.
+ * - A signal that fires takes a waiting statement out of the queue and makes PostgreSQL cancel a running one.
+ *
+ * Lifecycle: `openDatabase` opens it, `migrate` updates its schema, and `close` waits for running work.
  */
 export class Database implements EntitySql {
   readonly engine: 'postgresql' | 'embedded';
-  /** Settles with the reason if the embedded engine dies under us; a PostgreSQL that is gone may come back. */
+  /**
+   * Settles with the reason if the embedded engine dies. A lost PostgreSQL may return, so it never settles
+   * there.
+   */
   readonly lost: Promise<Error>;
   readonly #orm: MikroORM;
   readonly #closeEngine: () => Promise<void>;
   readonly #closeEnding: () => void;
   #repairing: Promise<unknown> | undefined;
   #pool: Pool | undefined;
-  /** When it was last seen that PostgreSQL waits for no standby, by `performance.now()`. */
+  /** Time of the last check that PostgreSQL waits for no standby, by `performance.now()`. */
   #asynchronousAt = Number.NEGATIVE_INFINITY;
-  /** Why writes are refused; see `refuseWrites`. */
+  /** Reason why writes are refused; see `refuseWrites`. */
   #refusal: string | undefined;
   readonly #refusalListeners: (() => void)[] = [];
-  /** Connections whose session is read-only because of it. */
+  /** Connections whose session is read-only because of `#refusal`. */
   readonly #readOnly = new WeakSet<object>();
-  /** Looks on at everything that is asked. Whoever opens a database may not know yet who will. */
+  /** Measures all statements and transactions. Set after opening, because the meter may not exist before. */
   meter: DatabaseMeter | undefined;
 
   constructor({ engine, orm, closeEngine, closeEnding = () => {}, lost }: DatabaseParts) {
@@ -141,7 +149,7 @@ export class Database implements EntitySql {
       await transaction.commit();
       return answer;
     } catch (error) {
-      // Where the connection has died the rollback fails as well, and says less about why.
+      // If the connection has died, the rollback fails as well, and its error explains less.
       broken = await transaction.rollBack();
       const cause = transaction.causeOf(error);
       throw !transaction.isCommitSent && isConnectionLost(cause) ? new LostBeforeCommit(cause) : cause;
@@ -150,21 +158,22 @@ export class Database implements EntitySql {
     }
   }
 
-  /** Answers once the database has answered. */
+  /** Resolves when the database has answered. */
   async ping(signal?: AbortSignal): Promise<void> {
     await this.#retry(() => this.#statement('select 1', [], signal));
   }
 
-  /** What was just seen of PostgreSQL's settings. */
+  /** Records whether PostgreSQL's settings require a synchronous standby. */
   noteReplication(synchronous: boolean): void {
     this.#asynchronousAt = synchronous ? Number.NEGATIVE_INFINITY : performance.now();
   }
 
   /**
-   * Settles when all that this server can see by now is also on the synchronous standby, where there is one.
+   * Settles when everything that this server can see now is also on the synchronous standby, if there is one.
    *
-   * A row becomes visible without its standby when the wait of its commit was cancelled, or when the primary was restarted
-   * during the wait. So an answer that acknowledges what an earlier call has written needs a commit of its own that has waited.
+   * A row becomes visible without its standby if the wait of its commit was cancelled, or if the primary
+   * restarted during the wait. So an answer that acknowledges an earlier call's writes needs a commit that
+   * has waited itself.
    */
   async awaitStandby(signal?: AbortSignal): Promise<void> {
     if (this.engine === 'embedded' || performance.now() - this.#asynchronousAt < replicationKnownMs) return;
@@ -174,16 +183,16 @@ export class Database implements EntitySql {
   async close(): Promise<void> {
     const late = setInterval(() => this.#closeEnding(), closingMs);
     await this.#orm.close(true);
-    // Whoever built the statements of entities ends the pool as well, but only where there were any.
+    // MikroORM ends the pool only if entity statements have run.
     if (this.#pool && !this.#pool.ending) await this.#pool.end();
     clearInterval(late);
     await this.#closeEngine();
   }
 
   /**
-   * Makes every transaction that begins from now on read-only, or writable again where no reason is given. PostgreSQL
-   * refuses the writes, so that no statement can be forgotten; callers get a `SchemaTooNewError`. The session of a
-   * connection is changed when the pool next lends it, ahead of the statements that follow.
+   * Makes every later transaction read-only, or writable again if no reason is given. PostgreSQL itself
+   * refuses the writes, so no statement can escape; callers get a `SchemaTooNewError`. The session of a
+   * connection changes when the pool next lends it, ahead of the statements that follow.
    */
   async refuseWrites(reason: string | undefined): Promise<void> {
     const pool = await this.#openPool();
@@ -193,12 +202,12 @@ export class Database implements EntitySql {
     for (const listener of this.#refusalListeners) listener();
   }
 
-  /** Why writes are refused, while they are. */
+  /** Reason why writes are refused; undefined while they are allowed. */
   get refusal(): string | undefined {
     return this.#refusal;
   }
 
-  /** Calls back whenever `refusal` may have changed. */
+  /** Calls `listener` whenever `refusal` may have changed. */
   onRefusal(listener: () => void): void {
     this.#refusalListeners.push(listener);
   }
@@ -209,7 +218,7 @@ export class Database implements EntitySql {
     if (isRefusing) this.#readOnly.add(connection);
     else this.#readOnly.delete(connection);
     const mode = isRefusing ? 'on' : 'off';
-    // A connection on which this fails is broken, which the statement behind it reports.
+    // If this fails, the connection is broken, and the next statement reports it.
     connection.run(`set default_transaction_read_only = ${mode}`, [], undefined).catch(() => {});
   };
 
@@ -218,7 +227,7 @@ export class Database implements EntitySql {
     return this.#orm;
   }
 
-  /** How many connections there are and may be, and how many wait for one; counted when asked. */
+  /** Open, idle and maximum connections, and waiting requests, at the time of the call. */
   async connections(): Promise<Connections> {
     const pool = await this.#openPool();
     const { totalCount: open, idleCount: idle, waitingCount: waiting, options } = pool;
@@ -242,7 +251,10 @@ export class Database implements EntitySql {
     }
   }
 
-  /** Nobody has made any for long, or the clock was set. All who find that out at the same time wait for the same. */
+  /**
+   * Creates partitions if no server has for long, or if the clock was set. Concurrent callers share one
+   * attempt.
+   */
   async #createPartitions(): Promise<void> {
     this.#repairing ??= createEventPartitions(this).finally(() => {
       this.#repairing = undefined;

@@ -1,12 +1,12 @@
 /**
- * Stops a running statement over a connection of its own, because the statement's connection is busy with it.
+ * Cancels a running statement over a separate connection, because the statement occupies its own.
  *
- * A backend that waits for a synchronous standby is left alone: its transaction has committed locally, and a cancel would end
- * the wait and let the commit be answered as if the standby had it. Between the look and the cancel a commit may
- * begin to wait all the same; `PreparingClient` recognises the warning that PostgreSQL then sends.
+ * A backend that waits for a synchronous standby is not cancelled. Its transaction has committed locally, and
+ * a cancel would end the wait and report the commit as if the standby had it. A commit may still begin to
+ * wait between the check and the cancel; `PreparingClient` recognises the warning that PostgreSQL then sends.
  *
- * Answers `settled` when no cancel can arrive any more, and `unknown` when one may still be on its way. Takes at most
- * `connectMs + answerMs`, also where the connection dies in silence.
+ * Returns `settled` when no cancel can arrive any more, and `unknown` when one may still arrive. The call
+ * takes at most `connectMs + answerMs`, also if the connection dies silently.
  */
 import pg from 'pg';
 import { hangUp } from './hang-up.ts';
@@ -27,7 +27,7 @@ export async function cancelStatement(
     connectionTimeoutMillis: connectMs,
     query_timeout: answerMs,
   });
-  // What breaks the connection rejects the query as well. Without a listener Node would end the process.
+  // A connection error also rejects the query. Without a listener the error would end the process.
   client.on('error', () => {});
   let outcome: 'settled' | 'unknown' = 'settled';
   try {
@@ -36,7 +36,7 @@ export async function cancelStatement(
     await client.query(cancel, [processId]);
     outcome = 'settled';
   } catch {
-    // The database is full or away. The statement ends by its own timeout, or with its connection.
+    // The database is full or unreachable. The statement ends by its own timeout or with its connection.
   } finally {
     await hangUp(client);
   }

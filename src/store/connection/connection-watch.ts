@@ -1,22 +1,30 @@
 /**
- * Finds connections of the pool that have died in silence, and closes them.
+ * Finds pool connections that died silently, and closes them.
  *
- * A host that vanishes, or a device between that forgets a connection, sends neither FIN nor RST. TCP notices after
- * minutes: its keepalives do not run while sent data is unacknowledged, and Node cannot set `TCP_USER_TIMEOUT`. A time limit for
- * statements cannot tell such a connection from a long statement or a wait for a lock. The backend can: it is asked for over
- * another connection.
+ * Problem: a host that vanishes, or a network device that forgets a connection, sends neither FIN nor RST.
+ * TCP notices after minutes: keepalives do not run while sent data is unacknowledged, and Node cannot set
+ * `TCP_USER_TIMEOUT`. A statement timeout cannot distinguish such a connection from a long statement or a
+ * wait for a lock. The state of the backend can, so the watch reads it over another connection.
  *
- * A connection is suspected when it waits for an answer and has not read a byte for `quietMs`. Then `pg_stat_activity` is
- * read over a new connection. The connection is dead when its backend is gone, or when the backend waits for its client in two
- * looks that are `confirmMs` apart, while the client still waits for the backend. A backend that works, waits for a lock
- * or waits for a standby is alive, however long it takes.
+ * Detection: a connection is suspected when it waits for an answer and has not read a byte for `quietMs`. The
+ * watch then reads `pg_stat_activity` over a new connection. The suspect is dead in two cases:
  *
- * A dead connection is closed within about 4 s of the statement's begin. Its backend is terminated, so that its locks are free and
- * the outcome of its statement is fixed. Its statements fail with a `ConnectionLostError`. The idle connections of the pool are closed
- * with it, because what killed one in silence has most likely killed them too, and connecting costs milliseconds.
+ * - Its backend no longer exists.
+ * - Two checks `confirmMs` apart find the backend waiting for its client, while the client waits for the
+ *   backend.
  *
- * Nothing is closed where nothing can be learned: when no new connection can be made, or when a pooler stands between, which
- * hides the process ids of backends. Costs nothing while every connection that waits also receives.
+ * A backend that works, waits for a lock or waits for a standby is alive, however long it takes.
+ *
+ * Guarantees:
+ *
+ * - A dead connection is closed within about 4 s of the statement's start.
+ * - Its backend is terminated, which frees its locks and fixes the outcome of its statement.
+ * - Its statements fail with a `ConnectionLostError`.
+ * - The pool's idle connections are closed as well: the same cause has most likely killed them, and
+ *   connecting costs milliseconds.
+ *
+ * Failure modes: the watch closes nothing if it cannot open a new connection, or if a pooler hides the
+ * process ids of backends. It costs nothing while every waiting connection also receives.
  */
 import type { EventEmitter } from 'node:events';
 import pg from 'pg';
@@ -31,12 +39,12 @@ const connectMs = 2_000;
 const answerMs = 2_000;
 
 interface Observed {
-  /** Lent by the pool. */
+  /** The pool has lent it. */
   isCheckedOut: boolean;
   bytesRead: number;
-  /** Since when it has waited without reading a byte; undefined while it does not wait. */
+  /** Start of the wait without a byte read; undefined while it does not wait. */
   quietSinceMs: number | undefined;
-  /** When its backend was first found waiting for it. */
+  /** Time of the first check that found its backend waiting for it. */
   suspectedAtMs: number | undefined;
 }
 
@@ -58,12 +66,12 @@ export class ConnectionWatch {
   #timer: NodeJS.Timeout | undefined;
   #looking = false;
 
-  /** `config` is that of the pool. */
+  /** `config` is the pool's configuration. */
   constructor(config: pg.ClientConfig) {
     this.#config = config;
   }
 
-  /** Watches every connection of the pool, from its login to its end. */
+  /** Watches every connection of the pool from its login to its end. */
   attach(pool: EventEmitter): void {
     pool.on('connect', (client: PreparingClient) => {
       this.#clients.set(client, {
@@ -81,7 +89,7 @@ export class ConnectionWatch {
     pool.on('remove', (client: PreparingClient) => this.#forget(client));
   }
 
-  /** Closes connections that wait for nothing and have been asked to end, but whose other side does not answer. */
+  /** Closes connections that wait for no answer, are asked to end, and whose other side does not respond. */
   closeEnding(): void {
     for (const [client, { isCheckedOut }] of this.#clients)
       if (!isCheckedOut && !client.isWaiting) client.fail(new ConnectionLostError('the pool is closed'));
@@ -116,12 +124,12 @@ export class ConnectionWatch {
     });
   }
 
-  /** Those that wait, and have read nothing for too long. */
+  /** Connections that wait and have read nothing for `quietMs`. */
   #suspects(): PreparingClient[] {
     const now = performance.now();
     return [...this.#clients].flatMap(([client, { quietSinceMs, bytesRead }]) => {
       const isQuiet = quietSinceMs !== undefined && now - quietSinceMs >= quietMs;
-      // What stood still may be this process: its answers have arrived, and only have to be read.
+      // If this process was stalled, the answers have arrived and only have to be read.
       return isQuiet && client.isWaiting && client.bytesRead === bytesRead ? client : [];
     });
   }
@@ -138,7 +146,7 @@ export class ConnectionWatch {
       await witness.connect();
       await this.#decide(witness);
     } catch {
-      // The database cannot be asked. Its connections may be alive, and stay.
+      // The database cannot be queried. Its connections may be alive, so they stay open.
     } finally {
       await hangUp(witness);
     }
@@ -149,7 +157,7 @@ export class ConnectionWatch {
     const pids = [...asked.map(({ backend }) => backend.pid), witnessPid(witness)];
     const { rows } = await witness.query<Backend>(findBackends, [pids]);
     const backends = new Map(rows.map((row) => [row.pid, row]));
-    // A pooler tells its clients other process ids than those of the backends.
+    // A pooler reports other process ids to its clients than those of the backends.
     if (!backends.has(witnessPid(witness))) return;
     const still = new Set(this.#suspects());
     const dead = asked.filter((client) => still.has(client) && this.#isDead(client, backends));
@@ -166,7 +174,7 @@ export class ConnectionWatch {
     if (!observed) return false;
     const { pid, startedAt } = client.backend;
     const found = backends.get(pid);
-    // After a failover another server may have given the same process id to something else.
+    // After a failover another server may have given the same process id to another process.
     if (!found || (startedAt !== undefined && found.startedAt !== startedAt)) return true;
     if (!found.awaitsClient) {
       observed.suspectedAtMs = undefined;

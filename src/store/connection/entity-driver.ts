@@ -1,11 +1,11 @@
 /**
- * MikroORM's driver for PostgreSQL, with one connection class replaced: `EntityConnection`.
+ * MikroORM's driver for PostgreSQL, with one connection class replaced by `EntityConnection`.
  *
- * Everything that an EntityManager or a query builder runs goes through `Database` or one of its transactions, as every other
- * statement does. It has the same pool, retries, cancellation, metrics and refusal of writes, and an EntityManager inside a
- * transaction sees what the transaction has written.
+ * All statements of an EntityManager or a query builder go through `Database` or one of its transactions, as
+ * all other statements do. They share the pool, retries, cancellation, metrics and the refusal of writes. An
+ * EntityManager inside a transaction sees what that transaction has written.
  *
- * MikroORM 7.2 writes values into the text of statements. Here they are bound.
+ * MikroORM 7.2 writes values into the text of statements. This driver binds them.
  */
 import type { Configuration, LoggingOptions } from '@mikro-orm/core';
 import { isRaw, type Transaction as OrmTransaction, type RawQueryFragment } from '@mikro-orm/core';
@@ -14,7 +14,7 @@ import { asOrmTransaction, asSql } from './orm-transaction.ts';
 import { affectedRows } from './prepared-client.ts';
 import { type EntitySql, type Sql, type TransactionSql, timestamp } from './sql.ts';
 
-/** Where the statements go. */
+/** The target of all statements. */
 export interface EntityTransactor extends EntitySql {
   transaction<T>(work: (sql: TransactionSql) => Promise<T>, signal?: AbortSignal): Promise<T>;
 }
@@ -22,7 +22,7 @@ export interface EntityTransactor extends EntitySql {
 export class EntityConnection extends PostgreSqlConnection {
   #transactor: EntityTransactor | undefined;
 
-  /** Sends all statements through this database from now on. Before, there are none. */
+  /** Sends all later statements through this database. No statement runs before the call. */
   attach(door: EntityTransactor): void {
     this.#transactor = door;
   }
@@ -62,11 +62,11 @@ export class EntityConnection extends PostgreSqlConnection {
 export class EntityDriver extends PostgreSqlDriver {
   constructor(config: Configuration) {
     super(config);
-    // The one that the base class has made was never connected.
+    // Replaces the connection that the base class created and never connected.
     Object.assign(this, { connection: new EntityConnection(config) });
   }
 
-  /** Errors stay as the database's driver has made them: callers know them by their SQLSTATE and their names. */
+  /** Keeps the driver's own errors, because callers recognise them by SQLSTATE and name. */
   override convertException(exception: Error): never {
     return exception as never;
   }
@@ -83,7 +83,9 @@ function asText(query: string | NativeQueryBuilder | RawQueryFragment, params: r
   return { sql, params: own };
 }
 
-/** Turns placeholders of MikroORM into those of PostgreSQL: `?` is a value, `??` a name, and `\?` a question mark. */
+/**
+ * Replaces MikroORM's placeholders with PostgreSQL's: `?` is a value, `??` a name, and `\?` a question mark.
+ */
 export function bind(
   fragment: Fragment,
   quoteName: (name: string) => string,
@@ -91,7 +93,7 @@ export function bind(
   const values: unknown[] = [];
   const put = ({ sql, params }: Fragment): string => {
     let next = 0;
-    // A text without values is sent as it is: a question mark in it is an operator.
+    // A text without values is sent unchanged: a question mark in it is an operator.
     if (params.length === 0) return sql;
     return sql.replace(/\\\?|\?\??/g, (placeholder) => {
       if (placeholder === '\\?') return '?';

@@ -1,15 +1,22 @@
 /**
- * Messages between the servers on one database, over LISTEN and NOTIFY on a connection of its own.
+ * Exchanges messages between the servers of one database, with LISTEN and NOTIFY on a separate connection.
  *
- * Promises nothing about delivery: what others say while the connection is away is not heard, so whoever listens must
- * also look for itself now and then. What is sent while an earlier message is on its way, or while there is no
- * connection, goes out together with everything that has gathered; of that, what is said twice in the same words is heard
- * once. `start` connects and goes on trying, and says each time when others can be heard; `stop` hangs up.
+ * Guarantees:
  *
- * A connection can die in silence: the other host vanishes, or a device between forgets the connection. Keepalives of TCP
- * notice that after minutes at best. The channel therefore asks `select 1` when nothing has arrived for `pingMs`. Where
- * nothing at all arrives within `answerMs` of a question, the connection is closed and made again. Messages that had not been
- * confirmed by then are sent again, so some may be heard twice.
+ * - Delivery is not guaranteed. A server misses what others send while its connection is down, so listeners
+ *   must also poll at intervals.
+ * - Messages are sent in batches: messages queued during a send or an outage leave together. PostgreSQL
+ *   delivers identical messages of one batch once.
+ * - Messages that are unconfirmed when a connection fails are sent again, so a listener may receive some
+ *   twice.
+ *
+ * Lifecycle: `start` connects, reconnects after failures, and calls `onListening` after each connect. `stop`
+ * closes the connection.
+ *
+ * Failure modes: a connection can die silently if the other host vanishes or a network device forgets it. TCP
+ * keepalives notice that after minutes at best. The channel therefore sends `select 1` when nothing has
+ * arrived for `pingMs`. If nothing arrives within `answerMs` of a query, it closes the connection and
+ * connects again.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
@@ -28,15 +35,18 @@ export interface Channel {
 /** For a database that no other server shares. */
 export const noopChannel: Channel = { start: () => {}, send: () => {}, stop: async () => {} };
 
-/** With a version, so that servers of another never have to read each other's messages. */
+/** Carries a version, so that servers never have to read messages of another version. */
 const channelName = 'leasehold_v1';
 const retryMs = 1_000;
 const connectMs = 3_000;
 const pingMs = 1_000;
 const answerMs = 1_500;
-/** How often the connection is looked at. */
+/** Interval of the checks of the connection. */
 const lookMs = 500;
-/** Messages that wait for the connection; hints older than these are not worth keeping. */
+/**
+ * Limit of messages that wait for the connection. Further messages are dropped: they are hints, and listeners
+ * poll.
+ */
 const outboxMax = 1_000;
 
 export class PostgresChannel implements Channel {
@@ -77,13 +87,13 @@ export class PostgresChannel implements Channel {
       } catch (error) {
         if (!signal.aborted) this.#log.warn('lost the connection that listens for other servers', { error });
       }
-      // What has worked for a while is made again at once.
+      // A connection that worked for a while is replaced at once.
       const pauseMs = performance.now() - beganAt > 2 * retryMs ? 0 : retryMs;
       await delay(pauseMs, undefined, { signal }).catch(() => {});
     }
   }
 
-  /** Settles when the connection is over. */
+  /** Settles when the connection has ended. */
   async #listen(onMessage: OnMessage, onListening: () => void): Promise<void> {
     const client = new pg.Client({
       connectionString: this.#url,
@@ -94,7 +104,8 @@ export class PostgresChannel implements Channel {
     });
     const over = new Promise<void>((resolve, reject) => {
       client.once('end', resolve);
-      // A connection may fail more than once while it ends, and an error without a listener would end the process.
+      // A connection may fail more than once while it ends, and an error without a listener would end the
+      // process.
       client.on('error', reject);
     });
     // The rejection is awaited below; until then it must not count as unhandled.
@@ -104,7 +115,7 @@ export class PostgresChannel implements Channel {
     try {
       await client.connect();
       await client.query(`listen ${channelName}`);
-      // Whoever stops while the connection is made has nothing to hang up yet.
+      // If `stop` ran during the connect, it found no connection to close.
       if (this.#stopping.signal.aborted) return;
       this.#client = client;
       watch = watchForSilence(client);
@@ -139,7 +150,7 @@ export class PostgresChannel implements Channel {
   }
 }
 
-/** Closes the connection when the other side has not sent a byte for too long although it was asked something. */
+/** Closes the connection if a query was sent and the other side has not sent a byte within `answerMs`. */
 function watchForSilence(client: pg.Client): NodeJS.Timeout {
   const { connection } = internalsOf(client);
   let bytes = connection.stream.bytesRead;
@@ -159,7 +170,7 @@ function watchForSilence(client: pg.Client): NodeJS.Timeout {
       askedAt = now;
     } else if (now - heardAt >= pingMs) {
       askedAt = now;
-      // A failure ends the connection, which is noticed there.
+      // A failure ends the connection; `#listen` handles that.
       client.query('select 1').catch(() => {});
     }
   }, lookMs);

@@ -4,33 +4,35 @@ import { internalsOf } from './hang-up.ts';
 import { sessionSettings } from './session-settings.ts';
 import { ConnectionLostError, UnconfirmedCommitError } from './sql.ts';
 
-/** The statements that are worth preparing, and their names. */
+/** The names of the prepared statements, by text. */
 const names = new Map<string, string>();
 
 /**
- * Marks a statement as one that is run all the time. Each connection parses and plans it once, for whatever values, and
- * afterwards only binds and runs it; planning a statement of five parts costs more than running it for a few rows. All others
- * are planned for the values that they come with: what a filter leaves out, their plan leaves out.
+ * Marks a frequent statement for preparation. Each connection parses and plans it once, for any values, and
+ * then only binds and executes it: planning a statement of five parts costs more than running it for a few
+ * rows. PostgreSQL plans all other statements for their actual values, so their plans omit what a filter
+ * omits.
  */
 export function prepared(text: string): string {
-  // The same text twice is the same statement, and keeps its name.
+  // The same text is the same statement, and keeps its name.
   if (!names.has(text)) names.set(text, `leasehold_${names.size}`);
   return text;
 }
 
-/** All that are marked, of the modules that have been loaded. */
+/** All prepared statements of the modules that have been loaded. */
 export const preparedStatements = (): string[] => [...names.keys()];
 
 const { plan_cache_mode: preparedPlans } = sessionSettings;
 
 type Shape = (values: unknown[]) => unknown;
 
-/** The shapes of what hot statements return. */
+/** Row constructors of prepared statements, by text. */
 const shapes = new Map<string, Shape>();
 
 /**
- * Makes an object of a row's values, as a literal would. The driver puts one together name by name, which from a dozen
- * columns on is an object that is slow to make and slow to read. The names are those of our own statements.
+ * Builds an object from a row's values, like an object literal. The driver assigns property by property, and
+ * from about a dozen columns on the result is slow to create and slow to read. The names come from our own
+ * statements.
  */
 function shapeOf(fields: readonly { name: string }[]): Shape {
   const members = fields.map(({ name }, i) => `${JSON.stringify(name)}: values[${i}]`);
@@ -39,10 +41,13 @@ function shapeOf(fields: readonly { name: string }[]): Shape {
 
 const counts = new WeakMap<readonly unknown[], number>();
 
-/** How many rows a statement has read or changed, by the rows that it returned. Of hot statements only those are counted. */
+/**
+ * Number of rows that a statement read or changed, by its returned rows. A prepared statement counts only the
+ * rows it returns.
+ */
 export const affectedRows = (rows: readonly unknown[]): number => counts.get(rows) ?? rows.length;
 
-/** A statement that was never begun, because nobody waited for it any more. */
+/** A statement that was never sent, because its caller had already stopped waiting. */
 export class AbandonedError extends Error {
   override readonly name = 'AbortError';
 }
@@ -54,14 +59,15 @@ interface Config {
 let clients = 0;
 
 /**
- * A connection that prepares hot statements, and that asks PostgreSQL to stop a statement when its signal fires.
+ * A connection that prepares frequent statements, and that cancels a statement when its signal fires.
  *
- * That request goes over a connection of its own, because here it would wait behind the very statement it should stop, and the
- * statement counts as over only when it has been answered, so that it can never hit the next one of this connection. The
- * embedded database cannot be interrupted; there a statement that has begun runs to its end.
+ * The cancel request uses a separate connection, because on this one it would wait behind the statement that
+ * it should stop. A cancelled statement counts as ended only when the request has been answered, so that it
+ * can never hit this connection's next statement. The embedded database cannot be interrupted; a statement
+ * that has begun there runs to its end.
  */
 export class PreparingClient extends pg.Client {
-  /** Part of the names, because all connections to the embedded database share one session. */
+  /** Part of the statement names, because all connections to the embedded database share one session. */
   readonly #number = clients++;
   readonly #config: Config;
   #gathers = false;
@@ -70,7 +76,7 @@ export class PreparingClient extends pg.Client {
   constructor(config: Config) {
     super(config as pg.ClientConfig);
     this.#config = config;
-    // What breaks the connection rejects its statements as well. Without a listener Node would end the process.
+    // A connection error also rejects the statements. Without a listener the error would end the process.
     this.on('error', () => {});
     this.on('notice', ({ routine }) => {
       // The text of the warning is translated; the name of the routine that sends it is not.
@@ -87,12 +93,15 @@ export class PreparingClient extends pg.Client {
     return internalsOf(this).connection.stream.bytesRead ?? 0;
   }
 
-  /** The process that serves this connection, as `identify` has found it. */
+  /** The backend process of this connection, as `identify` read it. */
   get backend(): { pid: number; startedAt: string | undefined } {
     return { pid: internalsOf(this).processID ?? 0, startedAt: this.#startedAt };
   }
 
-  /** Asks when its backend was started, which tells it from another server's with the same process id. */
+  /**
+   * Reads the start time of the backend, which distinguishes it from another server's with the same process
+   * id.
+   */
   identify(): void {
     super
       .query<{ at: string }>(
@@ -102,7 +111,7 @@ export class PreparingClient extends pg.Client {
         ({ rows }) => {
           this.#startedAt = rows[0]?.at;
         },
-        // A connection that fails so early fails its first statement as well.
+        // A connection that fails this early also fails its first statement.
         () => {},
       );
   }
@@ -110,12 +119,13 @@ export class PreparingClient extends pg.Client {
   /** Rejects every statement in flight and closes the connection. */
   fail(error: Error): void {
     const { connection } = internalsOf(this);
-    // An answer that has arrived with the reason must not be taken for success, so the driver is told before it reads on.
+    // The driver gets the error before it reads on, because an answer that arrived with it must not count as
+    // success.
     connection.emit('error', error);
     connection.stream.destroy();
   }
 
-  /** Runs a statement, behind those that were sent before. `signal` ends it. */
+  /** Runs a statement after those that were sent before it. `signal` cancels it. */
   async run<Row>(text: string, values: readonly unknown[], signal: AbortSignal | undefined): Promise<Row[]> {
     if (signal?.aborted)
       throw new AbandonedError('nobody waits for this statement', { cause: signal.reason });
@@ -135,8 +145,10 @@ export class PreparingClient extends pg.Client {
   }
 
   /**
-   * Runs a statement that is planned for its values. The way back is sent right behind it, because more may have been sent
-   * already, and others may share the session; but not where somebody may ask to stop the statement, and stop that in its place.
+   * Runs a statement that PostgreSQL plans for its values. The reset of the plan mode is sent right behind
+   * it, because more statements may already be queued and other connections may share the session. If a
+   * signal could cancel the statement, the reset is sent after the answer, because the cancel could hit the
+   * reset instead.
    */
   async #runPlanned<T>(
     values: readonly unknown[],
@@ -155,12 +167,12 @@ export class PreparingClient extends pg.Client {
     }
   }
 
-  /** Nobody waits for it. What goes wrong here goes wrong for the statement as well, or is undone with its transaction. */
+  /** Not awaited. An error here also fails the statement, or is undone with its transaction. */
   #plan(mode: string): void {
     super.query(`set plan_cache_mode = ${mode}`).catch(() => {});
   }
 
-  /** What is asked in one turn of the event loop leaves in one piece, and is read in one. */
+  /** Statements sent in one turn of the event loop leave in one packet, and are read in one. */
   #gather(): void {
     if (this.#gathers) return;
     this.#gathers = true;
@@ -188,7 +200,7 @@ export class PreparingClient extends pg.Client {
       return await run();
     } finally {
       signal.removeEventListener('abort', stop);
-      // A cancel that may still be on its way would hit the next statement of this connection.
+      // A cancel that may still arrive would hit the next statement of this connection.
       if ((await stopping) === 'unknown') this.fail(new ConnectionLostError('a cancel was not answered'));
     }
   }

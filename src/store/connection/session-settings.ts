@@ -1,18 +1,21 @@
 /**
- * What every connection is set to. Statistics of a queue are wrong the moment they are taken: a table that was
- * empty at the last ANALYZE holds a million rows now, and the planner walks all of them for the sake of a join. Hot
- * statements therefore find rows by key or by the order of one index, and the plans that could do otherwise are
- * switched off, as is reading a small table to its end: a plan that was made while the table was small is kept while it
- * grows. Compiling a plan, or starting further processes for it, costs more than any statement here takes.
+ * Settings of every connection.
  *
- * Hot statements are planned once, for all values. Left to itself, PostgreSQL makes plans of a dozen parts anew each time where
- * it thinks that the values make them cheaper, which it does of every small batch; that took a quarter of its time.
+ * Statistics of a queue are outdated as soon as they are collected: a table that was empty at the last
+ * ANALYZE may hold a million rows now, and the planner would scan all of them for a join. Prepared statements
+ * therefore find rows by key or by the order of one index, and plan types that could do otherwise are
+ * disabled. That includes sequential scans of small tables, because a plan made while a table is small is
+ * kept while it grows. JIT compilation and parallel workers cost more than any statement here takes.
+ *
+ * Prepared statements are planned once, for all values. By default PostgreSQL replans statements of a dozen
+ * parts whenever it estimates that the values make them cheaper, which it does for every small batch. That
+ * took a quarter of its time.
  */
 export const sessionSettings = {
   timezone: 'UTC',
-  // Times are read as they are written by this.
+  // `timeMs` reads times in this format.
   datestyle: 'ISO',
-  // Whoever has waited for a row must see what became of it.
+  // A statement that has waited for a row lock must see the row's new version.
   default_transaction_isolation: 'read committed',
   jit: 'off',
   max_parallel_workers_per_gather: '0',
@@ -26,7 +29,7 @@ export const sessionSettings = {
   lock_timeout: '10s',
 } as const;
 
-/** As the `options` of a connection string. */
+/** For the `options` of a connection string. */
 export const sessionOptions = (): string =>
   Object.entries(sessionSettings)
     .map(([name, value]) => `-c ${name}=${value.replaceAll(' ', '\\ ')}`)

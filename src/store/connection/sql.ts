@@ -1,8 +1,8 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 
 /**
- * What the statements of this folder run on: the pool, one statement a transaction, or one open transaction.
- * Parameters are always bound.
+ * Executes statements: the pool, with one transaction for each statement, or one open transaction. Parameters
+ * are always bound.
  */
 export interface Sql {
   query<Row>(text: string, params: readonly unknown[], signal?: AbortSignal): Promise<Row[]>;
@@ -10,46 +10,50 @@ export interface Sql {
 
 /** The same for statements that MikroORM writes. */
 export interface EntitySql extends Sql {
-  /** An entity manager of its own for one use, which reads and writes here; `signal` ends its statements. */
+  /** A new entity manager for one use, which reads and writes here. `signal` cancels its statements. */
   em(signal?: AbortSignal): EntityManager;
 }
 
-/** One that is open until its work is done, or until somebody says that nothing more will be asked. */
+/**
+ * A transaction that is open until its work ends, or until the caller seals it: no further statement follows.
+ */
 export interface TransactionSql extends EntitySql {
   seal(): void;
 }
 
 /**
- * The row of a table with a key that comes from a part of the statement before it, to be joined: looked up in the key's index,
- * one by one, in the order in which that part comes. It may be locked with that, in the same order.
+ * Joins a table's row by a key that comes from an earlier part of the statement. Rows are looked up in the
+ * key's index, one by one, in the order of that part. `how` may lock them, in the same order.
  *
- * Joined as tables are, a planner that takes a table for empty, because it was when it was last looked at, may as well go
- * through all of it and compare; and such a plan is kept while the table grows.
+ * With an ordinary join, a planner that takes the table for empty, as it was at the last ANALYZE, may scan
+ * all of it; and such a plan is kept while the table grows.
  */
 export const lateralByKey = (table: string, key: string, value: string, how = 'offset 0'): string =>
   `lateral (select *, ctid as place from ${table} where ${table}.${key} = ${value} ${how})`;
 
 /**
- * The same for a table that is written to, which cannot be looked up like that: a condition that is met through the key's index
- * or not at all, because as an array of one it is no reason to bring both sides into the same order.
+ * The same for a table that is updated or deleted from, where a lateral join is not possible. The condition
+ * can use only the key's index: an array of one element gives the planner no reason to sort both sides.
  */
 export const keyEquals = (key: string, value: string): string => `${key} = any (array[${value}])`;
 
-/** The same for keys of several columns, in brackets. Of it the planner believes that it holds for one row in nine. */
+/**
+ * The same for keys of several columns, in brackets. The planner estimates that it holds for one row in nine.
+ */
 export const keysEqual = (keys: string, values: string): string => `${keys} between ${values} and ${values}`;
 
-/** The one of these words that has this number, the first of which is 0. */
+/** The word with this number, counted from 0, as an SQL expression. */
 export const sqlWord = (words: readonly string[], number: string): string =>
   `(array[${words.map((one) => `'${one}'`).join(', ')}])[${number} + 1]`;
 
-/** The connection is gone, and with it the answers to the statements that were in flight. */
+/** The connection is lost, and with it the answers to the statements that were in flight. */
 export class ConnectionLostError extends Error {
   override readonly name = 'ConnectionLostError';
   /** SQLSTATE connection_failure. */
   readonly code = '08006';
 }
 
-/** The wait for a synchronous standby was cancelled: the change is there, and a failover may lose it. */
+/** The wait for a synchronous standby was cancelled. The change is committed, but a failover may lose it. */
 export class UnconfirmedCommitError extends Error {
   override readonly name = 'UnconfirmedCommitError';
   /** SQLSTATE statement_completion_unknown. */
@@ -60,10 +64,13 @@ export class UnconfirmedCommitError extends Error {
   }
 }
 
-/** SQLSTATEs after which the same transaction may simply be run again. */
+/** SQLSTATEs after which the same transaction may run again. */
 const retryable = new Set(['40001', '40P01']);
 
-/** SQLSTATEs that say that the database cannot serve now: shutting down, starting, out of connections or disk, its rows locked. */
+/**
+ * SQLSTATEs of a database that cannot serve now: it shuts down, starts, is out of connections or disk, or
+ * rows are locked.
+ */
 const unavailable = new Set([
   '57P01',
   '57P02',
@@ -77,7 +84,7 @@ const unavailable = new Set([
   '40003',
 ]);
 
-/** Codes of Node's sockets and of the drivers for a database that is not there. */
+/** Error codes of Node's sockets and of the drivers for an unreachable database. */
 const unreachable = new Set([
   'ECONNREFUSED',
   'ECONNRESET',
@@ -104,8 +111,8 @@ export const isReadOnly = (error: unknown): boolean => sqlState(error) === '2500
 export const isRetryable = (error: unknown): boolean => retryable.has(sqlState(error) ?? '');
 
 /**
- * Whether a row had no partition to go to. Its code is that of all checks, of which this one alone is of a table and has
- * no name.
+ * Whether no partition exists for a row. PostgreSQL uses the code of all checks; only this one names a table
+ * and no constraint.
  */
 export function lacksPartition(error: unknown): boolean {
   for (let at = error; typeof at === 'object' && at !== null; at = (at as { cause?: unknown }).cause) {
@@ -115,13 +122,13 @@ export function lacksPartition(error: unknown): boolean {
   return false;
 }
 
-/** Whether the statement was ended at our own request or by `statement_timeout`. */
+/** Whether the statement was cancelled by this server or by `statement_timeout`. */
 export const isCancelled = (error: unknown): boolean =>
   sqlState(error) === '57014' || (error instanceof Error && error.name === 'AbortError');
 
 const lostCodes = new Set(['08006', '57P01', '57P02', 'ECONNRESET', 'EPIPE', 'ETIMEDOUT', 'EHOSTUNREACH']);
 
-/** Whether a connection that had been made was lost under a statement, for another reason than that it took too long. */
+/** Whether an established connection was lost during a statement, for another reason than a timeout. */
 export function isConnectionLost(error: unknown): boolean {
   const code = sqlState(error);
   if (code !== undefined) return lostCodes.has(code);
@@ -133,7 +140,7 @@ export const isUnconfirmed = (error: unknown): boolean => sqlState(error) === '4
 export function isUnavailable(error: unknown): boolean {
   const code = sqlState(error);
   if (code !== undefined) return unavailable.has(code) || unreachable.has(code) || code.startsWith('08');
-  // The pg driver has no code for these.
+  // The pg driver has no code for these errors.
   for (let at = error; at instanceof Error; at = at.cause) if (unavailableText.test(at.message)) return true;
   return false;
 }
@@ -141,7 +148,7 @@ export function isUnavailable(error: unknown): boolean {
 const unavailableText =
   /Connection terminated|timeout exceeded when trying to connect|is not queryable|Query read timeout|^timeout expired$/;
 
-/** A time that a driver returned: raw text from a hot statement, a Date from an entity. */
+/** A time that a driver returned: text from a statement, a Date from an entity. */
 export function timeMs(value: string | Date): number;
 export function timeMs(value: string | Date | null): number | null;
 export function timeMs(value: string | Date | null): number | null {
@@ -150,20 +157,23 @@ export function timeMs(value: string | Date | null): number | null {
   return textMs(value);
 }
 
-/** A time as a parameter. ISO-8601 writes years from 10000 on with a sign and zeros, which PostgreSQL does not read. */
+/**
+ * A time as a parameter. ISO-8601 writes years from 10000 on with a sign and zeros, which PostgreSQL rejects.
+ */
 export const timestamp = (time: Date): string => time.toISOString().replace(/^\+0*/, '');
 
 const dash = 45;
 const blank = 32;
 const point = 46;
 const secondsEnd = 19;
-/** The last day that was read, because nearly all times of an answer are of one. */
+/** The last parsed day, because nearly all times of an answer share it. */
 let day = '';
 let dayMs = 0;
 
 /**
- * A time as PostgreSQL writes it: `2026-01-31 23:59:59.123456+00`, with as many digits behind the point as are not zero. Read
- * digit by digit it takes a tenth of what `Date.parse` takes, and a grant has seven of them. What goes beyond milliseconds is cut off.
+ * Parses a time in PostgreSQL's format: `2026-01-31 23:59:59.123456+00`, without trailing zeros in the
+ * fraction. Reading digit by digit takes a tenth of the time of `Date.parse`, and a grant has seven times.
+ * Digits beyond milliseconds are cut off.
  */
 function textMs(text: string): number {
   if (text.charCodeAt(4) !== dash || text.charCodeAt(10) !== blank) return otherTextMs(text);
@@ -185,5 +195,6 @@ function textMs(text: string): number {
 const twoDigits = (text: string, at: number): number =>
   (text.charCodeAt(at) - 48) * 10 + text.charCodeAt(at + 1) - 48;
 
-// PostgreSQL writes a blank and +00 where ISO-8601 has a T and a Z; read as it is, the year 49 would be 2049.
+// PostgreSQL writes a blank and +00 where ISO-8601 has a T and a Z. Unchanged, the year 49 would parse as
+// 2049.
 const otherTextMs = (text: string): number => Date.parse(`${text.slice(0, 10)}T${text.slice(11, -3)}Z`);

@@ -3,19 +3,20 @@ import { asOrmTransaction } from './orm-transaction.ts';
 import type { PreparingClient } from './prepared-client.ts';
 import { sqlState, type TransactionSql } from './sql.ts';
 
-/** What every statement is told that comes behind one that failed. */
+/** SQLSTATE of every statement that follows a failed one in its transaction. */
 const abortedState = '25P02';
 
-/** A connection that is borrowed from the pool. One that is given back with an error is closed. */
+/** A connection borrowed from the pool. A connection released with an error is closed. */
 export type Connection = Pick<PreparingClient, 'run'> & { release(error?: Error): void };
 
 /**
- * A transaction on a connection of its own. It begins with its first statement, and one in which nothing was asked has
- * never been.
+ * A transaction on its own connection. It begins with its first statement; without a statement nothing is
+ * sent.
  *
- * Statements are sent when they are asked for, and run in that order: who does not wait for an answer before asking on
- * saves the way there and back, which at a few hundred microseconds is what small transactions mostly consist of. That is why
- * they go to the driver: a query builder lets no statement of a connection begin before the last has been answered.
+ * Statements are sent when they are issued, and run in that order. A caller that issues the next statement
+ * before the answer arrives saves a round trip. At a few hundred microseconds, round trips are most of the
+ * time of small transactions. That is why statements go to the driver: a query builder starts a statement of
+ * a connection only after the last has been answered.
  */
 export class Transaction implements TransactionSql {
   readonly #connection: Connection;
@@ -24,7 +25,7 @@ export class Transaction implements TransactionSql {
   #begun: Promise<unknown> | undefined;
   #committed: Promise<unknown> | undefined;
   #over = false;
-  /** Something was asked that never went out, so that what did is not all of it. */
+  /** A statement was issued but never sent, so the transaction is incomplete. */
   #isPartial = false;
   #failure: { error: unknown } | undefined;
   readonly #newEm: (signal?: AbortSignal) => EntityManager;
@@ -40,7 +41,7 @@ export class Transaction implements TransactionSql {
   }
 
   query<Row>(text: string, params: readonly unknown[], signal = this.#signal): Promise<Row[]> {
-    // Whoever asks on beside something that has failed must not do so on somebody else's behalf.
+    // Work that continues after another part has failed must not run statements outside of the transaction.
     if (this.#over) return Promise.reject(new Error('the transaction is over'));
     const begun = this.#begun;
     this.#begun ??= this.#connection.run('begin', [], undefined);
@@ -59,27 +60,29 @@ export class Transaction implements TransactionSql {
     return em;
   }
 
-  /** Whether it may have been committed. */
+  /** Whether the transaction may have been committed. */
   get isCommitSent(): boolean {
     return this.#committed !== undefined;
   }
 
-  /** Why it failed: those behind the statement that did are told no more than that there was one. */
+  /** The original failure: statements behind the failed one only report that the transaction is aborted. */
   causeOf(error: unknown): unknown {
     return sqlState(error) === abortedState && this.#failure ? this.#failure.error : error;
   }
 
   /**
-   * Nothing more is asked: the commit is sent behind what was, and is under way while the answers are read. Where a statement
-   * before it has failed, the database rolls back instead; what goes wrong here after it changes nothing any more. Of a
-   * statement that was not even sent the database knows nothing, and then there is no commit.
+   * Ends the list of statements. The commit is sent behind them, and runs while the answers are read.
+   *
+   * - If an earlier statement has failed, the database rolls back instead; later errors in this process
+   *   change nothing.
+   * - If a statement was never sent, the database cannot know that, so no commit is sent.
    */
   seal(): void {
     if (this.#over) return;
     this.#over = true;
     if (!this.#begun || this.#isPartial) return;
     this.#committed = this.#connection.run('commit', [], undefined);
-    // Whoever waits for it is told.
+    // Callers that await the commit get its error.
     this.#committed.catch(() => {});
   }
 
@@ -87,20 +90,20 @@ export class Transaction implements TransactionSql {
     this.seal();
     if (this.#isPartial) await Promise.allSettled(this.#sent);
     await this.#committed;
-    // The database has rolled back, and said so in nothing but the name of what it did.
+    // The database has rolled back and reports that only in the command tag.
     if (this.#failure) throw this.#failure.error;
   }
 
-  /** Answers with what is wrong with the connection, if anything. */
+  /** Returns the connection's error, if it is no longer usable. */
   async rollBack(): Promise<Error | undefined> {
     this.#over = true;
     if (!this.#begun) return undefined;
-    // After a commit there is nothing to roll back, and the connection is as good as what the commit came to.
+    // After a commit there is nothing to roll back. The connection is usable if the commit succeeded.
     if (this.#committed) {
       await Promise.allSettled(this.#sent);
       return this.#committed.then(() => undefined, asError);
     }
-    // A request to stop one of them that is still on its way would hit what comes next.
+    // A cancel that is still in flight would hit the next statement.
     await Promise.allSettled(this.#sent);
     try {
       await this.#connection.run('rollback', [], undefined);

@@ -5,26 +5,31 @@ import type { FromWorker, ToWorker, WorkerSettings } from './messages.ts';
 import { type WirePort, WireStream } from './wire-stream.ts';
 
 export interface EmbeddedOptions {
-  /** Statements run in order before the first connection, such as `set enable_hashjoin = off`. Default: none. */
+  /**
+   * Statements that run in order before the first connection, such as `set enable_hashjoin = off`. Default:
+   * none.
+   */
   sessionSql?: readonly string[];
 }
 
 /**
- * PostgreSQL has one backend here, so connections take turns; a few of them keep the next query at hand in the thread
- * while an answer travels. Small inserts measured 250 µs with one connection, 160 with two and 100 with four.
+ * PostgreSQL has one backend here, so connections take turns. A few connections keep the next query ready in
+ * the thread while an answer travels. Small inserts measured 250 µs with one connection, 160 with two and 100
+ * with four.
  */
 const POOL_MAX = 4;
 
-/** The database cannot be reached any more: it was closed, or its thread died. */
+/** The database is unreachable: it was closed, or its thread died. */
 export class EmbeddedDatabaseGoneError extends Error {
   override readonly name = 'EmbeddedDatabaseGoneError';
 }
 
 /**
- * Options that make MikroORM's PostgreSQL driver talk to the embedded database: spread them into its configuration.
+ * Options that connect MikroORM's PostgreSQL driver to the embedded database; spread them into its
+ * configuration.
  *
- * It is the very driver a PostgreSQL server is talked to with, over a stream instead of a socket, so types, parameters
- * and errors are the same on both by construction.
+ * It is the driver that also talks to a PostgreSQL server, over a stream instead of a socket. Types,
+ * parameters and errors are therefore the same on both by construction.
  */
 export interface EmbeddedOrmOptions {
   dbName: string;
@@ -38,7 +43,10 @@ export interface EmbeddedOrmOptions {
   };
 }
 
-/** Opens the database in `dir` (created where missing), or throws `DirectoryHeldError` if another process has it. */
+/**
+ * Opens the database in `dir`, which is created if missing. Throws `DirectoryHeldError` if another process
+ * has it.
+ */
 export async function openEmbedded(dir: string, options: EmbeddedOptions = {}): Promise<EmbeddedDatabase> {
   const lock = acquireDirectoryLock(dir);
   const database = new EmbeddedDatabase(lock, { dir, sessionSql: options.sessionSql ?? [] });
@@ -52,19 +60,24 @@ export async function openEmbedded(dir: string, options: EmbeddedOptions = {}): 
 }
 
 /**
- * PostgreSQL in a thread of this process, on a directory nobody else may open meanwhile.
+ * PostgreSQL in a thread of this process, with exclusive access to its directory.
  *
- * It is starting from its construction until `ready` resolves; connections made before that wait. A write whose commit
- * was acknowledged survives the process being killed at any moment; it does not survive the machine losing power
- * within the seconds the operating system takes to write it out. `close` may be called any number of times: it runs
- * what was sent, rolls back what is open, shuts PostgreSQL down, ends the thread and gives the directory back. If the
- * thread dies by itself, everything waiting and everything later is rejected with the reason, and `lost`, which otherwise
- * stays pending, resolves to it.
+ * Guarantees:
  *
- * Connections take turns, a whole transaction at a time, so a transaction must never wait for a query made outside of
- * it: that query waits for the transaction. A query waiting for a connection is dropped when its AbortSignal fires. One
- * that was sent cannot be interrupted, because it is one call into WebAssembly: its caller is released at once, and its
- * result is thrown away.
+ * - A write whose commit was acknowledged survives a kill of the process at any moment. It does not survive a
+ *   power failure within the seconds in which the operating system writes it out.
+ * - Connections take turns, one whole transaction at a time. A transaction must therefore never wait for a
+ *   query outside of it, because that query waits for the transaction.
+ * - A query that waits for a connection is dropped when its AbortSignal fires. A query that was sent cannot
+ *   be interrupted, because it is one call into WebAssembly: its caller is released at once, and its result
+ *   is discarded.
+ *
+ * Lifecycle: it starts when constructed, and `ready` resolves when it serves; earlier connections wait.
+ * `close` may be called any number of times. It finishes what was sent, rolls back open transactions, shuts
+ * PostgreSQL down, ends the thread and releases the directory.
+ *
+ * Failure modes: if the thread dies by itself, all waiting and later calls are rejected with the reason, and
+ * `lost` resolves to it. Otherwise `lost` stays pending.
  */
 export class EmbeddedDatabase {
   readonly ready: Promise<void>;
@@ -97,7 +110,7 @@ export class EmbeddedDatabase {
     return this.#refusal !== undefined;
   }
 
-  /** One connection's wire, for the `stream` option of the `pg` driver. */
+  /** The stream of one connection, for the `stream` option of the `pg` driver. */
   connect(): WireStream {
     const session = this.#nextSession++;
     const stream = new WireStream(this.#portOf(), session);
@@ -105,7 +118,7 @@ export class EmbeddedDatabase {
     return stream;
   }
 
-  /** What MikroORM's configuration needs to use this database; a getter so that each pool gets its own object. */
+  /** MikroORM's options for this database; a getter, so that each pool gets its own object. */
   get ormOptions(): EmbeddedOrmOptions {
     return {
       dbName: 'postgres',

@@ -4,11 +4,12 @@ import { gunzipSync } from 'node:zlib';
 import { dataDir as templateArchive } from '@electric-sql/pglite-prepopulatedfs';
 
 /**
- * Returns the PostgreSQL data directory inside `dir`, made complete first where there is none.
+ * Returns the PostgreSQL data directory inside `dir`, and creates it first if it is missing.
  *
- * A new one is unpacked from the archive that the matching PGlite package carries, which takes a fraction of a second
- * where `initdb` takes three. It is unpacked beside its place and renamed into it when whole, so a process killed half way
- * leaves rubbish that the next one removes, never half a database. The caller holds the directory lock.
+ * A new one is unpacked from the archive of the matching PGlite package, which takes a fraction of a second
+ * where `initdb` takes three. It is unpacked into a temporary directory and renamed when complete. A process
+ * that is killed half way leaves only files that the next one removes, never half a database. The caller
+ * holds the directory lock.
  */
 export async function prepareDataDirectory(dir: string): Promise<string> {
   const place = join(dir, 'pg');
@@ -26,7 +27,7 @@ export async function prepareDataDirectory(dir: string): Promise<string> {
 const BLOCK_BYTES = 512;
 const DIRECTORY = '5';
 
-/** Unpacks a plain tar archive of files and directories, which is all the template has. */
+/** Unpacks a tar archive that contains only files and directories, as the template does. */
 function unpack(archive: Buffer, into: string): void {
   const made = new Set<string>();
   const make = (path: string) => {

@@ -5,21 +5,24 @@ import { pid } from 'node:process';
 import { type KernelLock, tryLock } from '../../lib/file-lock.ts';
 
 /**
- * The right to be the only process that touches a data directory.
+ * The exclusive right of one process to use a data directory.
  *
- * The lock is one of the kernel on `lock.db`, which nothing else may open. It begins in `acquireDirectoryLock` and ends
- * with `release`, which may be called any number of times, or with the process, however it went.
+ * The kernel holds the lock on `lock.db`, which nothing else may open. It begins in `acquireDirectoryLock`
+ * and ends with `release`, which may be called any number of times, or when the process ends in any way.
  */
 export type DirectoryLock = KernelLock;
 
-/** What `holder.json` says. It informs people; nothing is decided by it. */
+/** Content of `holder.json`. It informs people; no decision depends on it. */
 interface Holder {
   pid: number;
   host: string;
   since: string;
 }
 
-/** Another process, or another opener in this one, holds the directory. The holder is undefined where it is unknown. */
+/**
+ * Another process, or another opener in this process, holds the directory. The holder is undefined if
+ * unknown.
+ */
 export class DirectoryHeldError extends Error {
   readonly dir: string;
   readonly pid: number | undefined;
@@ -42,7 +45,7 @@ export class DirectoryHeldError extends Error {
   }
 }
 
-/** The directory cannot be created, or not be written to. */
+/** The directory cannot be created or written. */
 export class DirectoryUnusableError extends Error {
   readonly dir: string;
 
@@ -57,7 +60,7 @@ export class DirectoryUnusableError extends Error {
   }
 }
 
-/** Takes the lock at once or throws; it never waits, because whoever holds it means to keep it. */
+/** Takes the lock at once or throws. It never waits, because the holder keeps the lock while it runs. */
 export function acquireDirectoryLock(dir: string): DirectoryLock {
   let lock: KernelLock | undefined;
   try {
@@ -73,8 +76,8 @@ export function acquireDirectoryLock(dir: string): DirectoryLock {
 }
 
 /**
- * Makes a directory and those above it that are missing. Node's own recursive form never returns where a file system
- * has no room for directories and says that they do not exist, as /proc does.
+ * Creates a directory and its missing parents. Node's own recursive form never returns on a file system that
+ * cannot create directories and reports ENOENT for them, as /proc does.
  */
 function makeDirectory(dir: string): void {
   try {
@@ -85,7 +88,7 @@ function makeDirectory(dir: string): void {
     const parent = dirname(dir);
     if (code !== 'ENOENT' || existsSync(parent)) throw error;
     makeDirectory(parent);
-    // From the top again: another process may have made it meanwhile.
+    // Starts again from the top: another process may have created it meanwhile.
     makeDirectory(dir);
   }
 }
@@ -95,13 +98,16 @@ function releaseOnce(lock: KernelLock, dir: string): () => void {
   return () => {
     if (isReleased) return;
     isReleased = true;
-    // The note goes first: removed after the lock, it could be the note of the next holder.
+    // Removes the file before the lock: afterwards it could be the file of the next holder.
     rmSync(join(dir, 'holder.json'), { force: true });
     lock.release();
   };
 }
 
-/** Written aside and renamed, so that whoever is refused reads all of it or the one before it. */
+/**
+ * Writes to a temporary file and renames it, so that a refused process reads either this version or the
+ * previous.
+ */
 function writeHolder(dir: string): void {
   const holder: Holder = { pid, host: hostname(), since: new Date().toISOString() };
   const aside = join(dir, 'holder.json.tmp');

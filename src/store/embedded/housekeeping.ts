@@ -4,10 +4,10 @@ import type { SessionQueue } from './session-queue.ts';
 const TICK_MS = 1_000;
 const CHECKPOINT_WAL_BYTES = 32 * 1024 * 1024;
 
-/** Checkpoints recycle old log files instead of deleting them; this bounds how many they keep. */
+/** Checkpoints recycle old log files instead of deleting them; these settings bound how many are kept. */
 export const WAL_SETTINGS = ['max_wal_size=128MB', 'min_wal_size=32MB'];
 
-/** The rule PostgreSQL's autovacuum has, with the settings of the table before those of the server. */
+/** The rule of PostgreSQL's autovacuum; a table's own settings override those of the server. */
 const MOST_DUE_TABLE = `
   with candidate as (
     select s.relid::regclass::text as name, s.n_dead_tup as dead, greatest(c.reltuples, 0) as rows,
@@ -21,13 +21,15 @@ const MOST_DUE_TABLE = `
   order by dead desc limit 1`;
 
 /**
- * Does what a PostgreSQL server's background processes do and an embedded one lacks: checkpoints and vacuuming.
+ * Does the work of a PostgreSQL server's background processes, which the embedded one lacks: checkpoints and
+ * vacuuming.
  *
- * Without checkpoints the write-ahead log grows for ever, and with it the time a restart after a kill takes; without
- * vacuuming every heartbeat leaves a dead row for good. Once a second, between two transactions, it does at most one
- * thing: a checkpoint when enough log was written, else a vacuum of the table with most dead rows among those due. A
- * second in which nothing was written costs one look at the log's position. `start` and `stop` are idempotent, and
- * `runOnce` is one such second; it resolves to what it did.
+ * Without checkpoints the write-ahead log grows without limit, and with it the restart time after a kill.
+ * Without vacuuming every heartbeat leaves a dead tuple for good. Once a second, between two transactions, it
+ * does at most one thing: a checkpoint if enough log was written, else a vacuum of the due table with the
+ * most dead tuples. A second without writes costs one read of the log's position.
+ *
+ * `start` and `stop` are idempotent. `runOnce` does the work of one second and resolves to what it did.
  */
 export class Housekeeping {
   readonly #database: PGlite;
@@ -70,7 +72,7 @@ export class Housekeeping {
     return 'nothing';
   }
 
-  /** A long transaction keeps one tick waiting; those after it are skipped, not queued behind. */
+  /** A long transaction makes one tick wait; later ticks are skipped, not queued. */
   #tick(): void {
     if (this.#busy) return;
     this.#busy = true;
@@ -79,7 +81,7 @@ export class Housekeeping {
         if (this.#timer) await this.runOnce();
       })
       .catch((error: unknown) => {
-        // The next tick tries again; a database that serves must not end because it could not be tidied.
+        // The next tick tries again; a failed vacuum must not end a database that serves.
         process.emitWarning(`the embedded database could not be tidied: ${String(error)}`);
       })
       .finally(() => {
@@ -87,7 +89,7 @@ export class Housekeeping {
       });
   }
 
-  /** The counts of dead rows otherwise lag by up to a second, or by an idle night; they are brought up to date on the way. */
+  /** Also flushes the counts of dead tuples, which otherwise lag by up to a second, or by an idle night. */
   async #walPosition(): Promise<number> {
     const { rows } = await this.#database.query<{ at: string }>(
       `select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::text as at, pg_stat_force_next_flush()`,

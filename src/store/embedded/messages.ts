@@ -1,7 +1,7 @@
-/** What the worker thread is told when it is started. */
+/** Start options of the worker thread. */
 export interface WorkerSettings {
   dir: string;
-  /** Run in order before the first connection is served. */
+  /** Statements that run in order before the first connection is served. */
   sessionSql: readonly string[];
 }
 

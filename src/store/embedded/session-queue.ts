@@ -13,14 +13,14 @@ import {
 
 type Bytes = Uint8Array<ArrayBuffer>;
 
-/** The one PostgreSQL backend: runs a batch of messages and returns everything it answers. */
+/** The only PostgreSQL backend. It runs a batch of messages and returns everything it answers. */
 export interface Backend {
   run(messages: Bytes): Promise<Bytes>;
 }
 
 export interface SessionQueueOptions {
   backend: Backend;
-  /** What the backend said when it was first connected to; repeated to every session that opens. */
+  /** The backend's answer to its first connection; repeated to every new session. */
   greeting: Bytes;
   answer(session: number, bytes: Bytes): void;
 }
@@ -39,13 +39,17 @@ interface Batch {
 /**
  * Lets many sessions share the one backend without ever mixing their transactions.
  *
- * A batch of messages runs when no session holds the backend, in order of arrival. A session holds it from its first
- * message until PostgreSQL says it is ready and outside a transaction; everyone else waits. What outlives a
- * transaction in PostgreSQL (`set` without `local`, temporary tables, advisory locks) is therefore shared by all, as
- * behind any transaction-level connection pool. A session that ends inside a transaction is rolled back.
+ * Guarantees:
  *
- * There is nothing to start. `settle` runs everything received so far, rolls back what is still open and resolves;
- * `whenIdle` runs something else on the backend between two transactions.
+ * - A batch of messages runs when no session holds the backend, in order of arrival.
+ * - A session holds the backend from its first message until PostgreSQL is ready and outside a transaction.
+ *   All other sessions wait.
+ * - State that outlives a transaction in PostgreSQL (`set` without `local`, temporary tables, advisory locks)
+ *   is shared by all sessions, as behind any transaction-level connection pool.
+ * - A session that ends inside a transaction is rolled back.
+ *
+ * Lifecycle: there is nothing to start. `settle` runs everything received so far, rolls back what is still
+ * open, and resolves. `whenIdle` runs other work on the backend between two transactions.
  */
 export class SessionQueue {
   readonly #options: SessionQueueOptions;
@@ -82,12 +86,12 @@ export class SessionQueue {
     this.#pump();
   }
 
-  /** The session is gone: what it sent and has not begun is dropped, what it has open is rolled back. */
+  /** Ends a session: its batches that have not begun are dropped, and its open transaction is rolled back. */
   end(id: number): void {
     if (this.#sessions.delete(id)) this.#pump();
   }
 
-  /** Runs `errand` when nobody holds the backend. */
+  /** Runs `errand` when no session holds the backend. */
   whenIdle(errand: () => Promise<void>): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     this.#errands.push(() => errand().then(resolve, reject));
@@ -150,7 +154,10 @@ export class SessionQueue {
     return this.#holder !== undefined && (this.#settling || !this.#sessions.has(this.#holder));
   }
 
-  /** Sync first: the session may have left in the middle of an extended query, after which all else is skipped. */
+  /**
+   * Sends Sync first: the session may have ended inside an extended query, and PostgreSQL then skips all
+   * else.
+   */
   async #rollBack(): Promise<void> {
     await this.#options.backend.run(SYNC_MESSAGE);
     await this.#options.backend.run(queryMessage('rollback'));

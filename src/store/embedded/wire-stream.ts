@@ -1,18 +1,20 @@
 import { Duplex } from 'node:stream';
 
-/** The way from a stream to the worker thread. */
+/** The path from a stream to the worker thread. */
 export interface WirePort {
-  /** Set once the database is gone or closing; new connections are refused with it. */
+  /** Set when the database has stopped or is closing; it rejects new connections. */
   readonly refusal: Error | undefined;
   send(session: number, bytes: Uint8Array<ArrayBuffer>): void;
   end(session: number): void;
 }
 
 /**
- * What the `pg` driver takes for its TCP socket: one connection to the embedded PostgreSQL. Bytes written go to the
- * worker thread in one message per batch (what is asked in one turn is corked, and is one message), and what the
- * worker answers is read. It starts with `connect`, which the driver calls, and ends when either side ends it. When
- * the database goes away it is destroyed with the reason, and the driver rejects what was waiting on it.
+ * Replaces the TCP socket of the `pg` driver: one connection to the embedded PostgreSQL.
+ *
+ * Bytes written go to the worker thread in one message per batch: statements of one turn are corked, and form
+ * one message. The worker's answers are pushed to the reader. The stream starts with `connect`, which the
+ * driver calls, and ends when either side ends it. If the database stops, the stream is destroyed with the
+ * reason, and the driver rejects what waits on it.
  */
 export class WireStream extends Duplex {
   readonly #port: WirePort;
@@ -24,7 +26,7 @@ export class WireStream extends Duplex {
     this.#session = session;
   }
 
-  /** Host and port, which the driver passes, mean nothing here. */
+  /** Ignores host and port, which the driver passes. */
   connect(): this {
     process.nextTick(() => {
       const refusal = this.#port.refusal;
@@ -51,7 +53,7 @@ export class WireStream extends Duplex {
   }
 
   override _read(): void {
-    // Answers are pushed as they come: the driver asks for one at a time and reads it whole.
+    // Answers are pushed as they arrive: the driver sends one query at a time and reads its whole answer.
   }
 
   override _write(chunk: Buffer, _encoding: BufferEncoding, done: (error?: Error | null) => void): void {
@@ -59,7 +61,7 @@ export class WireStream extends Duplex {
   }
 
   override _writev(chunks: { chunk: Buffer }[], done: (error?: Error | null) => void): void {
-    // Copied once into memory of their own: the driver reuses its buffers, and only whole buffers can be handed over.
+    // Copies once into new memory: the driver reuses its buffers, and only whole buffers can be transferred.
     const bytes = new Uint8Array(chunks.reduce((sum, { chunk }) => sum + chunk.length, 0));
     let at = 0;
     for (const { chunk } of chunks) {

@@ -1,7 +1,7 @@
 /**
- * The little of PostgreSQL's frontend/backend protocol that sharing one backend needs: where a message ends, which
- * message it is, and whether the backend is inside a transaction. A message is a type byte, a length of four bytes
- * that counts itself, and a body; only the very first one of a connection has no type byte.
+ * The part of PostgreSQL's frontend/backend protocol that is needed to share one backend: where a message
+ * ends, its type, and whether the backend is inside a transaction. A message is a type byte, a length of four
+ * bytes that counts itself, and a body. Only the first message of a connection has no type byte.
  */
 
 const HEADER_BYTES = 5;
@@ -24,7 +24,7 @@ export function queryMessage(sql: string): Uint8Array<ArrayBuffer> {
   return message;
 }
 
-/** The startup message the `pg` driver would send; the answer is the greeting every connection is given. */
+/** The startup message of the `pg` driver. Its answer is the greeting that every connection receives. */
 export function startupMessage(parameters: Record<string, string>): Uint8Array<ArrayBuffer> {
   const pairs = Object.entries(parameters).map(([key, value]) => `${key}\0${value}\0`);
   const body = new TextEncoder().encode(`${pairs.join('')}\0`);
@@ -36,7 +36,7 @@ export function startupMessage(parameters: Record<string, string>): Uint8Array<A
   return message;
 }
 
-/** Calls `visit` with the type and the bounds of every whole message, and returns where the rest begins. */
+/** Calls `visit` with the type and the bounds of every complete message; returns the start of the rest. */
 export function eachMessage(
   bytes: Uint8Array<ArrayBuffer>,
   visit: (type: number, start: number, end: number) => void,
@@ -52,25 +52,25 @@ export function eachMessage(
   return start;
 }
 
-/** Length of the untyped first message of a connection, or undefined while not even its length has arrived. */
+/** Length of the untyped first message of a connection, or undefined until four bytes have arrived. */
 export function startupLength(bytes: Uint8Array<ArrayBuffer>): number | undefined {
   if (bytes.length < 4) return undefined;
   return new DataView(bytes.buffer, bytes.byteOffset, 4).getInt32(0);
 }
 
-/** Whether the backend owes a 'ready for query' for these messages. */
+/** Whether the backend answers a message of this type with 'ready for query'. */
 export function asksForReady(type: number): boolean {
   return type === QUERY || type === SYNC;
 }
 
-/** A client's goodbye, which comes alone. */
+/** A client's Terminate message, which is always sent alone. */
 export function isTerminate(bytes: Uint8Array): boolean {
   return bytes.length === HEADER_BYTES && bytes[0] === TERMINATE;
 }
 
 export type BackendState = 'idle' | 'in transaction' | 'busy';
 
-/** The state an answer leaves the backend in. It is busy while the answer does not end with 'ready for query'. */
+/** State of the backend after an answer. It is busy if the answer does not end with 'ready for query'. */
 export function stateAfter(answer: Uint8Array<ArrayBuffer>): BackendState {
   const at = answer.length - READY_BYTES;
   if (at < 0 || answer[at] !== READY_FOR_QUERY || answer[at + 4] !== READY_BYTES - 1) return 'busy';
@@ -78,8 +78,9 @@ export function stateAfter(answer: Uint8Array<ArrayBuffer>): BackendState {
 }
 
 /**
- * The answer as PostgreSQL itself would give it. The embedded one says that it is ready after an error, and once more for the
- * Sync behind it; whoever has sent more meanwhile would take the second for the answer to that.
+ * The answer as a PostgreSQL server would give it. After an error the embedded one reports that it is ready,
+ * and again for the Sync that follows. A client that has sent more meanwhile would take the second report for
+ * the answer to its next message.
  */
 export function readyOnce(answer: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
   let previous = 0;
@@ -100,7 +101,7 @@ export function readyOnce(answer: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuff
   return left;
 }
 
-/** The notifications in an answer, each a message of its own. */
+/** The notifications in an answer, each as a separate message. */
 export function notificationsIn(answer: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer>[] {
   const found: Uint8Array<ArrayBuffer>[] = [];
   eachMessage(answer, (type, start, end) => {

@@ -7,17 +7,17 @@ import { type Backend, SessionQueue } from './session-queue.ts';
 import { startupMessage } from './wire.ts';
 
 /**
- * The worker thread: owns PostgreSQL, so that a slow statement holds up nobody but those who wait for the database.
+ * The worker thread: runs PostgreSQL, so that a slow statement delays only callers of the database.
  *
- * It begins at once, says 'ready' when sessions may come, and answers bytes with bytes. On 'close' it runs what it was
- * sent, rolls back what is open, shuts PostgreSQL down and says 'closed'. Anything unexpected ends the thread: the
- * other side then fails whatever was waiting, and what was committed is on disk.
+ * It starts at once, posts 'ready' when sessions may connect, and answers bytes with bytes. On 'close' it
+ * runs what it has received, rolls back what is open, shuts PostgreSQL down and posts 'closed'. An unexpected
+ * error ends the thread: the other side then fails everything that waits, and committed data is on disk.
  */
 
 /**
- * PGlite's own parameters leave fsync off, which a killed process does not notice: its writes are the kernel's by then.
- * Full page writes and synchronous commit stay on, because a kill can tear a page between two pages of memory and
- * loses what was not yet handed to the kernel; switching them off gained nothing that could be measured anyway.
+ * PGlite's default parameters disable fsync. A killed process does not notice: the kernel already has its
+ * writes. Full page writes and synchronous commit stay on, because a kill can tear a page between two pages
+ * of memory and loses what the kernel does not have yet. Disabling them gained nothing measurable.
  */
 const START_PARAMETERS = [
   ...PGlite.defaultStartParams,
@@ -60,12 +60,15 @@ async function close(
   post(port, { kind: 'closed' });
 }
 
-/** PGlite's own `query` makes six calls into PostgreSQL for one statement; a whole batch of messages is one call. */
+/**
+ * PGlite's own `query` makes six calls into PostgreSQL for one statement; a whole batch of messages is one
+ * call.
+ */
 function backendOf(database: PGlite): Backend {
   return {
     async run(messages) {
       const parts: Uint8Array[] = [];
-      // Each part is a window on PostgreSQL's memory, which the next part overwrites.
+      // Each part is a view of PostgreSQL's memory, which the next part overwrites.
       const onRawData = (part: Uint8Array) => void parts.push(part.slice());
       await database.execProtocolRawStream(messages, { syncToFs: false, onRawData });
       const answer = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
