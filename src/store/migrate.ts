@@ -9,18 +9,18 @@ import {
   withdrawMigrations,
 } from './schema-compatibility.ts';
 
-/** Any number, as long as every version of the server takes the same one. */
+/** Any number, as long as every version of the server uses the same one. */
 const advisoryLock = 7_160_523;
 
 /**
- * Brings the schema up to date and names the migrations that ran. Of several servers that start at once, one migrates
- * and the others wait. Throws `SchemaTooNewError` where a newer version has made the schema unfit for this one.
+ * Updates the schema and returns the names of the migrations that ran. If several servers start at once, one
+ * migrates and the others wait. Throws `SchemaTooNewError` if a newer version's schema excludes this one.
  */
 export async function migrate(database: Database): Promise<string[]> {
   await checkEncoding(database);
   if (database.engine === 'embedded') return apply(database, database);
   return database.transaction(async (sql) => {
-    // The migrator works on connections of its own; this one only holds the lock, and lets go with the transaction.
+    // The migrator uses connections of its own. This transaction only holds the lock, until it ends.
     await sql.query('select set_config($1, $2, true), set_config($3, $4, true), set_config($5, $6, true)', [
       'lock_timeout',
       '0',
@@ -34,7 +34,10 @@ export async function migrate(database: Database): Promise<string[]> {
   });
 }
 
-/** Runs what is pending. `sql` commits each statement, so that other servers read an announcement at once. */
+/**
+ * Runs the pending migrations. `sql` commits each statement, so that other servers read an announcement at
+ * once.
+ */
 async function apply({ orm: { migrator } }: Database, sql: Sql): Promise<string[]> {
   await checkSchemaVersion(sql);
   const pending = (await migrator.getPending()).map(({ name }) => name);
@@ -44,7 +47,7 @@ async function apply({ orm: { migrator } }: Database, sql: Sql): Promise<string[
     try {
       await migrator.up();
     } catch (error) {
-      // Where the connection is lost as well, the next start removes the announcement.
+      // If the connection is lost as well, the next start removes the announcement.
       await withdrawMigrations(sql, pending).catch(() => {});
       throw error;
     }
@@ -56,12 +59,16 @@ async function apply({ orm: { migrator } }: Database, sql: Sql): Promise<string[
   return pending;
 }
 
-/** What cannot hold every character would refuse some jobs, and with them the batches they came in. */
+/**
+ * An encoding that lacks some characters would refuse jobs that contain them, and with them their whole
+ * batches.
+ */
 async function checkEncoding(database: Database): Promise<void> {
   const [row] = await database
     .query<{ encoding: string }>("select current_setting('server_encoding') as encoding", [])
     .catch((cause: unknown) => {
-      // It is the first that a PostgreSQL is asked, and its own words do not tell which program could not be reached.
+      // This is the first query that reaches PostgreSQL, and its own error does not name what could not be
+      // reached.
       if (database.engine === 'embedded') throw cause;
       throw new Error('the PostgreSQL that DATABASE_URL names cannot be used', { cause });
     });

@@ -13,10 +13,11 @@ import { contractViewNames } from './migrations/views/contract-views.ts';
 import { entities } from './schema/entities.ts';
 
 /**
- * Opens the database that the options name. Nothing is created or changed but the embedded one's directory.
+ * Opens the database that the options name. It creates or changes nothing except the embedded one's
+ * directory.
  *
- * Both engines are reached through the same driver: the embedded one over a stream in place of a socket, so that a
- * statement returns the same values, and fails with the same errors, on either.
+ * Both engines use the same driver: the embedded one over a stream instead of a socket. A statement therefore
+ * returns the same values and fails with the same errors on either.
  */
 export function openDatabase(options: DatabaseOptions): Promise<Database> {
   return options.url === undefined ? openEmbeddedDatabase(options) : openPostgres(options.url, options);
@@ -36,14 +37,14 @@ async function openPostgres(url: string, options: DatabaseOptions): Promise<Data
     driverOptions: {
       Client: PreparingClient,
       onPoolCreated: (pool: EventEmitter) => watch.attach(pool),
-      // The address may carry options of its own; ours come after them.
+      // The address may carry options of its own; these override them.
       options: `${new URL(url).searchParams.get('options') ?? ''} ${sessionOptions()}`.trim(),
       application_name: 'leasehold',
       connectionTimeoutMillis: 5_000,
-      // A little more than the server's own limit: for a server that hangs and cannot keep it.
+      // Slightly above the server's own limit, for a server that hangs and cannot enforce it.
       query_timeout: 35_000,
       keepAlive: true,
-      // Statements are sent without waiting for the answers to those before them.
+      // Sends statements without waiting for the answers to earlier ones.
       pipeline: true,
     },
   });
@@ -57,7 +58,7 @@ async function openPostgres(url: string, options: DatabaseOptions): Promise<Data
 }
 
 async function openEmbeddedDatabase(options: DatabaseOptions): Promise<Database> {
-  // The database starts in its thread while the modules that talk to it are still being loaded here.
+  // The database starts in its thread while this thread loads the driver's modules.
   const opening = openEmbedded(options.dataDir, { sessionSql: sessionStatements() });
   opening.catch(() => {});
   await import('@mikro-orm/postgresql');
@@ -66,7 +67,7 @@ async function openEmbeddedDatabase(options: DatabaseOptions): Promise<Database>
     const { driverOptions, ...place } = embedded.ormOptions;
     const orm = await initOrm(options, {
       ...place,
-      // Statements are handed over without waiting for the answers to those before them.
+      // Sends statements without waiting for the answers to earlier ones.
       driverOptions: { ...driverOptions, Client: PreparingClient, pipeline: true },
     });
     return opened({
@@ -81,7 +82,7 @@ async function openEmbeddedDatabase(options: DatabaseOptions): Promise<Database>
   }
 }
 
-/** From now on what MikroORM runs goes through the database as well. */
+/** From here on, MikroORM's statements go through the database as well. */
 function opened(parts: DatabaseParts): Database {
   const database = new Database(parts);
   (parts.orm.em.getConnection() as unknown as EntityConnection).attach(database);
@@ -101,9 +102,10 @@ async function initOrm({ log }: DatabaseOptions, place: object) {
       snapshot: false,
       silent: true,
     },
-    // Its parts come and go, which an entity cannot say; see `store/sql/events/partitions.ts`.
+    // Opening creates nothing, so MikroORM must not create a missing database.
     ensureDatabase: false,
-    // Views are for people; nothing here is read through them. A table in parts is not what the entity says.
+    // The server reads nothing through the views. `job_events` has partitions, which an entity cannot
+    // describe; see `store/sql/events/partitions.ts`.
     schemaGenerator: { skipTables: ['job_events'], skipViews: [...contractViewNames] },
     timezone: 'Z',
     logger: (message: string) => log.debug(message),

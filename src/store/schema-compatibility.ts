@@ -8,17 +8,17 @@ import { SchemaTooNewError } from './schema-too-new.ts';
  * Which server versions may write to this schema.
  *
  * Each migration names the oldest server version that may still write beside it (`oldestWriter`). Table
- * `schema_compatibility` holds one row per migration, so that an older server can read what it does not know from
- * its own code. The highest `oldest_writer` of all rows is the requirement:
+ * `schema_compatibility` has one row for each migration, so that an older server can read requirements that
+ * its own code does not know. The highest `oldest_writer` of all rows is the requirement:
  *
  * - A server below it refuses to start (`checkSchemaVersion`).
- * - A server below it that already runs answers writes with `unavailable` (`SchemaWatch`).
+ * - A running server below it answers writes with `unavailable` (`SchemaWatch`).
  * - A server at or above it works, also beside migrations that it does not know.
  *
- * A migration that raises the requirement is announced before it runs (`announceMigrations`): the rows are committed
- * first, and the migrating server then waits `announceMs`, in which every running server reads them. When the
- * migration fails, the rows are withdrawn. When the migrating server dies in between, the next start of any server
- * removes them, because the migration did not run.
+ * A migration that raises the requirement is announced before it runs (`announceMigrations`). The migrating
+ * server commits the rows first and then waits `announceMs`, in which every running server reads them. If the
+ * migration fails, it withdraws the rows. If it dies in between, the next start of any server removes them,
+ * because the migration did not run.
  */
 
 /** Longer than a running server takes to read the requirement; see `SchemaWatch`. */
@@ -32,7 +32,10 @@ export interface Requirement {
 export const refusal = ({ migration, oldestWriter }: Requirement): string =>
   `schema too new: migration ${migration} needs version ${oldestWriter} or later to write, and this server is ${version}`;
 
-/** The row that requires the newest version, if this server is older than it. Before the table exists there is none. */
+/**
+ * The row with the highest required version, if this server is older than it. Undefined if there is no table
+ * yet.
+ */
 export async function unmetRequirement(sql: Sql): Promise<Requirement | undefined> {
   if (!(await hasTable(sql))) return undefined;
   const rows = await sql.query<Requirement>(
@@ -46,7 +49,9 @@ export async function unmetRequirement(sql: Sql): Promise<Requirement | undefine
   return strictest && isOlder(version, strictest.oldestWriter) ? strictest : undefined;
 }
 
-/** Removes announcements of migrations that never ran, and throws where this server may not write to the schema. */
+/**
+ * Removes announcements of migrations that never ran, and throws if this server may not write to the schema.
+ */
 export async function checkSchemaVersion(sql: Sql): Promise<void> {
   if (!(await hasTable(sql))) return;
   await sql.query(
@@ -58,8 +63,8 @@ export async function checkSchemaVersion(sql: Sql): Promise<void> {
 }
 
 /**
- * Tells running servers of the migrations that are about to run. Answers how long the migrating server waits before
- * it runs them: not at all where no other server is connected, or where the requirement stays as it is.
+ * Announces pending migrations to running servers. Returns how long the migrating server waits before it runs
+ * them: zero if no other server is connected, or if the requirement does not rise.
  */
 export async function announceMigrations(sql: Sql, pending: readonly string[]): Promise<number> {
   // Servers from before the table exists cannot read it.
@@ -73,7 +78,7 @@ export async function announceMigrations(sql: Sql, pending: readonly string[]): 
       where application_name = 'leasehold listener' and datname = current_database()) as exists`,
     [],
   );
-  // Every running server listens; a server that starts does not yet.
+  // Every running server listens; a starting server does not yet.
   return listening?.exists ? announceMs : 0;
 }
 
@@ -96,13 +101,13 @@ async function strictestVersion(sql: Sql): Promise<string | undefined> {
 const newest = (best: string | undefined, one: string): string =>
   best === undefined || isOlder(best, one) ? one : best;
 
-/** Takes an announcement back after the migrations failed. */
+/** Withdraws an announcement after the migrations failed. */
 export async function withdrawMigrations(sql: Sql, names: readonly string[]): Promise<void> {
   if (!(await hasTable(sql))) return;
   await sql.query('delete from schema_compatibility where migration = any($1::text[])', [names]);
 }
 
-/** Writes a row for each of these migrations, as this version knows them. Rows that are right already stay untouched. */
+/** Writes a row for each of these migrations, as this version knows them. Correct rows stay untouched. */
 export async function recordMigrations(sql: Sql, names: readonly string[]): Promise<void> {
   const known = migrations.filter(({ name }) => names.includes(name));
   await sql.query(

@@ -23,9 +23,9 @@ export interface SchemaMigration extends MigrationObject {
 }
 
 /**
- * In the order in which they run. A migration that has landed is never edited, nor is its name; `test/store/migrations/migrations.test.ts`
- * compares its SQL with a checksum. `oldestWriter` is the oldest server version that may still write beside it; see
- * `schema-compatibility.ts`.
+ * Migrations in the order in which they run. A landed migration is never edited or renamed;
+ * `test/store/migrations/migrations.test.ts` compares its SQL with a checksum. `oldestWriter` is the oldest
+ * server version that may still write beside it; see `schema-compatibility.ts`.
  */
 export const migrations: readonly SchemaMigration[] = [
   { name: '0001-jobs', class: Jobs, oldestWriter: '0.1.0' },

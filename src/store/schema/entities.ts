@@ -7,33 +7,37 @@ import { statEntities } from './stat-entities.ts';
 import { workerEntities } from './worker-entities.ts';
 
 /**
- * The tables. Properties are named exactly as their columns, so a row that a hot statement returns and an entity
+ * The tables. Properties have the names of their columns, so a row that a statement returns and an entity
  * that MikroORM loads have the same shape.
  *
- * Hot and cold are kept apart. `jobs` holds what was submitted and is written once. `live_jobs` holds one narrow row
- * for as long as a job is unfinished: claims and heartbeats rewrite it, and never a payload. `job_outcomes` gets a
- * row when the job ends and the live row goes. A job therefore is in `jobs` and in exactly one of the other two.
+ * Hot and cold data are separate. `jobs` holds submissions and is written once. `live_jobs` holds one narrow
+ * row for each unfinished job: claims and heartbeats rewrite it without touching a payload. `job_outcomes`
+ * gets a row when the job ends, and the live row is deleted. A job is therefore in `jobs` and in exactly one
+ * of the other two.
  *
- * Lists, details and cold writes go through these entities. The statements that do not are listed, each with its reason, in
- * `test/store/raw-statements.json`.
+ * Lists, details and cold writes use these entities. `test/store/raw-statements.json` lists all other
+ * statements, each with its reason.
  *
  * There are no foreign keys, for these reasons:
  *
- * - `leases.job_id` to `jobs`, the one that the queue contract marks: a lease row took 47 µs of PostgreSQL's processor time
- *   without the key and 50.5 µs with it (medians of 7 runs by turns, 20,000 rows each, PostgreSQL 15). Every expiry and every
- *   retry would pay that, each would lock and dirty the page of a finished `jobs` row, and the pruner would pay for it again.
- * - `lane_id` to `lanes`: a submission locks the row of its lane once for all jobs of the batch (`for key share`). A key would look
- *   it up again for each job.
- * - `live_jobs`, `job_outcomes` and `stream_messages` to `jobs`: the same lookup on every submission and completion.
+ * - `leases.job_id` to `jobs`, the key that the queue contract marks: a lease row took 47 µs of PostgreSQL's
+ *   processor time without the key and 50.5 µs with it (medians of 7 alternating runs, 20,000 rows each,
+ *   PostgreSQL 15). Every expiry and every retry would pay that, each would lock and dirty the page of a
+ *   finished `jobs` row, and the pruner would pay for it again.
+ * - `lane_id` to `lanes`: a submission locks its lane's row once for all jobs of the batch (`for key share`).
+ *   A key would look it up again for each job.
+ * - `live_jobs`, `job_outcomes` and `stream_messages` to `jobs`: the same lookup on every submission and
+ *   completion.
  * - `job_events` to `jobs`: the history is dropped by whole days, and rows of deleted jobs go with their day.
- * - `file_leases`, `file_contentions` and `file_losses` to `file_owners`: all are written under the owner's lock, and the pruner
- *   removes an owner while contentions that are closed still name it.
- * - `capacity`, `pulse`, `identity`, `outages`, `prune_walks`, `workers` and the tables of figures refer to no other table.
+ * - `file_leases`, `file_contentions` and `file_losses` to `file_owners`: all are written under the owner's
+ *   lock, and the pruner removes an owner while closed contentions still name it.
+ * - `capacity`, `pulse`, `identity`, `outages`, `prune_walks`, `workers` and the tables of figures refer to
+ *   no other table.
  *
- * What a key would guarantee is guaranteed by the statements: rows that belong together are written and deleted by one statement.
+ * The statements guarantee what a key would: one statement writes or deletes all rows that belong together.
  */
 
-/** By these a claim finds the jobs of crowded lanes; null elsewhere. See `store/sql/queue/crowds.ts`. */
+/** Keys by which a claim finds the jobs of crowded lanes; null elsewhere. See `store/sql/queue/crowds.ts`. */
 const crowdKeys = () => ({
   crowd: p.bigint('string').nullable(),
   crowd_type: p.bigint('string').nullable(),
@@ -42,8 +46,8 @@ const crowdKeys = () => ({
 });
 
 /**
- * A combination of everything, but for the cost, that decides which worker may have a job. The queue is ordered within each
- * lane, so a claim reads the heads of the lanes that suit it and never walks over jobs that do not.
+ * A combination of all properties, except the cost, that decide which worker may have a job. The queue is
+ * ordered within each lane, so a claim reads the heads of suitable lanes and never scans unsuitable jobs.
  */
 export const Lane = defineEntity({
   name: 'Lane',
@@ -56,7 +60,7 @@ export const Lane = defineEntity({
   ],
   properties: {
     lane_id: p.integer().primary(),
-    /** A digest of the other columns; they together would be too long for an index. */
+    /** A digest of the other columns, which together would be too long for an index. */
     lane_key: p.text().unique(),
     /** Empty for jobs without a stream. */
     stream: p.text(),
@@ -67,7 +71,7 @@ export const Lane = defineEntity({
     /** Its jobs are not for a worker that already holds a lease. */
     is_unique: p.boolean().default(false),
     ...crowdKeys(),
-    /** The stream of a lane that claims read by itself; null for a crowded one. */
+    /** The stream of a lane that claims read individually; null for a crowded lane. */
     own_stream: p
       .text()
       .nullable()
@@ -86,14 +90,14 @@ export const RequirementPath = defineEntity({
   },
 });
 
-/** A stream of which a lane was removed: it is listed for as long as finished jobs of it may be kept. */
+/** A stream with a removed lane. It stays listed while finished jobs of it may be kept. */
 export const IdleStream = defineEntity({
   name: 'IdleStream',
   tableName: 'idle_streams',
   indexes: [{ name: 'idle_streams_since', properties: ['idle_since'] }],
   properties: {
     stream: p.text().primary(),
-    /** When the last of its lanes that were removed was. */
+    /** When its latest lane was removed. */
     idle_since: p.datetime(),
   },
 });
@@ -139,51 +143,51 @@ export const LiveJob = defineEntity({
   properties: {
     job_id: p.uuid().primary(),
     lane_id: p.integer(),
-    /** The place in line: first in, first out within a priority. */
+    /** The position in the queue: first in, first out within a priority. */
     seq: p.bigint('string'),
     priority: p.smallint(),
     cost_units: p.integer(),
-    /** As in `jobs`: a claim stops before its answer grows too large. */
+    /** As in `jobs`: limits the size of a claim's answer. */
     bytes: p.integer(),
     state: p.smallint(),
     /**
-     * When the reaper has to look at the row: a claim's end, a queued job's earliest start, a time before which its
-     * lease cannot expire. Null for a queued job that may be claimed now; infinity for one that costs more than all
-     * capacity there is. The only time that is indexed.
+     * When the reaper has to check the row: a claim's end, a queued job's earliest start, or a time before
+     * which its lease cannot expire. Null for a queued job that is ready; infinity for one that costs more
+     * than the total capacity. The only indexed time.
      */
     check_at: p.datetime().nullable(),
     attempts: p.integer(),
-    /** Attempts from which an expiry or a retryable failure is final; RetryJob raises it. */
+    /** Number of attempts from which an expiry or a retryable failure is final; RetryJob raises it. */
     attempts_limit: p.integer(),
-    /** Claims that ran out in a row. */
+    /** Consecutive claims that expired. */
     claims_lost: p.smallint(),
     claimed_by: p.text().nullable(),
     claim_expires_at: p.datetime().nullable(),
-    /** Under which request the present claim or lease was given. */
+    /** The request of the current claim or lease. */
     request_id: p.text().nullable(),
-    /** The present lease, or the last one; it is active in the states LEASED and RUNNING. */
+    /** The current or last lease; it is active in the states LEASED and RUNNING. */
     lease_id: p.uuid().nullable(),
-    /** When the present or last lease was granted. */
+    /** When the current or last lease was granted. */
     started_at: p.datetime().nullable(),
     lease_token: p.uuid().nullable(),
     fence: p.bigint('string').nullable(),
     lease_ttl_s: p.integer().nullable(),
-    /** What the lease lasts beyond its TTL, as it was set where it was granted. */
+    /** How long the lease lasts beyond its TTL, as set when it was granted. */
     lease_grace_s: p.integer().default(0),
     last_heartbeat_at: p.datetime().nullable(),
-    /** Moved by every heartbeat, and therefore in no index; `check_at` follows it once per TTL. */
+    /** Every heartbeat moves it, so it is in no index; `check_at` follows it once per TTL. */
     expires_at: p.datetime().nullable(),
-    /** No heartbeat extends the lease beyond this: `max_runtime_s` after its grant. */
+    /** Limit for all heartbeats: `max_runtime_s` after the grant. */
     lease_ends_at: p.datetime().nullable(),
     cancel_requested: p.boolean(),
     progress: p.double().$type<number>().nullable(),
     note: p.text().nullable(),
     updated_at: p.datetime(),
-    /** When it could first be leased for its present or next attempt. Null in rows that are older than the column. */
+    /** When it could first be leased for its current or next attempt. Null in rows older than the column. */
     ready_at: p.datetime().nullable(),
-    /** Signs of life after the grant; null before the first one, and of leases that were kept before the column was. */
+    /** Heartbeats after the grant; null before the first one, and for leases older than the column. */
     heartbeats: p.integer().nullable(),
-    /** The longest time without a sign of life before the last one, and when it began. */
+    /** The longest time between two heartbeats so far, counted from the grant, and when it began. */
     longest_silence_ms: p.integer().nullable(),
     longest_silence_since: p.datetime().nullable(),
     ...crowdKeys(),
@@ -232,11 +236,14 @@ export const Outcome = defineEntity({
     error_detail: p.json<JsonObject>().nullable(),
     result: p.json<unknown>().nullable(),
     metrics: p.json<JsonObject>().nullable(),
-    /** The stream that gave it up, because it failed for good or too often. */
+    /** The stream that dead-lettered the job, because it failed for good or too often. */
     dead_stream: p.text().nullable(),
-    /** From here on: the lease that the job ended with; null where it ended without one. Earlier leases are in `leases`. */
+    /**
+     * From here on: the lease that the job ended with; null if it ended without one. Earlier leases are in
+     * `leases`.
+     */
     fence: p.bigint('string').nullable(),
-    /** Kept so that a release that is sent again can be told from a stranger's. Never shown. */
+    /** Kept to tell a repeated release from another worker's. Never shown. */
     lease_token: p.uuid().nullable(),
     ttl_s: p.integer().nullable(),
     lease_state: p.smallint().nullable(),
@@ -246,7 +253,7 @@ export const Outcome = defineEntity({
     heartbeats: p.integer().nullable(),
     longest_silence_ms: p.integer().nullable(),
     longest_silence_since: p.datetime().nullable(),
-    /** All names of the attempt's message in Redis; null where they were not kept. */
+    /** All ids that the attempt's message had in Redis; null if they were not kept. */
     message_ids: p.array().columnType('text[]').$type<string[]>().nullable(),
   },
 });
@@ -281,7 +288,7 @@ export const Job = defineEntity({
     max_attempts: p.integer(),
     retry_backoff_s: p.integer(),
     run_at: p.datetime().nullable(),
-    /** The size of `constraints` and `payload` as JSON text. */
+    /** Size of `constraints` and `payload` as JSON text. */
     bytes: p.integer(),
     created_at: p.datetime(),
   },
@@ -289,8 +296,8 @@ export const Job = defineEntity({
 export type JobRow = InferEntity<typeof Job>;
 
 /**
- * Append-only: what happened to a job after its submission, written in the transaction in which it happened. Partitioned by days of `at`; see
- * `store/sql/events/partitions.ts`.
+ * Append-only events of a job after its submission, each written in the transaction of the change.
+ * Partitioned by days of `at`; see `store/sql/events/partitions.ts`.
  */
 export const Event = defineEntity({
   name: 'Event',
@@ -303,23 +310,23 @@ export const Event = defineEntity({
     type: p.smallint(),
     from_state: p.smallint().nullable(),
     to_state: p.smallint().nullable(),
-    /** Who did it: a worker, a submitter, an operator, or a service of the server. */
+    /** The worker, submitter, operator or server service that caused the event. */
     actor: p.text(),
     data: p.json<JsonObject>().nullable(),
-    /** What a grant says of its lease. */
+    /** Details of a grant's lease. */
     attempt: p.integer().nullable(),
     fence: p.bigint('string').nullable(),
     ttl_s: p.integer().nullable(),
     expires_at: p.datetime().nullable(),
-    /** Tells that a lease was released so, and that the rest happened by it; see `store/sql/events/record.ts`. */
+    /** The lease was released with this status, which caused the event; see `store/sql/events/record.ts`. */
     release_status: p.smallint().nullable(),
   },
 });
 export type EventRow = InferEntity<typeof Event>;
 
 /**
- * A lease, which is an attempt, that is over and after which its job went on. Written once; what is active is in
- * `live_jobs`, and what a job ended with in its outcome.
+ * An ended lease, which is an attempt, whose job continued. Written once. Active leases are in `live_jobs`,
+ * and a job's last lease is in its outcome.
  */
 export const EndedLease = defineEntity({
   name: 'EndedLease',
@@ -341,7 +348,7 @@ export const EndedLease = defineEntity({
     cost_units: p.integer(),
     ttl_s: p.integer(),
     fence: p.bigint('string'),
-    /** Kept so that a release that is sent again can be told from a stranger's. Never shown. */
+    /** Kept to tell a repeated release from another worker's. Never shown. */
     lease_token: p.uuid(),
     state: p.smallint(),
     granted_at: p.datetime(),
@@ -349,23 +356,23 @@ export const EndedLease = defineEntity({
     expires_at: p.datetime(),
     ended_at: p.datetime(),
     release_status: p.smallint().nullable(),
-    /** Its job went back into the queue. */
+    /** The job was requeued. */
     requeued: p.boolean(),
     error_text: p.text().nullable(),
     error_detail: p.json<JsonObject>().nullable(),
-    /** Its stream gave the job up with it. */
+    /** The stream dead-lettered the job with this lease. */
     dead_lettered: p.boolean().default(false),
     heartbeats: p.integer().nullable(),
     longest_silence_ms: p.integer().nullable(),
     longest_silence_since: p.datetime().nullable(),
-    /** All names of the attempt's message in Redis; null where they were not kept. */
+    /** All ids that the attempt's message had in Redis; null if they were not kept. */
     message_ids: p.array().columnType('text[]').$type<string[]>().nullable(),
   },
 });
 
 /**
- * The message of a stream's job, where messages are kept: written with the commit that queues the job, so that none is
- * forgotten, named once it is sent, and gone with the commit that ends its attempt.
+ * The message of a stream's job, if messages are kept. The commit that queues the job writes it, so none is
+ * lost. It gets its id when it is sent, and the commit that ends its attempt deletes it.
  */
 export const StreamMessage = defineEntity({
   name: 'StreamMessage',
@@ -374,19 +381,19 @@ export const StreamMessage = defineEntity({
   properties: {
     job_id: p.uuid().primary(),
     stream: p.text(),
-    /** The attempt it is for, from 1. */
+    /** Its attempt, from 1. */
     attempt: p.integer(),
-    /** Where it lies; null until it was sent. */
+    /** Its id in Redis; null until it is sent. */
     message_id: p.text().nullable(),
     written_at: p.datetime(),
-    /** Where it lay before Redis lost it, the latest first. A worker may have been told any of these names. */
+    /** Its ids before Redis lost it, the latest first. A worker may have received any of them. */
     earlier_ids: p.array().columnType('text[]').$type<string[]>().nullable(),
   },
 });
 
 /**
- * One row. A job beyond this place in line has no event of its submission: the job's own row tells it; see
- * `store/sql/events/record.ts`. Any other was submitted before that was so.
+ * One row. A job with a higher `seq` has no event of its submission, which its own row records instead; see
+ * `store/sql/events/record.ts`. All other jobs were submitted before that change.
  */
 export const SubmissionsTold = defineEntity({
   name: 'SubmissionsTold',
@@ -394,20 +401,20 @@ export const SubmissionsTold = defineEntity({
   properties: { told_id: p.smallint().primary().autoincrement(false), after_seq: p.bigint('string') },
 });
 
-/** One row: what this database is called by others than itself. */
+/** One row: the identity of this database for other systems. */
 export const Identity = defineEntity({
   name: 'Identity',
   tableName: 'identity',
   properties: { identity_id: p.smallint().primary().autoincrement(false), database_id: p.uuid() },
 });
 
-/** One row, locked by everything that takes or returns capacity, after all other rows. */
+/** One row, locked by every transaction that takes or returns capacity, after all other rows. */
 export const CapacityRow = defineEntity({
   name: 'CapacityRow',
   tableName: 'capacity',
   properties: {
     capacity_id: p.smallint().primary().autoincrement(false),
-    /** Null until somebody sets it; the setting counts until then. */
+    /** Null until an operator sets it; the setting applies until then. */
     total: p.integer().nullable(),
     busy_rating: p.smallint(),
     /** The sum over the active leases. */
@@ -415,7 +422,7 @@ export const CapacityRow = defineEntity({
   },
 });
 
-/** Who changed the capacity, when, and from what to what. */
+/** The changes of the capacity with their actors, times, old and new values. */
 export const CapacityChangeRow = defineEntity({
   name: 'CapacityChangeRow',
   tableName: 'capacity_changes',
@@ -432,14 +439,14 @@ export const CapacityChangeRow = defineEntity({
   },
 });
 
-/** One row that every server that lives keeps fresh, so that an outage of all of them can be told afterwards. */
+/** One row that every live server keeps fresh, so that a joint outage can be detected afterwards. */
 export const Pulse = defineEntity({
   name: 'Pulse',
   tableName: 'pulse',
   properties: { pulse_id: p.smallint().primary().autoincrement(false), alive_at: p.datetime() },
 });
 
-/** A time in which no server lived, and how far its leases have been given back what they lost by it. */
+/** A time without a live server, and the progress of compensating its leases. */
 export const Outage = defineEntity({
   name: 'Outage',
   tableName: 'outages',
@@ -448,21 +455,24 @@ export const Outage = defineEntity({
     outage_id: p.bigint('string').primary().autoincrement(),
     began_at: p.datetime(),
     ended_at: p.datetime(),
-    /** Leases up to this one have been looked at; null once all have. */
+    /** Leases up to this one are compensated; null when all are. */
     next_lease_id: p.uuid().nullable(),
     leases_extended: p.integer(),
-    /** Owners of file leases, who are made up for at once. */
+    /** Owners of file leases, which are compensated at once. */
     owners_extended: p.integer().default(0),
   },
 });
 
-/** How far a deletion of what is too old has come, for whichever server goes on with it; see `store/sql/maintenance/prune.ts`. */
+/**
+ * The progress of a deletion of old rows, which any server may continue; see
+ * `store/sql/maintenance/prune.ts`.
+ */
 export const PruneWalk = defineEntity({
   name: 'PruneWalk',
   tableName: 'prune_walks',
   properties: {
     walk: p.text().primary(),
-    /** Up to here everything was looked at in this round; null before its start. */
+    /** This round has checked all rows up to here; null before its start. */
     mark: p.text().nullable(),
     /** When the next round may begin. */
     rests_until: p.datetime(),

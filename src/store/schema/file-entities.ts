@@ -3,7 +3,7 @@ import { contentionStateNumber } from '../../domain/files/contention-policy.ts';
 import { fileLeaseStates } from '../../domain/files/file-lease.ts';
 import type { JsonObject } from '../../domain/jobs/job.ts';
 
-/** Who holds files: an agent's session. The row stays when its life is over, and the next life takes it up again. */
+/** An owner of files: an agent's session. The row stays when its life ends, and its next life reuses it. */
 const FileOwner = defineEntity({
   name: 'FileOwner',
   tableName: 'file_owners',
@@ -14,29 +14,32 @@ const FileOwner = defineEntity({
     host: p.text().nullable(),
     pid: p.integer().nullable(),
     branch: p.text().nullable(),
-    /** The owner that this one works for: a sub-agent borrows what its parent holds. */
+    /** The owner that this one works for: a sub-agent borrows its parent's files. */
     parent_owner_id: p.text().nullable(),
     state: p.smallint(),
-    /** When its present life began. */
+    /** When its current life began. */
     born_at: p.datetime(),
     last_heartbeat_at: p.datetime(),
     last_activity_at: p.datetime(),
-    /** Moved by every sign of life, and therefore in no index; `check_at` follows it once per TTL. */
+    /** Every heartbeat moves it, so it is in no index; `check_at` follows it once per TTL. */
     expires_at: p.datetime(),
     stopped_at: p.datetime().nullable(),
-    /** When it gives up its files unless it is active before. */
+    /** When it loses its files as idle, unless it is active before. */
     idle_at: p.datetime().nullable(),
     ended_at: p.datetime().nullable(),
-    /** `file_losses` may have something to tell it. */
+    /** `file_losses` may have losses to report to it. */
     has_losses: p.boolean(),
-    /** When the reaper has to look at it: a time before which it can neither die nor be idle. Null where it is over. */
+    /**
+     * When the reaper has to check it: a time before which it can neither die nor be idle. Null after its
+     * end.
+     */
     check_at: p.datetime().nullable(),
   },
 });
 
 const heldNumber = fileLeaseStates.indexOf('HELD');
 
-/** A file that was ever asked for, and its present or last lease. */
+/** A file that an owner requested at least once, and its current or last lease. */
 const FileLeaseRow = defineEntity({
   name: 'FileLeaseRow',
   tableName: 'file_leases',
@@ -50,21 +53,23 @@ const FileLeaseRow = defineEntity({
     file_id: p.uuid().primary(),
     repository: p.text(),
     path: p.text(),
-    /** Null where it was never leased. */
+    /** Null if it was never leased. */
     state: p.smallint().nullable(),
     owner_id: p.text().nullable(),
     acquired_at: p.datetime().nullable(),
     fence: p.bigint('string').nullable(),
     ended_at: p.datetime().nullable(),
     end_reason: p.text().nullable(),
-    /** The owners that the lease returns to: each lent it to the next, the last of them to the present owner. */
+    /**
+     * The owners that the lease returns to: each lent it to the next, the last of them to the current owner.
+     */
     lenders: p.array().columnType('text[]').nullable(),
-    /** When the first of them lent it. A lender that began a new life after that gets nothing back. */
+    /** When the first of them lent it. A lender that has begun a new life since gets nothing back. */
     lent_at: p.datetime().nullable(),
   },
 });
 
-/** A file that an owner was denied. Those of one request share their id and their times. */
+/** A file that an owner was denied. Rows of one request share their id and their times. */
 const FileContention = defineEntity({
   name: 'FileContention',
   tableName: 'file_contentions',
@@ -87,28 +92,30 @@ const FileContention = defineEntity({
     path: p.text(),
     state: p.smallint(),
     denied_at: p.datetime(),
-    /** 180 seconds after it was denied. Never moved. */
+    /** 180 seconds after the denial. Never moved. */
     retry_at: p.datetime(),
     retried_at: p.datetime().nullable(),
     halted_at: p.datetime().nullable(),
     closed_at: p.datetime().nullable(),
-    /** Who held the file when it was denied, and since when. */
+    /** The holder of the file at the denial, and since when. */
     blocker_id: p.text(),
     blocker_acquired_at: p.datetime(),
-    /** Who held it when the retry was judged last. */
+    /** The holder at the last evaluation of the retry. */
     blocker_now_id: p.text().nullable(),
     blocker_now_acquired_at: p.datetime().nullable(),
-    /** What an operator decided while the owner was not alive; applied at the owner's next request. Null where nothing waits. */
+    /**
+     * An operator's decision while the owner was not alive; applied at its next request. Null if none waits.
+     */
     kept_instruction: p.smallint().nullable(),
     instructed_at: p.datetime().nullable(),
     instructed_by: p.text().nullable(),
     instruction_reason: p.text().nullable(),
-    /** When the reaper has to look at it: when the retry is due, and then when it lapses. */
+    /** When the reaper has to check it: when the retry is due, and then when it lapses. */
     check_at: p.datetime().nullable(),
   },
 });
 
-/** A file that an operator has taken from an owner, until the owner asks for it again, or its life is over. */
+/** A file that an operator took from an owner, until the owner requests it again or its life ends. */
 const FileLoss = defineEntity({
   name: 'FileLoss',
   tableName: 'file_losses',
@@ -123,12 +130,14 @@ const FileLoss = defineEntity({
   },
 });
 
-/** Append-only: what happened to a file or an owner, written in the transaction in which it happened. */
+/** Append-only events of files and owners, each written in the transaction of the change. */
 const FileEventRow = defineEntity({
   name: 'FileEventRow',
   tableName: 'file_events',
   properties: {
-    /** The transaction that wrote it: whoever follows reads only what no earlier transaction can add to any more. */
+    /**
+     * The transaction that wrote it. A watch reads only events that no earlier transaction can still add to.
+     */
     txid: p.bigint('string').primary(),
     event_id: p.bigint('string').primary().autoincrement(),
     at: p.datetime(),
@@ -138,7 +147,7 @@ const FileEventRow = defineEntity({
     path: p.text().nullable(),
     fence: p.bigint('string').nullable(),
     contention_id: p.uuid().nullable(),
-    /** Who did it: an owner, an operator, or a service of the server. */
+    /** The owner, operator or server service that caused the event. */
     actor: p.text(),
     data: p.json<JsonObject>().nullable(),
   },

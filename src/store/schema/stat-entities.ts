@@ -1,17 +1,17 @@
 import { defineEntity, p } from '@mikro-orm/core';
 
 /**
- * The tables of the figures. Every statement that changes what is counted writes a tally of it, in the same transaction;
- * a tally is added to the totals and the roll-ups within a second or so, and then it is gone. What is true at any moment
- * is therefore the totals and whatever tallies there are.
+ * The tables of statistics. Every statement that changes counted rows writes a tally in the same transaction.
+ * An aggregation adds each tally to the totals and the rollups within about a second, and deletes it. At any
+ * moment the correct figures are the totals plus all remaining tallies.
  */
 
 const gauges = () => ({
   queued: p.bigint('string').defaultRaw('0'),
-  /** Claimed and not leased yet, and the units of those. */
+  /** Claimed and not leased yet, and their units. */
   claimed: p.bigint('string').defaultRaw('0'),
   reserved: p.bigint('string').defaultRaw('0'),
-  /** Leased, which is both the jobs that run and the active leases, and the units of those. */
+  /** Leased jobs, which equal the active leases, and their units. */
   running: p.bigint('string').defaultRaw('0'),
   used: p.bigint('string').defaultRaw('0'),
 });
@@ -30,7 +30,7 @@ const counters = () => ({
 const slots = () => p.array().columnType('smallint[]').$type<number[]>().nullable();
 const counts = () => p.array().columnType('bigint[]').$type<string[]>().nullable();
 
-/** What one transaction has changed in one lane: by how much each gauge moved, and what is to be counted. */
+/** The changes of one transaction in one lane: differences of the gauges, and increments of the counters. */
 export const StatTally = defineEntity({
   name: 'StatTally',
   tableName: 'stat_tallies',
@@ -42,13 +42,13 @@ export const StatTally = defineEntity({
     lane_id: p.integer(),
     ...gauges(),
     ...counters(),
-    /** The slots of the durations that have ended; see `domain/stats/series.ts`. */
+    /** Histogram slots of the durations that have ended; see `domain/stats/series.ts`. */
     waits: slots(),
     runs: slots(),
   },
 });
 
-/** What the gauges stand at, but for the tallies that are there still: of each submitter, and of all (`''`). */
+/** The gauges without the remaining tallies: for each submitter, and for all (`''`). */
 export const StatTotal = defineEntity({
   name: 'StatTotal',
   tableName: 'stat_totals',
@@ -56,19 +56,19 @@ export const StatTotal = defineEntity({
 });
 
 /**
- * What tallies of some minutes come to: of each submitter where anything happened, and of all (`''`) wherever a server
- * lived.
+ * Sums of tallies over some minutes: for each submitter with changes, and for all (`''`) while a server was
+ * alive.
  */
 export const StatRollup = defineEntity({
   name: 'StatRollup',
   tableName: 'stat_rollups',
   properties: {
     addon_id: p.text().primary(),
-    /** How wide it is, in minutes. */
+    /** Its width in minutes. */
     level: p.smallint().primary(),
-    /** When it begins. */
+    /** Its start. */
     bucket: p.datetime().primary(),
-    /** The usable units when they were last looked at; only of all. */
+    /** The usable units at the last aggregation; only in rows for all. */
     usable: p.bigint('string').nullable(),
     ...gauges(),
     ...counters(),
@@ -79,13 +79,15 @@ export const StatRollup = defineEntity({
   },
 });
 
-/** One row: how far tallies have been added up, and when the totals were last compared with the jobs themselves. */
+/**
+ * One row: the progress of the aggregation, and the time of the last audit of the totals against the jobs.
+ */
 export const StatFold = defineEntity({
   name: 'StatFold',
   tableName: 'stat_fold',
   properties: {
     fold_id: p.smallint().primary().autoincrement(false),
-    /** Of the transactions before this one no tally is left. */
+    /** No tally of an earlier transaction remains. */
     folded_before: p.bigint('string'),
     audited_at: p.datetime().nullable(),
   },

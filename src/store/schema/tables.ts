@@ -3,18 +3,18 @@ import type { Compilable, Kysely } from 'kysely';
 import { type EntitySql, timestamp } from '../connection/sql.ts';
 import type { entities } from './entities.ts';
 
-/** The tables of the entities, as the query builder knows them. */
+/** The tables of the entities, as types for the query builder. */
 export type Tables = InferKyselyDB<(typeof entities)[number]>;
 
-/** What the driver makes of a column: times stay the text that PostgreSQL writes; see `timeMs`. */
+/** The driver's type of a column: times stay PostgreSQL's text; see `timeMs`. */
 type Driven<Value> = Value extends Date ? string : Value;
 type Rows<Query> =
   Query extends Compilable<infer Row> ? { [Column in keyof Row]: Driven<Row[Column]> }[] : never;
 
 /**
- * Runs a query that is built with the entity manager's Kysely: for unions, windows and aggregates, which `find` and MikroORM's own
- * query builder do not have. Its text and its values go the way of all statements, so that it is part of an open transaction,
- * can be cancelled, and is counted.
+ * Runs a query that is built with the entity manager's Kysely: for unions, windows and aggregates, which
+ * `find` and MikroORM's own query builder lack. The query goes through `sql` like all statements, so it is
+ * part of an open transaction, can be cancelled, and is measured.
  */
 export async function select<Query extends Compilable<unknown>>(
   sql: EntitySql,
@@ -22,7 +22,7 @@ export async function select<Query extends Compilable<unknown>>(
   signal?: AbortSignal,
 ): Promise<Rows<Query>> {
   const em = sql.em();
-  // Only the text is made here. Inside a transaction Kysely would be the transaction.
+  // Only the text is built here. Inside a transaction Kysely would use the transaction itself.
   em.resetTransactionContext();
   const { sql: text, parameters } = build(em.getKysely<Tables>()).compile();
   const values = parameters.map((value) => (value instanceof Date ? timestamp(value) : value));

@@ -2,15 +2,16 @@ import { defineEntity, type InferEntity, p } from '@mikro-orm/core';
 import type { WorkerRequest } from '../../domain/workers/worker.ts';
 
 /**
- * A worker as one server knows it: written by that server every few seconds, and worth nothing after `expires_at`. The
- * table is unlogged: what a crash of the database takes from it is written again within seconds.
+ * A worker as known to one server, which writes the row every few seconds. The row is invalid after
+ * `expires_at`. The table is unlogged: rows that a crash of the database loses are written again within
+ * seconds.
  */
 export const WorkerRow = defineEntity({
   name: 'WorkerRow',
   tableName: 'workers',
   properties: {
     worker_id: p.text().primary(),
-    /** Given anew at each start of a server. */
+    /** New at each start of a server. */
     server_id: p.uuid().primary(),
     server_host: p.text(),
     server_pid: p.integer(),
@@ -22,7 +23,7 @@ export const WorkerRow = defineEntity({
     last_heard_at: p.datetime(),
     asks: p.json().$type<WorkerRequest[]>(),
     asks_cut: p.boolean(),
-    /** In no index, so that a row is rewritten in place. */
+    /** In no index, so that updates are heap-only. */
     expires_at: p.datetime(),
   },
 });

@@ -2,12 +2,12 @@ import { Migration } from '@mikro-orm/migrations';
 import { contractViews } from '../views/contract-views.ts';
 
 /**
- * Adds the table that tells older servers whether they may still write, and repairs databases that ran an earlier,
- * unreleased form of migration 0010.
+ * Adds the table from which older servers read whether they may still write, and repairs databases that ran
+ * an earlier, unreleased form of migration 0010.
  *
- * That form did not create `submissions_told`, without which no history can be read. The boundary in it is computed
- * again: jobs up to it have a row of their submission (type 0) in the history, or were created before 0010 ran.
- * `executed_at` is rounded to a second; the jobs of that second still have their row.
+ * That form did not create `submissions_told`, without which no history can be read. Its boundary is computed
+ * again: jobs up to it have an event of their submission (type 0) in the history, or were created before 0010
+ * ran. `executed_at` is rounded to a second; the jobs of that second still have their event.
  */
 export class SchemaCompatibility extends Migration {
   override up(): void {

@@ -2,13 +2,13 @@ import { Migration } from '@mikro-orm/migrations';
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { isReadyInCrowd, ownLanesMax, pathNamesMax } from '../../sql/queue/crowds.ts';
 
-/** As `digestOf` in `store/sql/queue/crowds.ts`. */
+/** The same digest as `digestOf` in `store/sql/queue/crowds.ts`. */
 const digest = (text: string): string =>
   `('x' || left(encode(sha256(convert_to(${text}, 'UTF8')), 'hex'), 16))::bit(64)::bigint`;
 
 const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
 
-/** Crowded lanes, whose jobs have keys in the order of the queue; and the streams that have no lane any more. */
+/** Adds crowded lanes, whose jobs have keys in the order of the queue, and the streams without a lane. */
 export class Crowds extends Migration {
   override up(): void {
     this.addSql("set local statement_timeout = '0'");
@@ -34,7 +34,8 @@ export class Crowds extends Migration {
     )`);
     this.addSql('create index idle_streams_since on idle_streams (idle_since)');
 
-    // Streams may have more lanes than are read one by one; those with jobs that wait are read one by one first.
+    // Streams may have more lanes than are read one by one. Lanes with ready jobs come first among those that
+    // are.
     this.addSql(`create temporary table crowded_lanes on commit drop as
       select lane_id, stream, addon_id, job_type, is_unique, requires[:${pathNamesMax}] as requires from (
         select lanes.*, row_number() over (partition by stream order by exists (

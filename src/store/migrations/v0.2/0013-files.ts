@@ -1,8 +1,8 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /**
- * Sub-agents, which borrow what their parents hold, and instructions that are kept for an owner that is not alive.
- * Columns without a default rewrite no row.
+ * Adds sub-agents, which borrow their parents' files, and instructions kept for an owner that is not alive.
+ * Adding columns without a default rewrites no row.
  */
 export class FileLending extends Migration {
   override up(): void {

@@ -1,8 +1,9 @@
 import { Migration } from '@mikro-orm/migrations';
 
 /**
- * Workers as servers know them. The table is unlogged, because its rows live for half a minute and are written again after a
- * crash; and its pages have room for the next version of each row, because rows are rewritten and nothing indexed changes.
+ * Adds the workers that servers know. The table is unlogged, because its rows live for half a minute and are
+ * written again after a crash. The fillfactor leaves space for each row's next version, because rows are
+ * rewritten and no indexed column changes.
  */
 export class Workers extends Migration {
   override up(): void {

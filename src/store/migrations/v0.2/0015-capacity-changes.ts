@@ -1,6 +1,6 @@
 import { Migration } from '@mikro-orm/migrations';
 
-/** Who changed the capacity, and when. The indexed time is that of the deletion of what is too old. */
+/** Adds the changes of the capacity with their actors. The pruner finds old changes by the index on `at`. */
 export class CapacityChanges extends Migration {
   override up(): void {
     this.addSql(`create table capacity_changes (

@@ -1,6 +1,9 @@
 import { Migration } from '@mikro-orm/migrations';
 
-/** How many of the failures of a minute were retried, so that jobs are counted that are FAILED now, and not failures. */
+/**
+ * Counts the retried failures of each minute, so that figures show jobs that are FAILED now instead of
+ * failures.
+ */
 export class FailedJobs extends Migration {
   override up(): void {
     this.addSql('alter table stat_tallies add column failed_retried bigint not null default 0');

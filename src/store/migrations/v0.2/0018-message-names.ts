@@ -4,8 +4,9 @@ import { Migration } from '@mikro-orm/migrations';
 const histories = ['job_outcomes', 'leases'];
 
 /**
- * Names that a message has had. Redis may lose a message between a claim and its answer; the message is then sent again
- * under another name. Columns without a default write no row and leave all views where they are.
+ * Adds the earlier ids of a message. Redis may lose a message between a claim and its answer; the server then
+ * sends it again under another id. Adding columns without a default rewrites no row and leaves all views
+ * alone.
  */
 export class MessageNames extends Migration {
   override up(): void {

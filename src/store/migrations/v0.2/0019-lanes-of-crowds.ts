@@ -1,6 +1,6 @@
 import { Migration } from '@mikro-orm/migrations';
 
-/** Finds the lanes of a crowd, so that a path of requirements is removed only when no lane is at its end. */
+/** Indexes the lanes of a crowd, so that a path of requirements is removed only if no lane is at its end. */
 export class LanesOfCrowds extends Migration {
   override up(): void {
     this.addSql("set local statement_timeout = '0'");

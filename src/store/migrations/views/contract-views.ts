@@ -13,12 +13,12 @@ import { sqlWord } from '../../connection/sql.ts';
 import { submissions } from '../../sql/events/record.ts';
 
 /**
- * The views that the queue contract recommends, in its words. They are for people and their tools, which have a session
- * with settings of its own; whoever asks for one job or one lease is served through primary keys.
+ * The views that the queue contract recommends, with the contract's names. They serve people and their tools,
+ * whose sessions have settings of their own. The server itself finds single jobs and leases by primary keys.
  *
- * A view holds on to the tables that it was made of, not to their names: a migration that replaces one of them drops the
- * views first and makes them again afterwards. Any other leaves them where they are and puts new ones in their place, because
- * people have views on them, and have let others read them.
+ * A view depends on its tables themselves, not on their names. A migration that replaces such a table
+ * therefore drops the views first and creates them again. Any other migration uses `create or replace`,
+ * because users have built views on them and granted access to them.
  */
 
 const stateWord = (number: string): string => sqlWord(states.map(contractState), number);
@@ -64,7 +64,8 @@ const ofLeases = leaseEvents.map(eventNumber).join(', ');
 
 const [leased, running] = [stateNumber('LEASED'), stateNumber('RUNNING')];
 
-// What one row of the history tells, a row for each; see `store/sql/events/record.ts`. Submissions are told beside it.
+// One row for each event that a history row records; see `store/sql/events/record.ts`. Submissions are added
+// below.
 const told = `(
   select event.event_id + step.n as id, event.at, event.job_id, event.lease_id, event.actor,
     step.type, step.from_state, step.to_state,
@@ -100,7 +101,7 @@ const submitted = `  union all
   from ${submissions} event
 `;
 
-// The events of a lease are found through its job, because the history is kept by jobs.
+// A lease's events are found through its job, because the history is keyed by job.
 const events = (beside: string) => `create or replace view scheduler_events as
 select id, ts, entity_type, entity_id, event_type, data_json from (
   select 'JOB' as entity_type, event.job_id as entity_id, ${event('event.id', ofJob)}
@@ -118,9 +119,9 @@ ${beside}  union all
   where event.type in (${ofLeases})
 ) told`;
 
-/** In the order in which they are made. */
+/** In the order of creation. */
 export const contractViews: readonly string[] = [jobRuns, leaseRuns, events(submitted)];
-/** As they were while each submission had a row in the history. */
+/** The views from the time when each submission had a row in the history. */
 export const viewsBeforeSubmissions: readonly string[] = [jobRuns, leaseRuns, events('')];
 export const contractViewNames = ['scheduler_job_runs', 'scheduler_lease_runs', 'scheduler_events'] as const;
 export const dropContractViews = `drop view if exists ${contractViewNames.join(', ')}`;

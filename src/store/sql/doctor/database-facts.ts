@@ -11,7 +11,7 @@ import { migrations } from '../../migrations/index.ts';
 import { select } from '../../schema/tables.ts';
 import { auditCapacity } from '../leases/capacity.ts';
 
-/** Settings that are judged, whatever they are worth at a connection of ours. */
+/** Settings that the doctor checks, whatever a connection of this server overrides. */
 const settingNames = [
   'fsync',
   'full_page_writes',
@@ -35,7 +35,7 @@ type Basics = Pick<
   'version' | 'versionNumber' | 'isReadOnly' | 'settings' | 'databaseBytes' | 'transactionAge'
 >;
 
-/** What every database says of itself. */
+/** Version, settings and size of the database. */
 export async function readBasics(sql: Sql, signal?: AbortSignal): Promise<Basics> {
   const [row] = await sql.query<{
     version: string;
@@ -68,7 +68,7 @@ export async function readClock(sql: Sql, signal?: AbortSignal): Promise<number>
   return row.now;
 }
 
-/** What has been migrated, and what this version knows of. */
+/** The applied migrations, and those that this version knows. */
 export async function readMigrations(sql: Sql, signal?: AbortSignal): Promise<DatabaseFacts['migrations']> {
   const rows = await sql.query<{ name: string }>(
     'select name from leasehold_migrations order by id',
@@ -83,7 +83,7 @@ select relname, n_live_tup::float8 as live, n_dead_tup::float8 as dead, greatest
   pg_table_size(relid)::float8 as table_bytes, pg_indexes_size(relid)::float8 as index_bytes
 from pg_stat_user_tables where schemaname = current_schema() order by n_dead_tup desc, relname limit 50`;
 
-/** The tables, those with most dead rows first. */
+/** The tables, those with most dead tuples first. */
 export async function readTables(sql: Sql, signal?: AbortSignal): Promise<TableFacts[]> {
   const rows = await sql.query<{
     relname: string;
@@ -103,7 +103,7 @@ export async function readTables(sql: Sql, signal?: AbortSignal): Promise<TableF
   }));
 }
 
-// Of other users' sessions whoever is no monitor sees little more than that they are there.
+// A role without monitoring rights sees little of other users' sessions beyond their existence.
 const sessionCounts = `
 select count(*)::int as connections,
   (count(*) filter (where application_name like 'leasehold%'))::int as own,
@@ -118,7 +118,7 @@ where xact_start is not null and pid <> pg_backend_pid() and backend_type in ('c
   and datname = current_database()
 order by xact_start limit 5`;
 
-/** The connections, and those whose transactions are open for longest. */
+/** The connections, and the longest open transactions. */
 export async function readSessions(sql: Sql, signal?: AbortSignal): Promise<SessionsFacts> {
   const [counts] = await sql.query<Omit<SessionsFacts, 'oldest'>>(sessionCounts, [], signal);
   if (!counts) throw new Error('the database did not count its connections');
@@ -171,7 +171,7 @@ export async function readService(sql: EntitySql, signal?: AbortSignal): Promise
       ]),
     signal,
   );
-  // Asked beside it: on the embedded engine a later statement would wait for those of all other parts.
+  // Sent together: on the embedded engine a later statement would wait for those of all other parts.
   const [[row], { used, leased }] = await Promise.all([reading, auditCapacity(sql)]);
   return {
     pulseAgeMs: row?.pulse_age ?? null,

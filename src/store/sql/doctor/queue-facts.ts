@@ -9,15 +9,15 @@ import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts
 import { type EntitySql, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { select } from '../../schema/tables.ts';
 
-/** Lanes and priorities whose first jobs are read. */
+/** Maximum number of lanes and priorities whose first jobs are read. */
 const headsMax = 1_000;
-/** Rows that are due for a check next and are searched for silent leases. */
+/** Maximum number of rows, those due next, that are searched for silent leases. */
 const dueMax = 5_000;
 const silentMax = 100;
 
 const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
 
-// The first job of each lane and priority is found by leaping through the queue's index from one to the next.
+// Finds the first job of each lane and priority by a loose scan of the queue's index, from one to the next.
 const heads = `
 with recursive head (lane_id, priority, job_id, cost_units, since, n) as (
   (select lane_id, priority, job_id, cost_units, coalesce(ready_at, updated_at), 1 from live_jobs
@@ -38,7 +38,7 @@ select head.job_id as "jobId", lanes.job_type as "jobType", lanes.addon_id as "a
 from head cross join ${lateralByKey('lanes', 'lane_id', 'head.lane_id')} lanes
 order by head.n`;
 
-/** The first ready job of each lane and priority, no more than a bound of them. */
+/** The first ready job of each lane and priority, up to `headsMax`. */
 export async function readHeads(
   sql: Sql,
   signal?: AbortSignal,
@@ -47,7 +47,7 @@ export async function readHeads(
   return { heads: rows.slice(0, headsMax), headsCut: rows.length > headsMax };
 }
 
-/** Jobs that were put aside because they cost more than the total. */
+/** Parked jobs, which cost more than the total. */
 export async function readTooCostly(
   sql: EntitySql,
   signal?: AbortSignal,
@@ -76,7 +76,7 @@ export async function readTooCostly(
   return { tooCostly: row?.jobs ?? 0, firstTooCostly: first };
 }
 
-/** Dead letters by stream, counted to a bound. */
+/** Dead letters by stream, counted up to a bound. */
 export async function readDeadLetters(
   sql: EntitySql,
   signal?: AbortSignal,
@@ -105,8 +105,9 @@ export async function readDeadLetters(
 }
 
 /**
- * Leases that were not heard of for three quarters of their TTL, those first that end first. A lease is due for a check no later
- * than it ends. Where more leases than the bound are due earlier, a silent one is missed.
+ * Leases without a heartbeat for three quarters of their TTL, those that expire first in front. A lease is
+ * due for a check no later than it expires. If more leases than `dueMax` are due earlier, a silent one is
+ * missed.
  */
 export async function readSilentLeases(sql: EntitySql, signal?: AbortSignal): Promise<SilentLease[]> {
   return select(

@@ -22,7 +22,9 @@ const eventColumns = [
   'release_status',
 ] as const;
 
-/** The submission of a job as a row of its history. Jobs of earlier versions have such a row; see `record.ts`. */
+/**
+ * The submission of a job as a row of its history. Jobs of earlier versions have a real row; see `record.ts`.
+ */
 const submissionOf = (tables: Kysely<Tables>, jobId: string) =>
   tables
     .selectFrom('jobs as job')
@@ -54,16 +56,19 @@ export const rowsOf = (tables: Kysely<Tables>, jobId: string) =>
   tables.selectFrom('job_events').select(eventColumns).where('job_id', '=', jobId);
 
 /**
- * Rows of a job's history with its submission. The caller says which of the others, in which order and how many, so that the log
- * is read from the end that is wanted.
+ * Rows of a job's history with its submission. The caller selects, orders and limits the other rows, so that
+ * the log is read from the end that the caller needs.
  */
 export const historyOf = (tables: Kysely<Tables>, jobId: string, rows: ReturnType<typeof rowsOf>) =>
   submissionOf(tables, jobId).unionAll(tables.selectFrom(rows.as('row')).selectAll());
 
-/** Clocks may have been set back while the job lived, and one more day costs little. */
+/** Clocks may have been set back while the job existed, and one more day costs little. */
 const marginMs = 86_400_000;
 
-/** A job's history after a given event, oldest first. Only the days in which the job lived are read. */
+/**
+ * A job's history after a given event, oldest first. Reads only the partitions of days in which the job
+ * existed.
+ */
 export async function listEvents(
   sql: EntitySql,
   { job, result }: JobWithResult,
@@ -72,7 +77,7 @@ export async function listEvents(
   signal?: AbortSignal,
 ): Promise<JobEvent[]> {
   const after = BigInt(afterEventId);
-  // A row tells of numbers beyond its own as well.
+  // A row may also contain events with higher ids than its own.
   const afterRow = String(after - BigInt(numbersAhead));
   const rowsMax = limit + numbersAhead;
   const rows = await select(

@@ -2,43 +2,45 @@ import type { Sql } from '../../connection/sql.ts';
 import type { Database } from '../../database.ts';
 
 /**
- * The parts of `job_events`, one for each day by UTC. What is too old goes with the table it is in, and nothing is ever
- * deleted from it. All that is done here leaves those who write and read alone: a part is made by itself and then
- * attached, and detached before it is dropped, each under a lock that only another change of the parts waits for. That is
- * also why there is no default part, which would have to be locked for both.
+ * The partitions of `job_events`, one for each day in UTC. Old events go with their partition, and no row is
+ * ever deleted.
  *
- * The name of a part says what it holds: `job_events_d20260131` that day, and `job_events_to_20260131` all before it, which
- * is what there was when the history was divided.
+ * Nothing here blocks transactions that read or write events. A partition is created separately and then
+ * attached, and detached before it is dropped. Only other changes of partitions wait for the locks of these
+ * steps. That is also why there is no default partition, which both steps would have to lock.
+ *
+ * The name of a partition says what it holds: `job_events_d20260131` that day, and `job_events_to_20260131`
+ * all days before it, which is the table that existed when the history was partitioned.
  */
 
 /**
- * Any numbers that nothing else here locks, as long as every version of the server takes the same ones. There are two,
- * because whoever detaches may have to wait for long, and whoever lacks a part to write to cannot.
+ * Any numbers that nothing else here locks, as long as every version of the server uses the same ones. There
+ * are two, because detaching may wait for long, and a transaction that lacks a partition cannot.
  */
 const createLock = 7_160_524;
 const dropLock = 7_160_525;
 
-/** Days that are made ahead of today, which is as long as servers may go on without making any. */
+/** Days that are created ahead of today, and therefore how long servers may go without creating any. */
 export const daysAheadMax = 8;
 
 interface Partition {
   name: string;
-  /** The first day that it holds, as the number of days since 1970; nothing where it holds all that is older. */
+  /** Its first day, in days since 1970; null if it holds everything older. */
   from: number | null;
-  /** The day that it ends before. */
+  /** The day after its last. */
   until: number;
   attached: boolean;
-  /** It was being detached when that was broken off. */
+  /** Its detaching was interrupted. */
   pending: boolean;
 }
 
-/** What there is, and which day it is. */
+/** The partitions, and the current day. */
 export interface EventPartitions {
   today: number;
   parts: readonly Partition[];
 }
 
-// A part that was detached and not dropped yet is found by its name.
+// A partition that is detached and not dropped yet is found by its name.
 const find = `
 select (clock_timestamp() at time zone 'UTC')::date - date '1970-01-01' as today, part.*
 from (values (1)) as one (one) left join (
@@ -67,26 +69,28 @@ export async function readEventPartitions(sql: Sql): Promise<EventPartitions> {
 const holds = ({ from, until, attached }: Partition, day: number): boolean =>
   attached && (from === null || from <= day) && day < until;
 
-/** The days from today on that have no part. */
+/** The days from today on that have no partition. */
 export function missingDays({ today, parts }: EventPartitions): number[] {
   const wanted = Array.from({ length: daysAheadMax + 1 }, (_, i) => today + i);
   return wanted.filter((day) => !parts.some((part) => holds(part, day)));
 }
 
-/** Until how many days from now what happens can be written: 0 where that is today alone, -1 where it is not even that. */
+/**
+ * Number of days after today for which events can be written: 0 if only for today, -1 if not even for today.
+ */
 export function daysAhead({ today, parts }: EventPartitions): number {
   let day = today;
   while (parts.some((part) => holds(part, day))) day++;
   return day - today - 1;
 }
 
-/** Parts in which everything is older than so many days, the oldest first. */
+/** Partitions in which everything is older than `days`, the oldest first. */
 export const expiredPartitions = ({ today, parts }: EventPartitions, days: number): Partition[] =>
   parts.filter(({ until }) => until <= today - days);
 
 const dateOf = (day: number): string => new Date(day * 86_400_000).toISOString().slice(0, 10);
 
-/** Makes the parts that are missing from today on, and says how many. Whoever does the same at the same time waits. */
+/** Creates the missing partitions from today on, and returns their number. Concurrent calls wait. */
 export async function createEventPartitions(database: Database): Promise<number> {
   if (missingDays(await readEventPartitions(database)).length === 0) return 0;
   return database.transaction(async (sql) => {
@@ -95,7 +99,8 @@ export async function createEventPartitions(database: Database): Promise<number>
     const missing = missingDays(days);
     for (const day of missing) {
       const name = `job_events_d${dateOf(day).replaceAll('-', '')}`;
-      // One that was detached and not dropped yet: its day is over, unless a clock was set back. It is as good as a new one.
+      // A detached partition that is not dropped yet: its day has passed, unless a clock was set back. It is
+      // reused.
       if (!days.parts.some((part) => part.name === name))
         await sql.query(
           `create table ${name} (like job_events including defaults, primary key (job_id, event_id))`,
@@ -112,9 +117,9 @@ export async function createEventPartitions(database: Database): Promise<number>
 }
 
 /**
- * Drops the oldest part in which everything is older than so many days. Answers with its name, or nothing where there is
- * none or another server is at it. It waits, in nobody's way, for whoever has looked at the history before and may do so
- * again: until the signal fires. What was begun then is finished the next time.
+ * Drops the oldest partition in which everything is older than `days`. Returns its name, or undefined if
+ * there is none or another server is dropping. The drop waits, without blocking others, for transactions that
+ * have read events and may read again, until the signal fires. The next call finishes an interrupted drop.
  */
 export async function dropEventPartition(
   database: Database,
@@ -123,9 +128,10 @@ export async function dropEventPartition(
 ): Promise<string | undefined> {
   if (expiredPartitions(await readEventPartitions(database), days).length === 0) return undefined;
   if (database.engine === 'embedded') return dropAtOnce(database, days);
-  // The work is done on another connection, because a part cannot be detached within a transaction. This one only holds
-  // the lock. It has no number of its own, for which those would wait who follow the history of files, and no snapshot,
-  // for which the detaching itself would: a statement with a parameter would leave one behind.
+  // Another connection does the work, because a partition cannot be detached inside a transaction. This
+  // transaction only holds the lock. It has no transaction id, because watches of the file history would wait
+  // for it. It has no snapshot, because the detach would wait for it; a statement with a parameter would
+  // leave one behind.
   return database.transaction(async (sql) => {
     const [lock] = await sql.query<{ got: boolean }>(
       `select pg_try_advisory_xact_lock(${dropLock}) as got`,
@@ -146,7 +152,7 @@ export async function dropEventPartition(
   });
 }
 
-/** Within one process nobody else is there while a transaction runs. */
+/** Only one process uses an embedded database, and no other transaction runs during this one. */
 function dropAtOnce(database: Database, days: number): Promise<string | undefined> {
   return database.transaction(async (sql) => {
     const [part] = expiredPartitions(await readEventPartitions(sql), days);

@@ -11,15 +11,17 @@ import { iso } from '../../../domain/time.ts';
 import { sqlWord, timeMs } from '../../connection/sql.ts';
 
 /**
- * The rows of the history, and what they tell.
+ * The rows of the history, and the events that they record.
  *
- * Most tell of one event. Two things happen to every job that goes well, and are told in fewer bytes than JSON takes: a grant
- * says what it is in columns, and the row of a release, which says as what the lease was released, tells of up to three
- * events: that the job ran, where nobody had been told; that its lease was released; and what became of it by that. Such a
- * row has the number of the first of these; numbers are given out four at a time, so that the others are nobody else's.
+ * Most rows record one event. Two frequent rows take fewer bytes than JSON would:
  *
- * What begins every history has no row here: a submission is told by the job's own row, which is written once and never
- * changed, and whose place in line is the event's number.
+ * - A grant has its details in columns.
+ * - A release has its status in a column, and records up to three events: the job ran, if no heartbeat
+ *   recorded that; its lease was released; and the change of the job that followed. Its id is that of the
+ *   first event. The sequence advances by four, so no other row has the ids of the other events.
+ *
+ * The first event of every job, its submission, has no row here. The job's own row records it: it is written
+ * once and never changed, and its `seq` is the event's id.
  */
 export interface EventRecord {
   event_id: string;
@@ -39,8 +41,8 @@ export interface EventRecord {
 }
 
 /**
- * The submissions of jobs, as rows of the history. Those of earlier versions have a row of their own, or had one before it
- * was too old: their jobs are no further in line than `submissions_told` says.
+ * The submissions of jobs, as rows of the history. Jobs of earlier versions have, or had before it was
+ * pruned, a real row: their `seq` is at most `submissions_told.after_seq`.
  */
 export const submissions = `(
   select job.job_id, job.seq as event_id, job.created_at as at, null::uuid as lease_id,
@@ -51,10 +53,10 @@ export const submissions = `(
   from jobs job where job.seq > (select after_seq from submissions_told where told_id = 1)
 )`;
 
-/** How far the last number that a row tells of is from its own. */
+/** Distance between a row's id and the highest event id that it records. */
 export const numbersAhead = 2;
 
-/** What a row tells, in its order. */
+/** The events of a row, in their order. */
 export function toEvents(row: EventRecord): JobEvent[] {
   const { release_status: status, from_state: from, to_state: to, type, actor } = row;
   const own = { ...grantOf(row), ...row.data };
@@ -67,7 +69,7 @@ export function toEvents(row: EventRecord): JobEvent[] {
   ];
 }
 
-/** What a grant says of its lease. */
+/** Details of a grant's lease. */
 function grantOf({ actor, attempt, fence, ttl_s, expires_at }: EventRecord): JsonObject {
   if (fence === null) return {};
   const until = expires_at === null ? null : iso(timeMs(expires_at));

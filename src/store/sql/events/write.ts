@@ -12,7 +12,10 @@ export interface NewEvent {
   to: State | null;
   actor: string;
   data?: JsonObject;
-  /** It happened because the lease was released like this, which is told with it; see `record.ts`. */
+  /**
+   * The event happened because the lease was released with this status; the row records both. See
+   * `record.ts`.
+   */
   released?: FinalStatus;
 }
 
@@ -22,7 +25,7 @@ select clock_timestamp(), job_id, lease_id, type, from_state, to_state, actor, d
 from jsonb_to_recordset($1::jsonb) as event (job_id uuid, lease_id uuid, type smallint, from_state smallint,
   to_state smallint, actor text, data jsonb, release_status smallint)`);
 
-/** Writes the history, in the order given. */
+/** Writes events in the order given. */
 export async function writeEvents(sql: Sql, events: readonly NewEvent[]): Promise<void> {
   if (events.length === 0) return;
   const number = (state: State | null) => (state === null ? null : stateNumber(state));

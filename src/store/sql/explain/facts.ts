@@ -13,16 +13,16 @@ import { select, type Tables } from '../../schema/tables.ts';
 import { historyOf, rowsOf } from '../events/find.ts';
 import { type EventRecord, toEvents } from '../events/record.ts';
 
-/** Events that are looked at to find those of one lease. */
+/** Maximum number of events that are scanned for those of one lease. */
 const scanMax = 20_000;
-/** Lanes whose heads are looked at to find a job's place in line. */
+/** Maximum number of lanes whose heads are read for a job's position in the queue. */
 const lanesMax = 1_000;
-/** Rows that are due next and are looked at to find leases that end soon. */
+/** Maximum number of rows, those due next, that are searched for leases that end soon. */
 const dueMax = 200;
-/** Outages that are read; they are few. */
+/** Maximum number of outages that are read; they are few. */
 const outagesMax = 1_000;
 
-/** Everything that is read for one explanation sees the same moment. Stands at the beginning of its transaction. */
+/** Gives all reads of one explanation the same snapshot. Must be the first statement of its transaction. */
 export const seeOneMoment = async (sql: Sql): Promise<number> => {
   await sql.query('set transaction isolation level repeatable read, read only', []);
   const [row] = await sql.query<{ now: number }>(
@@ -36,7 +36,7 @@ export const seeOneMoment = async (sql: Sql): Promise<number> => {
 export interface EventWindow {
   first: JobEvent[];
   last: JobEvent[];
-  /** How many lie between them; no more than `scanMax` are counted. */
+  /** Number of events between them, counted up to `scanMax` rows. */
   leftOut: number;
 }
 
@@ -86,7 +86,7 @@ export async function eventWindow(
   };
 }
 
-/** Events of a job, or of one of its leases: all of them, or so many from one end. */
+/** Events of a job, or of one of its leases: all of them, or a limited number from one end. */
 function eventsOf(
   tables: Kysely<Tables>,
   jobId: string,
@@ -96,19 +96,19 @@ function eventsOf(
   const rows = rowsOf(tables, jobId);
   if (leaseId === null)
     return historyOf(tables, jobId, end ? rows.orderBy('event_id', end.order).limit(end.limit) : rows);
-  // Only so many events of the job are read, the newest first: a job may have a history without end.
+  // Only a limited number of the job's events is read, the newest first: a history may be arbitrarily long.
   const recent = rows.orderBy('event_id', 'desc').limit(scanMax);
   return tables.selectFrom(recent.as('recent')).selectAll().where('lease_id', '=', leaseId);
 }
 
-/** How many events a row tells of; see `store/sql/events/record.ts`. */
+/** Number of events that a row records; see `store/sql/events/record.ts`. */
 const eventsPerRow = `case when release_status is null then 1 when from_state = ${stateNumber('LEASED')} then 3 else 2 end`;
 
 const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
 
 /**
- * Lanes that have something in them are found by leaping through the queue's index, and of each no more rows are read
- * than are counted: a place among a million costs what a place among ten thousand does.
+ * Lanes with ready jobs are found by a loose scan of the queue's index. In each lane only as many rows are
+ * read as are counted: a position among a million jobs costs the same as one among ten thousand.
  */
 const positionStatement = `
 with recursive mine as materialized (
@@ -160,7 +160,7 @@ interface PositionRow {
   head_units: number | null;
 }
 
-/** Where a queued job stands; nothing where it is not live. */
+/** The position of a queued job; null if the job is not live. */
 export async function queuePosition(sql: Sql, jobId: string): Promise<QueuePosition | null> {
   const [row] = await sql.query<PositionRow>(positionStatement, [jobId]);
   if (!row) return null;
@@ -178,8 +178,9 @@ export async function queuePosition(sql: Sql, jobId: string): Promise<QueuePosit
 }
 
 /**
- * The leases that end next unless they are kept. A lease is due for a check no later than it ends. Where many that were renewed are
- * due, one that ends before them may be missed; finding it would mean reading all.
+ * The leases that expire next without a heartbeat. A lease is due for a check no later than it expires. If
+ * many renewed leases are due first, one that expires before them may be missed; finding it would mean
+ * reading all.
  */
 export async function leasesEndingNext(sql: EntitySql, limit: number): Promise<EndingLease[]> {
   const rows = await select(sql, (tables) =>
@@ -207,7 +208,9 @@ export async function leasesEndingNext(sql: EntitySql, limit: number): Promise<E
   }));
 }
 
-/** Times without a server since then, oldest first: the first `limit` among the newest thousand. They are numbered in the order of time. */
+/**
+ * Outages since then, oldest first: the first `limit` among the newest thousand. Ids have the order of time.
+ */
 export async function outagesSince(sql: EntitySql, sinceMs: number, limit: number): Promise<OutageSpan[]> {
   const newest = await sql.em().find(Outage, {}, { orderBy: { outage_id: 'desc' }, limit: outagesMax });
   return newest

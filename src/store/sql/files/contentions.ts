@@ -10,7 +10,10 @@ import { keysEqual, lateralByKey, type Sql, timeMs } from '../../connection/sql.
 import { numberArray, textArray, uuidArray } from '../array-params.ts';
 import { type ProfileRecord, profileColumns, toProfile } from './owners.ts';
 
-/** Contentions, a row for each file of each. They are written only under their owner's lock; see `owners.ts`. */
+/**
+ * Contentions, one row for each of their files. They are written only under their owner's lock; see
+ * `owners.ts`.
+ */
 
 /** One file of a contention. */
 export interface ContendedFile {
@@ -25,14 +28,14 @@ export interface ContendedFile {
   retriedAtMs: number | null;
   haltedAtMs: number | null;
   closedAtMs: number | null;
-  /** It was told that its retry is due. */
+  /** The owner was notified that its retry is due. */
   isAnnounced: boolean;
-  /** What an operator decided while the owner was not alive. */
+  /** An operator's decision while the owner was not alive. */
   keptInstruction: KeptInstruction | null;
-  /** Who held the file when it was denied, and since when. */
+  /** The holder of the file at the denial, and since when. */
   blockerId: string;
   blockerAcquiredAtMs: number;
-  /** Who stood in the way last. */
+  /** The last known holder. */
   blocker: { ownerId: string; profile: OwnerProfile; acquiredAtMs: number; lastHeartbeatAtMs: number };
 }
 
@@ -115,7 +118,7 @@ select ${columns}
 from (select * from file_contentions where contention_id = any ($1::uuid[]) offset 0) contention ${withBlocker}
 order by contention.contention_id, contention.path`);
 
-/** All files of these contentions, closed ones too, by their paths. */
+/** All files of these contentions, closed ones included, by path. */
 export async function readContentions(
   sql: Sql,
   contentionIds: readonly string[],
@@ -173,7 +176,7 @@ update file_contentions set kept_instruction = $2::smallint, instructed_at = to_
   instructed_by = $4::text, instruction_reason = $5::text
 where contention_id = $1::uuid and state = ${contentionStateNumber('HALTED')}`;
 
-/** Keeps an instruction for the halted files of a contention, whose owner is locked; null takes it away. */
+/** Stores an instruction for the halted files of a contention, whose owner is locked; null removes it. */
 export async function keepInstructionFor(
   sql: Sql,
   contentionId: string,
@@ -217,7 +220,7 @@ update file_contentions contention set check_at = contention.retry_at + interval
 from unnest($1::uuid[], $2::uuid[]) as due (contention_id, file_id)
 where ${keysEqual('(contention.contention_id, contention.file_id)', '(due.contention_id, due.file_id)')}`);
 
-/** The retries of these files were told to be due; next they lapse. */
+/** Records that the owners were notified of these due retries. Their next deadline is the lapse. */
 export async function markDue(
   sql: Sql,
   files: readonly { contentionId: string; fileId: string }[],

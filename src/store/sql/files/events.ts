@@ -8,7 +8,9 @@ import type { JsonObject } from '../../../domain/jobs/job.ts';
 import { prepared } from '../../connection/prepared-client.ts';
 import { type Sql, timeMs } from '../../connection/sql.ts';
 
-/** The history of files and their owners. Append-only, and written in the transaction in which it happened. */
+/**
+ * The history of files and their owners. Append-only; events are written in the transaction of the change.
+ */
 
 export interface NewFileEvent {
   type: FileEventType;
@@ -42,10 +44,10 @@ const write = prepared(
   `with clock as materialized (select to_timestamp($1::float8 / 1000.0) as now) ${eventRows(2)}`,
 );
 
-/** Events of one statement: PostgreSQL takes no more than 256 MB of them at once. */
+/** Maximum number of events in one statement: PostgreSQL accepts no more than 256 MB of them at once. */
 const eventsMax = 10_000;
 
-/** Writes the history, in the order given. */
+/** Writes events in the order given. */
 export async function writeFileEvents(
   sql: Sql,
   events: readonly NewFileEvent[],
@@ -55,7 +57,7 @@ export async function writeFileEvents(
     await sql.query(write, [nowMs, eventsParam(events.slice(at, at + eventsMax))]);
 }
 
-/** A place in the history: everything up to it has been told. */
+/** A position in the history: everything up to it has been delivered. */
 export interface FileEventPosition {
   txid: string;
   eventId: string;
@@ -63,7 +65,7 @@ export interface FileEventPosition {
 
 const horizon = prepared('select pg_snapshot_xmin(pg_current_snapshot())::text as txid');
 
-/** The place before which nothing can be written any more. */
+/** The position before which no transaction can write any more. */
 export async function eventHorizon(sql: Sql, signal?: AbortSignal): Promise<FileEventPosition> {
   const [row] = await sql.query<{ txid: string }>(horizon, [], signal);
   if (!row) throw new Error('the database did not tell its horizon');
@@ -82,9 +84,9 @@ const anyBeyond = prepared('select exists (select from file_events where txid >=
 export interface FollowedEvents {
   events: FileEvent[];
   place: FileEventPosition;
-  /** There are more at once. */
+  /** More events can be read at once. */
   more: boolean;
-  /** There are some that may be told only when an earlier transaction is over. */
+  /** Some events can be delivered only when an earlier transaction has ended. */
   pending: boolean;
 }
 
@@ -94,8 +96,9 @@ export interface FileEventFilter {
 }
 
 /**
- * What came after a place. Transactions commit in another order than they begin, so only what those wrote before which
- * none is under way any more is told: nothing is ever added behind the place that is handed back.
+ * The events after a position. Transactions commit in another order than they begin. Therefore only events of
+ * transactions older than every running one are returned, and nothing is ever added before the returned
+ * position.
  */
 export async function followFileEvents(
   sql: Sql,
@@ -135,7 +138,7 @@ export async function followFileEvents(
     contentionId: row.contention_id,
     data: { by: row.actor, ...row.data },
   }));
-  // A file's later event may be of a transaction that began earlier; their own numbers tell.
+  // A later event of a file may belong to a transaction that began earlier; event ids give the right order.
   events.sort((a, b) => Number(a.eventId) - Number(b.eventId));
   return { events, place, more, pending: beyond?.found ?? false };
 }

@@ -3,19 +3,23 @@ import { prepared } from '../../connection/prepared-client.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { textArray } from '../array-params.ts';
 
-/** What became of an owner's sign of life. `missed` was not found, is locked by somebody else, or was named twice. */
+/**
+ * Result of an owner's heartbeat. `missed`: the row was not found, another transaction has locked it, or the
+ * owner was named twice.
+ */
 export type OwnerExtension = 'kept' | 'kept with losses' | 'over' | 'missed';
 
 export interface OwnerExtensions {
   nowMs: number;
-  /** One for each sign of life, in their order. */
+  /** One for each heartbeat, in their order. */
   results: readonly OwnerExtension[];
 }
 
 /**
- * As with the leases of jobs: rows are locked first, and only then is the clock read and is each row looked at, so that an
- * owner who died while its row was waited for stays dead. Nothing that is written is in an index. The answer is one row,
- * because reading a row for each would take the driver longer than all the rest.
+ * As with the leases of jobs, the statement locks the rows first, then reads the clock, and then checks each
+ * row. An owner that died while the statement waited for its row stays dead. No written column is in an
+ * index. The answer is one row, because decoding a row for each would take the driver longer than all the
+ * rest.
  */
 const extendStatement = ({ order, lock, isSame }: { order: string; lock: string; isSame: string }) =>
   prepared(`
@@ -53,7 +57,7 @@ const extendAll = extendStatement({
 
 const words: readonly OwnerExtension[] = ['over', 'kept', 'kept with losses'];
 
-/** Keeps those owners that live. With `wait`, rows that somebody has locked are waited for. */
+/** Extends the owners that are alive. With `wait`, the statement waits for locked rows. */
 export async function extendOwners(
   sql: Sql,
   ownerIds: readonly string[],

@@ -24,7 +24,7 @@ export interface FileLeaseFilter {
   limit: number;
 }
 
-/** Leases that are held, newest first. The filter chooses the index, which has this order. */
+/** Held leases, newest first. The filter chooses the index, which has this order. */
 export async function listFileLeases(
   sql: EntitySql,
   { repository, ownerId, cursor, limit }: FileLeaseFilter,
@@ -68,10 +68,10 @@ export interface ContentionFilter {
   limit: number;
 }
 
-/** The index of the open ones has this as its condition. */
+/** The condition of the index of open contentions. */
 const firstClosed = contentionStateNumber('GRANTED');
 
-/** The files of the open contentions of a page, newest first. */
+/** The files of a page of open contentions, newest first. */
 export async function listContentions(
   sql: EntitySql,
   { repository, ownerId, state, cursor, limit }: ContentionFilter,

@@ -8,11 +8,11 @@ import { eventRows, eventsParam, type NewFileEvent } from './events.ts';
 import { type OwnerTouch, touching, touchParams } from './owners.ts';
 import { held } from './rows.ts';
 
-/** A file that is given to an owner. */
+/** A file that is granted to an owner. */
 export interface NewFileLease {
   file: FileName;
   ownerId: string;
-  /** Whose contention the grant ends. */
+  /** The owner whose contention the grant closes. */
   callerId: string;
 }
 
@@ -25,20 +25,20 @@ export interface Denial {
   blockerAcquiredAtMs: number;
 }
 
-/** What a batch of requests has come to. */
+/** The decisions for a batch of requests. */
 export interface GrantRequest {
   touches: readonly OwnerTouch[];
   grants: readonly NewFileLease[];
   denials: readonly Denial[];
-  /** What else happened; grants are told by the statement itself, which alone knows their fences. */
+  /** Other events. The statement itself writes those of grants, because it generates their fences. */
   events: readonly NewFileEvent[];
-  /** Whose doing the grants are, and why; each owner's own where nobody is named. */
+  /** The actor and the details of the grants; without an actor each owner is its own. */
   cause?: { actor: string; data?: JsonObject } | undefined;
 }
 
-// What has no row gets one, and what has one is looked at again: somebody may have got there first. The fence comes
-// from the sequence of all leases, so that of two leases of a file the later has the higher. Nothing is joined to the
-// parameters a second time, which would compare every file with every other.
+// A file without a row is inserted, and one with a row is checked again: another transaction may have taken
+// it. The fence comes from the sequence of all leases, so the later of two leases of a file has the higher
+// one. The parameters are never joined a second time, which would compare every file with every other.
 const grantStatement = prepared(`
 with clock as materialized (
   select to_timestamp($1::float8 / 1000.0) as now
@@ -77,8 +77,9 @@ with clock as materialized (
 select file_id, fence from granted`);
 
 /**
- * Gives files to their new owners, denies others, and writes what the owners have shown and what there is to tell: in one
- * statement, because a batch takes as long as its round trips. Tells the fences of those files that really were free.
+ * Grants files to their new owners, records denials, and writes the touches of the owners and all events, in
+ * one statement, because a batch takes as long as its round trips. Returns the fences of files that were
+ * really free.
  */
 export async function grantFiles(
   sql: Sql,

@@ -4,7 +4,7 @@ import { keyEquals, keysEqual, type Sql, timeMs } from '../../connection/sql.ts'
 import { textArray, uuidArray } from '../array-params.ts';
 import type { FileLeaseRecord } from './rows.ts';
 
-/** What operators have taken from owners, for as long as those may not know. */
+/** Files that operators took from owners, kept while those owners may not know. */
 
 const add = prepared(`
 with lost as (
@@ -19,7 +19,7 @@ with lost as (
 update file_owners owner set has_losses = true
 from (select distinct owner_id from lost) loser where ${keyEquals('owner.owner_id', 'loser.owner_id')}`);
 
-/** Has these leases told to their locked owners as lost. */
+/** Records these leases as losses of their locked owners, which will be notified. */
 export async function addLosses(
   sql: Sql,
   leases: readonly FileLeaseRecord[],
@@ -42,7 +42,7 @@ const deleteStatement = prepared(`
 delete from file_losses loss using unnest($1::text[], $2::uuid[]) as known (owner_id, file_id)
 where ${keysEqual('(loss.owner_id, loss.file_id)', '(known.owner_id, known.file_id)')}`);
 
-/** These locked owners know of these files. */
+/** Deletes losses that these locked owners know. */
 export async function deleteLosses(
   sql: Sql,
   known: readonly { ownerId: string; fileId: string }[],
@@ -58,7 +58,7 @@ select loss.* from unnest($1::text[]) as wanted (owner_id) cross join lateral (
   where owner_id = wanted.owner_id order by file_id limit $2
 ) loss`);
 
-/** What each of these owners has lost, up to so many. */
+/** The losses of each of these owners, up to `limit`. */
 export async function readLosses(
   sql: Sql,
   ownerIds: readonly string[],

@@ -12,14 +12,14 @@ import { booleanArray, numberArray, textArray } from '../array-params.ts';
 import { isAwake } from '../outages.ts';
 
 /**
- * Owners of file leases. Everybody locks in one order: owners by their names, then files by their ids. Contentions and
- * losses belong to their owner and are written only under its lock, and so is what it holds: while an owner is locked,
- * nothing is granted to it and nothing is taken from it by anybody else.
+ * Owners of file leases. All transactions lock in one order: owners by their ids, then files by their ids.
+ * Contentions, losses and held files belong to their owner and change only under its lock. While a
+ * transaction has locked an owner, no other one grants it a file or takes one from it.
  */
 
 const alive = ownerStateNumber('ALIVE');
 
-/** An owner's own columns, of which each is the name of the record's. */
+/** An owner's columns, under the names that they have in the record. */
 export interface OwnerRecord {
   owner_id: string;
   agent: string | null;
@@ -59,7 +59,7 @@ export const ownerColumns = (owner: string): string =>
     .map((column) => `${owner}.${column}`)
     .join(', ');
 
-/** The columns of an owner that say who it is. */
+/** The columns of an owner's profile. */
 export interface ProfileRecord {
   agent: string | null;
   host: string | null;
@@ -99,7 +99,7 @@ function ownerStateNamed(number: number) {
   return state;
 }
 
-// Names are taken in one order, so that two batches with the same new owners wait for each other and never in a circle.
+// Ids are inserted in one order, so that two batches with the same new owners cannot deadlock.
 const add = prepared(`
 insert into file_owners (owner_id, state, born_at, last_heartbeat_at, last_activity_at, expires_at, has_losses)
 select owner_id, ${ownerStateNumber('NEW')}, now, now, now, now, false
@@ -107,7 +107,7 @@ from unnest($1::text[]) as owner_id, (select clock_timestamp() as now) clock
 order by owner_id
 on conflict (owner_id) do nothing`);
 
-/** Makes rows for owners that have none, to be locked. */
+/** Inserts rows for owners that have none, so that they can be locked. */
 export async function addOwners(sql: Sql, ownerIds: readonly string[], signal?: AbortSignal): Promise<void> {
   await sql.query(add, [textArray(ownerIds)], signal);
 }
@@ -121,7 +121,7 @@ cross join ${lateralByKey('file_owners', 'owner_id', 'wanted.owner_id', how)} ow
 const lockAll = lock('for update');
 const lockFree = lock('for update skip locked');
 
-/** Locks these owners, each named once. Without `wait`, those that somebody else has locked are left out. */
+/** Locks these owners, each named once. Without `wait`, owners locked by other transactions are left out. */
 export async function lockOwners(
   sql: Sql,
   ownerIds: readonly string[],
@@ -143,7 +143,7 @@ select ${ownerColumns('owner')}
 from (select * from due order by owner_id) due
 cross join ${lateralByKey('file_owners', 'owner_id', 'due.owner_id', 'for update skip locked')} owner`);
 
-/** Locks owners about whom, or about whose contentions, something is due. */
+/** Locks owners that are due for a check, or whose contentions are. */
 export async function lockDueOwners(sql: Sql, limit: number): Promise<Map<string, Owner>> {
   const rows = await sql.query<OwnerRecord>(due, [limit]);
   return new Map(rows.map((row) => [row.owner_id, toOwner(row)]));
@@ -155,7 +155,7 @@ select extract(epoch from least(
   (select check_at from file_contentions where check_at is not null order by check_at limit 1)
 ) - clock_timestamp())::float8 * 1000 as ms`);
 
-/** When the next owner or contention is due; null where none ever will be. */
+/** Time until the next owner or contention is due; null if none is pending. */
 export async function nextFileDueInMs(sql: Sql): Promise<number | null> {
   const [row] = await sql.query<{ ms: number | null }>(nextDue, []);
   return row?.ms ?? null;
@@ -165,7 +165,7 @@ const read = prepared(`
 select ${ownerColumns('owner')}
 from unnest($1::text[]) as wanted (owner_id) cross join ${lateralByKey('file_owners', 'owner_id', 'wanted.owner_id')} owner`);
 
-/** These owners as they stand, locked by nobody. */
+/** The current rows of these owners, without locks. */
 export async function readOwners(
   sql: Sql,
   ownerIds: readonly string[],
@@ -175,7 +175,10 @@ export async function readOwners(
   return new Map(rows.map((row) => [row.owner_id, toOwner(row)]));
 }
 
-/** The database's time, and whether owners may be called dead by it; see `isAwake`. To be asked after all locks. */
+/**
+ * The database's time, and whether owners may be declared dead at it; see `isAwake`. Must be read after all
+ * locks.
+ */
 export interface Clock {
   nowMs: number;
   awake: boolean;
@@ -191,13 +194,13 @@ export async function readClock(sql: Sql): Promise<Clock> {
   return { nowMs: timeMs(row.now), awake: row.awake };
 }
 
-/** What a locked owner has shown: that it lives and works, or that it has stopped. */
+/** The activity of a locked owner: it works, or it has stopped. */
 export interface OwnerTouch {
   ownerId: string;
   kind: 'active' | 'stopped';
   /** A new life begins. */
   born: boolean;
-  /** Who it says it is; what is null stays as it was. */
+  /** Its reported profile; null fields stay as they were. */
   profile?: OwnerProfile;
 }
 
@@ -238,7 +241,7 @@ with clock as materialized (select to_timestamp($1::float8 / 1000.0) as now)
 ${touching(2)}
 returning ${ownerColumns('owner')}`);
 
-/** Writes what locked owners have shown, and tells how they stand now. */
+/** Writes the activity of locked owners, and returns their new state. */
 export async function touchOwners(
   sql: Sql,
   touches: readonly OwnerTouch[],
@@ -281,7 +284,7 @@ update file_owners owner set check_at = least(owner.expires_at, owner.idle_at)
 from unnest($1::text[]) as wanted (owner_id)
 where ${keyEquals('owner.owner_id', 'wanted.owner_id')} and owner.check_at is distinct from least(owner.expires_at, owner.idle_at)`);
 
-/** Has the reaper look at these locked owners, who live, when they may have died or become idle. */
+/** Makes the reaper check these locked, live owners when they may have died or become idle. */
 export async function rearmOwners(sql: Sql, ownerIds: readonly string[]): Promise<void> {
   if (ownerIds.length > 0) await sql.query(rearm, [textArray(ownerIds)]);
 }
@@ -290,7 +293,7 @@ const rest = prepared(
   `update file_owners set idle_at = null, check_at = expires_at where owner_id = any ($1::text[])`,
 );
 
-/** These locked owners have given up their files, and may stay stopped. */
+/** These locked owners have lost their files as idle, and may stay stopped. */
 export async function restOwners(sql: Sql, ownerIds: readonly string[]): Promise<void> {
   if (ownerIds.length > 0) await sql.query(rest, [textArray(ownerIds)]);
 }
@@ -300,7 +303,7 @@ update file_owners set idle_at = to_timestamp($2::float8 / 1000.0) + interval '$
   check_at = least(check_at, to_timestamp($2::float8 / 1000.0) + interval '${idleMs} ms')
 where owner_id = $1::text and stopped_at is not null`);
 
-/** A locked owner was given something that it did not ask for now: one that has stopped has its time again to take it up. */
+/** Restarts the idle period of a locked, stopped owner that received a file without requesting it now. */
 export async function restartIdle(sql: Sql, ownerId: string, nowMs: number): Promise<void> {
   await sql.query(restart, [ownerId, nowMs]);
 }

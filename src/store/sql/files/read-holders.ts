@@ -5,30 +5,30 @@ import { textArray, uuidArray } from '../array-params.ts';
 import { type OwnerRecord, ownerColumns } from './owners.ts';
 import { type Holder, type HoldingRecord, held, holderIn, holdingColumns } from './rows.ts';
 
-/** A caller, locked, and a file that it asks for. */
+/** A locked caller, and a file that it requests. */
 export interface AskedPair {
   callerId: string;
   fileId: string;
 }
 
-/** An open contention, as far as it takes to judge a request. */
+/** The part of an open contention that is needed to decide a request. */
 export interface OpenContention extends AskedPair {
   contentionId: string;
   state: ContentionState;
   retryAtMs: number;
-  /** An instruction about it is kept. */
+  /** An instruction is stored for it. */
   isInstructed: boolean;
 }
 
 export interface HoldersRead {
   nowMs: number;
-  /** Who holds the files that have a row; null for those that are free. */
+  /** The holders of files that have a row; null for free files. */
   files: Map<string, Holder | null>;
   contentions: OpenContention[];
 }
 
-// Contentions are looked up one by one (`offset 0`): joined, the planner may take all that are open for a handful, and
-// compare each of them with each file that is asked for.
+// Contentions are looked up one by one (`offset 0`): with a join, the planner may read all open ones for a
+// handful of files, and compare each with each requested file.
 const readStatement = prepared(`
 select asked.caller_id, asked.file_id, file.file_id is not null as is_known, ${holdingColumns('file')},
   contention.contention_id, contention.state as contention_state, contention.retry_at,
@@ -42,7 +42,7 @@ left join lateral (
   where owner_id = asked.caller_id and file_id = asked.file_id and closed_at is null offset 0
 ) contention on true`);
 
-/** How the files stand that owners ask for, and whether they are contended already; in one look, locking nothing. */
+/** The holders of the requested files and their open contentions, in one read, without locks. */
 export async function readHolders(
   sql: Sql,
   asked: readonly AskedPair[],

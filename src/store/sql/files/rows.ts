@@ -13,11 +13,11 @@ import {
   toProfile,
 } from './owners.ts';
 
-/** Files and who holds them. Rows are locked by their ids, in order, after all owners; see `owners.ts`. */
+/** Files and their holders. Rows are locked by their ids, in order, after all owners; see `owners.ts`. */
 
 export const held = fileLeaseStates.indexOf('HELD');
 
-/** Who holds a file. */
+/** The holder of a file. */
 export interface Holder {
   owner: Owner;
   acquiredAtMs: number;
@@ -25,12 +25,12 @@ export interface Holder {
   loan: Loan;
 }
 
-/** What of a file's row says how its lease is held. */
+/** The columns of a file's row that describe its lease. */
 export interface HoldingRecord {
   lease_state: number | null;
   acquired_at: string;
   fence: string;
-  /** A JSON array: the driver's own parser of arrays is not asked on this path. */
+  /** A JSON array, to avoid the driver's own array parser on this path. */
   lenders: string | null;
   lent_at: string | null;
 }
@@ -41,7 +41,7 @@ export const holdingColumns = (file: string): string =>
 export const loanIn = ({ lenders, lent_at }: { lenders: string | null; lent_at: string | null }): Loan =>
   lenders === null ? notLent : { lenders: JSON.parse(lenders) as string[], lentAtMs: timeMs(lent_at) };
 
-/** Who holds a file, from its row and its owner's; null for one that is free. */
+/** The holder of a file, from the file's row and its owner's; null for a free file. */
 export const holderIn = (row: HoldingRecord & OwnerRecord): Holder | null =>
   row.lease_state === held
     ? { owner: toOwner(row), acquiredAtMs: timeMs(row.acquired_at), fence: row.fence, loan: loanIn(row) }
@@ -84,7 +84,7 @@ select file.file_id, ${holdingColumns('file')}, ${ownerColumns('owner')}
 from unnest($1::uuid[]) as wanted (file_id) cross join ${lateralByKey('file_leases', 'file_id', 'wanted.file_id')} file
 left join ${lateralByKey('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}`);
 
-/** Those of these files that have a row, with who holds them; null for what is free. */
+/** The holders of those of these files that have a row; null for free files. */
 export async function readFiles(
   sql: Sql,
   fileIds: readonly string[],
@@ -116,7 +116,9 @@ export interface LockedFiles {
   nowMs: number;
 }
 
-/** Locks those of these files that are free. Without `wait`, those that somebody else has locked are left out. */
+/**
+ * Locks those of these files that are free. Without `wait`, files locked by other transactions are left out.
+ */
 export async function lockFreeFiles(
   sql: Sql,
   fileIds: readonly string[],
@@ -137,8 +139,8 @@ export interface FileEnd {
   reason: string;
 }
 
-// Rows are found by their key alone, and looked at afterwards: asked for all at once, the planner may walk all that an
-// owner holds for each of its files.
+// Rows are found by key alone and checked afterwards: with both conditions at once, the planner may scan all
+// files of an owner for each of them.
 const end = prepared(`
 with ending as (
   select * from unnest($2::uuid[], $3::text[], $4::smallint[], $5::text[]) as ending (file_id, owner_id, state, reason)
@@ -155,7 +157,7 @@ with ending as (
 )
 select ${fileLeaseColumns('ended', 'owner')} from ended cross join ${lateralByKey('file_owners', 'owner_id', 'ended.owner_id')} owner`);
 
-/** Ends leases of locked owners, and tells them as they were. */
+/** Ends leases of locked owners, and returns them as they were before. */
 export async function endFiles(
   sql: Sql,
   ends: readonly FileEnd[],
@@ -185,7 +187,7 @@ export interface HeldFile {
   loan: Loan;
 }
 
-/** All that these locked owners hold. */
+/** All files that these locked owners hold. */
 export async function filesOfOwners(sql: Sql, ownerIds: readonly string[]): Promise<HeldFile[]> {
   if (ownerIds.length === 0) return [];
   interface Row {
@@ -210,7 +212,7 @@ select wanted.owner_id, (
 ) as files
 from unnest($1::text[]) as wanted (owner_id)`);
 
-/** How many files each of these owners holds, counted no further than `countMax`. */
+/** Number of files that each of these owners holds, counted up to `countMax`. */
 export async function countFiles(
   sql: Sql,
   ownerIds: readonly string[],

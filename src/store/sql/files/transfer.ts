@@ -11,16 +11,16 @@ export interface LoanTransfer {
   fileId: string;
   fromId: string;
   toId: string;
-  /** How it is borrowed by the owner that gets it. */
+  /** The loan of the new owner. */
   loan: Loan;
-  /** How it ends for the owner that had it, with the data of that event. */
+  /** The event that ends the lease of the previous owner. */
   told: { type: 'FILE_RELEASED' | 'FILE_RECLAIMED'; data: JsonObject };
   /** The data of the grant's event. */
   grantData: JsonObject;
   actor: string;
 }
 
-// Both owners are locked, so the row cannot have changed hands; it is looked at again all the same.
+// Both owners are locked, so the row cannot have changed its owner; the statement checks it all the same.
 const transferStatement = prepared(`
 with clock as materialized (
   select to_timestamp($1::float8 / 1000.0) as now
@@ -58,10 +58,10 @@ select ${fileLeaseColumns('handed', 'owner').replace('handed.state', '1')}, hand
 from (select *, from_id as owner_id from handed) handed
 cross join ${lateralByKey('file_owners', 'owner_id', 'handed.from_id')} owner`);
 
-/** The lease as it was for the owner that had it, released, and the fence of the lease that follows it. */
+/** The previous owner's lease as it was, and the fence of the lease that follows it. */
 export type TransferredFile = FileLeaseRecord & { new_fence: string };
 
-/** Passes leases on. Answers only with those whose former owner really held them. */
+/** Transfers leases. Returns only those that their previous owner really held. */
 export async function transferFiles(
   sql: Sql,
   handOvers: readonly LoanTransfer[],

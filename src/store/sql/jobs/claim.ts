@@ -20,16 +20,17 @@ import {
 import { tally } from '../stats/tallies.ts';
 import { type JobRecord, jobColumns, liveColumns } from './record.ts';
 
-/** Room for one job: who gets it, and under which request. */
+/** A slot for one job: the worker that gets it, and the request. */
 export interface ClaimSlot {
   workerId: string;
   requestId: string | null;
 }
 
-// A unique job is not for a worker that holds a lease. Where there is one among the first in line, and such a worker asks,
-// nothing is claimed, and the caller asks again for these workers and for the others separately.
+// A unique job is not for a worker that holds a lease. If the head of the queue has one and such a worker
+// asks, nothing is claimed, and the caller claims for these workers and for the others separately.
 //
-// While there is no capacity at all, which is how an operator holds everything up, no job costs more than there will be.
+// While the total capacity is 0, which is how an operator pauses all work, the maximum cost of a job replaces
+// it.
 const claim = onHeads(
   (lockedHeads) =>
     prepared(`
@@ -82,34 +83,34 @@ left join (claimed cross join ${lateralByKey('jobs', 'job_id', 'claimed.job_id')
 
 export interface Claims {
   records: JobRecord[];
-  /** There was more, but this is as much as one answer may hold. */
+  /** More jobs are ready, but the answer has reached its size limit. */
   full: boolean;
-  /** The workers that hold leases, where unique jobs come next: these workers have to be served separately. */
+  /** Workers that hold leases while unique jobs are next: the caller has to serve them separately. */
   holders?: ReadonlySet<string>;
 }
 
 interface ClaimRow extends JobRecord, HeadCounts, TakenFrom {
   slot: number | null;
-  /** Of the free ones, those that cost more than all there is. */
+  /** Number of free jobs that cost more than the total capacity. */
   large: number;
   holders: string[] | null;
 }
 
 export interface ClaimRules {
   claimTtlMs: number;
-  /** All units there are, unless something else is stored. */
+  /** The total capacity, unless the database stores another. */
   capacityTotal: number;
-  /** Puts some jobs at the head of the queue aside that cost more than all there is: nobody can ever lease them. */
+  /** Parks some jobs at the head of the queue that cost more than the total: they cannot be leased. */
   parkUnschedulable(): Promise<void>;
   lowWaterMarks: HeadMarks;
-  /** Unique jobs are left alone. */
+  /** Skips unique jobs. */
   passUnique?: boolean;
 }
 
-/** So often are jobs put aside for one claim; the next one goes on with the rest. */
+/** Maximum number of parking rounds in one claim; the next claim continues. */
 const parkRoundsMax = 2;
 
-/** Claims jobs for the slots in their order, first in line first: the n-th record is for the n-th slot. */
+/** Claims jobs for the slots in the order of the queue: the n-th record is for the n-th slot. */
 export async function claimJobs(
   sql: Sql,
   filter: ClaimFilter,
@@ -137,7 +138,7 @@ export async function claimJobs(
     );
     const holders = rows[0]?.holders;
     if (holders) return { records, full: false, holders: new Set(holders) };
-    // Where nothing was claimed the statement still answers with one row, for the sake of its counts.
+    // If nothing was claimed, the statement still returns one row with its counts.
     const taken = rows.flatMap((row) => (row.slot === null ? [] : { ...row, slot: row.slot }));
     lowWaterMarks.advance(taken);
     records.push(...taken.sort((a, b) => a.slot - b.slot));
@@ -158,7 +159,9 @@ cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
 where live.state = any ($2::smallint[]) and live.claim_expires_at > clock_timestamp()
 order by live.priority, live.seq`);
 
-/** What these requests have claimed before and still hold. Locks the requests until the transaction ends. */
+/**
+ * The claims that these requests made before and still hold. Locks the requests until the transaction ends.
+ */
 export async function findClaimsByRequest(
   sql: Sql,
   requests: readonly ClaimSlot[],

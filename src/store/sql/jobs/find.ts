@@ -7,7 +7,7 @@ import { select, type Tables } from '../../schema/tables.ts';
 import { firstIdAt } from './ids.ts';
 import { type EndedRecord, jobSelection, liveSelection, toJob, toJobWithResult } from './record.ts';
 
-/** Jobs that are unfinished, and jobs that have ended. Both have the same columns, so that they can be read together. */
+/** Unfinished and ended jobs. Both queries have the same columns, so that they can be combined. */
 const unfinished = (tables: Kysely<Tables>) =>
   tables
     .selectFrom('live_jobs as live')
@@ -51,7 +51,10 @@ const ended = (tables: Kysely<Tables>) =>
       'outcome.metrics',
     ]);
 
-/** A job and its result. Both halves in one statement: a job that ends in between would otherwise be in neither. */
+/**
+ * A job and its result. One statement reads both tables: a job that ends in between would otherwise be in
+ * neither.
+ */
 export async function findJob(
   sql: EntitySql,
   jobId: string,
@@ -78,21 +81,21 @@ export interface JobFilter {
   createdAfterMs: number | null;
   createdBeforeMs: number | null;
   oldestFirst: boolean;
-  /** Only jobs that come after this one in the order that is asked for. */
+  /** Only jobs after this one in the requested order. */
   cursor: string | null;
   limit: number;
 }
 
 export interface JobPage {
   jobs: Job[];
-  /** How many jobs the limit allows; more than there are in `jobs` where those fill an answer. */
+  /** Number of jobs within the limit; more than in `jobs` if the answer reached its size limit. */
   found: number;
 }
 
 /**
- * A page of jobs, newest or oldest first by `created_at`. Jobs of the same microsecond have the order of their submission, in
- * the same direction. Ids have this order (see `ids.ts`), so nothing is sorted, and the page after a given id is always the
- * same, whatever has arrived since.
+ * A page of jobs, newest or oldest first by `created_at`. Jobs of the same microsecond have the order of
+ * their submission, in the same direction. Ids have this order (see `ids.ts`), so nothing is sorted. The page
+ * after a given id is always the same, also if jobs have been added since.
  */
 export async function listJobs(sql: EntitySql, filter: JobFilter, signal?: AbortSignal): Promise<JobPage> {
   const order = orderOf(filter);
@@ -125,12 +128,14 @@ export async function listJobs(sql: EntitySql, filter: JobFilter, signal?: Abort
   return { jobs: rows.map((row) => toJob(row as EndedRecord)), found: rows[0]?.found ?? 0 };
 }
 
-/** Where jobs in some states are found. Each source has an index of its own, and is read only where it is wanted. */
+/**
+ * A table that holds jobs in some states. Each source has an index of its own, and is read only if needed.
+ */
 interface Source {
   of: 'unfinished' | 'ended';
   /** The numbers of the states, or null for all. */
   states: number[] | null;
-  /** Leaves out DONE in words that let the planner use the index of the other outcomes. */
+  /** Excludes DONE with a condition that lets the planner use the index of the other outcomes. */
   isUnhappy?: boolean;
 }
 
@@ -194,8 +199,8 @@ function pageOfEnded(tables: Kysely<Tables>, { states, isUnhappy }: Source, filt
 type JobColumn = 'job.addon_id' | 'job.job_type' | 'job.stream' | 'job.created_at';
 
 /**
- * What the filter asks of a job's own row. Times are compared in milliseconds, because that is what answers show: a client that
- * goes on from the last `created_at` it was shown does not get that job again.
+ * Conditions on a job's own row. Times are compared in milliseconds, which is the precision of answers: a
+ * client that continues from the last `created_at` it received does not get that job again.
  */
 function ofJob(filter: JobFilter): [JobColumn, '=' | '>=' | '<', string | Date][] {
   const { addonId, jobType, stream, createdAfterMs, createdBeforeMs } = filter;
@@ -208,10 +213,13 @@ function ofJob(filter: JobFilter): [JobColumn, '=' | '>=' | '<', string | Date][
   ].map((condition) => [...condition]);
 }
 
-/** Jobs of earlier versions have ids with the time of a server's clock, which may differ from the database's by less than this. */
+/**
+ * Jobs of earlier versions have ids with a server's time, which may differ from the database's by less than
+ * this.
+ */
 const clockSlackMs = 10 * 60 * 1000;
 
-/** Ids between which the page lies. They are bounds of an index, and `created_at` decides what is near them. */
+/** Ids that bound the page in the index. Near them, `created_at` decides. */
 function boundsOf({ cursor, oldestFirst, createdAfterMs, createdBeforeMs }: JobFilter) {
   const before = createdBeforeMs === null ? null : firstIdAt(createdBeforeMs + clockSlackMs);
   const after = createdAfterMs === null ? null : firstIdAt(createdAfterMs - clockSlackMs);
@@ -227,12 +235,12 @@ export interface DeadLetterFilter {
   stream: string | null;
   addonId: string | null;
   jobType: string | null;
-  /** Only those whose last error has this code. */
+  /** Only jobs whose last error has this code. */
   errorCode: string | null;
   limit: number;
 }
 
-/** Locks dead letters, the oldest first, and passes over those that another transaction has locked. */
+/** Locks dead letters, the oldest first, and skips those that another transaction has locked. */
 export async function findDeadLetters(
   sql: EntitySql,
   { stream, addonId, jobType, errorCode, limit }: DeadLetterFilter,
