@@ -11,7 +11,7 @@ import { textArray, uuidArray } from '../array-params.ts';
 import { isAwake } from '../outages.ts';
 import { messageNames } from '../streams/messages.ts';
 
-/** What the job's own row says that matters when its state changes; it never does itself. */
+/** The columns of a job's own row that matter for state changes; they never change. */
 export interface JobPolicy {
   addonId: string;
   stream: string | null;
@@ -19,7 +19,7 @@ export interface JobPolicy {
   isUnique: boolean;
 }
 
-/** A live row, locked, and the database's time at which it was. */
+/** A locked live row, and the database's time after the lock. */
 export interface LockedJob extends JobPolicy {
   jobId: string;
   laneId: number;
@@ -34,16 +34,16 @@ export interface LockedJob extends JobPolicy {
   checkAtMs: number | null;
   leaseId: string | null;
   leaseToken: string | null;
-  /** When the present or last lease was granted. */
+  /** When the current or last lease was granted. */
   startedAtMs: number | null;
   expiresAtMs: number | null;
   lastHeartbeatAtMs: number | null;
   leaseEndsAtMs: number | null;
   cancelRequested: boolean;
-  /** Leases may be judged at this time; see `store/sql/outages.ts`. */
+  /** Whether leases may be declared expired at this time; see `store/sql/outages.ts`. */
   awake: boolean;
   nowMs: number;
-  /** All names that its message has had in Redis, where messages were asked for. */
+  /** All ids that its message had in Redis, if the caller asked for messages. */
   messageIds?: readonly string[] | undefined;
 }
 
@@ -75,20 +75,22 @@ interface LockedRow {
   message_ids?: string[];
 }
 
-/** What is told of the rows that are `locked`, once they are. */
+/** The columns that are returned for the `locked` rows. */
 const lockedRows = `select locked.job_id, locked.lane_id, locked.started_at, locked.state, locked.cost_units,
   locked.attempts, locked.attempts_limit, locked.claims_lost, locked.claimed_by, locked.claim_expires_at, locked.request_id, locked.check_at, locked.lease_id, locked.lease_token,
   locked.expires_at, locked.last_heartbeat_at, locked.lease_ends_at, locked.cancel_requested, clock.now,
   ${isAwake('now')} as awake, job.addon_id, job.stream, job.retry_backoff_s, job.is_unique
 from clock, locked cross join ${lateralByKey('jobs', 'job_id', 'locked.job_id')} job`;
 
-/** The clock is read once all rows are locked: read with each row, it would be read before the last was waited for. */
+/**
+ * Reads the clock after all rows are locked: read with each row, it would precede the wait for the last lock.
+ */
 const clock = `clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
 )`;
 
-// Rows are locked in the order of their ids, as everywhere, so that two transactions that want the same rows never wait for
-// each other in a circle.
+// Rows are locked in the order of their ids, as everywhere, so that two transactions with the same rows
+// cannot deadlock.
 const lockById = (how: string) =>
   prepared(`
 with locked as materialized (
@@ -99,7 +101,10 @@ ${lockedRows}`);
 const lockFree = lockById('for update skip locked');
 const lockAll = lockById('for update');
 
-/** Locks the live rows of these jobs. A job that has ended has none. With `wait`, those that others have too. */
+/**
+ * Locks the live rows of these jobs. An ended job has none. With `wait`, waits for rows that are locked;
+ * otherwise skips them.
+ */
 export async function lockLiveJobs(
   sql: Sql,
   jobIds: readonly string[],
@@ -110,7 +115,7 @@ export async function lockLiveJobs(
   return new Map(rows.map((row) => [row.job_id, toLocked(row)]));
 }
 
-// In the same order, but not by the column: the planner may take an index that has it for the shorter way, and read all of it.
+// The same order, but not by the column itself: the planner might choose the index on it and read all of it.
 const lockByLease = (how: string, withMessages: boolean) =>
   prepared(`
 with locked as materialized (
@@ -130,7 +135,10 @@ const lockLeased = {
   all: { plain: lockByLease('for update', false), withMessages: lockByLease('for update', true) },
 };
 
-/** Locks the live rows whose present or last lease is one of these, by lease. With `wait`, those that others have too. */
+/**
+ * Locks the live rows whose current or last lease is one of these, by lease. With `wait`, waits for rows that
+ * are locked; otherwise skips them.
+ */
 export async function lockLeasedJobs(
   sql: Sql,
   leaseIds: readonly string[],
@@ -142,11 +150,11 @@ export async function lockLeasedJobs(
   return new Map(rows.map((row) => [row.lease_id ?? '', toLocked(row)]));
 }
 
-/** Deadlines before this are not looked at; see `engine/maintenance/deadline-cursor.ts`. */
+/** Ignores earlier deadlines; see `engine/maintenance/deadline-cursor.ts`. */
 const since = (param: string): string => `to_timestamp(${param}::float8 / 1000)`;
 const front = Number.NEGATIVE_INFINITY;
 
-// A lease that was renewed since its row was put down for a look is put down for a later one, and needs no look.
+// A lease that was renewed since its deadline was set gets a later deadline, and needs no check.
 const lockDue = prepared(`
 with locked as materialized (
   select * from live_jobs where check_at >= ${since('$2')} and check_at <= (select clock_timestamp())
@@ -167,14 +175,14 @@ from (values (1)) as one (one) left join (
 ) due on true`);
 
 export interface DueJobs {
-  /** Leases that were not due after all. */
+  /** Number of leases that were not due after all. */
   renewed: number;
   due: LockedJob[];
 }
 
 /**
- * Looks at up to `limit` live rows whose time has come, passing over those that somebody else has. Renewed leases are
- * re-armed, the others are locked.
+ * Checks up to `limit` live rows whose deadline has passed, and skips locked rows. Renewed leases get a new
+ * deadline; the other rows are returned locked.
  */
 export async function lockDueJobs(sql: Sql, limit: number, fromMs = front): Promise<DueJobs> {
   type Row = Partial<LockedRow> & { renewed: number };
@@ -193,13 +201,13 @@ select state, extract(epoch from greatest(check_at, expires_at) - clock_timestam
 from live_jobs where check_at >= ${since('$1')} and check_at < 'infinity' order by check_at limit 20`);
 
 export interface NextDeadlines {
-  /** How long until a job may come into the queue; null where none of the next rows says so. */
+  /** Time until a job may become ready; null if none of the next rows says so. */
   jobMs: number | null;
-  /** How long until a lease runs out, if it is not renewed meanwhile. */
+  /** Time until a lease expires, unless it is renewed. */
   leaseMs: number | null;
 }
 
-/** What the next rows to be looked at say of the near future. */
+/** The next deadlines of jobs and leases, from the rows that are due next. */
 export async function nextDeadlinesInMs(sql: Sql, fromMs = front): Promise<NextDeadlines> {
   const rows = await sql.query<{ state: number; wait: number }>(soonest, [fromMs]);
   const first = (isWanted: (state: State) => boolean) => {
@@ -209,7 +217,7 @@ export async function nextDeadlinesInMs(sql: Sql, fromMs = front): Promise<NextD
   return { jobMs: first((state) => !isLeased(state)), leaseMs: first(isLeased) };
 }
 
-/** When the next live row is due, and what time it is by the same clock. */
+/** The deadline of the next live row, and the current time of the same clock. */
 export async function readNextDue(sql: Sql, fromMs = front): Promise<NextDue> {
   const [row] = await sql.query<NextDue>(nextDue, [fromMs]);
   if (!row) throw new Error('the database did not tell the time');
@@ -219,7 +227,7 @@ export async function readNextDue(sql: Sql, fromMs = front): Promise<NextDue> {
 /** In milliseconds since 1970. */
 export interface NextDue {
   nowMs: number;
-  /** Null where no row waits for its time. */
+  /** Null if no row has a deadline. */
   firstMs: number | null;
 }
 

@@ -4,7 +4,7 @@ import { lateralByKey, type Sql } from '../../connection/sql.ts';
 import { textArray } from '../array-params.ts';
 import { type EndedRecord, jobColumns, liveColumns, toJobWithResult } from './record.ts';
 
-/** What is told of a job that has ended, beside its own row, from `outcome`. */
+/** The columns of an ended job beside its own row, from `outcome`. */
 export const outcomeColumns = `outcome.state, null::timestamptz as check_at, outcome.attempts, outcome.claimed_by,
   null::timestamptz as claim_expires_at, outcome.lease_id, outcome.cancel_requested, outcome.progress, outcome.note,
   outcome.finished_at as updated_at, outcome.dead_stream is not null as dead_lettered, outcome.started_at, outcome.error_text, outcome.error_detail, outcome.result,
@@ -13,7 +13,7 @@ export const outcomeColumns = `outcome.state, null::timestamptz as check_at, out
 const noOutcome = `null::timestamptz as started_at, null as error_text, null::jsonb as error_detail,
   null::jsonb as result, null::jsonb as metrics`;
 
-/** Both halves in one statement: a job that ends in between would otherwise be in neither. */
+/** One statement reads both tables: a job that ends in between would otherwise be in neither. */
 const read = prepared(`
 select ${jobColumns('job')}, ${liveColumns('live')}, ${noOutcome}
 from live_jobs live cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job

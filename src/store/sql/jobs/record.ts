@@ -16,7 +16,7 @@ import {
 } from '../../../domain/jobs/state-machine.ts';
 import { timeMs } from '../../connection/sql.ts';
 
-/** What is known of a job, as the statements return it: its own row beside its live row or its outcome. */
+/** A job as statements return it: its own row beside its live row or its outcome. */
 export interface JobRecord {
   job_id: string;
   addon_id: string;
@@ -87,10 +87,10 @@ export const jobColumns = list(jobColumnNames);
 
 const resultColumns = list(liveColumnNames);
 
-/** The columns of its live row that anybody is told of. */
+/** The columns of its live row that answers contain. */
 export const liveColumns = (live: string): string => `${resultColumns(live)}, false as dead_lettered`;
 
-/** The same for the query builder, of tables that are named `job` and `live`. */
+/** The same for the query builder, of tables named `job` and `live`. */
 export const jobSelection = jobColumnNames.map((column) => `job.${column}` as const);
 export const liveSelection = liveColumnNames.map((column) => `live.${column}` as const);
 
@@ -109,10 +109,10 @@ export function toJob(record: JobRecord): Job {
     updatedAtMs: timeMs(record.updated_at),
     claimedBy: record.claimed_by,
     claimExpiresAtMs: isClaimed(state) ? timeMs(record.claim_expires_at) : null,
-    // The lease that a requeued job has lost is in its history.
+    // The lease that a requeued job lost is in its history.
     leaseId: isLeased(state) || isTerminal(state) ? record.lease_id : null,
     attempts: record.attempts,
-    // A job that was put aside until there is more capacity waits for no time.
+    // A parked job, which waits for more capacity, has no retry time.
     nextRetryAtMs: state === 'QUEUED' && record.check_at !== 'infinity' ? timeMs(record.check_at) : null,
     clientRequestId: record.client_request_id,
     stream: record.stream,
@@ -129,7 +129,7 @@ export function toJob(record: JobRecord): Job {
   };
 }
 
-/** What a job that has ended has beside the rest. */
+/** The additional columns of an ended job. */
 export interface EndedRecord extends JobRecord {
   started_at: string | null;
   error_text: string | null;

@@ -15,7 +15,7 @@ import type { LaneTarget } from '../queue/lanes.ts';
 import { tally } from '../stats/tallies.ts';
 import { idPrefix, idSuffixes } from './ids.ts';
 
-/** A job that is about to be written. JSON comes as text: it is parsed once, by the database. */
+/** A job to be written. JSON comes as text: the database parses it once. */
 export interface NewJob {
   addonId: string;
   jobType: string;
@@ -31,29 +31,33 @@ export interface NewJob {
   maxAttempts: number;
   retryBackoffS: number;
   runAtMs: number | null;
-  /** The size of `constraints` and `payload`. */
+  /** Size of `constraints` and `payload`. */
   bytes: number;
 }
 
 export interface SubmittedJobs {
   kind: 'submitted';
   createdAtMs: number;
-  /** The id of each job, in the order given; null for a job that was not written because its `client_request_id` was taken. */
+  /**
+   * The id of each job, in the order given; null if its `client_request_id` was taken and it was not written.
+   */
   jobIds: (string | null)[];
 }
 
-/** The keys by which the jobs of a crowded lane are found; see `store/sql/queue/crowds.ts`. */
+/** The keys of the jobs of a crowded lane; see `store/sql/queue/crowds.ts`. */
 export const crowdColumns = 'crowd, crowd_type, crowd_addon, crowd_both';
 
 const constantOrOwn = (column: string, array: string): string => `${firstOrOwn(column, array)} as ${column}`;
 
-// One statement writes a whole batch: the jobs, their places in line and what there is to count. A place in line is the
-// number of the event that the submission is, which is told from the job; see `store/sql/events/record.ts`. Everything after the
-// first insert feeds on its `returning`; joining the parameters again would compare every job with every other.
+// One statement writes a whole batch: the jobs, their live rows and their tallies. A job's `seq` is the id of
+// its submission event, which the job's own row records; see `store/sql/events/record.ts`. Everything after
+// the first insert uses its `returning`; joining the parameters again would compare every job with every
+// other.
 //
-// The lanes are locked first. A lane that was removed meanwhile has no row to be locked, and then nothing is written. One that
-// is locked stays until the jobs in it are committed, because a lane is removed only under a lock that this one excludes.
-// The order of the locks does not matter: submissions do not exclude each other, and the sweep waits for no row.
+// The statement locks the lanes first. A lane that was removed meanwhile has no row to lock, and then nothing
+// is written. A locked lane stays until its new jobs are committed, because removing a lane takes a lock that
+// this one excludes. The order of these locks does not matter: submissions do not exclude each other, and the
+// sweep waits for no row.
 const submit = (isCrowded: boolean, order: string, onConflict: string, answer: string) =>
   prepared(`
 with kept_lane as materialized (
@@ -104,8 +108,8 @@ const byPlace = (order: string, onConflict: string, answer: string) => ({
 });
 
 const submitPlain = byPlace('', '', 'select now, prefix, null as job_id from clock');
-// Keys are taken in one order, whatever the order of the jobs, so that two batches with the same keys wait for each
-// other and never in a circle.
+// Keys are inserted in one order, whatever the order of the jobs, so that two batches with the same keys
+// cannot deadlock.
 const submitKeyed = byPlace(
   'order by addon_id, client_request_id, seq',
   'on conflict (addon_id, client_request_id) where client_request_id is not null do nothing',
@@ -113,8 +117,9 @@ const submitKeyed = byPlace(
 );
 
 /**
- * Writes the jobs that are not there yet into their lanes, in the order given, and answers with their ids. The messages
- * of those that have a stream are written with them where messages are kept. Where a lane has been removed, nothing is written.
+ * Writes the jobs that do not exist yet into their lanes, in the order given, and returns their ids. If
+ * messages are kept, it also writes those of jobs with a stream. If a lane has been removed, it writes
+ * nothing.
  */
 export async function submitJobs(
   sql: Sql,
@@ -171,7 +176,7 @@ export interface FirstJob {
   createdAtMs: number;
 }
 
-/** The jobs behind these keys, where there are any: `key` is `addon_id` and `client_request_id`. */
+/** The existing jobs with these keys: `addon_id` and `client_request_id`. */
 export async function findByClientRequest(
   sql: Sql,
   keys: readonly { addonId: string; clientRequestId: string }[],

@@ -13,18 +13,18 @@ import { keepLanesOf } from '../queue/lanes.ts';
 import { tally, tallyRetried } from '../stats/tallies.ts';
 import { crowdColumns } from './submit.ts';
 
-/** What becomes of a locked row. Fields that are left out stay as they are. */
+/** A change of a locked row. Omitted fields stay as they are. */
 export interface LiveChange {
   jobId: string;
   state: State;
-  /** Gives the job back to the queue: nobody's claim or lease is on it. */
+  /** Returns the job to the queue, without a claim or lease. */
   unclaim?: boolean;
-  /** With `unclaim`: it may be claimed only after so long; at once where left out. */
+  /** With `unclaim`: delay until it may be claimed; 0 if omitted. */
   delayMs?: number;
-  /** Renews its claim for so long from now. */
+  /** Renews its claim for this time from now. */
   claimTtlMs?: number;
   claimsLost?: number;
-  /** The attempt that is counted last was none. */
+  /** Does not count the last attempt. */
   undoesAttempt?: boolean;
   cancelRequested?: boolean;
   progress?: number | null;
@@ -35,15 +35,15 @@ const queued = stateNumber('QUEUED');
 const claimed = claimedStates.map(stateNumber).join(', ');
 const leased = leasedStates.map(stateNumber).join(', ');
 
-/** How many rows of a part of a statement are in some states after it, less those that were before. */
+/** Number of rows that entered these states less the number that left them. */
 const moved = (was: string, is: string, states: string): string =>
   `count(*) filter (where ${is} in (${states})) - count(*) filter (where ${was} in (${states}))`;
 
 const unitsIn = (states: string, state: string): string =>
   `coalesce(sum(cost_units) filter (where ${state} in (${states})), 0)`;
 
-// An attempt that is over makes room for the next one; a claim that is given back was no attempt, and its job has been
-// waiting all the while. Leases are taken out of the count where they end.
+// `ready_at` moves only if an attempt has ended. A returned claim was no attempt, and its job has been
+// waiting all the while. The statements that end leases take them out of the gauges.
 const change = prepared(`
 with changed as (
   update live_jobs live set
@@ -96,7 +96,7 @@ export async function changeLiveJobs(sql: Sql, changes: readonly LiveChange[]): 
   await sql.query(change, [JSON.stringify(rows)]);
 }
 
-/** How a locked job ends that nobody has a lease on. */
+/** How a locked job without a lease ends. */
 export interface Ending {
   jobId: string;
   state: State;
@@ -105,7 +105,8 @@ export interface Ending {
 
 const countEnded = (state: State): string => `count(*) filter (where final_state = ${stateNumber(state)})`;
 
-// The outcome and the tally have the same time, so that a retry finds the minute in which a failure was counted.
+// The outcome and the tally have the same time, so that a retry finds the minute in which a failure was
+// counted.
 const end = prepared(`
 with clock as materialized (
   select clock_timestamp() as now
@@ -131,7 +132,7 @@ ${tally('gone', 'now', {
   timeouts: countEnded('TIMEOUT'),
 })}`);
 
-/** Ends locked jobs: their live rows go, their outcomes stay. */
+/** Ends locked jobs: deletes their live rows and writes their outcomes. */
 export async function endJobs(sql: Sql, endings: readonly Ending[]): Promise<void> {
   if (endings.length === 0) return;
   const rows = endings.map(({ jobId, state, error }) => ({
@@ -142,7 +143,7 @@ export async function endJobs(sql: Sql, endings: readonly Ending[]): Promise<voi
   await sql.query(end, [JSON.stringify(rows)]);
 }
 
-/** A time as everybody is told it, whatever zone the database is set to. */
+/** A time in the format of answers, whatever time zone the database uses. */
 const events = (column: string): string =>
   `to_char(${column} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
@@ -182,11 +183,14 @@ from outcome`;
 export interface Revived {
   jobId: string;
   state: State;
-  /** The old result, for the history. */
+  /** The previous result, for the history. */
   previous: JsonObject;
 }
 
-/** Puts ended jobs back in line, each at its old place; the leases they had ended with become earlier ones. Passes over those that have not ended in one of these states. */
+/**
+ * Requeues ended jobs, each at its old position; their last leases become earlier ones. Skips jobs that have
+ * not ended in one of these states.
+ */
 export async function reviveJobs(
   sql: Sql,
   jobIds: readonly string[],

@@ -3,8 +3,8 @@ import type { EntitySql } from '../../connection/sql.ts';
 import { select } from '../../schema/tables.ts';
 
 /**
- * The version of each of these jobs that is unfinished: it differs after every change of the job's live row. A job that
- * has ended or does not exist has none.
+ * The version of each of these jobs that is unfinished: it differs after every change of the job's live row.
+ * A job that has ended or does not exist has none.
  */
 export async function liveVersions(
   sql: EntitySql,

@@ -12,8 +12,8 @@ export interface CapacityWish {
 }
 
 /**
- * Changes what is not null, and writes down who changed it from what to what. Answers with nothing where all of it was so
- * before. To be run in a transaction: the row of the capacity stays locked until its end.
+ * Changes the values that are not null, and records the actor and both values. Returns undefined if nothing
+ * changed. Must run in a transaction: the capacity row stays locked until its end.
  */
 export async function changeCapacity(
   sql: EntitySql,
@@ -26,7 +26,7 @@ export async function changeCapacity(
     total: total ?? before.total,
     busyRating: busyRating ?? before.busyRating,
   };
-  // A total that was not stored is from now on, also where it is the same.
+  // Stores a total that was not stored before, also if its value is the same.
   await setCapacity(sql, total, busyRating);
   if (after.total === before.total && after.busyRating === before.busyRating) return undefined;
   const [clock] = await sql.query<{ now: string }>('select clock_timestamp() as now', []);
@@ -44,7 +44,7 @@ export async function changeCapacity(
   return { atMs, requestedBy, reason, before, after };
 }
 
-/** Changes of the capacity, the newest first, older than a given one. */
+/** Changes of the capacity before the cursor, the newest first. */
 export async function listCapacityChanges(
   sql: EntitySql,
   { cursor, limit }: { cursor: string | null; limit: number },
@@ -62,7 +62,7 @@ export async function listCapacityChanges(
   }));
 }
 
-/** Removes changes that are older than so many days by the database's clock. */
+/** Removes changes that are older than `days` by the database's clock. */
 export const pruneCapacityChanges = (sql: EntitySql, days: number): Promise<number> =>
   sql.em().nativeDelete(CapacityChangeRow, {
     at: { $lt: raw("clock_timestamp() - ? * interval '1 day'", [days]) },

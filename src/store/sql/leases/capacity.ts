@@ -5,7 +5,7 @@ import type { EntitySql, Sql } from '../../connection/sql.ts';
 import { CapacityRow as CapacityEntity } from '../../schema/entities.ts';
 import { select, type Tables } from '../../schema/tables.ts';
 
-/** The one row that everything that takes or returns capacity has to lock, after all rows of jobs. */
+/** The capacity row. Every transaction that takes or returns capacity locks it, after all rows of jobs. */
 export interface CapacityNow {
   total: number;
   busyRating: number;
@@ -18,7 +18,7 @@ export interface CapacityRow {
   used: string;
 }
 
-/** What there is to know of it; a parameter says how much there is unless it was set. */
+/** The columns of the capacity; a parameter gives the total that applies unless one is stored. */
 export const capacityColumns = (totalUnlessSet: string): string =>
   `coalesce(total, ${totalUnlessSet}::int) as total, busy_rating, used`;
 const columns = capacityColumns('$1');
@@ -26,7 +26,7 @@ const lock = prepared(`select ${columns} from capacity where capacity_id = 1 for
 const share = prepared(`select ${columns} from capacity where capacity_id = 1 for share`);
 const read = prepared(`select ${columns} from capacity where capacity_id = 1`);
 
-/** Locks the capacity until the transaction ends. Whoever has it must not wait for any other row. */
+/** Locks the capacity until the transaction ends. Its holder must not wait for any other row. */
 export const lockCapacity = (sql: Sql, totalUnlessSet: number, signal?: AbortSignal): Promise<CapacityNow> =>
   one(sql.query<CapacityRow>(lock, [totalUnlessSet], signal));
 
@@ -34,7 +34,7 @@ const lockAndReturn = prepared(
   `update capacity set used = used - $2::bigint where capacity_id = 1 returning ${columns}`,
 );
 
-/** The same, with units that come free. */
+/** The same, and returns units to the capacity. */
 export const lockCapacityWith = (
   sql: Sql,
   totalUnlessSet: number,
@@ -45,7 +45,7 @@ export const lockCapacityWith = (
     ? lockCapacity(sql, totalUnlessSet, signal)
     : one(sql.query<CapacityRow>(lockAndReturn, [totalUnlessSet, units], signal));
 
-/** Sees to it that nobody changes the capacity until the transaction ends. */
+/** Prevents changes of the capacity until the transaction ends. */
 export const shareCapacity = (sql: Sql, totalUnlessSet: number): Promise<CapacityNow> =>
   one(sql.query<CapacityRow>(share, [totalUnlessSet]));
 
@@ -61,12 +61,12 @@ export function toCapacity([row]: readonly CapacityRow[]): CapacityNow {
 
 const change = prepared('update capacity set used = used + $1::bigint where capacity_id = 1');
 
-/** Takes units, or returns them where the number is negative. */
+/** Takes units, or returns them if the number is negative. */
 export async function takeUnits(sql: Sql, units: number): Promise<void> {
   if (units !== 0) await sql.query(change, [units]);
 }
 
-/** Changes what is not null. */
+/** Changes the values that are not null. */
 export async function setCapacity(
   sql: EntitySql,
   total: number | null,
@@ -80,7 +80,7 @@ export async function setCapacity(
     await sql.em().nativeUpdate(CapacityEntity, { capacity_id: 1 }, changed);
 }
 
-/** The capacity as it stands, for answers. Nothing that grants goes by it: that locks the row. */
+/** The current capacity, for answers only. Grants lock the row instead. */
 export async function findCapacity(
   sql: EntitySql,
   totalUnlessSet: number,
@@ -96,10 +96,10 @@ const unitsOf = (tables: Kysely<Tables>, states: readonly number[]) =>
     .selectFrom('live_jobs')
     .select(raw<string>`coalesce(sum(cost_units), 0)`.as('units'))
     .where('state', 'in', states)
-    // So that the planner may take the index of jobs that a worker has.
+    // Lets the planner use the index of jobs by worker.
     .where('state', '<>', stateNumber('QUEUED'));
 
-/** What the jobs would take that are claimed and not leased yet. */
+/** The units of jobs that are claimed and not leased yet. */
 export async function reservedNow(sql: EntitySql, signal?: AbortSignal): Promise<number> {
   const [row] = await select(sql, (tables) => unitsOf(tables, claimedStates.map(stateNumber)), signal);
   return Number(row?.units ?? 0);
@@ -110,7 +110,7 @@ export interface Audit {
   leased: number;
 }
 
-/** What is counted as used, and what the active leases really take, as one snapshot sees them. */
+/** The used units on record, and those that active leases really take, in one snapshot. */
 export async function auditCapacity(sql: EntitySql): Promise<Audit> {
   const [row] = await select(sql, (tables) =>
     tables

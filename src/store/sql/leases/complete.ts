@@ -20,7 +20,7 @@ import { type CapacityNow, type CapacityRow, capacityColumns, toCapacity } from 
 import { insertOutcomes } from './end.ts';
 import { type LeaseRecord, leaseStateNumber, outcomeLeaseColumns, statusNumber, toLease } from './record.ts';
 
-/** A worker hands in its lease, with a job that went well. What it proves itself with is a UUID. */
+/** A worker's release of a lease whose job succeeded. Its token is a UUID. */
 export interface Completion {
   leaseId: string;
   workerId: string;
@@ -28,24 +28,25 @@ export interface Completion {
   jobId: string | null;
   result: Json;
   metrics: Json;
-  /** The stream and the attempt that the worker names; null where it names none. */
+  /** The stream and the attempt in the release; null if it names none. */
   stream: string | null;
   attempt: number | null;
-  /** Whoever hands it in is told of the job. */
+  /** The caller wants the ended job in the answer. */
   wantsJob: boolean;
 }
 
 const complete = transition('complete');
 const leased = leasedStates.map(stateNumber).join(', ');
 
-/** All that is told of a job and of the lease that it ended with. */
+/** All columns of a job and of the lease that it ended with. */
 const toldOutcomes = (leaseIds: string): string => `
   select ${outcomeLeaseColumns('outcome')}, ${jobColumns('job')}, ${outcomeColumns}
   from outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job where outcome.lease_id = any (${leaseIds}::uuid[])`;
 
-// Everything at once, because each statement is a journey and all who deal wait for the capacity meanwhile. Rows are locked
-// first, then the clock is read, then they are looked at; what somebody else has is passed over. The capacity is locked
-// when all else is written: whoever has it waits for no row.
+// One statement does everything, because each statement is a round trip in which all other grants and
+// releases wait for the capacity. It locks the rows first, then reads the clock, and then checks the rows; it
+// skips locked rows. It locks the capacity after all other writes, because the holder of that lock must not
+// wait for a row.
 const completing = (isTold: boolean) =>
   prepared(`
 with asked as materialized (
@@ -116,28 +117,28 @@ ${isTold ? `left join (${toldOutcomes('$11')}) ended on true` : ''}`);
 const completeReturning = completing(true);
 const completeSilently = completing(false);
 
-/** A lease that has ended, and its job that has. */
+/** An ended lease and its ended job. */
 export interface CompletedLease {
   lease: Lease;
   found: JobWithResult;
 }
 
 export interface Completed {
-  /** By the place of the completion: the job that has ended by it. Those that are missing have to be looked at. */
+  /** The ended jobs, by the index of their completion. Missing completions need the general path. */
   jobIds: ReadonlyMap<number, string>;
-  /** Units that came free. */
+  /** Units that became free. */
   units: number;
   /** How long the leases of these jobs lasted. */
   runMs: readonly number[];
-  /** Locked, and with the units. */
+  /** The locked capacity, with these units returned. */
   capacity: CapacityNow;
-  /** By the ids of the leases, where that was wanted. */
+  /** Details by lease id, for completions that want them. */
   details: ReadonlyMap<string, CompletedLease>;
 }
 
 /**
- * Ends the jobs of those who are still theirs to end, and of nobody else: where anything is to be decided, nothing is
- * done. Then locks the capacity, and returns its units with some more.
+ * Ends the jobs whose worker still holds their lease, and no others: completions that need a decision change
+ * nothing. Then locks the capacity, and returns the freed units and `moreUnits` to it.
  */
 export async function completeLeases(
   sql: Sql,

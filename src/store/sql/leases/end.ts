@@ -27,7 +27,7 @@ export interface LeaseEnding {
   status: FinalStatus | null;
   error: string | null;
   errorDetail: JsonObject | null;
-  /** All names that the attempt's message has had; null where they are not known. */
+  /** All ids that the attempt's message had; null if they are not known. */
   messageIds: readonly string[] | null;
 }
 
@@ -36,15 +36,15 @@ export interface JobEnding extends LeaseEnding {
   to: State;
   result: Json;
   metrics: JsonObject | null;
-  /** The stream that gives it up. */
+  /** The stream that dead-letters it. */
   deadStream: string | null;
-  /** There is no more to tell of it than that its lease was released, and that it is over. */
+  /** One event row records everything: the release of its lease and its completion. */
   isPlain: boolean;
 }
 
-/** What happens with the ends of leases, whoever they are. */
+/** Effects of ending leases of any kind. */
 export interface EndEffects {
-  /** Units that come free. */
+  /** Units that become free. */
   units: number;
   tallies: Iterable<LaneTally>;
 }
@@ -53,8 +53,8 @@ export interface EndEffects {
 export type EndedLease = LeaseRecord & { lease_token: string };
 
 /**
- * Locks the capacity where units come free. All other rows are locked already, so that it does not matter which part comes
- * first.
+ * Locks the capacity if units become free. All other rows are locked already, so the order of the parts does
+ * not matter.
  */
 const effects = (units: string, tallies: string, at: string) => `freed as (
   update capacity set used = used - ${units}::bigint where capacity_id = 1 and ${units}::bigint <> 0
@@ -65,7 +65,7 @@ const timeOf = (ms: string): string => `to_timestamp(${ms}::float8 / 1000)`;
 
 const completed = transition('complete');
 
-/** What an outcome says that its live row does not, as expressions on the rows that are gone. */
+/** Columns of an outcome that its live row lacks, as expressions on the deleted rows. */
 interface OutcomeParts {
   state: string;
   leaseState: string;
@@ -77,7 +77,10 @@ interface OutcomeParts {
   messageIds: string;
 }
 
-/** The part of a statement that keeps the outcomes of jobs that end with their leases, from a part with their live rows. */
+/**
+ * The part of a statement that writes the outcomes of jobs that end with their leases, from a part with their
+ * live rows.
+ */
 export const insertOutcomes = (gone: string, of: OutcomeParts): string => `
   insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
     finished_at, error_text, error_detail, result, metrics, dead_stream, fence, lease_token, ttl_s, lease_state,
@@ -89,8 +92,8 @@ export const insertOutcomes = (gone: string, of: OutcomeParts): string => `
     longest_silence_ms, longest_silence_since, ${of.messageIds}
   from ${gone}`;
 
-// One row keeps all that there is to keep of a job and its last lease, and a second one tells of it. What few jobs leave
-// behind comes as JSON arrays, which are not even there where no job of the batch has left any.
+// One row holds everything about a job and its last lease, and a second row records the event. Values that
+// few jobs have come as JSON arrays, which are null if no job of the batch has any.
 const finishing = (returning: string, answer: string) =>
   prepared(`
 with ending as (
@@ -130,12 +133,12 @@ const finishReturning = finishing(
   `select ${outcomeLeaseColumns('outcome')}, outcome.lease_token
   from outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job`,
 );
-/** Where nobody wants to be told of them, they need not be read and sent again. */
+/** If no caller wants the leases, they need not be read and returned. */
 const finishSilently = finishing('', 'select 1 where false');
 
 /**
- * Ends locked jobs with their leases: their live rows go, their outcomes stay. Answers with the leases where they are
- * `wanted`, and with nothing where they are not.
+ * Ends locked jobs with their leases: deletes their live rows and writes their outcomes. Returns the leases
+ * if they are `wanted`, and nothing otherwise.
  */
 export async function finishJobs(
   sql: Sql,
@@ -181,8 +184,8 @@ with lease as (
 select ${endedLeaseColumns('lease')}, lease.lease_token from lease cross join ${lateralByKey('jobs', 'job_id', 'lease.job_id')} job`);
 
 /**
- * Writes leases of jobs that go on into the history, from their rows as they still are, and answers with them. The jobs
- * have yet to be changed.
+ * Writes ended leases of jobs that continue, from their rows as they still are, and returns them. The caller
+ * must still change the jobs.
  */
 export async function closeLeases(
   sql: Sql,

@@ -4,7 +4,7 @@ import { repeatable } from '../../connection/repeatable.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { integers, nullIfAllNull, numberArray, textArray, uuidArray } from '../array-params.ts';
 
-/** One sign of life. What a worker says beside it is rare, and null where it says nothing. */
+/** One heartbeat. Progress and message are rare, and null if absent. */
 export interface Extension {
   leaseId: string;
   workerId: string;
@@ -14,7 +14,10 @@ export interface Extension {
   message: string | null;
 }
 
-/** What became of one sign of life. `missed` was not found, is locked by somebody else, or was named twice. */
+/**
+ * Result of one heartbeat. `missed`: the row was not found, another transaction has locked it, or the lease
+ * was named twice.
+ */
 export type Extended =
   | { kind: 'extended'; ttlRemainingMs: number; cancelRequested: boolean }
   | { kind: 'over' }
@@ -25,9 +28,9 @@ export type Extended =
 
 export interface ExtendResult {
   nowMs: number;
-  /** One for each sign of life, in their order. */
+  /** One for each heartbeat, in their order. */
   results: readonly Extended[];
-  /** Jobs that have more to tell than that they are alive. */
+  /** Jobs that changed beyond the time of their last heartbeat. */
   changedJobs: readonly string[];
 }
 
@@ -37,20 +40,21 @@ const wrongWorker = -2;
 const wrongToken = -3;
 const wrongJob = -4;
 
-// What a column has room for; more is told as just that, because this must not fail for anybody.
+// Maximum of the column; larger values are stored as this, because a heartbeat must not fail.
 const intMax = 2 ** 31 - 1;
 
 /**
- * A lease that was heard of and has no count is older than the column, and what came before is not known of it. Until the
- * first sign of life the time of the last one is that of the grant, and after it there is a count: so this holds of a first
- * one in the grant's own millisecond, and of a clock that was set back. Only one that a server of the version before took in
- * that very millisecond is not seen, and one more is not counted then.
+ * A lease with heartbeats and no count is older than the column, and its earlier heartbeats are unknown.
+ * Until the first heartbeat, the time of the last one is that of the grant; afterwards there is a count. The
+ * condition therefore also holds for a first heartbeat in the grant's own millisecond, and after a clock that
+ * was set back. One case is not detected: a server of the previous version accepted a heartbeat in that very
+ * millisecond. Then one heartbeat is not counted.
  */
 const isCounted = '(live.heartbeats is not null or live.last_heartbeat_at = live.started_at)';
 
 /**
- * Whether nothing has been heard of a lease for longer than ever since its grant. Each sign of life asks, and few say yes:
- * how long it was is worked out only then.
+ * Whether the time since the last heartbeat is the longest since the grant. Each heartbeat tests this, and
+ * few pass: only then is the time computed.
  */
 const isLongestSilence = `${isCounted}
       and (live.longest_silence_ms is null
@@ -59,22 +63,22 @@ const isLongestSilence = `${isCounted}
 const silenceMs = `least(greatest(date_part('epoch', judged.now - live.last_heartbeat_at) * 1000, 0), ${intMax})::int`;
 
 /**
- * Rows are locked first, and only then is the clock read and is each row looked at: a lease that ran out while its row
- * was waited for stays run out. Rows that somebody else has are passed over, so that one of them never holds up the
- * leases of all others; whoever calls asks again for those, and waits. Who waits for no row needs no order among them;
- * who does takes them in the order in which all take them.
+ * Locking: the statement locks rows first, then reads the clock, and then checks each row. A lease that
+ * expired while the statement waited for its row stays expired. Without `wait`, locked rows are skipped, so
+ * that one of them never delays all other leases; the caller repeats those with `wait`. A statement that
+ * waits for no row needs no order of locks; one that waits uses the common order.
  *
- * Nothing that is written is in an index or in the condition of one, but for the state at the first heartbeat. A locked
- * row is written where it lies, which saves looking for it again: had somebody moved it between this statement's
- * snapshot and the lock, it would not be found, count as missed, and be asked for again. Whoever waits for rows may
- * well find them moved, and looks for them by key.
+ * Writing: no written column is in an index or in the condition of one, except the state at the first
+ * heartbeat. A locked row is updated by its ctid, which saves another lookup. If another transaction moved it
+ * between this statement's snapshot and the lock, it is not found, counts as missed, and is repeated. A
+ * statement that waits for rows often finds them moved, and therefore looks them up by key.
  *
- * Rows are carried from part to part with no more than the next part needs, and are judged where they are used rather
- * than kept once more: at this rate each column and each copy counts.
+ * Cost: parts pass on only the columns that the next part needs, and rows are evaluated where they are used
+ * instead of being materialized again. At this rate each column and each copy counts.
  *
- * The answer is one row of numbers, because reading a row for each would take the driver longer than all the rest:
- * below zero why not, else the time left in ms, doubled, and one more where the job's end is wanted. A lease that is
- * named twice is written and answered once.
+ * Answer: one row of numbers, because decoding a row for each heartbeat would take the driver longer than all
+ * the rest. A negative number is the problem. Other numbers are twice the remaining time in ms, plus one if a
+ * cancellation is requested. A lease that is named twice is written and answered once.
  */
 const extend = ({ locking, isSame }: { locking: string; isSame: string }) =>
   // A second run extends the same leases once more.
@@ -150,7 +154,10 @@ const extendAll = extend({
   isSame: keyEquals('live.job_id', 'judged.job_id'),
 });
 
-/** Extends the leases of those who are alive and own them. With `wait`, rows that somebody has locked are waited for. */
+/**
+ * Extends the leases that are active and owned by these workers. With `wait`, the statement waits for locked
+ * rows.
+ */
 export async function extendLeases(
   sql: Sql,
   beats: readonly Extension[],

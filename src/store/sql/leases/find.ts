@@ -78,7 +78,7 @@ const pageOfActive = (tables: Kysely<Tables>, { workerId, jobId, cursor, limit }
     .limit(limit)
     .$castTo<LeaseRecord>();
 
-/** Leases after which their jobs went on have rows of their own. */
+/** Leases whose jobs continued have rows of their own. */
 const pageOfEnded = (
   tables: Kysely<Tables>,
   states: readonly number[],
@@ -115,7 +115,7 @@ const pageOfEnded = (
     .limit(limit)
     .$castTo<LeaseRecord>();
 
-/** The lease that a job ended with is in the job's outcome. */
+/** A job's last lease is in the job's outcome. */
 const pageOfLast = (
   tables: Kysely<Tables>,
   states: readonly number[],
@@ -163,8 +163,9 @@ interface Signs {
 }
 
 /**
- * How these leases were kept until their last heartbeat, by their ids. It is read apart from the leases, because granting, ending
- * and listing them does not need it. A queued job still names its last lease, which has a row of its own by then.
+ * Heartbeat statistics of these leases, by lease id. They are read separately, because granting, ending and
+ * listing leases does not need them. A queued job still names its last lease, which has a row of its own by
+ * then.
  */
 export async function readLifeSigns(
   sql: EntitySql,
@@ -173,7 +174,7 @@ export async function readLifeSigns(
   if (leaseIds.length === 0) return new Map();
   const rows = await select(sql, (tables) =>
     tables
-      // By key first (`offset 0`): asked for both at once, the planner may read everything that is leased.
+      // By key first (`offset 0`): with both conditions at once, the planner may read all leased rows.
       .selectFrom((eb) =>
         eb.selectFrom('live_jobs').selectAll().where('lease_id', 'in', leaseIds).offset(0).as('live'),
       )

@@ -21,13 +21,16 @@ export interface NewLease {
   /** LEASED until the first heartbeat, or RUNNING at once. */
   state: State;
   ttlS: number;
-  /** It is on its way, and comes back if its worker is not heard in so many seconds. */
+  /**
+   * The grant is unconfirmed, and is requeued without a heartbeat or release within this many seconds; null
+   * otherwise.
+   */
   deliveryS: number | null;
 }
 
-/** A job with its lease. `message_id` is null where the job has no stream, or where its message has no name yet. */
+/** A job with its lease. `message_id` is null if the job has no stream, or if its message has no id yet. */
 type GrantRecord = JobRecord & GrantedLeaseRecord & { message_id: string | null };
-/** A grant that is told again, and how much of its lease is left. */
+/** A replayed grant, and the remaining time of its lease. */
 type ReplayRecord = GrantRecord & { remaining_ms: number };
 
 function toGrant(record: GrantRecord, remainingMs?: number, waitMs: number | null = null): Grant {
@@ -44,17 +47,17 @@ function toGrant(record: GrantRecord, remainingMs?: number, waitMs: number | nul
   };
 }
 
-/** The parameters of a grant, by what they are called in the statement that it is a part of. */
+/** The parameters of a grant, by their names in the enclosing statement. */
 interface GrantParams {
   graceS: string;
-  /** The number of the state that all the jobs are in. */
+  /** The number of the state of all the jobs. */
   from: string;
 }
 
-// The fence comes from one sequence, after the row is locked, so that of two leases of a job the later has the higher. What
-// whoever grants knows already is not sent back.
+// The fence comes from one sequence, after the row is locked, so the later of two leases of a job has the
+// higher one. The statement does not return values that the caller knows.
 
-/** The parts of a statement that grants what is `wanted`, with `granted` among them. */
+/** The parts of a statement that grants `wanted`; one of them is `granted`. */
 const grantParts = ({ graceS, from }: GrantParams): string => `granted as (
   update live_jobs live set state = timed.state, claimed_by = timed.worker_id, request_id = timed.request_id,
     claim_expires_at = case when timed.delivery_s is not null then timed.until end,
@@ -133,11 +136,11 @@ export interface GrantOptions {
   /** The state of all the jobs. */
   from: State;
   graceS: number;
-  /** Jobs of streams have messages, whose names are told. */
+  /** Jobs of streams have messages, and grants contain their ids. */
   keepsMessages: boolean;
 }
 
-/** Writes leases into locked rows, and takes their units of the locked capacity. */
+/** Writes leases into locked rows, and takes their units from the locked capacity. */
 export async function grantLeases(
   sql: Sql,
   leases: readonly NewLease[],
@@ -179,12 +182,12 @@ const newGrantOf = (row: NewGrantRecord, lease: LeaseSlot): Grant =>
     row.wait_ms,
   );
 
-/** A lease for whichever job is next. */
+/** A lease for the next job, whichever that is. */
 export type LeaseSlot = Omit<NewLease, 'jobId'>;
 
-// The next jobs go out to the hands in their order, if nothing is to be decided about any of them: they all fit into what is
-// left, none is unique, and nobody was quicker. Elements of arrays are taken by their place, which is quick where all of
-// them take the same room: the names of workers are in an array of their own, each once.
+// Grants the next jobs to the slots in their order, if no job needs a decision: all fit into the available
+// capacity, none is unique, and no other transaction took one first. Array elements are read by index, which
+// is fast if all have the same size: worker names are therefore in a separate array, each once.
 const grantHeads = (keepsMessages: boolean) =>
   onHeads(
     (lockedHeads) =>
@@ -228,9 +231,9 @@ export interface GrantNextOptions {
 }
 
 /**
- * Gives the next jobs that suit to the hands, in the order of both, where that goes without saying; or nothing, because they have
- * to be looked at and judged. The capacity is locked before. Where there are fewer than hands, there are no more, unless
- * lanes were read from marks on.
+ * Grants the next suitable jobs to the slots, in the order of both, if no job needs a decision. Returns
+ * 'judge' and changes nothing if one does. The caller has locked the capacity. Fewer grants than slots mean
+ * that there are no more jobs, unless lanes were read from low-water marks on.
  */
 export async function grantNext(
   sql: Sql,
@@ -273,7 +276,8 @@ export async function grantNext(
   return { grants, isAll: marks === null };
 }
 
-// Found by key first (`offset 0`), and only then is their state looked at, whatever the planner makes of it.
+// Rows are found by key first (`offset 0`), and only then is their state checked, whatever the planner
+// prefers.
 const readGrants = (key: string) =>
   prepared(`
 select ${jobColumns('job')}, ${liveColumns('live')}, ${grantedLeaseColumns('live')}, message.message_id,
@@ -286,7 +290,10 @@ where live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint
 const byRequest = readGrants('request_id = any ($1::text[])');
 const byJob = readGrants('job_id = any ($1::uuid[])');
 
-/** What these requests were granted before and still hold. Locks the requests until the transaction ends. */
+/**
+ * The grants that these requests received before and still hold. Locks the requests until the transaction
+ * ends.
+ */
 export async function findGrantsByRequest(
   sql: Sql,
   requestIds: readonly string[],

@@ -11,16 +11,16 @@ import {
   toLease,
 } from './record.ts';
 
-/** A lease with what only its owner may know. */
+/** A lease with data that only its owner may see. */
 export interface KnownLease {
   lease: Lease;
   token: string;
   /** The stream of its job. */
   stream: string | null;
-  /** All names that the attempt's message has had, where the lease is over and they were kept. */
+  /** All ids that the attempt's message had, if the lease has ended and they were kept. */
   messageIds: readonly string[] | null;
   cancelRequested: boolean;
-  /** For an active lease: how long it lasts, by the database's clock. */
+  /** Remaining time of an active lease, by the database's clock. */
   ttlRemainingMs: number;
 }
 
@@ -29,8 +29,9 @@ const leased = `live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'
 const remaining = `(extract(epoch from expires_at - clock_timestamp()) * 1000)::float8 as ttl_remaining_ms`;
 
 /**
- * All parts in one statement: a lease that ends in between would otherwise be in none. Rows are found by key first
- * (`offset 0`), and only then is their state looked at: asked for both at once, the planner may walk all that is leased.
+ * One statement reads all tables: a lease that ends in between would otherwise be in none. Rows are found by
+ * key first (`offset 0`), and only then is their state checked: with both conditions at once, the planner may
+ * scan all leased rows.
  */
 const read = prepared(`
 select found.*, ${remaining} from (
@@ -49,7 +50,7 @@ select found.*, ${remaining} from (
   ) outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job
 ) found`);
 
-/** The leases with these ids that exist, active or over, in no order. */
+/** The leases with these ids that exist, active or ended, in no order. */
 export async function readLeases(
   sql: Sql,
   leaseIds: readonly string[],
@@ -73,7 +74,7 @@ export async function readLeases(
   );
 }
 
-/** A lease that is over. */
+/** An ended lease. */
 export const knownLease = (record: LeaseRecord & { lease_token: string }): KnownLease => ({
   lease: toLease(record),
   token: record.lease_token,
@@ -92,7 +93,10 @@ select wanted.n::int, coalesce(
   (select created_at from jobs where jobs.job_id = wanted.job_id) is not null as has_job
 from unnest($1::uuid[], $2::uuid[]) with ordinality as wanted (job_id, token, n)`);
 
-/** The leases of jobs that have these tokens, active or over; null where a job has none, undefined where there is no job. */
+/**
+ * The leases with these jobs and tokens, active or ended; null if the job has no such lease, undefined if
+ * there is no job.
+ */
 export async function findLeasesByToken(
   sql: Sql,
   wanted: readonly { jobId: string; token: string }[],

@@ -2,7 +2,7 @@ import { type FinalStatus, finalStatuses, type Job, type JsonObject } from '../.
 import { type Lease, type LeaseState, leaseStates } from '../../../domain/leases/lease.ts';
 import { timeMs } from '../../connection/sql.ts';
 
-/** What is known of a lease, as the statements return it: from a live row while it is active, later from its own. */
+/** A lease as statements return it: from a live row while it is active, later from a row of its own. */
 export interface LeaseRecord {
   lease_id: string;
   lease_job_id: string;
@@ -22,13 +22,13 @@ export interface LeaseRecord {
   lease_error_detail: JsonObject | null;
   requeued: boolean;
   lease_dead_lettered: boolean;
-  /** The stream of its job, where that was asked for. */
+  /** The stream of its job, if the statement selects it. */
   lease_stream?: string | null;
-  /** The names of the attempt's message, where those were asked for and kept. */
+  /** The ids of the attempt's message, if the statement selects them and they were kept. */
   lease_message_ids?: string[] | null;
 }
 
-/** Of a live row, beside its job as `job`. */
+/** Columns of a live row, beside its job as `job`. */
 export const activeLeaseColumns = (live: string) => `${live}.lease_id, ${live}.job_id as lease_job_id,
   job.addon_id as lease_addon_id, ${live}.claimed_by as worker_id, ${live}.cost_units as lease_cost_units,
   ${live}.lease_ttl_s as ttl_s, 0::smallint as lease_state, ${live}.started_at as granted_at,
@@ -37,13 +37,13 @@ export const activeLeaseColumns = (live: string) => `${live}.lease_id, ${live}.j
   null::jsonb as lease_error_detail, false as requeued, false as lease_dead_lettered,
   job.stream as lease_stream, null::text[] as lease_message_ids`;
 
-/** The part of a live row that `activeLeaseOf` needs beside what is told of its job. */
+/** Columns of a live row that `activeLeaseOf` needs beside those of its job. */
 export const grantedLeaseColumns = (
   live: string,
 ) => `${live}.lease_ttl_s as ttl_s, ${live}.started_at as granted_at,
   ${live}.last_heartbeat_at, ${live}.expires_at, ${live}.fence, ${live}.lease_token`;
 
-/** What is known of an active lease beside its job. */
+/** The columns of an active lease beside its job. */
 export interface GrantedLeaseRecord {
   ttl_s: number;
   granted_at: string;
@@ -75,7 +75,7 @@ export const activeLeaseOf = (record: GrantedLeaseRecord, job: Job): Lease => ({
   deadLettered: false,
 });
 
-/** Of a lease after which its job went on, beside the job as `job`. */
+/** Columns of a lease whose job continued, beside the job as `job`. */
 export const endedLeaseColumns = (lease: string) => `${lease}.lease_id, ${lease}.job_id as lease_job_id,
   job.addon_id as lease_addon_id, ${lease}.worker_id, ${lease}.cost_units as lease_cost_units, ${lease}.ttl_s,
   ${lease}.state as lease_state, ${lease}.granted_at, ${lease}.last_heartbeat_at, ${lease}.expires_at, ${lease}.fence,
@@ -83,7 +83,7 @@ export const endedLeaseColumns = (lease: string) => `${lease}.lease_id, ${lease}
   ${lease}.error_detail as lease_error_detail, ${lease}.requeued, ${lease}.dead_lettered as lease_dead_lettered,
   job.stream as lease_stream, ${lease}.message_ids as lease_message_ids`;
 
-/** Of the outcome of a job that ended with its lease, beside the job as `job`. */
+/** Columns of the outcome of a job that ended with its lease, beside the job as `job`. */
 export const outcomeLeaseColumns = (
   outcome: string,
 ) => `${outcome}.lease_id, ${outcome}.job_id as lease_job_id,
