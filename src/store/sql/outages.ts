@@ -8,25 +8,25 @@ import { select, type Tables } from '../schema/tables.ts';
 
 const leased = leasedStates.map(stateNumber).join(', ');
 const claimed = claimedStates.map(stateNumber).join(', ');
-/** A time without any pulse that is longer than this is an outage. */
+/** A longer time without an update of the `pulse` row is an outage. */
 export const silenceMs = 3_000;
 
 const nowhere = '00000000-0000-0000-0000-000000000000';
 
 /**
- * Whether claims and leases may be judged now, by what the database itself knows: some server has been alive without a break, and
- * no outage is left to be made up for. A server's own clock says nothing of a time in which it or the database stood
- * still.
+ * Whether claims and leases may be declared expired now, by the database's own record: some server has been
+ * alive without a break, and no outage remains to be compensated. A server's own clock cannot show a time in
+ * which it or the database was stopped.
  */
 export const isAwake = (now: string): string => `(
   (select alive_at from pulse where pulse_id = 1) > ${now} - interval '${silenceMs} ms'
   and not exists (select from outages where next_lease_id is not null)
 )`;
 
-// Whether anybody holds anything is asked only when there was an outage (`case`; of conditions, the planner takes that one
-// first): with every beat it would wade through all leases that are over and may not be cleared away yet.
-// Owners of files are few beside leases, and are made up for at once, in the statement that finds the outage.
-// A second run finds the outage that the first has written as one that is unfinished.
+// The statement searches for holders only after an outage (`case`; the planner evaluates that condition
+// first). On every update of the `pulse` row the search would scan the dead tuples of all ended leases that
+// vacuum cannot remove yet. Owners of files are few beside leases, and are compensated at once, in the
+// statement that detects the outage. A second run finds the outage that the first wrote as an unfinished one.
 const beat = repeatable(
   prepared(`
 with pulse_now as materialized (
@@ -63,7 +63,8 @@ with pulse_now as materialized (
 select (select ms from outage) as outage_ms from beaten`),
 );
 
-// A statement of its own: one that has waited for the pulse does not see the outage that was found meanwhile.
+// A separate statement: one that waited for the `pulse` row does not see an outage that was recorded
+// meanwhile.
 const openOutages = (tables: Kysely<Tables>) =>
   tables.selectNoFrom((eb) => [
     eb
@@ -74,15 +75,18 @@ const openOutages = (tables: Kysely<Tables>) =>
   ]);
 
 export interface LifeRecorded {
-  /** How long no server had been alive, where that was longer than allowed and jobs were claimed or leased meanwhile. */
+  /**
+   * Duration without a live server, if it was longer than allowed while jobs were claimed or leased; null
+   * otherwise.
+   */
   outageMs: number | null;
-  /** There are outages whose claims and leases have not all been looked at. */
+  /** Some outages have claims and leases that are not compensated yet. */
   unfinished: boolean;
-  /** PostgreSQL is set to wait for a standby with each commit. */
+  /** PostgreSQL waits for a standby at each commit. */
   synchronous: boolean;
 }
 
-/** Says that a server is alive, and finds out whether none was for longer than `allowedMs`. */
+/** Records that a server is alive, and detects an outage of more than `allowedMs`. */
 export async function recordLife(sql: EntitySql, allowedMs: number = silenceMs): Promise<LifeRecorded> {
   const [beaten] = await sql.query<{ outage_ms: number | null }>(beat, [allowedMs]);
   if (!beaten) throw new Error('the row of the pulse is gone');
@@ -94,9 +98,9 @@ export async function recordLife(sql: EntitySql, allowedMs: number = silenceMs):
   };
 }
 
-// Claims have no order of their own to go by: those that have been made up for are known by their `updated_at`, which is
-// then just after the outage. What another server has just made up for is looked at again once it is locked, and another
-// is taken instead; who waits for no row needs no order among them.
+// Claims have no order of their own. Compensated claims are recognised by their `updated_at`, which is just
+// after the outage. A claim that another server has just compensated is checked again after the lock, and
+// another one is taken instead. A statement that waits for no row needs no order of locks.
 const compensateClaims = `
 with outage as materialized (
   select * from outages where next_lease_id is not null order by outage_id limit 1 for update
@@ -149,15 +153,16 @@ with outage as materialized (
 select done, leases_extended from moved`;
 
 export interface Compensated {
-  /** The outage's last leases have been looked at, and its claims before them. */
+  /** All leases of the outage are compensated, and its claims before them. */
   done: boolean;
   leasesExtended: number;
 }
 
 /**
- * Gives up to `limit` claims, and once there are no more of them leases, back what they lost by the oldest outage that is
- * not finished: its length, but never more than a claim, or a heartbeat, would have given them at its end. Answers
- * nothing where there is none. Rows that somebody has locked are passed over: whoever has them is about to change them.
+ * Compensates up to `limit` claims, and after them leases, for the oldest unfinished outage. Each gets the
+ * length of the outage, but never more than a new claim, or a heartbeat, would give at its end. Returns
+ * undefined if there is no unfinished outage. Locked rows are skipped: the transactions that hold them are
+ * about to change them.
  */
 export async function compensateOutage(
   sql: Sql,

@@ -6,32 +6,35 @@ import { PruneWalk } from '../../schema/entities.ts';
 import { held } from '../files/rows.ts';
 
 /**
- * The deletion of what is too old, a slice at a time. Each kind of row has a *walk*: a row of `prune_walks` that says how
- * far it has come, and when it may begin again once it is over. A slice is one statement. It takes the walk, unless
- * somebody else has it, looks at so many rows from its mark on, deletes those that are too old, and moves the mark; so
- * its locks are gone when it is done, and a server that dies in it leaves everything as it was. It waits for nobody: a
- * row that somebody has locked is passed over, and is found by the next walk.
+ * Deletes old rows, a slice at a time.
  *
- * No index is kept for it, which every job would pay for. Rows are found in the order of their primary keys, and ids tell
- * when they were made: what is made later than the limit cannot be too old, and is never looked at.
+ * Each kind of row has a *walk*: a row of `prune_walks` with its progress, and with the time when it may
+ * begin again. A slice is one statement. It takes the walk unless another server has it, checks a limited
+ * number of rows from its mark on, deletes the old ones, and moves the mark. Its locks end with the
+ * statement, and a server that dies during it changes nothing. It waits for no lock: a locked row is skipped,
+ * and the next walk finds it.
+ *
+ * No index exists for it, because every job would pay for one. Rows are found in the order of their primary
+ * keys, and ids contain their time of creation: rows created after the limit cannot be old, and are never
+ * read.
  */
 
-/** Rows that a slice looks at, and about as many as it deletes at the most. */
+/** Maximum number of rows that a slice checks, and about the maximum that it deletes. */
 export const sliceRows = 500;
 
-/** Whose age decides about what. */
+/** The retention setting of a walk. */
 export type Retained = 'jobs' | 'files';
 
 export interface Walk {
   name: string;
   retained: Retained;
-  /** How long until it begins again after its end. */
+  /** Time between its end and its next start. */
   restMs: number;
   text: string;
 }
 
 const minuteMs = 60_000;
-/** Jobs may be many, and those that come and go fast are too old soon after each other. */
+/** Short, because jobs may be many, and short jobs become old in quick succession. */
 const jobsRestMs = 10 * minuteMs;
 const restMs = 60 * minuteMs;
 
@@ -45,15 +48,15 @@ const idAt = (
 
 interface Parts {
   /**
-   * Further parts of the statement, of which one is `looked`: rows of the slice from `time`, $3 at the most, with their
-   * `place` in the walk, their number `n` in it, and whether they are `due`; and another is `gone`, with what was deleted.
+   * Further parts of the statement. `looked` has the rows of the slice from `time`, $3 at most, with their
+   * `place` in the walk, their number `n` in it, and whether they are `due`. `gone` has the deleted rows.
    */
   parts: string;
-  /** Whether the walk is over. */
+  /** Whether the walk has ended. */
   over?: string;
 }
 
-/** Of parameters $1: the walk's name, $2: the days, $3: the rows, $4: how long it rests. */
+/** Parameters: $1 name of the walk, $2 days, $3 rows, $4 time until its next start. */
 const walkText = ({ parts, over = '(select count(*) from looked) < $3::int' }: Parts): string => `
 with walk as materialized (
   select mark from prune_walks where walk = $1::text and rests_until <= clock_timestamp() for update skip locked
@@ -68,8 +71,8 @@ with walk as materialized (
 )
 select over, (select count(*)::int from looked) as looked, (select count(*)::int from gone) as pruned from moved`;
 
-// A job is there as a whole or not at all. Its history goes with its days; a job that has ended has neither a live row
-// nor a message. One of many attempts has as many leases, which count as rows of the slice.
+// A job is deleted as a whole or not at all. Its history goes with its partitions; an ended job has neither a
+// live row nor a message. Leases of a job with many attempts count as rows of the slice.
 const jobs = walkText({
   parts: `found as materialized (
     select found.*, sum(case when due then attempts else 0 end) over (order by job_id rows unbounded preceding)
@@ -97,7 +100,8 @@ const jobs = walkText({
 
 const open = `state < ${contentionStateNumber('GRANTED')}`;
 
-// A halt stays until it is instructed. What was decided for an owner that never asked again is as old as the decision.
+// A halt stays until it is instructed. An instruction for an owner that never returned is as old as the
+// instruction.
 const isOld = (contention: string) =>
   `coalesce(${contention}.closed_at, ${contention}.instructed_at) < time.cutoff`;
 const contentions = walkText({
@@ -119,8 +123,9 @@ const contentions = walkText({
   )`,
 });
 
-// Whoever asks for something, or is named as standing in its way, is told of with it, and stays. What is looked at besides
-// the locked row is written only under its lock, by those who make the owner live again.
+// An owner with an open contention, or one that blocks another, appears in answers and stays. The other
+// tables checked besides the locked row change only under the owner's lock, by transactions that make the
+// owner live again.
 const isOver = (owner: string) =>
   `${owner}.state <> ${ownerStateNumber('ALIVE')} and coalesce(${owner}.ended_at, ${owner}.last_heartbeat_at) < time.cutoff`;
 const owners = walkText({
@@ -171,7 +176,7 @@ interface AgedTable {
   due: string;
 }
 
-/** Deletes from the head of a table until it comes to a row that has to stay. */
+/** Deletes from the head of a table up to the first row that has to stay. */
 const headText = ({ table, order, due }: AgedTable): string =>
   walkText({
     parts: `looked as materialized (
@@ -188,9 +193,10 @@ const headText = ({ table, order, due }: AgedTable): string =>
     over: '(select count(*) from looked where due) < $3::int',
   });
 
-// Not in days as the history of jobs: whoever follows it goes by transactions, whose order no day is known by, and would
-// look into every day each time. It is also small beside that of jobs. A transaction that began earlier may have written
-// later, but not by much: what is left behind a younger row goes with it.
+// This history has no daily partitions, unlike that of jobs. A watch reads it in the order of transactions,
+// which does not determine a day, so it would read every partition each time. It is also small beside that of
+// jobs. A transaction that began earlier may have written later, but not by much: an old row behind a younger
+// one is deleted with it.
 const fileEvents = headText({
   table: 'file_events',
   order: 'txid, event_id',
@@ -202,7 +208,7 @@ const outages = headText({
   due: 'outages.ended_at < time.cutoff and outages.next_lease_id is null',
 });
 
-// A job of such a stream ended before its last lane was removed, and is not kept for longer than from then on.
+// Jobs of such a stream ended before its last lane was removed, and are kept no longer than from then on.
 const idleStreams = headText({
   table: 'idle_streams',
   order: 'idle_since',
@@ -224,7 +230,7 @@ const namesOf = (wanted: readonly Walk[]): string[] => wanted.map(({ name }) => 
 /** A time before any other, for walks that may begin at once. */
 const longAgo = new Date(0);
 
-/** Those of these walks that may go on or begin. Most of the time one read tells that there are none. */
+/** Those of these walks that may continue or begin. Mostly one read shows that there are none. */
 export async function pendingWalks(sql: EntitySql, wanted: readonly Walk[]): Promise<Walk[]> {
   const resting = await sql
     .em()
@@ -244,14 +250,14 @@ export async function wakeWalks(sql: EntitySql, wanted: readonly Walk[]): Promis
   await sql.em().nativeUpdate(PruneWalk, { walk: { $in: namesOf(wanted) } }, { rests_until: longAgo });
 }
 
-/** What a slice has come to. */
+/** The result of a slice. */
 export interface Slice {
   over: boolean;
   looked: number;
   pruned: number;
 }
 
-/** Goes on with a walk by one slice; answers nothing where it rests or somebody else is at it. */
+/** Continues a walk by one slice. Returns undefined if it rests or another server has it. */
 export async function pruneSlice(sql: Sql, walk: Walk, days: number): Promise<Slice | undefined> {
   const params = [walk.name, days, sliceRows, walk.restMs];
   return (await sql.query<Slice>(walk.text, params))[0];

@@ -31,20 +31,20 @@ interface HeadRow extends HeadCounts {
   bytes: number;
 }
 
-/** A job at the head of the queue, locked, and the size of what its worker is to be sent. */
+/** A locked job at the head of the queue, and the size of its answer to the worker. */
 export interface LockedCandidate extends Candidate {
   bytes: number;
 }
 
 export interface Wanted {
-  /** How many, at the most. */
+  /** Maximum number of jobs. */
   count: number;
-  /** Whether unique ones are among them. */
+  /** Whether to include unique jobs. */
   unique: boolean;
   lowWaterMarks: HeadMarks;
 }
 
-/** Locks the next jobs that suit, in their order. */
+/** Locks the next suitable jobs, in their order. */
 export async function lockCandidates(
   sql: Sql,
   filter: ClaimFilter,
@@ -65,7 +65,7 @@ export async function lockCandidates(
     );
     const counts = rows[0] ?? { heads: 0, locked: 0, free: 0 };
     const next = nextWindow(counts, count, look);
-    // Whoever looks again locks the same rows again, which costs nothing, and others beside them.
+    // A second pass locks the same rows again, which costs nothing, and further ones.
     if (candidates.length === count || next === undefined) return candidates;
     look = next;
   }
@@ -76,7 +76,7 @@ const existsStatement = onHeads(
   '$13',
 );
 
-/** Whether there is any job that suits. Locks nothing: what is not referred to is not run. */
+/** Whether there is a suitable job. Locks nothing: PostgreSQL does not run a part that is not referenced. */
 export async function anyCandidate(
   sql: Sql,
   filter: ClaimFilter,
@@ -97,8 +97,8 @@ export async function anyCandidate(
 }
 
 /**
- * One row if this worker holds an active lease. Each worker is looked up by its name: joined, the planner may begin with all
- * that is leased.
+ * One row if this worker holds an active lease. Each worker is looked up by its name: with a join, the
+ * planner may begin with all leased rows.
  */
 export const activeLeaseOfWorker = (workerId: string): string => `(
   select from live_jobs live
@@ -111,7 +111,7 @@ export const activeLeaseOfWorker = (workerId: string): string => `(
 const findHolders = prepared(`
 select worker_id from unnest($1::text[]) as worker_id cross join lateral ${activeLeaseOfWorker('worker_id')} held`);
 
-/** Which of these workers hold an active lease. */
+/** Those of these workers that hold an active lease. */
 export async function holdersAmong(sql: Sql, workerIds: readonly string[]): Promise<Set<string>> {
   const rows = await sql.query<{ worker_id: string }>(findHolders, [textArray([...new Set(workerIds)])]);
   return new Set(rows.map(({ worker_id }) => worker_id));
@@ -128,7 +128,7 @@ select clock_timestamp(), job_id, ${eventNumber('JOB_UNSCHEDULABLE')}, ${stateNu
     'cost_units', cost_units, 'total', $2::int)
 from parked`);
 
-/** Puts queued, locked jobs aside that cost more than there is, and says so in their history. */
+/** Parks queued, locked jobs that cost more than the total, and records that in their history. */
 export async function parkJobs(sql: Sql, jobIds: readonly string[], total: number): Promise<void> {
   if (jobIds.length > 0) await sql.query(parkStatement, [uuidArray(jobIds), total]);
 }
@@ -142,7 +142,7 @@ where job_id in (
 )
 returning job_id`;
 
-/** Puts jobs back into line that were put aside and fit again; up to `limit` of them. */
+/** Requeues up to `limit` parked jobs that fit again. */
 export async function unparkJobs(sql: Sql, total: number, limit: number): Promise<string[]> {
   const rows = await sql.query<{ job_id: string }>(unpark, [total, limit]);
   return rows.map(({ job_id }) => job_id);

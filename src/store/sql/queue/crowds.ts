@@ -1,40 +1,51 @@
 /**
  * Crowds: how a claim finds the first job among any number of lanes.
  *
- * A claim merges the heads of lanes. That is quick for a few dozen lanes and hopeless for a million, and any submitter can make
- * a million: each new type, submitter or requirement is a lane. So only the first `ownLanesMax` lanes of a stream are read one by
- * one; they are *own* lanes. Each later lane of that stream is *crowded*. Its jobs also have four keys, each with a partial
- * index in the order of the queue, and a claim reads one index from its front, however many lanes lie behind it:
+ * A claim merges the heads of lanes. That is fast for a few dozen lanes and hopeless for a million, and any
+ * submitter can create a million: each new type, submitter or requirement is a lane. So only the first
+ * `ownLanesMax` lanes of a stream are read one by one; they are *own* lanes. Each later lane of that stream
+ * is *crowded*. Its jobs also have four keys, each with a partial index in the order of the queue. A claim
+ * reads one index from its front, however many lanes the index covers:
  *
- *     crowd        the stream, whether the jobs are unique, and what they require
+ *     crowd        the stream, whether the jobs are unique, and their requirements
  *     crowd_type   the same and the job type        (claims that name types)
  *     crowd_addon  the same and the submitter       (claims that name a submitter)
  *     crowd_both   the same, the submitter and the type
  *
- * What jobs require is part of the key, because a worker must not walk over a million jobs that it may not have. The sets of
- * requirements form a tree: each set is the path of its names in their order, and `requirement_paths` has one row a step. A
- * claim goes down that tree and follows only names that its worker has. It visits no set that the worker cannot satisfy. Steps
- * that lead to no crowded lane are removed in the background; see `sweep-paths.ts`.
+ * Requirements are part of the key, because a claim must not scan a million jobs that its worker may not
+ * have. The sets of requirements form a tree: each set is the path of its names in their order, and
+ * `requirement_paths` has one row a step. A claim descends that tree along names that its worker has. It
+ * visits no set that the worker cannot satisfy. Steps that lead to no crowded lane are removed in the
+ * background; see `sweep-paths.ts`.
  *
  * Rules for changes of this:
- * - Whether a lane is own or crowded is decided when it is made, and never changes. Jobs of a lane that was own would lack keys.
- * - Keys are digests and may collide. A claim therefore looks at the lane of each job that it finds through a key.
- * - What a worker refuses (`x_heavy: false`) and `max_units` are in no key: a claim walks over such jobs within their crowd.
+ *
+ * - A lane is own or crowded from its creation, and never changes. Jobs of a lane that was own would lack
+ *   keys.
+ * - Keys are digests and may collide. A claim therefore checks the lane of each job that it finds through a
+ *   key.
+ * - The refusals of a worker (`x_heavy: false`) and `max_units` are in no key: a claim scans past such jobs
+ *   within their crowd.
  * - Jobs of own lanes have no keys, and cost nothing in these indexes.
  */
 import { createHash } from 'node:crypto';
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { Lane } from './lanes.ts';
 
-/** Lanes of a stream that a claim reads one by one. A soft bound: servers that make lanes at the same time may pass it. */
+/**
+ * Number of a stream's lanes that a claim reads one by one. A soft bound: servers that create lanes
+ * concurrently may exceed it.
+ */
 export const ownLanesMax = 50;
-/** Names of a set of requirements that count for its path. Further ones are compared when a job is found. */
+/**
+ * Number of names of a set of requirements that form its path. Further ones are compared when a job is found.
+ */
 export const pathNamesMax = 8;
 
 /**
- * That a job may be taken now, as the indexes of crowds say it. They do not say it as the index of lanes does: that one would then
- * suit a claim on a crowd, and the planner would read all of it where the statistics call it empty. QUEUED is the number 0, and no
- * state is below it.
+ * Condition of a ready job in the indexes of crowds. It differs from that of the queue's index by lane: a
+ * claim on a crowd could then use that index, and the planner would read all of it when statistics call it
+ * empty. QUEUED is the number 0, and no state is below it.
  */
 export const isReadyInCrowd = `(state + (check_at is not null)::int) = ${stateNumber('QUEUED')}`;
 
@@ -54,7 +65,7 @@ export interface PathStep {
   path: string;
 }
 
-/** The keys of the jobs of a lane, should it be crowded, and the path to them. */
+/** The keys that the jobs of a lane have if it is crowded, and the path to them. */
 export interface CrowdKeys {
   crowd: string;
   crowdType: string;
@@ -80,13 +91,13 @@ export function crowdKeysOf(lane: Lane): CrowdKeys {
   };
 }
 
-/** The roots of the paths of these streams: for each one that of common jobs, then that of unique ones. */
+/** The roots of the paths of these streams: for each stream that of common jobs, then that of unique ones. */
 export const rootsOf = (streams: readonly string[]): bigint[] =>
   streams.flatMap((stream) => [rootOf(stream, false), rootOf(stream, true)]);
 
 export const nameKeysOf = (names: readonly string[]): bigint[] => names.map(nameKey);
 
-/** What is combined with the end of a path to a key of the column that suits a filter. */
+/** Values that turn the end of a path into a key of the filter's column. */
 export function keysOf(addonId: string | null, jobTypes: readonly string[] | null): bigint[] {
   const addon = addonId === null ? 0n : addonKey(addonId);
   return jobTypes === null ? [addon] : jobTypes.map((jobType) => addon ^ typeKey(jobType));

@@ -3,36 +3,39 @@ import { prepared } from '../../connection/prepared-client.ts';
 import type { Sql } from '../../connection/sql.ts';
 import { aggregationMark } from '../stats/aggregate.ts';
 
-/** How the queue stands, told without counting what is in it. */
+/** Figures of the queue, read without counting its jobs. */
 export interface QueueGauges {
-  /** All that are queued, those included that wait for their time. */
+  /** All queued jobs, delayed ones included. */
   queued: number;
-  /** Those that may be taken now, up to `readyMax`. */
+  /** Jobs that are ready, up to `readyMax`. */
   ready: number;
-  /** How long the one has been waiting that has waited longest at the head of its lane and priority; null without any. */
+  /** The longest waiting time among the heads of all lanes and priorities; null if there are none. */
   oldestMs: number | null;
   leases: number;
-  /** Jobs of streams that were given up, up to `readyMax`. */
+  /** Dead letters, up to `readyMax`. */
   deadLetters: number;
   claims: number;
   total: number;
   busyRating: number;
   used: number;
-  /** What the claimed jobs would take. */
+  /** The units of the claimed jobs. */
   reserved: number;
 }
 
-/** Ready jobs are in no total, because time makes them ready and not a transaction; so few are counted quickly. */
+/**
+ * Ready jobs are in no total, because time makes them ready and not a transaction; this many are counted
+ * quickly.
+ */
 export const readyMax = 1_000;
-/** Lanes and priorities whose heads are looked at. */
+/** Maximum number of lanes and priorities whose heads are read. */
 const headsMax = 1_000;
 
 const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
 
 const gauges = ['queued', 'running', 'claimed', 'reserved'] as const;
 
-// Totals are what has been added up and the tallies that have not been, as one moment saw them. The heads are found by
-// leaping through the queue's index from one lane and priority to the next, and no further than is asked for.
+// Gauges are the totals plus the tallies that are not aggregated yet, in one snapshot. Heads are found by a
+// loose scan of the queue's index from one lane and priority to the next, no further than needed.
 const figures = prepared(`
 with recursive ${aggregationMark}, head (lane_id, priority, updated_at) as (
   (select lane_id, priority, updated_at from live_jobs where ${isReady} order by lane_id, priority, seq limit 1)

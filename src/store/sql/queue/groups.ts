@@ -13,9 +13,10 @@ const dueColumns = `lane_id, state, check_at, job_id, priority, cost_units, ${si
 const count = (states: readonly string[]) => `(count(*) filter (where state in (${states.join(', ')})))::int`;
 
 /**
- * Lanes with ready jobs are found by leaping through the queue's index; those whose jobs are delayed, claimed or running, among
- * the rows that are due for a check next. Of each index no more rows are read than are counted, so that the page costs the
- * same beside a million jobs or lanes. A job that was put aside stands for its lane where no job of it is ready.
+ * Lanes with ready jobs are found by a loose scan of the queue's index. Lanes with delayed, claimed or
+ * running jobs are found among the rows that are due next. Of each index only as many rows are read as are
+ * counted, so the page costs the same beside a million jobs or lanes. A parked job represents its lane if no
+ * job of it is ready.
  */
 const page = `
 with recursive present (lane_id, n) as (
@@ -89,11 +90,14 @@ interface Row {
 
 export interface GroupPage {
   groups: (QueueGroup & { laneId: number })[];
-  /** There are more jobs that are delayed, claimed or running than are counted. */
+  /** More jobs are delayed, claimed or running than are counted. */
   isCut: boolean;
 }
 
-/** The groups after a lane, without who asks for them and why their oldest jobs wait. */
+/**
+ * The groups after a lane, without the workers that request them and without the causes why their oldest jobs
+ * wait.
+ */
 export async function readQueueGroups(
   sql: Sql,
   afterLane: number,
@@ -135,7 +139,7 @@ export interface AskingWorker {
   asks: WorkerRequest[];
 }
 
-/** What each known worker asks for; null where there are more than can be compared with jobs. */
+/** The requests of each known worker; null if there are more than can be compared with jobs. */
 export async function readAskingWorkers(
   sql: EntitySql,
   signal?: AbortSignal,
@@ -153,7 +157,7 @@ export async function readAskingWorkers(
   if (rows.length > askingWorkersMax) return null;
   return rows.map(({ worker_id, asks, asks_cut }) => ({
     workerId: worker_id,
-    // A worker that asks for more kinds than are kept may ask for any of them.
+    // A worker with more kinds than are stored may request any job.
     asks: asks_cut ? asks.map((ask) => ({ ...ask, isCut: true })) : asks,
   }));
 }

@@ -5,40 +5,40 @@ import { lateralByKey } from '../../connection/sql.ts';
 import { digitArray, textArray } from '../array-params.ts';
 import { isReadyInCrowd, keysOf, nameKeysOf, rootsOf } from './crowds.ts';
 
-/** Where in its lane or crowd a job was that was taken. */
+/** The lane or crowd of a job that was taken. */
 export interface TakenFrom {
   lane_id: number;
   crowd: string | null;
 }
 
-/** What is known of the places in lanes and crowds before which no job waits. */
+/** Low-water marks: positions in lanes and crowds before which no job waits. */
 export interface HeadMarks {
-  /** The lanes and crowds with their places by priority; null where all are read from the front. */
+  /** The lanes and crowds with their positions by priority; null if all are read from the front. */
   readonly json: string | null;
-  /** Jobs were taken from these. */
+  /** Reports the lanes and crowds of jobs that were taken. */
   advance(taken: readonly TakenFrom[]): void;
 }
 
-/** All lanes are read from the front. */
+/** Reads all lanes from the front. */
 export const noMarks: HeadMarks = { json: null, advance() {} };
 
 const fits = '($5::int is null or cost_units <= $5)';
 
-/** Whether a lane suits; the parameters are those of `lockedHeads`. */
+/** Whether a lane is suitable; the parameters are those of `lockedHeads`. */
 const suits = `($1::text is null or addon_id = $1) and ($2::text[] is null or job_type = any ($2))
     and requires <@ $3::text[] and not heavy && $4::text[] and ($8::boolean or not is_unique)`;
 
-/** Where jobs are found in the order of the queue: in a lane of its own, or through a key of their crowd. */
+/** Where jobs are found in the order of the queue: in an own lane, or through a key of their crowd. */
 interface Source {
   /** The part of the statement with the lanes or the keys. */
   from: string;
-  /** What finds the jobs. */
+  /** The condition that finds the jobs. */
   found: string;
   /** Whether their lanes are unique. */
   isUnique: string;
-  /** What a mark is known by. */
+  /** The condition that finds their mark. */
   mark: string;
-  /** Further parts that a job has to be joined with. */
+  /** Further parts to join a job with. */
   joined: string;
 }
 
@@ -50,7 +50,8 @@ const ownLanes: Source = {
   joined: '',
 };
 
-// Keys are digests: the lane of each job is looked at, one by one, in the order of the queue, until there are enough.
+// Keys are digests, so the lane of each job is checked, one by one, in the order of the queue, until there
+// are enough.
 const crowdsBy = (column: CrowdColumn): Source => ({
   from: 'crowd source',
   found: `live_jobs.${column} = source.key and ${isReadyInCrowd}`,
@@ -69,7 +70,7 @@ const fromTheFront = ({ from, found, isUnique, joined }: Source): string => `
       limit $7::int
     ) head`;
 
-// Each priority has a mark of its own, and is read by itself: of one index, one part each.
+// Each priority has a mark of its own, and is read separately: one range of the index each.
 const fromMarks = ({ from, found, isUnique, mark, joined }: Source, marks: string): string => `
     select head.job_id, source.turn, head.priority, head.seq, head.is_unique from ${from}
     left join jsonb_to_recordset(${marks}::jsonb) as mark (lane_id int, crowd bigint, from_seq bigint[]) on ${mark}
@@ -86,8 +87,8 @@ const fromMarks = ({ from, found, isUnique, mark, joined }: Source, marks: strin
     ) head`;
 
 /**
- * The elements of an array, of which the planner believes that there is one and not ten; multiplied with each other, its tens
- * would make it expect thousands of crowds.
+ * The elements of an array, for which the planner estimates one row instead of ten. Multiplied with each
+ * other, tens would make it expect thousands of crowds.
  */
 const few = (array: string, name: string): string =>
   `(select ${name} from unnest(${array}::bigint[]) as ${name} where ${name} between ${name} and ${name})`;
@@ -95,18 +96,18 @@ const few = (array: string, name: string): string =>
 type CrowdColumn = 'crowd' | 'crowd_type' | 'crowd_addon' | 'crowd_both';
 
 /**
- * The heads of the suitable own lanes and of the suitable crowds are read in order and merged, one stream after the other; of
- * these the first are locked, and rows that another server holds are passed over. More heads are read of each than are wanted,
- * so that there are others where some are taken. How many rows that touches is independent of how many lanes there are:
- * own lanes are few, and of a crowd one index is read from its front; see `crowds.ts`.
+ * Reads the heads of suitable own lanes and crowds in order and merges them, one stream after the other. The
+ * first of them are locked, and rows locked by another server are skipped. More heads are read than are
+ * wanted, as replacements for rows that are taken. The number of rows read is independent of the number of
+ * lanes: own lanes are few, and a crowd is read from the front of one index; see `crowds.ts`.
  *
- * Rows are locked by key, and only then is it seen whether they are queued still: asked for both at once, the planner
- * may take the index of queued rows for the shorter way to a key, and walk all of it for each.
+ * Rows are locked by key, and only then is it checked whether they are still queued: with both conditions at
+ * once, the planner may choose the index of queued rows instead of the key, and scan all of it for each row.
  *
- * The parameters: $1 to $5 are the filter's, $6 is how many to lock, $7 how many heads to read, $8 whether lanes of
- * unique jobs are among them, $9 are the streams, of which the empty one stands for none. $10 are the roots of their
- * crowds, $11 the names that a worker has, and $12 what makes a key of the end of a path. `marks` is one more where
- * lanes are to be read from a mark on.
+ * Parameters: $1 to $5 are the filter's, $6 is the number of rows to lock, $7 the number of heads to read,
+ * and $8 whether lanes of unique jobs are included. $9 are the streams, of which the empty one stands for
+ * none. $10 are the roots of their crowds, $11 the names that a worker has, and $12 the values that turn the
+ * end of a path into a key. `marks` is an additional parameter that reads lanes from low-water marks on.
  */
 const lockedHeads = (column: CrowdColumn, marks?: string) => {
   const heads = (source: Source) => (marks === undefined ? fromTheFront(source) : fromMarks(source, marks));
@@ -141,8 +142,8 @@ recursive lane as materialized (
 };
 
 /**
- * A statement that begins by locking heads of the queue as `locked`; the filter decides by which key crowds are read. With a
- * parameter for `marks` there is another one that reads lanes and crowds from their marks on.
+ * A statement that begins by locking heads of the queue as `locked`; the filter decides which key finds
+ * crowds. With a parameter for `marks`, a second form of it reads lanes and crowds from their marks on.
  */
 export function onHeads(
   make: (lockedHeads: string) => string,
@@ -181,7 +182,7 @@ export function headParams(filter: ClaimFilter, lockMax: number, readMax: number
   ];
 }
 
-/** Digests of the parameters of crowds, which are the same for all calls with one filter. */
+/** Digests in the parameters of crowds, which are the same for all calls with one filter. */
 const digests = new WeakMap<ClaimFilter, unknown[]>();
 
 function crowdParams(filter: ClaimFilter, streams: readonly string[]): unknown[] {
@@ -196,15 +197,15 @@ function crowdParams(filter: ClaimFilter, streams: readonly string[]): unknown[]
   return params;
 }
 
-/** How many more heads are read than are wanted: rows that other servers are about to take. */
+/** Number of additional heads to read, because other servers are about to take some rows. */
 export const spareHeads = 32;
 
-/** What a look at the heads has found. */
+/** Counts of one read of the heads. */
 export interface HeadCounts {
   /** Heads that were read. */
   heads: number;
   locked: number;
-  /** Of the locked ones, those that were still queued. */
+  /** Number of locked rows that were still queued. */
   free: number;
 }
 
@@ -214,7 +215,7 @@ export const headCounts = `(
   from locked
 ) counts`;
 
-/** How the heads are read: from where on, and how many more than are wanted. */
+/** How the heads are read: from which marks on, and how many beyond the wanted number. */
 export interface ScanWindow {
   marks: string | null;
   spare: number;
@@ -223,8 +224,8 @@ export interface ScanWindow {
 export const firstWindow = ({ json: marks }: HeadMarks): ScanWindow => ({ marks, spare: spareHeads });
 
 /**
- * How to look the next time round, or nothing where there is no use in looking again. Whoever finds too little behind the
- * marks looks once more from the front.
+ * The window of the next read, or undefined if another read is useless. If a read from the marks finds too
+ * few jobs, the next one reads from the front.
  */
 export function nextWindow(
   counts: HeadCounts,
@@ -237,11 +238,12 @@ export function nextWindow(
 }
 
 /**
- * How many spare heads to read the next time round, or nothing where there is no use in looking again: the queue was
- * read to its end, and nobody was quicker at any of it, so that whatever else there is, others hold.
+ * Number of spare heads for the next read, or undefined if another read is useless: the queue was read to its
+ * end and every locked row was still queued, so other transactions hold whatever remains.
  *
- * Reading further helps only where others hold what was read. Who was merely slower tries again just as it did: the
- * longer the reading takes, the staler its head has become by the time its rows are locked.
+ * Reading further helps only if other transactions hold the rows that were read. A transaction that was
+ * merely slower repeats the same read: the longer a read takes, the more outdated its heads are when their
+ * rows are locked.
  */
 function nextSpare({ heads, locked, free }: HeadCounts, wanted: number, spare: number): number | undefined {
   const wasRead = wanted + spare;

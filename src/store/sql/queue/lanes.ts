@@ -5,7 +5,7 @@ import { keyEquals, type Sql } from '../../connection/sql.ts';
 import { booleanArray, digitArray, numberArray, textArray, uuidArray } from '../array-params.ts';
 import { crowdKeysOf, ownLanesMax, type PathStep } from './crowds.ts';
 
-/** What decides which worker may have a job, apart from its cost. */
+/** All properties, except the cost, that decide which worker may have a job. */
 export interface Lane {
   stream: string | null;
   addonId: string;
@@ -16,29 +16,30 @@ export interface Lane {
   unique: boolean;
 }
 
-/** All that a lane is, as one text. */
+/** All properties of a lane, as one text. */
 export const laneText = ({ stream, addonId, jobType, requires, heavy, unique }: Lane): string =>
-  // Lanes are known by these words in databases that are older than unique lanes.
+  // Databases older than unique lanes have keys of this text, so it must not change for common lanes.
   JSON.stringify([stream, addonId, jobType, requires, heavy, ...(unique ? ['unique'] : [])]);
 
-/** The fixed-length name of a lane; the columns together would be too long for an index. */
+/** A key of fixed length; the columns together would be too long for an index. */
 export const laneKey = (lane: Lane): string =>
   createHash('sha256').update(laneText(lane)).digest('base64url');
 
-/** Where the jobs of a lane are put. */
+/** The target of a lane's new jobs. */
 export interface LaneTarget {
   laneId: number;
   /** Its jobs have the keys of a crowd; see `crowds.ts`. */
   isCrowded: boolean;
 }
 
-// A step that is there is locked and left as it is. One that is just being removed is waited for, and then added again.
+// Locks an existing step and leaves it unchanged. If a step is being removed, waits for that and inserts it
+// again.
 const keepSteps = `
 insert into requirement_paths (path_id, parent_id, name_key)
 select path_id, parent_id, name_key from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as step (path_id, parent_id, name_key)
 on conflict (parent_id, name_key) do update set path_id = excluded.path_id where false`;
 
-// The own lanes of a stream are counted once for all its new lanes, and no further than to the bound.
+// Counts the own lanes of a stream once for all its new lanes, and no further than to the bound.
 const addLanes = (isMissing: string, onConflict: string): string => `
 insert into lanes (lane_key, stream, addon_id, job_type, requires, heavy, is_unique, crowd, crowd_type, crowd_addon, crowd_both)
 select lane_key, stream, addon_id, job_type, requires::text[], heavy::text[], is_unique,
@@ -61,13 +62,14 @@ from (
 ) placed
 on conflict (lane_key) ${onConflict}`;
 
-// A lane that is there takes no number.
+// An existing lane consumes no id.
 const addMissing = addLanes(
   'not exists (select from lanes old where old.lane_key = fresh.lane_key)',
   'do nothing',
 );
-// Each lane is inserted, or else its row is locked, as one step: PostgreSQL inserts again where the row is deleted before it can
-// be locked. The condition comes after the lock, so that nothing is changed. The lock lets submissions pass, and no sweep.
+// Inserts each lane or locks its row, as one step: PostgreSQL inserts again if the row is deleted before it
+// can be locked. The condition is evaluated after the lock, so nothing changes. The lock admits submissions
+// and excludes sweeps.
 const addOrLock = addLanes('true', 'do update set is_unique = excluded.is_unique where false');
 
 // Another server's lanes are visible only to a statement that starts after the insert has waited for them.
@@ -83,7 +85,7 @@ interface KeyedLane {
   key: string;
 }
 
-/** Sorted, so that two servers that make the same lanes wait for each other and never in a circle. */
+/** Sorted, so that two servers that create the same lanes cannot deadlock. */
 const keyed = (lanes: ReadonlyMap<string, Lane>): KeyedLane[] =>
   [...lanes]
     .map(([words, lane]) => ({ words, lane, key: laneKey(lane) }))
@@ -123,7 +125,7 @@ async function insertLanes(sql: Sql, text: string, keyedLanes: readonly KeyedLan
   ]);
 }
 
-/** Locks or adds the steps to these lanes as far as they are crowded, so that claims find the way. */
+/** Locks or adds the steps to those of these lanes that are crowded, so that claims find them. */
 async function keepPaths(
   sql: Sql,
   lanes: readonly KeyedLane[],
@@ -141,8 +143,9 @@ async function keepPaths(
 }
 
 /**
- * Makes the lanes that are not there yet, and answers with the place of each by its words. One that is removed just then is
- * missing in the answer. The paths to crowded lanes come after the lanes; see `sweep-paths.ts`.
+ * Creates the lanes that do not exist yet, and returns the target of each by its text. A lane that is removed
+ * concurrently is missing in the answer. The paths to crowded lanes come after the lanes; see
+ * `sweep-paths.ts`.
  */
 export async function makeLanes(
   sql: Sql,
@@ -156,8 +159,9 @@ export async function makeLanes(
 }
 
 /**
- * The places of lanes, by their words, in a transaction before whose end none of them is removed. Lanes that are not there are
- * made. Each lane is locked or inserted once, so no sweep can make this fail, however often it removes the lanes.
+ * Returns the targets of lanes by their text, and keeps the lanes from being removed until the transaction
+ * ends. Missing lanes are created. Each lane is locked or inserted once, so no sweep can make this fail,
+ * however often it removes lanes.
  */
 export async function keepLanes(
   sql: Sql,
@@ -170,7 +174,7 @@ export async function keepLanes(
     await insertLanes(sql, addOrLock, missing);
     for (const [words, place] of await findPlaces(sql, readLanes, missing)) places.set(words, place);
   }
-  // Also to lanes that were there: the server that has made one may not have come to its path yet.
+  // Existing lanes included: the server that created one may not have added its path yet.
   await keepPaths(sql, wanted, places);
   return places;
 }
@@ -184,8 +188,8 @@ select job_id, stream, addon_id, job_type, constraints, is_unique as "unique" fr
 where job_id = any ($1::uuid[]) and not exists (select from kept where kept.lane_id = jobs.lane_id)`;
 
 /**
- * Keeps the lanes of these jobs until the transaction ends, because the jobs are about to be put into them again. A lane that was
- * removed since a job ended is made anew.
+ * Keeps the lanes of these jobs until the transaction ends, because the caller requeues the jobs. Lanes that
+ * were removed since a job ended are created again.
  */
 export async function keepLanesOf(sql: Sql, jobIds: readonly string[]): Promise<void> {
   type Row = { job_id: string; constraints: JsonObject } & Omit<

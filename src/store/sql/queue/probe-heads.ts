@@ -7,18 +7,18 @@ import { isReadyInCrowd } from './crowds.ts';
 /** A lane, or a crowd by its key. */
 export type HeadPosition = { laneId: number } | { crowd: string };
 
-/** Where to look for the head of the jobs of one priority in a lane or a crowd. */
+/** Where to search for the head of the jobs of one priority in a lane or a crowd. */
 export interface Probe {
   spot: HeadPosition;
   priority: number;
-  /** The first place in line to be looked at. */
+  /** The first `seq` of the search. */
   fromSeq: number;
 }
 
 export interface ProbedHead {
-  /** The first place that somebody waits at; null where nobody does. */
+  /** The `seq` of the first waiting job; null if there is none. */
   seq: number | null;
-  /** How long looking took the database. */
+  /** Time that the search took in the database. */
   tookMs: number;
 }
 
@@ -28,7 +28,7 @@ const firstOf = (column: 'lane_id' | 'crowd', isReady: string): string => `
     and live_jobs.priority = probe.priority and seq >= probe.from_seq
   order by seq limit 1`;
 
-// Asked of the index by key and order alone, as claims ask for it. The clock is read before each look and behind it.
+// Uses only the index by key and order, as claims do. The clock is read before and after each search.
 const probe = prepared(`
 select (select last_value::float8 from job_events_event_id_seq) as last, probe.n::int as n, head.seq::float8 as seq,
   extract(epoch from clock_timestamp() - probe.began)::float8 * 1000 as took
@@ -41,7 +41,7 @@ from (
   union all (${firstOf('crowd', isReadyInCrowd)})
 ) head on true`);
 
-/** The heads that were asked for, in their order, and the last place that anybody has been given in any line. */
+/** The requested heads, in their order, and the last `seq` that was assigned in any lane. */
 export async function probeHeads(
   sql: Sql,
   probes: readonly Probe[],

@@ -1,23 +1,27 @@
 /**
- * The removal of idle lanes: lanes of which no job is unfinished.
+ * The removal of idle lanes: lanes without an unfinished job.
  *
- * A lane must never go while a job is being put into it; that job would be found by no claim. Three rules see to that:
- * - All who put a job into a lane (`submitJobs`, `keepLanesOf`) hold its row with `for key share` until they commit. Where
- *   they find it removed, a transaction makes it anew, under a new number, and holds it until it commits (`keepLanes`).
- * - The sweep holds the row with `for update`, which excludes the other locks. It passes over rows that are locked already, and
- *   rows that are not committed do not exist for it.
- * - Whether a lane is idle is decided by a statement that begins after that lock. Its snapshot sees all jobs that were
- *   committed before, and no further ones can come. A snapshot from before the lock could miss a job.
+ * A lane must never be removed while a job is being put into it, because no claim would find that job. Three
+ * rules guarantee that:
  *
- * Unfinished jobs are those that may be taken now, which the queue's index finds by lane, and those that wait for their time or
- * are claimed or leased, which all have a `check_at`. Tallies that are not yet folded name their lane, and keep it.
+ * - Every transaction that puts a job into a lane (`submitJobs`, `keepLanesOf`) holds its row with `for key
+ *   share` until it commits. If the lane is removed, a transaction creates it again with a new id, and holds
+ *   it until it commits (`keepLanes`).
+ * - The sweep holds the row with `for update`, which excludes the other locks. It skips rows that are locked
+ *   already, and cannot see uncommitted rows.
+ * - A statement that begins after that lock decides whether a lane is idle. Its snapshot has all jobs that
+ *   were committed before, and no further ones can come. A snapshot from before the lock could miss a job.
+ *
+ * Unfinished jobs are those that are ready, which the queue's index finds by lane, and those that are
+ * delayed, claimed or leased, which all have a `check_at`. Tallies that are not aggregated yet name their
+ * lane, and keep it.
  */
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { TransactionSql } from '../../connection/sql.ts';
 import { numberArray } from '../array-params.ts';
 import { moveWalk, type SweptSlice, sweepSlice, takeWalk } from './sweep-walks.ts';
 
-// Not `exists`, for which the planner reads the whole queue ahead where the statistics call it empty.
+// Not `exists`: the planner would read the whole queue ahead when statistics call it empty.
 const hasReady = (lane: string): string => `coalesce((
     select true from live_jobs
     where live_jobs.lane_id = ${lane} and state = ${stateNumber('QUEUED')} and check_at is null limit 1
@@ -48,8 +52,8 @@ with busy as materialized (
 select count(*)::int as removed from gone`;
 
 /**
- * Looks at the next lanes and removes those that are idle. Answers nothing where the walk rests or another server is at it. In a
- * transaction of its own, which holds locks on the lanes that it may remove.
+ * Checks the next lanes and removes idle ones. Returns undefined if the walk rests or another server has it.
+ * Must run in a transaction of its own, which holds locks on the lanes that it may remove.
  */
 export async function sweepLanes(sql: TransactionSql, restMs: number): Promise<SweptSlice | undefined> {
   const walk = await takeWalk(sql, 'lanes');

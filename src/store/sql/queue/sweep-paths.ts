@@ -1,24 +1,27 @@
 /**
- * The removal of idle paths: steps of `requirement_paths` that lead to no crowded lane any more. A claim follows all steps whose
- * names its worker has, so that steps without an end would slow every claim down for good.
+ * The removal of idle paths: steps of `requirement_paths` that lead to no crowded lane any more. A claim
+ * follows all steps whose names its worker has, so useless steps would slow every claim for good.
  *
- * A step must never go while a lane is being made at the end of its path; no claim would find the jobs of that lane. Three rules
- * see to that:
- * - A lane is made first, and then its steps are locked or added (`keepPaths`), before a job is put into it. Where the lane is
- *   committed later, the locks are held until then.
- * - The sweep holds a step with `for update`, and passes over steps that are locked. A server that makes a lane meanwhile waits,
- *   and adds the step again if it is removed.
- * - Whether a step is idle is decided by a statement that begins after that lock: no step follows it, and no lane is at its end.
+ * A step must never be removed while a lane is being created at the end of its path, because no claim would
+ * find the jobs of that lane. Three rules guarantee that:
  *
- * A claim needs no lock. Its snapshot has the steps to every job that it has.
+ * - A lane is created first. Then its steps are locked or added (`keepPaths`), before a job is put into it.
+ *   If the lane is committed later, the locks are held until then.
+ * - The sweep holds a step with `for update`, and skips locked steps. A server that creates a lane meanwhile
+ *   waits, and adds the step again if it is removed.
+ * - A statement that begins after that lock decides whether a step is idle: no step follows it, and no lane
+ *   is at its end.
  *
- * A walk removes the last steps of paths. The steps before them are idle then, and are removed by the next walk.
+ * A claim needs no lock. Its snapshot has the steps to every job that it contains.
+ *
+ * A walk removes the last steps of paths. The steps before them are idle then, and the next walk removes
+ * them.
  */
 import { keysEqual, type TransactionSql } from '../../connection/sql.ts';
 import { digitArray } from '../array-params.ts';
 import { moveWalk, type SweptSlice, sweepSlice, takeWalk } from './sweep-walks.ts';
 
-// Not `exists`, for which the planner may read a whole table ahead.
+// Not `exists`: the planner may read a whole table ahead.
 const leadsOn = (step: string): string => `coalesce(
     (select true from requirement_paths next_step where next_step.parent_id = ${step}.path_id limit 1),
     (select true from lanes where lanes.crowd = ${step}.path_id limit 1),
@@ -48,7 +51,7 @@ with gone as (
 )
 select count(*)::int as removed from gone`;
 
-/** Before all steps. */
+/** A position before all steps. */
 const begin = `${-(2n ** 63n)} ${-(2n ** 63n)}`;
 
 interface Step {
@@ -57,8 +60,9 @@ interface Step {
 }
 
 /**
- * Looks at the next steps and removes those that are idle. Answers nothing where the walk rests or another server is at it. In a
- * transaction of its own, which holds locks on the steps that it may remove. A walk that ends with a removal does not rest.
+ * Checks the next steps and removes idle ones. Returns undefined if the walk rests or another server has it.
+ * Must run in a transaction of its own, which holds locks on the steps that it may remove. A walk that ends
+ * with a removal does not rest.
  */
 export async function sweepPaths(sql: TransactionSql, restMs: number): Promise<SweptSlice | undefined> {
   const walk = await takeWalk(sql, 'requirement_paths');

@@ -4,15 +4,18 @@ import type { EntitySql, TransactionSql } from '../../connection/sql.ts';
 import { PruneWalk } from '../../schema/entities.ts';
 import { select } from '../../schema/tables.ts';
 
-/** What the sweeps share: how far each has come is a row of `prune_walks`, which one server at a time holds. */
+/**
+ * The common part of the sweeps: each has a row of `prune_walks` with its progress, which one server at a
+ * time holds.
+ */
 
 export type SweptTable = 'lanes' | 'requirement_paths';
 
-/** Rows that one slice looks at. */
+/** Number of rows that one slice checks. */
 export const sweepSlice = 2_000;
 
 export interface SweptSlice {
-  /** All rows have been looked at. */
+  /** All rows have been checked. */
   isOver: boolean;
   removed: number;
 }
@@ -20,7 +23,7 @@ export interface SweptSlice {
 /** A time before any other, for walks that may begin at once. */
 const longAgo = new Date(0);
 
-/** Takes the walk until the transaction ends; answers nothing where it rests or another server has it. */
+/** Takes the walk until the transaction ends. Returns undefined if it rests or another server has it. */
 export async function takeWalk(
   sql: TransactionSql,
   walk: SweptTable,
@@ -39,7 +42,7 @@ export async function takeWalk(
   return row;
 }
 
-/** Moves the mark of a walk that was taken. Without a mark the walk is over, and rests. */
+/** Moves the mark of a walk that was taken. Without a mark the walk has ended, and rests. */
 export async function moveWalk(
   sql: TransactionSql,
   walk: SweptTable,
@@ -56,7 +59,7 @@ export async function rouseSweeps(sql: EntitySql): Promise<void> {
   await sql.em().nativeUpdate(PruneWalk, { walk: { $in: walks } }, { rests_until: longAgo });
 }
 
-/** Whether there are more rows than this. Reads no more of them. */
+/** Whether there are more rows than `than`. Reads only one more. */
 export async function hasMore(sql: EntitySql, table: SweptTable, than: number): Promise<boolean> {
   const [row] = await select(sql, (tables) =>
     tables

@@ -2,21 +2,22 @@ import { counterColumns, gaugeColumns, rollupLevels } from '../../../domain/stat
 import { prepared } from '../../connection/prepared-client.ts';
 import { keysEqual, lateralByKey, type Sql } from '../../connection/sql.ts';
 
-/** Any number that nothing else here locks: whoever has it adds up tallies, or compares what they came to. */
+/** Any number that nothing else here locks. Its holder aggregates tallies or audits the totals. */
 const advisoryLock = 7_160_526;
 
 const tryLock = prepared('select pg_try_advisory_xact_lock($1::bigint) as locked');
 
-/** Whether this transaction is the only one that adds up tallies. Waits for nobody. */
+/** Whether this transaction is the only one that aggregates tallies. Does not wait. */
 export async function lockAggregation(sql: Sql): Promise<boolean> {
   const [row] = await sql.query<{ locked: boolean }>(tryLock, [advisoryLock]);
   return row?.locked ?? false;
 }
 
 /**
- * From which transaction on there may be tallies. Those before it were over when the mark was set, and none of theirs is
- * left, so that nobody wades through the dead rows of what has been added up, however long an old snapshot keeps them.
- * A database that was restored into another cluster counts its transactions anew; a mark that is in the future says so.
+ * The first transaction that may have tallies. All earlier ones had ended when the mark was set, and their
+ * tallies are aggregated. Statements therefore never scan the dead tuples of aggregated tallies, however long
+ * an old snapshot keeps them. A database that was restored into another cluster has new transaction ids; a
+ * mark in the future shows that.
  */
 export const aggregationMark = `mark as materialized (
   select case when folded_before > pg_snapshot_xmax(snapshot)::text::bigint then 0 else folded_before end as txid,
@@ -28,7 +29,7 @@ const sums = [...gaugeColumns, ...counterColumns];
 const listed = (of: (column: string) => string): string => sums.map(of).join(', ');
 const none = listed(() => '0::bigint');
 
-/** Two histograms made one. */
+/** Merges two histograms. */
 const merged = (of: 'wait' | 'run'): string => `(${of}_slots, ${of}_counts) = (
   select array_agg(slot order by slot), array_agg(n order by slot) from (
     select slot, sum(n)::bigint as n from (
@@ -42,8 +43,9 @@ const merged = (of: 'wait' | 'run'): string => `(${of}_slots, ${of}_counts) = (
 const slotsOf = (kind: number): string => `array_agg(slot order by slot) filter (where kind = ${kind}),
     array_agg(n order by slot) filter (where kind = ${kind})`;
 
-// Tallies are made few by the minute before they are spread over levels and over the total of all. Parts of the
-// statement are never joined with each other: the planner takes them for small and compares every row with every other.
+// Tallies are summed by minute before they are spread over levels and over the total of all. Parts of the
+// statement are never joined with each other: the planner takes them for small and would compare every row
+// with every other.
 const aggregateStatement = prepared(`
 with ${aggregationMark}, clock as materialized (
   select clock_timestamp() as now
@@ -101,14 +103,14 @@ with ${aggregationMark}, clock as materialized (
 select tallies, extract(epoch from now)::float8 * 1000 as "nowMs" from counted, clock`);
 
 export interface Aggregated {
-  /** How many there were to add up, up to the limit. */
+  /** Number of aggregated tallies, up to the limit. */
   tallies: number;
   nowMs: number;
 }
 
 /**
- * Adds up to `limit` tallies to the totals and to the roll-ups of their minutes, and notes that this minute is lived in
- * and how many units are usable. Only for whoever has the lock.
+ * Adds up to `limit` tallies to the totals and to the rollups of their minutes. Also records that a server
+ * was alive in this minute and how many units are usable. The caller must hold the lock.
  */
 export async function aggregateTallies(sql: Sql, limit: number, usable: number): Promise<Aggregated> {
   const [row] = await sql.query<Aggregated>(aggregateStatement, [limit, usable]);
@@ -116,7 +118,7 @@ export async function aggregateTallies(sql: Sql, limit: number, usable: number):
   return row;
 }
 
-// Coarser roll-ups say all that is asked for of the time before.
+// Coarser rollups answer all queries for earlier times.
 const deleteRollups = prepared(`
 with old as materialized (
   select addon_id, level, bucket from (
@@ -135,7 +137,7 @@ with old as materialized (
 )
 select count(*)::int as gone from gone`);
 
-/** Removes up to `limit` roll-ups of one level that are older than so long, and says how many those were. */
+/** Removes up to `limit` rollups of one level that are older than this, and returns their number. */
 export async function pruneRollups(
   sql: Sql,
   level: number,

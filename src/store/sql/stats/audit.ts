@@ -17,9 +17,9 @@ const truth: Record<GaugeColumn, string> = {
 };
 const listed = (of: (column: GaugeColumn) => string): string => gaugeColumns.map(of).join(', ');
 
-// One moment sees the jobs, the totals and the tallies, so that a difference is a mistake; and what is added to make up for
-// it is a tally like any other, which is right whatever happens meanwhile. A submitter whose lanes are all idle may have none that
-// a tally could name: its total is written, and the next audit adds up the total of all.
+// One snapshot has the jobs, the totals and the tallies, so a difference is an error. The correction is an
+// ordinary tally, which is right whatever happens meanwhile. A submitter whose lanes are all idle may have no
+// lane that a tally could name: its total is corrected directly, and the next audit sums up the total of all.
 const audit = `
 with ${aggregationMark}, counted as (
   select lane_id, ${listed((column) => `${truth[column]} as ${column}`)} from live_jobs group by lane_id
@@ -51,7 +51,7 @@ with ${aggregationMark}, counted as (
 )
 select addon_id as "addonId", ${listed((column) => `${column}::float8 as ${column}`)} from missing order by addon_id`;
 
-// Every tally is added to both, so that they can differ only where somebody has laid hands on them.
+// Every tally is added to both, so they differ only after a manual change.
 const sumUp = `
 update stat_totals whole set ${listed((column) => `${column} = part.${column}`)}
 from (
@@ -60,15 +60,18 @@ from (
 where whole.addon_id = '' and (${listed((column) => `whole.${column}`)}) <> (${listed((column) => `part.${column}`)})
 returning whole.addon_id`;
 
-/** What was found to be wrong, and is no more. */
+/** Errors that were found and corrected. */
 export interface Repairs {
-  /** By how much the totals of submitters fell short of the truth. */
+  /** Amounts missing in the totals of submitters; negative if a total was too high. */
   shortfalls: ({ addonId: string } & Record<GaugeColumn, number>)[];
-  /** The totals of all were not what those of the submitters come to. */
+  /** The total of all did not match the sum of the submitters. */
   wasTotalWrong: boolean;
 }
 
-/** Compares the totals with the jobs themselves, and makes up for what differs. Only for whoever has the lock of the fold. */
+/**
+ * Compares the totals with the jobs, and corrects differences. The caller must hold the lock of the
+ * aggregation.
+ */
 export async function auditTotals(sql: Sql): Promise<Repairs> {
   // All live jobs are counted; reading them in the order of an index would take many times as long.
   await sql.query('set local enable_seqscan = on', []);
@@ -77,7 +80,7 @@ export async function auditTotals(sql: Sql): Promise<Repairs> {
   return { shortfalls, wasTotalWrong: wrong.length > 0 };
 }
 
-/** Whether the last comparison was longer ago than this. */
+/** Whether the last audit was longer ago than this. */
 export async function isAuditDue(sql: EntitySql, everyMs: number): Promise<boolean> {
   const longAgo = raw(`clock_timestamp() - ?::float8 * interval '1 ms'`, [everyMs]);
   const due = { fold_id: 1, $or: [{ audited_at: null }, { audited_at: { $lt: longAgo } }] };

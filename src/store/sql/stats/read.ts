@@ -13,11 +13,11 @@ import { lateralByKey, type Sql } from '../../connection/sql.ts';
 import { aggregationMark } from './aggregate.ts';
 
 /**
- * Reads figures as one moment saw them: what has been added up, and the tallies that have not been. Whatever is committed
- * is in the one or in the other, so that everybody reads what they have written.
+ * Reads figures in one snapshot: the totals and rollups, and the tallies that are not aggregated yet. Every
+ * committed change is in one of them, so callers read their own writes.
  */
 
-/** The tallies that are still to be added up: of one submitter, or of all where `$1` is empty. */
+/** The tallies that are not aggregated yet: of one submitter, or of all if `$1` is empty. */
 const pending = `${aggregationMark}, clock as materialized (
   select clock_timestamp() as now
 ), pending as materialized (
@@ -35,7 +35,7 @@ const openCounters = counterColumns
   )
   .join(', ');
 
-// A day is the minutes of its first hour, and then hours.
+// A day is the minutes of its first hour, followed by hours.
 const snapshot = prepared(`
 with ${pending}, first as materialized (
   select minute, date_bin(interval '1 hour', minute + interval '59 minutes', timestamptz 'epoch') as hour
@@ -62,13 +62,13 @@ export interface SnapshotFacts {
   nowMs: number;
   total: number;
   busyRating: number;
-  /** What all active leases take, by the count that grants go by. */
+  /** Units of all active leases, by the count that grants use. */
   allUsed: number;
   gauges: Record<GaugeColumn, number>;
   last24h: Record<CounterColumn, number>;
 }
 
-/** What there is of one submitter, or of all where none is named. */
+/** The figures of one submitter, or of all if none is named. */
 export async function readSnapshot(
   sql: Sql,
   addonId: string | null,
@@ -97,7 +97,7 @@ const numbersOf = <Name extends string>(
 ): Record<Name, number> =>
   Object.fromEntries(names.map((name) => [name, Number(row[name])])) as Record<Name, number>;
 
-/** What a metric needs: of a total, of a tally, and of a roll-up its amount and its histogram. */
+/** The columns of a metric: of totals, tallies and rollups, with its amount and its histogram. */
 function sourceOf(metric: Metric): {
   total: string;
   amount: string;
@@ -118,12 +118,14 @@ function sourceOf(metric: Metric): {
   return { total: '0', amount: '0', tally: `${of}s`, slots: `${of}_slots`, counts: `${of}_counts` };
 }
 
-/** As JSON: a month has hundreds of thousands of numbers, and the driver looks at every character of an array. */
+/**
+ * As JSON: a month has hundreds of thousands of numbers, and the driver's array parser tests every character.
+ */
 const list = (array: string): string => `translate(${array}::text, '{}', '[]')`;
 
 const ms = (time: string): string => `extract(epoch from ${time})::float8 * 1000`;
 
-// Names of columns come from the table of metrics and from nowhere else.
+// Names of columns come only from the table of metrics.
 function series(metric: Metric): string {
   const { total, amount, tally, slots, counts } = sourceOf(metric);
   const isSampled = metric.kind === 'usable';
@@ -158,7 +160,7 @@ const statements = new Map<Metric, string>(
   Object.values(metrics).map((metric) => [metric, prepared(series(metric))]),
 );
 
-/** What a series is made of. Of `capacity_usable` what it is now is not told: no tally knows. */
+/** The parts of a series. The current value of `capacity_usable` is missing, because no tally has it. */
 export async function readSeries(
   sql: Sql,
   metric: Metric,

@@ -8,7 +8,7 @@ export const queued = stateNumber('QUEUED');
 
 const streams = prepared('select stream from jobs where job_id = any ($1::uuid[])');
 
-/** The streams of these jobs, with nothing for a job without one; in no order. */
+/** The streams of these jobs, with null for a job without one; in no order. */
 export async function streamsOf(sql: Sql, jobIds: readonly string[]): Promise<(string | null)[]> {
   if (jobIds.length === 0) return [];
   const rows = await sql.query<{ stream: string | null }>(streams, [uuidArray(jobIds)]);
@@ -20,7 +20,7 @@ const nextName = (after: string): string => `least(
     (select lanes.stream from lanes where lanes.stream > ${after} order by lanes.stream limit 1),
     (select idle.stream from idle_streams idle where idle.stream > ${after} order by idle.stream limit 1))`;
 
-// Names are found by leaping from one to the next: a stream may have a million lanes.
+// Names are found by a loose scan from one to the next: a stream may have a million lanes.
 const named = `named (stream, n) as (
   select ${nextName('$1::text')}, 1
   union all
@@ -34,8 +34,8 @@ const one = `page as materialized (
   where exists (select from lanes where lanes.stream = $1) or exists (select from idle_streams idle where idle.stream = $1)
 )`;
 
-// Each part has an index that holds nothing but what it counts. All that waits for its time or is claimed or leased has a
-// `check_at`, and is looked at once for a whole page.
+// Each part has an index of exactly the rows that it counts. All delayed, claimed and leased jobs have a
+// `check_at`, and are read once for a whole page.
 const depths = (page: string) => `
 with recursive ${page}, away as materialized (
   select lane.stream, count(*) filter (where live.state = ${queued})::int as delayed,
@@ -55,13 +55,16 @@ order by page.stream`;
 const depthsOfPage = depths(named);
 const depthsOfOne = depths(one);
 
-/** Streams by name, up to `limit` of those after `after`: all that have unfinished jobs, or finished ones that are kept. */
+/**
+ * Up to `limit` streams after `after`, by name: all with unfinished jobs, or with finished ones that are
+ * kept.
+ */
 export const streamDepths = (
   sql: Sql,
   { after, limit }: { after: string; limit: number },
   signal?: AbortSignal,
 ): Promise<StreamDepth[]> => sql.query<StreamDepth>(depthsOfPage, [after, limit], signal);
 
-/** The one stream of this name; nothing where there is none. */
+/** The stream of this name; nothing if there is none. */
 export const streamDepth = (sql: Sql, stream: string, signal?: AbortSignal): Promise<StreamDepth[]> =>
   sql.query<StreamDepth>(depthsOfOne, [stream], signal);

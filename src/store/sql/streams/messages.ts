@@ -3,7 +3,9 @@ import { prepared } from '../../connection/prepared-client.ts';
 import { lateralByKey, type Sql } from '../../connection/sql.ts';
 import { uuidArray } from '../array-params.ts';
 
-/** The messages of streams that have to be sent and settled. Nothing here is run where no messages are kept. */
+/**
+ * The messages of streams that have to be sent and acknowledged. Nothing here runs if no messages are kept.
+ */
 
 const add = prepared(`
 insert into stream_messages (job_id, stream, attempt, written_at)
@@ -19,7 +21,7 @@ export async function addMessages(sql: Sql, jobIds: readonly string[]): Promise<
   return jobIds.length === 0 ? [] : sql.query<Envelope>(add, [uuidArray(jobIds)]);
 }
 
-/** All names that a message has had in Redis, as an expression on its row; none where there is no row. */
+/** All ids that a message had in Redis, as an expression on its row; empty if there is no row. */
 export const messageNames = (message: string): string =>
   `array_remove(array_prepend(${message}.message_id, ${message}.earlier_ids), null)`;
 
@@ -32,7 +34,7 @@ export interface SettledMessage {
   jobId: string;
   stream: string;
   messageId: string | null;
-  /** All names that it has had. */
+  /** All ids that it had. */
   messageIds: string[];
 }
 
@@ -41,6 +43,6 @@ export async function ackMessages(sql: Sql, jobIds: readonly string[]): Promise<
   return jobIds.length === 0 ? [] : sql.query<SettledMessage>(ackStatement, [uuidArray(jobIds)]);
 }
 
-/** Those that had been sent. */
+/** The messages that had been sent. */
 export const sentAmong = (settled: readonly SettledMessage[]): SentMessage[] =>
   settled.flatMap(({ stream, messageId }) => (messageId === null ? [] : { stream, messageId }));

@@ -8,20 +8,24 @@ import { numberArray, textArray, uuidArray } from '../array-params.ts';
 import { messageNames } from './messages.ts';
 
 /**
- * What a transport does with the rows of messages. It waits for nobody's locks: a row that somebody has is passed over,
- * because whoever has it ends or begins an attempt just now, and comes first.
+ * The outbox: a transport's statements on the rows of messages. They wait for no lock: a locked row is
+ * skipped, because its transaction is beginning or ending an attempt, and has precedence.
  */
 
-/** A message that tells of an envelope. */
+/** A message that was sent for an envelope. */
 export interface CarriedMessage extends Envelope {
   messageId: string;
 }
 
-/** Where the message of an attempt lies by its row: `over` where there is none, `open` where somebody has the row. */
+/**
+ * The recorded id of an attempt's message: `over` if there is no row, `open` if another transaction has
+ * locked it.
+ */
 export type Recorded = { messageId: string } | 'over' | 'open';
 
-// Only rows that nobody has recorded yet are written; who comes second reads what the first has written. Parts of a
-// statement are never joined with each other: the planner takes them for small and compares every row with every other.
+// Only rows without an id are written; a later transaction reads the id that the first has written. Parts of
+// a statement are never joined with each other: the planner takes them for small and would compare every row
+// with every other.
 const record = prepared(`
 with sent as materialized (
   select * from unnest($1::uuid[], $2::int[], $3::text[]) as sent (job_id, attempt, message_id)
@@ -39,7 +43,7 @@ select job_id as "jobId", attempt, message_id as "messageId" from recorded
 union all
 select job_id, attempt, message_id from locked where message_id is not null`);
 
-/** Records where messages lie, and answers in their order with where they do; the first to record is right. */
+/** Records the ids of messages, and returns the valid ids in the same order; the first recorded id wins. */
 export async function recordMessages(sql: Sql, messages: readonly CarriedMessage[]): Promise<Recorded[]> {
   if (messages.length === 0) return [];
   const rows = await sql.query<Omit<CarriedMessage, 'stream'>>(record, [
@@ -66,21 +70,21 @@ const read = prepared(`
 select job_id as "jobId", stream, attempt, message_id as "messageId", ${messageNames('message')} as "messageIds"
 from stream_messages message where job_id = any ($1::uuid[])`);
 
-/** What is known of a message. */
+/** A message's row. */
 export interface KnownMessage extends Envelope {
   messageId: string | null;
-  /** All names that it has had. */
+  /** All ids that it had. */
   messageIds: string[];
 }
 
-/** What is known of the messages of these jobs, by enqueue id. */
+/** The rows of the messages of these jobs, by enqueue id. */
 export async function readMessages(sql: Sql, jobIds: readonly string[]): Promise<Map<string, KnownMessage>> {
   if (jobIds.length === 0) return new Map();
   const rows = await sql.query<KnownMessage>(read, [uuidArray(jobIds)]);
   return new Map(rows.map((row) => [enqueueIdOf(row), row]));
 }
 
-// The time is moved on, so that no other server takes the same rows while this one sends them.
+// Moves the time on, so that no other server takes the same rows while this one sends them.
 const claimUnsent = prepared(`
 with taken as materialized (
   select job_id from stream_messages
@@ -91,11 +95,11 @@ update stream_messages message set written_at = clock_timestamp()
 from taken where ${keyEquals('message.job_id', 'taken.job_id')}
 returning message.job_id as "jobId", stream, attempt`);
 
-/** Up to `limit` messages that should have been sent for so long; for as long again they are nobody else's. */
+/** Up to `limit` messages that are unsent for `unsentMs`. No other server gets them for the same time. */
 export const claimUnsentMessages = (sql: Sql, limit: number, unsentMs: number): Promise<Envelope[]> =>
   sql.query<Envelope>(claimUnsent, [limit, unsentMs]);
 
-/** A place in the queues of all streams. */
+/** A position in the queues of all streams. */
 export interface QueuePosition {
   laneId: number;
   priority: number;
@@ -104,8 +108,8 @@ export interface QueuePosition {
 
 export const queueStart: QueuePosition = { laneId: -1, priority: -1, seq: '-1' };
 
-// Each row is looked up by its key: joined, the planner may read all of a table to find a slice of it. A job is locked
-// before it is given a message, so that nobody ends its attempt meanwhile.
+// Each row is looked up by its key: with a join, the planner may read a whole table to find a slice of it. A
+// job is locked before it gets a message, so that no other transaction ends its attempt meanwhile.
 const addMissing = `
 with slice as materialized (
   select head.* from lanes lane cross join lateral (
@@ -142,13 +146,13 @@ select last.lane_id as "laneId", last.priority, last.seq::text as seq, last.look
   added.job_id as "jobId", added.stream, added.attempt
 from last left join added on true`;
 
-/** A slice of a walk: what it has found, and from where to go on; nothing where the walk is at its end. */
+/** A slice of a walk: its results, and the position to continue from; undefined at the end of the walk. */
 export interface Slice<Place, Found> {
   next: Place | undefined;
   found: Found[];
 }
 
-/** Looks at the next jobs that wait in a stream, and writes the messages of those that have none. */
+/** Checks the next waiting jobs of streams, and writes the messages of those that have none. */
 export async function addMissingMessages(
   sql: Sql,
   after: QueuePosition,
@@ -178,11 +182,11 @@ from slice left join lateral (
 ) live on true
 order by slice.job_id`);
 
-/** A message's row, and what the job says to it. */
+/** A message's row, and the state of its job. */
 export interface MessageRow extends Envelope {
   messageId: string | null;
   queued: boolean;
-  /** Its attempt is over, and nobody has removed it: the job was changed by a server that kept no messages. */
+  /** Its attempt has ended without removing it: a server that keeps no messages changed the job. */
   stale: boolean;
 }
 
@@ -196,7 +200,7 @@ export async function inspectMessages(
   return { next: found.length < limit ? undefined : found.at(-1)?.jobId, found };
 }
 
-/** The rows among these that are still as they were seen, locked. */
+/** Locks those of these rows that are unchanged since they were read. */
 const unchanged = `
 seen as materialized (
   select * from unnest($1::uuid[], $2::int[], $3::text[]) as seen (job_id, attempt, message_id)
@@ -217,7 +221,7 @@ with ${unchanged}
 delete from stream_messages message using same where ${keyEquals('message.job_id', 'same.job_id')}
 returning message.stream, message.message_id as "messageId"`;
 
-/** Removes the rows that are stale, and answers with the messages that had been sent. */
+/** Removes stale rows, and returns the messages that had been sent. */
 export async function removeStaleMessages(sql: Sql, rows: readonly MessageRow[]): Promise<SentMessage[]> {
   if (rows.length === 0) return [];
   type Row = { stream: string; messageId: string | null };
@@ -225,10 +229,10 @@ export async function removeStaleMessages(sql: Sql, rows: readonly MessageRow[])
   return removed.flatMap(({ stream, messageId }) => (messageId === null ? [] : { stream, messageId }));
 }
 
-/** A grant tells the name that its statement has read, so at most the last few are ever told. */
+/** A grant contains the id that its statement read, so workers receive at most the last few ids. */
 const earlierIdsMax = 8;
 
-// A grant that runs at the same time may tell its worker the name that is forgotten here, so the row goes on knowing it.
+// A concurrent grant may send its worker the id that is removed here, so the row keeps it as an earlier one.
 const deleteLost = `
 with ${unchanged}
 update stream_messages message set message_id = null, written_at = clock_timestamp(),
@@ -236,7 +240,7 @@ update stream_messages message set message_id = null, written_at = clock_timesta
 from same where ${keyEquals('message.job_id', 'same.job_id')}
 returning message.job_id as "jobId", message.stream, message.attempt`;
 
-/** Forgets where messages lie that are not there any more, and answers with those that have to be sent again. */
+/** Removes the ids of messages that Redis lost, and returns the messages to send again. */
 export async function deleteLostMessages(sql: Sql, rows: readonly MessageRow[]): Promise<Envelope[]> {
   return rows.length === 0 ? [] : sql.query<Envelope>(deleteLost, seenParams(rows));
 }
@@ -256,8 +260,8 @@ export async function listStreams(sql: EntitySql, limit: number): Promise<string
 }
 
 /**
- * A name for this database that no other one has, for keys that several databases might otherwise share. A copy beside it
- * has the same id, and another number in its cluster.
+ * A unique name of this database, for keys that several databases might otherwise share. A copy in the same
+ * cluster has the same id, and another oid.
  */
 export async function databaseName(sql: EntitySql): Promise<string> {
   const [row] = await select(sql, (tables) =>

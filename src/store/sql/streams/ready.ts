@@ -3,8 +3,8 @@ import { prepared } from '../../connection/prepared-client.ts';
 import type { Sql } from '../../connection/sql.ts';
 import { textArray } from '../array-params.ts';
 
-// Each stream by itself: its own lanes, of which there are few, until one has a job that may be taken now. Whether a
-// crowd has one depends on what its jobs require, so a stream with crowded lanes counts without a look.
+// Checks each stream separately: its own lanes, of which there are few, until one has a ready job. Whether a
+// crowd has one depends on requirements, so a stream with crowded lanes counts without a check.
 const ready = prepared(`
 select asked.stream from unnest($1::text[]) as asked (stream)
 where exists (

@@ -3,12 +3,15 @@ import type { KnownRequest } from '../../../domain/workers/known-requests.ts';
 import type { EntitySql } from '../../connection/sql.ts';
 import { select } from '../../schema/tables.ts';
 
-/** Different asks that are read. Beyond them nothing is concluded from what workers ask for. */
+/**
+ * Maximum number of different requests that are read. With more, nothing is concluded from the requests of
+ * workers.
+ */
 const asksMax = 1_000;
 
 /**
- * What known workers ask for; null where that is more than can be compared with jobs. Workers that ask for the same jobs are one ask
- * here, however many jobs each of them would take.
+ * The requests of known workers; null if there are more than can be compared with jobs. Workers that request
+ * the same jobs count as one request, however many jobs each of them would take.
  */
 export async function readKnownRequests(
   sql: EntitySql,
@@ -27,6 +30,6 @@ export async function readKnownRequests(
     signal,
   );
   if (rows.length > asksMax) return null;
-  // A worker that asks for more kinds than are kept may ask for any of them.
+  // A worker with more kinds than are stored may request any job.
   return rows.map(({ ask, asksCut }) => (asksCut ? { ...ask, isCut: true } : ask));
 }

@@ -6,10 +6,13 @@ import { select } from '../../schema/tables.ts';
 import { type WorkerRecord, WorkerRow } from '../../schema/worker-entities.ts';
 import { textArray } from '../array-params.ts';
 
-/** Rows of one statement: more would hold the event loop for longer than a call should wait. */
+/**
+ * Maximum number of rows in one statement: more would block the event loop for longer than a call should
+ * wait.
+ */
 const writeMax = 250;
 
-/** A row whose times are told as so many milliseconds before now, because the database's clock decides. */
+/** A row with times in milliseconds before now, because the database's clock is authoritative. */
 export interface WorkerWrite
   extends Pick<
     WorkerRecord,
@@ -18,13 +21,13 @@ export interface WorkerWrite
   asks: readonly WorkerRequest[];
   sinceAgoMs: number;
   heardAgoMs: number;
-  /** For how long the row is worth something from now on. */
+  /** How long the row stays valid from now on. */
   lastsMs: number;
 }
 
 export type ServerColumns = Pick<WorkerRecord, 'server_id' | 'server_host' | 'server_pid'>;
 
-/** Writes what this server knows of workers, in as few statements as hold it. */
+/** Writes the workers that this server knows, in as few statements as possible. */
 export async function writeWorkers(
   database: Database,
   server: ServerColumns,
@@ -32,7 +35,7 @@ export async function writeWorkers(
 ): Promise<void> {
   if (workers.length === 0) return;
   const nowMs = await databaseNowMs(database);
-  // The query builder needs a quarter of the time that `upsertMany` takes.
+  // The query builder needs a quarter of the time of `upsertMany`.
   for (let i = 0; i < workers.length; i += writeMax) {
     const rows = workers.slice(i, i + writeMax).map((worker) => rowOf(worker, server, nowMs));
     await select(database, (tables) =>
@@ -69,7 +72,7 @@ const rowOf = (
   expires_at: new Date(nowMs + lastsMs),
 });
 
-/** Removes rows of workers that this server does not know any more. */
+/** Removes rows of workers that this server no longer knows. */
 export async function deleteWorkers(
   database: Database,
   serverId: string,
@@ -80,7 +83,7 @@ export async function deleteWorkers(
   await database.em().nativeDelete(WorkerRow, { server_id: serverId, ...which });
 }
 
-/** Removes rows that are worth nothing any more: those of servers that died. */
+/** Removes expired rows: those of servers that died. */
 export async function removeExpiredWorkers(database: Database): Promise<number> {
   const nowMs = await databaseNowMs(database);
   return database.em().nativeDelete(WorkerRow, { expires_at: { $lte: new Date(nowMs) } });
@@ -94,9 +97,9 @@ async function databaseNowMs(sql: Sql): Promise<number> {
 
 export interface WorkerFilter {
   workerId: string | null;
-  /** Only workers that ask for this stream; the empty one stands for jobs without one. */
+  /** Only workers that request this stream; the empty one stands for jobs without one. */
   stream: string | null;
-  /** Only workers that ask for this type, or for all types. */
+  /** Only workers that request this type, or all types. */
   jobType: string | null;
   /** Only workers after this one. */
   cursor: string | null;
@@ -106,7 +109,7 @@ export interface WorkerFilter {
 const names = (list: string, name: string) =>
   `case jsonb_typeof(ask -> '${list}') when 'array' then jsonb_exists(ask -> '${list}', ${name}) else`;
 
-/** An ask whose lists were cut may have named anything. */
+/** A request whose lists were cut may have named anything. */
 const asksFor = `exists (
     select from jsonb_array_elements(workers.asks) ask
     where (ask ->> 'isCut')::boolean or (
@@ -124,8 +127,8 @@ const listed = `(
 )`;
 
 /**
- * The workers that hold jobs in a state: found by leaping through the index from one to the next, so that a worker with
- * many jobs costs no more than one with a single job.
+ * The workers that hold jobs in a state, found by a loose scan of the index from one to the next: a worker
+ * with many jobs costs no more than one with a single job.
  */
 const holders = (state: State): string => {
   const held = `state = ${stateNumber(state)} and state <> ${stateNumber('QUEUED')}`;
@@ -148,7 +151,9 @@ const page = `select worker_id from (
   ${[listed, ...[...claimedStates, ...leasedStates].map(holders)].join('\n  union\n  ')}
 ) known order by worker_id limit $2`;
 
-/** The ids of the next workers that servers know or that hold jobs, in the order of the database's collation. */
+/**
+ * The ids of the next workers that servers know or that hold jobs, in the order of the database's collation.
+ */
 export async function pageOfWorkers(sql: Sql, filter: WorkerFilter, signal?: AbortSignal): Promise<string[]> {
   const { cursor, limit, stream, jobType, workerId } = filter;
   const rows = await sql.query<{ worker_id: string }>(
@@ -159,7 +164,7 @@ export async function pageOfWorkers(sql: Sql, filter: WorkerFilter, signal?: Abo
   return rows.map(({ worker_id }) => worker_id);
 }
 
-/** What servers know of these workers, by worker and then by server. */
+/** The rows of these workers from all servers, by worker and then by server. */
 export async function readWorkers(
   database: Database,
   workerIds: readonly string[],
@@ -197,7 +202,10 @@ select worker.worker_id, leased.jobs as leases, claimed.jobs as claims, greatest
 from unnest($1::text[]) as worker (worker_id)
 cross join lateral ${countOf(leasedStates)} leased cross join lateral ${countOf(claimedStates)} claimed`;
 
-/** How many jobs each of these workers holds, counted up to a bound, and when it was last heard about one of them. */
+/**
+ * Number of jobs that each of these workers holds, counted up to a bound, and the time of its last heartbeat
+ * or change.
+ */
 export async function heldByWorkers(
   sql: Sql,
   workerIds: readonly string[],
