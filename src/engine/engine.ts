@@ -106,16 +106,16 @@ export class Engine {
     this.schemaWatch = new SchemaWatch(database, log);
     this.notifier = new Notifier(channel);
     this.leaseSubscriptions = new LeaseSubscriptions({ onSubscribe: () => this.notifier.announce() });
-    const dueMark = new DeadlineCursor();
+    const deadlineCursor = new DeadlineCursor();
     this.lowWaterMarks = new LowWaterMarks({ database, log });
-    const retryHints = new RetryHints(database, dueMark);
+    const retryHints = new RetryHints(database, deadlineCursor);
     this.outageMonitor = new OutageMonitor({ database, claimTtlMs: settings.claimTtlS * 1000, metrics, log });
     this.reaper = new LeaseReaper({
       database,
-      waker: this.notifier,
-      pulse: this.outageMonitor,
-      prospects: retryHints,
-      dueMark,
+      notifier: this.notifier,
+      outageMonitor: this.outageMonitor,
+      retryHints,
+      deadlineCursor,
       transport,
       leaseSubscriptions: this.leaseSubscriptions,
       maxClaims: settings.maxClaims,
@@ -124,8 +124,8 @@ export class Engine {
     });
     this.fileReaper = new FileReaper({
       database,
-      waker: this.notifier,
-      pulse: this.outageMonitor,
+      notifier: this.notifier,
+      outageMonitor: this.outageMonitor,
       metrics,
       log,
     });
@@ -181,7 +181,7 @@ export class Engine {
     this.queueQueries = new QueueQueries(context, this.workerDirectory);
     this.statsAggregator = new StatsAggregator({
       database,
-      waker: notifier,
+      notifier: notifier,
       capacityTotal: settings.capacityTotal,
       retentionDays: settings.retentionSamplesDays,
       log,

@@ -25,10 +25,10 @@ function held() {
   const context = {
     database,
     settings: { claimTtlS: 60, capacityTotal: 100 },
-    pulse: { fresh: () => Promise.resolve() },
-    headMarks: noMarks,
+    outageMonitor: { ensureFresh: () => Promise.resolve() },
+    lowWaterMarks: noMarks,
     reaper: { expectIn: () => {} },
-    waker: { publishJobs: () => {} },
+    notifier: { publishJobs: () => {} },
     workers: new KnownWorkers(),
     metrics: new Metrics(),
   };

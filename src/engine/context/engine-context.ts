@@ -55,4 +55,9 @@ export interface EngineContext {
 export const waitingMax = 50_000;
 
 /** How a batcher waits for locked rows: in small groups, so that a row that stays locked delays few calls. */
-export const lockedRowBatchOptions = { sizeMax: 4, flightsMax: 4, companionWeight: 1, waitingMax } as const;
+export const lockedRowBatchOptions = {
+  sizeMax: 4,
+  concurrencyMax: 4,
+  minWeightWhenBusy: 1,
+  waitingMax,
+} as const;

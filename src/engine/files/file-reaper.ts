@@ -58,8 +58,8 @@ const actor = 'reaper';
 
 export interface FileReaperOptions {
   database: Database;
-  waker: Notifier;
-  pulse: OutageMonitor;
+  notifier: Notifier;
+  outageMonitor: OutageMonitor;
   metrics: Metrics;
   log: Log;
 }
@@ -113,11 +113,11 @@ export class FileReaper implements Service {
 
   /** Handles what is due now, and returns how many owners were handled. */
   async runOnce(): Promise<number> {
-    const { pulse } = this.#options;
-    await pulse.ensureFresh();
+    const { outageMonitor } = this.#options;
+    await outageMonitor.ensureFresh();
     for (let handled = 0; ; ) {
       const { looked, left, borrowers, asleep } = await this.#handle((sql) => lockDueOwners(sql, batchMax));
-      if (asleep) await pulse.runOnce();
+      if (asleep) await outageMonitor.runOnce();
       else if (borrowers.length > 0) await this.#reap(borrowers);
       handled += looked - left.length;
       if (looked < batchMax && left.length === 0 && !asleep) return handled;
@@ -125,15 +125,15 @@ export class FileReaper implements Service {
   }
 
   async #reap(ownerIds: readonly string[]): Promise<void> {
-    const { pulse } = this.#options;
-    await pulse.ensureFresh();
+    const { outageMonitor } = this.#options;
+    await outageMonitor.ensureFresh();
     let mayBeAsleep = true;
     for (let names = ownerIds; names.length > 0; ) {
       const lock = (sql: Sql) => lockOwners(sql, names, { wait: true });
       const { left, borrowers, asleep } = await this.#handle(lock, names);
       if (asleep && mayBeAsleep) {
         mayBeAsleep = false;
-        await pulse.runOnce();
+        await outageMonitor.runOnce();
       } else names = [...new Set([...left, ...borrowers])];
     }
   }
@@ -142,7 +142,7 @@ export class FileReaper implements Service {
     lock: (sql: Sql) => Promise<Map<string, Owner>>,
     named: readonly string[] = [],
   ): Promise<{ looked: number; left: string[]; borrowers: string[]; asleep: boolean }> {
-    const { database, waker } = this.#options;
+    const { database, notifier } = this.#options;
     const { hasNews, late, ...handled } = await database.transaction(async (sql) => {
       const owners = await lock(sql);
       const clock = await readClock(sql);
@@ -154,7 +154,7 @@ export class FileReaper implements Service {
       return { looked, left, borrowers, asleep, hasNews: ledger.hasChanges, late };
     });
     for (const { kind, ms } of late) this.#meters[kind].handled(ms);
-    if (hasNews) waker.publishFiles();
+    if (hasNews) notifier.publishFiles();
     return handled;
   }
 }

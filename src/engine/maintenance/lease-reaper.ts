@@ -46,10 +46,10 @@ const sleepMaxMs = 500;
 
 export interface ReaperOptions {
   database: Database;
-  waker: Notifier;
-  pulse: OutageMonitor;
-  prospects: RetryHints;
-  dueMark: DeadlineCursor;
+  notifier: Notifier;
+  outageMonitor: OutageMonitor;
+  retryHints: RetryHints;
+  deadlineCursor: DeadlineCursor;
   transport: Transport;
   leaseSubscriptions: LeaseSubscriptions;
   maxClaims: number;
@@ -64,10 +64,10 @@ export class LeaseReaper implements Service {
 
   constructor(options: ReaperOptions) {
     this.#options = options;
-    const { database, dueMark, metrics, log } = options;
+    const { database, deadlineCursor, metrics, log } = options;
     this.#rounds = deadlineTask({
-      findDue: () => dueMark.cursorFor((fromMs) => readNextDue(database, fromMs)),
-      handle: () => this.runOnce(dueMark.fromMs),
+      findDue: () => deadlineCursor.cursorFor((fromMs) => readNextDue(database, fromMs)),
+      handle: () => this.runOnce(deadlineCursor.fromMs),
       meter: metrics.round('reaper'),
       onFailed: (error) => log.warn('the reaper could not finish its round', { error }),
       sleepMaxMs,
@@ -95,22 +95,22 @@ export class LeaseReaper implements Service {
 
   /** Handles all rows that are due, except those due before `fromMs`, and returns how many. */
   async runOnce(fromMs?: number): Promise<number> {
-    const { database, waker, pulse, prospects, transport, metrics } = this.#options;
-    await pulse.ensureFresh();
+    const { database, notifier, outageMonitor, retryHints, transport, metrics } = this.#options;
+    await outageMonitor.ensureFresh();
     for (let handled = 0; ; ) {
       const { looked, jobIds, ready, lost, units, asleep, settled, queued, late, counts } =
         await database.transaction((sql) => this.#handleBatch(sql, fromMs));
       for (const { kind, ms } of late) this.#meters[kind].handled(ms);
       metrics.jobs.count(counts);
-      if (asleep) await pulse.runOnce();
+      if (asleep) await outageMonitor.runOnce();
       handled += jobIds.length;
-      waker.publishJobs(jobIds);
-      waker.publishLeases(lost);
-      waker.publishWorkAvailable(workAvailableOf(ready, lost.length));
-      prospects.noteJobsReady(ready.length);
+      notifier.publishJobs(jobIds);
+      notifier.publishLeases(lost);
+      notifier.publishWorkAvailable(workAvailableOf(ready, lost.length));
+      retryHints.noteJobsReady(ready.length);
       transport.ack(settled);
       transport.send(queued);
-      prospects.noteUnitsFreed(units);
+      retryHints.noteUnitsFreed(units);
       if (looked < batchMax && !asleep) return handled;
     }
   }

@@ -56,7 +56,7 @@ const keptDays: readonly (readonly [level: RollupLevel, days: number])[] = [
 
 export interface StatsAggregatorOptions {
   database: Database;
-  waker: Notifier;
+  notifier: Notifier;
   /** Units of capacity until they are set. */
   capacityTotal: number;
   /** Maximum age of roll-ups; 0 keeps them forever. */
@@ -72,13 +72,13 @@ export class StatsAggregator implements Service {
 
   constructor(options: StatsAggregatorOptions) {
     this.#options = options;
-    const { waker, log } = options;
+    const { notifier, log } = options;
     this.#rounds = new PeriodicTask({
       run: () => this.#work(),
       onFailed: (error) => log.warn('the figures could not be added up', { error }),
       failedMs: aggregateMs,
     });
-    waker.onCommit(() => this.#rounds.wakeIn(aggregateMs));
+    notifier.onCommit(() => this.#rounds.wakeIn(aggregateMs));
   }
 
   start(): void {

@@ -15,7 +15,7 @@ export const heartbeatsPerCall = 2_000;
 const callsMax = 4;
 
 export interface EngineCallsOptions<Beat, Verdict> {
-  beatEach(beats: readonly Beat[]): Promise<readonly (Verdict | Promise<Verdict>)[]>;
+  heartbeatEach(beats: readonly Beat[]): Promise<readonly (Verdict | Promise<Verdict>)[]>;
   onSettled(beats: readonly Beat[], verdicts: readonly Verdict[]): void;
   /** The engine has failed. */
   onMissed(beats: readonly Beat[], error: unknown): void;
@@ -68,7 +68,7 @@ export class EngineCalls<Beat, Verdict> {
   async #call(beats: readonly Beat[]): Promise<void> {
     this.#calls++;
     try {
-      this.#receive(beats, await this.#options.beatEach(beats));
+      this.#receive(beats, await this.#options.heartbeatEach(beats));
     } catch (error) {
       this.#options.onMissed(beats, error);
     } finally {

@@ -152,7 +152,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     this.#heartbeats = heartbeats;
     const onDone = () => this.#advance();
     this.#beats = new EngineCalls<NamedHeartbeat, Verdict>({
-      beatEach: (beats) => heartbeats.heartbeatEach(beats, signal),
+      heartbeatEach: (beats) => heartbeats.heartbeatEach(beats, signal),
       onSettled: (beats, verdicts) => {
         if (this.#closed) return;
         this.#overloadedAtMs = undefined;
@@ -164,7 +164,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
       onDone,
     });
     this.#owners = new EngineCalls<NamedOwner, OwnerVerdict>({
-      beatEach: (owners) =>
+      heartbeatEach: (owners) =>
         ownerHeartbeats.heartbeatEach(
           owners.map(({ ownerId }) => ownerId),
           signal,

@@ -295,7 +295,7 @@ describe('StatsAggregator', () => {
       const log = createLog({ level: 'warn', human: false, write: (line) => void lines.push(line) });
       const folder = new StatsAggregator({
         database: store.database,
-        waker: engine.notifier,
+        notifier: engine.notifier,
         capacityTotal: 100,
         retentionDays: 30,
         log,

@@ -11,10 +11,10 @@ import type { Database } from '../../../src/store/database.ts';
 import { migrate } from '../../../src/store/migrate.ts';
 import { openDatabase } from '../../../src/store/open.ts';
 import { readEventPartitions } from '../../../src/store/sql/events/partitions.ts';
-import { acquired } from '../../support/lease-helpers.ts';
 import { onEveryEngine, type TestStore } from '../../support/engines.ts';
 import { migrationsFrom } from '../../support/history.ts';
 import { caller, engineOn, submitted } from '../../support/jobs.ts';
+import { acquired } from '../../support/lease-helpers.ts';
 
 const before = '0009-silences';
 const migration = '0010-submissions';
