@@ -9,7 +9,7 @@ import { eventually, startTestServer, type TestServer } from '../../support/serv
 import { claimedFrom, enqueue, fail, newStream } from '../../support/worker-api.ts';
 
 onEveryEngine((engine) => {
-  describe('the doctor, of the queue', () => {
+  describe('the queue checks of doctor', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine);
@@ -29,13 +29,13 @@ onEveryEngine((engine) => {
         [jobId, ms],
       );
 
-    it('finds nothing wrong with an empty queue', async () => {
+    it('reports no finding for an empty queue', async () => {
       for (const { level, text, advice } of await findings())
         expect([level, advice], text).to.deep.equal(['OK', null]);
       expect((await find('oldest_ready')).text).to.equal('no job is ready');
     });
 
-    it('calls it a problem when no unit is usable and a job is ready, on every interface (A4)', async () => {
+    it('reports a problem when no unit is usable and a job is ready, on every interface (A4)', async () => {
       const job = await submit(server, {});
       await setCapacity(server, { busy_rating: 10 });
       const found = await find('usable_capacity');
@@ -62,7 +62,7 @@ onEveryEngine((engine) => {
       await cancel(server, job.job_id);
     });
 
-    it('names the job that has been ready for longest, with its type and cause (A4)', async () => {
+    it('names the job that has been ready for the longest time, with its type and cause (A4)', async () => {
       const job = await submit(server, { job_type: 'train' });
       const newer = await submit(server, { job_type: 'resize', priority: 'HIGH' });
       expect((await find('oldest_ready')).level).to.equal('OK');
@@ -74,7 +74,7 @@ onEveryEngine((engine) => {
       for (const { job_id } of [job, newer]) await cancel(server, job_id);
     });
 
-    it('names types and capabilities for which no worker asks (A4)', async () => {
+    it('names types and capabilities that no worker asks for (A4)', async () => {
       const job = await submit(server, { job_type: 'train', constraints: { gpu_required: true } });
       const kinds = async (code: string) =>
         (await find(code)).facts.kinds as { job_type: string; oldest_job_id: string; requires: string[] }[];
@@ -113,7 +113,7 @@ onEveryEngine((engine) => {
       await cancel(server, job.job_id);
     });
 
-    it('counts jobs that cost more than the total, before and after they are put aside (A4)', async () => {
+    it('counts jobs that cost more than the total, before and after they are unschedulable (A4)', async () => {
       const job = await submit(server, { cost_units: 101 });
       const before = await find('costs_more_than_total');
       expect([before.level, before.facts.jobs]).to.deep.equal(['WARN', 1]);
@@ -125,7 +125,7 @@ onEveryEngine((engine) => {
       expect((await find('costs_more_than_total')).level).to.equal('OK');
     });
 
-    it('counts dead letters by stream until they are retried (A4)', async () => {
+    it('counts dead letters by stream until an operator retries them (A4)', async () => {
       const streams = [newStream(), newStream()];
       for (const stream of [...streams, streams[0] ?? '']) {
         await enqueue(server, stream, { max_attempts: 1 });
@@ -149,7 +149,7 @@ onEveryEngine((engine) => {
       for (const { job_id } of jobs) await cancel(server, job_id);
     });
 
-    it('names leases that were silent for three quarters of their TTL and have not expired (A4)', async () => {
+    it('names unexpired leases without a heartbeat for three quarters of their TTL (A4)', async () => {
       const { lease, job } = await leasedJob(server, {}, { ttl_sec: 600 });
       const silent = (seconds: number) =>
         server.database.query(

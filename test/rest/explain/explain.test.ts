@@ -32,7 +32,7 @@ import { claimedFrom, complete, enqueue, fail, newStream } from '../../support/w
 const asserted = new Set<string>();
 
 onEveryEngine((engine) => {
-  describe('an explanation', () => {
+  describe('explain', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine, {
@@ -95,7 +95,7 @@ onEveryEngine((engine) => {
     const acquire = async (stream: string, workerId = 'worker-1') =>
       claimedFrom(server, [stream], { worker_id: workerId });
 
-    describe('of a job that waits', () => {
+    describe('for a waiting job', () => {
       /** A row of a worker that asks for any job, as another server would have written it. */
       const workerForAll = () =>
         server.database.query(
@@ -121,7 +121,7 @@ onEveryEngine((engine) => {
       beforeEach(workerForAll);
       afterEach(noWorkers);
 
-      it('names the missing worker before the line where no known worker asks for the job (A3)', async () => {
+      it('names the missing worker before the queue position if no known worker asks for the job (A3)', async () => {
         await noWorkers();
         const stream = newStream();
         const jobs = [await enqueue(server, stream), await enqueue(server, stream)];
@@ -158,7 +158,7 @@ onEveryEngine((engine) => {
         await cancel(server, last);
       });
 
-      it('says that it is next and there is room, and what it asks of a worker', async () => {
+      it('reports that the job is first and fits the capacity, and what it requires of a worker', async () => {
         const job = await submit(server, {
           unique: true,
           constraints: { gpu_required: true, cpu_heavy: true },
@@ -183,7 +183,7 @@ onEveryEngine((engine) => {
         await cancel(server, job.job_id);
       });
 
-      it('says how many are before it, which is the next, and that only its stream leads to it', async () => {
+      it('reports how many jobs are before it, the first of them, and that only its stream leads to it', async () => {
         const stream = newStream();
         const addon_id = newAddon();
         const first = await enqueue(server, stream, { addon_id, cost_units: 7 });
@@ -211,7 +211,7 @@ onEveryEngine((engine) => {
         expect(second.text).to.include(`the next of stream ${stream} is ${first.job_id}`);
       });
 
-      it('names the missing worker where only jobs for other workers are before it (A3)', async () => {
+      it('names the missing worker if only jobs for other workers are before it (A3)', async () => {
         const before = await submit(server, { job_type: 'resize', cost_units: 10 });
         const job = await submit(server, { job_type: 'train', addon_id: newAddon() });
         const told = await explainJob(job.job_id);
@@ -225,7 +225,7 @@ onEveryEngine((engine) => {
         await cancel(server, before.job_id);
       });
 
-      it('names the line first where the first job in it does not fit, which holds up a worker for any kind (A3)', async () => {
+      it('names the queue position first if the first job does not fit and blocks every worker (A3)', async () => {
         const { lease, job: holder } = await leasedJob(server, { cost_units: 960 });
         const before = await submit(server, { job_type: 'resize', cost_units: 50 });
         const job = await submit(server, { job_type: 'train', addon_id: newAddon() });
@@ -237,7 +237,7 @@ onEveryEngine((engine) => {
         await release(server, lease.lease_id, { job_id: holder.job_id });
       });
 
-      it('counts one attempt in the singular (A8)', async () => {
+      it('writes a single attempt in the singular (A8)', async () => {
         const stream = newStream();
         await enqueue(server, stream, { max_attempts: 1 });
         const claimed = await acquire(stream);
@@ -248,7 +248,7 @@ onEveryEngine((engine) => {
         );
       });
 
-      it('says how many units are missing, and which leases end next', async () => {
+      it('reports how many units are missing, and which leases end next', async () => {
         const { lease, job: holder } = await leasedJob(server, { cost_units: 960 }, { ttl_sec: 30 });
         const ahead = await submit(server, { priority: 'URGENT' });
         const job = await submit(server, { cost_units: 50 });
@@ -284,7 +284,7 @@ onEveryEngine((engine) => {
         await cancel(server, job.job_id);
       });
 
-      it('says that it costs more than there is, before and after it was put aside', async () => {
+      it('reports that a job costs more than the total, before and after it is unschedulable', async () => {
         const stream = newStream();
         const job = await enqueue(server, stream, { cost_units: 2_000 });
         expect(codesOf(await explainJob(job.job_id))).to.deep.equal([
@@ -311,7 +311,7 @@ onEveryEngine((engine) => {
         for (const { job_id } of [before, behind]) await cancel(server, job_id);
       });
 
-      it('says until when it must not start, or is not tried again', async () => {
+      it('reports until when a job is delayed or waits for its backoff', async () => {
         const run_at = new Date(Date.now() + 3_600_000).toISOString();
         const later = await explainJob((await submit(server, { run_at })).job_id);
         expect(codesOf(later)).to.deep.equal(['run_at']);
@@ -330,7 +330,7 @@ onEveryEngine((engine) => {
         expect(codesOf(told.attempts[0])).to.deep.equal(['failed_retryably']);
       });
 
-      it('says of a job without a backoff that it is tried again at once', async () => {
+      it('reports that a job without a backoff is retried at once', async () => {
         const stream = newStream();
         await enqueue(server, stream, { max_attempts: 2, retry_backoff_s: 0 });
         const claim = await acquire(stream);
@@ -340,8 +340,8 @@ onEveryEngine((engine) => {
       });
     });
 
-    describe('of a job that somebody has', () => {
-      it('says that a claim has run out, and that too many did', async () => {
+    describe('for a claimed or leased job', () => {
+      it('reports that a claim expired, and that too many claims expired', async () => {
         const job = await claimedJob(server);
         expect(codesOf(await explainJob(job.job_id))).to.deep.equal(['claimed']);
         await server.database.query(
@@ -356,7 +356,7 @@ onEveryEngine((engine) => {
         expect(storyOf(told)).to.deep.equal(['JOB_SUBMITTED', 'JOB_CLAIMED', 'CLAIM_EXPIRED', 'JOB_FAILED']);
       });
 
-      it('says that its worker has yet to be heard of, was heard of, is late, and is asked to stop', async () => {
+      it('reports a lease as unconfirmed, running and overdue, and a cancellation request', async () => {
         const system = await post(server, '/api/system/scheduler/jobs', {
           type: 'generic',
           requested_units: 1,
@@ -393,8 +393,8 @@ onEveryEngine((engine) => {
       });
     });
 
-    describe('of a lease that expired', () => {
-      it('says since when nothing was heard, and tells of the silence', async () => {
+    describe('for an expired lease', () => {
+      it('reports since when no heartbeat arrived, and records the silence in the timeline', async () => {
         const { lease, job } = await leasedJob(
           server,
           { max_attempts: 2, retry_backoff_s: 600 },
@@ -424,7 +424,7 @@ onEveryEngine((engine) => {
         });
       });
 
-      it('says that nothing was ever heard after the grant, and that no attempt is left', async () => {
+      it('reports that no heartbeat arrived after the grant, and that no attempt is left', async () => {
         const { lease, job } = await leasedJob(server);
         await age(job.job_id, 90_000);
         await becomes(job.job_id, 'TIMEOUT');
@@ -445,7 +445,7 @@ onEveryEngine((engine) => {
         await cancel(server, job.job_id);
       });
 
-      it('says that it had lasted as long as it may', async () => {
+      it('reports that a lease reached its maximum runtime', async () => {
         const { lease, job } = await leasedJob(server, { max_runtime_s: 60 });
         await heartbeat(server, lease.lease_id);
         await age(job.job_id, 61_000);
@@ -455,7 +455,7 @@ onEveryEngine((engine) => {
         expect(told.causes[0].facts.max_runtime_s).to.equal(60);
       });
 
-      it('says that the stream over which it was kept had closed, while it runs and after', async () => {
+      it('reports that the stream that renewed the lease closed, while the job runs and afterwards', async () => {
         const { lease, job } = await leasedJob(server);
         const beat = { leaseId: lease.lease_id, workerId: 'worker-1' };
         const stream = new HeartbeatClient(server.grpc);
@@ -486,7 +486,7 @@ onEveryEngine((engine) => {
         expect(closed.since).to.equal(closed.facts.stream_closed_at);
       });
 
-      it('says so too where its worker is the first to notice that it is over', async () => {
+      it('reports the closed stream also if the worker is the first to notice the expiry', async () => {
         const name = newStream();
         await enqueue(server, name, { max_attempts: 1 });
         const claim = await acquire(name);
@@ -505,7 +505,7 @@ onEveryEngine((engine) => {
         expect(codesOf(told)).to.deep.equal(['no_heartbeat_since', 'stream_closed']);
       });
 
-      it('does not blame a stream for a lease that was kept in another way after it', async () => {
+      it('does not blame a stream for a lease that was renewed in another way afterwards', async () => {
         const { lease, job } = await leasedJob(server);
         const stream = new HeartbeatClient(server.grpc);
         stream.send(frame([{ leaseId: lease.lease_id, workerId: 'worker-1' }]));
@@ -523,7 +523,7 @@ onEveryEngine((engine) => {
         await release(server, lease.lease_id);
       });
 
-      it('says that no server was alive meanwhile', async () => {
+      it('reports that no server was alive during the silence', async () => {
         const { lease, job } = await leasedJob(server);
         const over = await leasedJob(server);
         await release(server, over.lease.lease_id);
@@ -574,8 +574,8 @@ onEveryEngine((engine) => {
       });
     });
 
-    describe('of a job that has ended', () => {
-      it('says that it was done, by whom, under which fence', async () => {
+    describe('for an ended job', () => {
+      it('reports that the job is done, by which worker and under which fence', async () => {
         const { lease, job } = await leasedJob(server);
         await release(server, lease.lease_id, { result_data: { secret: 'word' } });
         const told = await explainJob(job.job_id);
@@ -596,7 +596,7 @@ onEveryEngine((engine) => {
         ]);
       });
 
-      it('says that it failed and why, and that its stream gave it up', async () => {
+      it('reports the failure and its cause, and that the stream made the job a dead letter', async () => {
         const stream = newStream();
         await enqueue(server, stream, { max_attempts: 1 });
         const claim = await acquire(stream);
@@ -607,7 +607,7 @@ onEveryEngine((engine) => {
         expect(told.causes[2].facts.stream).to.equal(stream);
       });
 
-      it('says who canceled it', async () => {
+      it('reports which actor canceled the job', async () => {
         const job = await submit(server, {});
         await cancel(server, job.job_id, { requested_by: 'ann', reason: 'too late' });
         const told = await explainJob(job.job_id);
@@ -616,7 +616,7 @@ onEveryEngine((engine) => {
       });
     });
 
-    it('leaves out the middle of a history without end, and says how much', async () => {
+    it('omits the middle of a very long history, and reports how many steps are omitted', async () => {
       const { lease, job } = await leasedJob(server);
       await server.database.query(
         `insert into job_events (at, job_id, type, from_state, to_state, actor, data)
@@ -634,7 +634,7 @@ onEveryEngine((engine) => {
       await release(server, lease.lease_id);
     });
 
-    it('is the same over RPC', async () => {
+    it('returns the same explanation over RPC', async () => {
       const { lease, job } = await leasedJob(server);
       const call = (body: object) => post(server, `/${StatsService.typeName}/Explain`, body);
       const { body } = await call({ jobId: job.job_id });
@@ -659,7 +659,7 @@ onEveryEngine((engine) => {
       await release(server, lease.lease_id);
     });
 
-    it('of what is not there is a 404', async () => {
+    it('answers 404 for an unknown job or lease', async () => {
       for (const id of [nowhere, 'no-such', '%00']) {
         expectError(await get(server, `/api/scheduler/jobs/${id}/explain`), {
           status: 404,
@@ -672,7 +672,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('speaks of capacity that was taken away', async () => {
+    it('reports that the capacity was lowered', async () => {
       const job = await submit(server, { cost_units: 950 });
       await setCapacity(server, { busy_rating: 1 });
       const told = await explainJob(job.job_id);
@@ -684,8 +684,8 @@ onEveryEngine((engine) => {
       await cancel(server, job.job_id);
     });
 
-    describe('of all causes', () => {
-      it('finds every cause and every kind of step in the words of the API', () => {
+    describe('for all causes', () => {
+      it('documents every cause and every kind of step in the API description', () => {
         const words = readFileSync(
           new URL('../../../proto/leasehold/v1/explain.proto', import.meta.url),
           'utf8',
@@ -694,7 +694,7 @@ onEveryEngine((engine) => {
         for (const kind of stepKinds) expect(words).to.include(`STEP_KIND_${kind} =`);
       });
 
-      it('knows of no cause that is not asserted above', () => {
+      it('uses no cause that this file does not assert', () => {
         expect([...causeCodes].filter((code) => !asserted.has(code))).to.deep.equal([]);
       });
     });

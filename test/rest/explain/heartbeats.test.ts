@@ -16,7 +16,7 @@ const slackMs = 10_000;
 const ttlMs = 60_000;
 
 onEveryEngine((engine) => {
-  describe('an explanation of a lease that was kept', () => {
+  describe('explain for a lease with heartbeats', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine, { settings: { capacityTotal: plenty } });
@@ -66,7 +66,7 @@ onEveryEngine((engine) => {
       return longest;
     };
 
-    it('tells how often it was kept, and of its longest silence, while it runs', async () => {
+    it('counts the heartbeats and reports the longest silence while the job runs', async () => {
       const { lease, job } = await kept();
       const told = await explainLease(lease.lease_id);
       const longest = expectKept(told.attempts);
@@ -108,7 +108,7 @@ onEveryEngine((engine) => {
       await release(server, lease.lease_id);
     });
 
-    it('counts the silence that lasts, and of no other is told that it lasts', async () => {
+    it('counts the current silence, and marks only that one as current', async () => {
       const { lease } = await kept();
       await letTimePass(server.database, 54_000);
       const told = await explainLease(lease.lease_id);
@@ -127,7 +127,7 @@ onEveryEngine((engine) => {
       expect(stepsOf(over, 'SILENCE')).to.have.length(1);
     });
 
-    it('tells the same when it is done', async () => {
+    it('reports the same heartbeat figures after the job is done', async () => {
       const { lease, job } = await kept();
       const before = (await explainLease(lease.lease_id)).attempts[0];
       await release(server, lease.lease_id);
@@ -137,7 +137,7 @@ onEveryEngine((engine) => {
       expect([stepsOf(told, 'HEARTBEATS').length, stepsOf(told, 'SILENCE').length]).to.deep.equal([1, 1]);
     });
 
-    it('tells of one that ran out which silences it had outlived before', async () => {
+    it('reports the earlier silences of an expired lease', async () => {
       const { lease, job } = await kept({ max_attempts: 2, retry_backoff_s: 600 });
       await letTimePass(server.database, 61_000);
       // Whoever looks before the reaper does is told of the same.
@@ -157,7 +157,7 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('tells of one that nobody kept that there were no heartbeats, and for how long', async () => {
+    it('reports that a lease had no heartbeats, and for how long', async () => {
       const { lease } = await leasedJob(server);
       await letTimePass(server.database, 45_000);
       await release(server, lease.lease_id);
@@ -171,7 +171,7 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('tells of a single heartbeat when it was', async () => {
+    it('reports the time of a single heartbeat', async () => {
       const { lease } = await leasedJob(server);
       await beatAfter(lease.lease_id, 5_000);
       const told = await explainLease(lease.lease_id);
@@ -183,7 +183,7 @@ onEveryEngine((engine) => {
       await release(server, lease.lease_id);
     });
 
-    it('tells of a silence once, also where the middle of the history is left out', async () => {
+    it('reports a silence once, also if the middle of the history is omitted', async () => {
       const { lease, job } = await kept();
       await server.database.query(
         `insert into job_events (at, job_id, type, from_state, to_state, actor, data)
@@ -197,7 +197,7 @@ onEveryEngine((engine) => {
     });
 
     for (const [wire, connect] of Object.entries(wires)) {
-      it(`is the same over ${wire}`, async () => {
+      it(`returns the same heartbeat figures over ${wire}`, async () => {
         const connection = connect(server);
         const stats = createClient(StatsService, connection.transport);
         const explain = async (leaseId: string) =>

@@ -40,7 +40,7 @@ onEveryEngine((engine) => {
       (await get(server, `${jobsPath}/${jobId}/explain`)).body.causes;
     const codesOf = async (jobId: string) => (await causesOf(jobId)).map(({ code }) => code);
 
-    it('name the capability first where workers ask for the job and none of them has it', async () => {
+    it('names the capability first if workers ask for the job and none has it', async () => {
       const jobId = await waiting();
       await asks({ accept_job_types: [job_type], constraints_capabilities: { tpu_available: true } });
       const causes = await causesOf(jobId);
@@ -63,7 +63,7 @@ onEveryEngine((engine) => {
       expect(found.facts).to.include({ job_id: jobId, cause: 'needs_capability' });
     });
 
-    it('name the capability first in a stream too, and the stream last', async () => {
+    it('names the capability first for a job of a stream too, and the stream last', async () => {
       const stream = newStream();
       const { job_id } = await enqueue(server, stream, { constraints });
       submitted.push(job_id);
@@ -76,13 +76,13 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('name the worker first where workers ask for other jobs only', async () => {
+    it('names the worker first if workers ask for other jobs only', async () => {
       const jobId = await waiting();
       await asks({ accept_job_types: [newAddon()], constraints_capabilities: { gpu_available: true } });
       expect(await codesOf(jobId)).to.deep.equal(['waiting_for_worker', 'needs_capability']);
     });
 
-    it('name the worker first where a known worker has the capability', async () => {
+    it('names the worker first if a known worker has the capability', async () => {
       await asks({ accept_job_types: [job_type], constraints_capabilities: { gpu_available: true } });
       const jobId = await waiting();
       const [worker, needs] = await causesOf(jobId);

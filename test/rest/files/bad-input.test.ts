@@ -44,7 +44,7 @@ onEveryEngine((engine) => {
       nothing: null,
     };
     for (const [what, path] of Object.entries(badPaths)) {
-      it(`a path that is ${what} is refused by its place, and nothing is half done`, async () => {
+      it(`refuses a path that is ${what}, names its position, and changes nothing`, async () => {
         const [owner, good] = [newOwner(), newPath()];
         const answer = await acquire(server, owner, [good, good, good, path as string]);
         expectError(answer, { status: 400, code: 'invalid_request', field: 'paths[3]' });
@@ -53,7 +53,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('odd Unicode is a name like any other, in every form its own', async () => {
+    it('keeps unusual Unicode in paths as it is, each form as a different file', async () => {
       const owner = newOwner();
       const odd = [
         'é.ts',
@@ -68,7 +68,7 @@ onEveryEngine((engine) => {
       expect(leases.map(({ path }: { path: string }) => path)).to.deep.equal(odd);
     });
 
-    it('takes 10,000 files at once, and refuses more', async function () {
+    it('acquires 10,000 files at once, and refuses more', async function () {
       this.timeout(60_000);
       const [owner, base] = [newOwner(), newPath()];
       const many = Array.from({ length: 10_000 }, (_, i) => `${base}/${'deep/'.repeat(20)}${i}.ts`);
@@ -82,7 +82,7 @@ onEveryEngine((engine) => {
       expect(body.released).to.have.length(10_000);
     });
 
-    it('a request without what it needs is refused by name', async () => {
+    it('names the missing field of an acquire request that it refuses', async () => {
       const whole = { owner_id: 'o', repository: 'r', paths: ['p'] };
       const wrong: [string, object][] = [
         ['owner_id', { ...whole, owner_id: undefined }],
@@ -103,7 +103,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('unknown owners are 404, in every verb but acquire', async () => {
+    it('answers 404 for unknown owners on every route except acquire', async () => {
       const nobody = newOwner();
       const answers = [
         await beat(server, nobody),
@@ -115,7 +115,7 @@ onEveryEngine((engine) => {
       for (const answer of answers) expectError(answer, { status: 404, code: 'owner_not_found' });
     });
 
-    it('dead and ended owners are 409 until they acquire again', async () => {
+    it('answers 409 for dead and ended owners until they acquire again', async () => {
       const [owner, path] = [newOwner(), newPath()];
       await acquired(server, 'granted', owner, [path]);
       await say(server, owner, 'end');
@@ -131,7 +131,7 @@ onEveryEngine((engine) => {
       expect((await beat(server, owner)).status).to.equal(200);
     });
 
-    it('a release that cannot be understood is refused by name', async () => {
+    it('names the invalid field of a release that it refuses', async () => {
       const [owner, path] = [newOwner(), newPath()];
       await acquired(server, 'granted', owner, [path]);
       const wrong: [string, object][] = [
@@ -152,7 +152,7 @@ onEveryEngine((engine) => {
       expect(await leasesOf(server, owner)).to.have.length(1);
     });
 
-    it('a list that is asked for wrongly is refused by name', async () => {
+    it('names the invalid parameter of a list of file leases that it refuses', async () => {
       for (const [field, query] of [
         ['limit', 'limit=0'],
         ['limit', 'limit=many'],
@@ -167,7 +167,7 @@ onEveryEngine((engine) => {
       expectError(answer, { status: 400, code: 'invalid_request', field: 'state' });
     });
 
-    it('pages through leases, newest first, and misses none', async () => {
+    it('lists all file leases in pages, newest first', async () => {
       const owner = newOwner();
       const paths = Array.from({ length: 5 }, newPath);
       for (const path of paths) await acquired(server, 'granted', owner, [path]);

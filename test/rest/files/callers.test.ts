@@ -18,7 +18,7 @@ import type { TestServer } from '../../support/server.ts';
 import { holdSharedServer } from '../../support/shared-server.ts';
 
 onEveryEngine((engine) => {
-  describe('the file contract: callers of many owners', () => {
+  describe('the file contract: callers with many owners', () => {
     let server: TestServer;
     holdSharedServer(engine, {}, (shared) => {
       server = shared;
@@ -30,7 +30,7 @@ onEveryEngine((engine) => {
       return { caller, ...(await contendedPath(server, { caller_id: caller })) };
     }
 
-    it('keeps a caller waiting though it comes back with another owner (B6)', async () => {
+    it('keeps a caller waiting although it returns with another owner (B6)', async () => {
       const { holder, caller, path, contention } = await denied();
       expect(contention.owner_id).to.equal(caller);
       await release(server, holder);
@@ -48,7 +48,7 @@ onEveryEngine((engine) => {
       expect(told, 'the grant is told with the contention that it ends').to.deep.equal([{ owner_id: owner }]);
     });
 
-    it('keeps a halted caller halted, and lets its next owner have what is instructed (B2, B6)', async () => {
+    it('keeps a halted caller halted, and applies an instruction to its next owner (B2, B6)', async () => {
       const { holder, caller, path } = await denied();
       await pass(server, 181_000, [holder]);
       const report = await acquired(server, 'halted', newOwner(), [path], { caller_id: caller });
@@ -65,7 +65,7 @@ onEveryEngine((engine) => {
       expect(await blockersOf(server, caller)).to.deep.equal([]);
     });
 
-    it('lets two owners of one caller compete, and each keep what it holds (B6)', async () => {
+    it('lets two owners of one caller compete, and each keep its files (B6)', async () => {
       const [one, two, caller, path] = [newOwner(), newOwner(), newOwner(), newPath()];
       const more = { caller_id: caller };
       const [lease] = await acquired(server, 'granted', one, [path], more);

@@ -29,7 +29,7 @@ onEveryEngine((engine) => {
     });
 
     describe('lease acquire, deny, release', () => {
-      it('grants a free file to the first who asks, as the record says', async () => {
+      it('grants a free file to the first owner that asks, with the recorded fields', async () => {
         const [owner, path] = [newOwner(), newPath()];
         const [lease, ...more] = await acquired(server, 'granted', owner, [path], {
           owner: { agent: 'coder', host: 'here', pid: 7, branch: 'main' },
@@ -46,7 +46,7 @@ onEveryEngine((engine) => {
         expect(Date.parse(lease.expires_at) - Date.parse(lease.last_heartbeat_at)).to.equal(60_000);
       });
 
-      it('grants its own files to an owner again at once, as they are', async () => {
+      it('grants an owner the files that it already holds at once and unchanged', async () => {
         const [owner, path, other] = [newOwner(), newPath(), newPath()];
         const [first] = await acquired(server, 'granted', owner, [path]);
         const [again, second] = await acquired(server, 'granted', owner, [path, other]);
@@ -54,7 +54,7 @@ onEveryEngine((engine) => {
         expect(second.fence).to.be.above(first.fence);
       });
 
-      it('denies a held file with a contention that says who is in the way, and until when', async () => {
+      it('denies a held file with a contention that names the holder and the retry time', async () => {
         const { holder, path, contention } = await contendedPath(server);
         expectContention(contention, { path, holder });
         expect(contention.blockers[0].owner).to.include({ agent: 'coder', pid: 42 });
@@ -69,7 +69,7 @@ onEveryEngine((engine) => {
         await acquired(server, 'granted', waiter, [free]);
       });
 
-      it('takes spellings of one path for one file, and letter case for two', async () => {
+      it('treats spellings of one path as one file, and paths that differ in case as two', async () => {
         const [owner, other] = [newOwner(), newOwner()];
         const leases = await acquired(server, 'granted', owner, [
           'same/./file.ts',
@@ -83,7 +83,7 @@ onEveryEngine((engine) => {
         await acquired(server, 'granted', newOwner(), ['same/file.ts'], { repository: 'another' });
       });
 
-      it('releases on commit what is named, and nothing else', async () => {
+      it('releases only the named files of an owner', async () => {
         const [owner, kept, given, strange] = [newOwner(), newPath(), newPath(), newPath()];
         await acquired(server, 'granted', owner, [kept, given]);
         const { body } = await release(server, owner, { paths: [given, strange] });
@@ -96,7 +96,7 @@ onEveryEngine((engine) => {
         await acquired(server, 'granted', newOwner(), [given]);
       });
 
-      it('releases on failure and at the end everything of a repository, and of all only for * (S7)', async () => {
+      it("releases a repository's files on FAILED and ENDED, and all repositories' only for * (S7)", async () => {
         for (const reason of ['FAILED', 'ENDED']) {
           const [owner, path, other] = [newOwner(), newPath(), newPath()];
           await acquired(server, 'granted', owner, [path, other]);
@@ -111,7 +111,7 @@ onEveryEngine((engine) => {
         }
       });
 
-      it('releases nothing of a successor: a stale fence is said for its path, and holds up no other', async () => {
+      it("reports a stale fence for its path, keeps the successor's lease and releases the other files", async () => {
         const [owner, path, other] = [newOwner(), newPath(), newPath()];
         const [old] = await acquired(server, 'granted', owner, [path]);
         await release(server, owner, { paths: [path] });
@@ -131,7 +131,7 @@ onEveryEngine((engine) => {
         expect(right.released).to.have.length(1);
       });
 
-      it('releases everything at once when its owner ends', async () => {
+      it('releases all files at once when their owner ends', async () => {
         const [owner, path] = [newOwner(), newPath()];
         await acquired(server, 'granted', owner, [path]);
         const { status, body } = await say(server, owner, 'end');
@@ -148,7 +148,7 @@ onEveryEngine((engine) => {
     });
 
     describe('liveness reclaim invalidates the lease of a dead owner', () => {
-      it('when somebody asks', async () => {
+      it('ends the lease of a dead owner when another owner asks for the file', async () => {
         const { holder, path } = await contendedPath(server);
         await pass(server, 61_000, []);
         const [lease] = await acquired(server, 'granted', newOwner(), [path]);
@@ -159,7 +159,7 @@ onEveryEngine((engine) => {
         expect(body.detail).to.match(/died at 20.* not heard/);
       });
 
-      it('by itself within a second, with both timestamps in the event', async () => {
+      it('ends the lease of a dead owner within a second, with both timestamps in the event', async () => {
         const [owner, path] = [newOwner(), newPath()];
         await acquired(server, 'granted', owner, [path]);
         await pass(server, 59_700, []);
@@ -183,7 +183,7 @@ onEveryEngine((engine) => {
         expect(await leasesOf(server, owner)).to.deep.equal([]);
       });
 
-      it('and never of one that is heard, however long it works', async () => {
+      it('keeps the lease of an owner that sends heartbeats, however long it works', async () => {
         const { holder, waiter, path } = await contendedPath(server);
         await pass(server, 600_000, [holder]);
         expect(await leasesOf(server, holder)).to.have.length(1);
@@ -191,7 +191,7 @@ onEveryEngine((engine) => {
         await acquired(server, 'halted', waiter, [path]);
       });
 
-      it('and one that comes back begins a new life, with nothing of the old', async () => {
+      it('starts a new life without the old files for an owner that returns after its death', async () => {
         const [owner, path] = [newOwner(), newPath()];
         const [old] = await acquired(server, 'granted', owner, [path]);
         await pass(server, 61_000, []);
@@ -202,7 +202,7 @@ onEveryEngine((engine) => {
     });
 
     describe('stop-idle release after 30 s', () => {
-      it('releases everything of an owner that has stopped, though it is heard', async () => {
+      it('releases all files of an owner that stays stopped for 30 s, although it sends heartbeats', async () => {
         const [owner, path] = [newOwner(), newPath()];
         await acquired(server, 'granted', owner, [path]);
         const { body } = await say(server, owner, 'stop');
@@ -215,7 +215,7 @@ onEveryEngine((engine) => {
         expect((await beat(server, owner)).status, 'it lives').to.equal(200);
       });
 
-      it('does so by itself', async () => {
+      it('releases the files of a stopped owner without a request', async () => {
         const [owner, path] = [newOwner(), newPath()];
         await acquired(server, 'granted', owner, [path]);
         await say(server, owner, 'stop');
@@ -225,7 +225,7 @@ onEveryEngine((engine) => {
         );
       });
 
-      it('not of one that is active again; saying stop again does not put it off', async () => {
+      it('keeps the files of an owner that is active again; a repeated stop postpones nothing', async () => {
         const [owner, path] = [newOwner(), newPath()];
         await acquired(server, 'granted', owner, [path]);
         const first = (await say(server, owner, 'stop')).body.owner;
@@ -244,7 +244,7 @@ onEveryEngine((engine) => {
     });
 
     describe('heartbeat and retry after 180 s', () => {
-      it('gives every request before it the same contention, even when the file is free', async () => {
+      it('gives every request before the retry the same contention, even when the file is free', async () => {
         const { holder, waiter, path, contention } = await contendedPath(server);
         const other = newPath();
         await pass(server, 90_000, [holder, waiter]);
@@ -262,7 +262,7 @@ onEveryEngine((engine) => {
         await acquired(server, 'granted', newOwner(), [path]);
       });
 
-      it('judges the retry of a waiter that sent no heartbeat: halted while the file is held (B1)', async () => {
+      it('decides the retry of a waiter without heartbeats: halted while the file is held (B1)', async () => {
         const { holder, waiter, path, contention } = await contendedPath(server);
         await pass(server, 179_000, [holder]);
         const early = await acquired(server, 'contended', waiter, [path]);
@@ -272,7 +272,7 @@ onEveryEngine((engine) => {
         expect(report).to.include({ contention_id: contention.contention_id, owner_id: waiter });
       });
 
-      it('judges the retry of a waiter that sent no heartbeat: granted where the file is free (B1)', async () => {
+      it('decides the retry of a waiter without heartbeats: granted if the file is free (B1)', async () => {
         const { holder, waiter, path } = await contendedPath(server);
         await pass(server, 181_000, [holder]);
         await release(server, holder);
@@ -280,7 +280,7 @@ onEveryEngine((engine) => {
         expect(await blockersOf(server, waiter)).to.deep.equal([]);
       });
 
-      it('gives a waiter that ends and comes back the same contention (B6)', async () => {
+      it('gives a waiter that ends and returns the same contention (B6)', async () => {
         const { holder, waiter, path, contention } = await contendedPath(server);
         await release(server, holder);
         await say(server, waiter, 'end');
@@ -292,7 +292,7 @@ onEveryEngine((engine) => {
         });
       });
 
-      it('lapses ten minutes after an unused retry also where the waiter has died (B1)', async () => {
+      it('lets a contention lapse ten minutes after an unused retry also if the waiter is dead (B1)', async () => {
         const { holder, waiter, path, contention } = await contendedPath(server);
         await pass(server, 779_000, [holder]);
         expect(await blockersOf(server, waiter)).to.have.length(1);
@@ -304,7 +304,7 @@ onEveryEngine((engine) => {
         expect(next.contention_id).not.to.equal(contention.contention_id);
       });
 
-      it('grants the one retry where the file is free then', async () => {
+      it('grants the one retry if the file is free then', async () => {
         const { holder, waiter, path } = await contendedPath(server);
         await release(server, holder);
         await pass(server, 170_000, [waiter]);
@@ -314,7 +314,7 @@ onEveryEngine((engine) => {
         expect(await blockersOf(server, waiter)).to.deep.equal([]);
       });
 
-      it('lapses ten minutes after a retry that nobody used, and then the next is a first one', async () => {
+      it('lets a contention lapse ten minutes after an unused retry, and starts a new one then', async () => {
         const { holder, waiter, path, contention } = await contendedPath(server);
         await pass(server, 781_000, [holder, waiter]);
         const next = await acquired(server, 'contended', waiter, [path]);
@@ -322,7 +322,7 @@ onEveryEngine((engine) => {
         expect(next.retry_after_ms).to.equal(180_000);
       });
 
-      it('is told when it is due', async () => {
+      it('records an event when the retry is due', async () => {
         const { holder, waiter, path } = await contendedPath(server);
         await pass(server, 180_500, [holder, waiter]);
         await eventually('the retry was told to be due', async () => {
@@ -336,7 +336,7 @@ onEveryEngine((engine) => {
     });
 
     describe('two agents contend for one file', () => {
-      it('and exactly one has it, however they race', async () => {
+      it('grants a file to exactly one of two racing agents', async () => {
         const [path, agents] = [newPath(), Array.from({ length: 20 }, newOwner)];
         const outcomes = await Promise.all(
           agents.map(async (agent) => {
@@ -350,7 +350,7 @@ onEveryEngine((engine) => {
     });
 
     describe('blocked after the retry: halt and blocker contract', () => {
-      it('halts with the full report, and says so again until somebody instructs it', async () => {
+      it('halts with the full report, and repeats it until an operator gives an instruction', async () => {
         const { holder, waiter, path, report } = await haltedPath(server);
         expect(report).to.include({ owner_id: waiter, retry_s: 180, blocker_changed: false });
         expect(report.paths).to.deep.equal([path]);
@@ -364,7 +364,7 @@ onEveryEngine((engine) => {
         expect(row).to.include({ state: 'HALTED', contention_id: report.contention_id });
       });
 
-      it('says so where somebody else is in the way by then', async () => {
+      it('reports the new holder if another owner blocks the file by the time of the retry', async () => {
         const { holder, waiter, path } = await contendedPath(server);
         const next = newOwner();
         await release(server, holder);
@@ -375,7 +375,7 @@ onEveryEngine((engine) => {
         expect(report.blockers[0].owner_id).to.equal(next);
       });
 
-      it('says so where the same owner gave the file back and took it again (D16)', async () => {
+      it('reports that the same owner released the file and acquired it again (D16)', async () => {
         const { holder, waiter, path } = await contendedPath(server);
         await release(server, holder);
         await pass(server, 10_000, [holder]);
@@ -386,14 +386,14 @@ onEveryEngine((engine) => {
         expect(report.blockers[0].owner_id).to.equal(holder);
       });
 
-      it('lists who waits and who is halted', async () => {
+      it('lists waiting and halted contentions', async () => {
         const { waiter, path, contention } = await contendedPath(server);
         const [row] = await blockersOf(server, waiter);
         expect(row).to.include({ state: 'CONTENDED', contention_id: contention.contention_id });
         expect(row.paths).to.deep.equal([path]);
       });
 
-      it('leaves other paths alone', async () => {
+      it('does not halt other paths of the owner', async () => {
         const { waiter } = await haltedPath(server);
         await acquired(server, 'granted', waiter, [newPath()]);
       });

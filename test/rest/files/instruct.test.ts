@@ -19,13 +19,13 @@ import type { TestServer } from '../../support/server.ts';
 import { holdSharedServer } from '../../support/shared-server.ts';
 
 onEveryEngine((engine) => {
-  describe('the file contract: what an operator instructs', () => {
+  describe('the file contract: instructions of operators', () => {
     let server: TestServer;
     holdSharedServer(engine, {}, (shared) => {
       server = shared;
     });
 
-    it('RETRY is judged at once: halted again while the file is held, granted when it is free', async () => {
+    it('decides RETRY at once: halted again while the file is held, granted when it is free', async () => {
       const { holder, waiter, path, report } = await haltedPath(server);
       const again = await instruct(server, report.contention_id, { instruction: 'RETRY' });
       expect(again.status, again.text).to.equal(200);
@@ -43,7 +43,7 @@ onEveryEngine((engine) => {
       expect(await blockersOf(server, waiter)).to.deep.equal([]);
     });
 
-    it('RETRY takes the file of a holder that has died meanwhile', async () => {
+    it('takes the file of a dead holder on RETRY', async () => {
       const { waiter, path, report } = await haltedPath(server);
       await pass(server, 61_000, [waiter]);
       const { body } = await instruct(server, report.contention_id, { instruction: 'RETRY' });
@@ -51,7 +51,7 @@ onEveryEngine((engine) => {
       expect(body.leases[0].path).to.equal(path);
     });
 
-    it('ABANDON closes the contention, and the next request is a first one', async () => {
+    it('closes the contention on ABANDON, and treats the next request as a first one', async () => {
       const { waiter, path, report } = await haltedPath(server);
       const { body } = await instruct(server, report.contention_id, { instruction: 'ABANDON' });
       expect(body).to.deep.equal({ outcome: 'abandoned', contention_id: report.contention_id });
@@ -59,7 +59,7 @@ onEveryEngine((engine) => {
       expect(next.contention_id).not.to.equal(report.contention_id);
     });
 
-    it('FORCE_RELEASE revokes the lease and its fence, tells its holder, and grants', async () => {
+    it('revokes the lease and its fence on FORCE_RELEASE, notifies its holder, and grants', async () => {
       const { holder, waiter, path, report } = await haltedPath(server);
       const other = newPath();
       const [revoked] = await leasesOf(server, holder);
@@ -86,7 +86,7 @@ onEveryEngine((engine) => {
       expect((await leasesOf(server, waiter)).map((lease) => lease.path)).to.deep.equal([path]);
     });
 
-    it('is refused for a contention that nobody knows, that waits, or that is over', async () => {
+    it('refuses an instruction for an unknown, waiting or closed contention', async () => {
       for (const id of ['00000000-0000-4000-8000-000000000000', 'nonsense']) {
         const answer = await instruct(server, id, { instruction: 'RETRY' });
         expectError(answer, { status: 404, code: 'contention_not_found' });
@@ -113,7 +113,7 @@ onEveryEngine((engine) => {
     };
 
     for (const over of ['end', 'silence'] as const) {
-      it(`stays possible after the owner's ${over}: the halt is listed until it is instructed (B2, B6)`, async () => {
+      it(`lists a halt after the owner's ${over} until an operator instructs it (B2, B6)`, async () => {
         const { holder, waiter, path, report } = await leftBehind(over);
         await pass(server, 900_000, [holder]);
         const [row] = await blockersOf(server, waiter);
@@ -123,7 +123,7 @@ onEveryEngine((engine) => {
         expect(again.contention_id).to.equal(report.contention_id);
       });
 
-      it(`keeps RETRY after the owner's ${over}, and judges it at the owner's next request (B2)`, async () => {
+      it(`keeps RETRY after the owner's ${over}, and decides it at the owner's next request (B2)`, async () => {
         const { holder, waiter, path, report } = await leftBehind(over);
         const order = { instruction: 'RETRY', requested_by: 'ops', reason: 'try it' };
         const answer = await instruct(server, report.contention_id, order);
@@ -161,7 +161,7 @@ onEveryEngine((engine) => {
         expect(await blockersOf(server, waiter)).to.deep.equal([]);
       });
 
-      it(`carries out ABANDON at once after the owner's ${over} (B2)`, async () => {
+      it(`applies ABANDON at once after the owner's ${over} (B2)`, async () => {
         const { waiter, path, report } = await leftBehind(over);
         const { body } = await instruct(server, report.contention_id, { instruction: 'ABANDON' });
         expect(body.outcome).to.equal('abandoned');
@@ -171,7 +171,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('replaces an instruction that is kept by a later one (B2)', async () => {
+    it('replaces a stored instruction by a later one (B2)', async () => {
       const { holder, waiter, path, report } = await leftBehind('end');
       await instruct(server, report.contention_id, { instruction: 'FORCE_RELEASE' });
       await instruct(server, report.contention_id, { instruction: 'RETRY' });
@@ -184,7 +184,7 @@ onEveryEngine((engine) => {
       await acquired(server, 'contended', waiter, [path]);
     });
 
-    it('is refused by name where it is no instruction', async () => {
+    it('names the invalid field of an instruction that it refuses', async () => {
       const { report } = await haltedPath(server);
       for (const body of [{}, { instruction: 'WAIT' }, { instruction: null }, { instruction: 7 }]) {
         const answer = await instruct(server, report.contention_id, body);

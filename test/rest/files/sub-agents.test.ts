@@ -59,7 +59,7 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('denies siblings and the parent while the sub-agent has the file (B5)', async () => {
+    it('denies the file to siblings and the parent while the sub-agent holds it (B5)', async () => {
       const { parent, child, path } = await borrowed();
       const [sibling, other] = [newOwner(), newOwner()];
       for (const [owner, more] of [
@@ -72,7 +72,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('returns the file to the parent when the sub-agent gives it up without a commit (B5)', async () => {
+    it('returns the file to the parent when the sub-agent releases it without a commit (B5)', async () => {
       const ways: Record<string, (child: string, path: string) => Promise<unknown>> = {
         'releases it as FAILED': (child, path) => release(server, child, { paths: [path], reason: 'FAILED' }),
         'releases everything as ENDED': (child) =>
@@ -96,7 +96,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('answers a release that returns a file with the lease that was released (B5)', async () => {
+    it('answers a release that returns a file to the parent with the released lease (B5)', async () => {
       const { child, path, lent } = await borrowed();
       const { body } = await release(server, child, { fences: { [path]: lent.fence }, reason: 'FAILED' });
       expect(body.not_released).to.deep.equal([]);
@@ -116,7 +116,7 @@ onEveryEngine((engine) => {
       await acquired(server, 'granted', newOwner(), [path]);
     });
 
-    it('returns the file to a parent that lives when the sub-agent dies or stays idle (B5)', async () => {
+    it('returns the file to a live parent when the sub-agent dies or stays idle (B5)', async () => {
       for (const way of ['dies', 'idles']) {
         const { parent, child, path } = await borrowed();
         if (way === 'idles') await say(server, child, 'stop');
@@ -129,7 +129,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('frees the file where the parent is dead, has ended, or has begun a new life (B5)', async () => {
+    it('frees the file if the parent is dead, has ended, or has begun a new life (B5)', async () => {
       const dead = await borrowed();
       await pass(server, 45_000, [dead.child]);
       await pass(server, 20_000, [dead.child]);
@@ -146,7 +146,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('gives the parent what it waited for, and a stopped one 30 seconds to take it up (B5)', async () => {
+    it('grants a waiting parent the returned file, and keeps it 30 s for a stopped parent (B5)', async () => {
       const { parent, child, path } = await borrowed();
       await acquired(server, 'contended', parent, [path]);
       await say(server, parent, 'stop');
@@ -163,7 +163,7 @@ onEveryEngine((engine) => {
       );
     });
 
-    it('frees the file where the parent has halted for it, and the halt stays (B5)', async () => {
+    it('frees the file if the parent has halted for it, and keeps the halt (B5)', async () => {
       const { parent, child, path } = await borrowed();
       await acquired(server, 'contended', parent, [path]);
       await pass(server, 181_000, [parent, child]);
@@ -173,7 +173,7 @@ onEveryEngine((engine) => {
       await acquired(server, 'halted', parent, [path]);
     });
 
-    it('lends on to sub-agents of sub-agents, and returns the same way (B5)', async () => {
+    it('lends files to sub-agents of sub-agents, and returns them the same way (B5)', async () => {
       const { parent, child, path } = await borrowed();
       const grandchild = newOwner();
       await acquired(server, 'granted', grandchild, [path], of(child));
@@ -193,7 +193,7 @@ onEveryEngine((engine) => {
       expect([await holderOf(own), await holderOf(free)]).to.deep.equal([parent, undefined]);
     });
 
-    it('takes a borrowed file by FORCE_RELEASE, and nothing returns then (B5)', async () => {
+    it('takes a borrowed file by FORCE_RELEASE, and returns nothing to the parent (B5)', async () => {
       const { parent, child, path } = await borrowed();
       const other = newOwner();
       await acquired(server, 'contended', other, [path]);
@@ -206,7 +206,7 @@ onEveryEngine((engine) => {
       expect(await holderOf(path)).to.equal(undefined);
     });
 
-    it('judges an instructed RETRY of a sub-agent as its request: the parent lends (B5)', async () => {
+    it('decides an instructed RETRY of a sub-agent like its request: the parent lends (B5)', async () => {
       const { holder, waiter, path, report } = await haltedPath(server);
       await acquired(server, 'halted', waiter, [path], of(holder));
       const { body } = await instruct(server, report.contention_id, { instruction: 'RETRY' });
@@ -216,7 +216,7 @@ onEveryEngine((engine) => {
       expect(await holderOf(path)).to.equal(holder);
     });
 
-    it('refuses an owner that is its own parent, by name (B5)', async () => {
+    it('refuses an owner that is its own parent, and names the field (B5)', async () => {
       const owner = newOwner();
       const body = { owner_id: owner, repository: 'r', paths: ['p'], ...of(owner) };
       const answer = await post(server, '/api/files/acquire', body);

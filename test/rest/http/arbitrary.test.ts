@@ -69,7 +69,7 @@ function expectServed({ status, text, body }: Answer): void {
 }
 
 onEveryEngine((engine) => {
-  describe('whatever anybody sends', () => {
+  describe('arbitrary input', () => {
     let server: TestServer;
     let jobId: string;
     before(async () => {
@@ -82,7 +82,7 @@ onEveryEngine((engine) => {
     const check = (property: fc.IAsyncPropertyWithHooks<[Body]>, numRuns: number) =>
       fc.assert(property, { numRuns, interruptAfterTimeLimit: 20_000 });
 
-    it('a payload is kept exactly as it is, or refused because it cannot be', async () => {
+    it('keeps any payload exactly as sent, or refuses it', async () => {
       const addon_id = newAddon();
       const property = fc.asyncProperty(objectOf(json), async (payload) => {
         const sent = JSON.stringify(payload);
@@ -141,14 +141,14 @@ onEveryEngine((engine) => {
     for (const [route, names] of Object.entries(fields)) {
       const pathOf = () => `${jobsPath}/${route === 'status' ? `${jobId}/` : ''}${route}`;
 
-      it(`to ${route}, in the place of the whole body, is answered and harms nobody`, async () => {
+      it(`answers an arbitrary body for ${route}, and stays healthy`, async () => {
         const property = fc.asyncProperty(fc.oneof(objectOf(json), json), async (body) =>
           expectServed(await post(server, pathOf(), JSON.stringify(body))),
         );
         await check(property, 100);
       });
 
-      it(`to ${route}, in the place of some of its fields, is answered and harms nobody`, async () => {
+      it(`answers arbitrary values in fields of ${route}, and stays healthy`, async () => {
         const some = fc.record(Object.fromEntries(names.map((name) => [name, json])), { requiredKeys: [] });
         const property = fc.asyncProperty(some, async (body) => {
           // Few enough fields are replaced that the others bring the request past the first check.
@@ -159,7 +159,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('as the query of a list is answered and harms nobody', async () => {
+    it('answers an arbitrary query of a list, and stays healthy', async () => {
       const names = [
         'state',
         'addon_id',

@@ -60,7 +60,7 @@ const wrong: Record<string, Record<string, string[]>> = {
 };
 
 onEveryEngine((engine) => {
-  describe('a field that is not what it should be', () => {
+  describe('fields of the queue contract at and beyond their limits', () => {
     let server: TestServer;
     let bodies: Record<string, { path: string; body: Record<string, unknown> }>;
     before(async () => {
@@ -87,7 +87,7 @@ onEveryEngine((engine) => {
 
     for (const [route, fields] of Object.entries(wrong)) {
       for (const [field, values] of Object.entries(fields)) {
-        it(`is refused by name: ${field} of ${route}`, async () => {
+        it(`refuses an invalid value by the name of its field: ${field} of ${route}`, async () => {
           for (const value of values) {
             const answer = await send(route, field, value);
             try {
@@ -118,13 +118,13 @@ onEveryEngine((engine) => {
       ['status', 'note', long(2_000)],
     ];
     for (const [route, field, value] of right) {
-      it(`is not ${field} of ${route} with ${value.slice(0, 40)}, at the edge of what is allowed`, async () => {
+      it(`accepts a value at the limit: ${field} of ${route} with ${value.slice(0, 40)}`, async () => {
         expect((await send(route, field, value)).status).to.be.oneOf([200, 201, 204]);
       });
     }
 
     for (const time of ['0000-01-01T00:00:00Z', '0000-12-31T23:59:59Z', '9999-12-31T23:59:59-12:00']) {
-      it(`is not a job that nobody can read afterwards: run_at of ${time}`, async () => {
+      it(`refuses run_at of ${time}, or returns the job unchanged on every read`, async () => {
         const answer = await send('submit', 'run_at', JSON.stringify(time));
         if (answer.status !== 201) return expectRefusal(answer, 400, 'invalid_request', 'run_at');
         const { job } = answer.body;

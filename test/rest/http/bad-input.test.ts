@@ -13,7 +13,7 @@ import { startTestServer, type TestServer } from '../../support/server.ts';
 const mebibyte = 1024 * 1024;
 
 onEveryEngine((engine) => {
-  describe('a body that is not what it should be', () => {
+  describe('request bodies over REST', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine);
@@ -38,7 +38,7 @@ onEveryEngine((engine) => {
       'has a raw line break in a text': `{${least},"stream":"a\nb"}`,
     };
     for (const [how, body] of Object.entries(malformed)) {
-      it(`is refused with 400 where it ${how}`, async () => {
+      it(`refuses a body with 400 if it ${how}`, async () => {
         for (const { path } of await routesWithBody(server)) {
           expectRefusal(await postAs(server, path, body), 400, 'invalid_request', 'body');
         }
@@ -46,14 +46,14 @@ onEveryEngine((engine) => {
     }
 
     for (const body of ['[]', '[{}]', '"text"', '1', 'true', 'null']) {
-      it(`is refused with 400 where it is ${body} and no object`, async () => {
+      it(`refuses the body ${body} with 400, because it is no object`, async () => {
         for (const { path } of await routesWithBody(server)) {
           expectRefusal(await postAs(server, path, body), 400, 'invalid_request', 'body');
         }
       });
     }
 
-    it('is refused with 400 where it is not there and something is required', async () => {
+    it('refuses a missing body with 400 if a field is required', async () => {
       for (const path of [submitPath, `${jobsPath}/claim`]) {
         expectRefusal(await postAs(server, path, ''), 400, 'invalid_request');
       }
@@ -69,7 +69,7 @@ onEveryEngine((engine) => {
       'nonsense',
     ];
     for (const type of wrongTypes) {
-      it(`is refused with 415 as ${type}`, async () => {
+      it(`refuses a body of type ${type} with 415`, async () => {
         for (const { path, body } of await routesWithBody(server)) {
           const text = JSON.stringify({ ...body, unknown: 1 });
           const answer = await postAs(server, path, text, { 'content-type': type });
@@ -78,7 +78,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is refused with 415 where it is compressed in another way than gzip', async () => {
+    it('refuses a body compressed in another way than gzip with 415', async () => {
       const headers = { 'content-type': 'application/json', 'content-encoding': 'br' };
       expectRefusal(await postAs(server, submitPath, `{${least}}`, headers), 415, 'unsupported_media_type');
     });
@@ -88,7 +88,7 @@ onEveryEngine((engine) => {
       'Application/JSON',
       'application/json; charset="utf-8"',
     ]) {
-      it(`is taken as ${type}`, async () => {
+      it(`accepts a body of type ${type}`, async () => {
         expect((await postAs(server, submitPath, `{${least}}`, { 'content-type': type })).status).to.equal(
           201,
         );
@@ -102,14 +102,14 @@ onEveryEngine((engine) => {
       'half of a surrogate pair': [0xed, 0xa0, 0x80],
     };
     for (const [what, bytes] of Object.entries(notUtf8)) {
-      it(`is refused with 400 where it has ${what} and is not UTF-8`, async () => {
+      it(`refuses a body with 400 if it has ${what} and is not UTF-8`, async () => {
         const [before = '', after = ''] = `{${least},"payload":{"text":"#"}}`.split('#');
         const body = Buffer.concat([Buffer.from(before), Buffer.from(bytes), Buffer.from(after)]);
         expectRefusal(await postAs(server, submitPath, body), 400, 'invalid_request', 'body');
       });
     }
 
-    it('may be 1 MiB and not a byte more', async () => {
+    it('accepts a body of 1 MiB, and not a byte more', async () => {
       const [before = '', after = ''] = `{${least},"payload":{"text":"#"}}`.split('#');
       const bodyOf = (bytes: number) =>
         `${before}${'x'.repeat(bytes - before.length - after.length)}${after}`;
@@ -120,20 +120,20 @@ onEveryEngine((engine) => {
       expectRefusal(await postAs(server, submitPath, bodyOf(mebibyte + 1)), 413, 'payload_too_large');
     });
 
-    it('of many MiB is refused with 413 and not with a broken connection', async () => {
+    it('refuses a body of many MiB with 413, and not with a broken connection', async () => {
       const text = `{${least},"payload":{"text":"${'x'.repeat(20 * mebibyte)}"}}`;
       for (const { path } of await routesWithBody(server)) {
         expectRefusal(await postAs(server, path, text), 413, 'payload_too_large');
       }
     });
 
-    it('that is said to be large is refused with 413 before it is sent', async () => {
+    it('refuses a body with a large Content-Length with 413 before the client sends it', async () => {
       const head = `POST ${submitPath} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n`;
       const answer = await sendRaw(server, `${head}content-length: 9999999999\r\n\r\n{`);
       expectRefusal(answer, 413, 'payload_too_large');
     });
 
-    it('that grows in chunks beyond 1 MiB is refused with 413', async () => {
+    it('refuses a body that grows in chunks beyond 1 MiB with 413', async () => {
       const head = `POST ${submitPath} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n`;
       const chunk = `10000\r\n${' '.repeat(0x10000)}\r\n`;
       const answer = await sendRaw(server, `${head}transfer-encoding: chunked\r\n\r\n`, chunk.repeat(17));
@@ -144,7 +144,7 @@ onEveryEngine((engine) => {
       ['[', ']'],
       ['{"a":', '}'],
     ] as const) {
-      it(`is refused with 400 where it is nested 10,000 levels deep in ${open}`, async () => {
+      it(`refuses a body nested 10,000 levels deep in ${open} with 400`, async () => {
         const deep = `${open.repeat(10_000)}1${close.repeat(10_000)}`;
         const payload = await postAs(server, submitPath, `{${least},"payload":{"p":${deep}}}`);
         expectRefusal(payload, 400, 'invalid_request', 'payload');
@@ -159,7 +159,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('may be nested 32 levels deep', async () => {
+    it('accepts a body nested 32 levels deep', async () => {
       let payload: object = {};
       for (let depth = 1; depth < 31; depth++) payload = { deeper: payload };
       const { status, body } = await post(server, submitPath, { ...JSON.parse(`{${least}}`), payload });
@@ -167,7 +167,7 @@ onEveryEngine((engine) => {
       expect((await read(server, body.job.job_id)).job.payload).to.deep.equal(payload);
     });
 
-    it('that never ends harms nobody', async () => {
+    it('stays healthy when bodies never end', async () => {
       const head = `POST ${submitPath} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n`;
       const { hostname, port } = new URL(server.http);
       const { connect } = await import('node:net');

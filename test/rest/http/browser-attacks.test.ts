@@ -107,7 +107,7 @@ onEveryEngine((engine) => {
     };
     for (const [what, origin] of Object.entries(origins)) {
       for (const type of ['', 'text/plain']) {
-        it(`${what} cannot submit with a body of type '${type}'`, async () => {
+        it(`refuses a submission of a page ${what} with a body of type '${type}'`, async () => {
           const addon = newAddon();
           await page.goto(origin());
           const outcome = await page.evaluate(
@@ -123,7 +123,7 @@ onEveryEngine((engine) => {
         });
       }
 
-      it(`${what} cannot cancel with a form that has no fields`, async () => {
+      it(`refuses a cancellation by a form without fields of a page ${what}`, async () => {
         const job = await submit(server, { addon_id: newAddon() });
         await page.goto(origin());
         const answered = page.waitForResponse((response) => response.url().endsWith('/cancel'));
@@ -140,7 +140,7 @@ onEveryEngine((engine) => {
         expect((await jobsOf(job.addon_id)).map(({ state }) => state)).to.deep.equal(['QUEUED']);
       });
 
-      it(`${what} cannot read`, async () => {
+      it(`hides answers from a page ${what}`, async () => {
         await page.goto(origin());
         const outcome = await page.evaluate(
           (url) =>
@@ -154,7 +154,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('cannot read or write by DNS rebinding', async () => {
+    it('refuses reads and writes by DNS rebinding', async () => {
       const addon = newAddon();
       const port = new RebindingPort();
       try {
@@ -187,7 +187,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('is not what the server takes its own page for', async () => {
+    it("accepts a submission of the server's own page", async () => {
       const addon = newAddon();
       await page.goto(`${server.http}/docs`);
       const status = await page.evaluate(

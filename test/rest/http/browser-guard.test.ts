@@ -98,7 +98,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('answers a foreign host in the words of Connect and of gRPC-Web', async () => {
+    it('answers a foreign host with errors of Connect and of gRPC-Web', async () => {
       const headers = { host: 'evil.test', ...json };
       const body = JSON.stringify({ addonId: 'a', jobType: 't', costUnits: 1 });
       const connect = await sendRaw(server, raw({ target: rpcPath, headers, body }));
@@ -111,14 +111,14 @@ onEveryEngine((engine) => {
       expect(decodeURIComponent(web.headers.get('grpc-message') ?? '')).to.match(/^host_not_allowed: /);
     });
 
-    it('answers a foreign host in the words of the worker contract', async () => {
+    it('answers a foreign host with errors of the worker contract', async () => {
       const headers = { host: 'evil.test', ...json };
       const answer = await sendRaw(server, raw({ target: '/internal/worker/claim', headers, body: '{}' }));
       expectRefusal(answer, 403, 'host_not_allowed');
       expect(answer.body.claimed).to.equal(false);
     });
 
-    it('lets any host ask how the server is, and no page write there', async () => {
+    it('lets any host read the health of the server, and no page write there', async () => {
       for (const target of ['/healthz', '/readyz']) {
         const headers = { host: 'evil.test' };
         expect((await sendRaw(server, raw({ method: 'GET', target, headers }))).status).to.equal(200);
@@ -128,7 +128,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('looks at the authority of a target that is a whole address', async () => {
+    it('checks the authority of a request target that is a complete address', async () => {
       const ask = (target: string, host: string) =>
         sendRaw(server, raw({ method: 'GET', target: `${target}${jobsPath}`, headers: { host } }));
       expect((await ask('http://localhost', 'localhost')).status).to.equal(200);
@@ -193,7 +193,7 @@ onEveryEngine((engine) => {
         expect(await jobsOf(addon)).to.deep.equal([]);
       });
 
-      it(`lets a page ${what} read nothing but what it was let read before`, async () => {
+      it(`sends a page ${what} no header that lets it read an answer`, async () => {
         const host = { host: 'localhost:8080', ...headers };
         const answer = await sendRaw(server, raw({ method: 'GET', target: jobsPath, headers: host }));
         expect(answer.status).to.equal(200);
@@ -225,7 +225,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('refuses a body without a content type, before it is read', async () => {
+    it('refuses a body without a content type before it reads the body', async () => {
       const addon = newAddon();
       const answer = await sendRaw(server, raw({ headers: { host: 'localhost' }, body: bodyOf(addon) }));
       expectRefusal(answer, 415, 'unsupported_media_type');
@@ -238,7 +238,7 @@ onEveryEngine((engine) => {
       expect(await jobsOf(addon)).to.deep.equal([]);
     });
 
-    it('refuses before it asks for the body of a client that waits to be asked', async () => {
+    it('refuses a request before it asks a waiting client for the body', async () => {
       const waiting = { expect: '100-continue', 'content-length': '100', ...json };
       const refused = await sendRaw(server, raw({ headers: { host: 'evil.test', ...waiting } }));
       expectRefusal(refused, 403, 'host_not_allowed');
@@ -249,14 +249,14 @@ onEveryEngine((engine) => {
       expect(asked.text).to.include(' 201 ');
     });
 
-    it('serves a request with an expectation that it does not know', async () => {
+    it('serves a request with an unknown expectation', async () => {
       const headers = { host: 'localhost', expect: 'the-best' };
       expect((await sendRaw(server, raw({ method: 'GET', target: jobsPath, headers }))).status).to.equal(200);
     });
   });
 });
 
-describe('the guard of a server that is bound elsewhere (A1)', () => {
+describe('the guard of a server that is bound to another address (A1)', () => {
   const guardOf = (boundHost: string, address: string, allowedHosts: readonly string[] = []) => {
     const guard = new BrowserGuard({ boundHost, allowedHosts });
     guard.boundTo(address);
@@ -272,7 +272,7 @@ describe('the guard of a server that is bound elsewhere (A1)', () => {
     };
   };
 
-  it('takes every IP address where the server is bound to more than loopback', () => {
+  it('accepts every IP address if the server is bound to more than loopback', () => {
     for (const address of ['0.0.0.0', '::', '192.168.1.5']) {
       const serves = guardOf(address, address);
       for (const host of ['10.0.0.1', '192.168.1.5:8080', '[2001:db8::1]:80', 'localhost', '127.0.0.1'])
@@ -282,7 +282,7 @@ describe('the guard of a server that is bound elsewhere (A1)', () => {
     }
   });
 
-  it('takes the name that the server is bound by, and no other address where that is loopback', () => {
+  it('accepts the name that the server is bound to, and no other address if that is loopback', () => {
     const byName = guardOf('box.lan', '192.168.1.5');
     expect(byName('BOX.lan:8080')).to.equal('served');
     expect(byName('other.lan')).to.equal('host_not_allowed');
@@ -291,7 +291,7 @@ describe('the guard of a server that is bound elsewhere (A1)', () => {
     expect(loopback('192.168.1.5')).to.equal('host_not_allowed');
   });
 
-  it('takes any host where the setting is *', () => {
+  it('accepts any host if the setting is *', () => {
     const serves = guardOf('127.0.0.1', '127.0.0.1', ['*']);
     for (const host of ['evil.test', '10.0.0.1', '']) expect(serves(host)).to.equal('served');
   });

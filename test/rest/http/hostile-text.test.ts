@@ -37,7 +37,7 @@ const loaded = [
 ];
 
 onEveryEngine((engine) => {
-  describe('text that cannot be kept', () => {
+  describe('text that the database cannot store', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine);
@@ -72,7 +72,7 @@ onEveryEngine((engine) => {
     const unkeepable = { NUL: 'a\0b', 'a high surrogate': 'a\ud800b', 'a low surrogate': '\udfff' };
     for (const [place, request] of Object.entries(places)) {
       for (const [what, text] of Object.entries(unkeepable)) {
-        it(`is refused by name: ${what} in ${place}`, async () => {
+        it(`refuses text by the name of its field: ${what} in ${place}`, async () => {
           const { job_id } = await claimedJob(server);
           const [path, body] = request(text);
           const answer = await post(server, `${jobsPath}/${path.replace('{id}', job_id)}`, body);
@@ -81,7 +81,7 @@ onEveryEngine((engine) => {
       }
     }
 
-    it('is refused by name: a member named __proto__, wherever it is', async () => {
+    it('refuses a member called __proto__ at any place, by its name', async () => {
       const least = JSON.stringify(job({})).slice(0, -1);
       for (const field of ['payload', 'constraints']) {
         const text = `${least},"${field}":{"a":{"__proto__":{"polluted":1}}}}`;
@@ -92,7 +92,7 @@ onEveryEngine((engine) => {
     });
   });
 
-  describe('text that means something to somebody', () => {
+  describe('text with a meaning for a component on the way', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine);
@@ -101,7 +101,7 @@ onEveryEngine((engine) => {
     after(() => server.stop());
 
     for (const text of loaded) {
-      it(`comes back verbatim from every field: ${JSON.stringify(text)}`, async () => {
+      it(`returns text verbatim from every field: ${JSON.stringify(text)}`, async () => {
         const fields = {
           addon_id: text,
           job_type: text,
@@ -138,7 +138,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is a key like any other: constructor, prototype, toString, and the empty one', async () => {
+    it('stores the keys constructor, prototype, toString and the empty one like any other', async () => {
       const text = `{"constructor":{"prototype":{"polluted":1}},"prototype":{"polluted":1},
         "toString":"a","hasOwnProperty":1,"then":"no promise","toJSON":"b","length":9,"":{"":[]}}`;
       const least = '"addon_id":"a","job_type":"t","cost_units":1';

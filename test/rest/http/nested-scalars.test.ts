@@ -34,7 +34,7 @@ onEveryEngine((engine) => {
 
     for (const [what, value] of Object.entries(deep)) {
       for (const [route, names] of Object.entries(fields)) {
-        it(`is refused by name over REST: ${what} deep in each field of ${route}`, async () => {
+        it(`refuses ${what} deep in each field of ${route} over REST, by name`, async () => {
           const { job_id } = await claimedJob(server);
           const good: Record<string, [string, object]> = {
             submit: ['submit', { addon_id: 'a', job_type: 't', cost_units: 1 }],
@@ -66,7 +66,7 @@ onEveryEngine((engine) => {
         payload: ['payload', 'body'],
       };
       for (const [name, allowed] of Object.entries(messages)) {
-        it(`is refused over Connect in JSON: ${what} deep in ${name}`, async () => {
+        it(`refuses ${what} deep in ${name} over Connect in JSON`, async () => {
           const least = JSON.stringify({ addonId: 'a', jobType: 't', costUnits: 1, [name]: undefined });
           const response = await fetch(`${server.http}${pathOf('SubmitJob')}`, {
             method: 'POST',
@@ -83,20 +83,20 @@ onEveryEngine((engine) => {
         });
       }
 
-      it(`is refused or passed over where nobody knows the field: ${what} deep`, async () => {
+      it(`refuses or ignores ${what} deep in an unknown field`, async () => {
         const body = `{"addon_id":"a","job_type":"t","cost_units":1,"unknown":${value}}`;
         const answer = await postAs(server, `${jobsPath}/submit`, body);
         if (answer.status !== 201) expectRefusal(answer, 400, 'invalid_request', 'unknown');
       });
 
-      it(`is refused as a whole body of ${what}`, async () => {
+      it(`refuses a whole body of ${what}`, async () => {
         const answer = await postAs(server, `${jobsPath}/submit`, value);
         expectRefusal(answer, 400, 'invalid_request');
       });
     }
   });
 
-  describe('a whole number that a double cannot hold', () => {
+  describe('whole numbers that a double cannot hold', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine);
@@ -118,7 +118,7 @@ onEveryEngine((engine) => {
       'constraints.most': '"constraints":{"most":18446744073709551615}',
     };
     for (const [place, text] of Object.entries(refused)) {
-      it(`is refused by its place: ${place}`, async () => {
+      it(`refuses a whole number that a double cannot hold by its place: ${place}`, async () => {
         const answer = await send(text);
         expectRefusal(answer, 400, 'invalid_request', place.split('.', 1)[0]);
         expect(answer.body.field, answer.text).to.equal(place);
@@ -126,7 +126,7 @@ onEveryEngine((engine) => {
     }
 
     for (const field of ['cost_units', 'max_attempts', 'retry_backoff_s']) {
-      it(`is refused by its field: ${field}`, async () => {
+      it(`refuses a whole number that a double cannot hold by its field: ${field}`, async () => {
         const text = `{"addon_id":"a","job_type":"t","cost_units":1,"${field}":12345678901234567890}`;
         const answer = await postAs(server, `${jobsPath}/submit`, text);
         expectRefusal(answer, 400, 'invalid_request', field);
@@ -145,7 +145,7 @@ onEveryEngine((engine) => {
       zero: ['0', 0],
     };
     for (const [what, [text, value]] of Object.entries(kept)) {
-      it(`is not ${what}, which is kept as it is`, async () => {
+      it(`keeps ${what} in a payload as it is`, async () => {
         const answer = await send(`"payload":{"n":${text}}`);
         expect(answer.status, answer.text).to.equal(201);
         const { body } = await get(server, `${jobsPath}/${answer.body.job.job_id}`);
@@ -153,14 +153,14 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is refused with the words for what is nested too deeply where it is both', async () => {
+    it('reports too deep nesting for a number that a double cannot hold in 100,000 lists', async () => {
       const lists = `${'['.repeat(100_000)}9007199254740991${']'.repeat(100_000)}`;
       const answer = await send(`"payload":{"deep":${lists}}`);
       expectRefusal(answer, 400, 'invalid_request');
       expect(answer.body.detail).not.to.match(/UTF-8|JSON$/);
     });
 
-    it('is not a name that consists of digits', async () => {
+    it('accepts a member name that consists of digits', async () => {
       const answer = await send('"payload":{"12345678901234567890":1}');
       expect(answer.status, answer.text).to.equal(201);
       await submit(server, { payload: { '12345678901234567890': '12345678901234567890' } });

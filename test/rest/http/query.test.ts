@@ -5,7 +5,7 @@ import { optional } from '../../../src/domain/requests/scheduler.ts';
 import { parser } from '../../../src/domain/requests/validator.ts';
 import { fromQuery, Query } from '../../../src/rest/http/query.ts';
 
-describe('a query', () => {
+describe('the parser of queries', () => {
   const schema = Type.Object({
     word: optional(Type.String({ maxLength: 5 })),
     limit: optional(Type.Integer({ minimum: 1 })),
@@ -15,7 +15,7 @@ describe('a query', () => {
   const check = parser(schema);
   const read = (text: string) => fromQuery(schema, check, new Query(text));
 
-  it('is read in the types of its schema', () => {
+  it('reads query parameters in the types of their schema', () => {
     expect(read('word=12&limit=34&flag=true&state=A&state=B,A')).to.deep.equal({
       word: '12',
       limit: 34,
@@ -25,7 +25,7 @@ describe('a query', () => {
     expect(read('flag=false')).to.deep.equal({ flag: false });
   });
 
-  it('is refused where a parameter that is read is not properly percent-encoded (S6)', () => {
+  it('refuses badly percent-encoded parameters of the schema, and ignores others (S6)', () => {
     for (const text of [
       'word=%ff',
       'word=a%',
@@ -40,7 +40,7 @@ describe('a query', () => {
     expect(read('word=%C3%A9+%25&unknown=%ff&%ff=1&=%')).to.deep.equal({ word: 'é %' });
   });
 
-  it('has nothing where a parameter is empty, and takes the first where there are several', () => {
+  it('treats an empty parameter as absent, and takes the first of several', () => {
     expect(read('word=&limit=&flag=&state=,&unknown=1&__proto__=2')).to.deep.equal({ state: [] });
     expect(read('limit=&limit=5&limit=6&word=a&word=b')).to.deep.equal({ limit: 5, word: 'a' });
   });
@@ -57,7 +57,7 @@ describe('a query', () => {
     ['state=A,b', 'state'],
     ['state=A,A,A,A', 'state'],
   ] as const) {
-    it(`is refused by the name of the parameter alone: ${text}`, () => {
+    it(`refuses a query and names only the parameter: ${text}`, () => {
       const refused = (() => {
         try {
           return read(text);

@@ -5,7 +5,7 @@ import { ask, get, jobsPath, read, submit } from '../../support/jobs-api.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
 
 onEveryEngine((engine) => {
-  describe('a request that leads nowhere', () => {
+  describe('routing over REST', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine);
@@ -32,7 +32,7 @@ onEveryEngine((engine) => {
       '/__proto__/toString',
     ];
     for (const path of unknown) {
-      it(`is answered with 404: ${path}`, async () => {
+      it(`answers an unknown path with 404: ${path}`, async () => {
         for (const method of ['GET', 'POST', 'DELETE']) {
           expectRefusal(await ask(server, path, { method }), 404, 'not_found');
         }
@@ -68,7 +68,7 @@ onEveryEngine((engine) => {
       ['/healthz', 'GET', ['POST', 'DELETE']],
     ];
     for (const [path, allowed, methods] of wrongMethods) {
-      it(`is answered with 405 and what is allowed: ${methods.join(', ')} of ${path}`, async () => {
+      it(`answers 405 with the allowed methods: ${methods.join(', ')} of ${path}`, async () => {
         const { job_id } = await submit(server, {});
         for (const method of methods) {
           const answer = await ask(server, path.replace('{id}', job_id), { method });
@@ -81,14 +81,14 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is none for HEAD where there is a GET', async () => {
+    it('answers HEAD on a route with GET', async () => {
       const answer = await ask(server, jobsPath, { method: 'HEAD' });
       expect(answer.status).to.equal(200);
       expect(answer.text).to.equal('');
     });
 
     for (const id of ['%', '%zz', '%E0%A4%A', '%c0%af', 'a%']) {
-      it(`is answered with 400 where the path is badly percent-encoded: ${id}`, async () => {
+      it(`answers a badly percent-encoded job id with 400: ${id}`, async () => {
         for (const [method, rest] of [
           ['GET', ''],
           ['GET', '/events'],
@@ -101,7 +101,7 @@ onEveryEngine((engine) => {
     }
 
     for (const id of ['%00', '%0d%0a', '..%2f..%2fetc', '%F0%9F%92%A9', 'x'.repeat(8_000)]) {
-      it(`is answered with 404 where the path names no job: ${id.slice(0, 20)}`, async () => {
+      it(`answers a path that names no job with 404: ${id.slice(0, 20)}`, async () => {
         expectRefusal(await get(server, `${jobsPath}/${id}`), 404, 'job_not_found');
       });
     }
@@ -117,7 +117,7 @@ onEveryEngine((engine) => {
       'limit=5&limit=6',
       '#',
     ]) {
-      it(`is none where only the query is odd: ?${query}`, async () => {
+      it(`ignores an odd query: ?${query}`, async () => {
         expect((await get(server, `${jobsPath}?${query}`)).status).to.equal(200);
       });
     }
@@ -127,13 +127,13 @@ onEveryEngine((engine) => {
       ['/api/files/leases', 'owner_id'],
       ['/api/scheduler/stats/snapshot', 'addon_id'],
     ]) {
-      it(`is answered with 400 where ${name} of ${path} is badly percent-encoded (S6)`, async () => {
+      it(`answers a badly percent-encoded ${name} of ${path} with 400 (S6)`, async () => {
         for (const value of ['%ff', '%', 'a%E0%A4%A'])
           expectRefusal(await get(server, `${path}?${name}=${value}`), 400, 'invalid_request', name);
       });
     }
 
-    it('is none where the query is long and its parameters are many', async () => {
+    it('ignores a long query with many unknown parameters', async () => {
       const query = Array.from({ length: 1_000 }, (_, i) => `unknown${i}=1`).join('&');
       expect((await get(server, `${jobsPath}?${query}`)).status).to.equal(200);
     });
@@ -162,7 +162,7 @@ onEveryEngine((engine) => {
       },
     };
     for (const [what, { request, statuses }] of Object.entries(wire)) {
-      it(`is answered with ${statuses.join(' or ')} in JSON where it has ${what}`, async () => {
+      it(`answers ${statuses.join(' or ')} in JSON for ${what}`, async () => {
         const answer = await sendRaw(server, request);
         expect(answer.status, answer.text).to.be.oneOf(statuses);
         expect(answer.body, 'a body in the shape of every error').to.be.an('object');
@@ -171,13 +171,13 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is none where the path is written with the address of the server, as to a proxy', async () => {
+    it('accepts a path with the address of the server, as sent to a proxy', async () => {
       const head = `host: localhost\r\nconnection: close\r\n\r\n`;
       const answer = await sendRaw(server, `GET ${server.http}${jobsPath} HTTP/1.1\r\n${head}`);
       expect(answer.status).to.equal(200);
     });
 
-    it('is none where a GET has a body that nobody reads', async () => {
+    it('ignores the body of a GET', async () => {
       const head = `host: localhost\r\nconnection: close\r\ncontent-length: 3\r\n\r\n`;
       expect((await sendRaw(server, `GET ${jobsPath} HTTP/1.1\r\n${head}{{{`)).status).to.equal(200);
     });

@@ -9,7 +9,7 @@ import type { TestServer } from '../../support/server.ts';
 import { holdSharedServer } from '../../support/shared-server.ts';
 import { fail, grantedJob } from '../../support/system-api.ts';
 
-describe('the name of an unknown field', () => {
+describe('suggestions for unknown fields', () => {
   const known = [
     'payload',
     'max_attempts',
@@ -21,7 +21,7 @@ describe('the name of an unknown field', () => {
     'max_runtime_s',
   ];
 
-  it('is close to the field that was mistyped (C21)', () => {
+  it('suggests the field that was mistyped (C21)', () => {
     const typos: Record<string, string | undefined> = {
       payloads: 'payload',
       max_attempt: 'max_attempts',
@@ -36,14 +36,14 @@ describe('the name of an unknown field', () => {
     for (const [typo, field] of Object.entries(typos)) expect(nearest(typo, known), typo).to.equal(field);
   });
 
-  it('is close to none where it has nothing of it (C21)', () => {
+  it('suggests no field if none is similar (C21)', () => {
     for (const name of ['color', 'x', '', 'runtime', 'p'.repeat(100_000)]) {
       expect(nearest(name, known), name.slice(0, 20)).to.equal(undefined);
     }
   });
 });
 
-describe('the warnings of unknown fields', () => {
+describe('warnings about unknown fields', () => {
   const Part = Type.Object({ label: Type.String(), size: optional(Type.Object({ width: Type.Integer() })) });
   const schema = Type.Object({
     parts: optional(Type.Array(Part)),
@@ -56,7 +56,7 @@ describe('the warnings of unknown fields', () => {
   });
   const warningsOf = (body: object) => unknownFields(body as JsonObject, schema);
 
-  it('name the path of a field in objects, and in objects of lists', () => {
+  it('names the path of an unknown field in objects, and in objects of lists', () => {
     const body = { parts: [{ label: 'a' }, { labels: 'b', size: { widths: 1 } }, null, 7] };
     expect(warningsOf(body)).to.deep.equal([
       '"parts[1].labels" is not a field of this request and was ignored; it is close to "parts[1].label"',
@@ -64,23 +64,23 @@ describe('the warnings of unknown fields', () => {
     ]);
   });
 
-  it('leave out what stands in objects whose fields are free', () => {
+  it('gives no warning inside objects whose fields are free', () => {
     expect(warningsOf({ payload: { lable: { retriable: 1 } }, result: [{ lable: 1 }] })).to.deep.equal([]);
   });
 
-  it('say that a further field of an open object has no effect, only where it is close to a known one', () => {
+  it('warns about a further field of an open object only if it resembles a known one', () => {
     expect(warningsOf({ open: { retriable: true, hint: 'restart' } })).to.deep.equal([
       '"open.retriable" is not a field of this request and has no effect; it is close to "open.retryable"',
     ]);
     expect(warningsOf({ open: 'retriable' })).to.deep.equal([]);
   });
 
-  it('are ten at the most, whatever the depth', () => {
+  it('gives at most ten warnings, whatever the depth', () => {
     const parts = Array.from({ length: 1_000 }, () => ({ label: 'a', other: 1 }));
     expect(warningsOf({ parts, other: 1 })).to.have.length(10);
   });
 
-  it('compare the first hundred further fields of open objects', () => {
+  it('compares the first hundred further fields of open objects', () => {
     const further = (count: number) =>
       Object.fromEntries(Array.from({ length: count }, (_, i) => [`field_${i}`, 0]));
     expect(warningsOf({ open: { ...further(99), retriable: true } })).to.have.length(1);
@@ -89,7 +89,7 @@ describe('the warnings of unknown fields', () => {
 });
 
 onEveryEngine((engine) => {
-  describe('the answer to a body', () => {
+  describe('warnings and refusals in answers', () => {
     let server: TestServer;
     holdSharedServer(engine, {}, (shared) => {
       server = shared;
@@ -97,7 +97,7 @@ onEveryEngine((engine) => {
 
     const job = () => ({ addon_id: newAddon(), job_type: 'load30', cost_units: 1 });
 
-    it('names the fields that it does not know, and what was most likely meant (C21)', async () => {
+    it('names the unknown fields of a body, and suggests the intended ones (C21)', async () => {
       const body = { ...job(), max_attempt: 3, payloads: {}, whatever: null };
       const answer = await post(server, `${jobsPath}/submit`, body);
       expect(answer.status).to.equal(201);
@@ -129,12 +129,12 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('has no warnings where every field is known, nor of fields of a payload (C21)', async () => {
+    it('gives no warning if every field is known, nor for fields of a payload (C21)', async () => {
       const body = { ...job(), payload: { max_attempt: 1 }, client_request_id: null };
       expect((await post(server, `${jobsPath}/submit`, body)).body).to.have.all.keys('job');
     });
 
-    it('has no warnings of what the queue contract says in a lease request (C21)', async () => {
+    it('gives no warning for fields of the queue contract in a lease request (C21)', async () => {
       const { job_id, addon_id } = await claimedJob(server, { cost_units: 1 });
       const body = {
         job_id,
@@ -174,7 +174,7 @@ onEveryEngine((engine) => {
       ['constraints_capabilities', '_available', '_available or _heavy, after a name', `${jobsPath}/claim`],
       ['constraints_capabilities', 'gpu', '_available or _heavy', '/internal/worker/claim'],
     ] as const) {
-      it(`is 400 for ${field} that say ${key}, from ${ask}`, async () => {
+      it(`answers 400 for ${field} with the key ${key}, from ${ask}`, async () => {
         const least = { ...job(), type: 'a', requested_units: 1, worker_id: 'w', streams: ['nothing-here'] };
         const { status, body } = await post(server, ask, {
           ...least,
@@ -187,7 +187,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is not judged again for constraints of jobs that are stored already', async () => {
+    it('accepts invalid constraints of jobs that are stored already', async () => {
       const { job_id, addon_id } = await submit(server, { cost_units: 1 });
       await server.database.query(`update jobs set constraints = '{"colour": "green"}' where job_id = $1`, [
         job_id,

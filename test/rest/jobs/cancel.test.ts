@@ -30,7 +30,7 @@ onEveryEngine((engine) => {
     });
     after(() => server.stop());
 
-    it('answers the example of the contract with 200 and the canceled job', async () => {
+    it("answers the contract's example of a cancellation with 200 and the canceled job", async () => {
       const { job_id, addon_id } = await submit(server, {});
       const answer = await cancel(server, job_id, '{ "reason": "user aborted" }');
       expect(answer.status).to.equal(200);
@@ -66,7 +66,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('leaves a result that says CANCELED', async () => {
+    it('stores a result with the status CANCELED for a canceled job', async () => {
       const { job_id } = await claimedJob(server);
       await cancel(server, job_id);
       const { result } = await read(server, job_id);
@@ -83,14 +83,14 @@ onEveryEngine((engine) => {
       });
     });
 
-    it('needs no reason, and no body', async () => {
+    it('cancels a job without a reason, and without a body', async () => {
       for (const body of ['', '{}', '{"reason":null,"requested_by":null,"unknown":[]}']) {
         const { job_id } = await submit(server, {});
         expect((await cancel(server, job_id, body)).body.job.state).to.equal('CANCELED');
       }
     });
 
-    it('answers 200 with the job for one that is canceled already, and writes nothing', async () => {
+    it('answers 200 for a job that is canceled already, and writes nothing', async () => {
       const { job_id } = await submit(server, {});
       const first = await cancel(server, job_id, { reason: 'one' });
       const events = await eventsOf(server, job_id);
@@ -100,7 +100,7 @@ onEveryEngine((engine) => {
       expect(await eventsOf(server, job_id)).to.deep.equal(events);
     });
 
-    it('many times at once cancels once', async () => {
+    it('cancels a job once for many requests at the same time', async () => {
       const { job_id } = await claimedJob(server);
       const answers = await Promise.all(Array.from({ length: 10 }, () => cancel(server, job_id)));
       for (const { status, body } of answers) {
@@ -111,7 +111,7 @@ onEveryEngine((engine) => {
       expect(types.filter((type) => type === 'JOB_CANCELED')).to.have.length(1);
     });
 
-    it('goes before what its worker says after it', async () => {
+    it('lets a cancellation win over what the worker reports after it', async () => {
       const { job_id } = await claimedJob(server);
       const other = await claimedJob(server);
       // The first call keeps a batch in flight, so that the others meet in the next, in this order or another.
@@ -129,7 +129,7 @@ onEveryEngine((engine) => {
       expect((await read(server, job_id)).job.state).to.equal('CANCELED');
     });
 
-    it('answers 404 for a job that is not there', async () => {
+    it('answers 404 for the cancellation of an unknown job', async () => {
       for (const jobId of [nowhere, 'nonsense']) {
         expectError(await cancel(server, jobId), { status: 404, code: 'job_not_found' });
         expectError(await retry(server, jobId), { status: 404, code: 'job_not_found' });
@@ -144,7 +144,7 @@ onEveryEngine((engine) => {
     });
     after(() => server.stop());
 
-    it('puts it back at its old place in line, and keeps the old result in the history', async () => {
+    it('requeues a retried job at its old position, and keeps the old result in the history', async () => {
       const addonId = newAddon();
       const first = await submit(server, { addon_id: addonId });
       await submit(server, { addon_id: addonId });
@@ -163,7 +163,7 @@ onEveryEngine((engine) => {
       expect((await claim(server, addonId)).job_id).to.equal(first.job_id);
     });
 
-    it('is for jobs that have ended: any other is refused with 409', async () => {
+    it('retries only ended jobs, and refuses others with 409', async () => {
       const queued = await submit(server, {});
       const { job_id } = await claimedJob(server);
       for (const jobId of [queued.job_id, job_id]) {
@@ -172,7 +172,7 @@ onEveryEngine((engine) => {
       expect((await read(server, job_id)).job.state).to.equal('CLAIMED');
     });
 
-    it('many times at once retries once', async () => {
+    it('retries a job once for many requests at the same time', async () => {
       const { job_id, addon_id } = await submit(server, {});
       await cancel(server, job_id);
       const answers = await Promise.all(Array.from({ length: 5 }, () => retry(server, job_id)));

@@ -18,7 +18,7 @@ import {
 import { eventually, startTestServer, type TestServer } from '../../support/server.ts';
 
 onEveryEngine((engine) => {
-  describe('the queue contract: a worker that dies with a claim', () => {
+  describe('the queue contract: expiry of a claim', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine, { settings: { claimTtlS: 1, maxClaims: 2 } });
@@ -31,7 +31,7 @@ onEveryEngine((engine) => {
         return found.length >= nth ? found[nth - 1] : undefined;
       });
 
-    it('loses it when it expires: the job is requeued, and an event says so', async () => {
+    it('requeues the job of an expired claim, and records an event', async () => {
       const job = await claimedJob(server);
       const event: Body = await eventOf(job.job_id, 'CLAIM_EXPIRED');
       expect(event.data).to.include({ from: 'CLAIMED', to: 'QUEUED', worker_id: 'worker-1' });
@@ -45,7 +45,7 @@ onEveryEngine((engine) => {
       expect(result).to.equal(null);
     });
 
-    it('loses it from PREPARING and LEASE_PENDING as well', async () => {
+    it('requeues a job of an expired claim from PREPARING and LEASE_PENDING as well', async () => {
       const losing = async (state: string) => {
         const { job_id, addon_id } = await submit(server, {});
         // A machine that is busy may let the claim run out before the worker has said a word; then once more.
@@ -64,7 +64,7 @@ onEveryEngine((engine) => {
       await Promise.all(['PREPARING', 'LEASE_PENDING'].map(losing));
     });
 
-    it('can say nothing of it any more', async () => {
+    it('refuses updates of a worker whose claim expired', async () => {
       const job = await claimedJob(server);
       await eventOf(job.job_id, 'CLAIM_EXPIRED');
       const answer = await status(server, job.job_id, { state: 'PREPARING', worker_id: 'worker-1' });
@@ -72,7 +72,7 @@ onEveryEngine((engine) => {
       expect(answer.body.code).to.be.oneOf(['job_not_claimed', 'illegal_transition']);
     });
 
-    it('holds up nobody: the job takes its old place in line', async () => {
+    it('gives the job of an expired claim its old position in the queue, and blocks no worker', async () => {
       const addonId = newAddon();
       const first = await submit(server, { addon_id: addonId });
       await submit(server, { addon_id: addonId });
@@ -83,7 +83,7 @@ onEveryEngine((engine) => {
       expect(again).to.include({ job_id: first.job_id, claimed_by: 'worker-2' });
     });
 
-    it('is answered with fresh jobs when it comes back with its old request_id', async () => {
+    it('answers an old request_id with fresh jobs after its claim expired', async () => {
       const { addon_id, job_id } = await submit(server, {});
       await claim(server, addon_id, { request_id: 'r' });
       await eventOf(job_id, 'CLAIM_EXPIRED');
@@ -97,7 +97,7 @@ onEveryEngine((engine) => {
       expect(answer.status).to.equal(204);
     });
 
-    it('as often as MAX_CLAIMS in a row ends the job as FAILED, which an operator may retry', async () => {
+    it('ends a job as FAILED after MAX_CLAIMS expired claims in a row; an operator may retry it', async () => {
       const { addon_id, job_id } = await submit(server, {});
       await claim(server, addon_id);
       await eventOf(job_id, 'CLAIM_EXPIRED');

@@ -13,7 +13,7 @@ import {
 import { startTestServer, type TestServer } from '../../support/server.ts';
 
 onEveryEngine((engine) => {
-  describe('the queue contract: which jobs a claim is given', () => {
+  describe('the queue contract: the filters of a claim', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine);
@@ -24,7 +24,7 @@ onEveryEngine((engine) => {
     const ask = (addonId: string, fields: object) =>
       post(server, path, { addon_id: addonId, worker_id: 'w', ...fields });
 
-    it('only those of accept_job_types, in their order', async () => {
+    it('claims only jobs of accept_job_types, in queue order', async () => {
       const addonId = newAddon();
       for (const job_type of ['a', 'b', 'c']) await submit(server, { addon_id: addonId, job_type });
       expect((await ask(addonId, { accept_job_types: ['d'] })).status).to.equal(204);
@@ -32,12 +32,12 @@ onEveryEngine((engine) => {
       expect(body.jobs.map((job: { job_type: string }) => job.job_type)).to.deep.equal(['b', 'c']);
     });
 
-    it('all of them where accept_job_types is empty', async () => {
+    it('claims jobs of all types if accept_job_types is empty', async () => {
       const job = await submit(server, {});
       expect((await ask(job.addon_id, { accept_job_types: [] })).status).to.equal(200);
     });
 
-    it('only those of at most max_cost_units', async () => {
+    it('claims only jobs of at most max_cost_units', async () => {
       const addonId = newAddon();
       for (const cost_units of [41, 40, 1]) await submit(server, { addon_id: addonId, cost_units });
       expect((await ask(addonId, { max_cost_units: 0 })).status).to.equal(204);
@@ -56,19 +56,19 @@ onEveryEngine((engine) => {
       'says it in other words': { constraints_capabilities: { gpus_available: true, gpu_heavy: true } },
     };
     for (const [how, fields] of Object.entries(refusals)) {
-      it(`no job that requires x where the worker ${how}`, async () => {
+      it(`claims no job that requires x if the worker ${how}`, async () => {
         const job = await submit(server, needy);
         expect((await ask(job.addon_id, fields)).status).to.equal(204);
       });
     }
 
-    it('one that requires x where x is available', async () => {
+    it('claims a job that requires x if x is available', async () => {
       const job = await submit(server, needy);
       const { body } = await ask(job.addon_id, { constraints_capabilities: { gpu_available: true } });
       expect(body.job.job_id).to.equal(job.job_id);
     });
 
-    it('one that requires several things only where all of them are available', async () => {
+    it('claims a job with several requirements only if all of them are available', async () => {
       const job = await submit(server, {
         constraints: { gpu_required: true, 'odd "{},\\ name_required': true, disk_required: false },
       });
@@ -79,7 +79,7 @@ onEveryEngine((engine) => {
     });
 
     for (const flag of ['cpu_heavy', 'network_heavy', 'disk_write_heavy']) {
-      it(`no ${flag} job where the worker says ${flag}: false`, async () => {
+      it(`claims no ${flag} job if the worker sends ${flag}: false`, async () => {
         const job = await submit(server, { constraints: { [flag]: true } });
         const no = { constraints_capabilities: { [flag]: false } };
         expect((await ask(job.addon_id, no)).status).to.equal(204);
@@ -88,7 +88,7 @@ onEveryEngine((engine) => {
         );
       });
 
-      it(`a ${flag} job where the worker says nothing of it, and a job with ${flag}: false always`, async () => {
+      it(`claims a ${flag} job if the worker does not mention it, and one with ${flag}: false always`, async () => {
         const heavy = await submit(server, { constraints: { [flag]: true } });
         expect((await ask(heavy.addon_id, {})).status).to.equal(200);
         const light = await submit(server, { constraints: { [flag]: false } });
@@ -97,7 +97,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('the next that suits, where those before it do not', async () => {
+    it('claims the next job that matches if those before it do not', async () => {
       const addonId = newAddon();
       await submit(server, { addon_id: addonId, priority: 'URGENT', ...needy });
       await submit(server, { addon_id: addonId, priority: 'HIGH', cost_units: 99 });
@@ -106,7 +106,7 @@ onEveryEngine((engine) => {
       expect(body.jobs.map((job: { job_id: string }) => job.job_id)).to.deep.equal([third.job_id]);
     });
 
-    it('none where a flag is neither true nor false: it is refused by name', async () => {
+    it('refuses a flag that is neither true nor false, and names it', async () => {
       const capability = await ask(newAddon(), { constraints_capabilities: { gpu_available: 'yes' } });
       const field = 'constraints_capabilities.gpu_available';
       expectError(capability, { status: 400, code: 'invalid_request', field });
@@ -115,7 +115,7 @@ onEveryEngine((engine) => {
       expectError(constraint, { status: 400, code: 'invalid_request', field: 'constraints.gpu_required' });
     });
 
-    it('the same again for the same request_id, as long as the claim lives', async () => {
+    it('returns the same jobs for the same request_id as long as the claim lives', async () => {
       const addonId = newAddon();
       for (const _ of [1, 2, 3]) await submit(server, { addon_id: addonId });
       const first = await ask(addonId, { request_id: 'r1', limit: 2 });
@@ -129,7 +129,7 @@ onEveryEngine((engine) => {
       );
     });
 
-    it("not another worker's jobs, though it sends the same request_id", async () => {
+    it('returns no job of another worker that sent the same request_id', async () => {
       const addonId = newAddon();
       for (const _ of [1, 2]) await submit(server, { addon_id: addonId });
       const mine = await claim(server, addonId, { worker_id: 'w1', request_id: 'shared' });
@@ -137,7 +137,7 @@ onEveryEngine((engine) => {
       expect(yours.job_id).not.to.equal(mine.job_id);
     });
 
-    it('one answer for the same request_id many times at once', async () => {
+    it('returns one answer for many simultaneous claims with the same request_id', async () => {
       const addonId = newAddon();
       for (let n = 0; n < 10; n++) await submit(server, { addon_id: addonId });
       const answers = await Promise.all(
@@ -147,7 +147,7 @@ onEveryEngine((engine) => {
       expect((await ask(addonId, { limit: 20 })).body.jobs).to.have.length(8);
     });
 
-    it('a fresh one for a request_id whose job was given back', async () => {
+    it('claims a fresh job for a request_id whose job was requeued', async () => {
       const { addon_id, job_id } = await submit(server, {});
       await claim(server, addon_id, { request_id: 'once' });
       await status(server, job_id, { state: 'QUEUED' });

@@ -24,7 +24,7 @@ onEveryEngine((engine) => {
 
     const path = `${jobsPath}/claim`;
 
-    it('answers the example of the contract with 200 and the claimed job', async () => {
+    it("answers the contract's example of a claim with 200 and the claimed job", async () => {
       const submitted = await submit(server, { addon_id: 'visuals', constraints: { cpu_heavy: true } });
       const { status, body } = await post(
         server,
@@ -60,13 +60,13 @@ onEveryEngine((engine) => {
       expect(await read(server, submitted.job_id)).to.deep.equal({ job: body.job, result: null });
     });
 
-    it('answers 204 and nothing else where no job is available', async () => {
+    it('answers 204 without a body if no job is available', async () => {
       const answer = await post(server, path, { addon_id: newAddon(), worker_id: 'worker-1', limit: 3 });
       expect(answer.status).to.equal(204);
       expect(answer.text).to.equal('');
     });
 
-    it('is atomic: many workers at once never get the same job', async () => {
+    it('never gives two of many concurrent workers the same job', async () => {
       const addonId = newAddon();
       const jobs = await Promise.all(Array.from({ length: 40 }, () => submit(server, { addon_id: addonId })));
       const answers = await Promise.all(
@@ -78,7 +78,7 @@ onEveryEngine((engine) => {
       expect(answers.filter(({ status }) => status === 204)).to.have.length(20);
     });
 
-    it('gives out jobs by priority, and within a priority the oldest first', async () => {
+    it('claims jobs by priority, and the oldest first within a priority', async () => {
       const addonId = newAddon();
       const order = ['LOW', 'NORMAL', 'URGENT', 'HIGH', 'NORMAL', 'URGENT', 'LOW', 'HIGH'];
       for (const [n, priority] of order.entries()) {
@@ -89,7 +89,7 @@ onEveryEngine((engine) => {
       expect(told).to.deep.equal([2, 5, 3, 7, 1, 4, 0, 6]);
     });
 
-    it('with a limit above 1 gives the first as job and all as jobs', async () => {
+    it('returns the first job as job and all as jobs for a limit above 1', async () => {
       const addonId = newAddon();
       const jobs = [];
       for (let n = 0; n < 4; n++) jobs.push(await submit(server, { addon_id: addonId, payload: { n } }));
@@ -108,14 +108,14 @@ onEveryEngine((engine) => {
       );
     });
 
-    it('takes jobs of every submitter where none is named', async () => {
+    it('claims jobs of every submitter if the request names none', async () => {
       await using other = await startTestServer(engine);
       for (const _ of [1, 2]) await submit(other, {});
       const { body } = await post(other, path, { worker_id: 'w', limit: 5, addon_id: null });
       expect(body.jobs).to.have.length(2);
     });
 
-    it('takes null for every optional field as if it were left out', async () => {
+    it('treats null in optional fields of a claim as absent', async () => {
       const job = await submit(server, { priority: 'URGENT' });
       const { status, body } = await post(server, path, {
         addon_id: job.addon_id,
@@ -132,12 +132,12 @@ onEveryEngine((engine) => {
       expect(body).not.to.have.property('jobs');
     });
 
-    it('needs a worker_id', async () => {
+    it('refuses a claim without worker_id', async () => {
       const answer = await post(server, path, { addon_id: 'visuals' });
       expectError(answer, { status: 400, code: 'invalid_request', field: 'worker_id' });
     });
 
-    it('gives no job of a stream, whatever is asked for', async () => {
+    it('claims no job of a stream, whatever the request asks for', async () => {
       const job = await submit(server, { stream: 'renders' });
       const answer = await post(server, path, {
         addon_id: job.addon_id,
@@ -148,7 +148,7 @@ onEveryEngine((engine) => {
       expect(answer.status).to.equal(204);
     });
 
-    it('gives no job whose time has not come, and no job that has been canceled', async () => {
+    it('claims no delayed job and no canceled job', async () => {
       const { addon_id, job_id } = await submit(server, { run_at: '2999-01-01T00:00:00Z' });
       const other = await submit(server, { addon_id });
       await cancel(server, other.job_id);
@@ -156,7 +156,7 @@ onEveryEngine((engine) => {
       expect((await read(server, job_id)).job.state).to.equal('QUEUED');
     });
 
-    it('gives a job once its time has come', async () => {
+    it('claims a delayed job once its time has come', async () => {
       const { addon_id, job_id, run_at } = await submit(server, {
         run_at: new Date(Date.now() + 700).toISOString(),
       });

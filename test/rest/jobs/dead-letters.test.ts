@@ -44,7 +44,7 @@ onEveryTransport(({ start }) => {
 
     const retryBy = (body: unknown) => post(server, `${jobsPath}/retry`, body);
 
-    it('are listed, newest first, in pages, and only they', async () => {
+    it('lists only dead letters, newest first, in pages', async () => {
       const stream = newStream();
       const dead: string[] = [];
       for (let i = 0; i < 3; i++) dead.unshift((await deadLetter(stream)).job_id);
@@ -64,7 +64,7 @@ onEveryTransport(({ start }) => {
       expect((await get(server, `${jobsPath}?dead_lettered=perhaps`)).body.field).to.equal('dead_lettered');
     });
 
-    it('are jobs of streams alone: another job that fails is none', async () => {
+    it('makes only failed jobs of streams dead letters', async () => {
       const { job_id, addon_id } = await submit(server, { cost_units: 1 });
       const { granted } = (
         await post(server, '/leasehold.v1.LeasesService/AcquireLease', { workerId: 'w', addonId: addon_id })
@@ -74,7 +74,7 @@ onEveryTransport(({ start }) => {
       expect([job.state, job.dead_lettered]).to.deep.equal(['FAILED', false]);
     });
 
-    it('are redriven one by one, with a new budget, and the history tells of it', async () => {
+    it('redrives single dead letters with new attempts, and records it in the history', async () => {
       const stream = newStream();
       const { job_id } = await deadLetter(stream);
       const { body } = await retry(server, job_id, { reason: 'the input was mended', requested_by: 'ann' });
@@ -91,7 +91,7 @@ onEveryTransport(({ start }) => {
       expect(await listed(`stream=${stream}&dead_lettered=true`)).to.deep.equal([]);
     });
 
-    it('are redriven by filter, the oldest first, by as many at once as may', async () => {
+    it('redrives dead letters by filter, the oldest first, up to the limit', async () => {
       const stream = newStream();
       const dead = [
         await deadLetter(stream, { job_type: 'a' }, 'E_INPUT'),
@@ -115,7 +115,7 @@ onEveryTransport(({ start }) => {
       );
     });
 
-    it('are redriven once, by however many at the same time', async () => {
+    it('redrives a dead letter once for many requests at the same time', async () => {
       const stream = newStream();
       const dead: string[] = [];
       for (let i = 0; i < 5; i++) dead.push((await deadLetter(stream)).job_id);
@@ -123,7 +123,7 @@ onEveryTransport(({ start }) => {
       expect(answers.flatMap(({ body }) => body.job_ids).sort()).to.deep.equal(dead.sort());
     });
 
-    it('wake who waits for their stream when they are redriven', async () => {
+    it('wakes workers that wait for the stream of a redriven dead letter', async () => {
       const stream = newStream();
       const { job_id } = await deadLetter(stream);
       const waiting = claimedFrom(server, [stream], { max_wait_ms: 20_000 });
@@ -131,7 +131,7 @@ onEveryTransport(({ start }) => {
       expect((await waiting).job_id).to.equal(job_id);
     });
 
-    it('are not redriven by a request that is wrong', async () => {
+    it('refuses an invalid request to redrive, and changes nothing', async () => {
       const stream = newStream();
       await deadLetter(stream);
       for (const [fields, field] of [
@@ -147,7 +147,7 @@ onEveryTransport(({ start }) => {
     });
 
     for (const stream of ['x'.repeat(201), ' ', 'a\0b']) {
-      it(`are not counted in what cannot be a stream: ${JSON.stringify(stream.slice(0, 5))}`, async () => {
+      it(`refuses the counts of an invalid stream name: ${JSON.stringify(stream.slice(0, 5))}`, async () => {
         const path = `/api/scheduler/streams?${new URLSearchParams({ stream })}`;
         const { status, text, body } = await get(server, path);
         expect([status, body.code, body.field], text).to.deep.equal([400, 'invalid_request', 'stream']);
@@ -156,7 +156,7 @@ onEveryTransport(({ start }) => {
       });
     }
 
-    it('and everything else in a stream are counted', async () => {
+    it('counts dead letters and all other jobs of a stream', async () => {
       const stream = newStream();
       await deadLetter(stream);
       await enqueue(server, stream);

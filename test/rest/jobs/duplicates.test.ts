@@ -19,7 +19,7 @@ onEveryEngine((engine) => {
       client_request_id: key,
     });
 
-    it("is answered with 409 and the first job's id", async () => {
+    it("answers a duplicate client_request_id with 409 and the first job's id", async () => {
       const addonId = newAddon();
       const first = await submit(server, keyed(addonId));
       expect(first.client_request_id).to.equal('key');
@@ -28,7 +28,7 @@ onEveryEngine((engine) => {
       expect(again.body.job_id).to.equal(first.job_id);
     });
 
-    it('is a duplicate even where the rest of the job differs, and leaves the first as it was', async () => {
+    it('refuses a duplicate with other fields too, and leaves the first job unchanged', async () => {
       const addonId = newAddon();
       const first = await submit(server, { ...keyed(addonId), payload: { version: 1 } });
       const again = await post(server, path, { ...keyed(addonId), cost_units: 9, payload: { version: 2 } });
@@ -37,7 +37,7 @@ onEveryEngine((engine) => {
       expect(body.jobs).to.deep.equal([first]);
     });
 
-    it('is one even after the first job has ended', async () => {
+    it('refuses a duplicate even after the first job has ended', async () => {
       const addonId = newAddon();
       const first = await submit(server, keyed(addonId));
       await cancel(server, first.job_id);
@@ -46,12 +46,12 @@ onEveryEngine((engine) => {
       expect(again.body.job_id).to.equal(first.job_id);
     });
 
-    it("is none where the key is another submitter's", async () => {
+    it('accepts the client_request_id of another submitter', async () => {
       await submit(server, keyed(newAddon()));
       expect((await post(server, path, keyed(newAddon()))).status).to.equal(201);
     });
 
-    it('is none where keys differ by case or by blanks, or there is no key', async () => {
+    it('accepts keys that differ by case or blanks, and jobs without a key', async () => {
       const addonId = newAddon();
       for (const key of ['key', 'KEY', ' key', 'key ']) {
         expect((await post(server, path, keyed(addonId, key))).status).to.equal(201);
@@ -61,7 +61,7 @@ onEveryEngine((engine) => {
       expect((await post(server, path, unkeyed)).status).to.equal(201);
     });
 
-    it('makes one job of many submissions at once, and tells all the others its id', async () => {
+    it('creates one job for many duplicates at once, and answers the others with its id', async () => {
       const addonId = newAddon();
       const answers = await Promise.all(Array.from({ length: 20 }, () => post(server, path, keyed(addonId))));
       const made = answers.filter(({ status }) => status === 201);

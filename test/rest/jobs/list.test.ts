@@ -38,7 +38,7 @@ onEveryEngine((engine) => {
       return jobs;
     };
 
-    it('needs no parameter at all', async () => {
+    it('lists jobs without any parameter', async () => {
       await submitSome(1);
       const { status: code, body } = await get(server, jobsPath);
       expect(code).to.equal(200);
@@ -46,7 +46,7 @@ onEveryEngine((engine) => {
       for (const job of body.jobs) expect(job).to.include.all.keys(...jobIntentFields);
     });
 
-    it('answers the newest first, each as it is read by itself, and null for the next cursor of the last page', async () => {
+    it('lists the newest jobs first, each as a read returns it, and a null cursor on the last page', async () => {
       const jobs = await submitSome(3);
       const body = await list({ addon_id: jobs[0].addon_id });
       expect(body.next_cursor).to.equal(null);
@@ -54,11 +54,11 @@ onEveryEngine((engine) => {
       for (const job of body.jobs) expect((await read(server, job.job_id)).job).to.deep.equal(job);
     });
 
-    it('finds nothing where nothing is', async () => {
+    it('returns an empty list if no job matches', async () => {
       expect(await list({ addon_id: 'nobody' })).to.deep.equal({ jobs: [], next_cursor: null });
     });
 
-    it('filters by state, each in its own word, and ended jobs too', async () => {
+    it('filters jobs by each state of the contract, ended jobs too', async () => {
       const [queued, claimed, preparing, pending, canceled] = (await submitSome(5)).reverse();
       const { addon_id } = queued;
       await cancel(server, canceled.job_id);
@@ -87,7 +87,7 @@ onEveryEngine((engine) => {
       expect(ids(all.jobs)).to.deep.equal(ids([queued, claimed, preparing, pending, canceled]));
     });
 
-    it('finds LEASED jobs as RUNNING and does not know the word', async () => {
+    it('refuses LEASED as a state filter', async () => {
       expectError(await get(server, `${jobsPath}?state=LEASED`), {
         status: 400,
         code: 'invalid_request',
@@ -95,7 +95,7 @@ onEveryEngine((engine) => {
       });
     });
 
-    it('filters by when jobs were created', async () => {
+    it('filters jobs by creation time', async () => {
       const [first, second, third] = await submitSome(3);
       const { addon_id } = first;
       const around = (job: Body, ms: number) => new Date(Date.parse(job.created_at) + ms).toISOString();
@@ -115,7 +115,7 @@ onEveryEngine((engine) => {
       expect((await list({ addon_id, created_before: '9999-12-31T23:59:59Z' })).jobs).to.have.length(3);
     });
 
-    it('takes an offset in a time, and an empty parameter as none', async () => {
+    it('accepts a time with an offset, and treats an empty parameter as absent', async () => {
       const [job] = await submitSome(1);
       const local = new Date(Date.parse(job.created_at) + 3_540_000).toISOString().replace('Z', '+01:00');
       const found = await list({
@@ -128,7 +128,7 @@ onEveryEngine((engine) => {
       expect(found.jobs).to.deep.equal([job]);
     });
 
-    it('gives 50 jobs a page where no limit is asked for, and 200 at the most', async () => {
+    it('returns 50 jobs per page without a limit, and at most 200', async () => {
       const addon_id = newAddon();
       await Promise.all(Array.from({ length: 60 }, () => submit(server, { addon_id })));
       const page = await list({ addon_id });
@@ -167,7 +167,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('pages through all jobs, none twice and none missed, while others arrive and change', async () => {
+    it('lists each job once over all pages, while jobs are added and change', async () => {
       const addon_id = newAddon();
       const submitted: Body[] = await Promise.all(
         Array.from({ length: 70 }, (_, n) => submit(server, { addon_id, job_type: `t${n % 5}` })),
@@ -196,7 +196,7 @@ onEveryEngine((engine) => {
       expect(times).to.deep.equal([...times].sort().reverse());
     });
 
-    it('pages with filters as well', async () => {
+    it('lists pages with filters', async () => {
       const jobs = await submitSome(9);
       const { addon_id } = jobs[0];
       for (const [n, { job_id }] of jobs.entries()) if (n % 2 === 0) await cancel(server, job_id);

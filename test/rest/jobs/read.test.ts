@@ -27,7 +27,7 @@ onEveryEngine((engine) => {
     });
     after(() => server.stop());
 
-    it('answers 200 with the job, and null for the result while there is none', async () => {
+    it('answers 200 with the job, and a null result while there is none', async () => {
       const { job_id, addon_id } = await submit(server, {
         constraints: { cpu_heavy: true },
         payload: { a: 1 },
@@ -52,7 +52,7 @@ onEveryEngine((engine) => {
       });
     });
 
-    it('answers with a result once the job has ended, with all the fields of the contract', async () => {
+    it('returns the result of an ended job with all fields of the contract', async () => {
       const { job_id } = await submit(server, {});
       await cancel(server, job_id);
       const { body } = await get(server, `${jobsPath}/${job_id}`);
@@ -73,7 +73,7 @@ onEveryEngine((engine) => {
     });
 
     for (const jobId of [nowhere, 'nonsense', '1', `${nowhere}0`, '%00', "' or 1=1 --"]) {
-      it(`answers 404 for ${JSON.stringify(jobId)}`, async () => {
+      it(`answers a read of ${JSON.stringify(jobId)} with 404`, async () => {
         const path = `${jobsPath}/${jobId === '%00' ? jobId : encodeURIComponent(jobId)}`;
         expectError(await get(server, path), { status: 404, code: 'job_not_found' });
         expectError(await get(server, `${path}/events`), { status: 404, code: 'job_not_found' });
@@ -88,7 +88,7 @@ onEveryEngine((engine) => {
     });
     after(() => server.stop());
 
-    it('are told as in the example of the contract', async () => {
+    it('returns events as in the example of the contract', async () => {
       const { job_id, addon_id } = await submit(server, {});
       await claim(server, addon_id, { worker_id: 'visuals-worker-01' });
       const { status: code, body } = await get(server, `${jobsPath}/${job_id}/events`);
@@ -105,7 +105,7 @@ onEveryEngine((engine) => {
       expect(claimed.data).to.include({ worker_id: 'visuals-worker-01' });
     });
 
-    it('tell of every change, in order: who, from which state, to which', async () => {
+    it('returns every state change in order, with actor, old state and new state', async () => {
       const { job_id, addon_id } = await claimedJob(server);
       await status(server, job_id, { state: 'PREPARING' });
       await status(server, job_id, { state: 'LEASE_PENDING' });
@@ -131,7 +131,7 @@ onEveryEngine((engine) => {
       expect(times).to.deep.equal([...times].sort((a, b) => a - b));
     });
 
-    it('come in pages, none twice and none missed', async () => {
+    it('returns each event once over all pages', async () => {
       const { job_id } = await submit(server, {});
       for (const _ of [1, 2, 3]) {
         await cancel(server, job_id);
@@ -159,7 +159,7 @@ onEveryEngine((engine) => {
       'cursor=-1',
       'cursor=%00',
     ]) {
-      it(`refuse ?${query} with 400`, async () => {
+      it(`refuses events?${query} with 400`, async () => {
         const { job_id } = await submit(server, {});
         const answer = await get(server, `${jobsPath}/${job_id}/events?${query}`);
         expectError(answer, { status: 400, code: 'invalid_request', field: query.split('=')[0] as string });

@@ -6,7 +6,7 @@ import { shareServer } from '../../support/shared-server.ts';
 import { beat, complete, fail, granted, readSystem } from '../../support/system-api.ts';
 
 onEveryEngine((engine) => {
-  describe('what REST says of a job', () => {
+  describe('the schema of a job over REST', () => {
     const share = shareServer(engine, { capacityTotal: 1_000_000 });
     let server: TestServer;
     before(async () => {
@@ -15,7 +15,7 @@ onEveryEngine((engine) => {
     after(() => share.leave());
     afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
 
-    it('has the words of its contract in the events as well (S2)', async () => {
+    it("uses the contract's state names in events as well (S2)", async () => {
       const addon_id = newAddon();
       const { job_id } = await submit(server, { addon_id });
       const { lease } = await granted(server, { addon_id });
@@ -29,7 +29,7 @@ onEveryEngine((engine) => {
       expect(moves[2]).to.deep.equal(['JOB_RUNNING', 'RUNNING', 'RUNNING']);
     });
 
-    it('has no lease while it waits for another (D11)', async () => {
+    it('shows no lease while a job waits for another attempt (D11)', async () => {
       const addon_id = newAddon();
       const { job_id } = await submit(server, { addon_id, max_attempts: 2, retry_backoff_s: 0 });
       const { lease, job } = await granted(server, { addon_id });
@@ -41,7 +41,7 @@ onEveryEngine((engine) => {
       expect((await claim(server, addon_id)).lease_id).to.equal(null);
     });
 
-    it('has its last lease once it has ended, and none when it is retried (D11)', async () => {
+    it('shows the last lease of an ended job, and none after a retry (D11)', async () => {
       const addon_id = newAddon();
       const { job_id } = await submit(server, { addon_id });
       const { lease } = await granted(server, { addon_id });

@@ -21,7 +21,7 @@ onEveryEngine((engine) => {
     });
     after(() => server.stop());
 
-    it('answers the example of the contract with 200 and the job', async () => {
+    it("answers the contract's example of a status update with 200 and the job", async () => {
       const job = await claimedJob(server);
       const answer = await status(
         server,
@@ -88,7 +88,7 @@ onEveryEngine((engine) => {
       }
     }
 
-    it('does not bring back a job that has ended', async () => {
+    it('refuses status updates of ended jobs', async () => {
       const { job_id } = await claimedJob(server);
       await cancel(server, job_id);
       for (const state of states.filter((word) => word !== 'CANCELED')) {
@@ -99,7 +99,7 @@ onEveryEngine((engine) => {
     });
 
     for (const state of ['CLAIMED', 'PREPARING', 'LEASE_PENDING']) {
-      it(`with the present state ${state} updates note and progress and nothing else`, async () => {
+      it(`updates only note and progress for the present state ${state}`, async () => {
         const { job_id } = await claimedIn(state);
         const events = await eventsOf(server, job_id);
         const first = await status(server, job_id, { state, note: 'one', progress: 0.25 });
@@ -110,7 +110,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('gives a job back without a trace of its claim, and it takes its old place in line', async () => {
+    it('requeues a job at its old position without any trace of its claim', async () => {
       const first = await claimedJob(server);
       const { addon_id, job_id } = first;
       await submit(server, { addon_id });
@@ -124,7 +124,7 @@ onEveryEngine((engine) => {
       expect(again).to.include({ job_id, claimed_by: 'worker-2' });
     });
 
-    it('given back twice at once leaves the job free to be claimed', async () => {
+    it('makes a job claimable once when its worker requeues it twice at the same time', async () => {
       const { addon_id, job_id } = await claimedJob(server);
       // The first call keeps a batch in flight, so that the others meet in the next.
       const other = await claimedJob(server);
@@ -143,7 +143,7 @@ onEveryEngine((engine) => {
       expect(await claim(server, addon_id)).to.include({ job_id });
     });
 
-    it("is the claiming worker's: another that names itself is refused with 403", async () => {
+    it('refuses with 403 a status update that names another worker', async () => {
       const { job_id } = await claimedJob(server);
       const answer = await status(server, job_id, { state: 'PREPARING', worker_id: 'worker-2' });
       expectError(answer, { status: 403, code: 'worker_mismatch' });
@@ -152,7 +152,7 @@ onEveryEngine((engine) => {
       expect(own.status).to.equal(200);
     });
 
-    it('takes null for note, progress and worker_id, and ignores fields it does not know', async () => {
+    it('treats null note, progress and worker_id as absent, and ignores unknown fields', async () => {
       const { job_id } = await claimedJob(server);
       const nulls = { note: null, progress: null, worker_id: null, unknown: 1 };
       const answer = await status(server, job_id, { state: 'PREPARING', ...nulls });
@@ -176,7 +176,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('answers 404 for a job that is not there', async () => {
+    it('answers 404 for a status update of an unknown job', async () => {
       for (const jobId of ['00000000-0000-4000-8000-000000000000', 'nonsense']) {
         const answer = await status(server, jobId, { state: 'PREPARING' });
         expectError(answer, { status: 404, code: 'job_not_found' });

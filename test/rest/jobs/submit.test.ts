@@ -23,7 +23,7 @@ onEveryEngine((engine) => {
     const path = `${jobsPath}/submit`;
     const least = () => ({ addon_id: newAddon(), job_type: 'load30', cost_units: 30 });
 
-    it('answers the example of the contract with 201 and the job', async () => {
+    it("answers the contract's example of a submission with 201 and the job", async () => {
       const { status, headers, body } = await post(
         server,
         path,
@@ -57,7 +57,7 @@ onEveryEngine((engine) => {
       expect(body.job.created_at).to.equal(body.job.updated_at);
     });
 
-    it('answers with the very job that is read afterwards', async () => {
+    it('answers a submission with the same job that a read returns', async () => {
       const job = await submit(server, {
         priority: 'HIGH',
         constraints: { gpu_required: true, cpu_heavy: false },
@@ -75,12 +75,12 @@ onEveryEngine((engine) => {
     });
 
     for (const priority of ['LOW', 'NORMAL', 'HIGH', 'URGENT']) {
-      it(`takes the priority ${priority}`, async () => {
+      it(`accepts the priority ${priority}`, async () => {
         expect((await submit(server, { priority })).priority).to.equal(priority);
       });
     }
 
-    it('needs only addon_id, job_type and cost_units, and fills in the rest', async () => {
+    it('requires only addon_id, job_type and cost_units, and fills in defaults', async () => {
       const { body } = await post(server, path, least());
       expect(body.job).to.include({ priority: 'NORMAL', state: 'QUEUED', attempts: 0, stream: null });
       expect(body.job.constraints).to.deep.equal({});
@@ -91,12 +91,12 @@ onEveryEngine((engine) => {
       expect(body.job.tags).to.deep.equal([]);
     });
 
-    it('gives a job of a stream three attempts where nothing else is asked for', async () => {
+    it('gives a job of a stream three attempts by default', async () => {
       expect((await submit(server, { stream: 'renders' })).max_attempts).to.equal(3);
       expect((await submit(server, { stream: 'renders', max_attempts: 1 })).max_attempts).to.equal(1);
     });
 
-    it('takes null for every optional field as if it were left out', async () => {
+    it('treats null in optional fields of a submission as absent', async () => {
       const optional = [
         'priority',
         'constraints',
@@ -118,7 +118,7 @@ onEveryEngine((engine) => {
       expect(rest(job)).to.deep.equal(rest(plain));
     });
 
-    it('ignores fields that it does not know', async () => {
+    it('ignores unknown fields of a submission', async () => {
       const { status, body } = await post(server, path, {
         ...least(),
         state: 'DONE',
@@ -146,7 +146,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('says when a job that is not to start yet may start', async () => {
+    it('returns the start time of a delayed job', async () => {
       const runAt = new Date(Date.now() + 3_600_000);
       const job = await submit(server, { run_at: runAt.toISOString() });
       expectTime(job.next_retry_at, { of: runAt.getTime(), withinMs: 2 });
@@ -155,7 +155,7 @@ onEveryEngine((engine) => {
     });
 
     for (const time of ['2025-12-28T20:15:00Z', '2025-12-28T21:15:00+01:00', '2025-12-28T20:15:00.000Z']) {
-      it(`reads ${time} as the time it is, and tells times in UTC`, async () => {
+      it(`reads ${time} as an instant, and returns times in UTC`, async () => {
         const job = await submit(server, { run_at: time });
         expect(new Date(job.run_at).toISOString()).to.equal('2025-12-28T20:15:00.000Z');
         expect(job.run_at).to.match(/Z$/);
@@ -169,7 +169,7 @@ onEveryEngine((engine) => {
       '1969-12-31T23:59:59.999Z',
       '9999-12-31T23:59:59Z',
     ]) {
-      it(`keeps the far time ${time} as it is`, async () => {
+      it(`returns the far time ${time} unchanged`, async () => {
         const job = await submit(server, { run_at: time });
         expect(Date.parse(job.run_at)).to.equal(Date.parse(time));
         expect((await read(server, job.job_id)).job.run_at).to.equal(job.run_at);

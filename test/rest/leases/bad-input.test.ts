@@ -87,7 +87,7 @@ onEveryEngine((engine) => {
   // None of this gets as far as the database.
   if (engine.name !== 'embedded') return;
 
-  describe('a field of a lease request that is not what it should be', () => {
+  describe('the fields of a lease request', () => {
     const share = shareServer(engine, { capacityTotal: plenty });
     let server: TestServer;
     let routes: Record<string, { path: string; body: Record<string, unknown> }>;
@@ -115,7 +115,7 @@ onEveryEngine((engine) => {
 
     for (const [route, fields] of Object.entries(wrong)) {
       for (const [field, values] of Object.entries(fields)) {
-        it(`is refused by name: ${field} of ${route}`, async () => {
+        it(`refuses an invalid value by the name of its field: ${field} of ${route}`, async () => {
           const { path, body } = routes[route] as { path: string; body: Record<string, unknown> };
           const { [field]: _, ...rest } = body;
           const good = JSON.stringify({ ...rest, unknown: 0 }).slice(0, -1);

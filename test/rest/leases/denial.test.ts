@@ -13,7 +13,7 @@ import type { TestServer } from '../../support/server.ts';
 import { shareServer } from '../../support/shared-server.ts';
 
 onEveryEngine((engine) => {
-  describe('the queue contract: a lease for which there is no capacity', () => {
+  describe('the queue contract: denial of a lease for lack of capacity', () => {
     const share = shareServer(engine, { capacityTotal: 70 });
     let server: TestServer;
     before(async () => {
@@ -34,7 +34,7 @@ onEveryEngine((engine) => {
       expect(server.complaints.splice(0)).to.deep.equal([]);
     });
 
-    it("is denied with 200, in the contract's words", async () => {
+    it("denies a lease with 200 and the contract's fields", async () => {
       await take(60);
       const { job_id } = await claimedJob(server, { cost_units: 30 });
       const { status, body } = await requestLease(server, { job_id });
@@ -48,7 +48,7 @@ onEveryEngine((engine) => {
       expect(Number.isInteger(retry_after_sec) && retry_after_sec >= 1, `${retry_after_sec}`).to.equal(true);
     });
 
-    it('counts as capacity what is usable', async () => {
+    it('counts only usable units as capacity', async () => {
       await setCapacity(server, { busy_rating: 5 });
       await take(30);
       const { job_id } = await claimedJob(server, { cost_units: 6 });
@@ -56,14 +56,14 @@ onEveryEngine((engine) => {
       expect(body.reason).to.equal('Capacity exceeded: used=30, requested=6, capacity=35');
     });
 
-    it('is denied in the same words where all is taken', async () => {
+    it('denies a lease with the same fields if all units are used', async () => {
       await take(70);
       const { job_id } = await claimedJob(server, { cost_units: 1 });
       const { body } = await requestLease(server, { job_id });
       expect(body.reason).to.equal('Capacity exceeded: used=70, requested=1, capacity=70');
     });
 
-    it('leaves the job LEASE_PENDING with its claim renewed, and says so in the history', async () => {
+    it('leaves a denied job LEASE_PENDING with a renewed claim, and records it in the history', async () => {
       await take(60);
       const claimed = await claimedJob(server, { cost_units: 30 });
       await requestLease(server, { job_id: claimed.job_id });
@@ -80,7 +80,7 @@ onEveryEngine((engine) => {
       expect((await read(server, claimed.job_id)).job.state).to.equal('LEASE_PENDING');
     });
 
-    it('is approved once there is room again', async () => {
+    it('approves a denied lease once units are free again', async () => {
       await take(60);
       const { job_id } = await claimedJob(server, { cost_units: 30 });
       expect((await requestLease(server, { job_id })).body.approved).to.equal(false);
@@ -91,13 +91,13 @@ onEveryEngine((engine) => {
       expect(await typesOf(server, job_id)).to.include.members(['LEASE_DENIED', 'LEASE_GRANTED']);
     });
 
-    it('is approved where it fits exactly', async () => {
+    it('approves a lease that uses exactly the free units', async () => {
       await take(40);
       await take(30);
       expect(await capacityOf(server)).to.include({ used: 70, available: 0 });
     });
 
-    it('never gives out more than there is, however many ask at once', async () => {
+    it('never grants more units than the total to concurrent requests', async () => {
       const jobs = await Promise.all(Array.from({ length: 20 }, () => claimedJob(server, { cost_units: 9 })));
       const answers = await Promise.all(jobs.map(({ job_id }) => requestLease(server, { job_id })));
       const approved = answers.filter(({ body }) => body.approved);
@@ -106,7 +106,7 @@ onEveryEngine((engine) => {
       expect((await capacityOf(server)).used).to.equal(63);
     });
 
-    it('is denied, not refused, where the job costs more than all there is since it was claimed', async () => {
+    it('denies a claimed job that costs more than the lowered total, and does not refuse it', async () => {
       await setCapacity(server, { total: 71 });
       const { job_id } = await claimedJob(server, { cost_units: 71 });
       await setCapacity(server, { total: 70 });

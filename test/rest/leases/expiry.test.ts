@@ -11,7 +11,7 @@ interface Leased {
 }
 
 onEveryEngine((engine) => {
-  describe('the queue contract: a worker that dies with a lease', () => {
+  describe('the queue contract: expiry of a lease', () => {
     const share = shareServer(engine, { capacityTotal: plenty });
     let server: TestServer;
 
@@ -54,7 +54,7 @@ onEveryEngine((engine) => {
         (await eventsOf(server, job.job_id)).find((event) => event.type === type),
       );
 
-    it('loses it when it expires, and no sooner: the job ends as TIMEOUT', async () => {
+    it('expires a lease on time and no sooner, and ends its job as TIMEOUT', async () => {
       const event = await eventOf(last, 'JOB_TIMEOUT');
       expect(event.data).to.include({ from: 'RUNNING', to: 'TIMEOUT' });
       const deadline = Date.parse(last.lease.expires_at);
@@ -71,7 +71,7 @@ onEveryEngine((engine) => {
       expect((await eventOf(last, 'LEASE_EXPIRED')).lease_id).to.equal(lease.lease_id);
     });
 
-    it('can say nothing of it any more: 409, and when it expired', async () => {
+    it("refuses a worker's calls after the expiry with 409 and the time of the expiry", async () => {
       await eventOf(last, 'LEASE_EXPIRED');
       const { lease_id, lease_token, expires_at } = last.lease;
       for (const tell of [heartbeat, release]) {
@@ -84,7 +84,7 @@ onEveryEngine((engine) => {
       expect((await read(server, last.job.job_id)).job.state).to.equal('TIMEOUT');
     });
 
-    it('loses it to the queue where attempts are left, after a backoff', async () => {
+    it('requeues the job of an expired lease after a backoff if attempts are left', async () => {
       const requeued = await eventOf(more, 'JOB_REQUEUED');
       expect(requeued.data).to.include({ from: 'RUNNING', to: 'QUEUED' });
       const { job, result } = await read(server, more.job.job_id);
@@ -93,17 +93,17 @@ onEveryEngine((engine) => {
       expect(result).to.equal(null);
     });
 
-    it('leaves a job that somebody wanted canceled as CANCELED', async () => {
+    it('ends the job of an expired lease as CANCELED if a client asked for that', async () => {
       const { data } = await eventOf(wanted, 'JOB_CANCELED');
       expect(data.reason).to.match(/^somebody asked for it; the lease expired: nothing was heard of /);
       expect((await read(server, wanted.job.job_id)).job.state).to.equal('CANCELED');
     });
 
-    it('has it no longer than max_runtime_s', async () => {
+    it('expires a lease after max_runtime_s despite heartbeats', async () => {
       await eventOf(short, 'JOB_TIMEOUT');
     });
 
-    it('keeps it while its heart beats', async () => {
+    it('keeps a lease active as long as heartbeats arrive', async () => {
       for (const { status, text } of await beats) expect(status, text).to.equal(200);
       expect((await read(server, alive.job.job_id)).job).to.include({ state: 'RUNNING', attempts: 1 });
     });

@@ -22,7 +22,7 @@ onEveryEngine((engine) => {
     });
     afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
 
-    it('give the request contract the TTL that it asks for, at every heartbeat (C19)', async () => {
+    it("applies the request contract's TTL at the grant and at every heartbeat (C19)", async () => {
       await submit(server, { addon_id: addonId });
       const { body } = await request(server, { addon_id: addonId, ttl_sec: 7 });
       expect(between(body.lease.issued_at, body.lease.expires_at)).to.equal(12_000);
@@ -32,7 +32,7 @@ onEveryEngine((engine) => {
       expect([ttl_sec, between(last_heartbeat_at, expires_at)]).to.deep.equal([7, 12_000]);
     });
 
-    it('give each of several callers that ask together its own TTL (C19)', async () => {
+    it('gives each of several concurrent callers its own TTL (C19)', async () => {
       for (let i = 0; i < 12; i++) await submit(server, { addon_id: addonId });
       const ttls = [5, undefined, 9, 5, undefined, 9, 5, undefined, 9, 5, undefined, 9];
       const answers = await Promise.all(
@@ -43,7 +43,7 @@ onEveryEngine((engine) => {
       expect(new Set(leases.map(({ job_id }) => job_id)).size).to.equal(12);
     });
 
-    it('are refused outside 1 to 3,600 seconds (C19)', async () => {
+    it('refuses a TTL outside 1 to 3,600 seconds (C19)', async () => {
       for (const ttl_sec of [0, 3_601, 1.5, '60']) {
         expectError(await request(server, { ttl_sec }), {
           status: 400,
@@ -55,7 +55,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('give the worker contract the TTL that it asks for, in its own word (C19)', async () => {
+    it("applies the worker contract's TTL under its own field name (C19)", async () => {
       const stream = newStream();
       await enqueue(server, stream);
       const claimed = await claimedFrom(server, [stream], { lease_ttl_seconds: 30 });
@@ -66,7 +66,7 @@ onEveryEngine((engine) => {
       });
     });
 
-    it('tell an interval in whole seconds, whatever the TTL (S3)', async () => {
+    it('returns the heartbeat interval in whole seconds, whatever the TTL (S3)', async () => {
       for (const [ttl, interval] of [
         [1, 1],
         [2, 1],
@@ -81,7 +81,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('tell the queue contract within what time a heartbeat is due (C15)', async () => {
+    it('returns the time within which a heartbeat is due to the queue contract (C15)', async () => {
       const { job_id } = await submit(server, { addon_id: addonId, max_runtime_s: 20 });
       await claim(server, addonId);
       const { body } = await requestLease(server, { job_id, ttl_sec: 30 });
@@ -90,7 +90,7 @@ onEveryEngine((engine) => {
       expect((await heartbeat(server, body.lease.lease_id)).status).to.equal(200);
     });
 
-    it('tell a replayed grant what is left of it (C15)', async () => {
+    it('returns the remaining time for a replayed grant (C15)', async () => {
       await submit(server, { addon_id: addonId });
       const asked = { addon_id: addonId, request_id: `again-${addonId}` };
       const first = await request(server, asked);
@@ -104,7 +104,7 @@ onEveryEngine((engine) => {
       expect(again.body.heartbeat_within_ms).to.be.within(10_000, 25_000);
     });
 
-    it('tell a worker on a stream that 10 s are left, and then the TTL of its credit (C15, C19)', async () => {
+    it('gives a worker on a stream 10 s to confirm, and then the TTL of its credit (C15, C19)', async () => {
       const worker = new WorkClient(server.grpc);
       try {
         const { job_id } = await submit(server, { addon_id: addonId });
@@ -122,7 +122,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('tell less than 10 s on a stream where the TTL is shorter (C15)', async () => {
+    it('gives less than 10 s to confirm on a stream if the TTL is shorter (C15)', async () => {
       const worker = new WorkClient(server.grpc);
       try {
         await submit(server, { addon_id: addonId });

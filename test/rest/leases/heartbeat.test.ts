@@ -35,7 +35,7 @@ onEveryEngine((engine) => {
     afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
     after(() => share.leave());
 
-    it('answers the example of the contract with 200, the lease and the job', async () => {
+    it("answers the contract's example of a heartbeat with 200, the lease and the job", async () => {
       const { addon_id, job_id } = await submit(server, {});
       await post(server, '/api/scheduler/jobs/claim', { addon_id, worker_id: 'visuals-worker-01' });
       const grant = (await post(server, `${leasePath}/request`, { job_id, ttl_sec: 30 })).body;
@@ -75,7 +75,7 @@ onEveryEngine((engine) => {
       expect(await readLease(server, lease_id)).to.deep.equal(lease);
     });
 
-    it('extends the lease by its own TTL, as often as it comes', async () => {
+    it('extends the lease by its own TTL at every heartbeat', async () => {
       const { lease } = await leasedJob(server, {}, { ttl_sec: 7 });
       let last = lease;
       for (const _ of [1, 2, 3]) {
@@ -90,7 +90,7 @@ onEveryEngine((engine) => {
       expect(between(lease.last_heartbeat_at, last.last_heartbeat_at)).to.be.above(0);
     });
 
-    it('leaves what was said before where it says nothing, and takes null as nothing', async () => {
+    it('keeps earlier fields that a heartbeat omits or sets to null', async () => {
       const { lease } = await leasedJob(server);
       await heartbeat(server, lease.lease_id, { progress: 0.25, message: 'warming' });
       const nulls = { job_id: null, progress: null, message: null, lease_token: null, unknown: 1 };
@@ -100,20 +100,20 @@ onEveryEngine((engine) => {
       expect(back.body.job).to.include({ progress: 0, note: '' });
     });
 
-    it('writes no history of its own: the job was RUNNING from the grant on', async () => {
+    it('writes no events for heartbeats: the job is RUNNING from the grant on', async () => {
       const { lease, job } = await leasedJob(server);
       const before = await typesOf(server, job.job_id);
       await heartbeat(server, lease.lease_id, { progress: 0.5 });
       expect(await typesOf(server, job.job_id)).to.deep.equal(before);
     });
 
-    it('may come many at once', async () => {
+    it('accepts many simultaneous heartbeats', async () => {
       const { lease } = await leasedJob(server);
       const answers = await Promise.all(Array.from({ length: 20 }, () => heartbeat(server, lease.lease_id)));
       expect(new Set(answers.map(({ status }) => status))).to.deep.equal(new Set([200]));
     });
 
-    it('tells that somebody wants the job canceled', async () => {
+    it('reports a cancellation request in the answer to a heartbeat', async () => {
       const { lease, job } = await leasedJob(server);
       const asked = await cancel(server, job.job_id, { reason: 'user aborted' });
       expect(asked.status).to.equal(200);
@@ -130,13 +130,13 @@ onEveryEngine((engine) => {
       expect(body.lease.expires_at).to.equal(lease.expires_at);
     });
 
-    it('is refused with 404 where the lease is unknown', async () => {
+    it('answers 404 for a heartbeat of an unknown lease', async () => {
       for (const leaseId of [nowhere, 'nonsense', '%00', 'x'.repeat(2_000)]) {
         expectError(await heartbeat(server, leaseId), { status: 404, code: 'lease_not_found' });
       }
     });
 
-    it('is refused with 409 where the lease has been released, and says when', async () => {
+    it('refuses a heartbeat of a released lease with 409 and the time of the release', async () => {
       const { lease } = await leasedJob(server);
       const released = await release(server, lease.lease_id);
       const answer = await heartbeat(server, lease.lease_id);
@@ -147,7 +147,7 @@ onEveryEngine((engine) => {
       expect(await readLease(server, lease.lease_id)).to.deep.equal(released.body.lease);
     });
 
-    it('is refused with 403 from another worker, or with another token, and changes nothing', async () => {
+    it('refuses a heartbeat of another worker or with another token with 403, and changes nothing', async () => {
       const { lease } = await leasedJob(server);
       const stranger = await heartbeat(server, lease.lease_id, { worker_id: 'worker-2' });
       expectError(stranger, { status: 403, code: 'worker_mismatch' });
@@ -163,7 +163,7 @@ onEveryEngine((engine) => {
       expect((await heartbeat(server, lease.lease_id, { lease_token })).status).to.equal(200);
     });
 
-    it("is refused with 409 where job_id is not the lease's", async () => {
+    it('refuses a heartbeat with the job_id of another job with 409', async () => {
       const { lease } = await leasedJob(server);
       const other = await leasedJob(server);
       for (const job_id of [other.job.job_id, nowhere, 'nonsense']) {
@@ -172,20 +172,20 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('needs a worker_id', async () => {
+    it('refuses a heartbeat without worker_id', async () => {
       const { lease, job } = await leasedJob(server);
       const answer = await heartbeat(server, lease.lease_id, `{ "job_id": "${job.job_id}" }`);
       expectError(answer, { status: 400, code: 'invalid_request', field: 'worker_id' });
     });
 
-    it('may name the lease in capital letters', async () => {
+    it('accepts a lease id in capital letters', async () => {
       const { lease } = await leasedJob(server);
       const { status, body } = await heartbeat(server, lease.lease_id.toUpperCase());
       expect(status).to.equal(200);
       expect(body.lease.lease_id).to.equal(lease.lease_id);
     });
 
-    it('may be told from a look at the lease, which changes nothing', async () => {
+    it('reads a lease without renewing it', async () => {
       const { lease } = await leasedJob(server);
       const answer = await get(server, `${leasePath}/${lease.lease_id}`);
       expect(answer.status).to.equal(200);

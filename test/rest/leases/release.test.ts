@@ -38,7 +38,7 @@ onEveryEngine((engine) => {
     afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
     after(() => share.leave());
 
-    it('answers the example of the contract with 200, the lease, the job and its result', async () => {
+    it("answers the contract's example of a release with 200, the lease, the job and its result", async () => {
       const { addon_id, job_id } = await submit(server, {});
       await claim(server, addon_id, { worker_id: 'visuals-worker-01' });
       const grant = (await post(server, `${leasePath}/request`, { job_id, ttl_sec: 30 })).body;
@@ -99,7 +99,7 @@ onEveryEngine((engine) => {
       ['TIMEOUT', 'TIMEOUT', 'JOB_TIMEOUT'],
     ];
     for (const [status = '', state = '', event = ''] of ends) {
-      it(`with ${status} ends the job as ${state}`, async () => {
+      it(`ends the job of a release with ${status} as ${state}`, async () => {
         const { lease, job } = await leasedJob(server);
         const { body } = await release(server, lease.lease_id, { status });
         expect(body.lease).to.include({ state: 'RELEASED', release_status: status });
@@ -125,7 +125,7 @@ onEveryEngine((engine) => {
       [null, { deep: [{ er: 'ü☃' }] }],
     ];
     for (const result_data of results) {
-      it(`keeps ${JSON.stringify(result_data)} as the result`, async () => {
+      it(`stores ${JSON.stringify(result_data)} as the result of a released job`, async () => {
         const { lease, job } = await leasedJob(server);
         const { body } = await release(server, lease.lease_id, { result_data });
         expect(body.result.result_data).to.deep.equal(result_data);
@@ -142,7 +142,7 @@ onEveryEngine((engine) => {
       ['an empty object', {}, null, {}],
     ];
     for (const [what, error, text, detail] of errors) {
-      it(`keeps an error that is ${what}`, async () => {
+      it(`stores an error that is ${what} for a released job`, async () => {
         const { lease, job } = await leasedJob(server);
         const { body } = await release(server, lease.lease_id, { status: 'FAILED', error });
         expect(body.result).to.deep.include({ status: 'FAILED', error: text, error_detail: detail });
@@ -150,7 +150,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('needs only worker_id and status, and takes null for the rest as if it were left out', async () => {
+    it('requires only worker_id and status of a release, and treats null in others as absent', async () => {
       const nulls = { job_id: null, lease_token: null, result_data: null, error: null, metrics: null };
       for (const rest of [{}, { ...nulls, unknown: 'ignored' }]) {
         const { lease } = await leasedJob(server);
@@ -160,7 +160,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('with FAILED is final, whatever is left of the attempts and whatever the error says', async () => {
+    it('ends a job for good with FAILED, whatever attempts are left and the error contains', async () => {
       const { lease } = await leasedJob(server, { max_attempts: 5 });
       const error = { message: 'flaky', retryable: true };
       const { body } = await release(server, lease.lease_id, { status: 'FAILED', error });
@@ -168,7 +168,7 @@ onEveryEngine((engine) => {
       expect(body.result).to.deep.include({ status: 'FAILED', error: 'flaky', error_detail: error });
     });
 
-    it('ends a job that somebody wanted canceled as CANCELED, and keeps what was handed in', async () => {
+    it('ends a job as CANCELED if a client asked for that, and keeps the released result', async () => {
       const { lease, job } = await leasedJob(server);
       await cancel(server, job.job_id, { reason: 'user aborted' });
       const { body } = await release(server, lease.lease_id, { result_data: { half: 'done' } });
@@ -186,7 +186,7 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('may be sent again with the token after a lost answer, and is answered the same', async () => {
+    it('answers a repeated release with the token in the same way', async () => {
       const { lease, job } = await leasedJob(server);
       const said = { lease_token: lease.lease_token, result_data: { n: 1 } };
       const first = await release(server, lease.lease_id, said);
@@ -197,7 +197,7 @@ onEveryEngine((engine) => {
       expect(await eventsOf(server, job.job_id)).to.deep.equal(events);
     });
 
-    it('is refused with 409 for another status on what is released, and writes nothing', async () => {
+    it('refuses another status for a released lease with 409, and writes nothing', async () => {
       const { lease, job } = await leasedJob(server);
       const first = await release(server, lease.lease_id, { lease_token: lease.lease_token });
       const other = { lease_token: lease.lease_token, status: 'FAILED', error: 'late' };
@@ -212,7 +212,7 @@ onEveryEngine((engine) => {
       });
     });
 
-    it('is refused with 409 from a lease whose job has gone on to another', async () => {
+    it('refuses the release of a lease whose job has a newer lease with 409', async () => {
       const { lease, job } = await leasedJob(server);
       await release(server, lease.lease_id, { status: 'FAILED' });
       await retry(server, job.job_id);
@@ -227,7 +227,7 @@ onEveryEngine((engine) => {
       expect((await release(server, next.lease.lease_id)).body.result.attempts).to.equal(2);
     });
 
-    it('counts once where it comes many times at once', async () => {
+    it('applies a release once for many requests at the same time', async () => {
       const { lease, job } = await leasedJob(server);
       const said = { lease_token: lease.lease_token };
       const answers = await Promise.all(
@@ -241,13 +241,13 @@ onEveryEngine((engine) => {
       expect(types.filter((type) => type === 'JOB_DONE')).to.have.length(1);
     });
 
-    it('is refused with 404 where the lease is unknown', async () => {
+    it('answers 404 for the release of an unknown lease', async () => {
       for (const leaseId of [nowhere, 'nonsense']) {
         expectError(await release(server, leaseId), { status: 404, code: 'lease_not_found' });
       }
     });
 
-    it('is refused with 403 from another worker, or with another token', async () => {
+    it('refuses a release of another worker or with another token with 403', async () => {
       const { lease, job } = await leasedJob(server);
       const stranger = await release(server, lease.lease_id, { worker_id: 'worker-2' });
       expectError(stranger, { status: 403, code: 'worker_mismatch' });
@@ -258,7 +258,7 @@ onEveryEngine((engine) => {
       expect((await read(server, job.job_id)).job.state).to.equal('RUNNING');
     });
 
-    it("is refused with 409 where job_id is not the lease's", async () => {
+    it('refuses a release with the job_id of another job with 409', async () => {
       const { lease, job } = await leasedJob(server);
       for (const job_id of [nowhere, 'nonsense']) {
         const answer = await release(server, lease.lease_id, { job_id });
@@ -268,7 +268,7 @@ onEveryEngine((engine) => {
     });
 
     for (const field of ['worker_id', 'status']) {
-      it(`needs a ${field}`, async () => {
+      it(`refuses a release without ${field}`, async () => {
         const { lease } = await leasedJob(server);
         const body: Record<string, string> = { worker_id: 'worker-1', status: 'SUCCEEDED' };
         delete body[field];

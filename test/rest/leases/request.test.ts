@@ -40,7 +40,7 @@ onEveryEngine((engine) => {
     afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
     after(() => share.leave());
 
-    it('answers the example of the contract with 200, approved, and the ACTIVE lease', async () => {
+    it("answers the contract's example of a lease request with 200, approved, and the ACTIVE lease", async () => {
       const submitted = await submit(server, { addon_id: 'visuals', constraints: { cpu_heavy: true } });
       const { job_id } = submitted;
       await claim(server, 'visuals', { worker_id: 'visuals-worker-01' });
@@ -100,7 +100,7 @@ onEveryEngine((engine) => {
       for (const text of places) expect(text).not.to.include(token).and.not.to.include('lease_token');
     });
 
-    it('tells of it in the history', async () => {
+    it('records the grant of a lease in the history', async () => {
       const { lease, job } = await leasedJob(server);
       const event = (await eventsOf(server, job.job_id)).at(-1);
       expect(event).to.include({ type: 'LEASE_GRANTED', lease_id: lease.lease_id, ts: lease.granted_at });
@@ -108,7 +108,7 @@ onEveryEngine((engine) => {
     });
 
     for (const state of ['CLAIMED', 'PREPARING', 'LEASE_PENDING']) {
-      it(`leases a job that is ${state}`, async () => {
+      it(`leases a job in ${state}`, async () => {
         const { job_id } = await claimedJob(server);
         if (state !== 'CLAIMED') await status(server, job_id, { state });
         const { body } = await requestLease(server, { job_id });
@@ -118,13 +118,13 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('needs nothing but the job_id, and takes the TTL of the settings then', async () => {
+    it('requires only the job_id of a lease request, and applies the TTL of the settings', async () => {
       const { lease } = await leasedJob(server);
       expect(lease.ttl_sec).to.equal(60);
       expect(between(lease.granted_at, lease.expires_at)).to.equal(60_000);
     });
 
-    it('takes null for every optional field as if it were left out, and ignores what it does not know', async () => {
+    it('treats null in fields of a lease request as absent, and ignores unknown fields', async () => {
       const nulls = { addon_id: null, worker_id: null, ttl_sec: null, request_id: null };
       const { lease } = await leasedJob(server, {}, { ...nulls, lease_token: 'mine', colour: ['red'] });
       expect(lease.ttl_sec).to.equal(60);
@@ -132,14 +132,14 @@ onEveryEngine((engine) => {
     });
 
     for (const ttl of [1, 3_600]) {
-      it(`takes a ttl_sec of ${ttl}`, async () => {
+      it(`accepts a ttl_sec of ${ttl}`, async () => {
         const { lease } = await leasedJob(server, {}, { ttl_sec: ttl });
         expect(between(lease.granted_at, lease.expires_at)).to.equal(ttl * 1000);
         await release(server, lease.lease_id);
       });
     }
 
-    it("goes by the job's own type, weight, priority and constraints, whatever the request says of them", async () => {
+    it("applies the job's own type, cost, priority and constraints, not those of the lease request", async () => {
       const own = { cost_units: 7, priority: 'HIGH', constraints: { cpu_heavy: true } };
       const others = { job_type: 'other', cost_units: 5_000, priority: 'LOW', constraints: { gpu: true } };
       const nonsense = { job_type: 5, cost_units: 'many', priority: 'SOON', constraints: [] };
@@ -150,13 +150,13 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('gives every lease a higher fence than all before it', async () => {
+    it('gives every lease a higher fence than all earlier leases', async () => {
       const fences = [];
       for (const _ of [1, 2, 3]) fences.push((await leasedJob(server)).lease.fence);
       expect(fences).to.deep.equal([...new Set(fences)].sort((a, b) => a - b));
     });
 
-    it('answers the same grant again under the same request_id, for as long as the lease lives', async () => {
+    it('returns the same grant for the same request_id as long as the lease lives', async () => {
       const { job_id } = await claimedJob(server);
       const ask = { job_id, request_id: 'lost answer' };
       const first = (await requestLease(server, ask)).body;
@@ -175,7 +175,7 @@ onEveryEngine((engine) => {
       expectError(await requestLease(server, ask), { status: 409, code: 'job_not_claimed' });
     });
 
-    it('grants once where the same worker asks many times at once', async () => {
+    it('grants one lease if the same worker asks many times at once', async () => {
       const { job_id } = await claimedJob(server);
       const answers = await Promise.all(Array.from({ length: 10 }, () => requestLease(server, { job_id })));
       expect(answers.filter(({ body }) => body.approved)).to.have.length(1);
@@ -185,7 +185,7 @@ onEveryEngine((engine) => {
       expect((await read(server, job_id)).job.attempts).to.equal(1);
     });
 
-    it('is refused with 409 where nobody has claimed the job, or where it has ended', async () => {
+    it('refuses a lease for an unclaimed or ended job with 409', async () => {
       const { job_id } = await submit(server, {});
       expectError(await requestLease(server, { job_id }), { status: 409, code: 'job_not_claimed' });
       await cancel(server, job_id);
@@ -196,7 +196,7 @@ onEveryEngine((engine) => {
       expectError(over, { status: 409, code: 'job_not_claimed' });
     });
 
-    it('is refused with 403 where another worker has claimed the job', async () => {
+    it('refuses a lease for a job that another worker has claimed with 403', async () => {
       const { job_id } = await claimedJob(server);
       const answer = await requestLease(server, { job_id, worker_id: 'worker-2' });
       expectError(answer, { status: 403, code: 'worker_mismatch' });
@@ -205,26 +205,26 @@ onEveryEngine((engine) => {
       expect(body.lease.worker_id).to.equal('worker-1');
     });
 
-    it("is refused with 409 where addon_id is not the job's", async () => {
+    it("refuses a lease request with another job's addon_id with 409", async () => {
       const { job_id, addon_id } = await claimedJob(server);
       const answer = await requestLease(server, { job_id, addon_id: 'another' });
       expectError(answer, { status: 409, code: 'job_mismatch' });
       expect((await requestLease(server, { job_id, addon_id })).body.approved).to.equal(true);
     });
 
-    it('is refused with 404 where there is no such job', async () => {
+    it('answers 404 for a lease request for an unknown job', async () => {
       for (const job_id of [nowhere, 'nonsense', '']) {
         expectError(await requestLease(server, { job_id }), { status: 404, code: 'job_not_found' });
       }
     });
 
-    it('takes a job_id in capital letters', async () => {
+    it('accepts a job_id in capital letters in a lease request', async () => {
       const { job_id } = await claimedJob(server);
       const { body } = await requestLease(server, { job_id: job_id.toUpperCase() });
       expect(body.lease.job_id).to.equal(job_id);
     });
 
-    it('needs a job_id', async () => {
+    it('refuses a lease request without job_id', async () => {
       const answer = await requestLease(server, { addon_id: 'visuals', ttl_sec: 30 });
       expectError(answer, { status: 400, code: 'invalid_request', field: 'job_id' });
     });

@@ -16,7 +16,7 @@ interface Operation {
 }
 
 onEveryEngine((engine) => {
-  describe("the API's description", () => {
+  describe('the OpenAPI description', () => {
     let server: TestServer;
     let description: Description;
     let operations: Operation[];
@@ -45,7 +45,7 @@ onEveryEngine((engine) => {
         ? [media.example]
         : Object.values<Json>(media.examples ?? {}).map(({ value }) => value);
 
-    it('is an OpenAPI 3.1 document, as the official schema has it', async () => {
+    it('validates against the official OpenAPI 3.1 schema', async () => {
       const { valid, errors } = await new Validator().validate(structuredClone(description.document));
       expect(errors ?? [], JSON.stringify(errors)).to.deep.equal([]);
       expect(valid).to.equal(true);
@@ -54,7 +54,7 @@ onEveryEngine((engine) => {
       expect(description.document.servers).to.deep.equal([{ url: '/', description: 'This server.' }]);
     });
 
-    it('is the same for everybody who asks, and answers HEAD', async () => {
+    it('returns the same description to every client, and answers HEAD', async () => {
       const first = await ask(server, '/openapi.json');
       expect(first.body).to.deep.equal(description.document);
       expect((await ask(server, '/openapi.json')).text).to.equal(first.text);
@@ -65,7 +65,7 @@ onEveryEngine((engine) => {
       expect(first.headers.get('content-encoding')).to.equal('gzip');
     });
 
-    it('points at nothing that is not there, and has nothing that nobody points at', () => {
+    it('contains no broken reference and no unused component', () => {
       const pointers = new Set(referencesIn(description.document));
       for (const pointer of pointers) expect(description.at(pointer.slice(1)), pointer).to.be.an('object');
       for (const kind of ['schemas', 'responses'])
@@ -73,7 +73,7 @@ onEveryEngine((engine) => {
           expect([...pointers], name).to.include(`#/components/${kind}/${name}`);
     });
 
-    it('names every operation once, and puts it into a part', () => {
+    it('names every operation once, and assigns it a tag', () => {
       const ids = operations.map(({ told }) => told.operationId);
       expect(new Set(ids).size).to.equal(ids.length);
       for (const { path, told } of operations) {
@@ -84,14 +84,14 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('has words for every parameter and every field', () => {
+    it('describes every parameter and every field', () => {
       for (const { path, told } of operations)
         for (const one of told.parameters ?? [])
           expect(one.description, `${one.name} of ${path}`).to.be.a('string').and.not.to.equal('');
       expect([...wordless(description.document, '')]).to.deep.equal([]);
     });
 
-    it('has every method of every path that is served, and no other but HEAD (S4)', async () => {
+    it('lists every method of every served path, and no other but HEAD (S4)', async () => {
       for (const [path, methods] of Object.entries<Json>(description.document.paths)) {
         const told = Object.keys(methods).map((method) => method.toUpperCase());
         if (told.includes('GET')) told.push('HEAD');
@@ -101,7 +101,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('is true of the routes of the server itself, whatever kind of text they answer with', async () => {
+    it('describes the routes of the server itself, with every content type of their answers', async () => {
       const own = operations.filter(({ told }) => told.tags[0] === 'Server');
       expect(own.map(({ path }) => path)).to.include.members(['/healthz', '/readyz', '/metrics', '/docs']);
       for (const { method, path } of own) {
@@ -113,7 +113,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('has examples of bodies that the schemas and the server take', async () => {
+    it('contains example requests that the schemas and the server accept', async () => {
       for (const operation of operations) {
         const media = bodyOf(operation);
         if (!media) continue;
@@ -127,7 +127,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('has examples of answers that are such answers', () => {
+    it('contains example answers that match their schemas', () => {
       for (const { method, path, told } of operations)
         for (const [status, one] of Object.entries<Json>(told.responses)) {
           const { content } = one.$ref ? description.at(one.$ref.slice(1)) : one;
@@ -137,7 +137,7 @@ onEveryEngine((engine) => {
         }
     });
 
-    it('has the limits of bodies at which the server refuses them, by the name of the field', async () => {
+    it('states the limits at which the server refuses fields of bodies, by name', async () => {
       let tried = 0;
       for (const operation of operations) {
         const media = bodyOf(operation);
@@ -165,7 +165,7 @@ onEveryEngine((engine) => {
       expect(tried).to.be.above(100);
     });
 
-    it('has the limits of queries at which the server refuses them, by the name of the parameter', async () => {
+    it('states the limits at which the server refuses parameters of queries, by name', async () => {
       let tried = 0;
       for (const operation of operations) {
         for (const one of operation.told.parameters ?? []) {

@@ -10,10 +10,10 @@ import { entity, word } from '../../../src/rest/openapi/schema-types.ts';
 import { withDocs } from '../../../src/rest/server/docs-page.ts';
 import type { Json } from '../../support/description.ts';
 
-describe('a schema, as the description tells it', () => {
+describe('the printer of schemas', () => {
   const told = (schema: object) => new SchemaPrinter().print(schema);
 
-  it('has null among its types where it may be null', () => {
+  it('lists null among the types of a nullable schema', () => {
     expect(told(optional(Type.Integer({ minimum: 1 })))).to.deep.equal({
       type: ['integer', 'null'],
       minimum: 1,
@@ -29,7 +29,7 @@ describe('a schema, as the description tells it', () => {
     });
   });
 
-  it('has no null as a parameter of an address', () => {
+  it('omits null for a parameter of a path or query', () => {
     const schema = optional(Type.Enum(['A', 'B'], { description: 'Which.' }));
     expect(withoutNull(told(schema))).to.deep.equal({
       type: 'string',
@@ -38,14 +38,14 @@ describe('a schema, as the description tells it', () => {
     });
   });
 
-  it('says of an object with any names what stands under them', () => {
+  it('describes the values of an object with free names', () => {
     expect(told(Type.Record(Type.String(), Type.Boolean()))).to.deep.equal({
       type: 'object',
       additionalProperties: { type: 'boolean' },
     });
   });
 
-  it('keeps fields apart that are called like the words of schemas', () => {
+  it('keeps fields apart from schema keywords of the same name', () => {
     const fields = { type: word('T.'), items: word('I.'), anyOf: word('A.'), title: word('T.') };
     expect(told(Type.Object(fields))).to.deep.equal({
       type: 'object',
@@ -59,7 +59,7 @@ describe('a schema, as the description tells it', () => {
     });
   });
 
-  it('is told once where it has a name, and pointed at', () => {
+  it('prints a named schema once, and refers to it', () => {
     const schemas = new SchemaPrinter();
     const thing = entity('Thing', 'A thing.', { name: word('Its name.') });
     const reference = { $ref: '#/components/schemas/Thing' };
@@ -82,7 +82,7 @@ describe('the description of routes', () => {
     handle: async () => ({ status: 200, body: '' }),
   });
 
-  it('has these routes, those that describe them, and no others', async () => {
+  it('describes the routes of the API and those of the description, and no others', async () => {
     const given = [route('GET', '/a'), route('POST', '/a'), route('PUT', '/b/{job_id}')];
     const all = withDocs(given);
     expect(all.slice(0, given.length)).to.deep.equal(given);
@@ -102,7 +102,7 @@ describe('the description of routes', () => {
     expect(told).to.include.members(['GET /docs', 'GET /docs/', 'GET /openapi.json']);
   });
 
-  it('tells of errors by their statuses, and of those of bodies where there may be one', () => {
+  it('lists errors by status, and those of bodies only for routes with a body', () => {
     const { paths } = openApi([route('GET', '/a'), route('POST', '/a')]) as Json;
     expect(Object.keys(paths['/a'].get.responses)).to.deep.equal([
       '200',
@@ -116,7 +116,7 @@ describe('the description of routes', () => {
     expect(Object.keys(paths['/a'].post.responses)).to.include.members(['413', '415']);
   });
 
-  it('cannot be made where nothing is known of a name in a path', () => {
+  it('throws for a path parameter without a description', () => {
     expect(() => openApi([route('GET', '/a/{stranger}')])).to.throw('{stranger} in /a/{stranger}');
   });
 });

@@ -13,7 +13,7 @@ import { newStream } from '../../support/worker-api.ts';
 const queuePath = '/api/scheduler/stats/queue';
 
 onEveryEngine((engine) => {
-  describe('the view of the queue', () => {
+  describe('the queue view', () => {
     let server: TestServer;
     beforeEach(async () => {
       server = await startTestServer(engine, { settings: { capacityTotal: 100 } });
@@ -37,11 +37,11 @@ onEveryEngine((engine) => {
         [jobId, seconds],
       );
 
-    it('is empty where nothing waits', async () => {
+    it('returns no groups if no job waits', async () => {
       expect(await read()).to.deep.include({ groups: [], truncated: false, next_cursor: null });
     });
 
-    it('names the oldest job of each group, since when it waits and why (B12)', async () => {
+    it('names the oldest job of each group, its waiting time and the cause (B12)', async () => {
       const job_type = newAddon();
       const first = await submit(server, { job_type, constraints: { gpu_required: true }, priority: 'LOW' });
       await submit(server, { addon_id: first.addon_id, job_type, constraints: { gpu_required: true } });
@@ -62,7 +62,7 @@ onEveryEngine((engine) => {
       expect(found.oldest.cause.code).to.equal('waiting_for_worker');
     });
 
-    it('gives the cause that explain gives', async () => {
+    it('returns the same cause as explain', async () => {
       const job_type = newAddon();
       const { job_id } = await submit(server, { job_type, cost_units: 30 });
       await setCapacity(server, { total: 0 });
@@ -73,7 +73,7 @@ onEveryEngine((engine) => {
       expect(cause).to.deep.equal({ code: main.code, text: main.text });
     });
 
-    it('names a job that was put aside where none is ready, with the cause that explain gives', async () => {
+    it('names an unschedulable job if no job is ready, with the cause that explain returns', async () => {
       const job_type = newAddon();
       const { job_id, addon_id } = await submit(server, { job_type, cost_units: 500 });
       await older(job_id, 600);
@@ -116,7 +116,7 @@ onEveryEngine((engine) => {
       expect(await group(job_type)).to.deep.include({ workers: 2, slots: 7 });
     });
 
-    it('counts jobs that are delayed, claimed and running, with no oldest where none is ready', async () => {
+    it('counts delayed, claimed and running jobs, and names no oldest job if none is ready', async () => {
       const job_type = newAddon();
       const addon_id = newAddon();
       const later = new Date(Date.now() + 3_600_000).toISOString();
@@ -127,7 +127,7 @@ onEveryEngine((engine) => {
       expect(Date.parse(found.next_ready_at)).to.be.within(Date.parse(later) - 1, Date.parse(later) + 1);
     });
 
-    it('comes in pages, each group on one of them', async () => {
+    it('lists each group once over all pages of the queue view', async () => {
       const types = Array.from({ length: 7 }, () => newAddon());
       for (const job_type of types) await submit(server, { job_type });
       const seen: string[] = [];
@@ -141,7 +141,7 @@ onEveryEngine((engine) => {
       expect(seen).to.have.members(types);
     });
 
-    it('is the same over RPC, and refuses what it cannot read', async () => {
+    it('returns the same queue view over RPC, and refuses invalid parameters', async () => {
       const { job_id, job_type } = await submit(server, { job_type: newAddon() });
       const { body } = await post(server, '/leasehold.v1.StatsService/GetQueue', { limit: 50 });
       const found = body.groups.find((each: Body) => each.jobType === job_type);
@@ -153,7 +153,7 @@ onEveryEngine((engine) => {
         expect((await get(server, `${queuePath}${query}`)).body.field).to.equal(field);
     });
 
-    it('reads a bounded number of rows beside many jobs, and says where it has not counted all', async () => {
+    it('reads a bounded number of rows among many jobs, and marks counts that are not complete', async () => {
       const { job_id } = await submit(server, { job_type: newAddon() });
       // A thousand at a time: the embedded database answers nothing else meanwhile.
       const copies = async (set: string, count: number) => {
@@ -174,7 +174,7 @@ onEveryEngine((engine) => {
       expect(truncated).to.equal(true);
     });
 
-    it('is shown by the commands, the longest wait first', async () => {
+    it('prints the queue view in commands, the longest wait first', async () => {
       if (engine.name === 'embedded') return;
       const run = (...args: string[]) => runCommand(args, { LEASEHOLD_URL: server.http });
       expect((await run('queue')).stdout).to.equal('Nothing waits or runs.');
@@ -202,8 +202,8 @@ onEveryEngine((engine) => {
     });
   });
 
-  describe('a list of jobs with the oldest first', () => {
-    it('comes in pages, from the oldest on, unfinished and ended ones alike (B12)', async () => {
+  describe('the list of jobs, oldest first', () => {
+    it('lists jobs in pages from the oldest on, unfinished and ended ones alike (B12)', async () => {
       await using server = await startTestServer(engine);
       const addon_id = newAddon();
       const ids: string[] = [];

@@ -14,7 +14,7 @@ interface OpenPage {
 }
 
 onEveryEngine((engine) => {
-  describe('the page that shows the API', () => {
+  describe('the page of the API description', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine);
@@ -26,7 +26,7 @@ onEveryEngine((engine) => {
       return { status: response.status, headers: response.headers, text: await response.text() };
     };
 
-    it('is at /docs with and without a slash, and answers HEAD', async () => {
+    it('serves the page at /docs with and without a slash, and answers HEAD', async () => {
       for (const path of ['/docs', '/docs/']) {
         const page = await fetched(path);
         expect(page.status).to.equal(200);
@@ -38,7 +38,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('is for nothing but GET and HEAD (S4)', async () => {
+    it('answers only GET and HEAD for the page (S4)', async () => {
       for (const path of ['/docs', '/docs/', '/docs/docs.js', '/docs/docs.css', '/openapi.json']) {
         const answer: Answer = await post(server, path, {});
         expect(answer.status, path).to.equal(405);
@@ -49,7 +49,7 @@ onEveryEngine((engine) => {
       expect((await fetched('/docs/%2e%2e%2fpackage.json')).status).to.equal(404);
     });
 
-    it('needs nothing but this server, and lets the browser allow nothing else', async () => {
+    it('loads nothing from other servers, and sends a policy that forbids it', async () => {
       const page = await fetched('/docs');
       const policy = new Map(
         (page.headers.get('content-security-policy') ?? '').split('; ').map((rule) => {
@@ -141,7 +141,7 @@ onEveryEngine((engine) => {
       await page.close();
     });
 
-    it('shows every operation with its method, path, parameters, body, answers, and a line for curl', async () => {
+    it('shows each operation with method, path, parameters, body, answers and a curl command', async () => {
       const { page } = await opened();
       const text = await textOf(page);
       expect(text).to.include(told.info.version).and.to.include('order-17');
@@ -167,7 +167,7 @@ onEveryEngine((engine) => {
       await page.close();
     });
 
-    it('opens the schema of an answer, and the schemas within it', async () => {
+    it('expands the schema of an answer, and the schemas within it', async () => {
       const { page } = await opened();
       const answer = page.locator('#getJob details', { hasText: /^200/ }).first();
       expect(await answer.textContent()).not.to.include('JobResult');
@@ -178,7 +178,7 @@ onEveryEngine((engine) => {
       await page.close();
     });
 
-    it('finds operations by words, codes of errors among them', async () => {
+    it('finds operations by search terms, error codes among them', async () => {
       const { page } = await opened();
       const visible = async (words: string) => {
         await page.fill('#search', words);
@@ -195,7 +195,7 @@ onEveryEngine((engine) => {
       await page.close();
     });
 
-    it('fits a narrow screen, and follows the dark scheme until its button is pressed', async () => {
+    it('fits a narrow screen, and follows the dark scheme until the user presses its button', async () => {
       const { page } = await opened({ viewport: { width: 390, height: 844 }, colorScheme: 'dark' });
       await openAll(page, 2);
       const widths = await page.evaluate<number[]>('[document.documentElement.scrollWidth, innerWidth]');
@@ -215,7 +215,7 @@ onEveryEngine((engine) => {
       await page.close();
     });
 
-    it('tells the reader when the description cannot be read', async () => {
+    it('reports that it cannot load the description', async () => {
       const page = await browser.newPage();
       await page.route('**/openapi.json', (route) => route.fulfill({ status: 503, body: '' }));
       await page.goto(`${server.http}/docs`);

@@ -19,7 +19,7 @@ onEveryEngine((engine) => {
       (await get(server, `${capacityPath}/changes${query}`)).body;
     const told = ({ change_id, ts, ...rest }: Body) => rest;
 
-    it('are listed with who made them, when and why, the newest first (A8)', async () => {
+    it('lists changes of the capacity with actor, time and reason, the newest first (A8)', async () => {
       const before = Date.now();
       await setCapacity(server, { total: 0, requested_by: 'ann', reason: 'maintenance' });
       await post(server, '/leasehold.v1.StatsService/SetCapacity', { busyRating: 3, requestedBy: 'bob' });
@@ -64,19 +64,19 @@ onEveryEngine((engine) => {
       });
     });
 
-    it('are no changes where everything was so before', async () => {
+    it('records no change if all values are as before', async () => {
       await setCapacity(server, { total: 70, busy_rating: 0 });
       expect((await changes()).changes).to.deep.equal([]);
       expect((await setCapacity(server, { total: 69 })).body.total).to.equal(69);
       expect((await changes()).changes).to.have.length(1);
     });
 
-    it('refuse a cursor that is none', async () => {
+    it('refuses a malformed cursor for changes of the capacity', async () => {
       const { status, body } = await get(server, `${capacityPath}/changes?cursor=x`);
       expect([status, body.field]).to.deep.equal([400, 'cursor']);
     });
 
-    it('are one chain, however many change it at once', async () => {
+    it('chains concurrent changes of the capacity without a gap', async () => {
       const totals = Array.from({ length: 20 }, (_, i) => 100 + i);
       await Promise.all(totals.map((total) => setCapacity(server, { total })));
       const { changes: all } = await changes('?limit=200');
@@ -88,7 +88,7 @@ onEveryEngine((engine) => {
       expect(inOrder.map(({ total_after }: Body) => total_after)).to.have.members(totals);
     });
 
-    it('are shown by the command, with the name of the user who made them', async () => {
+    it('prints changes of the capacity with the name of the user who made them', async () => {
       if (engine.name === 'embedded') return;
       const run = (...args: string[]) => runCommand(['capacity', ...args], { LEASEHOLD_URL: server.http });
       expect((await run('history')).stdout).to.equal('No changes.');
@@ -109,7 +109,7 @@ onEveryEngine((engine) => {
     });
     after(() => store.close());
 
-    it('are kept by the clock of the database, whatever the clock of a server says', async () => {
+    it("stores changes by the clock of the database, whatever the server's clock", async () => {
       const { now } = Date;
       const short = engineOn(store.database, { ...engineSettings, retentionEventsDays: 1 });
       await short.capacity.set({ total: 7 }, caller);
@@ -125,7 +125,7 @@ onEveryEngine((engine) => {
       await short.stop();
     });
 
-    it('are kept for as long as the history', async () => {
+    it('keeps changes of the capacity for as long as the history', async () => {
       const short = engineOn(store.database, { ...engineSettings, retentionEventsDays: 2 });
       const forever = engineOn(store.database, { ...engineSettings, retentionEventsDays: 0 });
       for (const total of [1, 2]) await short.capacity.set({ total }, caller);

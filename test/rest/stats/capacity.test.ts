@@ -33,7 +33,7 @@ onEveryEngine((engine) => {
 
     const full = ['total', 'busy_rating', 'usable', 'used', 'available', 'reserved'];
 
-    it('is told as a whole', async () => {
+    it('returns all fields of the capacity', async () => {
       const answer = await get(server, capacityPath);
       expect(answer.status).to.equal(200);
       expect(answer.body).to.deep.equal({
@@ -46,7 +46,7 @@ onEveryEngine((engine) => {
       });
     });
 
-    it('is used by active leases, and reserved by jobs that are claimed and not leased yet', async () => {
+    it('counts active leases as used, and claimed jobs without a lease as reserved', async () => {
       const { job_id } = await claimedJob(server, { cost_units: 12 });
       expect(await capacityOf(server)).to.include({ used: 0, available: 70, reserved: reserved + 12 });
       const { lease } = (await requestLease(server, { job_id })).body;
@@ -54,7 +54,7 @@ onEveryEngine((engine) => {
       await release(server, lease.lease_id);
     });
 
-    it('is given back whichever way a lease or a claim ends', async () => {
+    it('frees capacity for every way in which a lease or a claim ends', async () => {
       const { job_id } = await claimedJob(server, { cost_units: 3 });
       await cancel(server, job_id);
       expect(await capacityOf(server)).to.include({ used: 0, reserved });
@@ -84,7 +84,7 @@ onEveryEngine((engine) => {
       [9, 7],
       [10, 0],
     ] as const;
-    it('is usable by a tenth less for each point of the busy rating, rounded down', async () => {
+    it('lowers the usable units by a tenth for each point of the busy rating, rounded down', async () => {
       for (const [busy_rating, usable] of ratings) {
         const { status, body } = await setCapacity(server, { total: 75, busy_rating });
         expect(status).to.equal(200);
@@ -94,7 +94,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('is changed in either part alone, and null is as good as left out', async () => {
+    it('changes total and busy rating separately, and treats null as absent', async () => {
       expect((await setCapacity(server, { total: 80, unknown: 1 })).body).to.include({
         total: 80,
         busy_rating: 0,
@@ -110,7 +110,7 @@ onEveryEngine((engine) => {
       });
     });
 
-    it('takes nothing from running work when it shrinks', async () => {
+    it('leaves running jobs alone when the capacity shrinks', async () => {
       const { lease } = await leasedJob(server, { cost_units: 60 });
       const { body } = await setCapacity(server, { total: 50 });
       expect(body).to.include({ usable: 50, used: 60, available: -10 });
@@ -123,7 +123,7 @@ onEveryEngine((engine) => {
       await release(server, approved.lease.lease_id);
     });
 
-    it('is granted at once when it grows', async () => {
+    it('grants waiting requests at once when the capacity grows', async () => {
       await setCapacity(server, { total: 0 });
       const { job_id } = await claimedJob(server, { cost_units: 5 });
       expect((await requestLease(server, { job_id })).body.approved).to.equal(false);
@@ -134,7 +134,7 @@ onEveryEngine((engine) => {
     });
 
     for (const body of ['{}', '', '{"total":null,"busy_rating":null}', '{"used":5}']) {
-      it(`is not changed by ${body || 'nothing'}, which is refused with 400`, async () => {
+      it(`refuses to change the capacity by ${body || 'nothing'} with 400`, async () => {
         const answer = await setCapacity(server, body);
         expectError(answer, { status: 400, code: 'invalid_request', field: 'total' });
       });
@@ -145,7 +145,7 @@ onEveryEngine((engine) => {
       busy_rating: [-1, 11, 0.5, '5', false, [5], {}],
     };
     for (const [field, values] of Object.entries(wrong)) {
-      it(`is not changed by a ${field} that is none, which is refused by name`, async () => {
+      it(`refuses an invalid ${field} of the capacity by name`, async () => {
         for (const value of values) {
           const answer = await setCapacity(server, { total: 5, busy_rating: 5, [field]: value });
           expectError(answer, { status: 400, code: 'invalid_request', field });
@@ -153,7 +153,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is neither posted nor deleted', async () => {
+    it('answers POST and DELETE on the capacity with 405', async () => {
       for (const method of ['POST', 'DELETE', 'PATCH']) {
         const answer = await ask(server, capacityPath, { method });
         expectError(answer, { status: 405, code: 'method_not_allowed' });
@@ -162,8 +162,8 @@ onEveryEngine((engine) => {
     });
   });
 
-  describe('the capacity of a server that starts again', () => {
-    it('is that of the settings until it is changed, and then what was stored', async () => {
+  describe('the capacity after a restart', () => {
+    it("applies the settings' capacity until a client changes it, and then the stored one", async () => {
       await using store = await engine.open();
       const startedWith = (capacityTotal: number) =>
         engineOn(store.database, { ...engineSettings, capacityTotal }).capacity;

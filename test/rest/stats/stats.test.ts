@@ -40,7 +40,7 @@ onEveryEngine((engine) => {
       return body;
     };
 
-    it('begins with nothing', async () => {
+    it('returns zeros in the first snapshot', async () => {
       const { ts, ...body } = await snapshot();
       expectTime(ts);
       expect(body).to.deep.equal({
@@ -61,7 +61,7 @@ onEveryEngine((engine) => {
     });
 
     // From here on each test adds to what those before it have left.
-    it("tells the contract's example of a snapshot", async () => {
+    it("returns the contract's example of a snapshot", async () => {
       const failed = await leasedJob(server, { cost_units: 30 });
       await release(server, failed.lease.lease_id, { status: 'FAILED', error: 'no' });
       for (let i = 0; i < 4; i++) await submit(server, { addon_id: 'visuals' });
@@ -80,7 +80,7 @@ onEveryEngine((engine) => {
       });
     });
 
-    it('tells what one submitter has, and nothing of one that never was', async () => {
+    it('returns the figures of one submitter, and zeros for an unknown one', async () => {
       const sounds = await snapshot('sounds');
       expect(sounds).to.include({ addon_id: 'sounds' });
       expect(sounds.capacity).to.include({ total: 70, used: 60, available: 10 });
@@ -92,7 +92,7 @@ onEveryEngine((engine) => {
       expect((await series('metric=wait_ms_p50&addon_id=nobody')).points.at(-1).value).to.equal(null);
     });
 
-    it('reads its own writes: what was answered before is in every answer after', async () => {
+    it('includes every answered write in later snapshots', async () => {
       const { jobs, capacity } = await snapshot();
       for (let i = 1; i <= 5; i++) {
         const { job_id } = await claimedJob(server, { cost_units: 2 });
@@ -109,7 +109,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('tells a time series as the contract shows it: evenly spaced, on the bucket, up to the present one', async () => {
+    it('returns a time series as in the contract: evenly spaced, aligned, up to the current bucket', async () => {
       const body = await series('metric=leases_active&bucket=5m&range=24h');
       expect(body).to.include({ metric: 'leases_active', bucket: '5m', addon_id: null });
       expect(body.points).to.have.length(288);
@@ -125,14 +125,14 @@ onEveryEngine((engine) => {
       expect(body.points[0].value).to.equal(null);
     });
 
-    it('has 5m and 24h where no bucket and no range is named', async () => {
+    it('uses the bucket 5m and the range 24h by default', async () => {
       const body = await series('metric=jobs_done');
       expect(body.bucket).to.equal('5m');
       expect(body.points).to.have.length(288);
     });
 
     for (const metric of metricNames) {
-      it(`knows the metric ${metric}`, async () => {
+      it(`returns a series of the metric ${metric}`, async () => {
         const body = await series(`metric=${metric}&bucket=15m&range=7d`);
         expect(body.points).to.have.length(672);
         expect(body.points.at(-1).value).to.satisfy(
@@ -141,13 +141,13 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('follows the capacity when that is changed', async () => {
+    it('follows changes of the capacity in the series', async () => {
       await setCapacity(server, { total: 200, busy_rating: 5 });
       expect((await series('metric=capacity_usable&bucket=1m&range=1h')).points.at(-1).value).to.equal(100);
       expect((await snapshot()).capacity).to.include({ total: 200, busy_rating: 5, usable: 100 });
     });
 
-    it('counts what expires', async () => {
+    it('counts expired jobs', async () => {
       const { lease } = await leasedJob(server, { addon_id: 'late', cost_units: 1 }, { ttl_sec: 1 });
       await server.database.query(
         `update live_jobs set expires_at = clock_timestamp() - interval '1 ms', check_at = clock_timestamp() - interval '1 ms'
@@ -181,7 +181,7 @@ onEveryEngine((engine) => {
       ['metric=capacity_usable&addon_id=visuals', 'addon_id'],
     ];
     for (const [query, field] of refused) {
-      it(`refuses by name of ${field}: ${query.slice(0, 60)}`, async () => {
+      it(`refuses an invalid ${field}: ${query.slice(0, 60)}`, async () => {
         expectError(await get(server, `${seriesPath}?${query}`), {
           status: 400,
           code: 'invalid_request',
@@ -190,14 +190,14 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('refuses a snapshot of nobody, by name', async () => {
+    it('refuses a snapshot of an invalid submitter, by name', async () => {
       for (const addon of ['%20', '%00', 'x'.repeat(201)]) {
         const answer = await get(server, `${snapshotPath}?addon_id=${addon}`);
         expectError(answer, { status: 400, code: 'invalid_request', field: 'addon_id' });
       }
     });
 
-    it('is only read', async () => {
+    it('answers only GET on the Stats API', async () => {
       for (const path of [snapshotPath, seriesPath]) {
         for (const method of ['POST', 'PUT', 'DELETE']) {
           expectError(await ask(server, path, { method }), { status: 405, code: 'method_not_allowed' });

@@ -16,7 +16,7 @@ onEveryEngine((engine) => {
     afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
     after(() => share.leave());
 
-    it('answers the example of the contract with ok and the new expires_at', async () => {
+    it("answers the contract's example of a heartbeat with ok and the new expires_at", async () => {
       const { lease } = await grantedJob(server);
       const answer = await beat(server, lease.lease_id, '{ "worker_id": "worker-123" }');
       expect(answer.status, answer.text).to.equal(200);
@@ -44,7 +44,7 @@ onEveryEngine((engine) => {
       expect(between(lease.expires_at, last)).to.be.above(0);
     });
 
-    it('moves the job from leased to running with the first, and only tells of that', async () => {
+    it('moves the job from leased to running with the first heartbeat, and records only that', async () => {
       const { lease, job } = await grantedJob(server);
       expect(job.state).to.equal('leased');
       const answers = await Promise.all([1, 2, 3].map(() => beat(server, lease.lease_id)));
@@ -58,7 +58,7 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('may say how far the job is', async () => {
+    it('stores the progress that a heartbeat reports', async () => {
       const { lease, job } = await grantedJob(server);
       const said = { job_id: job.job_id, lease_token: lease.lease_token, progress: 0.5, message: 'halfway' };
       expect((await beat(server, lease.lease_id, said)).status).to.equal(200);
@@ -68,7 +68,7 @@ onEveryEngine((engine) => {
       expect((await readSystem(server, job.job_id)).job).to.include({ progress: 0.5, note: 'halfway' });
     });
 
-    it('is told when somebody wants the job canceled, which it then is', async () => {
+    it('reports a cancellation request to the worker, whose job then ends as canceled', async () => {
       const { lease, job } = await grantedJob(server);
       await cancel(server, job.job_id);
       expect((await beat(server, lease.lease_id)).body).to.include({ ok: true, cancel_requested: true });
@@ -97,7 +97,7 @@ onEveryEngine((engine) => {
       expect(failed.body.job).to.include({ job_id: bad.job.job_id, state: 'failed' });
     });
 
-    it('may be left out: a job that is quick passes through running all the same', async () => {
+    it('completes a job without any heartbeat by way of running', async () => {
       const { lease, job } = await grantedJob(server);
       expect((await complete(server, lease.lease_id)).body.job.state).to.equal('completed');
       expect(await typesOf(server, job.job_id)).to.deep.equal([
@@ -109,7 +109,7 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('holds the capacity until completion, or until it is missed: then leased and running expire', async () => {
+    it('uses capacity until completion or expiry of a leased or running job', async () => {
       const base = await capacityOf(server);
       const fields = { max_runtime_s: 1, requested_units: 6 };
       const [silent, heard, done] = await Promise.all([1, 2, 3].map(() => grantedJob(server, fields)));
@@ -135,13 +135,13 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('is refused with 404 where the lease is not found', async () => {
+    it('answers 404 for a heartbeat of an unknown lease', async () => {
       for (const leaseId of [nowhere, 'nonsense', '%00']) {
         expectError(await beat(server, leaseId), { status: 404, code: 'lease_not_found' });
       }
     });
 
-    it("is refused with 403 where worker_id is not the lease's, and moves nothing", async () => {
+    it('refuses a heartbeat with another worker_id with 403, and changes nothing', async () => {
       const { lease, job } = await grantedJob(server);
       const stranger = await beat(server, lease.lease_id, { worker_id: 'worker-456' });
       expectError(stranger, { status: 403, code: 'worker_mismatch' });
@@ -153,7 +153,7 @@ onEveryEngine((engine) => {
       expect((await readLease(server, lease.lease_id)).expires_at).to.equal(lease.expires_at);
     });
 
-    it('is refused with 409 where the job is completed', async () => {
+    it('refuses a heartbeat of a completed job with 409', async () => {
       const { lease } = await grantedJob(server);
       await complete(server, lease.lease_id);
       const answer = await beat(server, lease.lease_id);
@@ -161,13 +161,13 @@ onEveryEngine((engine) => {
       expect(answer.body.detail).to.match(/released/);
     });
 
-    it('needs a worker_id', async () => {
+    it('refuses a heartbeat without worker_id', async () => {
       const { lease } = await grantedJob(server);
       const answer = await beat(server, lease.lease_id, '{}');
       expectError(answer, { status: 400, code: 'invalid_request', field: 'worker_id' });
     });
 
-    it('has an endpoint for POST alone', async () => {
+    it('accepts only POST on the heartbeat route', async () => {
       const answer = await get(server, `${systemPath}/leases/${nowhere}/heartbeat`);
       expectError(answer, { status: 405, code: 'method_not_allowed' });
       expect(answer.headers.get('allow')).to.equal('POST');

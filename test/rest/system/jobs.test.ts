@@ -28,7 +28,7 @@ import {
 } from '../../support/system-api.ts';
 
 onEveryEngine((engine) => {
-  describe("jobs in the request contract's words", () => {
+  describe('jobs over the request contract', () => {
     const share = shareServer(engine, { capacityTotal: plenty });
     let server: TestServer;
     before(async () => {
@@ -39,7 +39,7 @@ onEveryEngine((engine) => {
 
     const least = { type: 'generic', requested_units: 4 };
 
-    it('are submitted with 201, and need only type and requested_units', async () => {
+    it('submits a job with 201, and requires only type and requested_units', async () => {
       const answer = await submitSystem(server, least);
       expect(answer.status, answer.text).to.equal(201);
       expect(Object.keys(answer.body)).to.deep.equal(['job']);
@@ -59,7 +59,7 @@ onEveryEngine((engine) => {
       await cancel(server, answer.body.job.job_id);
     });
 
-    it('are the same jobs as in the words of the queue contract', async () => {
+    it('shows the same jobs as the queue contract', async () => {
       const addon_id = newAddon();
       const others = {
         addon_id,
@@ -89,12 +89,12 @@ onEveryEngine((engine) => {
     });
 
     for (const priority of ['low', 'normal', 'high', 'urgent']) {
-      it(`have the priority ${priority}`, async () => {
+      it(`accepts the priority ${priority} in the request contract`, async () => {
         expect(await systemJob(server, { addon_id: newAddon(), priority })).to.include({ priority });
       });
     }
 
-    it('take null for every optional field as if it were left out', async () => {
+    it('treats null in optional fields of a job as absent', async () => {
       const optional = [
         'priority',
         'constraints',
@@ -119,7 +119,7 @@ onEveryEngine((engine) => {
       await cancel(server, job_id);
     });
 
-    it('are refused with 409 under an idempotency_key that is taken, with the first job', async () => {
+    it('refuses a duplicate idempotency_key with 409 and the first job', async () => {
       const addon_id = newAddon();
       const again = { ...least, addon_id, idempotency_key: 'key' };
       const { job_id } = await systemJob(server, again);
@@ -131,14 +131,14 @@ onEveryEngine((engine) => {
     });
 
     for (const field of ['type', 'requested_units']) {
-      it(`are refused with 400 without ${field}, whatever the queue contract calls it`, async () => {
+      it(`refuses a job without ${field} with 400, whatever the queue contract calls it`, async () => {
         const body: Record<string, unknown> = { ...least, job_type: 'generic', cost_units: 4 };
         delete body[field];
         expectError(await submitSystem(server, body), { status: 400, code: 'invalid_request', field });
       });
     }
 
-    it('have every state in its own word', async () => {
+    it('names every state as the request contract does', async () => {
       const stateOf = async (jobId: string) => (await readSystem(server, jobId)).job.state;
       const { job_id, addon_id } = await submit(server, {});
       expect(await stateOf(job_id)).to.equal('queued');
@@ -152,7 +152,7 @@ onEveryEngine((engine) => {
       expect(await stateOf(job_id)).to.equal('canceled');
     });
 
-    it('are read with their result, and not found with 404', async () => {
+    it('returns a job with its result, and 404 for an unknown job', async () => {
       const { lease, job } = await grantedJob(server);
       expect((await readSystem(server, job.job_id)).result).to.equal(null);
       await complete(server, lease.lease_id, { result: { path: '/out.jpg' }, metrics: { ms: 5 } });
@@ -167,7 +167,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('are completed once: again with the token the answer is the same, otherwise 409', async () => {
+    it('completes a job once: a repetition with the token gets the same answer, others 409', async () => {
       const { lease } = await grantedJob(server);
       const said = { lease_token: lease.lease_token, result: 1 };
       const first = await complete(server, lease.lease_id, said);
@@ -180,7 +180,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('go back into the queue where a failure may be retried and attempts are left', async () => {
+    it('requeues a job whose failure may be retried if attempts are left', async () => {
       const { lease, job } = await grantedJob(server, { max_attempts: 2, retry_backoff_s: 0 });
       await beat(server, lease.lease_id);
       const error = { code: 'FLAKY', message: 'try again', retryable: true };
@@ -203,7 +203,7 @@ onEveryEngine((engine) => {
       expect(late.body, 'the first failure, told again').to.include({ ok: true, requeued: true });
     });
 
-    it('wait for their backoff before the next attempt', async () => {
+    it('waits for the backoff before the next attempt', async () => {
       const { lease, job } = await grantedJob(server, { max_attempts: 2, retry_backoff_s: 600 });
       const { body } = await fail(server, lease.lease_id, { error: { retryable: true } });
       expectTime(body.job.next_retry_at, { of: Date.now() + 525_000, withinMs: 80_000 });
@@ -211,7 +211,7 @@ onEveryEngine((engine) => {
     });
 
     for (const error of [undefined, null, 'text', { message: 'no' }, { message: 'no', retryable: false }]) {
-      it(`fail for good with the error ${JSON.stringify(error)}`, async () => {
+      it(`fails a job for good with the error ${JSON.stringify(error)}`, async () => {
         const { lease, job } = await grantedJob(server, { max_attempts: 5 });
         const { body } = await fail(server, lease.lease_id, { error });
         expect(body).to.include({ ok: true, requeued: false });
@@ -221,7 +221,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('are completed and failed only by the worker that holds the lease', async () => {
+    it('lets only the worker that holds the lease complete or fail a job', async () => {
       const { lease, job } = await grantedJob(server);
       for (const end of [complete, fail]) {
         const stranger = await end(server, lease.lease_id, { worker_id: 'worker-456' });

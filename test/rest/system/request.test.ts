@@ -29,7 +29,7 @@ import {
 } from '../../support/system-api.ts';
 
 onEveryEngine((engine) => {
-  describe('the request contract: asking for a job and its lease', () => {
+  describe('the request contract: request for a job and its lease', () => {
     const share = shareServer(engine, { capacityTotal: 50 });
     let server: TestServer;
     before(async () => {
@@ -50,7 +50,7 @@ onEveryEngine((engine) => {
       expect(server.complaints.splice(0)).to.deep.equal([]);
     });
 
-    it('answers the example of the contract with the lease and the job', async () => {
+    it("answers the contract's example of a request with the lease and the job", async () => {
       const { job_id, created_at } = await job();
       const answer = await request(server, '{ "worker_id": "worker-123", "max_units": 8 }');
       expect(answer.status).to.equal(200);
@@ -88,7 +88,7 @@ onEveryEngine((engine) => {
       expect(await readSystem(server, job_id)).to.deep.equal({ job: leased, result: null });
     });
 
-    it('shows the token in the grant and nowhere else', async () => {
+    it('shows the token only in the grant of a request', async () => {
       const { job_id } = await job();
       const { lease } = await granted(server);
       const places = [
@@ -111,13 +111,13 @@ onEveryEngine((engine) => {
       expect(retry_after_ms).to.be.within(1, 60_000);
     };
 
-    it('is denied with a hint where nothing is queued', async () => {
+    it('denies a request with a retry hint if no job is queued', async () => {
       const { status, body } = await request(server);
       expect(status).to.equal(200);
       expectDenial(body, 'No jobs available');
     });
 
-    it('is denied as in the example of the contract where no capacity is left', async () => {
+    it("denies a request as in the contract's example if no capacity is left", async () => {
       await setCapacity(server, { busy_rating: 8 });
       for (const requested_units of [4, 6, 1]) await job({ requested_units });
       await granted(server);
@@ -128,13 +128,13 @@ onEveryEngine((engine) => {
       expect((await readSystem(server, jobIds[2] ?? '')).job).to.include({ state: 'queued', attempts: 0 });
     });
 
-    it('is denied where the machines are as busy as can be', async () => {
+    it('denies a request at the highest busy rating', async () => {
       await job();
       await setCapacity(server, { busy_rating: 10 });
       expectDenial((await request(server)).body, 'No capacity (busy=10, usable=0, leased=0)');
     });
 
-    it('is denied where the next job does not fit, which nothing smaller overtakes', async () => {
+    it('denies a request if the next job does not fit, and lets no smaller job overtake it', async () => {
       const first = await job({ requested_units: 30, priority: 'high' });
       const large = await job({ requested_units: 30 });
       const small = await job({ requested_units: 1 });
@@ -152,7 +152,7 @@ onEveryEngine((engine) => {
       expect((await granted(server)).job.job_id).to.equal(small.job_id);
     });
 
-    it('gives no job of more than max_units, and one of exactly as many', async () => {
+    it('grants no job of more than max_units, and one of exactly as many', async () => {
       const large = await job({ requested_units: 9, priority: 'urgent' });
       const small = await job({ requested_units: 8 });
       expect((await granted(server, { max_units: 8 })).job.job_id).to.equal(small.job_id);
@@ -160,7 +160,7 @@ onEveryEngine((engine) => {
       expect((await granted(server, { max_units: 9 })).job.job_id).to.equal(large.job_id);
     });
 
-    it('dequeues jobs by priority, and within a priority the oldest first', async () => {
+    it('grants jobs by priority, and the oldest first within a priority', async () => {
       const order = ['low', 'normal', 'urgent', 'high', 'normal', 'urgent', 'low', 'high'];
       for (const [n, priority] of order.entries()) {
         await job({ requested_units: 1, type: `type-${n % 3}`, priority, payload: { n } });
@@ -185,7 +185,7 @@ onEveryEngine((engine) => {
       expect(events[1].data).to.include({ from: 'QUEUED', to: 'RUNNING', by: 'worker-123' });
     });
 
-    it('passes over a unique job for a worker that already holds a lease', async () => {
+    it('skips a unique job for a worker that already holds a lease', async () => {
       const plain = await job({ priority: 'urgent' });
       const unique = await job({ unique: true, priority: 'high' });
       const other = await job();
@@ -201,7 +201,7 @@ onEveryEngine((engine) => {
       expect((await granted(server)).job.job_id).to.equal(another.job_id);
     });
 
-    it('gives the same grant again under the same request_id, and another job without', async () => {
+    it('returns the same grant for the same request_id, and another job without one', async () => {
       for (const _ of [1, 2, 3]) await job();
       const first = await granted(server, { request_id: 'lost answer' });
       const again = await granted(server, { request_id: 'lost answer' });
@@ -214,7 +214,7 @@ onEveryEngine((engine) => {
       expectDenial((await request(server, { request_id: 'lost answer' })).body, 'No jobs available');
     });
 
-    it('waits for a job as long as wait_ms says', async () => {
+    it('waits for a job for up to wait_ms', async () => {
       const since = performance.now();
       const { body } = await request(server, { wait_ms: 200 });
       expectDenial(body, 'No jobs available');
@@ -225,7 +225,7 @@ onEveryEngine((engine) => {
       expect((await waiting).job.job_id).to.equal(job_id);
     });
 
-    it('waits for capacity as well', async () => {
+    it('waits for capacity for up to wait_ms', async () => {
       await job({ requested_units: 50 });
       const { lease } = await granted(server);
       const { job_id } = await job();
@@ -235,7 +235,7 @@ onEveryEngine((engine) => {
       expect((await waiting).job.job_id).to.equal(job_id);
     });
 
-    it('gives a job only to a worker that has what it requires', async () => {
+    it('grants a job only to a worker with the required capabilities', async () => {
       const { job_id } = await job({ constraints: { gpu_required: true, cpu_heavy: true } });
       for (const constraints_capabilities of [
         null,
@@ -250,7 +250,7 @@ onEveryEngine((engine) => {
       expect(leased.job_id).to.equal(job_id);
     });
 
-    it('gives only jobs of the submitter and the types that are asked for', async () => {
+    it('grants only jobs of the requested submitter and types', async () => {
       const { job_id } = await job({ addon_id: 'one', type: 'render' });
       for (const choice of [{ addon_id: 'two' }, { accept_job_types: ['other'] }]) {
         expectDenial((await request(server, choice)).body, 'No jobs available');
@@ -259,7 +259,7 @@ onEveryEngine((engine) => {
       expect((await granted(server, choice)).job.job_id).to.equal(job_id);
     });
 
-    it('gives no job of a stream, none that is claimed, and none whose time has not come', async () => {
+    it('grants no job of a stream, no claimed job and no delayed job', async () => {
       await job({ stream: 'renders' });
       await job({ run_at: '2999-01-01T00:00:00Z' });
       const claimed = await submit(server, {});
@@ -269,7 +269,7 @@ onEveryEngine((engine) => {
       expectDenial((await request(server)).body, 'No jobs available');
     });
 
-    it('is not held up by a job that costs more than all there is', async () => {
+    it('skips a job that costs more than the total', async () => {
       const never = await job({ requested_units: 51, priority: 'urgent' });
       const { job_id } = await job();
       for (const expected of [job_id, undefined]) {
@@ -282,7 +282,7 @@ onEveryEngine((engine) => {
       expect((await granted(server)).job.job_id, 'once there is more').to.equal(never.job_id);
     });
 
-    it('never gives a job twice nor more than there is, however many ask at once', async () => {
+    it('never grants a job twice nor more units than the total to concurrent requests', async () => {
       for (let n = 0; n < 20; n++) await job({ requested_units: 3 });
       const answers = await Promise.all(
         Array.from({ length: 30 }, (_, n) => request(server, { worker_id: `w${n}` })),
@@ -296,7 +296,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('takes null for every optional field as if it were left out, and ignores what it does not know', async () => {
+    it('treats null in fields of a request as absent, and ignores unknown fields', async () => {
       const optional = [
         'max_units',
         'constraints_capabilities',
@@ -313,7 +313,7 @@ onEveryEngine((engine) => {
       expect(between(lease.issued_at, lease.expires_at)).to.equal(60_000);
     });
 
-    it('needs a worker_id', async () => {
+    it('refuses a request without worker_id', async () => {
       const answer = await request(server, '{ "max_units": 8 }');
       expectError(answer, { status: 400, code: 'invalid_request', field: 'worker_id' });
     });

@@ -42,8 +42,8 @@ onEveryTransport(({ start }) => {
         return job.state === 'RUNNING' ? undefined : true;
       });
 
-    describe('heartbeats', () => {
-      it('extend the lease, and say until when', async () => {
+    describe('heartbeats of an attempt', () => {
+      it('extends the lease of an attempt, and returns its new expiry', async () => {
         const claim = await runningJob(server);
         const { status, text, body } = await beat(server, claim, { progress: 0.5 });
         expect(status, text).to.equal(200);
@@ -57,13 +57,13 @@ onEveryTransport(({ start }) => {
         expect([named.status, named.body.ok]).to.deep.equal([200, true]);
       });
 
-      it('say that somebody wants the job canceled', async () => {
+      it("reports a cancellation request in the answer to an attempt's heartbeat", async () => {
         const claim = await runningJob(server);
         await cancel(server, claim.job_id);
         expect((await beat(server, claim)).body.cancel_requested).to.equal(true);
       });
 
-      it('of strangers extend nothing', async () => {
+      it('refuses heartbeats of other workers, and extends nothing', async () => {
         const claim = await runningJob(server);
         const asked: [object, number, string][] = [
           [{ worker_id: 'worker-2' }, 403, 'worker_mismatch'],
@@ -88,7 +88,7 @@ onEveryTransport(({ start }) => {
         }
       });
 
-      it('that come too late get 409, and say what became of the lease', async () => {
+      it('answers a late heartbeat with 409 and the state of the lease', async () => {
         const claim = await runningJob(hasty, { max_attempts: 2 });
         await expire(claim);
         const late = await beat(hasty, claim);
@@ -100,8 +100,8 @@ onEveryTransport(({ start }) => {
       });
     });
 
-    describe('that is completed', () => {
-      it('ends the job with its result, and may acknowledge its message', async () => {
+    describe('completion of an attempt', () => {
+      it('ends the job with its result, and allows the worker to acknowledge the message', async () => {
         const claim = await runningJob(server);
         const result = { artifacts: ['s3://bucket/key'], timings: { total_ms: 12 } };
         const { status, body } = await complete(server, claim, { result, metrics: { rows: 3 } });
@@ -110,7 +110,7 @@ onEveryTransport(({ start }) => {
         expect([job.state, kept.result_data, kept.metrics]).to.deep.equal(['DONE', result, { rows: 3 }]);
       });
 
-      it('is answered again as it was, and written once', async () => {
+      it('answers a repeated completion in the same way, and writes it once', async () => {
         const claim = await runningJob(server);
         const answers = await Promise.all(
           [1, 2, 3, 4].map((n) => complete(server, claim, { result: { n } })),
@@ -124,7 +124,7 @@ onEveryTransport(({ start }) => {
         expect(before.events.filter((type: string) => type === 'JOB_DONE')).to.have.length(1);
       });
 
-      it('cannot be failed any more, but its message may go', async () => {
+      it('refuses to fail a completed attempt, but lets its message be acknowledged', async () => {
         const claim = await runningJob(server);
         await complete(server, claim);
         const before = await historyOf(server, claim.job_id);
@@ -142,7 +142,7 @@ onEveryTransport(({ start }) => {
         expect(await historyOf(server, claim.job_id)).to.deep.equal(before);
       });
 
-      it('too late writes nothing, whether the job waits, runs again or has ended', async () => {
+      it('writes nothing for a late completion, whether the job waits, runs again or has ended', async () => {
         const stale = await runningJob(hasty, { max_attempts: 3 });
         await expire(stale);
         const lateAnswers = async () => {
@@ -168,7 +168,7 @@ onEveryTransport(({ start }) => {
         expect((await read(hasty, stale.job_id)).result.result_data).to.equal('successor');
       });
 
-      it('by strangers is refused, and its message stays', async () => {
+      it('refuses a completion by another worker, and keeps the message', async () => {
         const claim = await runningJob(server);
         const other = await runningJob(server);
         const before = await historyOf(server, claim.job_id);
@@ -198,7 +198,7 @@ onEveryTransport(({ start }) => {
         expect(await historyOf(server, claim.job_id)).to.deep.equal(before);
       });
 
-      it('with too large a result is refused in the contract’s own word', async () => {
+      it("refuses a result that is too large with the contract's own error code", async () => {
         const claim = await runningJob(server);
         // In full, each of the numbers is four times as long as it was sent.
         const numbers = `[${new Array(100_000).fill('1e20').join(',')}]`;
@@ -210,7 +210,7 @@ onEveryTransport(({ start }) => {
         expect([status, body.ok, body.field]).to.deep.equal([413, false, 'result']);
       });
 
-      it('ends CANCELED where somebody wanted that, and keeps the result', async () => {
+      it('ends a completed attempt as CANCELED if a client asked for that, and keeps the result', async () => {
         const claim = await runningJob(server);
         await cancel(server, claim.job_id);
         const { body } = await complete(server, claim, { result: { half: true } });
@@ -224,8 +224,8 @@ onEveryTransport(({ start }) => {
       });
     });
 
-    describe('that fails', () => {
-      it('in a way that may be retried requeues the job, and the next attempt is another', async () => {
+    describe('failure of an attempt', () => {
+      it('requeues the job after a failure that may be retried, with a new attempt', async () => {
         const claim = await runningJob(server);
         const { status, body } = await fail(server, claim);
         expect([status, body]).to.deep.equal([200, { ok: true, ack: true, requeued: true, dlq: false }]);
@@ -236,7 +236,7 @@ onEveryTransport(({ start }) => {
         expect(next.fence).to.be.above(claim.fence);
       });
 
-      it('waits out its backoff', async () => {
+      it('waits for the backoff after a failed attempt', async () => {
         const claim = await runningJob(server, { retry_backoff_s: 600 });
         await fail(server, claim);
         expect((await claimFrom(server, [claim.name])).body.claimed).to.equal(false);
@@ -245,7 +245,7 @@ onEveryTransport(({ start }) => {
         expect(Date.parse(job.next_retry_at) - Date.now()).to.be.within(200_000, 900_000);
       });
 
-      it('for the last time becomes a dead letter, and is answered again as it was', async () => {
+      it('makes a job a dead letter after its last attempt, and answers a repetition the same way', async () => {
         const claim = await runningJob(server, { max_attempts: 2 });
         await fail(server, claim);
         const last = await claimedFrom(server, [claim.name]);
@@ -263,7 +263,7 @@ onEveryTransport(({ start }) => {
         expect(events.slice(-3)).to.deep.equal(['LEASE_RELEASED', 'JOB_FAILED', 'JOB_DEAD_LETTERED']);
       });
 
-      it('in a way that is not worth another attempt becomes a dead letter at once', async () => {
+      it('makes a job a dead letter at once after a failure that must not be retried', async () => {
         for (const error of [
           { code: 'E_INPUT', message: 'unreadable', retryable: false },
           { retryable: false },
@@ -274,14 +274,14 @@ onEveryTransport(({ start }) => {
         }
       });
 
-      it('refuses an error that is none', async () => {
+      it('refuses a failure without a valid error', async () => {
         const claim = await runningJob(server);
         const { status, body } = await fail(server, claim, { error: { retryable: 'perhaps' } });
         expect([status, body.ok, body.field]).to.deep.equal([400, false, 'error.retryable']);
       });
     });
 
-    it('whose worker falls silent is followed by another, and in the end by a dead letter', async () => {
+    it("starts another attempt after a silent worker's, and makes the job a dead letter in the end", async () => {
       const claim = await runningJob(hasty, { max_attempts: 2 });
       await expire(claim);
       await expire(await claimedFrom(hasty, [claim.name]));
@@ -299,7 +299,7 @@ onEveryTransport(({ start }) => {
       ]);
     });
 
-    it('has a row of its own, with its worker, times, outcome and error, and no token', async () => {
+    it('stores a row per attempt with worker, times, outcome and error, and no token', async () => {
       const claim = await runningJob(server, { max_attempts: 2 });
       await fail(server, claim);
       const last = await claimedFrom(server, [claim.name], { worker_id: 'worker-2' });
@@ -331,7 +331,7 @@ onEveryTransport(({ start }) => {
       expect((await get(server, `/api/scheduler/jobs/${nowhere}/attempts`)).status).to.equal(404);
     });
 
-    it('may be of a job that was claimed over gRPC or from the other contracts', async () => {
+    it('accepts attempts of jobs that were claimed over gRPC or the other contracts', async () => {
       const stream = newStream();
       const { job_id } = await enqueue(server, stream);
       const claim = await claimedFrom(server, [stream]);

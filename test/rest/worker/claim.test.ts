@@ -33,7 +33,7 @@ onEveryTransport(({ name, engine, start }) => {
     afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
     after(() => server.stop());
 
-    it('answers with the job, its attempt and its message, and the job is RUNNING', async () => {
+    it('answers a claim with the job, its attempt and its message; the job is RUNNING', async () => {
       const stream = newStream();
       const { job_id } = await enqueue(server, stream, { payload: { url: 'https://example.org' } });
       const claim = await claimedFrom(server, [stream]);
@@ -61,7 +61,7 @@ onEveryTransport(({ name, engine, start }) => {
     });
 
     if (name === 'database') {
-      it('names as message what tells this queueing of the job from every other', async () => {
+      it('names a message id that is unique to this queueing of the job', async () => {
         const stream = newStream();
         const { job_id } = await enqueue(server, stream);
         const first = await claimedFrom(server, [stream]);
@@ -74,7 +74,7 @@ onEveryTransport(({ name, engine, start }) => {
       });
     }
 
-    it('says when there is nothing, at once or after as long as it may wait', async () => {
+    it('reports that no job is available, at once or after the maximum wait', async () => {
       const stream = newStream();
       const { status, body } = await claimFrom(server, [stream]);
       expect(status).to.equal(200);
@@ -86,7 +86,7 @@ onEveryTransport(({ name, engine, start }) => {
       expect(performance.now() - began).to.be.within(295, 5_000);
     });
 
-    it('takes the streams in the order given, and within one the priority, then the oldest', async () => {
+    it('claims from streams in the given order, by priority and then the oldest first', async () => {
       const [a, b, other] = [newStream(), newStream(), newStream()];
       await enqueue(server, other);
       const jobs = {
@@ -103,7 +103,7 @@ onEveryTransport(({ name, engine, start }) => {
       expect((await claimFrom(server, [a, b])).body.claimed).to.equal(false);
     });
 
-    it('is the only way to a stream: whoever asks for none gets none of its jobs', async () => {
+    it('claims jobs of streams only for workers that name the stream', async () => {
       const stream = newStream();
       const { job_id, addon_id } = await enqueue(server, stream);
       const claim = await post(server, '/api/scheduler/jobs/claim', { addon_id, worker_id: 'w' });
@@ -115,7 +115,7 @@ onEveryTransport(({ name, engine, start }) => {
       expect((await claimFrom(server, [stream])).body.claimed, 'a job without a stream').to.equal(false);
     });
 
-    it('gets a job within 50 ms of its submission where it waits', async () => {
+    it('delivers a submitted job to a waiting worker within 50 ms', async () => {
       const stream = newStream();
       const waits: number[] = [];
       for (let i = 0; i < 11; i++) {
@@ -136,7 +136,7 @@ onEveryTransport(({ name, engine, start }) => {
     });
 
     if (engine.name === 'postgresql') {
-      it('gets a job that another server took in within 50 ms as well', async () => {
+      it('delivers a job that another server accepted within 50 ms', async () => {
         const other = await start({ settings: { capacityTotal: plenty }, shared: server.store });
         try {
           const waits: number[] = [];
@@ -155,7 +155,7 @@ onEveryTransport(({ name, engine, start }) => {
       });
     }
 
-    it('gets a job that is retried, and one whose backoff is over, where it waits', async () => {
+    it('delivers a retried job, and one whose backoff ended, to a waiting worker', async () => {
       const stream = newStream();
       const { job_id } = await enqueue(server, stream, { max_attempts: 2, retry_backoff_s: 1 });
       await fail(server, await claimedFrom(server, [stream]));
@@ -167,7 +167,7 @@ onEveryTransport(({ name, engine, start }) => {
       expect((await waiting).attempt).to.equal(3);
     });
 
-    it('gets nothing beyond the capacity, and waits for it', async () => {
+    it('claims nothing beyond the capacity, and waits for free units', async () => {
       const stream = newStream();
       const mine = await start({ settings: { capacityTotal: 3 } });
       try {
@@ -194,7 +194,7 @@ onEveryTransport(({ name, engine, start }) => {
       }
     });
 
-    it('with a request_id is answered again, with the same token', async () => {
+    it('returns the same claim with the same token for a repeated request_id', async () => {
       const stream = newStream();
       await enqueue(server, stream);
       await enqueue(server, stream);
@@ -217,7 +217,7 @@ onEveryTransport(({ name, engine, start }) => {
       ['too long a wait', { max_wait_ms: 60_001 }, 'max_wait_ms'],
     ];
     for (const [what, fields, field] of bad) {
-      it(`refuses ${what}, and names the field`, async () => {
+      it(`refuses a claim with ${what}, and names the field`, async () => {
         const { status, body } = await claimFrom(server, ['a'], fields);
         expect([status, body.claimed, body.code, body.field]).to.deep.equal([
           400,
@@ -228,7 +228,7 @@ onEveryTransport(({ name, engine, start }) => {
       });
     }
 
-    it('that cannot be read is refused in the same shape', async () => {
+    it("refuses an unreadable claim in the shape of the contract's errors", async () => {
       const { status, body } = await post(server, `${workerPath}/claim`, '{');
       expect([status, body.claimed, body.code]).to.deep.equal([400, false, 'invalid_request']);
     });

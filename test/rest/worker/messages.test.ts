@@ -7,7 +7,7 @@ import { onEveryTransport } from '../../support/transports.ts';
 import { claimedFrom, complete, enqueue, fail, newStream, runningJob } from '../../support/worker-api.ts';
 
 onEveryTransport(({ name, start }) => {
-  describe('the message that a worker names', () => {
+  describe('the message named by a worker', () => {
     let server: TestServer;
     before(async () => {
       server = await start({ settings: { leaseTtlS: 60, capacityTotal: plenty } });
@@ -33,7 +33,7 @@ onEveryTransport(({ name, start }) => {
       ['fail', fail, { requeued: false, dlq: false }],
     ] as const;
     for (const [verb, end, more] of verbs) {
-      it(`refuses to ${verb} an attempt in the name of another message (D5)`, async () => {
+      it(`refuses to ${verb} an attempt that names another message (D5)`, async () => {
         const claim = await runningJob(server);
         const other = await runningJob(server);
         for (const [fields, field] of wrongMessages(claim, other)) {
@@ -54,7 +54,7 @@ onEveryTransport(({ name, start }) => {
       });
     }
 
-    it('is right by either half, or not named at all (D5)', async () => {
+    it("accepts either part of a message's name, or none (D5)", async () => {
       for (const left of [['stream'], ['message_id'], ['stream', 'message_id']]) {
         const claim = await runningJob(server);
         const absent = Object.fromEntries(left.map((field) => [field, null]));
@@ -62,7 +62,7 @@ onEveryTransport(({ name, start }) => {
       }
     });
 
-    it('is judged before an attempt that is over is said to be so, and acknowledged (D5)', async () => {
+    it('checks the message before it reports an ended attempt and acknowledges the message (D5)', async () => {
       const claim = await runningJob(server, { max_attempts: 2 });
       await fail(server, claim);
       const successor = await claimedFrom(server, [claim.name]);
@@ -76,7 +76,7 @@ onEveryTransport(({ name, start }) => {
       expect((await complete(server, successor)).body).to.deep.equal({ ok: true, ack: true });
     });
 
-    it('is judged when a completion is sent again (D5)', async () => {
+    it('checks the message of a repeated completion (D5)', async () => {
       const claim = await runningJob(server);
       expect((await complete(server, claim)).body).to.deep.equal({ ok: true, ack: true });
       expect((await complete(server, claim)).body).to.deep.equal({ ok: true, ack: true });
@@ -87,7 +87,7 @@ onEveryTransport(({ name, start }) => {
     });
 
     if (name === 'redis') {
-      it('is right by the name that it had before it was sent again (D5)', async () => {
+      it('accepts the name that a message had before it was sent again (D5)', async () => {
         const stream = newStream();
         const { job_id } = await enqueue(server, stream);
         await eventually('its message has a name', async () => {
@@ -115,7 +115,7 @@ onEveryTransport(({ name, start }) => {
       ['an error without it', { code: 'E_BROKEN', message: 'it broke', stack: null }],
       ['null in it', { code: 'E_BROKEN', retryable: null }],
     ] as const) {
-      it(`keeps the attempts of a worker that fails with ${how} (D4)`, async () => {
+      it(`keeps the attempts of a job whose worker fails with ${how} (D4)`, async () => {
         const claim = await runningJob(server);
         const { body } = await fail(server, claim, { error });
         expect(body).to.deep.equal({ ok: true, ack: true, requeued: true, dlq: false });
@@ -123,7 +123,7 @@ onEveryTransport(({ name, start }) => {
       });
     }
 
-    it('goes with its job where the worker says that no other attempt may go better (D4)', async () => {
+    it("makes a job a dead letter, and acknowledges its message, if its worker's failure is final (D4)", async () => {
       const claim = await runningJob(server);
       const { body } = await fail(server, claim, { error: { message: 'no', retryable: false } });
       expect(body).to.deep.equal({ ok: true, ack: true, requeued: false, dlq: true });

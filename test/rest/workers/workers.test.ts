@@ -45,7 +45,7 @@ onEveryEngine((engine) => {
       return client;
     };
 
-    it('tells of a stream of work what it asks for, how many jobs it would take, and what it holds (B11)', async () => {
+    it('lists a work stream with its filters, its credit and its leases (B11)', async () => {
       const [workerId, stream, addonId] = [newWorker(), newStream(), newAddon()];
       const client = working(workerId);
       client.wants(3, {
@@ -77,7 +77,7 @@ onEveryEngine((engine) => {
       expect((await find(workerId)).active_leases).to.equal(1);
     });
 
-    it('goes on telling what a busy worker asked for, with no slots', async () => {
+    it('keeps listing the filters of a busy worker, with no slots', async () => {
       const [workerId, stream] = [newWorker(), newStream()];
       await submit(server, { stream });
       const client = working(workerId);
@@ -88,7 +88,7 @@ onEveryEngine((engine) => {
       expect(servers[0].asks[0]).to.deep.include({ streams: [stream], jobs: 0 });
     });
 
-    it('leaves out a worker soon after its last stream has closed', async () => {
+    it('omits a worker soon after its last stream has closed', async () => {
       const workerId = newWorker();
       const client = new WorkClient(server.grpc, workerId);
       client.wants(1, { streams: [newStream()] });
@@ -97,7 +97,7 @@ onEveryEngine((engine) => {
       await eventually('it to be gone', async () => ((await find(workerId)) ? undefined : true));
     });
 
-    it('tells of a stream of heartbeats', async () => {
+    it('lists a worker with a heartbeat stream', async () => {
       const workerId = newWorker();
       const client = new HeartbeatClient(server.grpc);
       clients.push(client);
@@ -107,7 +107,7 @@ onEveryEngine((engine) => {
       expect((await found(workerId)).servers[0].connections).to.deep.equal(['HEARTBEAT_STREAM']);
     });
 
-    it('tells of a call that waits, and then that the worker polls', async () => {
+    it('lists a worker whose call waits as waiting, and afterwards as polling', async () => {
       const [workerId, stream] = [newWorker(), newStream()];
       const waiting = claimFrom(server, [stream], { worker_id: workerId, max_wait_ms: 20_000 });
       const worker = await found(workerId);
@@ -121,7 +121,7 @@ onEveryEngine((engine) => {
       expect((await find(workerId)).active_leases).to.equal(1);
     });
 
-    it('tells of workers that make single calls, in all contracts', async () => {
+    it('lists workers of unary calls, in all contracts', async () => {
       const { lease } = await leasedJob(server, {}, {});
       await heartbeat(server, lease.lease_id);
       const asking = newWorker();
@@ -137,7 +137,7 @@ onEveryEngine((engine) => {
       await release(server, lease.lease_id);
     });
 
-    it('counts what a worker has claimed apart from what it has leased', async () => {
+    it("counts a worker's claims apart from its leases", async () => {
       const before = (await find('worker-1'))?.claims ?? 0;
       await claimedJob(server, {});
       expect((await find('worker-1')).claims).to.equal(before + 1);
@@ -161,7 +161,7 @@ onEveryEngine((engine) => {
       expect(await ids({ job_type: type })).to.have.members([any, one, plain]);
     });
 
-    it('comes in pages by name, of those that are listed and those that only hold jobs', async () => {
+    it('lists workers in pages by name, connected ones and those that only hold jobs', async () => {
       const prefix = `page-${newWorker()}-`;
       const ids = Array.from({ length: 7 }, (_, i) => `${prefix}${i}`);
       const stream = newStream();
@@ -185,7 +185,7 @@ onEveryEngine((engine) => {
       expect(seen.filter((id) => id.startsWith(prefix))).to.deep.equal(ids);
     });
 
-    it('is the same over RPC', async () => {
+    it('returns the same list of workers over RPC', async () => {
       const workerId = newWorker();
       working(workerId).wants(2, { constraintsCapabilities: { gpu_available: true } });
       await found(workerId);
@@ -201,7 +201,7 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('refuses a limit that is too large', async () => {
+    it('refuses a limit of the list of workers that is too large', async () => {
       const { status, body } = await get(server, `${workersPath}?limit=201`);
       expect([status, body.code, body.field]).to.deep.equal([400, 'invalid_request', 'limit']);
     });
