@@ -25,13 +25,13 @@ function play(answers: Acquired[], options: { patienceMs?: number; signal?: Abor
   return { done, result: acquire(api, request, { ...options, wait, onContended }) };
 }
 
-describe('asking for files', () => {
-  it('takes what is granted at once, and says nothing', async () => {
+describe('acquireAndWait', () => {
+  it('returns files that are granted at once, without output', async () => {
     const { done, result } = play([granted]);
     expect([await result, done]).to.deep.equal([granted, ['ask']]);
   });
 
-  it('waits as long as it is told and no shorter, and asks exactly once more', async () => {
+  it('waits exactly as long as the contention requires, and repeats the request once', async () => {
     for (const last of [granted, halted]) {
       const { done, result } = play([contended(180_000), last]);
       expect(await result).to.equal(last);
@@ -39,32 +39,32 @@ describe('asking for files', () => {
     }
   });
 
-  it('waits out what is left of a contention that it comes back to', async () => {
+  it('waits for the rest of an earlier contention', async () => {
     const { done, result } = play([contended(3), halted]);
     expect(await result).to.equal(halted);
     expect(done).to.deep.equal(['ask', 'contended', 4, 'ask']);
   });
 
-  it('gives another file that is denied at the retry a waiting time of its own', async () => {
+  it('waits anew for another file that is denied at the retry', async () => {
     const { done, result } = play([contended(180_000), contended(180_000), granted]);
     expect(await result).to.equal(granted);
     expect(done.filter((each) => each === 180_001)).to.have.length(2);
   });
 
-  it('does not begin to wait for longer than it may', async () => {
+  it('does not start a wait that exceeds its maximum', async () => {
     const { done, result } = play([contended(100), contended(150), granted], { patienceMs: 200 });
     expect((await result).outcome).to.equal('out of patience');
     expect(done).to.deep.equal(['ask', 'contended', 101, 'ask']);
   });
 
-  it('asks nobody after it was called off', async () => {
+  it('sends no request after it was aborted', async () => {
     const off = AbortSignal.abort(130);
     const { done, result } = play([granted], { signal: off });
     expect(await result.catch((reason: unknown) => reason)).to.equal(130);
     expect(done).to.deep.equal([]);
   });
 
-  it('waits on the clock of the machine where no other is given, and can be called off meanwhile', async () => {
+  it("waits on the machine's clock by default, and can be aborted during the wait", async () => {
     const off = new AbortController();
     const started = performance.now();
     const api = { acquire: async () => contended(180_000) };

@@ -22,7 +22,7 @@ const theirs = {
 };
 
 describe('the settings of Claude Code', () => {
-  it('get every hook, with more time before a write than the wait of three minutes takes', () => {
+  it('adds every hook, with a timeout before a write that exceeds the wait of three minutes', () => {
     const { hooks } = parsed(withHooks('', command));
     expect(Object.keys(hooks)).to.deep.equal(events);
     const [group] = hooks.PreToolUse;
@@ -31,7 +31,7 @@ describe('the settings of Claude Code', () => {
     for (const event of events) expect(hooks[event], event).to.have.length(1);
   });
 
-  it('keep everything that is there, in its place', () => {
+  it('keeps existing settings in their order', () => {
     const after = parsed(withHooks(text(theirs), command));
     expect(Object.keys(after)).to.deep.equal(Object.keys(theirs));
     expect([after.permissions, after.model]).to.deep.equal([theirs.permissions, theirs.model]);
@@ -40,7 +40,7 @@ describe('the settings of Claude Code', () => {
     expect(after.hooks.Notification).to.deep.equal(theirs.hooks.Notification);
   });
 
-  it('are the same after a second time, to the byte', () => {
+  it('changes no byte when the hooks are added a second time', () => {
     for (const before of ['', '{}', text(theirs), text(theirs, '\t'), text(theirs, 4)]) {
       const once = withHooks(before, command);
       expect(withHooks(once, command)).to.equal(once);
@@ -48,7 +48,7 @@ describe('the settings of Claude Code', () => {
     expect(withHooks(text(theirs, '\t'), command)).to.include('\n\t\t"PreToolUse"');
   });
 
-  it('replace hooks of an earlier installation where they stand, and leave those beside them', () => {
+  it('replaces hooks of an earlier installation in place, and keeps those beside them', () => {
     const old = {
       type: 'command',
       command: "'/opt/node' /opt/x/main.js hook claude-code --on-unreachable deny",
@@ -68,7 +68,7 @@ describe('the settings of Claude Code', () => {
     expect(hooks.PreToolUse[2].hooks).to.deep.equal([other]);
   });
 
-  it('are as before once the hooks are taken out', () => {
+  it('restores the earlier settings when the hooks are removed', () => {
     expect(parsed(withoutHooks(withHooks(text(theirs), command)))).to.deep.equal({
       ...theirs,
       hooks: { PreToolUse: theirs.hooks.PreToolUse, Notification: theirs.hooks.Notification },
@@ -77,7 +77,7 @@ describe('the settings of Claude Code', () => {
     expect(withoutHooks(text(theirs))).to.equal(text(theirs));
   });
 
-  it('are refused where they are not what Claude Code has', () => {
+  it('refuses settings that Claude Code would not accept', () => {
     for (const [bad, says] of [
       ['{ // comment\n}', 'not JSON'],
       ['[]', 'not a JSON object'],
@@ -91,8 +91,8 @@ describe('the settings of Claude Code', () => {
   });
 });
 
-describe('a difference between two texts', () => {
-  it('shows what goes and what comes, and little of what stays', () => {
+describe('the difference between two texts', () => {
+  it('shows removed and added lines, and little of the unchanged ones', () => {
     const before = 'a\nb\nc\nd\ne\nf\ng\nh\n';
     const after = 'a\nb\nc\nd\nE\nf\ng\nh\ni\n';
     const shown = lineDiff(before, after).split('\n');

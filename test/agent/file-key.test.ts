@@ -15,7 +15,7 @@ async function newRepository(head = 'ref: refs/heads/main\n'): Promise<string> {
 }
 
 describe('the key of a file', () => {
-  it('is the top of its git repository and the path below that, from whichever directory it is named', async () => {
+  it('derives the key from the top of the git repository and the path, in any directory', async () => {
     const top = await newRepository();
     const key = { repository: top, path: 'src/a.ts' };
     expect(locate('src/a.ts', { from: top })).to.deep.equal(key);
@@ -24,7 +24,7 @@ describe('the key of a file', () => {
     expect(locate(`${top}//src///a.ts`)).to.deep.equal(key);
   });
 
-  it('is there for files and folders that are yet to be made', async () => {
+  it('derives keys for files and folders that do not exist yet', async () => {
     const top = await newRepository();
     expect(locate('new/er/file name', { from: top })).to.deep.equal({
       repository: top,
@@ -32,7 +32,7 @@ describe('the key of a file', () => {
     });
   });
 
-  it('follows links of folders and of files, also where they lead to nothing yet', async () => {
+  it('follows links of folders and files, also dangling ones', async () => {
     const top = await newRepository();
     await symlink(join(top, 'src'), join(top, 'link'));
     await symlink('a.ts', join(top, 'src', 'b.ts'));
@@ -45,7 +45,7 @@ describe('the key of a file', () => {
     expect(locate('down/../a.ts', { from: top }).path).to.equal('src/a.ts');
   });
 
-  it('is of the innermost repository, and of the worktree where it is in one', async () => {
+  it('uses the innermost repository, and the worktree of a file in one', async () => {
     const top = await newRepository();
     const inner = join(top, 'inner');
     await mkdir(inner);
@@ -58,13 +58,13 @@ describe('the key of a file', () => {
     expect([branchOf(top), branchOf(inner)]).to.deep.equal(['main', 'main']);
   });
 
-  it('takes no folder called .git for a repository that is none', async () => {
+  it('ignores a folder called .git that is no repository', async () => {
     const top = await newRepository();
     await mkdir(join(top, 'src', '.git'));
     expect(locate('src/a.ts', { from: top }).repository).to.equal(top);
   });
 
-  it('is counted from the root of the file system outside every repository, or from where it is told', async () => {
+  it('uses the root of the file system outside repositories, or a given directory', async () => {
     const folder = await realpath(await temporaryFolder('paths'));
     expect(locate('a', { from: folder })).to.deep.equal({
       repository: '/',
@@ -75,7 +75,7 @@ describe('the key of a file', () => {
     expect(locate('..a', { from: folder, root: '.' }).path).to.equal('..a');
   });
 
-  it('is refused to what is no file', async () => {
+  it('refuses a path that is no file', async () => {
     const top = await newRepository();
     await symlink('loop', join(top, 'loop'));
     for (const [path, says] of [
@@ -90,7 +90,7 @@ describe('the key of a file', () => {
     }
   });
 
-  it('knows no branch where none is checked out', async () => {
+  it('reports no branch if none is checked out', async () => {
     expect(branchOf(await newRepository('3b18e512dba79e4c8300dd08aeb37f8e728b8dad\n'))).to.equal(undefined);
     expect(branchOf('/')).to.equal(undefined);
   });

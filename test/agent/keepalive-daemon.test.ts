@@ -8,8 +8,8 @@ import { lookUp, type ProcessFacts } from '../../src/agent/process-tree.ts';
 import { SessionStore } from '../../src/agent/session-store.ts';
 import { temporaryFolder } from '../support/cleanup.ts';
 
-describe('a heartbeater', () => {
-  it('goes on for a session that is taken up while it says that the last agent is gone', async () => {
+describe('the keep-alive process', () => {
+  it("continues for a session that a new agent takes over while the old agent's owner ends", async () => {
     const notes = new SessionStore(await temporaryFolder('notes'));
     const asked: string[] = [];
     const server = createServer(({ url = '' }, response) => {

@@ -51,15 +51,15 @@ function keeperOf(
   return { keeper, told, [Symbol.dispose]: () => keeper.stop() };
 }
 
-describe('a keeper', () => {
-  it('says nothing while the server answers', async () => {
+describe('the keep-alive of an owner', () => {
+  it('prints nothing while the server answers', async () => {
     using it = keeperOf([alive(), alive()]);
     await it.keeper.heartbeat();
     await it.keeper.heartbeat();
     expect(it.told).to.deep.equal(['heartbeat', 'heartbeat']);
   });
 
-  it('tells of a file that was taken away, once, and of no other', async () => {
+  it('reports a revoked file once, and no other file', async () => {
     const others = [
       { ...lostFile, path: 'b' },
       { ...lostFile, fence: 6 },
@@ -77,13 +77,13 @@ describe('a keeper', () => {
     expect(it.told.filter((word) => word.startsWith('lost'))).to.have.length(1);
   });
 
-  it('tells of an owner that is not alive any more', async () => {
+  it('reports an owner that is not alive any more', async () => {
     using it = keeperOf([dead]);
     await it.keeper.heartbeat();
     expect(it.told).to.deep.equal(['heartbeat', 'lost: owner o died']);
   });
 
-  it('tells of silence once, and when it is over', async () => {
+  it('reports the silence of a server once, and its end', async () => {
     using it = keeperOf([gone, gone, alive()]);
     for (let i = 0; i < 3; i++) await it.keeper.heartbeat();
     expect(it.told).to.deep.equal([
@@ -95,7 +95,7 @@ describe('a keeper', () => {
     ]);
   });
 
-  it('gives the files up when the server was silent for as long as they were good for, and not before', async () => {
+  it("gives the files up after the server's silence has outlasted their TTL, and not before", async () => {
     using it = keeperOf([alive(400), gone], { goodForMs: 60_000 });
     const beatAt = performance.now();
     await it.keeper.heartbeat();
@@ -106,18 +106,18 @@ describe('a keeper', () => {
     expect(it.told.at(-1)).to.equal(`perhaps lost: the server at ${url} has not been heard from for 0 s`);
   });
 
-  it('gives them up as well where no heartbeat was ever answered', async () => {
+  it('gives the files up if the server never answered a heartbeat', async () => {
     using it = keeperOf([gone], { goodForMs: 50 });
     await it.keeper.heartbeat();
     await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
   });
 
-  it('tells of the silence so much earlier that the work can be over when the files are lost', async () => {
+  it('reports the silence early enough to stop the work before the files are lost', async () => {
     using it = keeperOf([gone], { goodForMs: 60_000, leadMs: 59_950 });
     await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
   });
 
-  it('asks on where nobody answered for so long, and hears what has become of the files', async () => {
+  it('continues after the loss of an answer in time, and reports the fate of the files', async () => {
     using it = keeperOf([gone, alive(), dead], { goodForMs: 50 });
     await it.keeper.heartbeat();
     await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
@@ -127,7 +127,7 @@ describe('a keeper', () => {
     expect(it.told.slice(-2)).to.deep.equal(['heartbeat', 'lost: owner o died']);
   });
 
-  it('asks at once where the machine has slept, whose clock has stood still meanwhile', async () => {
+  it('sends a heartbeat at once after the machine slept and its clock stood still', async () => {
     let sleptMs = 0;
     using it = keeperOf([dead], { wallClock: () => Date.now() + sleptMs });
     sleptMs = 600_000;
@@ -135,7 +135,7 @@ describe('a keeper', () => {
     expect(it.told).to.deep.equal(['heartbeat', 'lost: owner o died']);
   });
 
-  it('says that its owner is at work where others may call it stopped', async () => {
+  it('reports activity for an owner that other processes may report as stopped', async () => {
     using it = keeperOf([alive()], { isAtWork: true });
     await it.keeper.heartbeat();
     expect(it.told).to.deep.equal(['activity', 'heartbeat']);

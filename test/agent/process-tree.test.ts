@@ -24,7 +24,7 @@ async function sleeper(...words: string[]): Promise<ChildProcess & { pid: number
 }
 
 describe('processes', () => {
-  it('are themselves only while they live, and a pid that starts at another time is somebody else', async () => {
+  it('identifies a process by pid and start time, and only while it lives', async () => {
     const child = await sleeper();
     const facts = lookUp(child.pid) as ProcessFacts;
     expect([facts.parent, facts.words]).to.deep.equal([process.pid, ['sleep', '600']]);
@@ -35,7 +35,7 @@ describe('processes', () => {
     expect([isAlive(facts), lookUp(child.pid)]).to.deep.equal([false, undefined]);
   });
 
-  it('are gone where they only wait to be buried', async () => {
+  it('omits zombies from the descendants', async () => {
     // The shell starts a process that ends, and becomes one that never asks after it.
     const parent = await sleeper('sh', '-c', 'true & exec sleep 600');
     const hasZombie = () => fromPs(['-A']).every(({ parent: of }) => of !== parent.pid);
@@ -44,7 +44,7 @@ describe('processes', () => {
     expect(descendants(parent.pid)).to.deep.equal([]);
   });
 
-  it('are found up to the first one and down to the last', async () => {
+  it('finds all ancestors up to the first process, and all descendants', async () => {
     expect(ancestors()[0]?.pid).to.equal(process.ppid);
     expect(ancestors().at(-1)?.parent).to.equal(0);
     const child = await sleeper('sh', '-c', 'sh -c "sleep 600; true"; true');
@@ -53,7 +53,7 @@ describe('processes', () => {
     for (const { pid } of descendants(child.pid)) process.kill(pid, 'SIGKILL');
   });
 
-  it('are told the same by ps, where there is no /proc', async () => {
+  it('reads the same facts with ps, for systems without /proc', async () => {
     const child = await sleeper();
     const [facts] = fromPs(['-p', String(child.pid)]);
     expect([facts?.parent, facts?.words]).to.deep.equal([process.pid, ['sleep', '600']]);
@@ -62,7 +62,7 @@ describe('processes', () => {
   });
 });
 
-describe('the agent among the ancestors', () => {
+describe('findAgent', () => {
   const line = (...commands: string[]): ProcessFacts[] =>
     commands.map((command, i) => ({
       pid: 100 + i,
@@ -72,7 +72,7 @@ describe('the agent among the ancestors', () => {
     }));
   const found = (...commands: string[]) => findAgent(line(...commands), '')?.name;
 
-  it('is the nearest that is called claude', () => {
+  it('finds the nearest ancestor called claude', () => {
     expect(found('sh -c leasehold_hook_claude-code', 'claude --resume', 'bash', 'claude')).to.equal('claude');
     expect(found('node /usr/bin/npx leasehold', 'sh', 'node --flag /lib/claude-code/cli.js')).to.equal(
       'cli.js',
@@ -81,12 +81,12 @@ describe('the agent among the ancestors', () => {
     expect(found('sh', '/home/ann/.local/share/claude/versions/2.1.0 --resume', 'bash')).to.equal('2.1.0');
   });
 
-  it('is not what only lies in its folder: a script that calls the hook ends long before the session', () => {
+  it("ignores a script in Claude's folder that calls the hook and ends before the session", () => {
     expect(found('sh', 'node /home/ann/.claude/hooks/lease.js', 'sh', 'claude')).to.equal('claude');
     expect(found('sh', '/home/ann/claude-projects/run', 'sh', 'claude')).to.equal('claude');
   });
 
-  it('is else the nearest that is no shell and no starter of commands', () => {
+  it('falls back to the nearest ancestor that is no shell and starts no other commands', () => {
     expect(found('/bin/sh -c x', 'node /usr/bin/npx leasehold', '-bash', 'my-agent', 'tmux')).to.equal(
       'my-agent',
     );
@@ -94,14 +94,14 @@ describe('the agent among the ancestors', () => {
     expect(found('sh', 'bash')).to.equal(undefined);
   });
 
-  it('is the one that is named, or nobody', () => {
+  it('returns the named process, or none if it does not exist', () => {
     expect(findAgent(line('claude'), String(process.pid))?.pid).to.equal(process.pid);
     expect(findAgent(line('claude'), '2147483646')).to.equal(undefined);
     expect(findAgent(line('claude'), 'x')).to.equal(undefined);
   });
 });
 
-describe('the caller of guards', () => {
+describe('the caller of a guard', () => {
   const facts = (pid: number, ...words: string[]): ProcessFacts => ({
     pid,
     parent: 1,
@@ -111,7 +111,7 @@ describe('the caller of guards', () => {
   const who = { user: 'ann', host: 'laptop' };
   const login = facts(30, '-zsh');
 
-  it('is the agent, whatever shells it starts commands with (B6)', () => {
+  it('names the agent as the caller, whatever shells start its commands (B6)', () => {
     const agent = facts(20, 'node', '/usr/lib/node_modules/@anthropic-ai/claude-code/cli.js');
     const name = callerName([facts(99, 'bash', '-c', 'leasehold guard a -- b'), agent, login], who);
     expect(name).to.match(/^caller ann@laptop cli\.js 20 [0-9a-f]{8}$/);
@@ -120,7 +120,7 @@ describe('the caller of guards', () => {
     );
   });
 
-  it('is otherwise the user, the host and the shell that the user types into (B6)', () => {
+  it('names user, host and interactive shell as the caller without an agent (B6)', () => {
     const name = callerName([login, facts(10, 'sshd')], who);
     expect(name).to.match(/^caller ann@laptop zsh 30 [0-9a-f]{8}$/);
     for (const between of [

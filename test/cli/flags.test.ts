@@ -37,7 +37,7 @@ describe('the flags of commands', () => {
     all = await loaded(commands);
   });
 
-  it('are accepted where they are declared', async () => {
+  it('accepts flags wherever commands declare them', async () => {
     const exits = await Promise.all(
       all.flatMap(declaredBy).map(async ({ words, flags }) => {
         const given = Object.entries(flags).map(([flag, type]) =>
@@ -52,7 +52,7 @@ describe('the flags of commands', () => {
     }
   }).timeout(120_000);
 
-  it('are explained by the help of their command, which names no others', () => {
+  it('explains exactly the declared flags in the help of each command', () => {
     for (const each of all) {
       // The help of settings is made from the settings.
       if (each.words[0] === 'serve' || each.words[0] === 'migrate') continue;

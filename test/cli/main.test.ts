@@ -29,7 +29,7 @@ function expectHelp({ code, stdout, stderr }: Exit, usage: string): void {
 }
 
 describe('leasehold', () => {
-  it('lists its commands where it is asked for help, in whatever way', async () => {
+  it('lists its commands for every form of a request for help', async () => {
     const ways = [['--help'], ['-h'], ['help']];
     const exits = await Promise.all(ways.map((args) => runCommand(args)));
     for (const exit of exits) {
@@ -38,7 +38,7 @@ describe('leasehold', () => {
     }
   });
 
-  it('lists its commands, and ends with 2, where none is named', async () => {
+  it('lists its commands, and exits with 2, if the user names none', async () => {
     const { code, stdout, stderr } = await runCommand([]);
     expect(code).to.equal(2);
     expect(stdout + stderr).to.include('Usage: leasehold <command>');
@@ -57,7 +57,7 @@ describe('leasehold', () => {
     }
   });
 
-  it('tells of every setting its flag, its variable, what it is for, what is allowed and its default', async () => {
+  it('documents flag, variable, purpose, allowed values and default of every setting', async () => {
     const exits = await Promise.all(['serve', 'migrate'].map((command) => runCommand([command, '--help'])));
     for (const { stdout } of exits) {
       for (const definition of Object.values(settings)) {
@@ -80,7 +80,7 @@ describe('leasehold', () => {
     { args: ['version', '--log', 'info'], says: "'--log'", help: 'leasehold version --help' },
   ];
 
-  it('says what it does not understand and where help is, and ends with 2', async () => {
+  it('names the usage error and where to find help, and exits with 2', async () => {
     const exits = await Promise.all(mistakes.map(({ args }) => runCommand(args)));
     for (const [i, { code, stdout, stderr }] of exits.entries()) {
       const { args, says, help } = mistakes[i] as (typeof mistakes)[number];

@@ -63,20 +63,20 @@ describe('npm run leasehold', () => {
     expect((await run(user.top, 'guard', 'a', ...nowhere, '--', 'pwd')).trim()).to.equal(user.top);
   });
 
-  it("acts on the checkout where a guard's command has gone there", async () => {
+  it("uses the checkout if a guard's command has changed to it", async () => {
     const within = `cd '${leasehold.top}' && ${node} src/main.ts hook git install`;
     await run(user.top, 'guard', 'a', ...nowhere, '--', 'sh', '-c', within);
     expect(installed()).to.deep.equal([leasehold.top]);
   });
 
-  it("acts on the checkout where another package's script of the same name has gone there", async () => {
+  it("uses the checkout if another package's script of the same name has changed to it", async () => {
     const scripts = { leasehold: `cd '${leasehold.top}' && ${node} src/main.ts hook git install` };
     await writeFile(join(user.top, 'package.json'), JSON.stringify({ name: 'app', scripts }));
     await printed(user.top, 'npm', 'run', '--silent', 'leasehold');
     expect(installed()).to.deep.equal([leasehold.top]);
   });
 
-  it("acts on the directory of another package's script that calls it", async () => {
+  it("uses the directory of another package's script that calls it", async () => {
     const { top } = await Repository.create();
     const main = join(leasehold.top, 'src', 'main.ts');
     const scripts = { leasehold: `cd '${top}' && ${node} '${main}' hook git install` };

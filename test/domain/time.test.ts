@@ -5,8 +5,8 @@ const second = 1_000;
 const minute = 60 * second;
 const hour = 60 * minute;
 
-describe('a time span', () => {
-  it('is told as one would say it, and never as less than nothing', () => {
+describe('the text of a time span', () => {
+  it('prints a time span as a person would say it, and never below zero', () => {
     const told = [
       [-5, '0 ms'],
       [999, '999 ms'],

@@ -14,8 +14,8 @@ const dangerous = /[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/u;
 /** Line breaks of our own are fine. */
 const withoutBreaks = (text: string) => text.replaceAll('\n', '');
 
-describe('text of other parties', () => {
-  it('is escaped for one line, and for several', () => {
+describe('escaping of foreign text', () => {
+  it('escapes control characters for one line, and for several', () => {
     expect(inLine('a\u001bb\nc\td\u009b')).to.equal('a\\u001bb\\u000ac\\u0009d\\u009b');
     expect(inLines('a\u001bb\nc\td\r\u202e')).to.equal('a\\u001bb\nc\td\\u000d\\u202e');
     expect(inLine(evil)).not.to.match(dangerous);
@@ -23,7 +23,7 @@ describe('text of other parties', () => {
   });
 
   for (const human of [true, false]) {
-    it(`is escaped in a log ${human ? 'for people' : 'of JSON lines'}`, () => {
+    it(`escapes control characters in a log ${human ? 'for people' : 'of JSON lines'}`, () => {
       const lines: string[] = [];
       const options: LogOptions = { level: 'debug', human, write: (line) => lines.push(line) };
       const error = new Error(evil, { cause: new Error(evil) });
@@ -100,7 +100,7 @@ describe('text of other parties', () => {
       'a refusal of a guard': [refusal, ['guard', 'a.txt', '--', 'true']],
     };
     for (const [what, [told, args]] of Object.entries(cases)) {
-      it(`is escaped in ${what}`, async () => {
+      it(`escapes control characters in ${what}`, async () => {
         answer = told;
         const { stdout, stderr } = await runCommand([...args], { LEASEHOLD_URL: url });
         const printed = `${stdout}${stderr}`;

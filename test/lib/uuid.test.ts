@@ -2,7 +2,7 @@ import { expect } from 'chai';
 import { isUuid, newId } from '../../src/lib/uuid.ts';
 
 describe('newId', () => {
-  it('makes UUIDs of version 7 that carry the time', () => {
+  it('creates UUIDs of version 7 that contain the time', () => {
     const id = newId(Date.UTC(2100, 0, 1));
     expect(id).to.match(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/);
     expect(Number.parseInt(id.replaceAll('-', '').slice(0, 12), 16)).to.equal(Date.UTC(2100, 0, 1));
@@ -15,7 +15,7 @@ describe('newId', () => {
     expect(new Set(ids).size).to.equal(ids.length);
   });
 
-  it('comes back to the clock when that was far ahead', () => {
+  it('returns to the clock after that was far ahead', () => {
     newId(Date.UTC(2102, 0, 1));
     const now = Date.UTC(2101, 0, 1);
     expect(Number.parseInt(newId(now).replaceAll('-', '').slice(0, 12), 16)).to.equal(now);
@@ -23,7 +23,7 @@ describe('newId', () => {
 });
 
 describe('isUuid', () => {
-  it('knows a UUID from everything else', () => {
+  it('distinguishes a UUID from everything else', () => {
     expect(isUuid(newId())).to.equal(true);
     for (const text of ['', 'nope', `${newId()} `, '0'.repeat(36)])
       expect(isUuid(text), text).to.equal(false);

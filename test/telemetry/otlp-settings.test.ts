@@ -3,7 +3,7 @@ import { createLog } from '../../src/lib/log.ts';
 import { processorOptions, samplerOf } from '../../src/telemetry/otlp-settings.ts';
 import { openTracing, tracesUrl } from '../../src/telemetry/tracing.ts';
 
-describe('the variables of traces', () => {
+describe('the OTLP settings', () => {
   let complaints: string[];
   const log = createLog({ level: 'warn', human: true, write: (line) => void complaints.push(line) });
   beforeEach(() => {
@@ -13,14 +13,14 @@ describe('the variables of traces', () => {
   const unset = { otlpEndpoint: undefined, otlpTracesEndpoint: undefined };
   const here = { ...unset, otlpEndpoint: 'http://127.0.0.1:1' };
 
-  it('say where to: the address for traces as it is, or the common one and a path', () => {
+  it('reads the address for traces as it is, or the common address with a path', () => {
     expect(tracesUrl(unset)).to.equal(undefined);
     expect(tracesUrl(here)).to.equal('http://127.0.0.1:1/v1/traces');
     expect(tracesUrl({ ...unset, otlpEndpoint: 'http://h/base/' })).to.equal('http://h/base/v1/traces');
     expect(tracesUrl({ ...here, otlpTracesEndpoint: 'http://h/x' })).to.equal('http://h/x');
   });
 
-  it('switch them off', async () => {
+  it('switches traces off', async () => {
     expect(await openTracing(unset, {}, log)).to.equal(undefined);
     expect(await openTracing(here, { OTEL_SDK_DISABLED: 'TRUE' }, log)).to.equal(undefined);
     expect(await openTracing(here, { OTEL_TRACES_EXPORTER: 'none' }, log)).to.equal(undefined);
@@ -32,7 +32,7 @@ describe('the variables of traces', () => {
   const sampler = (name?: string, arg?: string) =>
     samplerOf({ OTEL_TRACES_SAMPLER: name, OTEL_TRACES_SAMPLER_ARG: arg }, log).toString();
 
-  it('choose the sampler', () => {
+  it('selects the sampler', () => {
     expect(sampler()).to.match(/^ParentBased\{root=AlwaysOnSampler/);
     expect(sampler('always_off')).to.equal('AlwaysOffSampler');
     expect(sampler('traceidratio', '0.25')).to.equal('TraceIdRatioBased{0.25}');
@@ -43,7 +43,7 @@ describe('the variables of traces', () => {
     expect(complaints).to.deep.equal([]);
   });
 
-  it('are complained of where they are wrong, and their defaults count', () => {
+  it('reports invalid settings, and applies their defaults', () => {
     expect(sampler('toString')).to.match(/^ParentBased\{root=AlwaysOnSampler/);
     expect(sampler('traceidratio', '2')).to.equal('TraceIdRatioBased{1}');
     expect(

@@ -55,12 +55,12 @@ describe('the metrics of the process', () => {
   const read = () => new MetricsText(registry.render());
   const value = (name: string) => read().value(name) ?? Number.NaN;
 
-  it('have the names and types of prom-client', () => {
+  it('uses the names and types of prom-client', () => {
     const found = Object.fromEntries(read().families.map(({ name, type }) => [name, type]));
     expect(found).to.include(promClient);
   });
 
-  it('have the labels of prom-client', () => {
+  it('uses the labels of prom-client', () => {
     const text = read();
     for (const name of Object.keys(promClient).filter((each) =>
       /^process_(cpu|res|start)|_bytes$/.test(each),
@@ -72,7 +72,7 @@ describe('the metrics of the process', () => {
     expect(text.value('nodejs_version_info')).to.equal(1);
   });
 
-  it('keep the names of earlier versions, whose HELP says what replaces them', () => {
+  it('keeps the names of earlier versions, whose HELP names their replacements', () => {
     const helps = new Map(read().families.map(({ name, help }) => [name, help]));
     for (const [name, replacements] of Object.entries(deprecated)) {
       expect(helps.get(name), name).to.match(/Deprecated: replaced by nodejs_/);
@@ -80,7 +80,7 @@ describe('the metrics of the process', () => {
     }
   });
 
-  it('count processor time by user, by system and in all', () => {
+  it('counts processor time by user, by system and in all', () => {
     const before = process.cpuUsage();
     const text = read();
     const after = process.cpuUsage();
@@ -91,7 +91,7 @@ describe('the metrics of the process', () => {
     expect(seconds('')).to.be.within(sum(before), sum(after));
   });
 
-  it('tell memory in bytes, and the start in seconds since 1970', () => {
+  it('reports memory in bytes, and the start in seconds since 1970', () => {
     const { heapTotal, external } = process.memoryUsage();
     expect(value('nodejs_heap_size_total_bytes')).to.be.within(heapTotal / 2, heapTotal * 2);
     expect(value('nodejs_heap_size_used_bytes')).to.be.within(1e6, heapTotal * 2);
@@ -101,14 +101,14 @@ describe('the metrics of the process', () => {
   });
 
   if (process.platform === 'linux') {
-    it('count open file descriptors without the one that counts, and tell their soft limit', () => {
+    it('counts open file descriptors without its own, and reports their soft limit', () => {
       expect(value('process_open_fds')).to.equal(readdirSync('/proc/self/fd').length - 1);
       const [, limit] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? [];
       expect(value('process_max_fds')).to.equal(Number(limit));
     });
   }
 
-  it('tell how late the event loop is at the reading', async () => {
+  it('reports the delay of the event loop at the time of the reading', async () => {
     await figures.measure();
     expect(value('nodejs_eventloop_lag_seconds')).to.be.within(0, 1);
     const measured = figures.measure();
@@ -117,7 +117,7 @@ describe('the metrics of the process', () => {
     expect(value('nodejs_eventloop_lag_seconds')).to.be.within(0.06, 1);
   });
 
-  it('tell the intervals that Node records, its 10 ms of sampling included', async () => {
+  it('reports the intervals that Node records, including its sampling of 10 ms', async () => {
     const loopRegistry = new Registry();
     const loop = new EventLoop(loopRegistry, 0);
     try {
@@ -139,7 +139,7 @@ describe('the metrics of the process', () => {
     }
   });
 
-  it('time garbage collections by kind, in the buckets of prom-client', async () => {
+  it('measures garbage collections by kind, in the buckets of prom-client', async () => {
     collectGarbage();
     const kind = { kind: 'major' };
     const text = await eventually('a collection that is told', async () => {

@@ -5,7 +5,7 @@ import { MetricsText } from '../support/metrics-text.ts';
 const read = (registry: Registry) => new MetricsText(registry.render());
 
 describe('the registry of metrics', () => {
-  it('tells counters by their labels, as a parser of Prometheus reads them', () => {
+  it('prints counters with their labels, as a parser of Prometheus reads them', () => {
     const registry = new Registry();
     const calls = registry.counters('calls_total', 'Calls.', 'method', 'code');
     calls.of('Get', 'OK').add();
@@ -17,7 +17,7 @@ describe('the registry of metrics', () => {
     expect(text.value('calls_total', { method: 'Set', code: 'NOT_FOUND' })).to.equal(0.5);
   });
 
-  it('puts each value into the first bucket that holds it, and counts buckets cumulatively', () => {
+  it('counts each value in the first bucket that fits, and buckets cumulatively', () => {
     const registry = new Registry();
     const durations = registry.histograms('took_seconds', 'Durations.', [0.1, 1, 10], 'what');
     for (const value of [0, 0.1, 0.100001, 1, 9.5, 11, 1e9]) durations.of('a').observe(value);
@@ -31,14 +31,14 @@ describe('the registry of metrics', () => {
     expect(text.value('took_seconds_sum', { what: 'a' })).to.be.closeTo(1_000_000_021.7, 0.01);
   });
 
-  it('keeps what a label may hold as it is', () => {
+  it("keeps every allowed character of a label's value", () => {
     const registry = new Registry();
     const odd = 'a "quoted" \\ path\nand a line, {braces}, é😀';
     registry.counters('odd_total', 'Odd.', 'label').of(odd).add();
     expect(read(registry).labelled('odd_total', 'label')).to.deep.equal([odd]);
   });
 
-  it('tells the labels of every metric, whether or not it has a series', () => {
+  it('lists the labels of every metric, with or without a series', () => {
     const registry = new Registry();
     registry.counters('a_total', 'A.', 'method', 'code');
     registry.histograms('b_seconds', 'B.', [1], 'what');
@@ -54,7 +54,7 @@ describe('the registry of metrics', () => {
     ]);
   });
 
-  it('tells the names of what nobody has used, and no series of it', () => {
+  it('lists unused metrics by name, without a series', () => {
     const registry = new Registry();
     registry.counters('unused_total', 'Unused.', 'label').of('a');
     registry.histograms('unused_seconds', 'Unused.', [1], 'label').of('a');
@@ -65,7 +65,7 @@ describe('the registry of metrics', () => {
     expect(text.lines).to.deep.equal([]);
   });
 
-  it('asks for gauges when they are told', () => {
+  it('reads gauges when they are printed', () => {
     const registry = new Registry();
     let size = 1;
     registry.gauge('size', 'Size.', () => size);
@@ -75,7 +75,7 @@ describe('the registry of metrics', () => {
     expect(registry.render()).to.include('size +Inf').and.to.include('sizes{of="a"} +Inf');
   });
 
-  it('takes a name once', () => {
+  it('accepts a name once', () => {
     const registry = new Registry();
     registry.gauge('size', 'Size.', () => 1);
     expect(() => registry.counters('size', 'Size.')).to.throw('size is declared twice');

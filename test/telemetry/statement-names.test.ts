@@ -5,7 +5,7 @@ import { statementName } from '../../src/telemetry/statement-names.ts';
 describe('the name of a statement', () => {
   const names = (text: string) => statementName(text).name;
 
-  it('is its operation and its table (4)', () => {
+  it('names a statement by its operation and its table (4)', () => {
     expect(names('select * from jobs where job_id = $1')).to.equal('SELECT jobs');
     expect(names('  insert into "workers" ("a") values ($1)')).to.equal('INSERT workers');
     expect(names('update capacity set used = 1')).to.equal('UPDATE capacity');
@@ -14,7 +14,7 @@ describe('the name of a statement', () => {
     expect(names('select 1')).to.equal('SELECT');
   });
 
-  it('is what the parts of a statement write, and never one of its parts', () => {
+  it('names the table that the main part of a statement writes, and never a CTE', () => {
     const parts = `with recursive wanted (n) as (select 1), locked as materialized (select * from wanted)
       insert into job_events select * from locked`;
     expect(names(parts)).to.equal('INSERT job_events');
@@ -23,7 +23,7 @@ describe('the name of a statement', () => {
     );
   });
 
-  it('is found once for each text, and holds no value of it', () => {
+  it('computes the name once per text, and includes no value', () => {
     const text = "select * from jobs where note = 'secret'";
     expect(statementName(text)).to.equal(statementName(text));
     expect(JSON.stringify(statementName(text))).to.not.include('secret');

@@ -23,7 +23,7 @@ const named = (findings: readonly Finding[], code: string): Finding =>
   expect.fail(`no ${code} among ${findings.map((finding) => finding.code)}`);
 
 onEveryEngine((engine) => {
-  describe('the doctor', () => {
+  describe('Doctor', () => {
     let store: TestDatabase;
     before(async () => {
       store = await engine.open();
@@ -40,7 +40,7 @@ onEveryEngine((engine) => {
       });
     const find = async (code: string, more = {}) => named((await doctor(more).runOnce()).findings, code);
 
-    it('looks at everything, and says of each thing what it found', async () => {
+    it('examines everything, and reports a finding for each check', async () => {
       const { findings, version } = await doctor().runOnce();
       for (const { text, advice, level } of findings) {
         expect(text)
@@ -70,7 +70,7 @@ onEveryEngine((engine) => {
       expect(version).to.match(/^\d+\.\d+\.\d+/);
     });
 
-    it('tells by how much the clocks differ, and no more than it can know', async () => {
+    it('reports the difference of the clocks, with no more precision than it can measure', async () => {
       expect((await find('clock_difference')).level).to.equal('OK');
       const behind = await find('clock_difference', { nowMs: () => Date.now() - 30_000 });
       expect(behind.level).to.equal('WARN');
@@ -81,7 +81,7 @@ onEveryEngine((engine) => {
       );
     });
 
-    it('knows which migrations are missing, and which are of a newer version', async () => {
+    it('names missing migrations, and those of a newer version', async () => {
       await store.database.query(
         "update leasehold_migrations set name = '9999-later' where name = '0004-files'",
         [],
@@ -97,7 +97,7 @@ onEveryEngine((engine) => {
       await store.database.query("delete from leasehold_migrations where name = '9999-later'", []);
     });
 
-    it('sees what the reaper should have looked at, and units that are miscounted', async () => {
+    it('reports overdue work of the reaper, and a wrong count of used units', async () => {
       await store.database.query(
         `insert into live_jobs (job_id, lane_id, seq, priority, cost_units, bytes, state, check_at, attempts, attempts_limit,
           claims_lost, cancel_requested, updated_at)
@@ -114,7 +114,7 @@ onEveryEngine((engine) => {
     });
 
     if (engine.name === 'embedded') return;
-    it('answers in time where the database says nothing at all, nor that it will not', async () => {
+    it('answers in time if the database never responds', async () => {
       const silent = Object.create(store.database) as Database;
       silent.query = () => new Promise(() => {});
       const { findings } = await doctor({ database: silent, timeoutMs: 200 }).runOnce();
@@ -124,7 +124,7 @@ onEveryEngine((engine) => {
       });
     });
 
-    it('answers in time, with what it could not read, where a table is locked', async () => {
+    it('answers in time if a table is locked, and names what it could not read', async () => {
       const holder = new pg.Client(store.options.url);
       await holder.connect();
       try {
@@ -183,7 +183,7 @@ if (findPostgres()) {
     const run = (...args: string[]) => runCommand(['doctor', ...args], { LEASEHOLD_URL: server.http });
     const findings = async (): Promise<Finding[]> => (await get(server, '/api/system/doctor')).body.findings;
 
-    it('names every setting that is bad, what to do about it, and ends with 1', async () => {
+    it('names every invalid setting and its remedy, and exits with 1', async () => {
       const { code, stdout, stderr } = await run();
       expect([code, stderr]).to.deep.equal([1, '']);
       const lines = stdout.split('\n');
@@ -211,7 +211,7 @@ if (findPostgres()) {
       expect(lines.at(-1)).to.match(/^\d+ problems, \d+ warnings?, \d+ ok$/);
     });
 
-    it('says the same as JSON and over RPC', async () => {
+    it('prints the same findings as JSON and over RPC', async () => {
       const { code, stdout } = await run('--json');
       const told = JSON.parse(stdout);
       expect([code, told.level, told.version]).to.deep.equal([1, 'PROBLEM', version]);
@@ -226,7 +226,7 @@ if (findPostgres()) {
       );
     });
 
-    it('names what holds vacuuming back: an old transaction, a prepared one, a slot that nobody reads', async () => {
+    it('names what blocks vacuuming: an old transaction, a prepared one, an unread slot', async () => {
       const holder = new pg.Client({ connectionString: url, application_name: 'a report' });
       await holder.connect();
       try {
@@ -265,7 +265,7 @@ if (findPostgres()) {
       }
     });
 
-    it('says how many sessions it may not see', async () => {
+    it('reports how many sessions its role cannot see', async () => {
       await cluster.query('create role weak login');
       const name = new URL(url).pathname.slice(1);
       await cluster.query(
@@ -292,7 +292,7 @@ if (findPostgres()) {
       }
     });
 
-    it('counts dead rows that nobody clears away', async () => {
+    it('counts dead tuples that vacuum does not remove', async () => {
       await cluster.query(
         "insert into file_losses select 'o', gen_random_uuid(), 'r', 'p', 1, now(), 'x' from generate_series(1, 60000); delete from file_losses",
         new URL(url).pathname.slice(1),
@@ -305,7 +305,7 @@ if (findPostgres()) {
       expect(dead.advice).to.include('vacuum file_losses');
     });
 
-    it('answers in time where the database does not', async () => {
+    it('answers in time if the database does not', async () => {
       await cluster.kill();
       try {
         const away = await run('--json');
@@ -326,7 +326,7 @@ if (findPostgres()) {
       );
     });
 
-    it('says where there is no server, and ends with 1', async () => {
+    it('reports that no server runs, and exits with 1', async () => {
       const { code, stdout } = await run('--url', 'http://127.0.0.1:9');
       expect(code).to.equal(1);
       expect(stdout).to.match(
@@ -355,7 +355,7 @@ if (findPostgres()) {
       const found = async (code: string): Promise<Finding> =>
         named((await get(server, '/api/system/doctor')).body.findings, code);
 
-      it('tells its version, its memory, what it keeps and what it would throw away', async () => {
+      it("reports Redis' version, memory, persistence and eviction policy", async () => {
         await eventually('Redis is up', async () =>
           (await get(server, '/readyz')).body.redis === 'up' ? true : undefined,
         );
@@ -376,7 +376,7 @@ if (findPostgres()) {
         expect((await found('redis_persistence')).facts).to.include({ append_only: true });
       });
 
-      it('answers in time where it hangs, and says so where it is gone', async () => {
+      it('answers in time if Redis hangs, and reports Redis as unavailable if it is gone', async () => {
         redis.pause();
         const hung = await found('redis');
         expect([hung.level, hung.text.includes('away')]).to.deep.equal(['PROBLEM', true]);

@@ -30,12 +30,12 @@ onEveryEngine((engine) => {
       return answer.blocker_report.contention_id;
     }
 
-    it('says so where nobody has a file', async () => {
+    it('reports that no owner holds a file', async () => {
       const { code, stdout, stderr } = await run('--repository', '.');
       expect({ code, stdout, stderr }).to.deep.equal({ code: 0, stdout: 'Nobody has a file.', stderr: '' });
     });
 
-    it('shows who has what since when, who waits until when, and who is halted', async () => {
+    it('lists holders with times, waiting owners with deadlines, and halted ones', async () => {
       await take(server, 'ann', repository.top, 'a', 'b');
       await take(server, 'bob', repository.top, 'a');
       const contention = await halt('cid', 'b');
@@ -52,7 +52,7 @@ onEveryEngine((engine) => {
       expect(halted).to.include('b was not to be had').and.to.include(contention);
     });
 
-    it('shows the same as JSON, of one repository and one owner only', async () => {
+    it('prints the list as JSON, for one repository and one owner', async () => {
       await take(server, 'ann', repository.top, 'a', 'b');
       await take(server, 'fay', repository.top, 'c', 'a');
       const all = JSON.parse((await run('--repository', repository.top, '--json')).stdout);
@@ -67,7 +67,7 @@ onEveryEngine((engine) => {
       await apiOf(server).end('fay');
     });
 
-    it('shows more than a page of them', async () => {
+    it('prints more than one page of files', async () => {
       const paths = Array.from({ length: 1_001 }, (_, i) => `many/${i}`);
       await take(server, 'many', repository.top, ...paths);
       const { leases } = JSON.parse((await run('--owner', 'many', '--json')).stdout);
@@ -75,7 +75,7 @@ onEveryEngine((engine) => {
       await apiOf(server).end('many');
     });
 
-    it('stays readable where one path is very long, and where somebody waits for many files', async () => {
+    it('keeps the table readable with a very long path and with many files of one waiter', async () => {
       const long = `deep/${'x'.repeat(3_000)}`;
       const paths = Array.from({ length: 500 }, (_, i) => `wide/${i}`);
       await take(server, 'gus', repository.top, long, ...paths);
@@ -89,7 +89,7 @@ onEveryEngine((engine) => {
       await apiOf(server).end('gus');
     });
 
-    it('ends well where nobody reads what it tells, and has done what it was told to', async () => {
+    it('exits with 0 if its output is closed, after it has carried out the command', async () => {
       await take(server, 'ida', repository.top, 'a');
       const contention = await halt('jim', 'a');
       const unread = async (...args: string[]) => {
@@ -107,7 +107,7 @@ onEveryEngine((engine) => {
       expect(await holders(server, repository.top)).to.deep.equal({ a: 'jim' });
     });
 
-    it('instructs, and says what came of it', async () => {
+    it('sends an instruction, and prints its outcome', async () => {
       await take(server, 'ann', repository.top, 'a');
       const contention = await halt('dan', 'a');
       const retried = await run('instruct', contention, 'RETRY');
@@ -132,14 +132,14 @@ onEveryEngine((engine) => {
       expect(again.stderr).to.match(/^leasehold: the contention is over: [^\n]+ \(illegal_transition\)$/);
     });
 
-    it('releases files of an owner, and says which it does not have', async () => {
+    it('releases files of an owner, and names those that the owner does not hold', async () => {
       await take(server, 'eve', repository.top, 'a', 'b');
       const { code, stdout, stderr } = await run('release', 'a', 'c', '--owner', 'eve');
       expect([code, stdout, stderr]).to.deep.equal([1, 'a is free', 'leasehold: c is not held by eve']);
       expect(await holders(server, repository.top)).to.deep.equal({ b: 'eve' });
     });
 
-    it('says what it does not understand with 2, and that there is no server with 1', async () => {
+    it('exits with 2 for usage errors, and with 1 if no server runs', async () => {
       for (const [args, says] of [
         [['frobnicate'], '"frobnicate"'],
         [['instruct'], 'names no contention'],

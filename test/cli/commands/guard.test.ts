@@ -41,7 +41,7 @@ onEveryEngine((engine) => {
     }
     const held = () => holders(server, repository.top);
 
-    it('holds the files while the command runs, gives them back, and says nothing', async () => {
+    it('holds the files while the command runs, releases them, and prints nothing', async () => {
       const show = ['sh', '-c', 'echo "$LEASEHOLD_OWNER"; cat; exec sleep 600'];
       const guard = await startProcess(
         ['guard', 'a', 'new/b', '--', ...show],
@@ -65,7 +65,7 @@ onEveryEngine((engine) => {
       expect(again).to.match(/ended/);
     });
 
-    it('ends as the command does', async () => {
+    it("exits with the command's status", async () => {
       const exits = await Promise.all([
         run('c1', '--', 'true'),
         run('c2', '--', 'sh', '-c', 'exit 42'),
@@ -79,7 +79,7 @@ onEveryEngine((engine) => {
       expect(await held()).to.deep.equal({});
     });
 
-    it('passes signals on, and ends as the command makes of them', async () => {
+    it('forwards signals, and exits as the command then does', async () => {
       const trapped =
         "trap 'echo INT; exit 3' INT; trap 'echo HUP' HUP; echo started $$; while :; do sleep 0.05; done";
       const guard = await start('d', '--', 'sh', '-c', trapped);
@@ -92,14 +92,14 @@ onEveryEngine((engine) => {
       expect([code, stdout.split('\n').slice(1)]).to.deep.equal([3, ['HUP', 'INT']]);
     });
 
-    it('tells files that are in the repository apart by their paths, whatever they are called here', async () => {
+    it('distinguishes files by their paths in the repository, from any directory', async () => {
       const guard = await start('x/../e', './e', join(repository.top, 'e'), '--', ...waits);
       await started(guard);
       expect(Object.keys(await held())).to.deep.equal(['e']);
       await guard.stop();
     });
 
-    it('takes and gives back files whatever they are called', async () => {
+    it('acquires and releases files with unusual names', async () => {
       const odd = ['__proto__', 'constructor', '*.ts', '.hidden', '-v', 'a\nb', '\u001b[31m'];
       const show = [process.execPath, main, 'files', '--repository', '.'];
       const { code, stdout, stderr } = await run(...odd.map((name) => `./${name}`), '--', ...show);
@@ -109,7 +109,7 @@ onEveryEngine((engine) => {
       expect(await held()).to.deep.equal({});
     });
 
-    it('takes files of several repositories, and gives all of them back', async () => {
+    it('acquires files of several repositories, and releases all of them', async () => {
       const other = await Repository.create();
       const guard = await start('g', join(other.top, 'g'), '--', ...waits);
       await started(guard);
@@ -121,7 +121,7 @@ onEveryEngine((engine) => {
       expect([await held(), await holders(server, other.top)]).to.deep.equal([{}, {}]);
     });
 
-    it('leaves an owner that is named alive, and leaves it what it had before', async () => {
+    it('keeps a named owner alive, with the files that it held before', async () => {
       await take(server, 'ann', repository.top, 'h1');
       const { code, stdout } = await run(
         'h1',
@@ -147,7 +147,7 @@ onEveryEngine((engine) => {
       expect(await held()).to.deep.equal({});
     });
 
-    it('gives up waiting when it is told to end, and does not run the command', async () => {
+    it('stops waiting on a signal, and does not run the command', async () => {
       await take(server, 'bob', repository.top, 'j');
       for (const [signal, code] of [
         ['SIGINT', 130],
@@ -177,7 +177,7 @@ onEveryEngine((engine) => {
       expect(await held()).to.deep.equal({});
     });
 
-    it('does not run the command where no server answers, unless it may', async () => {
+    it('does not run the command without a server, unless a flag allows it', async () => {
       const denied = await run('k', '--url', nowhere, '--', 'echo', 'ran');
       expect([denied.code, denied.stdout]).to.deep.equal([69, '']);
       expect(denied.stderr).to.match(/^leasehold: there is no server at \S+: .*; the command is not run$/);
@@ -196,7 +196,7 @@ onEveryEngine((engine) => {
       expect(allowed.stderr).to.match(/running the command without a lease$/);
     });
 
-    it('takes its command along when it is killed outright, and its files come free', async () => {
+    it('stops its command and frees the files when it is killed', async () => {
       const guard = await start('s', '--grace', '1', '--', ...stubborn);
       await until('the command', () => guard.stdout.length === 2);
       const pids = guard.stdout.map((line) => lookUp(Number(line.split(' ')[1])) as ProcessFacts);
@@ -206,7 +206,7 @@ onEveryEngine((engine) => {
       expect(await held()).to.deep.equal({});
     });
 
-    it('does so where nobody reads what is said any more', async () => {
+    it('stops its command when it is killed and its output is closed', async () => {
       const options = { env: { ...process.env, LEASEHOLD_URL: server.http }, cwd: repository.top } as const;
       const args = [main, 'guard', 'u', '--', ...waits];
       const guard = spawn(process.execPath, args, { ...options, stdio: ['ignore', 'pipe', 'pipe'] });
@@ -221,7 +221,7 @@ onEveryEngine((engine) => {
       await forgetProcess(guard.pid as number);
     });
 
-    it('leaves an owner that is named to those who act for it when it is killed', async () => {
+    it("keeps a named owner's files when the guard is killed", async () => {
       await take(server, 'eve', repository.top, 't1');
       const guard = await start('t2', '--owner', 'eve', '--', ...waits);
       const command = await started(guard);
@@ -231,13 +231,13 @@ onEveryEngine((engine) => {
       await apiOf(server).end('eve');
     });
 
-    it('says what the server refuses, and ends with 1', async () => {
+    it("prints the server's refusal, and exits with 1", async () => {
       const { code, stdout, stderr } = await run('n', '--owner', 'o'.repeat(201), '--', 'echo', 'ran');
       expect([code, stdout]).to.deep.equal([1, '']);
       expect(stderr).to.include('owner_id').and.to.include('the command is not run');
     });
 
-    it('says what it does not understand, and ends with 2', async () => {
+    it('prints a usage error, and exits with 2', async () => {
       for (const [args, says] of [
         [[], 'names no file'],
         [['--', 'true'], 'names no file'],
@@ -256,7 +256,7 @@ onEveryEngine((engine) => {
 
     if (engine.name === 'embedded') return;
 
-    it('adds little to a command', async function () {
+    it('adds little run time to a command', async function () {
       this.timeout(60_000);
       const bare: number[] = [];
       const guarded: number[] = [];
@@ -270,7 +270,7 @@ onEveryEngine((engine) => {
       expect(addedMs).to.be.lessThan(1_500);
     });
 
-    it('stops the command and all it has started when an operator takes its file away', async function () {
+    it('stops the command and its descendants when an operator revokes the file', async function () {
       this.timeout(60_000);
       const guard = await start('m', '--owner', 'carl', '--grace', '1', '--', ...stubborn);
       await until('the command', () => guard.stdout.length === 2);
@@ -285,7 +285,7 @@ onEveryEngine((engine) => {
       await apiOf(server).end('dora');
     });
 
-    it('halts its caller, whom starting it again does not help until an operator decides (B2, B6)', async function () {
+    it('halts its caller, also after a restart, until an operator gives an instruction (B2, B6)', async function () {
       this.timeout(60_000);
       await take(server, 'erik', repository.top, 's');
       const waiting = async () => {
@@ -349,7 +349,7 @@ onEveryEngine((engine) => {
       await apiOf(server).end('erik');
     });
 
-    it('waits a contention out, asks once more, and runs the command when the file is free by then', async () => {
+    it('waits for the retry, and runs the command if the file is free by then', async () => {
       const first = await start('p', '--', ...waits);
       await started(first);
       // The second has been denied a while ago, so that little of its three minutes is left.
@@ -369,7 +369,7 @@ onEveryEngine((engine) => {
       expect(await held()).to.deep.equal({});
     });
 
-    it('does not run the command where the server that has denied the file is gone at the retry', async () => {
+    it('does not run the command if the server is gone at the retry', async () => {
       await using going = await startTestServer(engine, { shared: server.store });
       await take(server, 'holder', repository.top, 'r');
       await take(server, 'waiter', repository.top, 'r');
@@ -396,7 +396,7 @@ onEveryEngine((engine) => {
       await apiOf(server).end('holder');
     });
 
-    it('halts where the file is held still at the retry: with the full report, with 75, and without the command', async () => {
+    it('halts if the file is still held at the retry: full report, exit status 75, no command', async () => {
       const first = await start('q', '--', ...waits);
       await started(first);
       await take(server, 'third', repository.top, 'q');

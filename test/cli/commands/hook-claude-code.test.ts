@@ -59,7 +59,7 @@ onEveryEngine((engine) => {
     const heartbeatersOf = (ownerId: string) =>
       fromPs(['-A']).filter(({ words }) => words.at(-1) === ownerId && words.includes('keep-alive'));
 
-    it('takes the file before each tool that writes one, for the session, and says nothing', async () => {
+    it('acquires the file for the session before each writing tool, and prints nothing', async () => {
       await using agent = await start();
       for (const [tool_name, tool_input] of [
         ['Write', { file_path: at('a1'), content: '' }],
@@ -82,7 +82,7 @@ onEveryEngine((engine) => {
       expect(await agent.hook('PreToolUse', writing('a1'))).to.deep.equal(quiet);
     });
 
-    it('gives each agent that the session has sent out files of its own, until that one stops', async () => {
+    it('gives each sub-agent of the session files of its own until it stops', async () => {
       await using agent = await start();
       const sent = { agent_id: 'b07', agent_type: 'Explore' };
       await agent.hook('PreToolUse', writing('b1'));
@@ -98,7 +98,7 @@ onEveryEngine((engine) => {
       expect(await agent.hook('SubagentStop')).to.deep.equal(quiet);
     });
 
-    it('lends an agent that the session has sent out what the session holds, and gives it back (B5)', async () => {
+    it('lends a sub-agent the files of the session, and returns them (B5)', async () => {
       await using agent = await start();
       const sent = { agent_id: 'b08', agent_type: 'general-purpose' };
       const child = `${agent.session}:b08`;
@@ -112,7 +112,7 @@ onEveryEngine((engine) => {
       expect(await agent.hook('PreToolUse', writing('lent'))).to.deep.equal(quiet);
     });
 
-    it('lets every other tool and event pass', async () => {
+    it('allows every other tool and event', async () => {
       await using agent = await start();
       for (const [event, fields] of [
         ['PreToolUse', { tool_name: 'Bash', tool_input: { command: 'ls' } }],
@@ -129,7 +129,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('says what it cannot make sense of, and blocks nothing by it', async () => {
+    it('reports input that it cannot parse, and blocks no tool', async () => {
       await using agent = await start();
       for (const [input, says] of [
         ['', 'not JSON'],
@@ -161,7 +161,7 @@ onEveryEngine((engine) => {
       expect(mistyped.stderr).to.include('--frobnicate');
     });
 
-    it('waits within the hook, asks once more, and lets the tool go on when the file is free by then', async () => {
+    it('waits within the hook, retries once, and allows the tool if the file is free by then', async () => {
       await using agent = await start();
       await take(server, 'other', repository.top, 'd');
       await take(server, agent.session, repository.top, 'd');
@@ -179,7 +179,7 @@ onEveryEngine((engine) => {
       expect(await held()).to.include({ d: agent.session });
     });
 
-    it('denies the tool where the server that has denied the file is gone at the retry, whatever else it allows', async () => {
+    it('denies the tool if the server is gone at the retry, whatever the settings allow', async () => {
       await using agent = await start();
       await using going = await startTestServer(engine, { shared: server.store });
       await take(server, 'another', repository.top, 'm');
@@ -196,7 +196,7 @@ onEveryEngine((engine) => {
       await apiOf(server).end('another');
     });
 
-    it('denies the tool with the full report where the file is held still, and every time until somebody decides', async () => {
+    it('denies the tool with the full report until an operator gives an instruction', async () => {
       await using agent = await start();
       await take(server, 'holder', repository.top, 'e');
       await take(server, agent.session, repository.top, 'e');
@@ -222,7 +222,7 @@ onEveryEngine((engine) => {
       expect(await agent.hook('PreToolUse', writing('e'))).to.deep.equal(quiet);
     });
 
-    it('calls the session stopped when it stops, and at work when it goes on', async () => {
+    it('reports the session as stopped when it stops, and as active when it continues', async () => {
       await using agent = await start();
       const { session } = agent;
       await agent.hook('PreToolUse', writing('f'));
@@ -243,7 +243,7 @@ onEveryEngine((engine) => {
       expect(await held()).to.include({ f: session });
     });
 
-    it('tells people, when the session stops, what was taken from it meanwhile', async () => {
+    it('tells the user at the stop of a session which files were revoked', async () => {
       await using agent = await start();
       await agent.hook('PreToolUse', writing('g'));
       await take(server, 'thief', repository.top, 'g');
@@ -256,7 +256,7 @@ onEveryEngine((engine) => {
       expect(JSON.parse(stdout).systemMessage).to.match(/^leasehold: g was taken away at /);
     });
 
-    it('gives everything back when the session ends, and the heartbeaters end with it', async () => {
+    it('releases all files when the session ends, and ends the keep-alive process', async () => {
       await using agent = await start();
       const owners = [agent.session, `${agent.session}:x`];
       await agent.hook('PreToolUse', writing('h1'));
@@ -268,7 +268,7 @@ onEveryEngine((engine) => {
       expect(agent.notes.all()).to.deep.equal([]);
     });
 
-    it('keeps the owner alive from its first write on, with one heartbeater however many hooks there are', async () => {
+    it('keeps the owner alive from its first write on, with one process for all hooks', async () => {
       await using agent = await start();
       const { session } = agent;
       const writes = Array.from({ length: 6 }, (_, i) => agent.hook('PreToolUse', writing(`i${i}`)));
@@ -284,7 +284,7 @@ onEveryEngine((engine) => {
       expect(heartbeatersOf(session).map(({ pid }) => pid)).not.to.include(first?.pid);
     });
 
-    it("gives everything back when the agent's process is gone, and ends the heartbeater", async () => {
+    it("releases all files when the agent's process is gone, and ends the keep-alive process", async () => {
       const agent = await start();
       const { session } = agent;
       await agent.hook('PreToolUse', writing('j'));
@@ -303,7 +303,7 @@ onEveryEngine((engine) => {
       expect(again).to.include('ended');
     });
 
-    it('goes on with a session that another process has taken up', async () => {
+    it('continues for a session that another process has taken over', async () => {
       const first = await start();
       await first.hook('PreToolUse', writing('k'));
       await until('the heartbeater', () => isKept(first.notes, first.session));
@@ -318,7 +318,7 @@ onEveryEngine((engine) => {
       expect([isKept(first.notes, first.session), (await held()).k]).to.deep.equal([true, first.session]);
     });
 
-    it('lets the agent write where no server answers, and tells people so; or denies it, and tells the agent', async () => {
+    it('allows writes without a server and informs the user, or denies them and informs the agent', async () => {
       await using agent = await start();
       const allowed = await agent.hook('PreToolUse', writing('l'), nowhere);
       expect([allowed.code, allowed.stderr]).to.deep.equal([0, '']);

@@ -31,7 +31,7 @@ async function installed(): Promise<Repository> {
 }
 
 describe('the files of a commit', () => {
-  it('are those of the first commit, whatever they are called', async () => {
+  it('lists the files of the first commit, whatever their names', async () => {
     const repository = await Repository.create();
     await mkdir(join(repository.top, 'deep', 'er'), { recursive: true });
     const names = [...oddNames, 'deep/er/file'];
@@ -43,7 +43,7 @@ describe('the files of a commit', () => {
     expect(await filesOfCommit(join(repository.top, 'deep'))).to.include('deep/er/file');
   });
 
-  it('are both sides of a renamed one, removed ones, and none of an empty commit', async () => {
+  it('lists both sides of a rename and removed files, and none for an empty commit', async () => {
     const repository = await Repository.create();
     await repository.write('a', 'the same text\n'.repeat(50));
     await repository.write('b');
@@ -57,7 +57,7 @@ describe('the files of a commit', () => {
     expect(await filesOfCommit(repository.top)).to.deep.equal([]);
   });
 
-  it('are, of a merge, those that it has changed in what was checked out', async () => {
+  it('lists the files that a merge has changed in the checkout', async () => {
     const repository = await Repository.create();
     await repository.write('base', '1\n');
     await repository.git('add', '--all');
@@ -79,7 +79,7 @@ describe('the files of a commit', () => {
     expect(await filesOfCommit(repository.top)).to.deep.equal(['base', 'theirs']);
   });
 
-  it('are the same where git is set to show signatures (B3, S1)', async () => {
+  it('lists the same files if git is configured to show signatures (B3, S1)', async () => {
     const repository = await Repository.create();
     const program = join(repository.top, '.git', 'signer');
     // Git needs a program that signs and verifies; this one is of the form that it expects, and approves of everything.
@@ -113,7 +113,7 @@ describe('leasehold hook git install', () => {
     join(repository.top, '.git', 'hooks', name);
   const names = ['post-commit', 'post-merge', 'post-rewrite'];
 
-  it('writes hooks that can be executed, and the second time nothing', async () => {
+  it('writes executable hooks, and changes nothing the second time', async () => {
     const repository = await installed();
     for (const name of names)
       expect((await lstat(hookOf(repository, name))).mode & 0o111, name).to.equal(0o111);
@@ -127,7 +127,7 @@ describe('leasehold hook git install', () => {
     ).to.deep.equal(names);
   });
 
-  it('writes a hook of an earlier version anew, and puts the others beside it (B3, S1)', async () => {
+  it('replaces a hook of an earlier version, and adds the others (B3, S1)', async () => {
     const repository = await Repository.create();
     const { stdout: help } = await hookGit(repository, 'install');
     expect(help).to.include(`wrote ${hookOf(repository)}`);
@@ -149,7 +149,7 @@ describe('leasehold hook git install', () => {
     expect(await readFile(hookOf(repository), 'utf8')).to.equal(now);
   });
 
-  it('hands a rewrite to the hook that was there before as well (S1)', async () => {
+  it('passes a rewrite on to the earlier hook as well (S1)', async () => {
     const repository = await Repository.create();
     const theirs = '#!/bin/sh\necho "theirs $1"; cat\n';
     await writeFile(hookOf(repository, 'post-rewrite'), theirs, { mode: 0o755 });
@@ -169,7 +169,7 @@ describe('leasehold hook git install', () => {
     expect(said).to.include(`theirs amend\n${before} ${after}\n`);
   });
 
-  it('keeps the hook that is there, which runs first and has the last word; and uninstall puts it back', async () => {
+  it('runs an existing hook first, keeps its exit status, and restores it on uninstall', async () => {
     const repository = await Repository.create();
     const theirs = '#!/bin/sh\necho "theirs in $PWD"\nexit 3\n';
     await writeFile(hookOf(repository), theirs);
@@ -187,7 +187,7 @@ describe('leasehold hook git install', () => {
     expect((await hookGit(repository, 'uninstall')).stdout).to.include('is no hook of Leasehold');
   });
 
-  it('leaves a hook that was switched off switched off', async () => {
+  it('leaves a disabled hook disabled', async () => {
     const repository = await Repository.create();
     await writeFile(hookOf(repository), '#!/bin/sh\necho theirs\n', { mode: 0o644 });
     await hookGit(repository, 'install');
@@ -196,7 +196,7 @@ describe('leasehold hook git install', () => {
     expect(await repository.git('commit', '-m', 'x')).not.to.include('theirs');
   });
 
-  it('keeps a hook that is a link, also one that leads nowhere', async () => {
+  it('keeps a hook that is a link, also a dangling one', async () => {
     const repository = await Repository.create();
     await symlink('../../hooks/post-commit', hookOf(repository));
     await hookGit(repository, 'install');
@@ -204,7 +204,7 @@ describe('leasehold hook git install', () => {
     expect((await lstat(hookOf(repository))).isSymbolicLink()).to.equal(true);
   });
 
-  it('does not choose between two hooks of others', async () => {
+  it('does not choose between two hooks of other tools', async () => {
     const repository = await installed();
     await rename(hookOf(repository), `${hookOf(repository)}.before-leasehold`);
     await writeFile(hookOf(repository), '#!/bin/sh\n', { mode: 0o755 });
@@ -214,7 +214,7 @@ describe('leasehold hook git install', () => {
     expect(await readFile(hookOf(repository), 'utf8')).to.equal('#!/bin/sh\n');
   });
 
-  it("leaves husky's hooks alone, which go by their names, and says where its line belongs", async () => {
+  it("leaves husky's hooks alone, and names the file that its line belongs to", async () => {
     const repository = await Repository.create();
     const folder = join(repository.top, '.husky', '_');
     await mkdir(folder, { recursive: true });
@@ -233,7 +233,7 @@ describe('leasehold hook git install', () => {
     expect(await repository.git('commit', '--allow-empty', '-m', 'x')).to.include('theirs');
   });
 
-  it('goes where core.hooksPath says, also from a folder below, and serves every worktree', async () => {
+  it('installs hooks at core.hooksPath, also from a subfolder, for every worktree', async () => {
     const repository = await Repository.create();
     await repository.git('config', 'core.hooksPath', 'my hooks');
     const below = join(repository.top, 'below');
@@ -249,7 +249,7 @@ describe('leasehold hook git install', () => {
     expect((await hookGit({ top: tree }, 'install')).stdout).to.include(`${hookOf(shared)} is there already`);
   });
 
-  it('says what is wrong outside a repository, and what it does not understand', async () => {
+  it('reports a missing repository and usage errors', async () => {
     const outside = { top: await temporaryFolder('outside') };
     for (const verb of ['install', 'uninstall']) {
       const { code, stderr } = await hookGit(outside, verb);
@@ -284,7 +284,7 @@ onEveryEngine((engine) => {
       );
     }
 
-    it('gives back the files of the commit that its owner has, and no others, and says nothing', async () => {
+    it('releases only the committed files that the owner holds, and prints nothing', async () => {
       const repository = await installed();
       const names = [...oddNames, 'old', 'left'];
       await take(server, 'ann', repository.top, ...names, 'new', 'not in it');
@@ -298,7 +298,7 @@ onEveryEngine((engine) => {
       expect(await holders(server, repository.top)).to.deep.equal({ 'not in it': 'ann' });
     });
 
-    it('reports files of others and leaves them theirs, and the author is who it was', async () => {
+    it('reports files of other owners, keeps their leases, and leaves the author unchanged', async () => {
       const repository = await installed();
       await take(server, 'bob', repository.top, 'his');
       await take(server, 'cid', repository.top, 'hers');
@@ -314,7 +314,7 @@ onEveryEngine((engine) => {
       expect(people).to.equal('Ann ann@example.org Ann ann@example.org\n'.repeat(2));
     });
 
-    it('knows the agent that commits among its ancestors', async () => {
+    it('finds the committing agent among its ancestors', async () => {
       const repository = await installed();
       await using agent = await FakeAgent.start(repository.top, { LEASEHOLD_URL: server.http });
       await using other = await FakeAgent.start(repository.top, { LEASEHOLD_URL: server.http });
@@ -338,7 +338,7 @@ onEveryEngine((engine) => {
       expect(await holders(server, repository.top)).to.deep.equal({ b: other.session });
     });
 
-    it('is not taken in by a process that has the pid of an agent', async () => {
+    it('rejects a process that reuses the pid of an agent', async () => {
       const repository = await installed();
       await using agent = await FakeAgent.start(repository.top, { LEASEHOLD_URL: server.http });
       const started = 'at another time';
@@ -355,7 +355,7 @@ onEveryEngine((engine) => {
       agent.notes.remove('ghost');
     });
 
-    it('works in worktrees, whose files are files of their own', async () => {
+    it('releases files of worktrees by keys of their own', async () => {
       const repository = await installed();
       await commit(repository, {}, '--allow-empty');
       const tree = join(await temporaryFolder('worktree'), 'tree');
@@ -373,7 +373,7 @@ onEveryEngine((engine) => {
       await apiOf(server).end('ann');
     });
 
-    it('gives back the files of each of two commits that come close together (B3)', async function () {
+    it('releases the files of each of two commits in quick succession (B3)', async function () {
       this.timeout(60_000);
       const repository = await installed();
       await commit(repository, {}, '--allow-empty');
@@ -407,7 +407,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('gives back what was committed before another commit, also by a hook that asks too late (B3)', async () => {
+    it('releases the files of an earlier commit also if its hook runs late (B3)', async () => {
       const repository = await installed();
       await commit(repository, {}, '--allow-empty');
       await take(server, 'ann', repository.top, 'a', 'dirty', 'not yet');
@@ -433,7 +433,7 @@ onEveryEngine((engine) => {
       for (const owner of ['ann', 'bob']) await apiOf(server).end(owner);
     });
 
-    it('keeps what was committed before it was acquired (B3)', async () => {
+    it('keeps files that were committed before they were acquired (B3)', async () => {
       const repository = await installed();
       await repository.write('a');
       const past = new Date(Date.now() - 5_000).toISOString();
@@ -466,7 +466,7 @@ onEveryEngine((engine) => {
       ['a merge that git commits itself', 'merge', '--quiet', '--no-ff', '--no-edit', 'side'],
       ['a cherry-pick of several commits', 'cherry-pick', 'side~1', 'side'],
     ] as const) {
-      it(`gives back the files of ${what} (S1)`, async () => {
+      it(`releases the files of ${what} (S1)`, async () => {
         const repository = await forked();
         await take(server, 'ann', repository.top, 'first', 'second', 'other');
         await repository.gitAs(ann(), ...args);
@@ -475,7 +475,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('gives back the files that a merge has brought by moving HEAD forward (S1)', async () => {
+    it('releases the files of a merge that moves HEAD forward (S1)', async () => {
       const repository = await forked();
       await repository.git('reset', '--quiet', '--hard', 'HEAD~1');
       await take(server, 'ann', repository.top, 'first', 'second', 'other');
@@ -493,7 +493,7 @@ onEveryEngine((engine) => {
     });
 
     for (const backend of ['--merge', '--apply']) {
-      it(`gives back the files of the commits that a rebase has written with ${backend} (S1)`, async () => {
+      it(`releases the files of the commits that a rebase writes with ${backend} (S1)`, async () => {
         const repository = await forked();
         await repository.git('switch', '--quiet', 'side');
         await take(server, 'ann', repository.top, 'first', 'second', 'ours', 'other');
@@ -504,7 +504,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('gives back the files of a commit that is amended (S1)', async () => {
+    it('releases the files of an amended commit (S1)', async () => {
       const repository = await forked();
       await take(server, 'ann', repository.top, 'ours', 'more', 'other');
       await repository.write('more');
@@ -513,7 +513,7 @@ onEveryEngine((engine) => {
       await apiOf(server).end('ann');
     });
 
-    it('says that no server answers, and the commit is made', async () => {
+    it('reports a missing server, and lets the commit succeed', async () => {
       const repository = await installed();
       await repository.write('a');
       const said = await commit(repository, { LEASEHOLD_URL: nowhere, LEASEHOLD_OWNER: 'ann' });

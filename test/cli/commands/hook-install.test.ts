@@ -21,7 +21,7 @@ describe('leasehold hook install', () => {
     await writeFile(file, text);
   }
 
-  it('writes the hooks, shows what it changes, and changes nothing the second time', async () => {
+  it('writes the hooks, prints the difference, and changes nothing the second time', async () => {
     const first = await run(['install'], {}, repository.top);
     expect([first.code, first.stderr]).to.deep.equal([0, '']);
     expect(first.stdout)
@@ -36,7 +36,7 @@ describe('leasehold hook install', () => {
     expect(await readFile(file, 'utf8')).to.equal(written);
   });
 
-  it('writes the hooks also where nobody reads what it shows', async () => {
+  it('writes the hooks also if its output is closed', async () => {
     const started = await startProcess(['hook', 'install'], {}, { cwd: repository.top });
     started.hangUp();
     const { code, signal, stderr } = await started.exited();
@@ -44,7 +44,7 @@ describe('leasehold hook install', () => {
     expect((await settings()).hooks).to.include.keys('PreToolUse', 'SessionEnd');
   });
 
-  it('calls the program by its name where that is on the PATH', async () => {
+  it('calls the program by its name if that is on the PATH', async () => {
     const bin = await temporaryFolder('bin');
     await writeFile(join(bin, 'leasehold'), '', { mode: 0o755 });
     await run(['install', '--on-unreachable', 'deny'], { PATH: `${bin}:${process.env.PATH}` });
@@ -52,7 +52,7 @@ describe('leasehold hook install', () => {
     expect(group.hooks[0].command).to.equal('leasehold hook claude-code --on-unreachable deny');
   });
 
-  it('keeps what is there, its mode and the link that it is; and uninstall takes out only its own', async () => {
+  it('keeps existing settings, mode and link of the file, and uninstalls only its own hooks', async () => {
     const theirs = { model: 'x', hooks: { Stop: [{ hooks: [{ type: 'command', command: 'say done' }] }] } };
     const elsewhere = join(await temporaryFolder('dotfiles'), 'claude.json');
     await writeFile(elsewhere, `${JSON.stringify(theirs, null, 4)}\n`, { mode: 0o600 });
@@ -69,13 +69,13 @@ describe('leasehold hook install', () => {
     expect((await run(['uninstall'])).stdout).to.include('nothing to change');
   });
 
-  it('only shows what it would change where it is to change nothing', async () => {
+  it('prints only the difference in a dry run', async () => {
     const { code, stdout } = await run(['install', '--dry-run']);
     expect([code, stdout.split('\n').at(-1)]).to.deep.equal([0, 'nothing was changed']);
     expect(await stat(file).catch(() => 'not there')).to.equal('not there');
   });
 
-  it('writes to the home directory for one person, and to the top of the repository from below', async () => {
+  it('writes to the home directory for a user, and to the top of the repository for a project', async () => {
     const home = await temporaryFolder('home');
     await run(['install', '--user'], { HOME: home });
     expect(await readFile(join(home, '.claude', 'settings.json'), 'utf8')).to.include('PreToolUse');
@@ -85,7 +85,7 @@ describe('leasehold hook install', () => {
     expect(Object.keys(await settings())).to.deep.equal(['hooks']);
   });
 
-  it('does not touch what is no JSON, and says so', async () => {
+  it('leaves a file that is no JSON unchanged, and reports it', async () => {
     for (const text of ['{ "a": 1, // why\n}', '[]', '{"hooks": 7}']) {
       await has(text);
       for (const verb of ['install', 'uninstall']) {
@@ -99,7 +99,7 @@ describe('leasehold hook install', () => {
     }
   });
 
-  it('says what it does not understand, and ends with 2', async () => {
+  it('prints a usage error, and exits with 2', async () => {
     for (const [args, says] of [
       [['install', 'x'], '"x"'],
       [['install', '--agent', 'hal'], '"hal"'],

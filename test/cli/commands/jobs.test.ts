@@ -26,7 +26,7 @@ onEveryEngine((engine) => {
 
     const stateOf = async (jobId: string) => (await read(server, jobId)).job.state;
 
-    it('retries the jobs that are named, and says who did it and why', async () => {
+    it('retries the named jobs, and records the actor and the reason', async () => {
       const stream = newStream();
       const [a, b] = [await deadLetter(stream), await deadLetter(stream)];
       const { code, stdout, stderr } = await run(a, b, '--reason', 'mended', '--requested-by', 'ann');
@@ -40,7 +40,7 @@ onEveryEngine((engine) => {
       expect([event.type, event.data.by, event.data.reason]).to.deep.equal(['JOB_RETRIED', 'ann', 'mended']);
     });
 
-    it('retries those it can, tells of the others, and ends with 1', async () => {
+    it('retries the jobs that it can, names the others, and exits with 1', async () => {
       const jobId = await deadLetter(newStream());
       const queued = (await enqueue(server, newStream())).job_id;
       const { code, stdout, stderr } = await run(queued, jobId, 'no-such-job', '--json');
@@ -54,7 +54,7 @@ onEveryEngine((engine) => {
       expect(stderr).to.include(queued).and.to.include('no-such-job');
     });
 
-    it('retries dead letters by filter, as many as are asked for', async () => {
+    it('retries dead letters by filter, up to the limit', async () => {
       const stream = newStream();
       const disk = await deadLetter(stream, 'E_DISK');
       const [first, second] = [await deadLetter(stream), await deadLetter(stream)];
@@ -66,7 +66,7 @@ onEveryEngine((engine) => {
       expect((await run('--dead-letters', '--stream', stream)).stdout).to.equal('0 jobs retried');
     });
 
-    it('says what it does not understand, and ends with 2', async () => {
+    it('prints a usage error, and exits with 2', async () => {
       for (const [args, says] of [
         [[], 'names no job'],
         [['--dead-letters', 'x'], 'either'],
@@ -81,7 +81,7 @@ onEveryEngine((engine) => {
       expect((await runCommand(['jobs', 'frobnicate'])).code).to.equal(2);
     });
 
-    it('says when there is no server, once, and ends with 1', async () => {
+    it('reports once that no server runs, and exits with 1', async () => {
       const { code, stdout, stderr } = await run('a', 'b', '--url', 'http://127.0.0.1:9/');
       expect([code, stdout]).to.deep.equal([1, '']);
       expect(stderr).to.match(/^leasehold: there is no server at http:\/\/127\.0\.0\.1:9: [^\n]+$/);

@@ -12,7 +12,7 @@ const upToDate = 'the schema is up to date';
 
 describe('leasehold migrate', () => {
   onEveryEngine((engine) => {
-    it('brings an empty database up to date, and says of one that is that it is', async () => {
+    it('migrates an empty database, and reports a current one as such', async () => {
       await using store = await createStore(engine, { empty: true });
       const first = await runCommand(['migrate'], store.env);
       expect({ code: first.code, stderr: first.stderr }).to.deep.equal({ code: 0, stderr: '' });
@@ -24,7 +24,7 @@ describe('leasehold migrate', () => {
     });
   });
 
-  it('refuses an embedded directory that a server holds, and one that cannot be used, and ends with 1', async () => {
+  it('refuses an embedded directory that is in use or unusable, and exits with 1', async () => {
     const folder = await temporaryFolder('migrate');
     const file = join(folder, 'file');
     await writeFile(file, '');
@@ -43,7 +43,7 @@ describe('leasehold migrate', () => {
 
 if (findPostgres()) {
   describe('leasehold migrate on PostgreSQL', () => {
-    it('may run several times at once, beside a server that starts: one migrates, all succeed', async () => {
+    it('migrates once for several simultaneous runs and a starting server, and all succeed', async () => {
       await using store = await createPostgresStore();
       const started = startServer(store.env);
       const exits = await Promise.all(Array.from({ length: 3 }, () => runCommand(['migrate'], store.env)));
@@ -58,7 +58,7 @@ if (findPostgres()) {
       expect((await client.rest('GET', '/api/scheduler/jobs')).body.jobs).to.deep.equal([]);
     });
 
-    it('says that the database is out of reach, in one line and without its password', async () => {
+    it('reports an unreachable database in one line without its password', async () => {
       const url = 'postgres://me:open-sesame@127.0.0.1:1/db';
       const { code, stdout, stderr } = await runCommand(['migrate', '--database-url', url]);
       expect({ code, stdout }).to.deep.equal({ code: 1, stdout: '' });

@@ -15,8 +15,8 @@ import { capacityOf, heartbeat, leasedJob, release } from '../../support/leases-
 import { runCommand, startProcess, until } from '../../support/process.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
 
-describe('what commands print', () => {
-  it('stands in columns, and ends where the terminal does', () => {
+describe('the output of commands', () => {
+  it('aligns columns, and fits the width of the terminal', () => {
     expect(
       table(
         ['A', 'LONG', 'C'],
@@ -41,14 +41,14 @@ describe('what commands print', () => {
     ).to.equal('one    1\nthree  {"a":1}');
   });
 
-  it('tells times in UTC, and how far off they are', () => {
+  it('prints times in UTC, and their distance from now', () => {
     const now = Date.parse('2025-12-28T20:15:30.000Z');
     expect(when('2025-12-28T20:15:00.123Z', now)).to.equal('2025-12-28 20:15:00Z (30s ago)');
     expect(when('2025-12-28T22:15:30Z', now)).to.equal('2025-12-28 22:15:30Z (in 120min)');
     expect(when(null, now)).to.equal('-');
   });
 
-  it('holds nothing that a terminal would obey', () => {
+  it('prints no control characters for the terminal', () => {
     expect(plain('a\u001b[31mred\r\nb\u202ec')).to.equal('a [31mred bc');
   });
 });
@@ -78,7 +78,7 @@ onEveryEngine((engine) => {
       return JSON.parse(stdout);
     };
 
-    it('submit a job from flags and from the standard input', async () => {
+    it('submits a job from flags and from the standard input', async () => {
       const addon = newAddon();
       const flags = ['--addon-id', addon, '--job-type', 'render', '--cost-units', '3', '--priority', 'high'];
       const more = ['--payload', '-', '--constraints', '{"gpu_required":true}', '--tags', 'a,b', '--unique'];
@@ -118,7 +118,7 @@ onEveryEngine((engine) => {
       await cancel(server, job.job_id);
     });
 
-    it('list jobs by their filters, page by page', async () => {
+    it('lists jobs by their filters, page by page', async () => {
       const addon_id = newAddon();
       const jobs: Body[] = [];
       for (let i = 0; i < 3; i++)
@@ -157,7 +157,7 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('read on where a page ends, however many there are', async () => {
+    it('continues after the end of a page, however many pages there are', async () => {
       const addon_id = newAddon();
       const { body } = await post(server, '/leasehold.v1.JobsService/SubmitJobs', {
         jobs: Array.from({ length: 250 }, () => ({ addonId: addon_id, jobType: 't', costUnits: 1 })),
@@ -167,7 +167,7 @@ onEveryEngine((engine) => {
       expect(new Set(jobs.map(({ job_id }: Body) => job_id)).size).to.equal(250);
     });
 
-    it('show a job with its result, what happened to it, and its leases', async () => {
+    it('shows a job with its result, its events and its leases', async () => {
       const { lease, job } = await leasedJob(server);
       const active = await json('leases', 'list', '--job-id', job.job_id);
       expect(active.leases).to.have.length(1);
@@ -196,7 +196,7 @@ onEveryEngine((engine) => {
       );
     });
 
-    it('cancel jobs, and say which could not be', async () => {
+    it('cancels jobs, and names those that it could not cancel', async () => {
       const job = await submit(server, {});
       const { code, stdout, stderr } = await run('jobs', 'cancel', job.job_id, 'no-such', '--reason', 'late');
       expect([code, stdout]).to.deep.equal([1, `${job.job_id}\n1 job canceled`]);
@@ -204,7 +204,7 @@ onEveryEngine((engine) => {
       expect((await read(server, job.job_id)).job.state).to.equal('CANCELED');
     });
 
-    it('show the capacity, and change it', async () => {
+    it('shows the capacity, and changes it', async () => {
       const { total, busy_rating } = await capacityOf(server);
       expect(await json('capacity')).to.deep.equal(await capacityOf(server));
       const changed = await run('capacity', 'set', '--total', '500', '--busy-rating', '5');
@@ -224,7 +224,7 @@ onEveryEngine((engine) => {
       expect([refused.code, refused.stderr.includes('busy_rating')]).to.deep.equal([1, true]);
     });
 
-    it('explain a job and a lease, in words and as JSON', async () => {
+    it('explains a job and a lease, as text and as JSON', async () => {
       const { lease, job } = await leasedJob(server, { cost_units: 990 });
       const waiting = await submit(server, { cost_units: 20, stream: 'explained\u001b[31m' });
       const { code, stdout, stderr } = await run('explain', waiting.job_id);
@@ -271,7 +271,7 @@ onEveryEngine((engine) => {
       await cancel(server, waiting.job_id);
     });
 
-    it('end well where nobody reads what they print', async () => {
+    it('exits with 0 if the output of a command is closed', async () => {
       const job = await submit(server, {});
       await server.database.query(
         `insert into job_events (at, job_id, type, actor, data)
@@ -287,7 +287,7 @@ onEveryEngine((engine) => {
       expect({ code, signal, stderr }).to.deep.equal({ code: 0, signal: null, stderr: '' });
     });
 
-    it('say what they do not understand, and end with 2', async () => {
+    it('prints usage errors, and exits with 2', async () => {
       const mistakes: [string[], string][] = [
         [['jobs'], 'jobs needs a command: list, '],
         [['jobs', 'ls'], 'jobs has no command "ls"; its commands are list, '],

@@ -13,7 +13,7 @@ const logOf = ({ stderr }: Exit): Record<string, unknown>[] =>
 
 describe('leasehold serve', () => {
   onEveryEngine((engine) => {
-    it('takes flags in both spellings, which win over variables, and logs in JSON', async () => {
+    it('accepts flags in both spellings, prefers them to variables, and logs in JSON', async () => {
       await using store = await createStore(engine);
       const bad = {
         LEASEHOLD_HTTP_ADDR: 'no address',
@@ -29,7 +29,7 @@ describe('leasehold serve', () => {
       expect(lines.map(({ msg }) => msg)).to.deep.equal(['ready', 'stopping', 'stopped']);
     });
 
-    it('says nothing but that it is ready where it is to log nothing', async () => {
+    it('prints only its ready line if logging is off', async () => {
       await using store = await createStore(engine);
       await using server = await startServer({ ...store.env, LEASEHOLD_LOG: 'silent' });
       const { code, stdout, stderr } = await server.stop();
@@ -38,7 +38,7 @@ describe('leasehold serve', () => {
     });
   });
 
-  it('stops once for signals that come together, as a Ctrl-C does below npm, and finishes what it has begun', async () => {
+  it('stops once for several signals, as from Ctrl-C below npm, and finishes running calls', async () => {
     const folder = await temporaryFolder('serve');
     await using server = await startServer({ LEASEHOLD_DATA_DIR: join(folder, 'data') });
     server.signal('SIGINT');
@@ -49,7 +49,7 @@ describe('leasehold serve', () => {
     expect(server.log().at(-1)).to.include({ msg: 'stopped' });
   });
 
-  it('logs as much as it is asked to, and says why it cannot start even where it logs nothing', async () => {
+  it('logs at the configured level, and reports a failed start even if logging is off', async () => {
     const file = join(await temporaryFolder('serve'), 'file');
     await writeFile(file, '');
     const levels = ['debug', 'info', 'silent'];

@@ -29,7 +29,7 @@ describe('leasehold stats', () => {
       await store.remove();
     });
 
-    it('shows how things stand, of all submitters and of one', async () => {
+    it('prints the figures of all submitters and of one', async () => {
       const all = await runCommand(['stats'], { LEASEHOLD_URL: server.http });
       expect([all.code, all.stderr]).to.deep.equal([0, '']);
       expect(all.stdout).to.match(/^capacity +total 100 .*used 7 /m);
@@ -39,7 +39,7 @@ describe('leasehold stats', () => {
       expect(other.stdout).to.match(/^jobs +queued 0 .*running 0 /m);
     });
 
-    it('hands the answer on as JSON', async () => {
+    it("prints the server's answer as JSON", async () => {
       const { stdout } = await runCommand(['stats', '--json', '--addon-id', 'a b'], {
         LEASEHOLD_URL: server.http,
       });
@@ -47,7 +47,7 @@ describe('leasehold stats', () => {
       expect(told).to.nested.include({ addon_id: 'a b', 'jobs.queued': 1, 'leases.active': 1 });
     });
 
-    it('watches, a line a second, goes on where the server is away for a while, and ends well when it is stopped', async () => {
+    it('prints a line a second, survives an absent server, and exits with 0 when stopped', async () => {
       const watching = await startProcess(['stats', '--watch'], { LEASEHOLD_URL: server.http });
       await until('a first line', () => watching.stdout.length > 0);
       expect(watching.stdout[0]).to.match(

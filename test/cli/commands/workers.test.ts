@@ -17,20 +17,20 @@ describe('a table that fits the terminal', () => {
   const rows = [['a-long-name', '1', 'some words that go on', 'x']];
   const at = (width: number) => fittedTable(columns, rows, width).split('\n');
 
-  it('is as wide as its cells where there is room (D25)', () => {
+  it('prints a table as wide as its cells if the terminal is wide enough (D25)', () => {
     expect(at(200)).to.deep.equal([
       'NAME         N  WORDS                  LEAST',
       'a-long-name  1  some words that go on  x',
     ]);
   });
 
-  it('shortens the widest cells first, then leaves out what matters least, and cuts nothing else', () => {
+  it('shortens the widest cells first, then drops the least important columns, and cuts no other', () => {
     expect(at(35)).to.deep.equal(['NAME        N  WORDS          LEAST', 'a-long-na…  1  some words t…  x']);
     expect(at(20)).to.deep.equal(['NAME    N  WORDS', 'a-lon…  1  some wor…']);
     expect(at(12)).to.deep.equal(['NAME       N', 'a-long-n…  1']);
   });
 
-  it('is never wider than the terminal', () => {
+  it('prints no table wider than the terminal', () => {
     for (let width = 1; width < 60; width++)
       for (const line of at(width)) expect(line.length, `at ${width}`).to.be.at.most(width);
   });

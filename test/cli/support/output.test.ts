@@ -3,11 +3,11 @@ import { expect } from 'chai';
 import { lineWidth, table } from '../../../src/cli/support/output.ts';
 
 describe('the width of a line', () => {
-  it('is that of the terminal', () => {
+  it('uses the width of the terminal', () => {
     for (const columns of [40, 80, 200]) expect(lineWidth({ isTTY: true, columns })).to.equal(columns);
   });
 
-  it('has no limit where there is no terminal, or one that does not know its width', () => {
+  it('sets no limit without a terminal, or with one of unknown width', () => {
     for (const stream of [
       {},
       { columns: 80 },
@@ -18,7 +18,7 @@ describe('the width of a line', () => {
     expect(table(['JOB'], [['load30']], lineWidth({ isTTY: true, columns: 0 }))).to.equal('JOB\nload30');
   });
 
-  it('is 40 where the terminal is narrower', () => {
+  it('uses 40 columns for a narrower terminal', () => {
     for (const columns of [1, 39]) expect(lineWidth({ isTTY: true, columns })).to.equal(40);
   });
 });

@@ -113,7 +113,7 @@ const [slot] = database.slots ?? [];
 const [session] = database.sessions?.oldest ?? [];
 
 describe('the diagnosis', () => {
-  it('finds nothing wrong where nothing is', () => {
+  it('reports OK if every fact is good', () => {
     const { findings, level } = diagnose(sound);
     expect(findings.filter((each) => each.level !== 'OK')).to.deep.equal([]);
     expect(level).to.equal('OK');
@@ -230,7 +230,7 @@ describe('the diagnosis', () => {
     ],
   ];
   for (const [what, facts, settings, expected] of cases) {
-    it(`tells of ${what}`, () => {
+    it(`reports the expected findings for ${what}`, () => {
       const { wrong, level, texts } = levelsWith(facts, settings);
       expect(wrong, texts.join('\n')).to.deep.equal(expected);
       const worst = expected.some((each) => each.startsWith('PROBLEM'))
@@ -267,14 +267,14 @@ describe('the diagnosis', () => {
     ['silent leases', { silent: [silentLease] }, ['WARN silent_leases']],
   ];
   for (const [what, facts, expected] of queueCases) {
-    it(`tells of ${what} (A4)`, () => {
+    it(`reports the expected findings for ${what} (A4)`, () => {
       const { wrong, texts } = levelsWith({ queue: { ...queue, ...facts } });
       expect(wrong, texts.join('\n')).to.deep.equal(expected);
       for (const text of texts) expect(text).not.to.match(/undefined|NaN|null/);
     });
   }
 
-  it('names the oldest job, its type and its cause, and kinds of jobs once each (A4)', () => {
+  it('names the oldest job with its type and cause, and each kind of job once (A4)', () => {
     const heads = [head, { ...head, jobId: 'j2', readyMs: hourMs }, { ...head, jobId: 'j3', stream: 's' }];
     const cause = { code: 'waiting_for_worker', text: 'it is next', sinceMs: null, untilMs: null, facts: {} };
     const facts = { ...queue, heads, asks: [], oldestCauses: [cause as never] };
@@ -288,7 +288,7 @@ describe('the diagnosis', () => {
     );
   });
 
-  it('gives no count of single streams where dead letters are more than it counts (A4)', () => {
+  it('omits counts per stream if dead letters exceed the maximum that it counts (A4)', () => {
     const textWith = (jobs: number) =>
       diagnose({
         ...sound,
@@ -298,7 +298,7 @@ describe('the diagnosis', () => {
     expect(textWith(10_001)).to.equal('streams gave up more than 10,000 jobs, first of all s');
   });
 
-  it('knows which jobs an ask suits', () => {
+  it('matches jobs to requests by type, stream, addon, capabilities and cost', () => {
     const fits = (more: Partial<KnownRequest>, job: Partial<QueueHead> = {}) =>
       suits({ ...ask, ...more }, { ...head, ...job });
     expect(fits({})).to.equal(true);
@@ -323,7 +323,7 @@ describe('the diagnosis', () => {
     expect(fits({ jobTypes: ['x'], isCut: true })).to.equal(true);
   });
 
-  it('judges a Redis by its version, its policy, its memory and its disk', () => {
+  it('checks Redis by version, eviction policy, memory and persistence', () => {
     const codes = (more: Partial<RedisFacts>) =>
       diagnose({ ...sound, redis: { ...redis, ...more } })
         .findings.filter(({ level }) => level !== 'OK')
@@ -346,7 +346,7 @@ describe('the diagnosis', () => {
     expect(diagnose({ ...sound, redis: null }).level).to.equal('OK');
   });
 
-  it('says of a database that does not answer no more than that', () => {
+  it('reports only the missing answer of a database that does not respond', () => {
     const { findings, level } = diagnose({ ...sound, redis: null, database: { failed: 'nothing came' } });
     expect(findings.map(({ code }) => code)).to.deep.equal(['server_version', 'database', 'redis']);
     expect(level).to.equal('PROBLEM');

@@ -36,7 +36,7 @@ const withContention = (
   });
 
 describe('contentions', () => {
-  it('wait for three minutes, no more and no less, and lapse ten minutes later', () => {
+  it('holds a contention for exactly three minutes, and lets it lapse ten minutes later', () => {
     const at = (ms: number) => phaseOf({ state: 'CONTENDED', retryAtMs }, ms);
     expect(retryMs).to.equal(180_000);
     expect(at(retryAtMs - 1)).to.equal('waiting');
@@ -46,7 +46,7 @@ describe('contentions', () => {
     expect(phaseOf({ state: 'HALTED', retryAtMs }, retryAtMs + 10 * unusedMs)).to.equal('halted');
   });
 
-  it('that are over stay over, and only what has halted can be abandoned', () => {
+  it('keeps closed contentions closed, and abandons only halted ones', () => {
     for (const { from } of Object.values(contentionTransitions))
       for (const state of from) expect(isOpen(state), state).to.equal(true);
     expect(contentionTransitions.abandon.from).to.deep.equal(['HALTED']);
@@ -54,7 +54,7 @@ describe('contentions', () => {
     expect([...reached]).to.have.members([...contentionStates]);
   });
 
-  it('are judged: a halt before a wait, a wait before anything else', () => {
+  it('decides a halted contention before a waiting one, and a waiting one before all others', () => {
     const now = retryAtMs - 1;
     const halted = withContention('h', false, 'HALTED');
     const waiting = withContention('w', false);
@@ -71,7 +71,7 @@ describe('contentions', () => {
     });
   });
 
-  it('halt where a due one is blocked still, and deny where only others are', () => {
+  it('halts a due contention that is still blocked, and denies if only other files are blocked', () => {
     const blocked = file('b', { isBlocked: true });
     expect(decideContention([blocked, withContention('d', true)], retryAtMs)).to.deep.equal({
       kind: 'halt',
@@ -91,8 +91,8 @@ describe('contentions', () => {
   });
 });
 
-describe('owners of files', () => {
-  it('live for as long as they are heard, and give up what they hold when they stop and stay idle', () => {
+describe('liveness of owners', () => {
+  it('keeps owners alive by heartbeats, and releases the files of a stopped owner that stays idle', () => {
     const owner = { state: 'ALIVE', expiresAtMs: 60, idleAtMs: null } as const;
     expect(livenessOf(owner, 59)).to.equal('alive');
     expect(livenessOf(owner, 60)).to.equal('dead');
@@ -105,7 +105,7 @@ describe('owners of files', () => {
 });
 
 describe('paths of files', () => {
-  it('have one spelling, which is its own', () => {
+  it('normalizes a path to one spelling, which it then keeps', () => {
     const segment = fc.constantFrom('a', 'b', '..', '.', '', ' c', 'd.ts');
     fc.assert(
       fc.property(fc.array(segment, { minLength: 1, maxLength: 8 }), (segments) => {
@@ -124,7 +124,7 @@ describe('paths of files', () => {
     );
   });
 
-  it('and their repository are not mixed up with each other', () => {
+  it('distinguishes paths and repositories in the key of a file', () => {
     expect(fileIdOf('a', 'b/c')).not.to.equal(fileIdOf('a/b', 'c'));
     expect(fileIdOf('r', 'p')).to.equal(filesNamed('r', ['./p'])[0]?.fileId);
   });

@@ -29,7 +29,7 @@ const verdict = (state: State, wanted: State): string => {
 };
 
 describe('decideStatus', () => {
-  it('moves a claimed job on or back, marks it where it is, and refuses everything else', () => {
+  it('moves a claimed job on or back, updates it in its present state, and refuses all else', () => {
     const told = states
       .filter((state) => !['DONE', 'FAILED', 'CANCELED', 'TIMEOUT'].includes(state))
       .flatMap((from) => states.map((to) => [from, to, verdict(from, to)]))
@@ -52,19 +52,19 @@ describe('decideStatus', () => {
     ]);
   });
 
-  it('hears only the worker that has the job, where a worker says who it is', () => {
+  it('accepts updates only from the claiming worker, if the caller names a worker', () => {
     expect(() => decideStatus(job('CLAIMED'), 'PREPARING', 'w2')).to.throw('worker_mismatch');
     expect(decideStatus(job('CLAIMED'), 'PREPARING', 'w1').kind).to.equal('move');
   });
 
-  it('hears nobody once the claim is over, to the millisecond', () => {
+  it('refuses updates after the claim expired, to the millisecond', () => {
     expect(decideStatus(job('CLAIMED', { nowMs: 1_999 }), 'PREPARING', 'w1').kind).to.equal('move');
     expect(() => decideStatus(job('CLAIMED', { nowMs: 2_000 }), 'PREPARING', 'w1')).to.throw(
       'job_not_claimed',
     );
   });
 
-  it('hears nobody once the lease is over, to the millisecond', () => {
+  it('refuses updates after the lease expired, to the millisecond', () => {
     for (const state of ['LEASED', 'RUNNING'] as const) {
       const at = (nowMs: number) => () =>
         decideStatus(job(state, { expiresAtMs: 2_000, nowMs }), 'RUNNING', 'w1').kind;
@@ -75,18 +75,18 @@ describe('decideStatus', () => {
 });
 
 describe('decideCancel', () => {
-  it('ends a job that nobody runs, and asks the worker of one that somebody does', () => {
+  it('ends a job that does not run, and requests cancellation of a running one', () => {
     const kinds = states.slice(0, 6).map((state) => decideCancel(state).kind);
     expect(kinds).to.deep.equal(['end', 'end', 'end', 'end', 'ask worker', 'ask worker']);
   });
 });
 
 describe('decideDue', () => {
-  it('makes a queued job ready', () => {
+  it('makes a delayed job ready', () => {
     expect(decideDue(job('QUEUED'), 10)).to.deep.equal({ kind: 'make ready' });
   });
 
-  it('gives a job back when its claim is over and not before', () => {
+  it('requeues a job when its claim expires, and not before', () => {
     expect(decideDue(job('PREPARING', { nowMs: 1_999 }), 10)).to.deep.equal({ kind: 'nothing' });
     expect(decideDue(job('PREPARING', { nowMs: 2_000 }), 10)).to.deep.equal({
       kind: 'lose claim',
@@ -94,14 +94,14 @@ describe('decideDue', () => {
     });
   });
 
-  it('expires a lease when it is over and not before, to the millisecond', () => {
+  it('expires a lease on time and not before, to the millisecond', () => {
     for (const state of ['LEASED', 'RUNNING'] as const) {
       const leased = (nowMs: number) => decideDue(job(state, { expiresAtMs: 2_000, nowMs }), 10).kind;
       expect([1_000, 1_999, 2_000].map(leased), state).to.deep.equal(['nothing', 'nothing', 'expire']);
     }
   });
 
-  it('fails a job whose claims ran out too often in a row', () => {
+  it('fails a job whose claims expired too often in a row', () => {
     const late = { nowMs: 3_000 };
     expect(decideDue(job('CLAIMED', { ...late, claimsLost: 8 }), 10).kind).to.equal('lose claim');
     expect(decideDue(job('CLAIMED', { ...late, claimsLost: 9 }), 10)).to.deep.equal({

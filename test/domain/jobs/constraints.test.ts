@@ -2,22 +2,22 @@ import { expect } from 'chai';
 import { needsOf, offerOf } from '../../../src/domain/jobs/constraints.ts';
 
 describe('constraints and capabilities', () => {
-  it('need what is required, and burden with what is heavy, where the flag is true', () => {
+  it('reads requirements and heavy flags from the constraints that are true', () => {
     const constraints = { gpu_required: true, tpu_required: false, cpu_heavy: true, disk_heavy: false };
     expect(needsOf(constraints)).to.deep.equal({ requires: ['gpu'], heavy: ['cpu'] });
   });
 
-  it('offer what is said to be available, and refuse what is heavy only where that is said to be false', () => {
+  it('reads offered capabilities, and refuses heavy jobs only for a flag that is false', () => {
     const capabilities = { gpu_available: true, tpu_available: false, cpu_heavy: false, disk_heavy: true };
     expect(offerOf(capabilities)).to.deep.equal({ available: ['gpu'], refused: ['cpu'] });
   });
 
-  it('are the same whatever their order', () => {
+  it('treats constraints in any order as equal', () => {
     const one = needsOf({ b_required: true, a_required: true });
     expect(one).to.deep.equal(needsOf({ a_required: true, b_required: true }));
   });
 
-  it('are refused by a key that means nothing, and the error names the rule', () => {
+  it('refuses an unknown key, and names the rule in the error', () => {
     const constraints = 'a key must end in _required or _heavy';
     for (const key of ['gpu', 'colour', 'gpu_available', 'gpu_require', '', 'x'.repeat(5_000)]) {
       expect(() => needsOf({ [key]: true }), key)
@@ -33,7 +33,7 @@ describe('constraints and capabilities', () => {
       expect(() => offerOf({ [key]: true })).to.throw(capabilities);
   });
 
-  it('are refused by a key that has no name before its ending', () => {
+  it('refuses a key without a name before its suffix', () => {
     for (const key of ['_required', '_heavy', ' _required', '\n_heavy']) {
       expect(() => needsOf({ [key]: true }), JSON.stringify(key)).to.throw('_heavy, after a name');
     }
@@ -46,7 +46,7 @@ describe('constraints and capabilities', () => {
     });
   });
 
-  it('refuse a flag that is neither true nor false', () => {
+  it('refuses a flag that is neither true nor false', () => {
     expect(() => needsOf({ gpu_required: 'yes' })).to.throw('constraints.gpu_required');
     expect(() => offerOf({ gpu_available: 1 })).to.throw('constraints_capabilities.gpu_available');
   });

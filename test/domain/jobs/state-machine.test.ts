@@ -14,7 +14,7 @@ import {
 } from '../../../src/domain/jobs/state-machine.ts';
 
 describe('the state machine', () => {
-  it('keeps the numbers that are stored in databases', () => {
+  it('keeps the numbers of states that databases store', () => {
     expect(states.map((state) => `${stateNumber(state)} ${state}`)).to.deep.equal([
       '0 QUEUED',
       '1 CLAIMED',
@@ -32,7 +32,7 @@ describe('the state machine', () => {
     expect(() => stateNamed(10)).to.throw('a state this version does not know: 10');
   });
 
-  it('names every verb once, and for every verb states that exist', () => {
+  it('names every verb once, with states that exist', () => {
     const verbs = transitions.map(({ verb }) => verb);
     expect(new Set(verbs).size).to.equal(verbs.length);
     for (const { from, to, event } of transitions) {
@@ -41,7 +41,7 @@ describe('the state machine', () => {
     }
   });
 
-  it('reaches every state from QUEUED, and an end from every state', () => {
+  it('reaches every state from QUEUED, and a terminal state from every state', () => {
     const reachable = (start: State) => {
       const seen = new Set<State>([start]);
       for (const state of seen) {
@@ -53,28 +53,28 @@ describe('the state machine', () => {
     for (const state of states) expect([...reachable(state)].some(isTerminal), state).to.equal(true);
   });
 
-  it('lets nothing leave an end but a retry, and DONE not even that', () => {
+  it('leaves a terminal state only by a retry, and never leaves DONE', () => {
     for (const state of states.filter(isTerminal)) {
       const verbs = transitions.filter(({ verb }) => allows(verb, state)).map(({ verb }) => verb);
       expect(verbs, state).to.deep.equal(state === 'DONE' ? [] : ['retry']);
     }
   });
 
-  it('gives work to nobody who has not claimed or been leased it first', () => {
+  it('starts a job only after a claim or a lease', () => {
     const into = (to: State) => transitions.filter((one) => one.to === to).flatMap(({ from }) => [...from]);
     expect(into('RUNNING')).to.have.members(['LEASE_PENDING', 'QUEUED', 'LEASED']);
     expect(into('DONE')).to.deep.equal(['RUNNING']);
     expect(into('TIMEOUT').every(isLeased)).to.equal(true);
   });
 
-  it('sorts every state into waiting, claimed, leased or ended, and into one of them only', () => {
+  it('classifies every state as exactly one of waiting, claimed, leased and ended', () => {
     for (const state of states) {
       const kinds = [state === 'QUEUED', isClaimed(state), isLeased(state), isTerminal(state)];
       expect(kinds.filter(Boolean), state).to.have.length(1);
     }
   });
 
-  it('walks every pair of states: a verb is allowed exactly from the states of its row', () => {
+  it('allows a verb in exactly the states of its row, for every pair of states', () => {
     for (const { verb, from } of transitions) {
       for (const state of states) {
         expect(allows(verb, state), `${verb} from ${state}`).to.equal(

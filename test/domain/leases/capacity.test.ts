@@ -12,7 +12,7 @@ const total = fc.integer({ min: 0, max: 1_000_000_000 });
 const busyRating = fc.integer({ min: 0, max: 10 });
 
 describe('capacity', () => {
-  it('is usable to a tenth less for each point of the busy rating, rounded down', () => {
+  it('lowers the usable units by a tenth for each point of the busy rating, rounded down', () => {
     const usable = [0, 1, 5, 8, 9, 10].map((busy) => usableUnits(50, busy));
     expect(usable).to.deep.equal([50, 45, 25, 10, 5, 0]);
     expect(usableUnits(7, 5)).to.equal(3);
@@ -20,7 +20,7 @@ describe('capacity', () => {
     expect(usableUnits(0, 0)).to.equal(0);
   });
 
-  it('is never usable beyond its total, and never more of it where it is busier', () => {
+  it('never makes more units usable than the total, nor more for a higher busy rating', () => {
     fc.assert(
       fc.property(total, busyRating, (units, busy) => {
         const usable = usableUnits(units, busy);
@@ -33,7 +33,7 @@ describe('capacity', () => {
     );
   });
 
-  it('is available as far as it is usable and not used; what is reserved is told and not subtracted', () => {
+  it('counts usable units that are not used as available, and does not subtract reserved ones', () => {
     expect(capacityOf({ total: 100, busyRating: 3, used: 60, reserved: 25 })).to.deep.equal({
       total: 100,
       busyRating: 3,
@@ -44,11 +44,11 @@ describe('capacity', () => {
     });
   });
 
-  it('is short by what running leases take beyond it, after it was lowered', () => {
+  it('reports the shortage by running leases after the capacity was lowered', () => {
     expect(capacityOf({ total: 10, busyRating: 8, used: 10, reserved: 0 }).available).to.equal(-8);
   });
 
-  it("is denied in the contracts' own sentences", () => {
+  it("denies in the contracts' own sentences", () => {
     const busy = capacityOf({ total: 50, busyRating: 8, used: 10, reserved: 0 });
     expect(noCapacity(busy)).to.equal('No capacity (busy=8, usable=10, leased=10)');
     const tight = capacityOf({ total: 70, busyRating: 0, used: 60, reserved: 0 });

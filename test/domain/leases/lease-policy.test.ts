@@ -43,48 +43,48 @@ const job = (state: State, more: Partial<LeasedJob> = {}): LeasedJob => ({
 
 const room = capacityOf({ total: 100, busyRating: 0, used: 0, reserved: 0 });
 
-describe('who may keep or end a lease', () => {
+describe('checkOwner and checkProof', () => {
   const mine = { workerId: 'w1', token: null, jobId: null };
   const verdict = (more: Partial<LeasedJob>, proof: object) =>
     checkOwner(job('RUNNING', more), leaseId, { ...mine, ...proof })?.code;
 
-  it('is its worker, with the token and the job or without', () => {
+  it('accepts the worker of a lease, with or without the token and the job', () => {
     for (const proof of [{}, { token }, { jobId }, { token, jobId }]) {
       expect(verdict({}, proof)).to.equal(undefined);
     }
     expect(verdict({}, { token: token.toUpperCase(), jobId: jobId.toUpperCase() })).to.equal(undefined);
   });
 
-  it('is nobody else, and nobody with another token or for another job', () => {
+  it('refuses another worker, another token and another job', () => {
     expect(verdict({}, { workerId: 'w2' })).to.equal('worker_mismatch');
     expect(verdict({}, { token: leaseId })).to.equal('token_mismatch');
     expect(verdict({}, { token: '' })).to.equal('token_mismatch');
     expect(verdict({}, { jobId: leaseId })).to.equal('job_mismatch');
   });
 
-  it('is nobody once it has run out, to the millisecond', () => {
+  it('refuses the worker of an expired lease, to the millisecond', () => {
     expect(verdict({ nowMs: 1_999 }, {})).to.equal(undefined);
     expect(verdict({ nowMs: 2_000 }, {})).to.equal('lease_not_active');
     expect(verdict({ expiresAtMs: null }, {})).to.equal('lease_not_active');
   });
 
-  it('is asked before the time is: a stranger does not learn that a lease is over', () => {
+  it('checks the owner before the time, so that another worker does not learn of the expiry', () => {
     expect(verdict({ nowMs: 9_000 }, { workerId: 'w2' })).to.equal('worker_mismatch');
     expect(verdict({ nowMs: 9_000 }, { token: leaseId })).to.equal('token_mismatch');
   });
 
-  it('is the same question where the lease is over already, but for the time', () => {
+  it('checks the owner of an ended lease by the same rules, without the time', () => {
     const over = { jobId, claimedBy: 'w1', leaseToken: token };
     expect(checkProof(over, mine)).to.equal(undefined);
     expect(checkProof(over, { ...mine, workerId: 'w2' })?.code).to.equal('worker_mismatch');
   });
 
-  it('is told without a word of who it is', () => {
+  it('refuses without naming the worker or the token of the lease', () => {
     const refused = checkOwner(job('RUNNING'), leaseId, { ...mine, workerId: 'w2', token });
     expect(JSON.stringify(refused)).not.to.include('w1').and.not.to.include(token);
   });
 
-  it('is told with the time at which it expired or was released', () => {
+  it('reports the time at which the lease expired or was released', () => {
     const at = Date.UTC(2030, 0, 2, 3, 4, 5, 678);
     expect(expired(leaseId, at).detail).to.equal(`lease ${leaseId} expired at 2030-01-02T03:04:05.678Z`);
     expect(released(leaseId, at).detail).to.equal(
@@ -113,7 +113,7 @@ describe('a request for the lease of a claimed job', () => {
     }
   };
 
-  it('is granted where the job is claimed, and nowhere else', () => {
+  it('grants a lease in each state of a claimed job, and in no other', () => {
     const told = states.map((state) => [state, judged(state)]);
     expect(told.filter(([, answer]) => answer === 'grant').map(([state]) => state)).to.deep.equal([
       'CLAIMED',
@@ -123,17 +123,17 @@ describe('a request for the lease of a claimed job', () => {
     for (const [, answer] of told) expect(answer).to.be.oneOf(['grant', 'job_not_claimed']);
   });
 
-  it("is the worker's who has claimed it, where a worker is named", () => {
+  it('refuses a worker other than the claiming one, if the request names a worker', () => {
     expect(judged('CLAIMED', {}, { workerId: 'w1' })).to.equal('grant');
     expect(judged('CLAIMED', {}, { workerId: 'w2' })).to.equal('worker_mismatch');
   });
 
-  it('comes too late once the claim has run out, to the millisecond', () => {
+  it('refuses a lease request after the claim expired, to the millisecond', () => {
     expect(judged('CLAIMED', { nowMs: 1_999 })).to.equal('grant');
     expect(judged('CLAIMED', { nowMs: 2_000 })).to.equal('job_not_claimed');
   });
 
-  it('is answered again where the same request was granted and the lease still holds', () => {
+  it('repeats the grant of the same request while the lease is active', () => {
     const held = { requestId: 'r' };
     for (const state of ['LEASED', 'RUNNING'] as const) {
       expect(judged(state, held, { requestId: 'r' })).to.equal('replay');
@@ -146,7 +146,7 @@ describe('a request for the lease of a claimed job', () => {
     }
   });
 
-  it("is granted to the last unit, and denied in the contract's sentence for one more", () => {
+  it("grants up to the last unit, and denies one more in the contract's sentence", () => {
     const capacity = capacityOf({ total: 70, busyRating: 0, used: 60, reserved: 0 });
     expect(judged('CLAIMED', {}, { costUnits: 10 }, capacity)).to.equal('grant');
     expect(decideRequest(job('CLAIMED'), ask, capacity)).to.deep.equal({
@@ -156,7 +156,7 @@ describe('a request for the lease of a claimed job', () => {
     });
   });
 
-  it('is denied for a unique job whose worker holds a lease, however much room there is', () => {
+  it('denies a lease for a unique job whose worker holds a lease, whatever capacity is free', () => {
     const decision = decideRequest(job('CLAIMED'), { ...ask, uniqueConflict: true }, room);
     expect(decision).to.include({
       kind: 'deny',
@@ -164,7 +164,7 @@ describe('a request for the lease of a claimed job', () => {
     });
   });
 
-  it('is denied while leases take more than is usable, however little it asks for', () => {
+  it('denies every lease while used units exceed the usable ones', () => {
     const lowered = capacityOf({ total: 10, busyRating: 0, used: 60, reserved: 0 });
     expect(decideRequest(job('CLAIMED'), { ...ask, costUnits: 1 }, lowered)).to.deep.equal({
       kind: 'deny',
@@ -174,14 +174,14 @@ describe('a request for the lease of a claimed job', () => {
   });
 });
 
-describe('dealing the head of the queue', () => {
+describe('assignJobs', () => {
   const named = (costs: readonly number[], unique: readonly number[] = []): Candidate[] =>
     costs.map((costUnits, i) => ({ jobId: `j${i}`, costUnits, isUnique: unique.includes(i) }));
   const told = (dealt: readonly Assignment[]) =>
     dealt.map((one) => (one === undefined ? 'nothing' : one.kind === 'grant' ? one.jobId : one.reason));
   const nobody: ReadonlySet<string> = new Set();
 
-  it('gives the first job to the first who asks, and so on', () => {
+  it('assigns the first job to the first request, and so on', () => {
     expect(told(assignJobs(named([1, 1, 1]), ['a', 'b'], nobody, room))).to.deep.equal(['j0', 'j1']);
     expect(told(assignJobs(named([1]), ['a', 'b', 'c'], nobody, room))).to.deep.equal([
       'j0',
@@ -190,7 +190,7 @@ describe('dealing the head of the queue', () => {
     ]);
   });
 
-  it("lets no small job overtake one that does not fit, and says so in the contract's sentence", () => {
+  it("lets no small job overtake one that does not fit, and denies in the contract's sentence", () => {
     const capacity = capacityOf({ total: 70, busyRating: 0, used: 50, reserved: 0 });
     expect(assignJobs(named([10, 30, 1]), ['a', 'b', 'c'], nobody, capacity)).to.deep.equal([
       { kind: 'grant', jobId: 'j0' },
@@ -199,7 +199,7 @@ describe('dealing the head of the queue', () => {
     ]);
   });
 
-  it("says in the contract's sentence that nothing is left at all", () => {
+  it("denies in the contract's sentence if no unit is left", () => {
     const capacity = capacityOf({ total: 50, busyRating: 8, used: 0, reserved: 0 });
     expect(assignJobs(named([10, 1]), ['a', 'b'], nobody, capacity)).to.deep.equal([
       { kind: 'grant', jobId: 'j0' },
@@ -211,7 +211,7 @@ describe('dealing the head of the queue', () => {
     ]);
   });
 
-  it('passes a unique job over for a worker that holds a lease, and leaves it for the others', () => {
+  it('skips a unique job for a worker that holds a lease, and leaves it for the others', () => {
     const candidates = named([1, 1, 1], [0]);
     expect(told(assignJobs(candidates, ['holder', 'b'], new Set(['holder']), room))).to.deep.equal([
       'j1',
@@ -219,7 +219,7 @@ describe('dealing the head of the queue', () => {
     ]);
   });
 
-  it('counts as held what was given in the same deal', () => {
+  it('counts a lease assigned in the same batch as held by its worker', () => {
     const candidates = named([1, 1, 1], [1, 2]);
     expect(told(assignJobs(candidates, ['a', 'a', 'b', 'b'], nobody, room))).to.deep.equal([
       'j0',
@@ -229,7 +229,7 @@ describe('dealing the head of the queue', () => {
     ]);
   });
 
-  it('judges each worker by the next job that it may have, not by one that is passed over', () => {
+  it('checks the capacity by the next job that each worker may have, not by a skipped one', () => {
     const capacity = capacityOf({ total: 10, busyRating: 0, used: 0, reserved: 0 });
     const candidates = named([50, 3], [0]);
     expect(told(assignJobs(candidates, ['holder', 'b'], new Set(['holder']), capacity))).to.deep.equal([
@@ -249,7 +249,7 @@ describe('dealing the head of the queue', () => {
     used: fc.integer({ min: 0, max: 250 }),
   });
 
-  it('never oversells, never deals a job twice, keeps the order, and keeps unique jobs from holders', () => {
+  it('assigns no unit and no job twice, keeps the order, and keeps unique jobs from holders', () => {
     fc.assert(
       fc.property(deals, ({ candidates, workers, holders, total, busyRating, used }) => {
         const jobs = candidates.map((one, i) => ({ ...one, jobId: `j${i}` }));
@@ -283,17 +283,17 @@ describe('dealing the head of the queue', () => {
   });
 });
 
-describe('how a job goes on when its lease is released', () => {
+describe('the outcome of a released lease', () => {
   const verb = (status: FinalStatus, retryable: boolean, more: Partial<LeasedJob> = {}) =>
     decideRelease(job('RUNNING', more), status, retryable).verb;
   const more = { attempts: 1, attemptsLimit: 2 };
 
-  it('is as its worker says', () => {
+  it('ends a job as its worker reports', () => {
     const verbs = finalStatuses.map((status) => verb(status, false, more));
     expect(verbs).to.deep.equal(['complete', 'fail', 'stop', 'time out']);
   });
 
-  it('is back into the queue for a failure that may go better, while there are attempts left', () => {
+  it('requeues a job after a failure that may be retried, if attempts are left', () => {
     expect(verb('FAILED', true, more)).to.equal('requeue');
     expect(verb('FAILED', true, { attempts: 2, attemptsLimit: 2 })).to.equal('fail');
     expect(verb('FAILED', true, { attempts: 3, attemptsLimit: 2 })).to.equal('fail');
@@ -302,27 +302,27 @@ describe('how a job goes on when its lease is released', () => {
     }
   });
 
-  it('is canceled where somebody wanted that, whatever the worker says', () => {
+  it('cancels a released job if a client asked for that, whatever the worker reports', () => {
     for (const status of finalStatuses) {
       expect(verb(status, true, { ...more, cancelRequested: true })).to.equal('stop');
     }
   });
 });
 
-describe('how a job goes on when its lease expires', () => {
-  it('is back into the queue while there are attempts left, and a timeout after them', () => {
+describe('the outcome of an expired lease', () => {
+  it('requeues an expired job if attempts are left, and ends it as TIMEOUT otherwise', () => {
     const verbs = [1, 2, 3].map((attempts) =>
       decideExpiry(job('RUNNING', { attempts, attemptsLimit: 2 }), 10),
     );
     expect(verbs.map(({ verb }) => verb)).to.deep.equal(['requeue', 'time out', 'time out']);
   });
 
-  it('is canceled where somebody wanted that', () => {
+  it('cancels an expired job if a client asked for that', () => {
     const wanted = job('LEASED', { attempts: 1, attemptsLimit: 9, cancelRequested: true });
     expect(decideExpiry(wanted, 10).verb).to.equal('stop');
   });
 
-  it('is no attempt where its worker never had it, unless that has happened too often in a row', () => {
+  it('counts no attempt for an unconfirmed lease, unless that happened too often in a row', () => {
     const lost = (claimsLost: number, more: Partial<LeasedJob> = {}) =>
       decideExpiry(job('LEASED', { claimExpiresAtMs: 2_000, claimsLost, ...more }), 3);
     expect(lost(0)).to.deep.equal({ verb: 'requeue', isUndone: true });
@@ -333,7 +333,7 @@ describe('how a job goes on when its lease expires', () => {
     expect(decideExpiry(job('RUNNING', { attemptsLimit: 2 }), 3)).to.deep.equal({ verb: 'requeue' });
   });
 
-  it('is always something that the machine allows', () => {
+  it('produces only outcomes that the state machine allows', () => {
     const anyJob = fc.record({
       attempts: fc.integer({ min: 1, max: 5 }),
       attemptsLimit: fc.integer({ min: 1, max: 5 }),

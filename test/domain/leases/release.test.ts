@@ -3,7 +3,7 @@ import { type ReleaseRules, releaseOf } from '../../../src/domain/leases/release
 import { limits } from '../../../src/domain/limits.ts';
 import type { ReleaseLease } from '../../../src/domain/requests/scheduler.ts';
 
-describe('what a worker hands in', () => {
+describe('releaseOf', () => {
   const least: ReleaseLease = { worker_id: 'w', status: 'FAILED' };
   const nothing = {
     leaseId: 'l',
@@ -19,13 +19,13 @@ describe('what a worker hands in', () => {
     bytes: 0,
   };
 
-  it('is nothing where nothing was said, or null', () => {
+  it('treats absent fields and null alike in a release', () => {
     const nulls = { lease_token: null, job_id: null, result_data: null, error: null, metrics: null };
     for (const command of [least, { ...least, ...nulls }])
       expect(releaseOf('l', command, { mayRetry: true })).to.deep.equal(nothing);
   });
 
-  it('is an error in words, and as the object that it came as', () => {
+  it('stores an error as text, and as the object that the worker sent', () => {
     const errors: [ReleaseLease['error'], string | null][] = [
       ['text', 'text'],
       ['', ''],
@@ -45,7 +45,7 @@ describe('what a worker hands in', () => {
     }
   });
 
-  it('may be retried where its worker says so and its contract lets it', () => {
+  it('marks a failure as retryable if worker and contract allow it', () => {
     const retryable = (flag: boolean | null, rules: ReleaseRules) =>
       releaseOf('l', { ...least, error: { retryable: flag } }, rules).retryable;
     expect(retryable(true, { mayRetry: true })).to.equal(true);
@@ -53,7 +53,7 @@ describe('what a worker hands in', () => {
     for (const flag of [false, null]) expect(retryable(flag, { mayRetry: true })).to.equal(false);
   });
 
-  it('may be retried by default where its contract says so (D4)', () => {
+  it('marks a failure as retryable by default if the contract does so (D4)', () => {
     const retryable = (error: ReleaseLease['error'], mayRetry = true) =>
       releaseOf('l', { ...least, error }, { mayRetry, retryableByDefault: true }).retryable;
     for (const error of [null, 'text', {}, { retryable: null }, { retryable: true }]) {
@@ -63,7 +63,7 @@ describe('what a worker hands in', () => {
     expect(retryable({ retryable: false })).to.equal(false);
   });
 
-  it('may take 1 MiB in all, and is refused by the name of the largest part beyond it', () => {
+  it('limits a release to 1 MiB in all, and names the largest part of a larger one', () => {
     const text = (bytes: number) => 'x'.repeat(bytes - '""'.length);
     const half = text(limits.jobBytes / 2);
     expect(releaseOf('l', { ...least, result_data: half, error: half }, { mayRetry: true }).error).to.equal(

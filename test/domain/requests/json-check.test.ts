@@ -20,17 +20,17 @@ const nested = (levels: number): unknown => {
 };
 
 describe('checkJson', () => {
-  it('names the place of a NUL, in values and in names', () => {
+  it('names the position of a NUL, in values and in names', () => {
     expect(fieldOf({ a: ['x', { b: 'y\0' }] })).to.equal('payload.a[1].b');
     expect(fieldOf({ 'a\0': 1 })).to.equal('payload');
   });
 
-  it('refuses half of a surrogate pair, and takes a whole one', () => {
+  it('refuses half of a surrogate pair, and accepts a complete one', () => {
     expect(fieldOf({ a: '\ud83d' })).to.equal('payload.a');
     expect(fieldOf({ a: '\ud83d\ude00' })).to.equal(undefined);
   });
 
-  it('refuses numbers that JSON has no word for', () => {
+  it('refuses numbers that JSON cannot represent', () => {
     for (const number of [Number.NaN, Number.POSITIVE_INFINITY])
       expect(fieldOf({ a: number })).to.equal('payload.a');
   });
@@ -40,13 +40,13 @@ describe('checkJson', () => {
     expect(fieldOf(JSON.parse('{"constructor":{"prototype":1}}'))).to.equal(undefined);
   });
 
-  it('takes nesting up to its bound and names the field beyond it', () => {
+  it('accepts nesting up to its bound, and names the field beyond it', () => {
     expect(fieldOf(nested(maxJsonDepth + 1))).to.equal(undefined);
     expect(fieldOf(nested(maxJsonDepth + 2))).to.equal('payload');
     expect(fieldOf(nested(100_000))).to.equal('payload');
   });
 
-  it('takes every JSON document that is well-formed text without NUL', () => {
+  it('accepts every JSON document that is well-formed text without NUL', () => {
     const plain = fc
       .string({ unit: 'grapheme' })
       .filter((text) => !text.includes('\0') && text !== '__proto__');

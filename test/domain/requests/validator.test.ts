@@ -22,12 +22,12 @@ const refusal = (work: () => unknown): DomainError => {
 };
 
 describe('parser', () => {
-  it('hands a good command back as it is, unknown fields and nulls included', () => {
+  it('returns a valid command unchanged, unknown fields and nulls included', () => {
     const command = { ...good, stream: null, tags: null, colour: 'green' };
     expect(parseSubmit(command)).to.equal(command);
   });
 
-  it('says which required field is missing', () => {
+  it('names a missing required field', () => {
     const { code, field, detail } = refusal(() => parseSubmit({ addon_id: 'a', cost_units: 1 }));
     expect({ code, field, detail }).to.deep.equal({
       code: 'invalid_request',
@@ -51,31 +51,31 @@ describe('parser', () => {
     ['unique', 'yes', 'unique: must be true or false, not "yes"'],
   ];
   for (const [name, value, detail] of wrong) {
-    it(`refuses ${name} = ${JSON.stringify(value)} in words that name it`, () => {
+    it(`refuses ${name} = ${JSON.stringify(value)} with a message that names it`, () => {
       const error = refusal(() => parseSubmit({ ...good, [name]: value }));
       expect(error.detail).to.equal(detail);
       expect(error.field).to.equal(detail.split(':')[0]);
     });
   }
 
-  it('names the place in a batch', () => {
+  it('names the position of the invalid item in a batch', () => {
     const { field } = refusal(() => parseSubmit({ ...good, tags: [''] }, 'jobs[3]'));
     expect(field).to.equal('jobs[3].tags[0]');
   });
 
-  it('tells of a field that may be one thing or another what is wrong with the one it is', () => {
+  it('reports the error of the matching alternative for a field with several types', () => {
     const release = (error: unknown) =>
       refusal(() => parseRelease({ worker_id: 'w', status: 'FAILED', error })).detail;
     expect(release(5)).to.equal('error: must be text or a JSON object, not 5');
     expect(release({ retryable: 'yes' })).to.equal('error.retryable: must be true or false, not "yes"');
   });
 
-  it('refuses text that the database cannot hold, in every field', () => {
+  it('refuses text that the database cannot store, in every field', () => {
     expect(refusal(() => parseSubmit({ ...good, addon_id: 'a\0' })).field).to.equal('addon_id');
     expect(refusal(() => parseSubmit({ ...good, whatever: { x: '\ud800' } })).field).to.equal('whatever.x');
   });
 
-  it('says how many items there were, and how many there may be', () => {
+  it('reports the number of items and the maximum', () => {
     const told = (paths: string[], fences?: object) =>
       refusal(() => parseFiles({ owner_id: 'o', repository: 'r', reason: 'ENDED', paths, fences })).detail;
     const acquire = (paths: string[]) =>
@@ -87,7 +87,7 @@ describe('parser', () => {
     expect(told(['a'], fences)).to.equal('fences: must have at most 10000 items, not 10001');
   });
 
-  it('bounds what a claim may ask for', () => {
+  it('limits the fields of a claim', () => {
     const claim = { worker_id: 'w' };
     expect(refusal(() => parseClaim({ ...claim, limit: 1_001 })).field).to.equal('limit');
     expect(refusal(() => parseClaim({ ...claim, accept_job_types: Array(501).fill('a') })).field).to.equal(
@@ -97,7 +97,7 @@ describe('parser', () => {
 });
 
 describe('instantMs', () => {
-  it('reads a time with any offset, and refuses what is none', () => {
+  it('reads a time with any offset, and refuses an invalid one', () => {
     expect(instantMs('2025-12-28T22:15:00+02:00', 'run_at')).to.equal(Date.UTC(2025, 11, 28, 20, 15));
     expect(refusal(() => instantMs('soon', 'run_at')).field).to.equal('run_at');
   });

@@ -21,8 +21,8 @@ const dayMs = 24 * 60 * minuteMs;
 const slotFor = (ms: number): number =>
   Math.min(Math.ceil(Math.log(Math.max(ms, 1)) / Math.log(slotGrowth)), slotMax);
 
-describe('a series', () => {
-  it('has as many points as the range has buckets, the last of them begun', () => {
+describe('the points of a series', () => {
+  it('returns as many points as the range has buckets, the last of them incomplete', () => {
     expect(planSeries('5m', '24h')).to.deep.equal({ widthMs: 5 * minuteMs, points: 288, level: 5 });
     expect(planSeries('1m', '1h')).to.deep.equal({ widthMs: minuteMs, points: 60, level: 1 });
     expect(planSeries('15m', '20d')).to.deep.equal({ widthMs: 15 * minuteMs, points: 1_920, level: 5 });
@@ -31,7 +31,7 @@ describe('a series', () => {
     expect(planSeries('1d', '30d')).to.deep.equal({ widthMs: dayMs, points: 30, level: 60 });
   });
 
-  it('has at most 2,000 points, and whoever asks for more is told what would fit', () => {
+  it('returns at most 2,000 points, and names a bucket that fits for a larger request', () => {
     expect(planSeries('1m', '2000m').points).to.equal(2_000);
     const refused = () => planSeries('1m', '2001m');
     expect(refused).to.throw(DomainError).that.includes({ code: 'invalid_request', field: 'bucket' });
@@ -57,14 +57,14 @@ describe('a series', () => {
     '1e3m',
     'constructor',
   ]) {
-    it(`is refused for a range of ${JSON.stringify(range)}`, () => {
+    it(`refuses a range of ${JSON.stringify(range)}`, () => {
       expect(() => planSeries('1h', range))
         .to.throw(DomainError)
         .that.includes({ field: 'range' });
     });
   }
 
-  it('is made from roll-ups that add up to its buckets', () => {
+  it('reads roll-ups that add up to its buckets', () => {
     for (const bucket of bucketWords) {
       const { widthMs, level } = planSeries(bucket, '1h');
       expect(rollupLevels).to.include(level);
@@ -83,7 +83,7 @@ describe('a series', () => {
   });
   const livedMs = Array.from({ length: 13 }, (_, i) => at('11:05') + i * 5 * minuteMs);
 
-  it('is evenly spaced on the bucket, and its last point is the present one', () => {
+  it('spaces points evenly on the bucket, and ends with the current one', () => {
     const points = seriesPoints({ kind: 'counter', column: 'done' }, plan, {
       nowMs,
       current: 0,
@@ -96,7 +96,7 @@ describe('a series', () => {
     expect(points.every(({ value }) => value === 0)).to.equal(true);
   });
 
-  it('of a gauge is found by going back from what there is now, whatever came late', () => {
+  it('computes a gauge backwards from its current value, whatever roll-ups came late', () => {
     const parts = [part('11:58', 3), part('11:56', -1), part('12:01', 4), part('11:58', 2), part('11:20', 1)];
     const points = seriesPoints({ kind: 'gauge', column: 'queued' }, plan, {
       nowMs,
@@ -109,7 +109,7 @@ describe('a series', () => {
     expect(values.slice(0, 4)).to.deep.equal([1, 1, 1, 2]);
   });
 
-  it('says nothing of buckets in which no server lived, but of the present one', () => {
+  it('returns null for buckets without a live server, except for the current one', () => {
     const lived = [at('11:05'), at('11:30')];
     const points = seriesPoints({ kind: 'gauge', column: 'queued' }, plan, {
       nowMs,
@@ -133,14 +133,14 @@ describe('a series', () => {
     ]);
   });
 
-  it('of a percentile says nothing where nothing was measured', () => {
+  it('returns null for a percentile without measurements', () => {
     const parts = [part('11:31', 0, [100, 100, 200])];
     const metric = { kind: 'duration', of: 'run', share: 0.5 } as const;
     const points = seriesPoints(metric, plan, { nowMs, current: 0, livedMs, parts });
     expect(points.map(({ value }) => value).filter((value) => value !== null)).to.deep.equal([slotMs(100)]);
   });
 
-  it('of samples tells the last of each bucket, and now what there is now', () => {
+  it('returns the last sample of each bucket, and the current value at the end', () => {
     const parts = [part('11:31', 5), part('11:34', 8), part('11:32', 6), part('12:00', 9)];
     const points = seriesPoints({ kind: 'usable' }, plan, { nowMs, current: 4, livedMs, parts });
     expect(points[5]?.value).to.equal(8);
@@ -148,8 +148,8 @@ describe('a series', () => {
   });
 });
 
-describe('a percentile', () => {
-  it('is within 2.5 % of the exact one, from a millisecond to a month', () => {
+describe('percentiles', () => {
+  it('estimates a percentile within 2.5 % of the exact one, from a millisecond to a month', () => {
     const duration = fc.double({ min: 1, max: 31 * dayMs, noNaN: true });
     fc.assert(
       fc.property(
@@ -166,7 +166,7 @@ describe('a percentile', () => {
     );
   });
 
-  it('of nothing is none, and of what took no time a millisecond', () => {
+  it('returns no percentile without measurements, and one millisecond for zero durations', () => {
     expect(percentile(emptyHistogram(), 0.5)).to.equal(null);
     expect(percentile(emptyHistogram().fill(3, 0, 1), 0.95)).to.equal(1);
   });

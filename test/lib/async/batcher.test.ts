@@ -28,7 +28,7 @@ function held(options: Partial<BatcherOptions<number, string>> = {}) {
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 describe('Batcher', () => {
-  it('sends a lone call alone, at the end of the turn', async () => {
+  it('runs a single call alone, at the end of the turn', async () => {
     const { batcher, flights } = held();
     const answer = batcher.run(1);
     await settled();
@@ -37,7 +37,7 @@ describe('Batcher', () => {
     expect(await answer).to.equal('did 1');
   });
 
-  it('sends together what arrives in one turn', async () => {
+  it('runs calls that arrive in one turn together', async () => {
     const { batcher, flights } = held();
     const answers = [1, 2, 3].map((call) => batcher.run(call));
     await settled();
@@ -46,7 +46,7 @@ describe('Batcher', () => {
     expect(await Promise.all(answers)).to.deep.equal(['did 1', 'did 2', 'did 3']);
   });
 
-  it('gathers what arrives while a batch is in flight into the next one, in order', async () => {
+  it('collects calls that arrive while a batch runs into the next one, in order', async () => {
     const { batcher, flights } = held();
     const first = batcher.run(1);
     await settled();
@@ -61,7 +61,7 @@ describe('Batcher', () => {
     expect(await Promise.all(later)).to.deep.equal(['did 2', 'did 3', 'did 4']);
   });
 
-  it('keeps to the largest size and the largest weight, and still sends what is too heavy alone', async () => {
+  it('limits the size and the weight of a batch, and runs a call above the limit alone', async () => {
     const { batcher, flights } = held({ sizeMax: 3, weigh: (call) => call, weightMax: 10 });
     const all = Promise.all([1, 1, 1, 1, 1, 50, 4, 4, 4].map((call) => batcher.run(call)));
     for (let i = 0; i < 5; i++) {
@@ -72,7 +72,7 @@ describe('Batcher', () => {
     expect(flights.map(({ calls }) => calls)).to.deep.equal([[1, 1, 1], [1, 1], [50], [4, 4], [4]]);
   });
 
-  it('sends a batch beside another only when it is worth it, and never more than it may', async () => {
+  it('runs a second batch beside another only from a minimum weight, up to its concurrency', async () => {
     const { batcher, flights } = held({ concurrencyMax: 2, weigh: (call) => call, minWeightWhenBusy: 5 });
     const all: Promise<string>[] = [];
     for (const call of [1, 2, 4, 9]) {
@@ -87,7 +87,7 @@ describe('Batcher', () => {
     await Promise.all(all);
   });
 
-  it('gives an error of one call to that call, and an error of the batch to the whole batch only', async () => {
+  it('rejects one call for its own error, and the whole batch for an error of the batch', async () => {
     const own = new Batcher<number, string>({
       flush: async (calls) =>
         calls.map((call) => (call === 2 ? new DomainError('job_not_found', 'no 2') : `${call}`)),
@@ -108,7 +108,7 @@ describe('Batcher', () => {
     expect(await second).to.equal('did 2');
   });
 
-  it('drops a waiting call whose caller has gone, and never carries it out', async () => {
+  it('drops a waiting call whose caller aborted, and never runs it', async () => {
     const { batcher, flights } = held();
     const first = batcher.run(1);
     await settled();
@@ -125,7 +125,7 @@ describe('Batcher', () => {
     await third;
   });
 
-  it('tells an abandoned call why: the reason of its signal where that is one of ours', async () => {
+  it('rejects an aborted call with the reason of its signal if that is a domain error', async () => {
     const { batcher, flights } = held();
     const first = batcher.run(1);
     await settled();
@@ -138,7 +138,7 @@ describe('Batcher', () => {
     await first;
   });
 
-  it('stops a batch in flight only when nobody waits for it any more', async () => {
+  it('aborts a running batch only after all of its callers have aborted', async () => {
     const { batcher, flights } = held();
     const blocker = batcher.run(0);
     await settled();
@@ -155,7 +155,7 @@ describe('Batcher', () => {
     await Promise.all(calls);
   });
 
-  it('never stops a batch in which somebody waits without a deadline', async () => {
+  it('never aborts a batch that has a call without a deadline', async () => {
     const { batcher, flights } = held();
     const blocker = batcher.run(0);
     await settled();
@@ -170,7 +170,7 @@ describe('Batcher', () => {
     await Promise.all(calls);
   });
 
-  it('refuses calls beyond its bound as overloaded, and takes calls again afterwards', async () => {
+  it('refuses calls beyond its bound as overloaded, and accepts calls again afterwards', async () => {
     const { batcher, flights } = held({ waitingMax: 2 });
     const first = batcher.run(1);
     await settled();
@@ -186,7 +186,7 @@ describe('Batcher', () => {
     expect(await later).to.equal('did 5');
   });
 
-  it('closes when the last batch has landed, refusing what comes later', async () => {
+  it('closes after the last batch has ended, and refuses later calls', async () => {
     const { batcher, flights } = held();
     const answers = [batcher.run(1)];
     await settled();

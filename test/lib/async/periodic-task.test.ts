@@ -50,7 +50,7 @@ class Stage {
 /** Longer than anything that was to happen at once takes. */
 const aWhile = () => new Promise((resolve) => setTimeout(resolve, 50));
 
-describe('rounds', () => {
+describe('PeriodicTask', () => {
   let stage: Stage;
   beforeEach(() => {
     stage = new Stage();
@@ -60,7 +60,7 @@ describe('rounds', () => {
     await stage.rounds.stop();
   });
 
-  it('follow each other after the pause that each asks for, one at a time', async () => {
+  it('repeats after the pause that each run asks for, one run at a time', async () => {
     stage.rounds.start();
     stage.rounds.start();
     for (const round of [1, 2, 3]) {
@@ -73,7 +73,7 @@ describe('rounds', () => {
     expect(stage).to.include({ begun: 4, mostAtOnce: 1 });
   });
 
-  it('begin at the earliest of the times that were asked for, whatever comes later', async () => {
+  it('runs at the earliest requested time, whatever later times are requested', async () => {
     stage.rounds.start(hourMs);
     stage.rounds.wakeIn(20);
     stage.rounds.wakeIn(hourMs);
@@ -87,7 +87,7 @@ describe('rounds', () => {
     await stage.until(2);
   });
 
-  it('begin again for what was asked for while one was under way', async () => {
+  it('runs again for a request that arrives during a run', async () => {
     stage.rounds.start();
     await stage.until(1);
     stage.rounds.wakeIn(1);
@@ -97,7 +97,7 @@ describe('rounds', () => {
     await stage.until(2);
   });
 
-  it('go on after one that fails, which is told of', async () => {
+  it('continues after a run that fails, and reports the error', async () => {
     stage = new Stage(1);
     const error = new Error('no');
     stage.rounds.start();
@@ -107,7 +107,7 @@ describe('rounds', () => {
     expect(stage.failures).to.deep.equal([error]);
   });
 
-  it('are over once they are stopped, whatever is asked for then, until they are started again', async () => {
+  it('ignores requests after it was stopped until it is started again', async () => {
     stage.rounds.start();
     await stage.until(1);
     stage.rounds.wakeIn(0);
@@ -126,7 +126,7 @@ describe('rounds', () => {
     await stage.until(2);
   });
 
-  it('can be put off for longer than a timer runs', async () => {
+  it('waits for longer than a timer can run', async () => {
     stage.rounds.start(2 ** 40);
     await aWhile();
     expect(stage.begun).to.equal(0);

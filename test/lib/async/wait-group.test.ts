@@ -1,12 +1,12 @@
 import { expect } from 'chai';
 import { WaitGroup } from '../../../src/lib/async/wait-group.ts';
 
-describe('open calls', () => {
-  it('are none at first', async () => {
+describe('WaitGroup', () => {
+  it('is done at first', async () => {
     await new WaitGroup().wait();
   });
 
-  it('let all go who wait for the last, and no sooner', async () => {
+  it('resolves all waits after the last call, and not before', async () => {
     const calls = new WaitGroup();
     const gone: string[] = [];
     const wait = (name: string) => calls.wait().then(() => gone.push(name));
@@ -21,7 +21,7 @@ describe('open calls', () => {
     expect(gone).to.deep.equal(['first', 'second']);
   });
 
-  it('are waited for again when there are some again', async () => {
+  it('waits again after new calls are added', async () => {
     const calls = new WaitGroup();
     calls.add();
     calls.done();

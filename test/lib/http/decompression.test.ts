@@ -1,8 +1,8 @@
 import { expect } from 'chai';
 import { decompressInTurn } from '../../../src/lib/http/decompression.ts';
 
-describe('decompressing in turn', () => {
-  it('runs two at a time in the order of arrival, also when one fails (A4)', async () => {
+describe('the queue of decompressions', () => {
+  it('decompresses two bodies at a time in the order of arrival, also when one fails (A4)', async () => {
     const begun: number[] = [];
     const ends: (() => void)[] = [];
     let running = 0;

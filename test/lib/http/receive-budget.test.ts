@@ -14,7 +14,7 @@ const code = (work: () => void): string => {
 };
 
 describe('the receive budget (A3, A4)', () => {
-  it('refuses a request when requests that make progress hold all of the room', () => {
+  it('refuses a request when requests that make progress use the whole budget', () => {
     const budget = new ReceiveBudget({ bytesMax: 1_000, stallMs: 60_000 });
     const evicted: string[] = [];
     const [first, second] = ['first', 'second'].map((name) => budget.open(() => evicted.push(name)));
@@ -38,7 +38,7 @@ describe('the receive budget (A3, A4)', () => {
     expect(budget.bytes).to.equal(800);
   });
 
-  it('gives room back once, however often a request is closed', () => {
+  it('returns memory to the budget once, however often a request is closed', () => {
     const budget = new ReceiveBudget({ bytesMax: 1_000, stallMs: 0 });
     const receiving = budget.open(() => {});
     receiving.add(600);
@@ -48,7 +48,7 @@ describe('the receive budget (A3, A4)', () => {
     expect(budget.bytes).to.equal(0);
   });
 
-  it('refuses a body that arrives in tiny pieces, and takes one in pieces of usual size', () => {
+  it('refuses a body that arrives in tiny pieces, and accepts one in pieces of usual size', () => {
     const budget = new ReceiveBudget();
     const tiny = budget.open(() => {});
     expect(
@@ -66,7 +66,7 @@ describe('the receive budget (A3, A4)', () => {
     expect(budget.bytes).to.equal(0);
   });
 
-  it('evicts a request that arrives slower than the rate, though its last piece has just come', async () => {
+  it('evicts a request that is slower than the rate, even if its last piece has just arrived', async () => {
     const budget = new ReceiveBudget({ bytesMax: 1_000, bytesPerS: 1_000, stallMs: 100 });
     const evicted: string[] = [];
     const [slow, fast, third] = ['slow', 'fast', 'third'].map((name) =>

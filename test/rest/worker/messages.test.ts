@@ -123,7 +123,7 @@ onEveryTransport(({ name, start }) => {
       });
     }
 
-    it("makes a job a dead letter, and acknowledges its message, if its worker's failure is final (D4)", async () => {
+    it('makes a job a dead letter and acknowledges its message if the failure is final (D4)', async () => {
       const claim = await runningJob(server);
       const { body } = await fail(server, claim, { error: { message: 'no', retryable: false } });
       expect(body).to.deep.equal({ ok: true, ack: true, requeued: false, dlq: true });

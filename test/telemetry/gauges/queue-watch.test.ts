@@ -30,7 +30,7 @@ class SlowDatabase {
   }
 }
 
-describe('what is told of the queue', () => {
+describe('QueueWatch', () => {
   let database: SlowDatabase;
   let queue: QueueWatch;
   let nowMs: number;
@@ -40,7 +40,7 @@ describe('what is told of the queue', () => {
     queue = new QueueWatch(database as unknown as Database, 100, () => nowMs);
   });
 
-  it('is read once for all who ask at the same time, or within a second', async () => {
+  it('reads the queue once for all callers at the same time or within a second', async () => {
     const asked = Promise.all([queue.read(), queue.read(), queue.read()]);
     database.answer();
     const [one, two] = await asked;
@@ -57,7 +57,7 @@ describe('what is told of the queue', () => {
     expect(database.reads).to.have.length(2);
   });
 
-  it('is unknown where the database hangs, which is asked once and waited for no longer than a second', async () => {
+  it('reports unknown after a second if the database hangs, and asks it once', async () => {
     expect(await queue.read()).to.equal(undefined);
     expect(await queue.read()).to.equal(undefined);
     expect(database.reads).to.have.length(1);
@@ -66,7 +66,7 @@ describe('what is told of the queue', () => {
     expect((await queue.read())?.ready).to.equal(1);
   });
 
-  it('is unknown where the database fails, and is read again', async () => {
+  it('reports unknown if the database fails, and reads the queue again', async () => {
     const failing = queue.read();
     database.reads[0]?.reject(new Error('away'));
     expect(await failing).to.equal(undefined);

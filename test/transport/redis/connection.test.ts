@@ -2,14 +2,14 @@ import { expect } from 'chai';
 import { RedisConnection } from '../../../src/transport/redis/connection.ts';
 import { describeWithRedis, startRedis, type TestRedis } from '../../support/redis.ts';
 
-describeWithRedis('a link to Redis', () => {
+describeWithRedis('RedisConnection', () => {
   let redis: TestRedis;
   before(async () => {
     redis = await startRedis();
   });
   after(() => redis.stop());
 
-  it('does not take a pause of its own process for one of Redis', async () => {
+  it('does not mistake a pause of its own process for one of Redis', async () => {
     const reasons: Error[] = [];
     const link = new RedisConnection({
       url: redis.url,

@@ -82,7 +82,7 @@ describeWithRedis('the names of messages in a Redis that is flushed all the time
     });
     afterEach(() => stage.close());
 
-    it('are right on both servers, for every attempt that is completed or has failed', async function () {
+    it('keeps message names right on both servers for every completed or failed attempt', async function () {
       this.timeout(60_000);
       const databases = [await openDatabase(stage.store.options), await openDatabase(stage.store.options)];
       const transports: RedisTransport[] = [];

@@ -30,7 +30,7 @@ const verbs: [string, Partial<Release>][] = [
   ['fail', failure],
 ];
 
-describeWithRedis('the name of a message that a claim has told', () => {
+describeWithRedis('the message name of a claim', () => {
   onEveryEngine((kind) => {
     let stage: Stage;
     let transports: RedisTransport[];
@@ -108,7 +108,7 @@ describeWithRedis('the name of a message that a claim has told', () => {
     }
 
     for (const [verb, more] of verbs) {
-      it(`is right to ${verb} with where Redis lost it just before the claim, and it was being sent again`, async () => {
+      it(`accepts the name to ${verb} if Redis lost the message before the claim and got it again`, async () => {
         await Promise.all([sweep(0), sweep(1)]);
         await queued();
         await loseAll();
@@ -124,7 +124,7 @@ describeWithRedis('the name of a message that a claim has told', () => {
         await nothingIsLeft();
       });
 
-      it(`is right to ${verb} with where it was sent again while the claim ran`, async () => {
+      it(`accepts the name to ${verb} if the message was sent again during the claim`, async () => {
         await queued();
         const seen = await inspectMessages(stage.database, nowhere, 10);
         const grant = await claim(server(1));
@@ -137,7 +137,7 @@ describeWithRedis('the name of a message that a claim has told', () => {
         await nothingIsLeft();
       });
 
-      it(`is right to ${verb} with where Redis was away, came back empty, and got the message then`, async () => {
+      it(`accepts the name to ${verb} if Redis came back empty and got the message then`, async () => {
         await stage.redis.kill();
         await until('Redis is away', () => transports.every(({ state }) => state === 'down'));
         await submitted(server(1), { stream: 's', max_attempts: 3, retry_backoff_s: 0 });
@@ -153,7 +153,7 @@ describeWithRedis('the name of a message that a claim has told', () => {
         await nothingIsLeft();
       });
 
-      it(`is right to ${verb} with where another server took the message over, and connections were lost`, async () => {
+      it(`accepts the name to ${verb} if another server took the message over and connections failed`, async () => {
         await queued();
         const grant = await claim(server(0));
         await until('it is read', async () => [...(await stage.pending()).values()].includes(1));
@@ -167,7 +167,7 @@ describeWithRedis('the name of a message that a claim has told', () => {
       });
     }
 
-    it('stays with its own claim where the grant was lost, and Redis lost the message before the next claim', async () => {
+    it('keeps a name with its claim if the grant was lost, and Redis lost the message afterwards', async () => {
       await queued();
       const lost = first(await fetching(server(0), 1, ['s']));
       await letTimePass(stage.database, limits.deliveryS * 1000 + 1);
@@ -189,7 +189,7 @@ describeWithRedis('the name of a message that a claim has told', () => {
       await nothingIsLeft();
     });
 
-    it('is right on a server that has no Redis, which leaves the message to one that has', async () => {
+    it('accepts the name on a server without Redis, which leaves the message to one with Redis', async () => {
       for (const [, more] of verbs) {
         await queued();
         const grant = await claim(server(0));
@@ -200,7 +200,7 @@ describeWithRedis('the name of a message that a claim has told', () => {
       }
     });
 
-    it('is compared where the attempt has run out, and after an operator has retried the job', async () => {
+    it("checks the name of an expired attempt, and after an operator's retry of the job", async () => {
       await submitted(server(1), { stream: 's', max_attempts: 1 });
       await until('a message with a name', async () => (await rowNow()).messageId !== null);
       const grant = await claim(server(0));

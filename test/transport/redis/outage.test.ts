@@ -15,7 +15,7 @@ async function timed(work: () => Promise<unknown>): Promise<number> {
   return performance.now() - begun;
 }
 
-describeWithRedis('a Redis that fails', () => {
+describeWithRedis('the transport during failures of Redis', () => {
   onEveryEngine((engine) => {
     let stage: Stage;
     beforeEach(async () => {
@@ -25,7 +25,7 @@ describeWithRedis('a Redis that fails', () => {
 
     const told = (word: string) => stage.lines.filter(({ msg }) => msg.includes(word)).length;
 
-    it('takes no messages while it is full: it counts as down, and all are sent when there is room again', async () => {
+    it('counts a full Redis as down, and sends all messages when it has memory again', async () => {
       const transport = await stage.transport();
       await stage.client.configSet('maxmemory', '1');
       transport.send(await stage.queue(5));
@@ -38,7 +38,7 @@ describeWithRedis('a Redis that fails', () => {
       expect(transport.state).to.equal('up');
     });
 
-    it('is not full because a connection was lost with messages on their way', async () => {
+    it('does not count Redis as full because a connection failed with messages in flight', async () => {
       const transport = await stage.transport();
       await stage.client.sendCommand(['CLIENT', 'PAUSE', '60000', 'WRITE']);
       const envelopes = await stage.queue(5);
@@ -57,7 +57,7 @@ describeWithRedis('a Redis that fails', () => {
       await until('up', () => transport.state === 'up');
     });
 
-    it('gets everything again within ten seconds of losing it, the attempts that run not', async function () {
+    it('sends all messages again within ten seconds of a loss, except those of running attempts', async function () {
       this.timeout(60_000);
       const [a, b] = [await stage.transport(), await stage.transport()];
       const envelopes = await stage.queue(2_000);
@@ -83,7 +83,7 @@ describeWithRedis('a Redis that fails', () => {
       expect(told('had lost its messages'), 'lines that tell of it').to.equal(1);
     });
 
-    it('is known to have lost everything without a walk that comes by', async () => {
+    it('detects the loss of all messages without the periodic comparison', async () => {
       const transport = await stage.transport();
       const envelopes = await stage.queue(4_000);
       transport.send(envelopes);
@@ -97,7 +97,7 @@ describeWithRedis('a Redis that fails', () => {
       await until('pending messages', async () => (await stage.pending()).get(transport.consumer) === 100);
     });
 
-    it('gets a few messages again that it has lost, when the walk comes by', async () => {
+    it('sends a few lost messages again at the periodic comparison', async () => {
       const transport = await stage.transport();
       transport.send(await stage.queue(600));
       await stage.inLine();
@@ -108,7 +108,7 @@ describeWithRedis('a Redis that fails', () => {
       await stage.inLine('s', 10_000);
     });
 
-    it('is asked for the message itself, where it has given the lost name to another one since', async () => {
+    it('asks Redis for the message itself if its lost name now belongs to another message', async () => {
       const transport = await stage.transport();
       transport.send(await stage.queue(1));
       await stage.inLine();
@@ -122,7 +122,7 @@ describeWithRedis('a Redis that fails', () => {
       });
     });
 
-    it('may be killed and come back empty, with writes in between', async function () {
+    it('survives a Redis that is killed and comes back empty, with writes in between', async function () {
       this.timeout(60_000);
       const transport = await stage.transport();
       const envelopes = await stage.queue(500);
@@ -143,7 +143,7 @@ describeWithRedis('a Redis that fails', () => {
       expect(told('is back'), 'lines that say it is back').to.equal(1);
     });
 
-    it('may be away when the server starts, and is used once it is there', async () => {
+    it('starts without Redis, and uses it once it is available', async () => {
       await stage.redis.kill();
       const transport = stage.makeTransport();
       expect(await timed(() => transport.start())).to.be.below(promptMs);
@@ -158,7 +158,7 @@ describeWithRedis('a Redis that fails', () => {
       expect(told('is away')).to.equal(1);
     });
 
-    it('may hang without holding anything up', async function () {
+    it('blocks no call while Redis hangs', async function () {
       this.timeout(60_000);
       const transport = await stage.transport();
       const sent = await stage.queue(50);
@@ -191,7 +191,7 @@ describeWithRedis('a Redis that fails', () => {
       expect(await stage.entries()).to.have.length(65);
     });
 
-    it('may hang while the server stops', async () => {
+    it('stops in time while Redis hangs', async () => {
       const transport = await stage.transport();
       transport.send(await stage.queue(50));
       await stage.inLine();
@@ -202,7 +202,7 @@ describeWithRedis('a Redis that fails', () => {
       await transport.stop();
     });
 
-    it('is left alone after the server has stopped, and what was on its way has arrived', async () => {
+    it('sends messages in flight before it stops, and nothing afterwards', async () => {
       const transport = await stage.transport();
       const envelopes = await stage.queue(1_000);
       transport.send(envelopes);
@@ -215,7 +215,7 @@ describeWithRedis('a Redis that fails', () => {
       expect(clients).to.not.include('name=leasehold');
     });
 
-    it('is marked, so that it is known when it has lost everything', async () => {
+    it('marks Redis, so that a loss of all data is detected', async () => {
       const transport = await stage.transport();
       await transport.runOnce();
       const marker = first(await stage.client.keys('leasehold:marker:*'));

@@ -40,7 +40,7 @@ describeWithRedis('streams over a Redis that fails all the time', () => {
     });
     afterEach(() => stage.close());
 
-    it('are in line with the database in the end, with two servers at work and one that dies', async function () {
+    it('brings Redis in line with the database, with two servers and one that dies', async function () {
       this.timeout(120_000);
       const transports = [await stage.transport(), await stage.transport()];
       let isOver = false;

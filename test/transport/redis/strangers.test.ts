@@ -8,7 +8,7 @@ import { first, idsOf, nameOf, openStage, type Stage } from '../../support/redis
 
 const key = 'leasehold:stream:s';
 
-describeWithRedis('what does not belong into a stream of Redis', () => {
+describeWithRedis('foreign content in a Redis stream', () => {
   onEveryEngine((engine) => {
     let stage: Stage;
     beforeEach(async () => {
@@ -18,7 +18,7 @@ describeWithRedis('what does not belong into a stream of Redis', () => {
 
     // Copies of one embedded database are one to Redis; tests have nothing but copies.
     if (engine.name === 'postgresql')
-      it('is another database: the second one is refused, and finds nothing to remove', async () => {
+      it('refuses a second database on the same Redis, and removes nothing', async () => {
         const envelopes = await stage.queue(3);
         const transport = await stage.transport();
         transport.send(envelopes);
@@ -35,7 +35,7 @@ describeWithRedis('what does not belong into a stream of Redis', () => {
         expect(transport.state).to.equal('up');
       });
 
-    it('is removed: duplicates, other attempts, unknown jobs and garbage of any kind', async () => {
+    it('removes duplicates, other attempts, unknown jobs and garbage of any kind', async () => {
       const envelopes = await stage.queue(3);
       const transport = await stage.transport();
       transport.send(envelopes);
@@ -64,7 +64,7 @@ describeWithRedis('what does not belong into a stream of Redis', () => {
       expect(stage.lines, 'complaints').to.deep.equal([]);
     });
 
-    it('is removed where a job tells of one stream and lies in another', async () => {
+    it('removes a message of a job that belongs to another stream', async () => {
       const transport = await stage.transport();
       const [own, others] = [await stage.queue(1), await stage.queue(1, 'other')];
       transport.send([...own, ...others]);
@@ -76,7 +76,7 @@ describeWithRedis('what does not belong into a stream of Redis', () => {
       await stage.inLine('s');
     });
 
-    it('does not hold up the streams beside it', async () => {
+    it('delays no other stream', async () => {
       await stage.client.set('leasehold:stream:broken', 'a text');
       const broken = await stage.queue(2, 'broken');
       const transport = await stage.transport();
@@ -98,7 +98,7 @@ describeWithRedis('what does not belong into a stream of Redis', () => {
       await until('pending', async () => (await stage.pending('broken')).get(transport.consumer) === 2);
     });
 
-    it('is told from a message that nobody has recorded, which is recorded when it is read', async () => {
+    it('records an unrecorded message when it reads it, and does not remove it', async () => {
       const envelopes = await stage.queue(4);
       // As a server leaves them that dies between the sending and the recording, in another order and one twice over.
       for (const { jobId } of [...envelopes].reverse()) {
@@ -114,7 +114,7 @@ describeWithRedis('what does not belong into a stream of Redis', () => {
       expect(info['entries-added'], 'messages ever sent').to.equal(5);
     });
 
-    it('is found among what a dead server had read, and the rest is taken over', async () => {
+    it('removes foreign messages that a dead server had read, and takes over the rest', async () => {
       const envelopes = await stage.queue(6);
       const dead = await stage.transport();
       dead.send(envelopes);

@@ -5,7 +5,7 @@ import { until } from '../../support/process.ts';
 import { describeWithRedis } from '../../support/redis.ts';
 import { first, nameOf, openStage, type Stage } from '../../support/redis-stage.ts';
 
-describeWithRedis('messages over Redis', () => {
+describeWithRedis('the transport over Redis', () => {
   onEveryEngine((engine) => {
     let stage: Stage;
     beforeEach(async () => {
@@ -13,7 +13,7 @@ describeWithRedis('messages over Redis', () => {
     });
     afterEach(() => stage.close());
 
-    it('are sent with the two fields of the contract, recorded, and pending with the server that read them', async () => {
+    it("sends messages with the contract's two fields, records them, and reads them as pending", async () => {
       const transport = await stage.transport();
       const envelopes = await stage.queue(3);
       transport.send(envelopes);
@@ -25,7 +25,7 @@ describeWithRedis('messages over Redis', () => {
       await until('pending messages', async () => (await stage.pending()).get(transport.consumer) === 3);
     });
 
-    it('are acknowledged and deleted when their attempts have ended, and sent anew for the next', async () => {
+    it('acknowledges and deletes messages of ended attempts, and sends new ones for the next', async () => {
       const transport = await stage.transport();
       const envelopes = await stage.queue(4);
       transport.send(envelopes);
@@ -59,7 +59,7 @@ describeWithRedis('messages over Redis', () => {
       await stage.inLine();
     });
 
-    it('are named by where they lie, whoever sends them and however often they are asked for', async () => {
+    it('names messages by their Redis id, for every sender and every request', async () => {
       const [a, b] = [await stage.transport(), await stage.transport()];
       const envelopes = await stage.queue(20);
       a.send(envelopes);
@@ -84,7 +84,7 @@ describeWithRedis('messages over Redis', () => {
       await stage.inLine();
     });
 
-    it('are taken away again when their attempt ended before they were recorded', async () => {
+    it('removes a message whose attempt ended before it was recorded', async () => {
       const transport = await stage.transport();
       const envelopes = await stage.queue(5);
       await stage.finish(envelopes);
@@ -95,7 +95,7 @@ describeWithRedis('messages over Redis', () => {
       expect(await nameOf(transport, first(envelopes))).to.equal(enqueueIdOf(first(envelopes)));
     });
 
-    it('are sent by the sweep where a server died between its commit and the sending', async () => {
+    it('sends messages that a dead server committed and did not send', async () => {
       await stage.queue(1_200);
       const transport = await stage.transport();
       await transport.runOnce();
@@ -106,7 +106,7 @@ describeWithRedis('messages over Redis', () => {
       expect(await stage.entries()).to.have.length(1_200);
     });
 
-    it('are made for jobs that were queued while no messages were kept', async () => {
+    it('creates messages for jobs that were queued while no messages were kept', async () => {
       const [plain, other] = [await stage.queue(700, 's', { plain: true }), await stage.queue(3, 'other')];
       const transport = await stage.transport();
       transport.send(other);
@@ -118,7 +118,7 @@ describeWithRedis('messages over Redis', () => {
       );
     });
 
-    it('go, with their rows, where their attempts have ended while no messages were kept', async () => {
+    it('removes messages and rows of attempts that ended while no messages were kept', async () => {
       const transport = await stage.transport();
       const envelopes = await stage.queue(3);
       transport.send(envelopes);
@@ -137,7 +137,7 @@ describeWithRedis('messages over Redis', () => {
       await stage.inLine();
     });
 
-    it('are not doubled by servers that sweep at the same time', async () => {
+    it('sends no message twice if servers reconcile at the same time', async () => {
       await stage.queue(1_500);
       await stage.queue(500, 's', { plain: true });
       await stage.age();
