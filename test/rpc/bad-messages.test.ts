@@ -77,7 +77,7 @@ async function postGrpcWeb(
 }
 
 onEveryEngine((engine) => {
-  describe('a message that is not what it should be', () => {
+  describe('invalid messages of RPCs', () => {
     let server: TestServer;
     let grpc: GrpcClient;
     before(async () => {
@@ -110,16 +110,16 @@ onEveryEngine((engine) => {
       'is nested 5,000 levels deep': nestedRequest(5_000),
     };
     for (const [how, bytes] of Object.entries(undecodable)) {
-      it(`is an INVALID_ARGUMENT over gRPC where it ${how}`, async () => {
+      it(`answers INVALID_ARGUMENT over gRPC if the message ${how}`, async () => {
         expectRpcError(await failure(sendGrpc(bytes)), Code.InvalidArgument, 'invalid_request');
       });
 
-      it(`is an invalid_argument over Connect in binary where it ${how}`, async () => {
+      it(`answers invalid_argument over Connect in binary if the message ${how}`, async () => {
         const error = await postConnect(server, 'application/proto', bytes);
         expectRpcError(error, Code.InvalidArgument, 'invalid_request');
       });
 
-      it(`is an INVALID_ARGUMENT over gRPC-Web where it ${how}`, async () => {
+      it(`answers INVALID_ARGUMENT over gRPC-Web if the message ${how}`, async () => {
         const { code, message } = await postGrpcWeb(server, bytes);
         expect(Code[code], message).to.equal(Code[Code.InvalidArgument]);
         expect(message).to.match(/^invalid_request: ./);
@@ -152,7 +152,7 @@ onEveryEngine((engine) => {
       'has a payload with __proto__': [json(',"payload":{"__proto__":{"polluted":1}}'), 'payload'],
     };
     for (const [how, [body, field]] of Object.entries(badJson)) {
-      it(`is an invalid_argument over Connect in JSON where it ${how}`, async () => {
+      it(`answers invalid_argument over Connect in JSON if the message ${how}`, async () => {
         const error = await postConnect(server, 'application/json', body);
         const metadata = expectRpcError(error, Code.InvalidArgument, 'invalid_request');
         expect(metadata.field, error.rawMessage).to.equal(field);
@@ -160,7 +160,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is not one that only has fields which nobody knows', async () => {
+    it('accepts a message with unknown fields and unknown enum names', async () => {
       const response = await fetch(`${server.http}${pathOf('SubmitJob')}`, {
         method: 'POST',
         headers: { 'content-type': 'application/json' },
@@ -170,7 +170,7 @@ onEveryEngine((engine) => {
     });
 
     for (const [wire, connect] of Object.entries(wires)) {
-      it(`is refused by name over ${wire} where it has enum numbers that do not exist`, async () => {
+      it(`refuses unknown enum numbers by field over ${wire}`, async () => {
         const connection = connect(server);
         try {
           const { jobs } = connection;
@@ -194,7 +194,7 @@ onEveryEngine((engine) => {
         }
       });
 
-      it(`is a RESOURCE_EXHAUSTED over ${wire} where it is over 16 MiB`, async () => {
+      it(`answers RESOURCE_EXHAUSTED over ${wire} for a message over 16 MiB`, async () => {
         const connection = connect(server);
         try {
           const text = 'x'.repeat(17 * 1024 * 1024);

@@ -71,7 +71,7 @@ const headers: Record<string, Record<string, string>> = {
 };
 
 onEveryEngine((engine) => {
-  describe("a client's mistake", () => {
+  describe('mistakes of RPC clients', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine);
@@ -137,7 +137,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is gRPC over HTTP/1.1, which answers 415 and reads nothing (A4)', async () => {
+    it('answers 415 to gRPC over HTTP/1.1, and reads no body (A4)', async () => {
       for (const type of ['application/grpc', 'application/grpc+proto', 'application/grpc+json']) {
         for (const body of [fine, envelope(1, gzipSync(message))]) {
           const { response } = await post('SubmitJob', type, body, { 'grpc-encoding': 'gzip' });
@@ -151,7 +151,7 @@ onEveryEngine((engine) => {
     };
 
     for (const [said, more] of Object.entries(headers)) {
-      it(`is not answered as one of the server over Connect, with ${said}`, async () => {
+      it(`blames the client for a bad request over Connect, with ${said}`, async () => {
         for (const [what, body] of Object.entries(bodies)) {
           for (const type of ['application/json', 'application/proto'])
             check(await connectCode('SubmitJob', type, body, more), `${what} as ${type}`);
@@ -160,14 +160,14 @@ onEveryEngine((engine) => {
         }
       });
 
-      it(`is not answered as one of the server over gRPC-Web, with ${said}`, async () => {
+      it(`blames the client for a bad request over gRPC-Web, with ${said}`, async () => {
         for (const [what, body] of Object.entries(bodies))
           for (const type of ['application/grpc-web+json', 'application/grpc-web+proto'])
             for (const method of ['SubmitJob', 'WatchJob'])
               check(await webCode(method, type, body, more), `${what} to ${method} as ${type}`);
       });
 
-      it(`is not answered as one of the server over gRPC, with ${said}`, async () => {
+      it(`blames the client for a bad request over gRPC, with ${said}`, async () => {
         const paths = [`${service}/SubmitJob`, `${service}/WatchJob`, '/grpc.health.v1.Health/Check'];
         for (const path of [...paths, '/leasehold.v1.LeasesService/StreamHeartbeats'])
           for (const [what, body] of Object.entries(bodies))

@@ -55,7 +55,7 @@ async function postGrpcWeb(
 }
 
 onEveryEngine((engine) => {
-  describe('a compressed message', () => {
+  describe('compressed messages', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine);
@@ -84,7 +84,7 @@ onEveryEngine((engine) => {
       ],
     };
     for (const [how, [make, code]] of Object.entries(refusals)) {
-      it(`is refused in gzip where it ${how}, as the client's mistake (A7)`, async () => {
+      it(`refuses a gzip message as the client's mistake if it ${how} (A7)`, async () => {
         const body = make();
         const response = await post(server, 'application/json', body, { 'content-encoding': 'gzip' });
         const bytes = new Uint8Array(await response.arrayBuffer());
@@ -97,7 +97,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('may be as large as any other once it is decompressed (A7)', async () => {
+    it('accepts a decompressed message as large as any other (A7)', async () => {
       // The text is larger than a job may be, and the message is not larger than messages may be.
       const answer = await post(server, 'application/json', whole(largest), { 'content-encoding': 'gzip' });
       expect(await answer.text()).to.include('payload_too_large: payload');
@@ -109,7 +109,7 @@ onEveryEngine((engine) => {
       'gRPC-Web': createGrpcWebTransport,
     };
     for (const [wire, create] of Object.entries(transports)) {
-      it(`is served in gzip over ${wire}, with the client of Connect (A7)`, async () => {
+      it(`serves gzip over ${wire}, with the client of Connect (A7)`, async () => {
         const transport = create({
           baseUrl: server.http,
           httpVersion: '1.1',
@@ -136,7 +136,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is the answer where it is large and the client takes gzip (A7)', async () => {
+    it('compresses a large answer if the client accepts gzip (A7)', async () => {
       const text = 'x'.repeat(100_000);
       const body = Buffer.from(json({ addonId: newAddon(), payload: { text } }));
       const large = await post(server, 'application/json', body, { 'accept-encoding': 'gzip' });
@@ -151,7 +151,7 @@ onEveryEngine((engine) => {
       expect(small.headers.get('content-encoding')).to.equal(null);
     });
 
-    it('is refused over every interface in an encoding that is not gzip, naming gzip', async () => {
+    it('refuses an encoding other than gzip on every interface, and names gzip', async () => {
       const body = brotliCompressSync(json({}));
       for (const type of ['application/json', 'application/proto']) {
         const error = await refused(post(server, type, body, { 'content-encoding': 'br' }));
@@ -174,12 +174,12 @@ onEveryEngine((engine) => {
       const job = (text: string) =>
         JSON.stringify({ addon_id: newAddon(), job_type: 't', cost_units: 1, payload: { text } });
 
-      it('is served in gzip (A7)', async () => {
+      it('serves a gzip body (A7)', async () => {
         const answer = await rest(gzipSync(job('x'.repeat(500_000))));
         expect(answer.status, await answer.text()).to.equal(201);
       });
 
-      it('may be decompressed to the size of any other body, and not a byte more (A7)', async () => {
+      it('decompresses up to the size limit of any body, and not a byte more (A7)', async () => {
         const spare = mebibyte - job('').length;
         expect((await rest(gzipSync(job('x'.repeat(spare - 10))))).status).to.equal(201);
         const over = await rest(gzipSync(job('x'.repeat(spare + 10))));
@@ -196,14 +196,14 @@ onEveryEngine((engine) => {
           return bytes;
         },
       })) {
-        it(`is refused with 400 where it ${how}`, async () => {
+        it(`refuses a gzip body with 400 if it ${how}`, async () => {
           const answer = await rest(make());
           expect(answer.status).to.equal(400);
           expect(await answer.json()).to.deep.include({ code: 'invalid_request', field: 'body' });
         });
       }
 
-      it('is refused with 415 in another encoding, naming gzip', async () => {
+      it('refuses another encoding than gzip with 415, and names gzip', async () => {
         const answer = await rest(brotliCompressSync(job('x')), { 'content-encoding': 'br' });
         expect(answer.status).to.equal(415);
         expect(answer.headers.get('accept-encoding')).to.equal('gzip');
@@ -211,7 +211,7 @@ onEveryEngine((engine) => {
       });
 
       for (const path of ['/openapi.json', '/metrics', jobsPath]) {
-        it(`is the answer of ${path} where the client takes gzip, and only then (A7)`, async () => {
+        it(`compresses the answer of ${path} only if the client accepts gzip (A7)`, async () => {
           await rest(Buffer.from(job('x'.repeat(50_000))), {});
           const { request } = await import('node:http');
           const ask = (encoding: string) =>
@@ -243,19 +243,19 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('is refused as such where nobody knows how it was compressed', async () => {
+    it('answers unimplemented for a unary call in an unknown encoding', async () => {
       const headers = { 'content-encoding': 'rot13' };
       const error = await refused(post(server, 'application/json', Buffer.from('{}'), headers));
       expect(Code[error.code], error.rawMessage).to.equal(Code[Code.Unimplemented]);
     });
 
-    it('is none where it says that it is as it was', async () => {
+    it('accepts the encoding identity', async () => {
       const headers = { 'content-encoding': 'identity' };
       const response = await post(server, 'application/json', Buffer.from(json({})), headers);
       expect(response.status, await response.text()).to.equal(200);
     });
 
-    it("is refused as the client's mistake where it does not say how it was compressed", async () => {
+    it('answers invalid_argument for a compressed message without an encoding', async () => {
       for (const type of ['application/grpc-web+json', 'application/grpc-web+proto']) {
         const { code, message } = await postGrpcWeb(server, type, gzipSync(json({})), { 'x-grpc-web': '1' });
         expect(Code[code], message).to.equal(Code[Code.InvalidArgument]);
@@ -263,7 +263,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('is served and refused over gRPC as any other', async () => {
+    it('serves and refuses compressed messages over gRPC like any other', async () => {
       const gzip = 2;
       const client = new GrpcClient(server.grpc, credentials.createInsecure(), {
         'grpc.default_compression_algorithm': gzip,

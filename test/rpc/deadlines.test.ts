@@ -19,7 +19,7 @@ onEveryEngine((engine) => {
   // A lock that a test holds needs a second connection, and the embedded database has but one.
   if (engine.name !== 'postgresql') return;
 
-  describe('a call with a deadline', () => {
+  describe('deadlines of calls', () => {
     let server: TestServer;
     /** Holds locks. */
     let other: pg.Client;
@@ -49,7 +49,7 @@ onEveryEngine((engine) => {
     const noneRuns = async () => ((await running()).length === 0 ? true : undefined);
 
     for (const [wire, connect] of Object.entries(wires)) {
-      it(`over ${wire} ends at its deadline behind a lock, and so does its query`, async () => {
+      it(`ends a call over ${wire} and its query at the deadline behind a row lock`, async () => {
         const { job_id: jobId } = await claimedJob(server);
         const connection: Connection = connect(server);
         await other.query('begin');
@@ -89,7 +89,7 @@ onEveryEngine((engine) => {
         ListJobEvents: (jobs, jobId) => (how) => jobs.listJobEvents({ jobId }, how),
       };
     for (const [name, call] of Object.entries(calls)) {
-      it(`to ${name} ends at its deadline while the jobs are locked away, and so does its query`, async () => {
+      it(`ends ${name} and its query at the deadline while the jobs are locked`, async () => {
         const { job_id: jobId } = await submit(server, {});
         const grpc = wires['gRPC, with the client of grpc-js']?.(server) as Connection;
         await other.query('begin');
@@ -108,7 +108,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is told by the server itself, in the shape of every error', async () => {
+    it('answers a passed deadline from the server, in the shape of every error', async () => {
       const { job_id: jobId } = await claimedJob(server);
       await other.query('begin');
       try {
@@ -132,7 +132,7 @@ onEveryEngine((engine) => {
       expect(server.complaints.splice(0)).to.deep.equal([]);
     });
 
-    it('that is abandoned by its caller takes its query with it', async () => {
+    it('cancels the query of a call that its caller abandons', async () => {
       const { job_id } = await submit(server, {});
       await other.query('begin');
       try {
@@ -152,7 +152,7 @@ onEveryEngine((engine) => {
       expect(server.complaints.splice(0)).to.deep.equal([]);
     });
 
-    it('does not end the calls of others that wait with it', async () => {
+    it('keeps other calls waiting when one of them reaches its deadline', async () => {
       const { job_id: jobId } = await claimedJob(server);
       const grpc = wires['gRPC, with the client of grpc-js']?.(server) as Connection;
       await other.query('begin');

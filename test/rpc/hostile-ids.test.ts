@@ -38,7 +38,7 @@ async function postGrpcWebJson(server: TestServer, method: string, json: string)
 }
 
 onEveryEngine((engine) => {
-  describe('a text that is cut before it is said back', () => {
+  describe('text that the server truncates in an error', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine);
@@ -58,7 +58,7 @@ onEveryEngine((engine) => {
         after(() => connection.close());
 
         for (const [what, ids] of Object.entries(hostileIds)) {
-          it(`is no trouble in ids ${what}: there is no such job`, async () => {
+          it(`answers job_not_found in well-formed text for ids ${what}`, async () => {
             const { jobs } = connection;
             for (const jobId of ids) {
               const calls = [
@@ -76,7 +76,7 @@ onEveryEngine((engine) => {
           });
         }
 
-        it('is no trouble in a stream that follows no job', async () => {
+        it('answers job_not_found for a watch of a hostile id', async () => {
           const follow = async (jobId: string) => {
             for await (const _ of connection.jobs.watchJob({ jobId })) expect.fail('there is no such job');
           };
@@ -85,7 +85,7 @@ onEveryEngine((engine) => {
           }
         });
 
-        it('is no trouble in a cursor', async () => {
+        it('refuses a hostile cursor by name', async () => {
           for (const text of cutsAnywhere) {
             const cursor = text.slice(0, 90).toWellFormed();
             const error = await failure(connection.jobs.listJobs({ cursor }));
@@ -95,7 +95,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is no trouble in the word of an enum, over gRPC-Web in JSON', async () => {
+    it('refuses an enum name that a cut would break, over gRPC-Web in JSON', async () => {
       for (const priority of [...cutsAnywhere, emoji]) {
         const json = JSON.stringify({ addonId: 'a', jobType: 't', costUnits: 1, priority });
         const { code, message } = await postGrpcWebJson(server, 'SubmitJob', json);
@@ -105,7 +105,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('is no trouble where it was half a character from the start', async () => {
+    it('answers in well-formed text for ids and enum names with half a surrogate pair', async () => {
       for (const id of ['\\ud83d', `${'a'.repeat(78)}\\ude00\\ud83d`, `${'a'.repeat(200)}\\udfff`]) {
         const { code, message } = await postGrpcWebJson(server, 'GetJob', `{"jobId":"${id}"}`);
         expect(Code[code], message).to.be.oneOf([Code[Code.NotFound], Code[Code.InvalidArgument]]);
@@ -117,7 +117,7 @@ onEveryEngine((engine) => {
     });
   });
 
-  describe('the field at fault in a batch', () => {
+  describe('the path of an invalid field in a batch', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine);
@@ -126,7 +126,7 @@ onEveryEngine((engine) => {
 
     const binary = Object.entries(wires).filter(([wire]) => !/JSON/.test(wire));
     for (const [wire, connect] of binary) {
-      it(`is named with its place in the batch over ${wire}`, async () => {
+      it(`names the field with its position in the batch over ${wire}`, async () => {
         const connection = connect(server);
         try {
           const least = { addonId: newAddon(), jobType: 't', costUnits: 1 };
@@ -168,7 +168,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is named with its place also where an enum has no such word', async () => {
+    it('names the position in the batch also for an unknown enum name', async () => {
       const least = { addonId: 'a', jobType: 't', costUnits: 1 };
       const response = await fetch(`${server.http}${pathOf('SubmitJobs')}`, {
         method: 'POST',

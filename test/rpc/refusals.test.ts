@@ -46,7 +46,7 @@ function sendGrpc(
 }
 
 onEveryEngine((engine) => {
-  describe('a call that a library refuses', () => {
+  describe('metrics of calls that a library refuses', () => {
     const share: ServerShare = shareServer(engine, {});
     let server: TestServer;
     let session: ClientHttp2Session;
@@ -88,7 +88,7 @@ onEveryEngine((engine) => {
       ['a stream of answers', pathOf('WatchJob')],
       ['a stream in both directions', streamPath],
     ] as const) {
-      it(`is counted with its code over gRPC, of ${kind}`, async () => {
+      it(`counts a refused call with its code over gRPC, of ${kind}`, async () => {
         const send = (body: Uint8Array, headers = {}) => sendGrpc(session, path, body, headers);
         await counted('grpc', path, 'RESOURCE_EXHAUSTED', async () =>
           expect(await send(envelope(Buffer.alloc(0), 0, large))).to.equal(8),
@@ -102,7 +102,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('is counted once over gRPC where it is refused by us', async () => {
+    it('counts a call that the server itself refuses once over gRPC', async () => {
       const path = pathOf('GetJob');
       await counted('grpc', path, 'NOT_FOUND', async () =>
         expect(await sendGrpc(session, path, envelope(Buffer.alloc(0)))).to.equal(5),
@@ -119,7 +119,7 @@ onEveryEngine((engine) => {
         body: typeof body === 'string' ? body : new Uint8Array(body),
       }).then((response) => response.arrayBuffer());
 
-    it('is counted with its code over Connect and gRPC-Web', async () => {
+    it('counts a refused call with its code over Connect and gRPC-Web', async () => {
       const unary = pathOf('GetJob');
       const stream = pathOf('WatchJob');
       const rot13 = { 'content-encoding': 'rot13' };
@@ -152,7 +152,7 @@ onEveryEngine((engine) => {
       for (const [path, code, send] of refusals) await counted('http', path, code, send);
     });
 
-    it('is counted once over Connect where it is refused by us, or is none', async () => {
+    it('counts a call that the server itself refuses or serves once over Connect', async () => {
       const unary = pathOf('GetJob');
       const body = '{"jobId":"0190a000-0000-7000-8000-000000000000"}';
       await counted('http', unary, 'NOT_FOUND', () => post(unary, 'application/json', body));

@@ -99,7 +99,7 @@ onEveryEngine((engine) => {
         }
       });
 
-      it('are pages of ListLeases', async () => {
+      it('splits ListLeases into pages below 4 MiB', async () => {
         const found = await allPages(async (cursor) => {
           const answer = await leases.listLeases({ jobId, limit: 200, cursor });
           expectSmall(ListLeasesResponseSchema, answer);
@@ -108,7 +108,7 @@ onEveryEngine((engine) => {
         expect(found.map(({ attempt }) => attempt)).to.deep.equal([6, 5, 4, 3, 2, 1]);
       });
 
-      it('are pages of ListJobEvents, and as many messages of WatchJob with the result in the last', async () => {
+      it('splits ListJobEvents into pages and WatchJob into messages, with the result in the last', async () => {
         const events = await allPages(async (cursor) => {
           const answer = await jobs.listJobEvents({ jobId, limit: 200, cursor });
           expectSmall(ListJobEventsResponseSchema, answer);
@@ -128,7 +128,7 @@ onEveryEngine((engine) => {
         expect(results).to.deep.equal(results.map((_, i) => i === results.length - 1));
       });
 
-      it('is an explanation of the newest attempts, with how many it leaves out', async () => {
+      it('explains the newest attempts, and counts those that it omits', async () => {
         const answer = await stats.explain({ subject: { case: 'jobId', value: jobId } });
         expectSmall(ExplainResponseSchema, answer);
         const told = answer.explanation?.attempts.map(({ lease }) => lease?.attempt) ?? [];
@@ -138,7 +138,7 @@ onEveryEngine((engine) => {
       });
     });
 
-    it('are pages of ListJobs whose payloads are larger as a Struct than as JSON', async () => {
+    it('splits ListJobs into pages if payloads are larger as a Struct than as JSON', async () => {
       const payload = { list: Array.from({ length: 100_000 }, () => 1) };
       for (let i = 0; i < 5; i++)
         await jobs.submitJob({ addonId: 'numbers', jobType: 't', costUnits: 1, payload });
@@ -151,7 +151,7 @@ onEveryEngine((engine) => {
       expect(found).to.have.length(5);
     });
 
-    it('are pages of ListFileLeases and of ListBlockers', async function () {
+    it('splits ListFileLeases and ListBlockers into pages below 4 MiB', async function () {
       this.timeout(60_000);
       const repository = 'long';
       const pathsOf = (request: number) =>
@@ -193,7 +193,7 @@ onEveryEngine((engine) => {
       expect(found).to.deep.equal(contentionIds.toReversed());
     });
 
-    it('of AcquireFileLeases fit for 5,000 files of 200 bytes, granted or contended', async function () {
+    it('answers AcquireFileLeases for 5,000 files of 200 bytes below 4 MiB, granted or contended', async function () {
       this.timeout(60_000);
       const paths = Array.from({ length: 5_000 }, (_, i) => String(i).padEnd(200, 'p'));
       const owner = {
@@ -217,7 +217,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('are pages of GetQueue whose groups require thousands of capabilities', async function () {
+    it('splits GetQueue into pages if groups require thousands of capabilities', async function () {
       this.timeout(60_000);
       for (let group = 0; group < groupCount; group++) {
         const names = Array.from({ length: 5_000 }, (_, i) => `g${group}-${i}-${'c'.repeat(110)}_required`);
@@ -233,7 +233,7 @@ onEveryEngine((engine) => {
       expect(found).to.deep.equal(Array.from({ length: groupCount }, (_, i) => `g${i}`));
     });
 
-    it('are pages of ListWorkers that ask for many kinds of jobs', async () => {
+    it('splits ListWorkers into pages if workers ask for many kinds of jobs', async () => {
       const ask = {
         streams: null,
         jobTypes: ['j'.repeat(limits.workerAskChars)],

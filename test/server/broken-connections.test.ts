@@ -69,10 +69,10 @@ if (findPostgres()) {
       store.query(`select pg_terminate_backend(pid) from pg_stat_activity
       where application_name = 'leasehold' and datname = current_database()`);
 
-    describe('keeps serving when the canceller (V1)', () => {
+    describe('a broken connection of the canceller (V1)', () => {
       for (const stage of stages) {
         for (const way of waysAt(stage)) {
-          it(`is ended by ${way} at the stage '${stage}'`, async () => {
+          it(`keeps serving when ${way} ends the canceller at the stage '${stage}'`, async () => {
             await whileHeld(async () => {
               let isBroken = false;
               void proxy.breakNext('leasehold canceller', stage, breaker(store, way)).then(() => {
@@ -89,10 +89,10 @@ if (findPostgres()) {
       }
     });
 
-    describe('keeps serving when a connection of the pool (V1)', () => {
+    describe('a broken connection of the pool (V1)', () => {
       for (const stage of [...stages, 'transaction'] as const) {
         for (const way of stage === 'closing' ? [] : waysAt(stage)) {
-          it(`is ended by ${way} at the stage '${stage}'`, async () => {
+          it(`keeps serving when ${way} ends a pool connection at the stage '${stage}'`, async () => {
             let isBroken = false;
             const broken = proxy.breakNext('leasehold', stage, breaker(store, way)).then(() => {
               isBroken = true;
@@ -111,10 +111,10 @@ if (findPostgres()) {
       }
     });
 
-    describe('keeps serving when the listener (V1)', () => {
+    describe('a broken connection of the listener (V1)', () => {
       for (const stage of stages) {
         for (const way of stage === 'closing' ? [] : waysAt(stage)) {
-          it(`is ended by ${way} at the stage '${stage}'`, async () => {
+          it(`keeps serving when ${way} ends the listener at the stage '${stage}'`, async () => {
             const broken = proxy.breakNext('leasehold listener', stage, breaker(store, way));
             if (stage !== 'statement') for (const link of proxy.links('leasehold listener')) link.end('RST');
             await broken;
@@ -127,10 +127,10 @@ if (findPostgres()) {
       }
     });
 
-    describe('ends with 0 when at its stop (V1)', () => {
+    describe("a connection that breaks at the server's stop (V1)", () => {
       for (const name of ['leasehold', 'leasehold listener']) {
         for (const way of waysAt('closing')) {
-          it(`a connection of '${name}' is ended by ${way} while it closes`, async () => {
+          it(`exits with 0 when a connection of '${name}' is ended by ${way} while it closes`, async () => {
             const broken = proxy.breakNext(name, 'closing', breaker(store, way));
             const exit = await server.stop();
             await broken;

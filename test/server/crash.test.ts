@@ -59,7 +59,7 @@ async function sendUnansweredAgain(server: ServerProcess, ledger: Ledger): Promi
 
 describe('a server that is killed under load', () => {
   onEveryEngine((engine) => {
-    it('loses nothing that it acknowledged and leaves nothing half done', async () => {
+    it('loses no acknowledged write, and leaves no transaction half done', async () => {
       await using store = await createStore(engine);
       const env = { ...store.env, LEASEHOLD_CLAIM_TTL_S: '3600' };
       const ledger = new Ledger();

@@ -9,7 +9,7 @@ const anywhere = { LEASEHOLD_HTTP_ADDR: '127.0.0.1:0', LEASEHOLD_GRPC_ADDR: '127
 const waitingLine = 'waiting for the database';
 
 if (findPostgres()) {
-  describe('a server whose PostgreSQL is not there', () => {
+  describe('a server without its PostgreSQL', () => {
     let cluster: TestCluster;
     let store: PostgresStore;
     before(async () => {
@@ -23,7 +23,7 @@ if (findPostgres()) {
     const waitingLines = (server: { stderr: string[] }) =>
       server.stderr.filter((line) => line.includes(waitingLine));
 
-    it('waits for it at its start with one line, and serves when it has come (item 5)', async () => {
+    it('waits for PostgreSQL at its start with one line, and serves once it is available (item 5)', async () => {
       await cluster.kill();
       await using server = await start();
       await until('the line', () => waitingLines(server).length > 0);
@@ -34,7 +34,7 @@ if (findPostgres()) {
       expect((await server.stop()).code).to.equal(0);
     }).timeout(60_000);
 
-    it('ends with 1 when it has not come within LEASEHOLD_DATABASE_WAIT_S (item 5)', async () => {
+    it('exits with 1 if PostgreSQL is not available within LEASEHOLD_DATABASE_WAIT_S (item 5)', async () => {
       await cluster.kill();
       try {
         const begunAt = performance.now();
@@ -49,7 +49,7 @@ if (findPostgres()) {
       }
     }).timeout(60_000);
 
-    it('stops waiting when it is asked to stop (item 5)', async () => {
+    it('stops waiting for PostgreSQL on a signal (item 5)', async () => {
       await cluster.kill();
       try {
         const server = await start();
@@ -62,14 +62,14 @@ if (findPostgres()) {
       }
     }).timeout(60_000);
 
-    it('does not wait where no such database or role will come (item 5)', async () => {
+    it('does not wait if the database or role does not exist (item 5)', async () => {
       const server = await start({ DATABASE_URL: store.url.replace('postgres@', 'nobody_here@') });
       const { code } = await server.exited(15_000);
       expect(code).to.equal(1);
       expect(waitingLines(server)).to.deep.equal([]);
     }).timeout(30_000);
 
-    it('tells of an outage with a line at its begin, one every 30 s and one at its end (item 5, A5)', async () => {
+    it('logs an outage at its start, every 30 s and at its end (item 5, A5)', async () => {
       await using server = await startServer({ ...store.env, LEASEHOLD_CLAIM_TTL_S: '600' });
       using client = connect(server);
       await client.jobs.submitJob({ addonId: 'a', jobType: 't', costUnits: 1 });

@@ -64,7 +64,7 @@ describe('hostile load', () => {
       await server.stop();
     });
 
-    it('refuses bodies in tiny chunks with 400 and closes their connections, while others are served (A3)', async () => {
+    it('refuses bodies in tiny chunks with 400 and closes their connections, and serves others (A3)', async () => {
       const hostile = await Promise.all(Array.from({ length: 20 }, () => open(server)));
       const tiny = '1\r\n \r\n'.repeat(20_000);
       for (const { socket } of hostile) {
@@ -83,7 +83,7 @@ describe('hostile load', () => {
       await closeAll(hostile.map(({ socket }) => socket));
     });
 
-    it('holds at most 128 MiB of unfinished bodies, and gives all of it back (A4)', async () => {
+    it('holds at most 128 MiB of unfinished bodies, and frees all of it (A4)', async () => {
       const hostile = await Promise.all(Array.from({ length: 12 }, () => open(server)));
       const half = Buffer.alloc(15 * MiB, 0x20);
       for (const { socket } of hostile) {
@@ -107,7 +107,7 @@ describe('hostile load', () => {
       await closeAll(hostile.map(({ socket }) => socket));
     });
 
-    it('holds at most 128 MiB of unfinished gRPC messages, and gives all of it back (A4)', async () => {
+    it('holds at most 128 MiB of unfinished gRPC messages, and frees all of it (A4)', async () => {
       const session: ClientHttp2Session = connectHttp2(`http://${server.grpc}`);
       session.on('error', () => {});
       const head = Buffer.from([0, 0, 0xff, 0xff, 0xff]);
@@ -220,7 +220,7 @@ describe('hostile load', () => {
   });
 
   onEveryEngine((engine) => {
-    it('asks one statement of the database for all watchers of unchanged jobs (A6)', async () => {
+    it('runs one statement for all watchers of unchanged jobs (A6)', async () => {
       await using store = await engine.open();
       const texts: string[] = [];
       const query: Database['query'] = (text, params, signal) => {

@@ -62,7 +62,7 @@ async function freeze(cluster: TestCluster): Promise<() => void> {
 
 if (findPostgres()) {
   describe('a server whose PostgreSQL hangs', () => {
-    it('says so in time, can be stopped, and goes on where the database does', async () => {
+    it('answers unavailable in time, can be stopped, and continues when PostgreSQL does', async () => {
       const cluster = await startPostgres({ durable: false });
       try {
         const store = await createPostgresStore(cluster);
@@ -128,7 +128,7 @@ if (findPostgres()) {
       }
     }).timeout(60_000);
 
-    it('can be stopped before anybody has noticed that it hangs', async () => {
+    it('stops in time if PostgreSQL hangs and no call has noticed it yet', async () => {
       const cluster = await startPostgres({ durable: false });
       try {
         const store = await createPostgresStore(cluster);
@@ -149,7 +149,7 @@ if (findPostgres()) {
     }).timeout(40_000);
   });
 
-  describe('servers on whose PostgreSQL somebody else sends notifications', () => {
+  describe('servers whose PostgreSQL carries foreign notifications', () => {
     const channels = ['leasehold', 'leasehold_v1'];
     const messages = [
       'hello',
@@ -172,7 +172,7 @@ if (findPostgres()) {
       'é😀'.repeat(1_000),
     ];
 
-    it('live on, and go on telling each other of changes', async () => {
+    it('ignores foreign notifications, and still notifies other servers of changes', async () => {
       await using store = await createPostgresStore();
       await using first = await startServer(store.env);
       await using second = await startServer(store.env);

@@ -43,7 +43,7 @@ async function usageByPs(pid: number): Promise<Usage> {
 
 if (findPostgres()) {
   describe('an idle server on PostgreSQL', () => {
-    it('uses less than one percent of a core and less than 200 MiB', async function () {
+    it('uses less than 1 % of a core and less than 200 MiB while idle', async function () {
       this.timeout(60_000);
       await using store = await createPostgresStore();
       await using server = await startServer(store.env);

@@ -102,7 +102,7 @@ if (findPostgres()) {
   describe('several servers on one PostgreSQL', () => {
     const all = together();
 
-    it('give every job to one worker, in the order of priority, until none is left', async () => {
+    it('gives every job to one worker, in the order of priority, until none is left', async () => {
       const priorities = [Priority.LOW, Priority.NORMAL, Priority.HIGH, Priority.URGENT];
       for (const [i, priority] of priorities.entries()) await submit(at(all.clients, i), 750, priority);
       const claims = await drainThroughAll(all);
@@ -114,7 +114,7 @@ if (findPostgres()) {
       expect(await all.store.query('select count(*) from live_jobs where state = 0')).to.equal('0');
     });
 
-    it('tell of a change to whoever watches through another server', async () => {
+    it('notifies a watcher on another server of a change', async () => {
       const [first, second] = all.clients as [Client, Client];
       const { job } = await first.jobs.submitJob({ addonId: 'a', jobType: 't', costUnits: 1 });
       const jobId = job?.jobId ?? '';
@@ -126,7 +126,7 @@ if (findPostgres()) {
       expect((await watching.next()).done).to.equal(true);
     });
 
-    it('make one job of a submission sent through all of them, and tell the others which', async () => {
+    it('creates one job for duplicates sent to all servers, and refuses the others with its id', async () => {
       const body = { addon_id: 'a', job_type: 't', cost_units: 1, client_request_id: 'the one' };
       const answers = await Promise.all(
         Array.from({ length: 12 * serverCount }, (_, i) =>
@@ -143,7 +143,7 @@ if (findPostgres()) {
       expect(await all.store.query('select count(*) from jobs')).to.equal('1');
     });
 
-    it('make one job of such a submission, and answer all with it where they ask for the first', async () => {
+    it('creates one job for duplicates sent to all servers, and returns it to every caller', async () => {
       const onDuplicate = OnDuplicate.RETURN_EXISTING;
       const one = { addonId: 'a', jobType: 't', costUnits: 1, clientRequestId: 'the one', onDuplicate };
       const answers = await Promise.all(
@@ -158,17 +158,17 @@ if (findPostgres()) {
     });
   });
 
-  describe('several servers on one PostgreSQL, where a claim holds for a second,', () => {
+  describe('several servers on one PostgreSQL with a claim TTL of 1 s', () => {
     const all = together({ LEASEHOLD_CLAIM_TTL_S: '1' });
 
-    it('give a claim back once and on time where a thousand end together', async () => {
+    it('requeues 1,000 claims that expire together once and on time', async () => {
       await submit(at(all.clients, 0), 1_000);
       const { jobs } = await at(all.clients, 1).jobs.claimJobs({ workerId: 'w', limit: 1_000 });
       expect(jobs).to.have.length(1_000);
       await expectOnTime(all.store, 'that end together');
     });
 
-    it('give a claim back once and on time where a thousand end one after the other', async () => {
+    it('requeues 1,000 claims that expire one after the other once and on time', async () => {
       await submit(at(all.clients, 0), 1_000);
       for (let i = 0; i < 100; i++) {
         await at(all.clients, i).jobs.claimJobs({ workerId: `w-${i}`, limit: 10 });
@@ -176,7 +176,7 @@ if (findPostgres()) {
       await expectOnTime(all.store, 'that end one after the other');
     });
 
-    it('take over the claims of a server that was killed', async () => {
+    it('takes over the claims of a server that was killed', async () => {
       await submit(at(all.clients, 0), 200);
       const { jobs } = await at(all.clients, 0).jobs.claimJobs({ workerId: 'w', limit: 200 });
       await all.servers[0]?.kill();

@@ -30,21 +30,21 @@ onEveryEngine((engine) => {
     const restCount = (text: MetricsText, method: string, route: string, status: number) =>
       text.value('leasehold_http_requests_total', { method, route, status: String(status) }) ?? 0;
 
-    it('is in the text format of Prometheus, version 0.0.4', async () => {
+    it('prints metrics in the text format of Prometheus, version 0.0.4', async () => {
       const answer = await fetch(`${server.http}/metrics`);
       expect(answer.status).to.equal(200);
       expect(answer.headers.get('content-type')).to.equal('text/plain; version=0.0.4; charset=utf-8');
       expect(await answer.text()).to.match(/^(# (HELP|TYPE) \w+ .+\n|\w+(\{.*\})? \S+\n)+$/);
     });
 
-    it('has the metrics that the reference lists, with their types and help, and no others', async () => {
+    it('exposes exactly the metrics of the reference, with their types and help', async () => {
       const reference = readFileSync(new URL('../../docs/reference/metrics.md', import.meta.url), 'utf8');
       const rows = [...reference.matchAll(/^\| `(\w+)` \| (\w+) \| [^|]* \| (.+) \|$/gm)];
       const listed = rows.map(([, name, type, help]) => ({ name, type: type?.toUpperCase(), help }));
       expect((await read()).families).to.have.deep.members(listed);
     });
 
-    it('has no name without a unit, a total or a thing that is counted, and none that is not ours or of prom-client', async () => {
+    it('names every metric with a unit, a total or the counted thing, under its own prefixes', async () => {
       const { families, lines } = await read();
       for (const { name, type } of families) {
         expect(name).to.match(/^(leasehold|nodejs|process)_[a-z_]+(p50|p90|p99)?[a-z_]+$/);
@@ -59,7 +59,7 @@ onEveryEngine((engine) => {
       expect(parts).to.include.members(lines);
     });
 
-    it('counts requests by the template of their route, and their statuses', async () => {
+    it('counts requests by the template of their route and by status', async () => {
       const before = await read();
       const { job_id } = await submit(server, {});
       await get(server, `${jobsPath}/${job_id}`);
@@ -79,7 +79,7 @@ onEveryEngine((engine) => {
       expect(after.text).to.not.include(job_id);
     });
 
-    it('counts what belongs to no route as one, whatever its path and method', async () => {
+    it('counts requests without a route as one, whatever their path and method', async () => {
       const before = await read();
       await get(server, '/no/such/path');
       await get(server, `/${'x'.repeat(500)}`);
@@ -119,7 +119,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('counts messages that cannot be read, which never reach a method', async () => {
+    it('counts messages that cannot be decoded and never reach a method', async () => {
       const path = `/${jobsRpc('GetJob')}`;
       const headers = { 'content-type': 'application/json' };
       await ask(server, path, { method: 'POST', headers, body: '{"jobId":5}' });
@@ -127,7 +127,7 @@ onEveryEngine((engine) => {
       expect((await read()).value('leasehold_rpc_requests_total', labels)).to.be.at.least(1);
     });
 
-    it('shows a stream while it is open, counts its messages, and how it ended', async () => {
+    it('shows an open stream, counts its messages, and records how it ended', async () => {
       using stream = new HeartbeatClient(server.grpc);
       const { lease } = await leasedJob(server);
       const method = 'leasehold.v1.LeasesService/StreamHeartbeats';
@@ -155,7 +155,7 @@ onEveryEngine((engine) => {
       expect([more('extended'), more('lost')]).to.deep.equal([1, 1]);
     });
 
-    it('shows callers who wait for work, and counts those who have gone', async () => {
+    it('shows callers that wait for work, and counts those that disconnected', async () => {
       using connection = held((wires['gRPC, with the client of grpc-js'] as (typeof wires)[string])(server));
       const leases = createClient(LeasesService, connection.transport);
       const gone = new AbortController();
@@ -175,7 +175,7 @@ onEveryEngine((engine) => {
       expect((await read()).value('leasehold_waiting_claims')).to.equal(0);
     });
 
-    it('counts heartbeats by their verdict, whoever could not be told apart at once', async () => {
+    it('counts heartbeats by their verdict, also those that need a second check', async () => {
       const { lease } = await leasedJob(server);
       const { lease: over } = await leasedJob(server);
       await release(server, over.lease_id);
@@ -192,7 +192,7 @@ onEveryEngine((engine) => {
       await release(server, lease.lease_id);
     });
 
-    it('tells how large batches were and how long they took', async () => {
+    it('measures the sizes and durations of batches', async () => {
       const count = (text: MetricsText) =>
         text.value('leasehold_batch_calls_count', { batch: 'submit' }) ?? 0;
       const calls = (text: MetricsText) => text.value('leasehold_batch_calls_sum', { batch: 'submit' }) ?? 0;
@@ -209,7 +209,7 @@ onEveryEngine((engine) => {
       expect(after.value('leasehold_database_duration_seconds_count', { kind: 'statement' })).to.be.above(0);
     });
 
-    it('tells of the process, its services and its database', async () => {
+    it('reports the process, its services and its database', async () => {
       const text = await eventually('a round of each service', async () => {
         const found = await read();
         const rounds = (service: string) =>
@@ -231,7 +231,7 @@ onEveryEngine((engine) => {
       expect(text.value('leasehold_eventloop_delay_seconds_count')).to.be.at.least(0);
     });
 
-    it('has no label that the list of public names lacks', async () => {
+    it('uses no label that the list of public names lacks', async () => {
       const { metrics = [] } = readNames(publicNamesFile);
       const declared = new Map(
         metrics.map((line) => {
@@ -249,7 +249,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('knows every method and route from the start, and none beside them', async () => {
+    it('lists every method and route from the start, and no others', async () => {
       const known = new Set(
         services.flatMap(({ typeName, methods }) => methods.map(({ name }) => `${typeName}/${name}`)),
       );
@@ -262,14 +262,14 @@ onEveryEngine((engine) => {
     });
   });
 
-  describe('/metrics, of the queue', () => {
+  describe('/metrics for the queue', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine, { settings: { capacityTotal: 40 } });
     });
     after(() => server.stop());
 
-    it('tells how much is in it and since when, and the capacity', async () => {
+    it('reports the jobs in the queue, their age, and the capacity', async () => {
       const first = await readMetrics(server.http);
       expect(first.value('leasehold_queue_ready_jobs')).to.equal(0);
       expect(first.value('leasehold_queue_oldest_age_seconds')).to.equal(0);

@@ -70,7 +70,7 @@ const mistakes = (server: ServerProcess) =>
 
 if (findPostgres()) {
   describe('a server whose PostgreSQL is killed', () => {
-    it('says so while it is away, recovers by itself, and loses nothing acknowledged', async () => {
+    it('answers unavailable during the outage, recovers alone, and loses no acknowledged write', async () => {
       const cluster = await startPostgres({ durable: true });
       await using store = await createPostgresStore(cluster);
       await using server = await startServer({ ...store.env, LEASEHOLD_CLAIM_TTL_S: '3600' });
@@ -108,7 +108,7 @@ if (findPostgres()) {
       expect((await problemsIn(database, ledger)).slice(0, 10)).to.deep.equal([]);
     }).timeout(60_000);
 
-    it('goes on with new connections where all of its own are thrown out', async () => {
+    it('continues with new connections after all of its own were terminated', async () => {
       await using store = await createPostgresStore();
       await using server = await startServer({ ...store.env, LEASEHOLD_CLAIM_TTL_S: '3600' });
       const ledger = new Ledger();
@@ -129,7 +129,7 @@ if (findPostgres()) {
       expect((await problemsIn(database, ledger)).slice(0, 10)).to.deep.equal([]);
     }).timeout(60_000);
 
-    it('can be stopped while it is away, with nothing held up', async () => {
+    it('stops during the outage without delay', async () => {
       const cluster = await startPostgres({ durable: false });
       const store = await createPostgresStore(cluster);
       await using server = await startServer(store.env);
@@ -139,7 +139,7 @@ if (findPostgres()) {
       await cluster.stop();
     });
 
-    it('goes on telling other servers of changes once it is back', async () => {
+    it('notifies other servers of changes again after the outage', async () => {
       const cluster = await startPostgres({ durable: false });
       const store = await createPostgresStore(cluster);
       await using server = await startServer(store.env);

@@ -33,9 +33,9 @@ async function migrateAsNewer(sql: Sql, oldestWriter: string): Promise<void> {
   ]);
 }
 
-describe('the version of the schema (V5)', () => {
+describe('the schema version (V5)', () => {
   onEveryEngine((engine) => {
-    it('keeps a server from starting that is older than the schema allows', async () => {
+    it('refuses to start a server that is older than the schema allows', async () => {
       await using store = await createStore(engine);
       await using database = await openStore(store);
       await migrateAsNewer(database, '99.0.0');
@@ -47,7 +47,7 @@ describe('the version of the schema (V5)', () => {
       );
     });
 
-    it('lets a server start and write beside a migration that it does not know and that allows it', async () => {
+    it('starts and writes beside an unknown migration that allows it', async () => {
       await using store = await createStore(engine);
       await using database = await openStore(store);
       await migrateAsNewer(database, version);
@@ -57,7 +57,7 @@ describe('the version of the schema (V5)', () => {
       expect((await client.jobs.submitJob(job)).job?.addonId).to.equal('a');
     });
 
-    it('records the oldest writer of every migration, and forgets one that was announced and never ran', async () => {
+    it('records the oldest writer of every migration, and deletes one that was announced and never ran', async () => {
       await using store = await engine.open();
       const { database } = store;
       const rows = () =>
@@ -118,8 +118,8 @@ async function asUnreleased(store: TestStore): Promise<[string, string, string]>
   return [recorded?.jobId ?? '', pruned?.jobId ?? '', told?.jobId ?? ''];
 }
 
-describeWith('postgresql', 'a server that runs while a newer one migrates (V5)', () => {
-  it('answers writes with unavailable: schema too new, and reads as before, until the schema allows it', async () => {
+describeWith('postgresql', 'a running server while a newer one migrates (V5)', () => {
+  it('answers writes with unavailable: schema too new, and still reads, until the schema allows it', async () => {
     await using store = await createPostgresStore();
     await using server = await startServer(store.env);
     await using operator = await openStore(store);
@@ -148,7 +148,7 @@ describeWith('postgresql', 'a server that runs while a newer one migrates (V5)',
     });
   });
 
-  it('is not ready meanwhile, over HTTP, gRPC and in the doctor, and ready again afterwards', async () => {
+  it('reports not ready over HTTP, gRPC and doctor while writes are refused, and ready afterwards', async () => {
     await using store = await createPostgresStore();
     await using server = await startServer(store.env);
     await using operator = await openStore(store);
@@ -171,7 +171,7 @@ describeWith('postgresql', 'a server that runs while a newer one migrates (V5)',
     expect(await servingStatus(server.grpc, '')).to.equal('SERVING');
   });
 
-  it('logs once that it refuses writes, and not with each round of its services', async () => {
+  it('logs the refusal of writes once, and not with each run of its services', async () => {
     await using store = await createPostgresStore();
     await using server = await startServer(store.env);
     await using operator = await openStore(store);
@@ -184,7 +184,7 @@ describeWith('postgresql', 'a server that runs while a newer one migrates (V5)',
     expect(refusals()[0]).to.include('"level":"error"');
   });
 
-  it('is given time to read an announcement that raises the requirement, and only then', async () => {
+  it('gets time to read an announcement, but only one that raises the requirement', async () => {
     await using store = await createPostgresStore();
     await using database = await openStore(store);
     await migrate(database);

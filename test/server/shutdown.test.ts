@@ -68,7 +68,7 @@ async function openIdleChannel(address: string): Promise<grpc.Client> {
 
 describe('a server that gets SIGTERM', () => {
   onEveryEngine((engine) => {
-    it('ends with 0, and a second one starts on the same data at once', async () => {
+    it('exits with 0, and a second server starts on the same data at once', async () => {
       await using store = await createStore(engine);
       await using first = await startServer(store.env);
       using client = connect(first);
@@ -83,7 +83,7 @@ describe('a server that gets SIGTERM', () => {
       expect((await other.jobs.getJob({ jobId })).job?.claimedBy).to.equal('w');
     });
 
-    it('ends the streams of those who watch, and says why', async () => {
+    it('ends watch streams, and reports the reason', async () => {
       await using store = await createStore(engine);
       await using server = await startServer(store.env);
       using client = connect(server);
@@ -97,7 +97,7 @@ describe('a server that gets SIGTERM', () => {
     });
   });
 
-  it('is not held up by connections on which nothing happens', async () => {
+  it('does not wait for idle connections', async () => {
     await using server = await startServer(await emptyDirectory());
     const channel = await openIdleChannel(server.grpc);
     using client = connect(server);
@@ -112,7 +112,7 @@ describe('a server that gets SIGTERM', () => {
     }
   });
 
-  it('ends in time although somebody connects, says nothing and reads nothing', async () => {
+  it('exits in time although a client connects, sends nothing and reads nothing', async () => {
     await using server = await startServer(await emptyDirectory());
     const silent = [await openSocket(server.http), await openSocket(`http://${server.grpc}`)];
     try {
@@ -155,7 +155,7 @@ const connectionsOf = async (store: { name: string; query(sql: string): Promise<
 
 if (findPostgres()) {
   describe('a server on PostgreSQL that gets SIGTERM', () => {
-    it('takes nothing new and answers the calls that are under way', async () => {
+    it('accepts no new call, and answers the calls in progress', async () => {
       await using store = await createPostgresStore();
       await using server = await startServer(store.env);
       using client = connect(server);
@@ -175,7 +175,7 @@ if (findPostgres()) {
       expect(performance.now() - releasedAt, 'ms from the last answer to the end').to.be.below(promptMs);
     });
 
-    it('ends calls that take longer than five seconds, and changes nothing for them', async () => {
+    it('ends calls that take longer than five seconds, and rolls them back', async () => {
       await using store = await createPostgresStore();
       await using server = await startServer(store.env);
       using client = connect(server);
@@ -203,7 +203,7 @@ if (findPostgres()) {
       await until('its connections to be gone', async () => (await connectionsOf(store)) === '', 5_000);
     });
 
-    it('ends at once when it is asked a second time', async () => {
+    it('exits at once at a second signal', async () => {
       await using store = await createPostgresStore();
       await using server = await startServer(store.env);
       using client = connect(server);

@@ -23,7 +23,7 @@ const job = { addonId: 'a', jobType: 't', costUnits: 1 };
 const detectionMs = 5_000 + 1_000;
 
 if (findPostgres()) {
-  describe('connections to PostgreSQL that die in silence', () => {
+  describe('PostgreSQL connections that die silently', () => {
     let store: PostgresStore;
     let proxy: PostgresProxy;
     let server: ServerProcess;
@@ -38,7 +38,7 @@ if (findPostgres()) {
       await store.remove();
     });
 
-    it('are replaced within 5 s under load, and calls in between succeed or are unavailable (V3)', async () => {
+    it('replaces dead connections within 5 s under load; calls succeed or are unavailable (V3)', async () => {
       using client = connect(server);
       const { job: known } = await client.jobs.submitJob(job);
       const calls: Record<string, () => Promise<unknown>> = {
@@ -76,7 +76,7 @@ if (findPostgres()) {
       expect((await client.rest('GET', '/readyz')).status).to.equal(200);
     }).timeout(60_000);
 
-    it('are replaced within 5 s when they died idle (V3)', async () => {
+    it('replaces connections within 5 s that died while idle (V3)', async () => {
       using client = connect(server);
       await Promise.all(Array.from({ length: 8 }, () => client.jobs.claimJobs({ workerId: 'w' })));
       proxy.blackhole('leasehold');
@@ -86,7 +86,7 @@ if (findPostgres()) {
       expect(performance.now() - diedAt).to.be.below(detectionMs);
     }).timeout(30_000);
 
-    it('are not what waits for a lock, or takes long (V3)', async () => {
+    it('keeps a connection that waits for a lock or runs a long statement (V3)', async () => {
       await using database = await openStore({
         ...store,
         options: { ...store.options, url: proxy.url(store.url) },
@@ -109,7 +109,7 @@ if (findPostgres()) {
       expect(await inTransaction).to.deep.equal([{ n: 2 }]);
     }).timeout(30_000);
 
-    it('do not hold up a statement whose canceller is one of them (V3)', async () => {
+    it("cancels a statement on time although the canceller's connection is dead (V3)", async () => {
       await using session = await openSession(store.url);
       await session.query('begin');
       await session.query('lock table jobs in access exclusive mode');
@@ -129,7 +129,7 @@ if (findPostgres()) {
       expect(performance.now() - begunAt).to.be.below(detectionMs);
     }).timeout(30_000);
 
-    it('let the server end in time (V3)', async () => {
+    it('stops in time with dead connections (V3)', async () => {
       using client = connect(server);
       await client.jobs.submitJob(job);
       proxy.blackhole();
@@ -137,7 +137,7 @@ if (findPostgres()) {
       expect(exit, server.said()).to.include({ code: 0, signal: null });
     }).timeout(30_000);
 
-    it('are replaced where they listen, and messages pass in both directions again (V4)', async () => {
+    it('replaces a dead listener, and carries notifications in both directions again (V4)', async () => {
       const heard = { direct: [] as string[], proxied: [] as string[] };
       const direct = new PostgresChannel(store.url, silentLog);
       const proxied = new PostgresChannel(proxy.url(store.url), silentLog);

@@ -62,7 +62,7 @@ describe('slow requests', () => {
       for (const client of open.splice(0)) client.close();
     });
 
-    describe('that hold all of the room', () => {
+    describe('slow requests that hold the whole budget', () => {
       let server: TestServer;
       before(async () => {
         server = await startTestServer(engine);
@@ -86,7 +86,7 @@ describe('slow requests', () => {
           },
         },
       ]) {
-        it(`give it to a large request over ${other} when nine of them drip over ${wire} (A4)`, async function () {
+        it(`frees memory for a large request over ${other} when nine slow ones hold it over ${wire} (A4)`, async function () {
           this.timeout(60_000);
           for (let i = 0; i < 9; i++) await begin();
           await eventually('the room to be full', async () => receiveBudget.bytes > 119 * MiB || undefined);
@@ -99,7 +99,7 @@ describe('slow requests', () => {
       }
     });
 
-    describe('that fall behind the minimum rate', () => {
+    describe('slow requests below the minimum rate', () => {
       const behindMs = 1_000;
       const receiving = new ReceiveBudget({ behindMs, sweepMs: 100 });
       let server: TestServer;
@@ -160,7 +160,7 @@ describe('slow requests', () => {
           answer: grpcAnswer,
         },
       ]) {
-        it(`end where that is ${what}, also while there is room, and give its memory back (A4)`, async () => {
+        it(`ends ${what} below the minimum rate, also with free memory, and frees its bytes (A4)`, async () => {
           const beganAt = performance.now();
           const client = await begin();
           await eventually('it to be received', async () => receiving.bytes >= held || undefined);
@@ -174,7 +174,7 @@ describe('slow requests', () => {
       }
     });
 
-    describe('that keep the minimum rate', () => {
+    describe('slow requests at the minimum rate', () => {
       const receiving = new ReceiveBudget({ behindMs: 1_000, sweepMs: 50 });
       let server: TestServer;
       before(async () => {
@@ -194,7 +194,7 @@ describe('slow requests', () => {
           bytes: grpcMessage(600_000),
         },
       ]) {
-        it(`are served over ${wire}, also where they take much longer than others may fall behind (A4)`, async () => {
+        it(`serves requests over ${wire} at the minimum rate, however long they take (A4)`, async () => {
           const client = await begin();
           const beganAt = performance.now();
           await sendSteadily(client, bytes, 4 * limits.receivingBytesPerS);
@@ -204,7 +204,7 @@ describe('slow requests', () => {
         });
       }
 
-      it('count from message to message on a stream, which may be silent between them (A4)', async () => {
+      it('measures the rate per message on a stream, which may pause between messages (A4)', async () => {
         using stream = new HeartbeatClient(server.grpc);
         for (let i = 1; i <= 3; i++) {
           stream.send(frameFor([crypto.randomUUID()]));

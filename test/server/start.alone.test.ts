@@ -11,8 +11,8 @@ const best = (times: readonly number[]) => Math.min(...times);
 /** Figures are for people too: a run tells them whether or not they are kept. */
 const report = (what: string, ms: number) => process.stdout.write(`      ${what}: ${Math.round(ms)} ms\n`);
 
-describe('a server that starts on an embedded directory, with nothing beside it', () => {
-  it('is ready within 5 s on an empty directory and within 2 s on a used one', async () => {
+describe('a server that starts alone on an embedded directory', () => {
+  it('becomes ready within 5 s on an empty directory and within 2 s on a used one', async () => {
     const empty: number[] = [];
     const used: number[] = [];
     // Whatever else the machine does can only add to the time, so the best of a few starts is the truest.

@@ -37,7 +37,7 @@ function expectOneLine({ code, stdout, stderr }: Exit): string {
 
 describe('a server that starts', () => {
   onEveryEngine((engine) => {
-    it('names both of its addresses, whose ports were free, and serves on both', async () => {
+    it('prints both of its addresses with the free ports it chose, and serves on both', async () => {
       await using store = await createStore(engine);
       await using server = await startServer(store.env);
       expect(server.readyLine).to.match(
@@ -52,7 +52,7 @@ describe('a server that starts', () => {
 });
 
 describe('a server that starts on an embedded directory', () => {
-  it('refuses one that another process holds, and says who and since when', async () => {
+  it('refuses a directory that another process holds, and names the process and its start', async () => {
     const env = await emptyDirectory();
     const before = Date.now();
     await using holder = await startServer(env);
@@ -65,7 +65,7 @@ describe('a server that starts on an embedded directory', () => {
   });
 
   for (const variable of ['LEASEHOLD_HTTP_ADDR', 'LEASEHOLD_GRPC_ADDR']) {
-    it(`names the address of ${variable} where somebody else has it, and ends with 1`, async () => {
+    it(`names the occupied address of ${variable}, and exits with 1`, async () => {
       await using occupied = await occupiedPort();
       const address = `127.0.0.1:${occupied.port}`;
       const exit = await runCommand(['serve'], {
@@ -77,7 +77,7 @@ describe('a server that starts on an embedded directory', () => {
     });
   }
 
-  it('needs no hand after its holder was killed', async () => {
+  it('starts without repair after the previous holder was killed', async () => {
     const env = await emptyDirectory();
     const holder = await startServer(env);
     await holder.kill();
@@ -88,7 +88,7 @@ describe('a server that starts on an embedded directory', () => {
 
 if (findPostgres()) {
   describe('a server that starts on PostgreSQL', () => {
-    it('shares an empty database with three others, and one of them migrates it', async () => {
+    it('shares an empty database with three other servers, and one of them migrates it', async () => {
       await using store = await createPostgresStore();
       const servers = await Promise.all(Array.from({ length: 4 }, () => startServer(store.env)));
       const migrated = servers.filter((server) =>
@@ -101,7 +101,7 @@ if (findPostgres()) {
       expect(exits.map(({ code }) => code)).to.deep.equal([0, 0, 0, 0]);
     });
 
-    it('says that the database is out of reach, without its password, and ends with 1', async () => {
+    it('reports an unreachable database without its password, and exits with 1', async () => {
       const port = await freePort();
       const url = `postgres://somebody:open-sesame@127.0.0.1:${port}/somewhere`;
       const exit = await runCommand(['serve'], {
@@ -113,7 +113,7 @@ if (findPostgres()) {
       expect(exit.stderr + exit.stdout).to.not.include('open-sesame');
     });
 
-    it('says that there is no such database, and ends with 1', async () => {
+    it('reports a missing database, and exits with 1', async () => {
       await using store = await createPostgresStore();
       const exit = await runCommand(['serve'], { ...anywhere, DATABASE_URL: `${store.url}_not` });
       expect(expectOneLine(exit)).to.match(new RegExp(`DATABASE_URL .*${store.name}_not`));

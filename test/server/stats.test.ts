@@ -6,9 +6,9 @@ import { connect, createStore } from '../support/server-clients.ts';
 
 const jobs = 20;
 
-describe('a server that is killed before it has added up', () => {
+describe('a server that is killed before it has aggregated statistics', () => {
   onEveryEngine((engine) => {
-    it('leaves figures to the next one that are whole', async () => {
+    it('leaves complete figures to the next server', async () => {
       await using store = await createStore(engine);
       const submitted = async () => {
         await using server = await startServer(store.env);

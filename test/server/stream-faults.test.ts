@@ -96,7 +96,7 @@ describeWithRedis('streams on Redis', () => {
       await Promise.all(alive().map((server) => server.stop()));
     }
 
-    it('survive a Redis that is killed and comes back empty', () =>
+    it('completes every job of a stream over a Redis that is killed and comes back empty', () =>
       play(async ({ redis, servers, goesOn }) => {
         await redis.kill();
         await goesOn();
@@ -109,7 +109,7 @@ describeWithRedis('streams on Redis', () => {
         await until('it is back', async () => (await rest.rest('GET', '/readyz')).body.redis === 'up');
       })).timeout(120_000);
 
-    it('survive a FLUSHALL', () =>
+    it('completes every job of a stream over a FLUSHALL', () =>
       play(async ({ client, goesOn }) => {
         for (let i = 0; i < 3; i++) {
           await client.flushAll();
@@ -117,7 +117,7 @@ describeWithRedis('streams on Redis', () => {
         }
       })).timeout(120_000);
 
-    it('survive messages that are doubled, out of order, and rubbish', () =>
+    it('completes every job of a stream with duplicate, unordered and invalid messages', () =>
       play(async ({ client, goesOn, submit }) => {
         await submit(60);
         for (let i = 0; i < 20; i++) {
@@ -129,7 +129,7 @@ describeWithRedis('streams on Redis', () => {
         await goesOn();
       })).timeout(120_000);
 
-    it('survive servers that are killed', () =>
+    it('completes every job of a stream although servers are killed', () =>
       play(async ({ servers, start, goesOn }) => {
         for (let i = 0; i < 2; i++) {
           await servers[i]?.kill();
@@ -138,7 +138,7 @@ describeWithRedis('streams on Redis', () => {
         }
       })).timeout(120_000);
 
-    it('survive a server that is killed between its commits and its messages', async () => {
+    it('completes every job although a server is killed between its commits and its messages', async () => {
       await using store = await createStore(engine);
       await using redis = await startRedis();
       const client = await redis.client();
@@ -163,7 +163,7 @@ describeWithRedis('streams on Redis', () => {
       await checkEnds(database, jobIds, mill);
     }).timeout(90_000);
 
-    it('acknowledge nothing before its commit', async () => {
+    it('acknowledges no message before its commit', async () => {
       await using store = await createStore(engine);
       await using redis = await startRedis();
       const client = await redis.client();

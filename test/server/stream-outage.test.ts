@@ -44,7 +44,7 @@ class Outbox<T> implements AsyncIterable<T> {
 
 if (findPostgres()) {
   describe('streams in an outage of the database', () => {
-    it('stay open, answer unavailable, and go on when it is over (C20)', async () => {
+    it('keeps streams open, answers unavailable, and continues after the outage (C20)', async () => {
       const cluster = await startPostgres({ durable: false });
       const store = await createPostgresStore(cluster);
       await using server = await startServer({ ...store.env, LEASEHOLD_LEASE_TTL_S: '600' });

@@ -86,7 +86,7 @@ if (findPostgres()) {
       expect(there).to.have.length(1 + acknowledged.size);
     }).timeout(60_000);
 
-    it('answers unavailable when the wait for the standby is cancelled, and acknowledges once it has the row (V2)', async () => {
+    it('answers unavailable for a canceled wait, and acknowledges once the standby has the row (V2)', async () => {
       expect(await submit('before')).to.satisfy(isAcknowledged);
       proxy.cutOff();
       const waiting = submit('cancelled', 15_000);
@@ -104,7 +104,7 @@ if (findPostgres()) {
       ).to.equal('1');
     }).timeout(60_000);
 
-    it('acknowledges no row that a restart of the primary has brought to light, until the standby has it (V2)', async () => {
+    it("acknowledges a row that a primary's restart revealed only when the standby has it (V2)", async () => {
       expect(await submit('before')).to.satisfy(isAcknowledged);
       proxy.cutOff();
       const lost = submit('restarted', 10_000);
@@ -117,7 +117,7 @@ if (findPostgres()) {
       await until('the answer', async () => isAcknowledged(await submit('restarted', 5_000)), 30_000);
     }).timeout(60_000);
 
-    it('waits with an answer from what was read until the standby has all that could be seen (V2)', async () => {
+    it('delays an answer until the standby has every row that was read for it (V2)', async () => {
       await using database = await openStore(store);
       await database.awaitStandby();
       proxy.cutOff();
@@ -128,7 +128,7 @@ if (findPostgres()) {
       expect(await waiting).to.equal('settled');
     }).timeout(60_000);
 
-    it('is not told success by a statement_timeout that passes while a commit waits (V2)', async () => {
+    it('reports no success if a statement_timeout passes while a commit waits (V2)', async () => {
       proxy.cutOff();
       const session = await openSession(store.url);
       const notices: unknown[] = [];

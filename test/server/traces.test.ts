@@ -78,7 +78,7 @@ describe('traces', () => {
   const below = (parent: CollectedSpan) => spans.filter(({ parentSpanId }) => parentSpanId === parent.spanId);
   const servers = (name: string) => spans.filter((span) => span.name === name && span.kind === 2);
 
-  it('reach the collector when the server stops, if not before', () => {
+  it('exports all spans to the collector by the time the server stops', () => {
     expect(spans).to.not.deep.equal([]);
     for (const { path, headers: sent } of collector.requests) {
       expect(path).to.equal('/v1/traces');
@@ -88,7 +88,7 @@ describe('traces', () => {
     expect(new Set(spans.map(({ service }) => service))).to.deep.equal(new Set(['leasehold']));
   });
 
-  it('go on with the trace of the client, over gRPC, Connect and REST', () => {
+  it('continues the trace of the client over gRPC, Connect and REST', () => {
     const rpcs = servers('leasehold.v1.JobsService/SubmitJob');
     expect(rpcs.map(({ attributes }) => attributes['rpc.system.name']).sort()).to.deep.equal([
       'connectrpc',
@@ -107,7 +107,7 @@ describe('traces', () => {
     });
   });
 
-  it('begin here where the client has none, and say how the call ended', () => {
+  it('starts a trace for a client without one, and records how the call ended', () => {
     const [rpc] = servers('leasehold.v1.JobsService/GetJob');
     expect(rpc?.parentSpanId).to.equal('');
     expect(rpc?.attributes['rpc.status_code']).to.equal('NOT_FOUND');
@@ -116,7 +116,7 @@ describe('traces', () => {
     expect(rest?.traceId).to.not.equal(rpc?.traceId).and.not.equal(traceId);
   });
 
-  it('have the batch that served a call, linked to all its calls, and its statements below it', () => {
+  it('records the batch that served a call, linked to all its calls, and its statements below it', () => {
     const batches = spans.filter(({ name }) => name === 'batch submit');
     const calls = [
       ...servers('leasehold.v1.JobsService/SubmitJob'),
@@ -131,7 +131,7 @@ describe('traces', () => {
     }
   });
 
-  it('say of what the database is asked which system, operation and table it is', () => {
+  it('records system, operation and table of each statement', () => {
     const asked = spans.filter(({ attributes }) => 'db.system.name' in attributes);
     expect(asked).to.not.deep.equal([]);
     for (const { name, kind, attributes } of asked) {
@@ -143,7 +143,7 @@ describe('traces', () => {
     }
   });
 
-  it('name the job, the lease and the worker of single calls, over all faces', () => {
+  it('records the job, lease and worker of unary calls, over all protocols', () => {
     const idsOf = (name: string) => servers(name).map(({ attributes }) => attributes['leasehold.job_id']);
     const submitted = idsOf('leasehold.v1.JobsService/SubmitJob');
     expect(submitted).to.include(jobId).and.to.not.include(undefined);
@@ -160,7 +160,7 @@ describe('traces', () => {
     });
   });
 
-  it('have nothing of what goes on beside the calls', () => {
+  it('exports no spans of background services', () => {
     const ids = new Set(spans.map(({ spanId }) => spanId));
     for (const { name, kind, parentSpanId } of spans) {
       if (kind !== 2) expect(ids.has(parentSpanId), name).to.equal(true);
@@ -169,7 +169,7 @@ describe('traces', () => {
 });
 
 describe('a server without a collector', () => {
-  it('loads nothing of OpenTelemetry', async function () {
+  it('loads no module of OpenTelemetry', async function () {
     this.timeout(60_000);
     await using server = await serve({});
     using client = connect(server);
@@ -180,8 +180,8 @@ describe('a server without a collector', () => {
   });
 });
 
-describe('a server whose collector', () => {
-  it('takes everything and answers nothing serves, and stops in time', async function () {
+describe('a server with a faulty collector', () => {
+  it('serves and stops in time if the collector never answers', async function () {
     this.timeout(60_000);
     await using collector = await Collector.start({ answers: false });
     const OTEL_EXPORTER_OTLP_TRACES_ENDPOINT = `${collector.url}/elsewhere`;
@@ -195,7 +195,7 @@ describe('a server whose collector', () => {
     expect({ code, signal }).to.deep.equal({ code: 0, signal: null });
   });
 
-  it('is not there serves, and says once that it cannot send', async function () {
+  it('serves and logs once that it cannot export if the collector is absent', async function () {
     this.timeout(60_000);
     const gone = await Collector.start();
     const { url } = gone;

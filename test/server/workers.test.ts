@@ -12,7 +12,7 @@ type Workers = { worker_id: string; servers: any[] }[];
 
 if (findPostgres()) {
   describe('several servers on one PostgreSQL', () => {
-    it('list the workers of all, without those of a server that was killed (B11)', async () => {
+    it('lists the workers of all servers, without those of a server that was killed (B11)', async () => {
       await using store = await createPostgresStore();
       const [first, second] = await Promise.all([startServer(store.env), startServer(store.env)]);
       await using _first = first;
@@ -37,7 +37,7 @@ if (findPostgres()) {
       expect(await names()).to.deep.equal(['two']);
     });
 
-    it('list a worker with each server that it is connected to', async () => {
+    it('lists a worker with each server that it is connected to', async () => {
       await using store = await createPostgresStore();
       const [first, second] = await Promise.all([startServer(store.env), startServer(store.env)]);
       await using _first = first;

@@ -14,7 +14,7 @@ describe('the name of a statement', () => {
     expect(names('select 1')).to.equal('SELECT');
   });
 
-  it('names the table that the main part of a statement writes, and never a CTE', () => {
+  it('names the table of the main part of a statement, and never a CTE', () => {
     const parts = `with recursive wanted (n) as (select 1), locked as materialized (select * from wanted)
       insert into job_events select * from locked`;
     expect(names(parts)).to.equal('INSERT job_events');

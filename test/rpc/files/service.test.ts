@@ -41,7 +41,7 @@ onEveryEngine((engine) => {
         ),
       );
 
-    it('grants, keeps, denies, halts, instructs and releases', async () => {
+    it('grants, renews, denies, halts, instructs and releases over gRPC', async () => {
       const [holder, waiter, path] = [newName('o'), newName('o'), newName('p')];
       const granted = await acquire(holder, path);
       if (granted.case !== 'granted') return expect.fail(granted.case);
@@ -85,7 +85,7 @@ onEveryEngine((engine) => {
       expect(ended.owner?.endedAt).not.to.equal(undefined);
     });
 
-    it('refuses in the words of its errors', async () => {
+    it('refuses with the documented errors', async () => {
       const path = newName('p');
       const wrong = await failure(files.acquireFileLeases({ ownerId: 'o', repository, paths: [path, '/x'] }));
       expect(wrong.code).to.equal(Code.InvalidArgument);
@@ -105,7 +105,7 @@ onEveryEngine((engine) => {
       expect((await failure(instruct)).rawMessage).to.match(/^contention_not_found/);
     });
 
-    it('hears owners on the stream of heartbeats, each with its own verdict', async () => {
+    it('accepts owners on the heartbeat stream, each with its own verdict', async () => {
       const [alive, ended, stranger] = [newName('o'), newName('o'), newName('o')];
       await acquire(alive, newName('p'));
       await acquire(ended, newName('p'));
@@ -137,7 +137,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('keeps an owner alive by the stream alone, and tells it there what an operator took', async () => {
+    it('keeps an owner alive by the stream alone, and reports there which files an operator took', async () => {
       const [holder, waiter, path] = [newName('o'), newName('o'), newName('p')];
       await acquire(holder, path);
       await acquire(waiter, path);
@@ -194,7 +194,7 @@ onEveryEngine((engine) => {
         return { types, messages, stop: () => stopping.abort() };
       }
 
-      it('tells of everything that happens to a file, in order and once', async () => {
+      it('sends every event of a file, in order and once', async () => {
         const [holder, waiter, path] = [newName('o'), newName('o'), newName('p')];
         const all = await watch();
         const own = await watch({ ownerId: waiter });
@@ -239,7 +239,7 @@ onEveryEngine((engine) => {
         }
       });
 
-      it('goes on after a cursor, with nothing missed and nothing twice', async () => {
+      it('continues after a cursor without a gap or a repetition', async () => {
         const owner = newName('o');
         const paths = Array.from({ length: 30 }, () => newName('p'));
         const first = await watch({ ownerId: owner });
@@ -260,7 +260,7 @@ onEveryEngine((engine) => {
       const seen = ({ messages }: Watch): number =>
         messages.reduce((sum, { events }) => sum + events.length, 0);
 
-      it('refuses a cursor that is none of its own', async () => {
+      it('refuses a malformed cursor', async () => {
         const stream = files.watchFileLeases({ afterCursor: 'yesterday' });
         const call = (async () => {
           for await (const message of stream) return message;
@@ -269,7 +269,7 @@ onEveryEngine((engine) => {
       });
 
       if (engine.name !== 'postgresql') return;
-      it('misses nothing of a transaction that began before others and is committed after them', async () => {
+      it('misses no event of a transaction that began before others and committed after them', async () => {
         const [owner, path] = [newName('o'), newName('p')];
         const watching = await watch({});
         const slow = await Holder.hold(
@@ -292,7 +292,7 @@ onEveryEngine((engine) => {
         }
       });
 
-      it('hears soon of what happens through another server', async () => {
+      it('sends events of other servers promptly', async () => {
         await using other = await startTestServer(engine, { shared: server.store });
         const path = newName('p');
         const watching = await watch({}, connectLeasehold(other.grpc).files);

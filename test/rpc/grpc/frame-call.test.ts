@@ -50,7 +50,7 @@ function failToAccept(port: number): void {
 const complaints: string[] = [];
 const log = createLog({ level: 'warn', human: false, write: (line) => void complaints.push(line) });
 
-describe('streams in both directions over gRPC', () => {
+describe('bidirectional streams over gRPC', () => {
   let engine: ScriptedEngine;
   let server: GrpcServer;
   let address: string;
@@ -80,7 +80,7 @@ describe('streams in both directions over gRPC', () => {
     expect(complaints.splice(0)).to.deep.equal([]);
   });
 
-  it('carry frames up and verdicts down, until the client has said all', async () => {
+  it('carries frames up and verdicts down until the client ends its side', async () => {
     engine.eager = true;
     const client = connect();
     const leaseIds = ids(100);
@@ -90,7 +90,7 @@ describe('streams in both directions over gRPC', () => {
     expect(client.verdicts.map(({ leaseId }) => leaseId)).to.deep.equal(leaseIds);
   });
 
-  it('go on after the listener has failed to accept a connection', async () => {
+  it('serves streams after the listener failed to accept a connection', async () => {
     const client = connect();
     client.send(frameFor(ids(1)));
     // As libuv reports it, for want of file descriptors for example. No other way makes it fail on every system.
@@ -108,13 +108,13 @@ describe('streams in both directions over gRPC', () => {
     );
   });
 
-  it('are open before anything is sent, because some clients wait for that', async () => {
+  it('opens before any message, because some clients wait for that', async () => {
     const client = connect();
     await eventually('the headers have come', async () => client.hasHeaders || undefined, 5_000);
     expect(client.frames).to.deep.equal([]);
   });
 
-  it('work with the client of Connect', async () => {
+  it('works with the client of Connect', async () => {
     engine.eager = true;
     const baseUrl = `http://${address}`;
     const sessionManager = new Http2SessionManager(baseUrl);
@@ -131,7 +131,7 @@ describe('streams in both directions over gRPC', () => {
     expect(told).to.deep.equal(leaseIds);
   });
 
-  it('take compressed frames', async () => {
+  it('accepts compressed frames', async () => {
     engine.eager = true;
     const client = connect({ 'grpc.default_compression_algorithm': 2 });
     const leaseIds = ids(50);
@@ -139,7 +139,7 @@ describe('streams in both directions over gRPC', () => {
     expect((await client.hears(50)).map(({ leaseId }) => leaseId)).to.deep.equal(leaseIds);
   });
 
-  it('take any number of small frames that have come in one piece, and can all be read in the same moment', async () => {
+  it('accepts any number of small frames in one piece, and reads all of them at once', async () => {
     const session = connectHttp2(`http://${address}`);
     const headers = { ':method': 'POST', ':path': heartbeatsPath, te: 'trailers' };
     const call = session.request({ ...headers, 'content-type': 'application/grpc' });
@@ -167,7 +167,7 @@ describe('streams in both directions over gRPC', () => {
     expect(engine.heard).to.equal(limits.streamHeartbeats);
   });
 
-  it('hold the client back while nothing is answered', async () => {
+  it('applies backpressure to the client while no frame is answered', async () => {
     const client = connect();
     const aside = connect();
     const bytes = many(1_000);
@@ -191,7 +191,7 @@ describe('streams in both directions over gRPC', () => {
     expect(client.call.writableLength).to.equal(0);
   });
 
-  it('hold the server back while the client does not read', async () => {
+  it('applies backpressure to the server while the client does not read', async () => {
     engine.eager = true;
     const client = connect();
     client.call.pause();
@@ -212,7 +212,7 @@ describe('streams in both directions over gRPC', () => {
     await client.hears(100_000);
   });
 
-  it('end with INVALID_ARGUMENT after a frame that cannot be read', async () => {
+  it('ends with INVALID_ARGUMENT after a frame that cannot be decoded', async () => {
     engine.eager = true;
     const client = connect();
     client.send(frameFor(ids(2)));
@@ -224,14 +224,14 @@ describe('streams in both directions over gRPC', () => {
     expect(client.verdicts).to.have.length(2);
   });
 
-  it('end with RESOURCE_EXHAUSTED for a frame beyond all bounds', async () => {
+  it('ends with RESOURCE_EXHAUSTED for a frame above the size limit', async () => {
     const client = connect({ 'grpc.max_send_message_length': -1 });
     client.send(Buffer.alloc(17 * 1024 * 1024));
     expect(await client.ended).to.include({ code: Code.ResourceExhausted });
     expect(engine.calls).to.deep.equal([]);
   });
 
-  it('take a frame of 16 MiB', async () => {
+  it('accepts a frame of 16 MiB', async () => {
     engine.eager = true;
     const client = connect({ 'grpc.max_send_message_length': -1 });
     const message = 'm'.repeat(2_000);
@@ -242,7 +242,7 @@ describe('streams in both directions over gRPC', () => {
     await client.hears(8_100);
   });
 
-  it('end with INTERNAL for a mistake of ours, which only the log tells of', async () => {
+  it('ends with INTERNAL for an unexpected error, and writes the cause only to the log', async () => {
     const client = connect();
     client.send(frameFor(ids(1)));
     await eventually('it was asked', async () => engine.calls[0], 5_000);
@@ -257,7 +257,7 @@ describe('streams in both directions over gRPC', () => {
     'the client cancels': (client: HeartbeatClient) => client.call.cancel(),
     'the connection breaks': (client: HeartbeatClient) => client.close(),
   })) {
-    it(`let go of everything when ${how}`, async () => {
+    it(`releases all resources of a stream when ${how}`, async () => {
       const client = connect();
       const kept = ids(1);
       engine.eager = true;
@@ -280,7 +280,7 @@ describe('streams in both directions over gRPC', () => {
     });
   }
 
-  it('end at their deadline', async () => {
+  it('ends a stream at its deadline', async () => {
     const client = connect({ timeoutMs: 300 });
     client.send(frameFor(ids(1)));
     const pending = await eventually('it was asked', async () => engine.calls[0], 5_000);
@@ -288,7 +288,7 @@ describe('streams in both directions over gRPC', () => {
     await eventually('the engine knows', async () => pending.signal?.aborted || undefined, 5_000);
   });
 
-  it('end well and at once when the server stops, once every lease has been told', async () => {
+  it('ends streams with OK when the server stops, after a last verdict for every lease', async () => {
     engine.eager = true;
     const clients = [connect(), connect()];
     for (const client of clients) {
@@ -310,7 +310,7 @@ describe('streams in both directions over gRPC', () => {
   });
 });
 
-describe('streams in both directions over HTTP/1.1', () => {
+describe('bidirectional streams over HTTP/1.1', () => {
   let server: Server;
   let port: number;
   before(async () => {
@@ -358,7 +358,7 @@ describe('streams in both directions over HTTP/1.1', () => {
     'application/proto': 501,
     'text/plain': 501,
   })) {
-    it(`are refused at once where they are asked for as ${type}`, async () => {
+    it(`refuses a bidirectional stream as ${type} at once`, async () => {
       const answer = await askEndlessly(type);
       expect(answer.status).to.equal(status);
       const json = JSON.parse(answer.body.slice(answer.body.indexOf('{')));
@@ -368,13 +368,13 @@ describe('streams in both directions over HTTP/1.1', () => {
     });
   }
 
-  it('are refused at once in gRPC-Web', async () => {
+  it('refuses a bidirectional stream over gRPC-Web at once', async () => {
     const { status, head } = await askEndlessly('application/grpc-web+proto');
     expect([status, head.get('grpc-status')]).to.deep.equal([200, String(Code.Unimplemented)]);
     expect(decodeURIComponent(head.get('grpc-message') ?? '')).to.match(words);
   });
 
-  it('fail in the client of Connect, and do not hang', async () => {
+  it('fails in the client of Connect, and does not hang', async () => {
     const baseUrl = `http://127.0.0.1:${port}`;
     const client = createClient(LeasesService, createConnectTransport({ baseUrl, httpVersion: '1.1' }));
     async function* up() {

@@ -12,7 +12,7 @@ const check = (server: TestServer, service: string) => servingStatus(server.grpc
 
 onEveryEngine((engine) => {
   describe('health', () => {
-    it('is SERVING, up and ready while the database answers', async () => {
+    it('answers SERVING, up and ready while the database answers', async () => {
       await using server = await startTestServer(engine);
       for (const service of ['', jobsService]) expect(await check(server, service)).to.equal('SERVING');
       expect(await get(server, '/healthz')).to.deep.include({
@@ -29,7 +29,7 @@ onEveryEngine((engine) => {
   describe('health while writes are refused', () => {
     const reason = 'schema too new: migration 9999-future needs version 99.0.0 or later to write';
 
-    it('is NOT_SERVING at once and not ready, but alive, until writes are accepted again', async () => {
+    it('answers NOT_SERVING and not ready, but alive, while the database refuses writes', async () => {
       await using server = await startTestServer(engine);
       const submitted = () =>
         post(server, `${jobsPath}/submit`, { addon_id: 'a', job_type: 't', cost_units: 1 });
@@ -54,7 +54,7 @@ onEveryEngine((engine) => {
       expect((await submitted()).status).to.equal(201);
     });
 
-    it('is named by the doctor', async () => {
+    it('names the refused writes in doctor', async () => {
       await using server = await startTestServer(engine);
       await server.database.refuseWrites(reason);
       const { code, stdout } = await runCommand(['doctor'], { LEASEHOLD_URL: server.http });
@@ -86,7 +86,7 @@ function withoutDatabase(engine: TestEngine): void {
     await cluster.stop();
   });
 
-  it('is NOT_SERVING and not ready, but alive, until the database is back', async () => {
+  it('answers NOT_SERVING and not ready, but alive, until the database is back', async () => {
     const job = await submit(server, {});
     await cluster.kill();
     const down = await get(server, '/readyz');

@@ -15,8 +15,8 @@ const serverFile = fileURLToPath(new URL('session-server.ts', import.meta.url));
 const flags = ['--no-allocation-site-pretenuring'];
 const atOnce = 32;
 
-describe('the garbage of calls', () => {
-  it('is cleared away with them, also after everything has been looked through once', async () => {
+describe('garbage collection of calls', () => {
+  it('frees calls in young-generation collections, also after a full collection', async () => {
     const [left, leftAsItIs] = await Promise.all([leftBehind('replaced', flags), leftBehind('as it is', [])]);
     expect(left).to.be.below(leftAsItIs / 2);
   });
@@ -48,7 +48,7 @@ describe('the garbage of calls', () => {
   }
 });
 
-describe('a session whose streams were replaced', () => {
+describe('a session with replaced streams', () => {
   let server: http2.Http2Server;
   let session: http2.ServerHttp2Session;
   let open = 0;
@@ -85,7 +85,7 @@ describe('a session whose streams were replaced', () => {
     await once(session, 'close');
   });
 
-  it('takes its streams with it when it is destroyed', async () => {
+  it('destroys its streams when it is destroyed', async () => {
     const client = await connected();
     for (let i = 0; i < 20; i++) asked(client, '/stays');
     await until('came', () => open === 20);
@@ -93,7 +93,7 @@ describe('a session whose streams were replaced', () => {
     await until('left', () => open === 0);
   });
 
-  it('takes its streams with it when its client is gone', async () => {
+  it('destroys its streams when the client disconnects', async () => {
     const client = await connected();
     for (let i = 0; i < 20; i++) asked(client, '/stays');
     await until('came', () => open === 20);
@@ -101,7 +101,7 @@ describe('a session whose streams were replaced', () => {
     await until('left', () => open === 0);
   });
 
-  it('waits for its streams when it is closed', async () => {
+  it('waits for its streams when it closes', async () => {
     const client = await connected();
     const streams = [asked(client, '/stays'), asked(client, '/stays')];
     await until('came', () => open === 2);
@@ -141,7 +141,7 @@ function streamsOf(session: http2.Http2Session): unknown {
   return (session as unknown as Record<symbol, { streams: unknown }>)[key as symbol]?.streams;
 }
 
-describe('session streams', () => {
+describe('the map of session streams', () => {
   const id = fc.oneof(fc.integer({ min: 1, max: 20 }), fc.integer({ min: 1, max: 2 ** 31 - 1 }));
   const change = fc.oneof(
     fc.record({ set: id, to: fc.string() }),
@@ -149,7 +149,7 @@ describe('session streams', () => {
     fc.constant({ clear: true } as const),
   );
 
-  it('are kept as a map keeps them', () => {
+  it('stores streams as a Map does', () => {
     fc.assert(
       fc.property(fc.array(change, { maxLength: 60 }), (changes) => {
         const map = new Map<number, string>([[7, 'was there before']]);
@@ -166,7 +166,7 @@ describe('session streams', () => {
     );
   });
 
-  it('are gone through as long as they are there', () => {
+  it('iterates over streams as long as they exist', () => {
     const streams = new SessionStreams([
       [1, 'first'],
       [2, 'second'],

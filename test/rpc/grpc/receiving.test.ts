@@ -74,7 +74,7 @@ function countAnswers(stream: ClientHttp2Stream): () => number {
   return () => answers;
 }
 
-describe('gRPC messages that are being received', () => {
+describe('reception of gRPC messages', () => {
   onEveryEngine((engine) => {
     let server: TestServer;
     let session: ClientHttp2Session;
@@ -92,7 +92,7 @@ describe('gRPC messages that are being received', () => {
       await server.stop();
     });
 
-    it('count no longer once they are complete, also where their last piece begins the next message (A4)', async () => {
+    it('counts a complete message no longer, even if its last piece starts the next message (A4)', async () => {
       const messages = Array.from({ length: 40 }, message);
       const half = Math.floor(paddingBytes / 3);
       let rest: Buffer = Buffer.alloc(0);
@@ -108,7 +108,7 @@ describe('gRPC messages that are being received', () => {
       expect(receiveBudget.bytes).to.equal(0);
     });
 
-    it('leave no listener behind on a stream that carries many of them (A4)', async () => {
+    it('leaves no listener on a stream that carries many messages (A4)', async () => {
       const warnings: string[] = [];
       const note = ({ name }: Error) => warnings.push(name);
       process.on('warning', note);
@@ -125,7 +125,7 @@ describe('gRPC messages that are being received', () => {
   });
 });
 
-describe('gRPC messages that the server does not read on', () => {
+describe('gRPC messages that the server has stopped reading', () => {
   const receiving = new ReceiveBudget({ behindMs: 300, sweepMs: 30 });
   const engine = new ScriptedEngine();
   let server: GrpcServer;
@@ -146,7 +146,7 @@ describe('gRPC messages that the server does not read on', () => {
     await server.stop(1_000);
   });
 
-  it('do not fall behind meanwhile, because their client is not at fault (A4)', async () => {
+  it('holds a client to no rate while the server does not read its message (A4)', async () => {
     const stream = openHeartbeats(session).resume();
     // The server reads no further than the heartbeats that it may have open.
     const full = enveloped(Buffer.concat(Array<Buffer>(limits.streamHeartbeats).fill(one)));

@@ -20,7 +20,7 @@ onEveryEngine((engine) => {
   // What the server says of itself does not depend on its database.
   if (engine.name !== 'embedded') return;
 
-  describe('a client without any schema', () => {
+  describe('reflection for a client without a schema', () => {
     let server: TestServer;
     let folder: string;
     before(async () => {
@@ -66,7 +66,7 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('submits a job', async () => {
+    it('submits a job by reflection', async () => {
       const { job } = await answer('leasehold.v1.JobsService/SubmitJob', {
         addonId: newAddon(),
         jobType: 'load30',
@@ -82,7 +82,7 @@ onEveryEngine((engine) => {
       expect(watched.job.state).to.equal('JOB_STATE_CANCELED');
     });
 
-    it('asks for the health of the server and of each of its services', async () => {
+    it('answers health for the server and for each of its services', async () => {
       for (const service of ['', 'leasehold.v1.JobsService', 'leasehold.v1.LeasesService']) {
         expect(await answer('grpc.health.v1.Health/Check', { service })).to.deep.equal({ status: 'SERVING' });
       }
@@ -91,7 +91,7 @@ onEveryEngine((engine) => {
       expect(JSON.parse(stderr).code).to.equal('not_found');
     });
 
-    it('reads the details of an error', async () => {
+    it('decodes the details of an error', async () => {
       const { failed, stderr } = await call('leasehold.v1.JobsService/SubmitJob', {
         addonId: 'a',
         jobType: 't',
@@ -111,7 +111,7 @@ onEveryEngine((engine) => {
       });
     });
 
-    it('finds every type by its name, with all that it is made of', async () => {
+    it('finds every type by its name, with all of its dependencies', async () => {
       for (const name of [
         'google.rpc.Status',
         'google.rpc.BadRequest',

@@ -167,8 +167,8 @@ const scrambled = fc
     ),
   );
 
-describe('frames of heartbeats', () => {
-  it('are read as the generated code reads them, whatever the size of the pieces', () => {
+describe('decoding of heartbeat frames', () => {
+  it('decodes frames like the generated code, for any size of the pieces', () => {
     fc.assert(
       fc.property(anyFrame, fc.integer({ min: 1, max: 30 }), (frame, weight) => {
         const piece = read(toBinary(StreamHeartbeatsRequestSchema, frame), weight);
@@ -181,7 +181,7 @@ describe('frames of heartbeats', () => {
     );
   });
 
-  it('may have their fields in any order, more than once, and others that are not known', () => {
+  it('accepts fields in any order, repeated fields and unknown ones', () => {
     fc.assert(
       fc.property(scrambled, (bytes) => {
         const frame = fromBinary(StreamHeartbeatsRequestSchema, bytes);
@@ -191,7 +191,7 @@ describe('frames of heartbeats', () => {
     );
   });
 
-  it('that are cut off are refused wherever the generated code refuses them', () => {
+  it('refuses truncated frames exactly when the generated code does', () => {
     fc.assert(
       fc.property(scrambled, fc.nat(), (bytes, at) => {
         const cut = bytes.subarray(0, at % (bytes.length + 1));
@@ -209,7 +209,7 @@ describe('frames of heartbeats', () => {
     );
   });
 
-  it('of any bytes are read or refused, and nothing else', () => {
+  it('decodes or refuses frames of arbitrary bytes, and throws nothing else', () => {
     const bytes = fc.uint8Array({ maxLength: 60 });
     fc.assert(
       fc.property(fc.boolean(), bytes, (inside, noise) => {
@@ -245,7 +245,7 @@ describe('frames of heartbeats', () => {
     'with a surrogate in UTF-8': [frameOf(...named, delimited(5, [0xed, 0xa0, 0x80])), /UTF-8/],
   };
   for (const [how, [bytes, words]] of Object.entries(broken)) {
-    it(`${how} cannot be read`, () => {
+    it(`refuses a frame ${how}`, () => {
       const error = readable(bytes) as DomainError;
       expect(error).to.be.instanceOf(DomainError);
       expect(error.code).to.equal('invalid_request');
@@ -256,14 +256,14 @@ describe('frames of heartbeats', () => {
     });
   }
 
-  it('say which heartbeat could not be read, after the pieces before it', () => {
+  it('names the heartbeat that could not be decoded, after the pieces before it', () => {
     const good = Array.from({ length: 5 }, () => [...frameOf(...named)]).flat();
     const frame = new HeartbeatFrame(Buffer.from([...good, 0x0a, 0x05]), new WorkerName());
     expect(frame.next(4).heartbeats).to.have.length(4);
     expect(() => frame.next(4)).to.throw(DomainError, /heartbeats\[5\]/);
   });
 
-  it('skip a known field of another kind', () => {
+  it('skips a known field of another wire type', () => {
     const { heartbeats } = read(frameOf(...named, [0x08, 0x01], [0x20, 0x05], [0x2d, 1, 2, 3, 4]));
     expect(heartbeats).to.have.length(1);
     expect(heartbeats[0]).to.include({ leaseId, progress: undefined, message: undefined });
@@ -298,7 +298,7 @@ describe('frames of heartbeats', () => {
     'a message with a NUL': [{ message: 'a\0b' }, 'invalid_request', /^message: .*NUL/],
   };
   for (const [how, [fields, code, detail]] of Object.entries(wrong)) {
-    it(`refuse a heartbeat with ${how}, and no other`, () => {
+    it(`refuses a heartbeat with ${how}, and no other`, () => {
       const good = beat({ message: 'fine', progress: 1, leaseToken: 't'.repeat(200) });
       const { heartbeats, refused, refusals } = read(Buffer.concat([good, beat(fields), good]));
       expect(heartbeats).to.have.length(2);
@@ -308,7 +308,7 @@ describe('frames of heartbeats', () => {
     });
   }
 
-  it('tell one worker from the next, whoever was read before', () => {
+  it('distinguishes the worker of each heartbeat from the one before', () => {
     const workers = ['a', 'b', 'ab', '', 'é', 'a', 'w'.repeat(300), 'a', 'é', '', 'b'];
     const bytes = Buffer.concat(workers.map((workerId) => beat({ workerId })));
     const worker = new WorkerName();
@@ -328,7 +328,7 @@ describe('frames of heartbeats', () => {
     }
   });
 
-  it('are read in pieces of a weight, in which long heartbeats count for more', () => {
+  it('decodes frames in pieces by weight, in which long heartbeats count for more', () => {
     const short = beat({});
     const long = beat({ message: 'm'.repeat(2_000) });
     expect(read(short).weight).to.equal(1);
@@ -338,7 +338,7 @@ describe('frames of heartbeats', () => {
     expect(read(Buffer.concat([long, long]), 5)).to.include({ weight: 22, pieces: 2 });
   });
 
-  it('repeat no more than the beginning of what is no id', () => {
+  it('repeats at most the beginning of an invalid id', () => {
     const { refused, refusals } = read(beat({ leaseId: '𝄞'.repeat(10_000) }));
     expect(refused[0]?.named).to.equal('𝄞'.repeat(100));
     expect(refusals[0]?.detail.length).to.be.below(200);
@@ -346,7 +346,7 @@ describe('frames of heartbeats', () => {
   });
 });
 
-describe('frames of verdicts', () => {
+describe('encoding of verdict frames', () => {
   const anyVerdict: fc.Arbitrary<Verdict> = fc.oneof(
     fc.record({
       kind: fc.constant('extended' as const),
@@ -361,7 +361,7 @@ describe('frames of verdicts', () => {
     }),
   );
 
-  it('are what the generated code reads', () => {
+  it('encodes verdicts that the generated code decodes', () => {
     const answer = fc.record({ named: text(200), verdict: anyVerdict });
     fc.assert(
       fc.property(fc.array(answer, { maxLength: 60 }), fc.boolean(), (answers, drain) => {
@@ -392,7 +392,7 @@ describe('frames of verdicts', () => {
     );
   });
 
-  it('tell whole milliseconds that are left, and never less than none', () => {
+  it('returns the remaining TTL in whole milliseconds, and never below zero', () => {
     const told = (ttlRemainingMs: number) => {
       const verdict: Verdict = { kind: 'extended', expiresAtMs: 0, ttlRemainingMs, cancelRequested: false };
       const bytes = encodeVerdicts([{ named: leaseId, weight: 1 }], [verdict], false);
@@ -402,7 +402,7 @@ describe('frames of verdicts', () => {
     expect([59_999.7, 0.2, -3].map(told)).to.deep.equal([59_999n, 0n, 0n]);
   });
 
-  it('fit into what clients take, however they are worded', () => {
+  it('keeps frames below the size limit of clients for verdicts of any length', () => {
     const detail = 'x'.repeat(400);
     const leases = Array.from({ length: limits.verdictsPerFrame }, () => ({
       named: '€'.repeat(200),

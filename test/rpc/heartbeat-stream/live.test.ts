@@ -41,7 +41,7 @@ onEveryEngine((engine) => {
     const leased = async (request: object = {}): Promise<Body> =>
       (await leasedJob(server, {}, request)).lease;
 
-    it('extends every lease of a frame, and tells of each that it cannot extend', async () => {
+    it('extends every lease of a frame, and reports each that it cannot extend', async () => {
       const [a, b, c, released] = [await leased(), await leased(), await leased(), await leased()];
       expect((await release(server, released.lease_id)).status).to.equal(200);
       stream.send(
@@ -74,7 +74,7 @@ onEveryEngine((engine) => {
       expect((await readLease(server, b.lease_id)).expires_at).to.equal(b.expires_at);
     });
 
-    it('answers a lease as often as it is named, with what was said of it', async () => {
+    it('answers a repeated lease once per heartbeat, with the fields of each', async () => {
       const lease = await leased();
       const name = lease.lease_id.toUpperCase();
       const twice = frame([beat(lease), beat({ lease_id: name }, { progress: 0.25, message: 'a quarter' })]);
@@ -89,7 +89,7 @@ onEveryEngine((engine) => {
       expect(body.job).to.include({ progress: 0.25, note: 'a quarter' });
     });
 
-    it('answers all that is in flight when the client has ended its side, and releases nothing', async () => {
+    it('answers all heartbeats in flight when the client ends its side, and releases nothing', async () => {
       const leases = [await leased(), await leased()];
       for (const lease of leases) stream.send(frame([beat(lease)]));
       stream.end();
@@ -98,7 +98,7 @@ onEveryEngine((engine) => {
       for (const { lease_id } of leases) expect((await readLease(server, lease_id)).state).to.equal('ACTIVE');
     });
 
-    it('tells of a cancellation as soon as it is asked for', async () => {
+    it('reports a cancellation as soon as a client requests it', async () => {
       const lease = await leased();
       stream.send(frame([beat(lease)]));
       await stream.hears(1);
@@ -109,7 +109,7 @@ onEveryEngine((engine) => {
       expect(told?.outcome.value).to.include({ cancelRequested: true });
     });
 
-    it('tells of a lease that has run out, on the stream that kept it last', async () => {
+    it('reports an expired lease on the stream that renewed it last', async () => {
       const lease = await leased({ ttl_sec: 1 });
       stream.send(frame([beat(lease)]));
       await stream.hears(1);
@@ -125,7 +125,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('drains when the server stops: told of every lease, and over at once', async () => {
+    it('drains when the server stops: notifies every lease, and ends at once', async () => {
       const stopping = await startTestServer(engine, { settings: { capacityTotal: plenty } });
       const draining = new HeartbeatClient(stopping.grpc);
       const { lease } = await leasedJob(stopping);
@@ -145,7 +145,7 @@ onEveryEngine((engine) => {
 
     if (engine.name !== 'postgresql') return;
 
-    it('tells of a cancellation that is asked for at another server', async () => {
+    it('reports a cancellation that a client requests on another server', async () => {
       await using other = await startTestServer(engine, { shared: server.store });
       // A server that has just started does not know yet that somebody follows leases elsewhere.
       await eventually('a cancellation is told of', async () => {

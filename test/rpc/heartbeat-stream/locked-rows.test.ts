@@ -12,8 +12,8 @@ onEveryEngine((engine) => {
   // The embedded engine has one connection, and nobody beside it who could hold a row.
   if (engine.name !== 'postgresql') return;
 
-  describe('a heartbeat whose row somebody else has locked', () => {
-    it('is answered when that is over, and holds up neither its frame nor anybody else', async () => {
+  describe('a heartbeat for a locked row', () => {
+    it('answers a heartbeat when its row lock is released, and delays no other heartbeat', async () => {
       await using server = await startTestServer(engine, { settings: { capacityTotal: plenty } });
       const [a, b, held] = await Promise.all(
         [1, 2, 3].map(async () => (await leasedJob(server, {}, {})).lease),

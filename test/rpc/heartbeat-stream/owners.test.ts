@@ -33,8 +33,8 @@ const kept = (files: readonly string[] = []): OwnerVerdict => ({
   lostFiles: files.map(lostFile),
 });
 
-describe('owners in frames of heartbeats', () => {
-  it('are read as the generated code writes them, and refused by name where they are wrong', () => {
+describe('owners in heartbeat frames', () => {
+  it('decodes owners that the generated code encodes, and refuses invalid ones by name', () => {
     fc.assert(
       fc.property(fc.array(fc.string({ unit: 'grapheme', maxLength: 250 }), { maxLength: 30 }), (names) => {
         const frame = new HeartbeatFrame(ownersFrame(names), new WorkerName());
@@ -53,7 +53,7 @@ describe('owners in frames of heartbeats', () => {
     );
   });
 
-  it('name the owner at which a frame breaks off', () => {
+  it('names the owner at which a frame is truncated', () => {
     const whole = ownersFrame(['first', 'second']);
     const frame = new HeartbeatFrame(whole.subarray(0, whole.length - 2), new WorkerName());
     expect(() => frame.next(100))
@@ -61,7 +61,7 @@ describe('owners in frames of heartbeats', () => {
       .with.property('field', 'owners[1]');
   });
 
-  it('are answered as the generated code reads them', () => {
+  it('encodes verdicts of owners that the generated code decodes', () => {
     const answers = [
       { owner: { named: 'a', weight: 1 }, verdict: kept(['p', 'q']) },
       {
@@ -84,7 +84,7 @@ describe('owners in frames of heartbeats', () => {
     expect(second.outcome.value).to.include({ code: 'owner_not_alive', detail: 'it died' });
   });
 
-  it('go out in frames that clients take, however much they have lost', () => {
+  it("sends verdicts in frames below the clients' size limit, however many files were lost", () => {
     const answers = new OwnerVerdictOutbox();
     const long = Array.from({ length: limits.lostFilesTold }, (_, i) =>
       `${i}`.padStart(limits.pathBytes, 'x'),
@@ -104,7 +104,7 @@ describe('owners in frames of heartbeats', () => {
   });
 });
 
-describe('a heartbeat stream, for owners', () => {
+describe('owners on a heartbeat stream', () => {
   class Pipe {
     readonly engine = new ScriptedEngine();
     readonly sent: { frame: Buffer; onSent(): void }[] = [];
@@ -126,7 +126,7 @@ describe('a heartbeat stream, for owners', () => {
 
   const turn = () => new Promise((resolve) => setImmediate(resolve));
 
-  it('answers them beside leases, and ends only when all are answered', async () => {
+  it('answers owners beside leases, and ends only after all are answered', async () => {
     const pipe = new Pipe();
     const leaseId = '0190c1d2-7e1f-7abc-8def-0123456789ab';
     pipe.session.onFrame(ownersFrame(['a', 'b'], [leaseId]));
@@ -146,7 +146,7 @@ describe('a heartbeat stream, for owners', () => {
     await eventually('it ends', async () => (pipe.over ? true : undefined));
   });
 
-  it('reads no further than its bound while owners wait for the engine', async () => {
+  it('stops reading at its bound while owners wait for the engine', async () => {
     const pipe = new Pipe();
     const names = Array.from({ length: 2_000 }, (_, i) => `o${i}`);
     for (let frames = 0; frames < 30 && pipe.reads === frames; frames++) {
@@ -168,7 +168,7 @@ describe('a heartbeat stream, for owners', () => {
     pipe.session.onGone();
   });
 
-  it('is no other stream for those who send no owners: an empty frame is an empty frame', async () => {
+  it('answers an empty frame with an empty frame to a client that sends no owners', async () => {
     const pipe = new Pipe();
     const empty = toBinary(StreamHeartbeatsRequestSchema, create(StreamHeartbeatsRequestSchema));
     pipe.session.onFrame(Buffer.from(empty));

@@ -5,8 +5,8 @@ import { leasedJob, plenty } from '../../support/leases-api.ts';
 import { startTestServer } from '../../support/server.ts';
 
 onEveryEngine((engine) => {
-  describe('a server that stops while somebody keeps leases on a stream', () => {
-    it('does not wait for a client that never ends its half', async () => {
+  describe('a server that stops during a heartbeat stream', () => {
+    it('stops without waiting for a client that never ends its side', async () => {
       const server = await startTestServer(engine, { settings: { capacityTotal: plenty } });
       const { lease } = await leasedJob(server, {}, {});
       const stream = new HeartbeatClient(server.grpc);

@@ -101,7 +101,7 @@ describe('a heartbeat stream', () => {
   });
   afterEach(() => wire.leave());
 
-  it('says that a lease is extended after the engine has said so, and not before', async () => {
+  it('reports a lease as extended after the engine has done so, and not before', async () => {
     const leaseId = one();
     wire.give(frame([{ leaseId, workerId: 'worker', leaseToken: 'secret', progress: 0.5, message: 'half' }]));
     await settle();
@@ -124,7 +124,7 @@ describe('a heartbeat stream', () => {
     });
   });
 
-  it('answers each lease with its own verdict, under the name that it was given', async () => {
+  it('answers each lease with its own verdict, under the name that the client sent', async () => {
     const [a, b, c] = ids(3) as [string, string, string];
     wire.give(frameFor([a, 'nonsense', b.toUpperCase(), c]));
     await settle();
@@ -146,7 +146,7 @@ describe('a heartbeat stream', () => {
     expect(wire.sent.map(({ length }) => length)).to.deep.equal([0, 0, 0]);
   });
 
-  it('takes many frames while the first is in flight, and hands them on together', async () => {
+  it('accepts many frames while the first is in flight, and passes them on together', async () => {
     for (let n = 0; n < 4; n++) {
       wire.give(frameFor([one()]));
       await settle();
@@ -171,7 +171,7 @@ describe('a heartbeat stream', () => {
     expect(wire.frames.map(({ length }) => length)).to.deep.equal([30]);
   });
 
-  it('does not wait for a slow call with the verdicts of the next', async () => {
+  it('sends the verdicts of a later call without waiting for a slow one', async () => {
     const [slow, quick] = [one(), one()];
     wire.give(frameFor([slow]));
     await settle();
@@ -182,7 +182,7 @@ describe('a heartbeat stream', () => {
     expect(wire.told).to.deep.equal([quick]);
   });
 
-  it('does not wait for a locked lease with the verdicts of its frame, nor end without its own', async () => {
+  it('sends the verdicts of a frame before that of a locked lease, and ends only after it', async () => {
     const [free, locked] = [one(), one()];
     let unlock = (_: Verdict) => {};
     for (let n = 0; n < 6; n++) {
@@ -203,7 +203,7 @@ describe('a heartbeat stream', () => {
     expect(wire.ended).to.equal(undefined);
   });
 
-  it('goes on where a locked lease cannot be answered, and makes room for others', async () => {
+  it('continues after a locked lease fails, and frees its slot in the bound', async () => {
     const gone = new DomainError('deadline_exceeded', 'the database took too long');
     const heavy = frame([{ leaseId: one(), workerId: 'w', message: 'm'.repeat(1_999) }]);
     wire.give(...Array<Buffer>(limits.streamHeartbeats / 10).fill(heavy));
@@ -216,7 +216,7 @@ describe('a heartbeat stream', () => {
     expect([wire.unread, wire.verdicts.length, wire.ended]).to.deep.equal([0, 0, undefined]);
   });
 
-  it('ends well when the last locked lease has been answered, or with the error that came instead', async () => {
+  it('ends after the last locked lease was answered, or with the error that came instead', async () => {
     const other = new Wire(engine);
     for (const stream of [wire, other]) {
       stream.give(frameFor([one()]));
@@ -240,7 +240,7 @@ describe('a heartbeat stream', () => {
     expect(other.ended).to.deep.equal({ error: gone });
   });
 
-  it('reads no further than its bound while the engine is busy, and goes on when it answers', async () => {
+  it('stops reading at its bound while the engine is busy, and continues when it answers', async () => {
     const frames = Array<Buffer>(60).fill(frameFor(ids(1_000)));
     wire.give(...frames);
     for (let n = 0; n < 20; n++) await settle();
@@ -255,7 +255,7 @@ describe('a heartbeat stream', () => {
     expect(engine.calls.every(({ of }) => of.length <= 2_000)).to.equal(true);
   });
 
-  it('counts long heartbeats for what they weigh', async () => {
+  it('counts long heartbeats by their weight', async () => {
     const long = frame([{ leaseId: one(), workerId: 'w', message: 'm'.repeat(2_000) }]);
     wire.give(...Array<Buffer>(4_000).fill(long));
     for (let n = 0; n < 500 && wire.asks; n++) await settle();
@@ -263,7 +263,7 @@ describe('a heartbeat stream', () => {
     expect(4_000 - wire.unread).to.equal(Math.ceil(limits.streamHeartbeats / 11));
   });
 
-  it('reads no further than its bound while the client does not read, and sends one frame at a time', async () => {
+  it('stops reading at its bound while the client does not read, and sends one frame at a time', async () => {
     engine.eager = true;
     wire.takes = false;
     wire.give(...Array<Buffer>(60).fill(frameFor(ids(1_000))));
@@ -276,7 +276,7 @@ describe('a heartbeat stream', () => {
     for (const { length } of wire.frames) expect(length).to.be.at.most(limits.verdictsPerFrame);
   });
 
-  it('takes a large frame apart as its answers go out', async () => {
+  it('decodes a large frame piece by piece as its answers are sent', async () => {
     const leaseIds = ids(50_000);
     wire.give(frameFor(leaseIds));
     for (let n = 0; n < 200 && wire.verdicts.length < 50_000; n++) {
@@ -287,7 +287,7 @@ describe('a heartbeat stream', () => {
     expect(wire.told.sort()).to.deep.equal(leaseIds);
   });
 
-  it('does not answer a frame of nothing but mistakes all at once', async () => {
+  it('answers a frame that contains only invalid heartbeats in several frames', async () => {
     const nothing = 50_000;
     wire.takes = false;
     wire.give(Buffer.concat(Array<Buffer>(nothing).fill(Buffer.from([0x0a, 0x00]))));
@@ -299,7 +299,7 @@ describe('a heartbeat stream', () => {
     expect(engine.calls).to.deep.equal([]);
   });
 
-  it('that has ended its side is answered to the last lease, and then ends well', async () => {
+  it('answers every lease after the client ended its side, and then ends with OK', async () => {
     wire.give(frameFor(ids(3)), frameFor(ids(3)));
     await settle();
     wire.session.onEnd();
@@ -311,7 +311,7 @@ describe('a heartbeat stream', () => {
     expect(wire.ended).to.deep.equal({ error: undefined });
   });
 
-  it('that has ended its side does not end before its answers have left', async () => {
+  it("ends after a client's half-close only when its answers have left", async () => {
     wire.takes = false;
     engine.eager = true;
     wire.give(frameFor(ids(3)));
@@ -323,7 +323,7 @@ describe('a heartbeat stream', () => {
     expect(wire.ended).to.deep.equal({ error: undefined });
   });
 
-  it('ends with an error after a frame that cannot be read, when the frames before it are answered', async () => {
+  it('ends with an error after an invalid frame, once the frames before it are answered', async () => {
     const good = ids(7);
     const broken = Buffer.concat([frameFor(ids(3)), Buffer.from([0x0a, 0x7f])]);
     for (const leaseId of good.slice(0, 4)) {
@@ -344,7 +344,7 @@ describe('a heartbeat stream', () => {
     expect(engine.leaseSubscriptions.subscriptions).to.equal(0);
   });
 
-  it('ends with the error of the database, after what was ready', async () => {
+  it('ends with the error of the database, after the verdicts that were ready', async () => {
     const [good, bad] = [one(), one()];
     wire.takes = false;
     wire.give(frameFor([one()]));
@@ -368,7 +368,7 @@ describe('a heartbeat stream', () => {
     expect(engine.calls).to.have.length(3);
   });
 
-  it('asks an overloaded engine again, and tells its client nothing of it', async () => {
+  it('repeats a call to an overloaded engine, and hides the overload from the client', async () => {
     const leaseIds = ids(2);
     wire.give(frameFor(leaseIds));
     await settle();
@@ -384,7 +384,7 @@ describe('a heartbeat stream', () => {
     expect(wire.ended).to.equal(undefined);
   });
 
-  it('that has been cut off sends nothing, asks for nothing and lets go of its leases', async () => {
+  it('sends nothing after an abort, calls nothing and unsubscribes from its leases', async () => {
     const kept = one();
     wire.give(frameFor([kept]));
     await settle();
@@ -404,7 +404,7 @@ describe('a heartbeat stream', () => {
     expect(engine.leaseSubscriptions.subscriptions).to.equal(0);
   });
 
-  it('ends for a mistake of ours, and no other stream does', async () => {
+  it('ends for an unexpected error, and no other stream does', async () => {
     const other = new Wire(engine);
     wire.give(frameFor(ids(2)));
     other.give(frameFor([one()]));
@@ -424,7 +424,7 @@ describe('a heartbeat stream', () => {
     other.leave();
   });
 
-  describe('unasked', () => {
+  describe('unsolicited verdicts', () => {
     const keep = async (on: Wire, leaseIds: readonly string[]) => {
       on.give(frameFor(leaseIds));
       await settle();
@@ -433,7 +433,7 @@ describe('a heartbeat stream', () => {
       on.frames.length = 0;
     };
 
-    it('tells what somebody else did to a lease, and of a lost one only once', async () => {
+    it('reports changes of a lease by other actors, and the loss of a lease only once', async () => {
       const [a, b] = [one(), one()];
       await keep(wire, [a, b]);
       engine.leaseSubscriptions.publish([a]);
@@ -454,7 +454,7 @@ describe('a heartbeat stream', () => {
       expect(engine.looks[1]?.of).to.deep.equal([b]);
     });
 
-    it('looks up the leases of many streams in one query', async () => {
+    it('reads the leases of many streams in one query', async () => {
       const { streamHeartbeats: open } = streamHeartbeats(engine);
       const streams = Array.from({ length: 20 }, () => new Wire(engine, open));
       const leaseIds = ids(20);
@@ -468,7 +468,7 @@ describe('a heartbeat stream', () => {
       for (const stream of streams) stream.leave();
     });
 
-    it('waits with news while the client does not read', async () => {
+    it('delays unsolicited verdicts while the client does not read', async () => {
       const kept = ids(10);
       await keep(wire, kept);
       wire.takes = false;
@@ -483,7 +483,7 @@ describe('a heartbeat stream', () => {
       expect(engine.looks.flatMap(({ of }) => of)).to.deep.equal(kept);
     });
 
-    it('drops news that cannot be looked up, and goes on', async () => {
+    it('drops unsolicited verdicts that cannot be read, and continues', async () => {
       const leaseId = one();
       await keep(wire, [leaseId]);
       engine.leaseSubscriptions.publish([leaseId]);
@@ -498,7 +498,7 @@ describe('a heartbeat stream', () => {
       expect(wire.told).to.deep.equal([leaseId]);
     });
 
-    it('tells every lease that the server stops, answers what is in flight, and ends well', async () => {
+    it("notifies every lease of the server's stop, answers calls in flight, and ends with OK", async () => {
       const kept = ids(2_500);
       await keep(wire, kept);
       wire.give(frameFor([one()]));
@@ -523,7 +523,7 @@ describe('a heartbeat stream', () => {
       expect(drains.every(Boolean)).to.equal(true);
     });
 
-    it('does not go on telling that the server stops for longer than there is time', async () => {
+    it("limits the time for notices of the server's stop", async () => {
       await keep(wire, ids(1_500));
       engine.heartbeats.draining = true;
       const since = performance.now();
@@ -534,7 +534,7 @@ describe('a heartbeat stream', () => {
       expect(performance.now() - since).to.be.within(1_000, 4_500);
     });
 
-    it('ends at once where the server is stopping already', async () => {
+    it('ends at once if the server is stopping already', async () => {
       engine.heartbeats.draining = true;
       await engine.leaseSubscriptions.drain();
       const late = new Wire(engine);

@@ -13,7 +13,7 @@ function numbered(from: number, count: number) {
   return { leases, verdicts };
 }
 
-describe('what a heartbeat stream owes', () => {
+describe('VerdictOutbox', () => {
   let queue: VerdictOutbox;
   beforeEach(() => {
     queue = new VerdictOutbox();
@@ -23,7 +23,7 @@ describe('what a heartbeat stream owes', () => {
     queue.add(leases, verdicts);
   };
 
-  it('goes out in order and in as few frames as may be, whatever it came in', () => {
+  it('returns verdicts in order and in the fewest frames, however they were added', () => {
     for (const [sizes, frames] of [
       [[1], [1]],
       [[most], [most]],
@@ -53,7 +53,7 @@ describe('what a heartbeat stream owes', () => {
     }
   });
 
-  it('is nothing where there is nothing to tell, except where an empty frame is owed', () => {
+  it('returns no frame without verdicts, except for requested empty frames', () => {
     owe(0, 0);
     expect(queue.isEmpty).to.equal(true);
     owe(0, 1);
@@ -63,7 +63,7 @@ describe('what a heartbeat stream owes', () => {
     expect(queue.isEmpty).to.equal(true);
   });
 
-  it('is forgotten when the stream is over', () => {
+  it('drops all verdicts when the stream ends', () => {
     owe(0, 3);
     queue.addEmptyFrame();
     queue.clear();

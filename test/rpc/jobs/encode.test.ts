@@ -12,8 +12,8 @@ import { jobMessage, timestamp } from '../../../src/rpc/jobs/convert.ts';
 import { claimJobsResponse, submitJobResponse, submitJobsResponse } from '../../../src/rpc/jobs/encode.ts';
 import { anyJob } from '../../support/any-job.ts';
 
-describe('answers that are written by hand', () => {
-  it('are what the generated code reads of any job', () => {
+describe('the encoder of job answers', () => {
+  it('encodes any job such that the generated code decodes it', () => {
     fc.assert(
       fc.property(anyJob, fc.boolean(), (job, existing) => {
         const read = fromBinary(SubmitJobResponseSchema, submitJobResponse(job, existing).bytes);
@@ -24,7 +24,7 @@ describe('answers that are written by hand', () => {
     );
   });
 
-  it('hold any number of jobs, also beyond the first size of the buffer', () => {
+  it('encodes any number of jobs, also beyond the first size of the buffer', () => {
     const [job] = fc.sample(anyJob, 1) as [Job];
     const jobs = Array.from({ length: 50 }, (_, i) => ({ ...job, payload: { long: 'é'.repeat(i * 100) } }));
     const read = fromBinary(ClaimJobsResponseSchema, claimJobsResponse(jobs).bytes);
@@ -33,7 +33,7 @@ describe('answers that are written by hand', () => {
     expect(claimJobsResponse([]).bytes).to.have.length(0);
   });
 
-  it('tell the outcome of every job of a batch', () => {
+  it('encodes the outcome of every job of a batch', () => {
     const { bytes } = submitJobsResponse([
       { jobId: 'a', createdAtMs: 1_234, existing: true },
       new DomainError('invalid_request', 'x: is bad', { field: 'x', jobId: 'b' }),

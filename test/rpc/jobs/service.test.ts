@@ -71,7 +71,7 @@ onEveryEngine((engine) => {
         expect(read.result).to.equal(undefined);
       });
 
-      it('submits many, each with its own outcome, in their order', async () => {
+      it('submits many jobs, each with its own outcome, in their order', async () => {
         const addonId = newAddon();
         const good = { addonId, jobType: 't', costUnits: 1 };
         const first = await submit({ ...good, clientRequestId: 'taken' });
@@ -107,7 +107,7 @@ onEveryEngine((engine) => {
         expect((await jobs.submitJobs({ jobs: [] })).outcomes).to.deep.equal([]);
       });
 
-      it('claims jobs in their order, and answers with none where nothing fits', async () => {
+      it('claims jobs in their order, and returns none if no job matches', async () => {
         const addonId = newAddon();
         for (const costUnits of [1, 2, 3]) await submit({ addonId, costUnits });
         const constraintsCapabilities = { gpu_available: false };
@@ -131,7 +131,7 @@ onEveryEngine((engine) => {
         expect((await jobs.listJobs({ addonId, states: [JobState.DONE] })).jobs).to.deep.equal([]);
       });
 
-      it("takes a worker's word on its job", async () => {
+      it('accepts status updates of the claiming worker', async () => {
         const { jobId } = await claim();
         const { job } = await jobs.updateJobStatus({
           jobId,
@@ -143,7 +143,7 @@ onEveryEngine((engine) => {
         expect(job).to.include({ state: JobState.PREPARING, note: 'warming', progress: 0.15 });
       });
 
-      it('cancels, retries, and tells the history', async () => {
+      it('cancels and retries a job, and lists its events', async () => {
         const { jobId, addonId } = await submit();
         const canceled = await jobs.cancelJob({ jobId, reason: 'why', requestedBy: 'operator' });
         expect(canceled.job?.state).to.equal(JobState.CANCELED);
@@ -162,7 +162,7 @@ onEveryEngine((engine) => {
         ]);
       });
 
-      it('follows a job to its end', async () => {
+      it('watches a job to its end', async () => {
         const { jobId } = await submit();
         const states: JobState[] = [];
         const types: string[] = [];
@@ -178,14 +178,14 @@ onEveryEngine((engine) => {
         expect(types).to.deep.equal(['JOB_SUBMITTED', 'JOB_CANCELED']);
       });
 
-      it('says which field of a request is wrong', async () => {
+      it('names the invalid field of a request', async () => {
         const error = await failure(jobs.submitJob({ addonId: 'a', jobType: 't', costUnits: 0 }));
         const metadata = expectRpcError(error, Code.InvalidArgument, 'invalid_request');
         expect(metadata).to.deep.equal({ field: 'cost_units' });
         expect(error.rawMessage).to.include('cost_units');
       });
 
-      it('says that a job is not there', async () => {
+      it('answers not_found for an unknown job', async () => {
         for (const jobId of [nowhere, 'nonsense', '']) {
           const calls: (() => Promise<unknown>)[] = [
             () => jobs.getJob({ jobId }),
@@ -201,7 +201,7 @@ onEveryEngine((engine) => {
         }
       });
 
-      it('says which job a duplicate is of, or answers with it', async () => {
+      it('names the job of a duplicate, or returns it', async () => {
         const addonId = newAddon();
         const again = { addonId, jobType: 't', costUnits: 1, clientRequestId: 'key' };
         const first = await submit(again);
@@ -213,7 +213,7 @@ onEveryEngine((engine) => {
         expect(found.job).to.deep.equal(first);
       });
 
-      it('says why a job cannot become what is asked for', async () => {
+      it('explains why a job cannot enter the requested state', async () => {
         const { jobId } = await claim();
         const done = await failure(jobs.updateJobStatus({ jobId, state: JobState.DONE }));
         expectRpcError(done, Code.FailedPrecondition, 'illegal_transition');

@@ -33,7 +33,7 @@ class Follower {
 }
 
 onEveryEngine((engine) => {
-  describe('following a job', () => {
+  describe('WatchJob', () => {
     let server: TestServer;
     before(async () => {
       server = await startTestServer(engine);
@@ -48,7 +48,7 @@ onEveryEngine((engine) => {
         });
         after(() => connection.close());
 
-        it('tells every change, and ends after the end', async () => {
+        it('sends every change, and ends after the terminal one', async () => {
           const { job_id: jobId, addon_id } = await submit(server, {});
           const follower = new Follower(connection.jobs.watchJob({ jobId }));
           await follower.hears('JOB_SUBMITTED');
@@ -72,7 +72,7 @@ onEveryEngine((engine) => {
           for (const { result } of follower.news) expect(result).to.equal(undefined);
         });
 
-        it('that has ended tells all of it at once', async () => {
+        it('sends all changes of an ended job at once', async () => {
           const { job_id: jobId } = await submit(server, {});
           for (let n = 0; n < 3; n++) {
             await cancel(server, jobId);
@@ -88,7 +88,7 @@ onEveryEngine((engine) => {
           expect(again.types).to.deep.equal(['JOB_CANCELED']);
         });
 
-        it('refuses what is no event', async () => {
+        it('refuses an invalid event cursor', async () => {
           const { job_id: jobId } = await submit(server, {});
           const follower = new Follower(connection.jobs.watchJob({ jobId, afterEventId: -1n }));
           const metadata = expectRpcError(
@@ -99,7 +99,7 @@ onEveryEngine((engine) => {
           expect(metadata.field).to.equal('after_event_id');
         });
 
-        it('ends when its follower has heard enough, or at its deadline', async () => {
+        it('ends when the client cancels, or at its deadline', async () => {
           const { job_id: jobId } = await submit(server, {});
           const enough = new AbortController();
           const follower = new Follower(connection.jobs.watchJob({ jobId }, { signal: enough.signal }));
@@ -113,7 +113,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it('tells of what the server does by itself', async () => {
+    it('sends changes that the server makes itself', async () => {
       await using hasty = await startTestServer(engine, { settings: { claimTtlS: 1, maxClaims: 1 } });
       const connection = wires['gRPC, with the client of grpc-js']?.(hasty) as Connection;
       try {
@@ -150,7 +150,7 @@ onEveryEngine((engine) => {
 
     if (engine.name !== 'postgresql') return;
 
-    it('tells of changes that are made through another server on the same database', async () => {
+    it('sends changes that are made through another server on the same database', async () => {
       await using other = await startTestServer(engine, { shared: server.store });
       for (const wire of ['gRPC, with the client of grpc-js', 'Connect in JSON']) {
         const connection = wires[wire]?.(server) as Connection;

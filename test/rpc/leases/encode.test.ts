@@ -65,8 +65,8 @@ const expectSame = <Desc extends DescMessage>(
   expect(equals(schema, fromBinary(schema, bytes), create(schema, expected))).to.equal(true);
 };
 
-describe('answers on leases that are written by hand', () => {
-  it('are what the generated code reads of any grant', () => {
+describe('the encoder of lease answers', () => {
+  it('encodes any grant such that the generated code decodes it', () => {
     fc.assert(
       fc.property(
         anyLease,
@@ -97,7 +97,7 @@ describe('answers on leases that are written by hand', () => {
     );
   });
 
-  it('are what the generated code reads of any denial', () => {
+  it('encodes any denial such that the generated code decodes it', () => {
     fc.assert(
       fc.property(text, whole, (reason, retryAfterMs) => {
         const answer = leaseOutcomeResponse({ kind: 'denied', reason, retryAfterMs });
@@ -108,7 +108,7 @@ describe('answers on leases that are written by hand', () => {
     );
   });
 
-  it('are what the generated code reads of any heartbeat', () => {
+  it('encodes any heartbeat such that the generated code decodes it', () => {
     fc.assert(
       fc.property(ms, whole, fc.boolean(), fc.boolean(), (expiresAtMs, left, cancelRequested, drain) => {
         const extended = { kind: 'extended', expiresAtMs, ttlRemainingMs: left, cancelRequested } as const;
@@ -122,7 +122,7 @@ describe('answers on leases that are written by hand', () => {
     );
   });
 
-  it('are what the generated code reads of any release', () => {
+  it('encodes any release such that the generated code decodes it', () => {
     fc.assert(
       fc.property(anyLease, anyJob, optional(anyResult), (lease, job, result) => {
         expectSame(ReleaseLeaseResponseSchema, releaseLeaseResponse({ lease, job, result }), {

@@ -61,7 +61,7 @@ onEveryEngine((engine) => {
       };
       const owner = ({ leaseId }: { leaseId: string }) => ({ leaseId, workerId: 'worker-1' });
 
-      it('takes jobs from streams, and takes them back to be tried again or given up', async () => {
+      it('leases jobs of streams, and accepts failures to be retried or final', async () => {
         const stream = `over ${wire} ${engine.name}`;
         const { jobId } = await submit({ stream, maxAttempts: 2, retryBackoffS: 0 });
         const none = await leases.acquireLease({ workerId: 'worker-1', streams: ['another'] });
@@ -143,7 +143,7 @@ onEveryEngine((engine) => {
         expect((await leases.getLease({ leaseId: lease.leaseId })).lease).to.deep.equal(rest);
       });
 
-      it('takes the next job with its lease, which is LEASED until the first heartbeat', async () => {
+      it('grants the next job with its lease, which is LEASED until the first heartbeat', async () => {
         const { lease, job } = await acquired();
         expect(job).to.include({ state: JobState.LEASED, leaseId: lease.leaseId, attempts: 1 });
         expect(lease.ttlSec).to.equal(60);
@@ -151,7 +151,7 @@ onEveryEngine((engine) => {
         expect((await jobs.getJob({ jobId: job.jobId })).job?.state).to.equal(JobState.RUNNING);
       });
 
-      it('chooses by everything that may be asked for', async () => {
+      it('selects jobs by every filter of the request', async () => {
         const { addonId, jobId } = await submit({ jobType: 'x', constraints: { gpu_required: true } });
         const good = {
           workerId: 'worker-1',
@@ -178,14 +178,14 @@ onEveryEngine((engine) => {
         expect(granted(await leases.acquireLease(good))).to.deep.equal(first);
       });
 
-      it('waits for a job as long as it is told to', async () => {
+      it('waits for a job for up to wait_ms', async () => {
         const addonId = newAddon();
         const waiting = leases.acquireLease({ workerId: 'worker-1', addonId, waitMs: 60_000 });
         const { jobId } = await submit({ addonId });
         expect(granted(await waiting).job.jobId).to.equal(jobId);
       });
 
-      it('denies as an answer where there is no capacity', async () => {
+      it('denies with an answer, not an error, without capacity', async () => {
         const { capacity: before } = await stats.getCapacity({});
         await stats.setCapacity({ total: 0 });
         try {
@@ -203,7 +203,7 @@ onEveryEngine((engine) => {
         }
       });
 
-      it('tells the capacity and changes it', async () => {
+      it('returns the capacity, and changes it', async () => {
         const { capacity: before } = await stats.getCapacity({});
         expect(before).to.include({ total: plenty, busyRating: 0, usable: plenty });
         const { capacity } = await stats.setCapacity({ busyRating: 9 });
@@ -222,7 +222,7 @@ onEveryEngine((engine) => {
         }
       });
 
-      it('keeps a lease', async () => {
+      it('renews a lease', async () => {
         const { lease, job } = await acquired();
         const { leaseId, leaseToken } = lease;
         const said = { leaseToken, jobId: job.jobId, progress: 0.25, message: 'halfway, ü☃' };
@@ -269,7 +269,7 @@ onEveryEngine((engine) => {
         expectRpcError(error, Code.FailedPrecondition, 'lease_not_active');
       });
 
-      it('takes any JSON as a result, and none as null', async () => {
+      it('accepts any JSON as a result, and none as null', async () => {
         const jsons = [undefined, null, '', 'text', 0, -1.5, false, [], {}, [[null], { a: [] }]];
         const told = await Promise.all(
           jsons.map(async (json) => {
@@ -302,7 +302,7 @@ onEveryEngine((engine) => {
         });
       }
 
-      it('requeues a job that failed in a way that may be retried, while attempts are left', async () => {
+      it('requeues a job after a failure that may be retried, while attempts are left', async () => {
         const { lease, job } = await acquired({ maxAttempts: 2, retryBackoffS: 0 });
         const failed = { status: FinalStatus.FAILED, error: { message: 'flaky', retryable: true } };
         const first = await leases.releaseLease({ ...owner(lease), ...failed });
@@ -340,7 +340,7 @@ onEveryEngine((engine) => {
         expect(ofJob.leases).to.deep.equal(released.leases);
       });
 
-      it('says why a lease is not there, not theirs, or over', async () => {
+      it('reports a lease as unknown, held by another worker, or ended', async () => {
         const { lease, job } = await acquired();
         const [theirs, status] = [owner(lease), FinalStatus.SUCCEEDED];
         const calls: [() => Promise<unknown>, Code, string][] = [
@@ -382,7 +382,7 @@ onEveryEngine((engine) => {
         expect(late.rawMessage).to.match(/released/);
       });
 
-      it('says which field of a request is wrong', async () => {
+      it('names the invalid field of a lease request', async () => {
         const { lease } = await acquired();
         const theirs = owner(lease);
         const status = FinalStatus.FAILED;
@@ -425,7 +425,7 @@ onEveryEngine((engine) => {
         }
       });
 
-      it('tells which enum words are allowed as they are sent', async () => {
+      it('lists the allowed enum names as clients send them', async () => {
         const theirs = { leaseId: nowhere, workerId: 'w' };
         const calls: [() => Promise<unknown>, string, DescEnum][] = [
           [() => leases.releaseLease(theirs), 'status', FinalStatusSchema],
@@ -440,7 +440,7 @@ onEveryEngine((engine) => {
         }
       });
 
-      it('takes the state that a leased job shows as its present one, and changes nothing but what was said', async () => {
+      it('accepts the shown state of a leased job, and changes only the sent fields', async () => {
         const { lease, job } = await acquired();
         const { jobId, state } = job;
         expect(state).to.equal(JobState.LEASED);

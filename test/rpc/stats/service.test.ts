@@ -25,7 +25,7 @@ onEveryEngine((engine) => {
         });
         after(() => connection.close());
 
-        it('tells a snapshot of all and of one submitter', async () => {
+        it('returns a snapshot of all submitters and of one', async () => {
           const addonId = newAddon();
           await submit(server, { addon_id: addonId });
           await leasedJob(server, { addon_id: addonId, cost_units: 2 });
@@ -43,7 +43,7 @@ onEveryEngine((engine) => {
           expect((all?.jobs?.running ?? 0n) > 0n).to.equal(true);
         });
 
-        it('tells a time series, and leaves out what is not known', async () => {
+        it('returns a time series, and omits unknown values', async () => {
           const body = await stats.getTimeseries({ metric: 'jobs_submitted', bucket: '1h', range: '2d' });
           expect(body).to.include({ metric: 'jobs_submitted', bucket: '1h' });
           expect(body.addonId).to.equal(undefined);
@@ -53,7 +53,7 @@ onEveryEngine((engine) => {
           expect((await stats.getTimeseries({ metric: 'jobs_done' })).points).to.have.length(288);
         });
 
-        it('refuses by name what it does not know', async () => {
+        it('refuses unknown values by name', async () => {
           const refused: [Promise<unknown>, string][] = [
             [stats.getTimeseries({}), 'metric'],
             [stats.getTimeseries({ metric: 'jobs_done', bucket: '2m' }), 'bucket'],
@@ -72,7 +72,7 @@ onEveryEngine((engine) => {
           }
         });
 
-        it('tells snapshots for as long as somebody listens', async () => {
+        it('streams snapshots until the client disconnects', async () => {
           const addonId = newAddon();
           const heard: bigint[] = [];
           const gone = new AbortController();
@@ -95,7 +95,7 @@ onEveryEngine((engine) => {
   });
 
   describe('a stream of snapshots', () => {
-    it('ends when the server stops, however long until the next one', async () => {
+    it('ends a stream of snapshots when the server stops, whatever the interval', async () => {
       await using server = await startTestServer(engine);
       for (const connect of Object.values(wires)) {
         const connection = connect(server);

@@ -75,8 +75,8 @@ const anyFrame = fc.array(anyRelease, { maxLength: 12 }).map((releases) =>
   >[1]),
 );
 
-describe('the frames of a stream of work', () => {
-  it('are read as the generated code and the unary call read them, in pieces of any size', () => {
+describe('the frames of a work stream', () => {
+  it('decodes frames like the generated code and the unary call, in pieces of any size', () => {
     fc.assert(
       fc.property(anyFrame, fc.integer({ min: 1, max: 8 }), (message, weight) => {
         const bytes = toBinary(StreamWorkRequestSchema, message);
@@ -92,7 +92,7 @@ describe('the frames of a stream of work', () => {
     );
   });
 
-  it('are taken apart in pieces, the weight of which is what was read', () => {
+  it('splits frames into pieces, and reports the weight of what it has read', () => {
     const releases = Array.from({ length: 100 }, (_, i) => ({
       leaseId: `0190c1d2-7e1f-7abc-8def-0123456789${String(i).padStart(2, '0')}`,
       status: 1,
@@ -102,7 +102,7 @@ describe('the frames of a stream of work', () => {
     expect([pieces, weight]).to.deep.equal([10, 100]);
   });
 
-  it('say who works and whether there are signs of life, wherever that stands', () => {
+  it('reads the worker and the presence of heartbeats, wherever they are in the frame', () => {
     const frame = (message: Parameters<typeof create<typeof StreamWorkRequestSchema>>[1]) =>
       read(toBinary(StreamWorkRequestSchema, create(StreamWorkRequestSchema, message))).frame;
     expect(frame({})).to.include({ hasBeats: false, workerId: undefined });
@@ -110,7 +110,7 @@ describe('the frames of a stream of work', () => {
     expect(frame({ owners: [{ ownerId: 'o' }] }).hasHeartbeats).to.equal(true);
   });
 
-  it('name a kind by everything that is said of it but the number of jobs', () => {
+  it('identifies a kind by every field except the number of jobs', () => {
     const credits = [
       { jobs: 5, acceptJobTypes: ['a', 'b'], maxUnits: 3, ttlSec: 9 },
       { jobs: 7, acceptJobTypes: ['a', 'b'], maxUnits: 3, ttlSec: 9 },
@@ -127,7 +127,7 @@ describe('the frames of a stream of work', () => {
     expect([first?.wanted().ttlS, third?.wanted().ttlS]).to.deep.equal([9, null]);
   });
 
-  it('that are rubbish are an invalid_request, and nothing else', () => {
+  it('refuses arbitrary bytes as invalid_request, and throws nothing else', () => {
     fc.assert(
       fc.property(fc.uint8Array({ maxLength: 60 }), (bytes) => {
         try {
@@ -140,7 +140,7 @@ describe('the frames of a stream of work', () => {
     );
   });
 
-  it('carry answers and grants as the generated code reads them, and no more than fits', () => {
+  it('encodes answers and grants as the generated code does, up to the size limit', () => {
     const grant = (payload: string): Grant => {
       const job = { ...fc.sample(anyJob, 1)[0], payload: { payload }, stream: 's' } as Grant['job'];
       return {

@@ -48,7 +48,7 @@ onEveryEngine((engine) => {
 
     const stateOf = async (jobId: string): Promise<Body> => (await read(server, jobId)).job;
 
-    it('grants as many as there is credit for, in their order, and no more; and takes them back', async () => {
+    it('grants as many jobs as there is credit, in their order, and completes them', async () => {
       const ids = await submitted(5);
       worker.wants(3, { addonId });
       const grants = await worker.granted(3);
@@ -68,7 +68,7 @@ onEveryEngine((engine) => {
       expect(types).to.deep.equal(['JOB_SUBMITTED', 'LEASE_GRANTED', 'LEASE_RELEASED', 'JOB_DONE']);
     });
 
-    it('has credit for each kind by itself, and takes it back where it is told to', async () => {
+    it('counts credit for each kind separately, and revokes it on request', async () => {
       worker.send({
         credits: [
           { jobs: 2, addonId, acceptJobTypes: ['a'] },
@@ -93,7 +93,7 @@ onEveryEngine((engine) => {
       await worker.granted(5);
     });
 
-    it('answers what is wrong with what is handed in, writes nothing of it, and goes on', async () => {
+    it('answers an invalid release, writes nothing of it, and continues', async () => {
       const ids = await submitted(2);
       worker.wants(2, { addonId });
       const [first, second] = (await worker.granted(2)) as [LeaseGrant, LeaseGrant];
@@ -131,7 +131,7 @@ onEveryEngine((engine) => {
       ]);
     });
 
-    it('keeps what is handed in with a job, and lets it be tried again', async () => {
+    it('stores the result of a released job, and allows another attempt', async () => {
       const [well, ill] = await submitted(2, { max_attempts: 2, retry_backoff_s: 0 });
       worker.wants(2, { addonId });
       const [first, second] = (await worker.granted(2)) as [LeaseGrant, LeaseGrant];
@@ -160,7 +160,7 @@ onEveryEngine((engine) => {
       expect((await worker.granted(3))[2]?.lease).to.include({ jobId: ill, attempt: 2 });
     });
 
-    it('keeps leases: the first sign of life makes a short one long, and takes the name of the stream', async () => {
+    it("gives an unconfirmed lease its full TTL at a first heartbeat without a worker's name", async () => {
       await submitted(1);
       worker.wants(1, { addonId });
       const [grant] = (await worker.granted(1)) as [LeaseGrant];
@@ -175,7 +175,7 @@ onEveryEngine((engine) => {
       expect(await stateOf(jobIdOf(grant))).to.include({ state: 'RUNNING', progress: 0.5 });
     });
 
-    it('tells of a cancellation before the first sign of life', async () => {
+    it('reports a cancellation before the first heartbeat', async () => {
       await submitted(1);
       worker.wants(1, { addonId });
       const [grant] = (await worker.granted(1)) as [LeaseGrant];
@@ -188,7 +188,7 @@ onEveryEngine((engine) => {
       expect((await stateOf(jobIdOf(grant))).state).to.equal('CANCELED');
     });
 
-    it('answers everything when the client has ended its side, and takes back the credit that is left', async () => {
+    it('answers everything after the client ended its side, and revokes the remaining credit', async () => {
       await submitted(2);
       worker.wants(10, { addonId });
       const grants = await worker.granted(2);
@@ -211,7 +211,7 @@ onEveryEngine((engine) => {
       return `${code} ${details}`;
     };
 
-    it('ends with what is wrong with a frame, after it has answered those before it', async () => {
+    it('ends with the error of an invalid frame, after it has answered those before it', async () => {
       await submitted(1);
       worker.wants(1, { addonId });
       const grants = await worker.granted(1);
@@ -251,7 +251,7 @@ onEveryEngine((engine) => {
       await modest.granted(1);
     });
 
-    it('is fair to streams that want the same', async () => {
+    it('grants fairly to streams that ask for the same kind', async () => {
       const others = ['a', 'b', 'c', 'd'].map(connect);
       for (const other of others) {
         other.wants(1_000, { addonId });
@@ -267,7 +267,7 @@ onEveryEngine((engine) => {
       for (const share of shares) expect(share, `${shares}`).to.be.within(5, 15);
     });
 
-    it('grants no more to a client that does not read, and goes on with the others', async () => {
+    it('grants no more to a client that does not read, and continues with the others', async () => {
       const payload = { text: 'x'.repeat(200_000) };
       const ids = await submitted(120, { payload });
       const slow = connect('slow');
@@ -297,7 +297,7 @@ onEveryEngine((engine) => {
       expect(slow.answers.every(({ outcome }) => outcome.case === 'ended')).to.equal(true);
     });
 
-    it('waits for room as it does for jobs', async () => {
+    it('waits for capacity as it does for jobs', async () => {
       const own = await startTestServer(engine, { settings: { capacityTotal: 2 } });
       const client = new WorkClient(own.grpc);
       try {
@@ -315,7 +315,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('drains when the server stops: grants nothing more, says so, and is over', async () => {
+    it('drains when the server stops: grants nothing more, notifies the client, and ends', async () => {
       const stopping = await startTestServer(engine, { settings: { capacityTotal: plenty } });
       const draining = new WorkClient(stopping.grpc);
       const idle = new WorkClient(stopping.grpc, 'idle');
@@ -338,7 +338,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('releases nothing when it is cut off, and what it had handed in is taken', async () => {
+    it('releases nothing when the connection breaks, and applies the releases sent before', async () => {
       const ids = await submitted(2);
       worker.wants(2, { addonId });
       const [first, second] = (await worker.granted(2)) as [LeaseGrant, LeaseGrant];
