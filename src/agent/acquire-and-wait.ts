@@ -35,15 +35,15 @@ export async function acquire(
   request: AcquireRequest,
   { onContended, timeoutMs = Number.POSITIVE_INFINITY, signal, wait = waitMonotonic }: AcquireOptions,
 ): Promise<Granted | Halted | AcquireTimeout> {
-  let patienceLeftMs = timeoutMs;
+  let timeoutLeftMs = timeoutMs;
   for (;;) {
     signal?.throwIfAborted();
     const answer = await api.acquire(request);
     if (answer.outcome !== 'contended') return answer;
     const { contention } = answer;
     const waitMs = contention.retry_after_ms + roundingMs;
-    if (waitMs > patienceLeftMs) return { outcome: 'out of patience', contention };
-    patienceLeftMs -= waitMs;
+    if (waitMs > timeoutLeftMs) return { outcome: 'out of patience', contention };
+    timeoutLeftMs -= waitMs;
     onContended(contention);
     await wait(waitMs, signal);
   }

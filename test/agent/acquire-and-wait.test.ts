@@ -12,7 +12,7 @@ const granted: Acquired = { outcome: 'granted', leases: [] };
 const halted = { outcome: 'halted', blocker_report: {} } as Acquired;
 
 /** Plays answers back, and keeps what was done in which order. */
-function play(answers: Acquired[], options: { patienceMs?: number; signal?: AbortSignal } = {}) {
+function play(answers: Acquired[], options: { timeoutMs?: number; signal?: AbortSignal } = {}) {
   const done: (string | number)[] = [];
   const api = {
     async acquire() {
@@ -52,7 +52,7 @@ describe('acquireAndWait', () => {
   });
 
   it('does not start a wait that exceeds its maximum', async () => {
-    const { done, result } = play([contended(100), contended(150), granted], { patienceMs: 200 });
+    const { done, result } = play([contended(100), contended(150), granted], { timeoutMs: 200 });
     expect((await result).outcome).to.equal('out of patience');
     expect(done).to.deep.equal(['ask', 'contended', 101, 'ask']);
   });

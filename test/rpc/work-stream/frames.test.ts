@@ -105,8 +105,8 @@ describe('the frames of a work stream', () => {
   it('reads the worker and the presence of heartbeats, wherever they are in the frame', () => {
     const frame = (message: Parameters<typeof create<typeof StreamWorkRequestSchema>>[1]) =>
       read(toBinary(StreamWorkRequestSchema, create(StreamWorkRequestSchema, message))).frame;
-    expect(frame({})).to.include({ hasBeats: false, workerId: undefined });
-    expect(frame({ workerId: 'w', heartbeats: [{}] })).to.include({ hasBeats: true, workerId: 'w' });
+    expect(frame({})).to.include({ hasHeartbeats: false, workerId: undefined });
+    expect(frame({ workerId: 'w', heartbeats: [{}] })).to.include({ hasHeartbeats: true, workerId: 'w' });
     expect(frame({ owners: [{ ownerId: 'o' }] }).hasHeartbeats).to.equal(true);
   });
 
