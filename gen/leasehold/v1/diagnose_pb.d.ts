@@ -26,13 +26,13 @@ export declare type DiagnoseRequest = Message<"leasehold.v1.DiagnoseRequest"> & 
 export declare const DiagnoseRequestSchema: GenMessage<DiagnoseRequest>;
 
 /**
- * What was found. There is an answer within some seconds also where the database or Redis hangs.
+ * What was found. The server answers within some seconds, also where the database or Redis hangs.
  *
  * @generated from message leasehold.v1.DiagnoseResponse
  */
 export declare type DiagnoseResponse = Message<"leasehold.v1.DiagnoseResponse"> & {
   /**
-   * Of the moment at which it was asked for.
+   * As of the time of the request.
    *
    * @generated from field: leasehold.v1.Diagnosis diagnosis = 1;
    */
@@ -46,8 +46,8 @@ export declare type DiagnoseResponse = Message<"leasehold.v1.DiagnoseResponse"> 
 export declare const DiagnoseResponseSchema: GenMessage<DiagnoseResponse>;
 
 /**
- * What was found of a server. Its sentences are for people and may be worded otherwise one day; its areas, codes, levels
- * and facts are for programs and stay.
+ * What was found of a server. Its sentences are for people, and their wording may change. Its areas, codes,
+ * levels and facts are for programs and do not change.
  *
  * @generated from message leasehold.v1.Diagnosis
  */
@@ -74,7 +74,7 @@ export declare type Diagnosis = Message<"leasehold.v1.Diagnosis"> & {
   level: Diagnosis_Level;
 
   /**
-   * Everything that was looked at, also where nothing is wrong.
+   * Everything that was checked, also where nothing is wrong.
    *
    * @generated from field: repeated leasehold.v1.Diagnosis.Finding findings = 4;
    */
@@ -88,20 +88,20 @@ export declare type Diagnosis = Message<"leasehold.v1.Diagnosis"> & {
 export declare const DiagnosisSchema: GenMessage<Diagnosis>;
 
 /**
- * One thing that was looked at.
+ * One thing that was checked.
  *
  * @generated from message leasehold.v1.Diagnosis.Finding
  */
 export declare type Diagnosis_Finding = Message<"leasehold.v1.Diagnosis.Finding"> & {
   /**
-   * Whose it is: `server`, `database`, `queue` or `redis`.
+   * The area it belongs to: `server`, `database`, `queue` or `redis`.
    *
    * @generated from field: string area = 1;
    */
   area: string;
 
   /**
-   * What was looked at, such as `fsync`, `oldest_transaction`, `dead_rows`, `clock_difference`, `migrations`,
+   * What was checked, such as `fsync`, `oldest_transaction`, `dead_rows`, `clock_difference`, `migrations`,
    * `usable_capacity`, `oldest_ready`, `dead_letters` or `redis_maxmemory_policy`.
    *
    * @generated from field: string code = 2;
@@ -123,7 +123,7 @@ export declare type Diagnosis_Finding = Message<"leasehold.v1.Diagnosis.Finding"
   text: string;
 
   /**
-   * What to do about it, where something is to be done.
+   * What the operator should do, where action is needed.
    *
    * @generated from field: optional string advice = 5;
    */
@@ -164,14 +164,14 @@ export enum Diagnosis_Level {
   OK = 1,
 
   /**
-   * Worth a look.
+   * An operator should check it.
    *
    * @generated from enum value: LEVEL_WARN = 2;
    */
   WARN = 2,
 
   /**
-   * Something has to be done.
+   * An operator has to act.
    *
    * @generated from enum value: LEVEL_PROBLEM = 3;
    */

@@ -14,7 +14,7 @@ import type { Lease } from "./leases_pb.js";
 export declare const file_leasehold_v1_explain: GenFile;
 
 /**
- * Asks why a job, or one of its leases, stands where it stands.
+ * Asks why a job, or one of its leases, is in its current state.
  *
  * @generated from message leasehold.v1.ExplainRequest
  */
@@ -56,7 +56,7 @@ export declare const ExplainRequestSchema: GenMessage<ExplainRequest>;
  */
 export declare type ExplainResponse = Message<"leasehold.v1.ExplainResponse"> & {
   /**
-   * Of the moment at which it was asked for.
+   * As of the time of the request.
    *
    * @generated from field: leasehold.v1.Explanation explanation = 1;
    */
@@ -70,14 +70,14 @@ export declare type ExplainResponse = Message<"leasehold.v1.ExplainResponse"> & 
 export declare const ExplainResponseSchema: GenMessage<ExplainResponse>;
 
 /**
- * Why a job or a lease stands where it stands. Its sentences are for people and may be worded otherwise one day; its
- * codes, kinds and facts are for programs and stay.
+ * Why a job or a lease is in its current state. Its sentences are for people, and their wording may change.
+ * Its codes, kinds and facts are for programs and do not change.
  *
  * @generated from message leasehold.v1.Explanation
  */
 export declare type Explanation = Message<"leasehold.v1.Explanation"> & {
   /**
-   * The database's time of all that is told.
+   * The database's time as of which everything here holds.
    *
    * @generated from field: google.protobuf.Timestamp ts = 1;
    */
@@ -98,7 +98,7 @@ export declare type Explanation = Message<"leasehold.v1.Explanation"> & {
   lease?: Lease | undefined;
 
   /**
-   * When the job came into the state it is in.
+   * When the job entered its current state.
    *
    * @generated from field: google.protobuf.Timestamp since = 4;
    */
@@ -112,8 +112,8 @@ export declare type Explanation = Message<"leasehold.v1.Explanation"> & {
   summary: string;
 
   /**
-   * Why it is so, and of what is not over yet, what would let it go on: the main reason first. Of a lease, how it is or
-   * why it ended.
+   * The reasons for the state, the main reason first. Where the job has not ended, also what would let it
+   * continue. Of a lease, its condition or why it ended.
    *
    * @generated from field: repeated leasehold.v1.Explanation.Cause causes = 6;
    */
@@ -127,8 +127,8 @@ export declare type Explanation = Message<"leasehold.v1.Explanation"> & {
   steps: Explanation_Step[];
 
   /**
-   * Events in the middle of a long history that are not among the steps; `ListJobEvents` has them all. No more than some
-   * twenty thousand are counted.
+   * Events in the middle of a long history that are not among the steps; `ListJobEvents` has them all. No
+   * more than some twenty thousand are counted.
    *
    * @generated from field: int32 steps_left_out = 8;
    */
@@ -149,8 +149,8 @@ export declare type Explanation = Message<"leasehold.v1.Explanation"> & {
   attempts: Explanation_Attempt[];
 
   /**
-   * Older attempts that are not told, because there are more than 50 or they would take more than 3.5 MiB; `ListLeases` has
-   * them all.
+   * Older attempts that are left out, because there are more than 50 or they would take more than 3.5 MiB.
+   * `ListLeases` returns them all.
    *
    * @generated from field: int32 attempts_left_out = 11;
    */
@@ -170,13 +170,14 @@ export declare const ExplanationSchema: GenMessage<Explanation>;
  */
 export declare type Explanation_Cause = Message<"leasehold.v1.Explanation.Cause"> & {
   /**
-   * Which it is. What a queued job waits for, the main reason first: `waiting_for_worker`, `waiting_in_line`, `waiting_for_units`,
-   * `costs_more_than_total`, `backoff`, `run_at`, `needs_capability`, `needs_stream_worker`, `unique`. How a claimed one
-   * is: `claimed`, `claim_overdue`. How a leased one is: `waiting_for_first_heartbeat`, `running`, `lease_overdue`,
-   * `cancel_requested`. How an attempt ended: `released`, `failed_retryably`, `never_heard_of`, `no_heartbeat_since`,
-   * `over_max_runtime`. What else has to do with either: `server_away`, `stream_closed`, and `long_silence`, by which it was
-   * nearly lost before: it took three quarters of the TTL or more. How a job ended: `done`, `failed`, `canceled`,
-   * `attempts_exhausted`, `claims_exhausted`, `dead_lettered`.
+   * Which it is. What a queued job waits for, the main reason first: `waiting_for_worker`,
+   * `waiting_in_line`, `waiting_for_units`, `costs_more_than_total`, `backoff`, `run_at`,
+   * `needs_capability`, `needs_stream_worker`, `unique`. How a claimed one is: `claimed`, `claim_overdue`.
+   * How a leased one is: `waiting_for_first_heartbeat`, `running`, `lease_overdue`, `cancel_requested`. How
+   * an attempt ended: `released`, `failed_retryably`, `never_heard_of`, `no_heartbeat_since`,
+   * `over_max_runtime`. What else has to do with either: `server_away`, `stream_closed`, and
+   * `long_silence`, by which it was nearly lost before: it took three quarters of the TTL or more. How a
+   * job ended: `done`, `failed`, `canceled`, `attempts_exhausted`, `claims_exhausted`, `dead_lettered`.
    *
    * @generated from field: string code = 1;
    */
@@ -197,16 +198,16 @@ export declare type Explanation_Cause = Message<"leasehold.v1.Explanation.Cause"
   since?: Timestamp | undefined;
 
   /**
-   * When it will be over at the latest, where that is known.
+   * When it will end at the latest, where that is known.
    *
    * @generated from field: optional google.protobuf.Timestamp until = 4;
    */
   until?: Timestamp | undefined;
 
   /**
-   * The figures behind the sentence. `waiting_for_worker` has `worker_known: false` where no worker that a server knows
-   * asks for such a job and may take it: see `StatsService.ListWorkers`. `needs_capability` has it, and comes first, where
-   * known workers ask for such a job and none of them has what it needs.
+   * The figures behind the sentence. `waiting_for_worker` has `worker_known: false` where no worker that a
+   * server knows asks for such a job and may take it: see `StatsService.ListWorkers`. `needs_capability`
+   * has it, and comes first, where known workers ask for such a job and none of them has what it needs.
    *
    * @generated from field: google.protobuf.Struct facts = 5;
    */
@@ -220,7 +221,7 @@ export declare type Explanation_Cause = Message<"leasehold.v1.Explanation.Cause"
 export declare const Explanation_CauseSchema: GenMessage<Explanation_Cause>;
 
 /**
- * One step of the story.
+ * One step of the history.
  *
  * @generated from message leasehold.v1.Explanation.Step
  */
@@ -240,7 +241,7 @@ export declare type Explanation_Step = Message<"leasehold.v1.Explanation.Step"> 
   ts?: Timestamp | undefined;
 
   /**
-   * When it was over, for what lasted; of what was repeated, the last time.
+   * For a period, when it ended. For a repeated event, the last time.
    *
    * @generated from field: optional google.protobuf.Timestamp until = 3;
    */
@@ -275,14 +276,14 @@ export declare type Explanation_Step = Message<"leasehold.v1.Explanation.Step"> 
   leaseId?: string | undefined;
 
   /**
-   * In words.
+   * A sentence that describes it.
    *
    * @generated from field: string text = 8;
    */
   text: string;
 
   /**
-   * How often in a row: what is repeated is told once.
+   * How many times in a row it happened: a repeated event is one step.
    *
    * @generated from field: int32 times = 9;
    */
@@ -309,7 +310,7 @@ export declare type Explanation_Attempt = Message<"leasehold.v1.Explanation.Atte
   lease?: Lease | undefined;
 
   /**
-   * How it is, or why it ended: the main reason first.
+   * Its condition, or why it ended: the main reason first.
    *
    * @generated from field: repeated leasehold.v1.Explanation.Cause causes = 2;
    */
@@ -323,16 +324,16 @@ export declare type Explanation_Attempt = Message<"leasehold.v1.Explanation.Atte
   heartbeats?: number | undefined;
 
   /**
-   * The mean time from one to the next, from the grant to the last one; absent where none is known of that came later than
-   * the grant.
+   * The mean time from one to the next, from the grant to the last one; absent where none is known of that
+   * came later than the grant.
    *
    * @generated from field: optional int64 mean_heartbeat_interval_ms = 4;
    */
   meanHeartbeatIntervalMs?: bigint | undefined;
 
   /**
-   * The longest silence that did not end it; absent where there is none, or where it is older than their record. The one by
-   * which a lease expired is among its causes.
+   * The longest silence that did not end it; absent where there is none, or where it is older than their
+   * record. The one by which a lease expired is among its causes.
    *
    * @generated from field: optional leasehold.v1.Explanation.Silence longest_silence = 5;
    */
@@ -346,8 +347,8 @@ export declare type Explanation_Attempt = Message<"leasehold.v1.Explanation.Atte
 export declare const Explanation_AttemptSchema: GenMessage<Explanation_Attempt>;
 
 /**
- * A time in which nothing was heard of a worker: from the grant or a heartbeat to the next one, to the release, to where
- * `max_runtime_s` ended the lease, or to now.
+ * A period without a heartbeat from a worker. It begins at the grant or a heartbeat, and ends at the next
+ * heartbeat, at the release, when `max_runtime_s` ended the lease, or now.
  *
  * @generated from message leasehold.v1.Explanation.Silence
  */
@@ -360,7 +361,7 @@ export declare type Explanation_Silence = Message<"leasehold.v1.Explanation.Sile
   since?: Timestamp | undefined;
 
   /**
-   * When it was over; of one that is not, `ts` of the explanation.
+   * When it ended; `ts` of the explanation where it has not ended.
    *
    * @generated from field: google.protobuf.Timestamp until = 2;
    */
@@ -374,8 +375,8 @@ export declare type Explanation_Silence = Message<"leasehold.v1.Explanation.Sile
   lastedMs: bigint;
 
   /**
-   * The same as a share of the lease's TTL: 0.8 is four fifths of it. With a grace, and after an outage of the servers,
-   * a lease survives more than 1.
+   * The same as a share of the lease's TTL: 0.8 is four fifths of it. With a grace, and after an outage of
+   * the servers, a lease survives more than 1.
    *
    * @generated from field: double ttl_share = 4;
    */
@@ -409,8 +410,8 @@ export enum Explanation_StepKind {
   EVENT = 1,
 
   /**
-   * Nothing was heard of a worker that holds a lease: its longest silence and its last one, where they took half of the TTL
-   * or more, and the one by which it lost the lease.
+   * A period without a heartbeat from the worker that holds a lease. The steps have its longest and its
+   * last one, where they lasted half of the TTL or more, and the one that ended the lease.
    *
    * @generated from enum value: STEP_KIND_SILENCE = 2;
    */

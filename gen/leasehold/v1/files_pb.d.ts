@@ -12,7 +12,7 @@ import type { Timestamp } from "@bufbuild/protobuf/wkt";
 export declare const file_leasehold_v1_files: GenFile;
 
 /**
- * Who an owner is, in its own words. What is left out stays as it was told before.
+ * How an owner describes itself. A field that is left out keeps its value.
  *
  * @generated from message leasehold.v1.FileOwnerProfile
  */
@@ -87,7 +87,7 @@ export declare type FileOwner = Message<"leasehold.v1.FileOwner"> & {
   state: FileOwnerState;
 
   /**
-   * When it was last heard.
+   * When its last heartbeat, or another call that keeps it alive, arrived.
    *
    * @generated from field: google.protobuf.Timestamp last_heartbeat_at = 4;
    */
@@ -101,7 +101,7 @@ export declare type FileOwner = Message<"leasehold.v1.FileOwner"> & {
   lastActivityAt?: Timestamp | undefined;
 
   /**
-   * When it dies unless it is heard.
+   * When it dies unless a heartbeat arrives before.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 6;
    */
@@ -115,14 +115,14 @@ export declare type FileOwner = Message<"leasehold.v1.FileOwner"> & {
   stoppedAt?: Timestamp | undefined;
 
   /**
-   * When it gives up everything unless it is active before; absent where it has not stopped.
+   * When its leases are released unless it is active before; absent where it has not stopped.
    *
    * @generated from field: google.protobuf.Timestamp idle_at = 8;
    */
   idleAt?: Timestamp | undefined;
 
   /**
-   * When its life was over; absent where it lives.
+   * When it ended or died; absent where it is alive.
    *
    * @generated from field: google.protobuf.Timestamp ended_at = 9;
    */
@@ -177,22 +177,22 @@ export declare type FileLease = Message<"leasehold.v1.FileLease"> & {
   acquiredAt?: Timestamp | undefined;
 
   /**
-   * When its owner was last heard.
+   * When its owner's last heartbeat, or another call that keeps it alive, arrived.
    *
    * @generated from field: google.protobuf.Timestamp last_heartbeat_at = 6;
    */
   lastHeartbeatAt?: Timestamp | undefined;
 
   /**
-   * When its owner dies unless it is heard before.
+   * When its owner dies unless a heartbeat arrives before.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 7;
    */
   expiresAt?: Timestamp | undefined;
 
   /**
-   * A number that only rises, over all leases of jobs and files. Whatever the owner writes to can tell by it that a
-   * later owner has been there.
+   * A number that only rises, over all leases of jobs and files. A store that the owner writes to can detect
+   * by it that a later owner has written.
    *
    * @generated from field: int64 fence = 8;
    */
@@ -213,7 +213,7 @@ export declare type FileLease = Message<"leasehold.v1.FileLease"> & {
 export declare const FileLeaseSchema: GenMessage<FileLease>;
 
 /**
- * Who stands in the way.
+ * The owner that blocks a file.
  *
  * @generated from message leasehold.v1.FileBlocker
  */
@@ -247,7 +247,7 @@ export declare type FileBlocker = Message<"leasehold.v1.FileBlocker"> & {
   acquiredAt?: Timestamp | undefined;
 
   /**
-   * When its owner was last heard.
+   * When its owner's last heartbeat, or another call that keeps it alive, arrived.
    *
    * @generated from field: google.protobuf.Timestamp last_heartbeat_at = 5;
    */
@@ -295,7 +295,7 @@ export declare type FileContention = Message<"leasehold.v1.FileContention"> & {
   repository: string;
 
   /**
-   * The files that were not to be had.
+   * The files that could not be granted.
    *
    * @generated from field: repeated string paths = 4;
    */
@@ -323,7 +323,7 @@ export declare type FileContention = Message<"leasehold.v1.FileContention"> & {
   retryAfterMs: bigint;
 
   /**
-   * Who stands in the way of each file.
+   * Who blocks each file.
    *
    * @generated from field: repeated leasehold.v1.FileBlocker blockers = 8;
    */
@@ -364,7 +364,7 @@ export declare type FileBlockerReport = Message<"leasehold.v1.FileBlockerReport"
   repository: string;
 
   /**
-   * The files that were not to be had.
+   * The files that could not be granted.
    *
    * @generated from field: repeated string paths = 4;
    */
@@ -399,14 +399,14 @@ export declare type FileBlockerReport = Message<"leasehold.v1.FileBlockerReport"
   retryS: number;
 
   /**
-   * Another lease stands in the way than when it was denied: of another owner, or of the same owner taken anew.
+   * Another lease blocks it than when it was denied: of another owner, or of the same owner taken anew.
    *
    * @generated from field: bool blocker_changed = 9;
    */
   blockerChanged: boolean;
 
   /**
-   * Who stood in the way of each file when it was retried.
+   * Who blocked each file when it was retried.
    *
    * @generated from field: repeated leasehold.v1.FileBlocker blockers = 10;
    */
@@ -495,7 +495,7 @@ export declare type AcquireFileLeasesRequest = Message<"leasehold.v1.AcquireFile
   paths: string[];
 
   /**
-   * Who the owner is, for those whom it will stand in the way of.
+   * Who the owner is, for the owners that it will block.
    *
    * @generated from field: leasehold.v1.FileOwnerProfile owner = 4;
    */
@@ -581,13 +581,13 @@ export declare type FileLeaseGrant = Message<"leasehold.v1.FileLeaseGrant"> & {
 export declare const FileLeaseGrantSchema: GenMessage<FileLeaseGrant>;
 
 /**
- * A sign of life.
+ * A heartbeat of an owner.
  *
  * @generated from message leasehold.v1.HeartbeatOwnerRequest
  */
 export declare type HeartbeatOwnerRequest = Message<"leasehold.v1.HeartbeatOwnerRequest"> & {
   /**
-   * Whose. Required.
+   * The owner. Required.
    *
    * @generated from field: string owner_id = 1;
    */
@@ -607,7 +607,7 @@ export declare const HeartbeatOwnerRequestSchema: GenMessage<HeartbeatOwnerReque
  */
 export declare type HeartbeatOwnerResponse = Message<"leasehold.v1.HeartbeatOwnerResponse"> & {
   /**
-   * Until then, unless it is heard before.
+   * It stays alive until then; a heartbeat extends that.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 1;
    */
@@ -628,8 +628,8 @@ export declare type HeartbeatOwnerResponse = Message<"leasehold.v1.HeartbeatOwne
   drain: boolean;
 
   /**
-   * Files that were taken from it in this life by an operator, at most 100. Each is told with every heartbeat until the
-   * owner asks for it again, or releases it.
+   * Files that were taken from it in this life by an operator, at most 100. Each is in the answer to every
+   * heartbeat until the owner requests it again, or releases it.
    *
    * @generated from field: repeated leasehold.v1.LostFile lost_files = 4;
    */
@@ -663,7 +663,7 @@ export declare type LostFile = Message<"leasehold.v1.LostFile"> & {
   path: string;
 
   /**
-   * The fence that counts no more.
+   * The fence that is no longer valid.
    *
    * @generated from field: int64 fence = 3;
    */
@@ -731,7 +731,7 @@ export declare type RecordActivityResponse = Message<"leasehold.v1.RecordActivit
 export declare const RecordActivityResponseSchema: GenMessage<RecordActivityResponse>;
 
 /**
- * Which leases are given back, and why.
+ * Which leases are released, and why.
  *
  * @generated from message leasehold.v1.ReleaseFileLeasesRequest
  */
@@ -758,8 +758,8 @@ export declare type ReleaseFileLeasesRequest = Message<"leasehold.v1.ReleaseFile
   paths: string[];
 
   /**
-   * The fences of files: each is given back only if its fence is this one. Where no `paths` are named, these are the
-   * files that are meant; otherwise each of them has to be among `paths`.
+   * The fences of files: each is released only if its fence is this one. Where no `paths` are named, these
+   * are the files that are meant; otherwise each of them has to be among `paths`.
    *
    * @generated from field: map<string, int64> fences = 4;
    */
@@ -780,7 +780,7 @@ export declare type ReleaseFileLeasesRequest = Message<"leasehold.v1.ReleaseFile
 export declare const ReleaseFileLeasesRequestSchema: GenMessage<ReleaseFileLeasesRequest>;
 
 /**
- * What was given back and what was not.
+ * What was released and what was not.
  *
  * @generated from message leasehold.v1.ReleaseFileLeasesResponse
  */
@@ -793,7 +793,7 @@ export declare type ReleaseFileLeasesResponse = Message<"leasehold.v1.ReleaseFil
   released: FileLease[];
 
   /**
-   * Files that were named and not given back.
+   * Files that were named and not released.
    *
    * @generated from field: repeated leasehold.v1.FileNotReleased not_released = 2;
    */
@@ -807,7 +807,7 @@ export declare type ReleaseFileLeasesResponse = Message<"leasehold.v1.ReleaseFil
 export declare const ReleaseFileLeasesResponseSchema: GenMessage<ReleaseFileLeasesResponse>;
 
 /**
- * A file that was not given back.
+ * A file that was not released.
  *
  * @generated from message leasehold.v1.FileNotReleased
  */
@@ -1255,7 +1255,7 @@ export declare const AbandonedContentionSchema: GenMessage<AbandonedContention>;
  */
 export declare type WatchFileLeasesRequest = Message<"leasehold.v1.WatchFileLeasesRequest"> & {
   /**
-   * Only of this repository. What is told of owners alone belongs to none, and is left out then.
+   * Only of this repository. Events of an owner alone belong to no repository, and are left out then.
    *
    * @generated from field: optional string repository = 1;
    */
@@ -1284,7 +1284,7 @@ export declare type WatchFileLeasesRequest = Message<"leasehold.v1.WatchFileLeas
 export declare const WatchFileLeasesRequestSchema: GenMessage<WatchFileLeasesRequest>;
 
 /**
- * What has happened. The first message has no events: it says from where on everything will be told.
+ * What has happened. The first message has no events: its cursor is where the events begin.
  *
  * @generated from message leasehold.v1.WatchFileLeasesResponse
  */
@@ -1297,7 +1297,7 @@ export declare type WatchFileLeasesResponse = Message<"leasehold.v1.WatchFileLea
   events: FileEvent[];
 
   /**
-   * To be handed in as `after_cursor` by whoever goes on later.
+   * A client that continues later passes it as `after_cursor`.
    *
    * @generated from field: string cursor = 2;
    */
@@ -1340,7 +1340,7 @@ export declare type FileEvent = Message<"leasehold.v1.FileEvent"> & {
   type: string;
 
   /**
-   * Whom it happened to: who holds the file, or wants it.
+   * The owner it happened to: it holds the file, or requests it.
    *
    * @generated from field: string owner_id = 4;
    */
@@ -1375,9 +1375,10 @@ export declare type FileEvent = Message<"leasehold.v1.FileEvent"> & {
   contentionId?: string | undefined;
 
   /**
-   * Who did it, and why: `by`, `reason`, `blocker_owner_id`, `retry_at`; of what was reclaimed `last_heartbeat_at` and
-   * `reclaimed_at`; of a lease that passed between a parent and its sub-agent `lent_to` and `lent_by`, `returned_to` and
-   * `returned_by`; of an instruction `kept`, where it waits for its owner.
+   * Who did it, and why: `by`, `reason`, `blocker_owner_id`, `retry_at`; of what was reclaimed
+   * `last_heartbeat_at` and `reclaimed_at`; of a lease that passed between a parent and its sub-agent
+   * `lent_to` and `lent_by`, `returned_to` and `returned_by`; of an instruction `kept`, where it waits for
+   * its owner.
    *
    * @generated from field: google.protobuf.Struct data = 9;
    */
@@ -1411,7 +1412,7 @@ export enum FileLeaseState {
   HELD = 1,
 
   /**
-   * Its owner gave it back, ended, or had stopped and stayed idle.
+   * Its owner released it, ended, or had stopped and stayed idle.
    *
    * @generated from enum value: FILE_LEASE_STATE_RELEASED = 2;
    */
@@ -1431,7 +1432,7 @@ export enum FileLeaseState {
 export declare const FileLeaseStateSchema: GenEnum<FileLeaseState>;
 
 /**
- * Why an owner gives files back.
+ * Why an owner releases files.
  *
  * @generated from enum leasehold.v1.FileReleaseReason
  */
@@ -1531,8 +1532,8 @@ export enum FileInstruction {
   ABANDON = 2,
 
   /**
-   * Take the files from whoever holds them, and grant them. The holder's next heartbeat tells it what it has lost, and
-   * its fence is below the new one.
+   * Take the files from their holder, and grant them. The answer to the holder's next heartbeat lists what it
+   * has lost, and its fence is below the new one.
    *
    * @generated from enum value: FILE_INSTRUCTION_FORCE_RELEASE = 3;
    */
@@ -1572,7 +1573,7 @@ export enum FileOwnerState {
   ENDED = 2,
 
   /**
-   * It fell silent.
+   * For 60 seconds it sent no call that keeps it alive.
    *
    * @generated from enum value: FILE_OWNER_STATE_DEAD = 3;
    */
@@ -1587,23 +1588,26 @@ export declare const FileOwnerStateSchema: GenEnum<FileOwnerState>;
 /**
  * File leases: a file belongs to one owner at a time, so that two agents never write into it together.
  *
- * The record. A file is named by its `repository`, as its users agree to call it, and its path relative to the root of
- * that: `.`, `..` and doubled slashes are resolved, and two spellings of one path are one file. Absolute paths, paths
- * that leave the repository, blank ones, ones with NUL or half a character, and more than 4,096 bytes are refused.
- * Symlinks and letter case are the caller's to resolve. A `FileLease` says who holds a file, since when, and with
- * which fence.
+ * The record. A file is named by its `repository`, a name that its users agree on, and its path relative to
+ * the repository's root: `.`, `..` and doubled slashes are resolved, and two spellings of one path are one
+ * file. Absolute paths, paths that leave the repository, blank ones, ones with NUL or half a character, and
+ * more than 4,096 bytes are refused. Symlinks and letter case are the caller's to resolve. A `FileLease` says
+ * who holds a file, since when, and with which fence.
  *
- * Liveness. An owner is an agent's session. It begins to live with its first `AcquireFileLeases`, and lives for 60
- * seconds after each sign of life: a heartbeat, an activity, an acquisition, a word that it has stopped. One that falls
- * silent is dead: its leases are reclaimed, at the next request for them and otherwise within a second. One that says it has stopped, and shows no activity for 30 seconds, gives up its leases and lives on;
- * acquisitions and `RecordActivity` are activity, heartbeats are not. `EndOwner` ends it at once. A dead or ended owner
- * begins a new life with its next acquisition, and holds nothing of the old one.
+ * Liveness. An owner is an agent's session. It is alive from its first `AcquireFileLeases`, and stays alive
+ * for 60 seconds after each `HeartbeatOwner`, `RecordActivity`, `AcquireFileLeases` or `StopOwner`. After 60
+ * seconds without any of these it is dead: its leases are reclaimed, at the next request for them and
+ * otherwise within a second. An owner that has called `StopOwner`, and shows no activity for 30 seconds,
+ * loses its leases and stays alive. Acquisitions and `RecordActivity` are activity, heartbeats are not.
+ * `EndOwner` ends it at once. A dead or ended owner begins a new life with its next acquisition, and holds
+ * nothing of the old one.
  *
- * Contention. Whoever asks for a file that a living owner holds is told who that is and when to ask again: 180 seconds
- * after it was denied, exactly, by the database's clock. Until then every request of that owner that touches the file
- * is given the same contention, even where the file has become free. The first request at or after that time is the
- * one retry: it is granted, or the contention halts with the full report. A halted contention lets its owner have the
- * file only after an operator has instructed it.
+ * Contention. An owner that requests a file of another living owner gets a contention. It names the holder
+ * and the time of the retry: exactly 180 seconds after the denial, by the database's clock. Until then every
+ * request of that owner that touches the file is answered with the same contention, even where the file has
+ * become free. The first request at or after that time is the one retry: it is granted, or the contention
+ * halts with the full report. A halted contention lets its owner have the file only after an operator has
+ * instructed it.
  *
  * Contentions do not depend on the liveness of their owner: a client that asks, waits for 180 seconds without a
  * heartbeat and asks again is judged. A contention lapses 10 minutes after a `retry_at` that was not used; the next
@@ -1625,7 +1629,7 @@ export declare const FileOwnerStateSchema: GenEnum<FileOwnerState>;
  * Where a request names several files, all are granted or none. A file that blocks it for the first time is denied with
  * a contention of its own, and one whose retry finds it blocked still halts the request.
  *
- * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST faces use; the
+ * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST API uses; the
  * message starts with the same code.
  *
  * @generated from service leasehold.v1.FileLeasesService
@@ -1635,9 +1639,10 @@ export declare const FileLeasesService: GenService<{
    * Asks for files, all or none. Files that the owner holds are granted again as they are. Granted, contended and
    * halted are answers, not errors.
    *
-   * The answer names all files, once where it is granted and twice where it is not, each with its owner: some 250 bytes and
-   * the path for each. Clients that keep the 4 MiB they take by default ask for no more than 5,000 files of 200 bytes at once,
-   * and those that ask for more raise `max_receive_message_length`. `ListBlockers` has the same bound for one contention.
+   * The answer names all files, once where it is granted and twice where it is not, each with its owner: some
+   * 250 bytes and the path for each. Clients that keep the 4 MiB they take by default ask for no more than
+   * 5,000 files of 200 bytes at once, and those that ask for more raise `max_receive_message_length`.
+   * `ListBlockers` has the same bound for one contention.
    *
    * Errors: `invalid_request` names the path that is at fault, as `paths[3]`.
    *
@@ -1649,7 +1654,8 @@ export declare const FileLeasesService: GenService<{
     output: typeof AcquireFileLeasesResponseSchema;
   },
   /**
-   * Keeps an owner alive, and tells it what it has lost. Owners may also be kept with `LeasesService.StreamHeartbeats`.
+   * Keeps an owner alive, and returns the files it has lost. Owners may also be kept alive with
+   * `LeasesService.StreamHeartbeats`.
    *
    * Errors: `owner_not_found` where it never acquired anything; `owner_not_alive` where it has died or ended: the
    * detail says which, and when. Then it holds nothing any more, and has to acquire its files anew.
@@ -1662,7 +1668,9 @@ export declare const FileLeasesService: GenService<{
     output: typeof HeartbeatOwnerResponseSchema;
   },
   /**
-   * Says that an owner is at work: a sign of life, and the end of 'stopped'. Errors: as for `HeartbeatOwner`.
+   * Records that an owner is active. It keeps the owner alive as a heartbeat does, and ends its stopped
+   * state.
+   * Errors: as for `HeartbeatOwner`.
    *
    * @generated from rpc leasehold.v1.FileLeasesService.RecordActivity
    */
@@ -1672,8 +1680,8 @@ export declare const FileLeasesService: GenService<{
     output: typeof RecordActivityResponseSchema;
   },
   /**
-   * Gives leases back: those named, or all of a repository, or all of all repositories (`*`). What cannot be given back is said for each path,
-   * and holds up no other.
+   * Releases leases: those named, or all of a repository, or all of all repositories (`*`). The answer lists
+   * each path that cannot be released; the other paths are released all the same.
    *
    * Errors: `owner_not_found`; `invalid_request`.
    *
@@ -1685,7 +1693,8 @@ export declare const FileLeasesService: GenService<{
     output: typeof ReleaseFileLeasesResponseSchema;
   },
   /**
-   * Says that an owner has stopped for now: without activity it gives up everything 30 seconds after it said so first.
+   * Records that an owner has stopped for now. Without activity, its leases are released 30 seconds after the
+   * first such call.
    * Errors: as for `HeartbeatOwner`.
    *
    * @generated from rpc leasehold.v1.FileLeasesService.StopOwner
@@ -1696,9 +1705,9 @@ export declare const FileLeasesService: GenService<{
     output: typeof StopOwnerResponseSchema;
   },
   /**
-   * Ends an owner: its leases are released. Its contentions and halts stay. Ending one that is over already changes
-   * nothing. The answer names all files that were released: an owner of more than 10,000 raises
-   * `max_receive_message_length`, or gives them back by `ReleaseFileLeases` first.
+   * Ends an owner: its leases are released. Its contentions and halts stay. Ending an owner that is not alive
+   * changes nothing. The answer names all files that were released: an owner of more than 10,000 raises
+   * `max_receive_message_length`, or releases them with `ReleaseFileLeases` first.
    * Errors: `owner_not_found`.
    *
    * @generated from rpc leasehold.v1.FileLeasesService.EndOwner
@@ -1719,7 +1728,7 @@ export declare const FileLeasesService: GenService<{
     output: typeof ListFileLeasesResponseSchema;
   },
   /**
-   * Lists who waits and who is halted, newest first: whether or not the owner is still alive.
+   * Lists contentions that wait or are halted, newest first, whether or not their owner is still alive.
    *
    * @generated from rpc leasehold.v1.FileLeasesService.ListBlockers
    */
@@ -1729,9 +1738,10 @@ export declare const FileLeasesService: GenService<{
     output: typeof ListBlockersResponseSchema;
   },
   /**
-   * Decides about a halted contention. What it grants is its owner's whether or not that asks again; an owner that has
-   * stopped has 30 seconds to take it up. RETRY and FORCE_RELEASE for an owner that is not alive are kept: its next
-   * request for a file of the contention applies them. A later instruction replaces one that is kept.
+   * Decides about a halted contention. What it grants belongs to the owner, whether or not the owner asks
+   * again. An owner that has stopped has 30 seconds to show activity. RETRY and FORCE_RELEASE for an owner
+   * that is not alive are kept: its next request for a file of the contention applies them. A later
+   * instruction replaces one that is kept.
    *
    * Errors: `contention_not_found`; `illegal_transition` where it is not halted, because it waits still, was granted,
    * was abandoned, or has lapsed.

@@ -270,7 +270,7 @@ export const FileReleaseReasonSchema = /*@__PURE__*/
   enumDesc(file_leasehold_v1_files, 1);
 
 /**
- * Why an owner gives files back.
+ * Why an owner releases files.
  *
  * @generated from enum leasehold.v1.FileReleaseReason
  */
@@ -322,23 +322,26 @@ export const FileOwnerState = /*@__PURE__*/
 /**
  * File leases: a file belongs to one owner at a time, so that two agents never write into it together.
  *
- * The record. A file is named by its `repository`, as its users agree to call it, and its path relative to the root of
- * that: `.`, `..` and doubled slashes are resolved, and two spellings of one path are one file. Absolute paths, paths
- * that leave the repository, blank ones, ones with NUL or half a character, and more than 4,096 bytes are refused.
- * Symlinks and letter case are the caller's to resolve. A `FileLease` says who holds a file, since when, and with
- * which fence.
+ * The record. A file is named by its `repository`, a name that its users agree on, and its path relative to
+ * the repository's root: `.`, `..` and doubled slashes are resolved, and two spellings of one path are one
+ * file. Absolute paths, paths that leave the repository, blank ones, ones with NUL or half a character, and
+ * more than 4,096 bytes are refused. Symlinks and letter case are the caller's to resolve. A `FileLease` says
+ * who holds a file, since when, and with which fence.
  *
- * Liveness. An owner is an agent's session. It begins to live with its first `AcquireFileLeases`, and lives for 60
- * seconds after each sign of life: a heartbeat, an activity, an acquisition, a word that it has stopped. One that falls
- * silent is dead: its leases are reclaimed, at the next request for them and otherwise within a second. One that says it has stopped, and shows no activity for 30 seconds, gives up its leases and lives on;
- * acquisitions and `RecordActivity` are activity, heartbeats are not. `EndOwner` ends it at once. A dead or ended owner
- * begins a new life with its next acquisition, and holds nothing of the old one.
+ * Liveness. An owner is an agent's session. It is alive from its first `AcquireFileLeases`, and stays alive
+ * for 60 seconds after each `HeartbeatOwner`, `RecordActivity`, `AcquireFileLeases` or `StopOwner`. After 60
+ * seconds without any of these it is dead: its leases are reclaimed, at the next request for them and
+ * otherwise within a second. An owner that has called `StopOwner`, and shows no activity for 30 seconds,
+ * loses its leases and stays alive. Acquisitions and `RecordActivity` are activity, heartbeats are not.
+ * `EndOwner` ends it at once. A dead or ended owner begins a new life with its next acquisition, and holds
+ * nothing of the old one.
  *
- * Contention. Whoever asks for a file that a living owner holds is told who that is and when to ask again: 180 seconds
- * after it was denied, exactly, by the database's clock. Until then every request of that owner that touches the file
- * is given the same contention, even where the file has become free. The first request at or after that time is the
- * one retry: it is granted, or the contention halts with the full report. A halted contention lets its owner have the
- * file only after an operator has instructed it.
+ * Contention. An owner that requests a file of another living owner gets a contention. It names the holder
+ * and the time of the retry: exactly 180 seconds after the denial, by the database's clock. Until then every
+ * request of that owner that touches the file is answered with the same contention, even where the file has
+ * become free. The first request at or after that time is the one retry: it is granted, or the contention
+ * halts with the full report. A halted contention lets its owner have the file only after an operator has
+ * instructed it.
  *
  * Contentions do not depend on the liveness of their owner: a client that asks, waits for 180 seconds without a
  * heartbeat and asks again is judged. A contention lapses 10 minutes after a `retry_at` that was not used; the next
@@ -360,7 +363,7 @@ export const FileOwnerState = /*@__PURE__*/
  * Where a request names several files, all are granted or none. A file that blocks it for the first time is denied with
  * a contention of its own, and one whose retry finds it blocked still halts the request.
  *
- * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST faces use; the
+ * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST API uses; the
  * message starts with the same code.
  *
  * @generated from service leasehold.v1.FileLeasesService

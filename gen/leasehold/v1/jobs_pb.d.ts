@@ -39,7 +39,7 @@ export declare type Job = Message<"leasehold.v1.Job"> & {
   jobType: string;
 
   /**
-   * Its place in line.
+   * Its priority in the queue.
    *
    * @generated from field: leasehold.v1.Priority priority = 4;
    */
@@ -68,7 +68,7 @@ export declare type Job = Message<"leasehold.v1.Job"> & {
   payload?: JsonObject | undefined;
 
   /**
-   * Where it stands.
+   * Its state.
    *
    * @generated from field: leasehold.v1.JobState state = 8;
    */
@@ -82,7 +82,7 @@ export declare type Job = Message<"leasehold.v1.Job"> & {
   createdAt?: Timestamp | undefined;
 
   /**
-   * When its state last changed, or its worker last told of progress.
+   * When its state last changed, or its worker last reported progress.
    *
    * @generated from field: google.protobuf.Timestamp updated_at = 10;
    */
@@ -117,7 +117,7 @@ export declare type Job = Message<"leasehold.v1.Job"> & {
   attempts: number;
 
   /**
-   * Not before this time is it given out (again).
+   * The server does not grant it (again) before this time.
    *
    * @generated from field: google.protobuf.Timestamp next_retry_at = 15;
    */
@@ -138,7 +138,8 @@ export declare type Job = Message<"leasehold.v1.Job"> & {
   stream?: string | undefined;
 
   /**
-   * Not given to a worker that already holds a lease. It does not detect duplicates: `client_request_id` does.
+   * Not granted to a worker that already holds a lease. It does not detect duplicates: `client_request_id`
+   * does.
    *
    * @generated from field: bool unique = 18;
    */
@@ -187,14 +188,14 @@ export declare type Job = Message<"leasehold.v1.Job"> & {
   cancelRequested: boolean;
 
   /**
-   * How far its worker says it is, from 0 to 1.
+   * Its progress as its worker reported it, from 0 to 1.
    *
    * @generated from field: optional double progress = 25;
    */
   progress?: number | undefined;
 
   /**
-   * What its worker last said.
+   * The worker's last note.
    *
    * @generated from field: optional string note = 26;
    */
@@ -235,7 +236,7 @@ export declare type JobResult = Message<"leasehold.v1.JobResult"> & {
   status: FinalStatus;
 
   /**
-   * What the worker handed in: any JSON.
+   * The result that the worker sent: any JSON.
    *
    * @generated from field: google.protobuf.Value result_data = 3;
    */
@@ -277,7 +278,7 @@ export declare type JobResult = Message<"leasehold.v1.JobResult"> & {
   attempts: number;
 
   /**
-   * Figures the worker handed in.
+   * Metrics that the worker sent.
    *
    * @generated from field: google.protobuf.Struct metrics = 9;
    */
@@ -291,7 +292,7 @@ export declare type JobResult = Message<"leasehold.v1.JobResult"> & {
 export declare const JobResultSchema: GenMessage<JobResult>;
 
 /**
- * One line of a job's history.
+ * One event of a job's history.
  *
  * @generated from message leasehold.v1.JobEvent
  */
@@ -334,7 +335,7 @@ export declare type JobEvent = Message<"leasehold.v1.JobEvent"> & {
   leaseId?: string | undefined;
 
   /**
-   * `by` (who), `from` and `to` (which state), and what else there is to tell, such as `reason`.
+   * `by` (who), `from` and `to` (which state), and further details, such as `reason`.
    *
    * @generated from field: google.protobuf.Struct data = 6;
    */
@@ -397,7 +398,8 @@ export declare type SubmitJobRequest = Message<"leasehold.v1.SubmitJobRequest"> 
   payload?: JsonObject | undefined;
 
   /**
-   * A key of the submitter's own, unique per `addon_id` for as long as the job is kept, that makes a lost answer harmless.
+   * A key of the submitter's own, unique per `addon_id` for as long as the job is kept, so that a submitter
+   * can repeat a call whose answer was lost.
    *
    * @generated from field: optional string client_request_id = 7;
    */
@@ -411,7 +413,8 @@ export declare type SubmitJobRequest = Message<"leasehold.v1.SubmitJobRequest"> 
   stream?: string | undefined;
 
   /**
-   * Do not give it to a worker that already holds a lease. It does not detect duplicates: `client_request_id` does.
+   * Do not grant it to a worker that already holds a lease. It does not detect duplicates:
+   * `client_request_id` does.
    *
    * @generated from field: optional bool unique = 9;
    */
@@ -570,7 +573,7 @@ export declare type SubmitOutcome = Message<"leasehold.v1.SubmitOutcome"> & {
 export declare const SubmitOutcomeSchema: GenMessage<SubmitOutcome>;
 
 /**
- * A job of a batch that is now durable. `GetJob` tells the rest.
+ * A job of a batch that is now durable. `GetJob` returns the rest.
  *
  * @generated from message leasehold.v1.SubmittedJob
  */
@@ -714,7 +717,7 @@ export declare const ClaimJobsRequestSchema: GenMessage<ClaimJobsRequest>;
  */
 export declare type ClaimJobsResponse = Message<"leasehold.v1.ClaimJobsResponse"> & {
   /**
-   * The jobs, first in line first; none where nothing fits.
+   * The jobs, in the order of the queue; none where nothing fits.
    *
    * @generated from field: repeated leasehold.v1.Job jobs = 1;
    */
@@ -886,7 +889,7 @@ export declare type ListJobsResponse = Message<"leasehold.v1.ListJobsResponse"> 
 export declare const ListJobsResponseSchema: GenMessage<ListJobsResponse>;
 
 /**
- * What a worker says of a job.
+ * A worker's report on a job.
  *
  * @generated from message leasehold.v1.UpdateJobStatusRequest
  */
@@ -899,14 +902,15 @@ export declare type UpdateJobStatusRequest = Message<"leasehold.v1.UpdateJobStat
   jobId: string;
 
   /**
-   * The state it should be in: PREPARING, LEASE_PENDING, QUEUED to give it back, or the present one.
+   * The state it should be in: PREPARING, LEASE_PENDING, QUEUED to return it to the queue, or the present
+   * one.
    *
    * @generated from field: leasehold.v1.JobState state = 2;
    */
   state: JobState;
 
   /**
-   * What the worker has to say, at most 2,000 characters.
+   * A note of the worker, at most 2,000 characters.
    *
    * @generated from field: optional string note = 3;
    */
@@ -920,7 +924,7 @@ export declare type UpdateJobStatusRequest = Message<"leasehold.v1.UpdateJobStat
   progress?: number | undefined;
 
   /**
-   * Who says so. Where given, it must be the worker that has the job.
+   * The worker that reports. Where given, it must be the worker that holds the job.
    *
    * @generated from field: optional string worker_id = 5;
    */
@@ -1328,7 +1332,7 @@ export declare type WatchJobRequest = Message<"leasehold.v1.WatchJobRequest"> & 
   jobId: string;
 
   /**
-   * Go on after this event. Where left out the history is told from its beginning.
+   * Continue after this event. Where left out, the history starts at its beginning.
    *
    * @generated from field: optional int64 after_event_id = 2;
    */
@@ -1423,7 +1427,7 @@ export enum Priority {
 export declare const PrioritySchema: GenEnum<Priority>;
 
 /**
- * Where a job stands. DONE, FAILED, CANCELED and TIMEOUT are ends.
+ * The state of a job. DONE, FAILED, CANCELED and TIMEOUT are final.
  *
  * @generated from enum leasehold.v1.JobState
  */
@@ -1464,14 +1468,14 @@ export enum JobState {
   LEASE_PENDING = 4,
 
   /**
-   * Leased, and not yet heard from since.
+   * Leased; no heartbeat has arrived yet.
    *
    * @generated from enum value: JOB_STATE_LEASED = 5;
    */
   LEASED = 5,
 
   /**
-   * Leased, and heard from.
+   * Leased; its worker runs it.
    *
    * @generated from enum value: JOB_STATE_RUNNING = 6;
    */
@@ -1492,14 +1496,14 @@ export enum JobState {
   FAILED = 8,
 
   /**
-   * Ended because somebody asked for it.
+   * Ended because a client canceled it.
    *
    * @generated from enum value: JOB_STATE_CANCELED = 9;
    */
   CANCELED = 9,
 
   /**
-   * Ended because its worker fell silent.
+   * Ended because its last lease expired.
    *
    * @generated from enum value: JOB_STATE_TIMEOUT = 10;
    */
@@ -1539,14 +1543,14 @@ export enum FinalStatus {
   FAILED = 2,
 
   /**
-   * Somebody canceled it.
+   * A client canceled it.
    *
    * @generated from enum value: FINAL_STATUS_CANCELED = 3;
    */
   CANCELED = 3,
 
   /**
-   * Its worker fell silent.
+   * Its last lease expired.
    *
    * @generated from enum value: FINAL_STATUS_TIMEOUT = 4;
    */
@@ -1592,9 +1596,10 @@ export enum OnDuplicate {
 export declare const OnDuplicateSchema: GenEnum<OnDuplicate>;
 
 /**
- * Jobs: submitted once, claimed by one worker at a time, and told of for as long as they are kept.
+ * Jobs. A client submits a job once, one worker at a time claims it, and the server returns it for as long as
+ * it is kept.
  *
- * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST faces use; the
+ * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST API uses; the
  * message starts with the same code.
  *
  * @generated from service leasehold.v1.JobsService
@@ -1615,7 +1620,7 @@ export declare const JobsService: GenService<{
     output: typeof SubmitJobResponseSchema;
   },
   /**
-   * Submits many jobs, each with its own outcome, in the order given. A bad job spoils no other.
+   * Submits many jobs, each with its own outcome, in the order given. An invalid job does not affect the others.
    *
    * @generated from rpc leasehold.v1.JobsService.SubmitJobs
    */
@@ -1629,9 +1634,9 @@ export declare const JobsService: GenService<{
    * two workers. An empty answer means that nothing fits now. Jobs that cost more than all capacity there is are passed
    * over, and their history says so (JOB_UNSCHEDULABLE).
    *
-   * One answer holds at most 3.5 MiB of jobs, or one job, so that clients with the usual limit of 4 MiB accept it; what is left is
-   * claimed by the next call. A job whose payload is mostly numbers takes up to six times its JSON on the wire: clients that
-   * expect large ones raise `max_receive_message_length`.
+   * One answer holds at most 3.5 MiB of jobs, or one job, so that clients with the usual limit of 4 MiB
+   * accept it; what is left is claimed by the next call. A job whose payload is mostly numbers takes up to
+   * six times its JSON on the wire: clients that expect large ones raise `max_receive_message_length`.
    *
    * A claim is not a lease: it reserves the job until `claim_expires_at`, then the job returns to the queue.
    *
@@ -1643,11 +1648,12 @@ export declare const JobsService: GenService<{
     output: typeof ClaimJobsResponseSchema;
   },
   /**
-   * Reads one job and, where it has ended, its result. Errors: `job_not_found`, also for a job that ended longer ago than
-   * the server keeps jobs.
+   * Reads one job and, where it has ended, its result. Errors: `job_not_found`, also for a job that ended
+   * longer ago than the server keeps jobs.
    *
-   * A job and its result take at most 1 MiB of JSON each, and are not cut. As a protobuf Struct a list of short numbers takes
-   * up to six times as much as its JSON: clients that store such payloads raise `max_receive_message_length` to 16 MiB.
+   * A job and its result take at most 1 MiB of JSON each, and are not cut. As a protobuf Struct a list of
+   * short numbers takes up to six times as much as its JSON: clients that store such payloads raise
+   * `max_receive_message_length` to 16 MiB.
    *
    * @generated from rpc leasehold.v1.JobsService.GetJob
    */
@@ -1657,8 +1663,8 @@ export declare const JobsService: GenService<{
     output: typeof GetJobResponseSchema;
   },
   /**
-   * Lists jobs, newest first. No job comes twice and none is missed while others arrive. A page holds at most 3.5 MiB of jobs,
-   * as an answer of `ClaimJobs` does.
+   * Lists jobs, newest first. No job comes twice and none is missed while others arrive. A page holds at most
+   * 3.5 MiB of jobs, as an answer of `ClaimJobs` does.
    *
    * @generated from rpc leasehold.v1.JobsService.ListJobs
    */
@@ -1668,7 +1674,7 @@ export declare const JobsService: GenService<{
     output: typeof ListJobsResponseSchema;
   },
   /**
-   * Tells of a claimed job's progress, moves it on towards a lease, or gives it back to the queue.
+   * Records a claimed job's progress, changes its state on the way to a lease, or returns it to the queue.
    *
    * Errors: `job_not_found`; `illegal_transition`; `worker_mismatch`; `job_not_claimed` where the claim has run out.
    *
@@ -1680,8 +1686,9 @@ export declare const JobsService: GenService<{
     output: typeof UpdateJobStatusResponseSchema;
   },
   /**
-   * Cancels a job: at once while nobody holds its lease, otherwise as a request its worker is told with the next
-   * heartbeat. Cancelling a canceled job answers with the job; another ended job is an `illegal_transition`.
+   * Cancels a job. A job without an active lease is canceled at once. Otherwise the server records the
+   * request, and the worker gets it with the answer to its next heartbeat. For a canceled job the server
+   * returns the job; another ended job is an `illegal_transition`.
    *
    * @generated from rpc leasehold.v1.JobsService.CancelJob
    */
@@ -1691,7 +1698,7 @@ export declare const JobsService: GenService<{
     output: typeof CancelJobResponseSchema;
   },
   /**
-   * Puts a FAILED, TIMEOUT or CANCELED job back in the queue, at its old place in line and with a new budget of
+   * Puts a FAILED, TIMEOUT or CANCELED job back in the queue, at its old position and with a new budget of
    * attempts. The old result stays in the history. Errors: `job_not_found`; `illegal_transition`.
    *
    * @generated from rpc leasehold.v1.JobsService.RetryJob
@@ -1702,9 +1709,9 @@ export declare const JobsService: GenService<{
     output: typeof RetryJobResponseSchema;
   },
   /**
-   * Retries dead letters, the oldest first, as `RetryJob` does each of them. Dead letters are jobs of streams that
-   * failed in a way that is not worth another attempt, or too often; `ListJobs` finds them with `dead_lettered`, and
-   * `LeasesService.ListLeases` tells what went wrong in each of their attempts.
+   * Retries dead letters, the oldest first, as `RetryJob` does each of them. Dead letters are jobs of streams
+   * that failed in a way that is not worth another attempt, or too often; `ListJobs` finds them with
+   * `dead_lettered`, and `LeasesService.ListLeases` returns what went wrong in each of their attempts.
    *
    * @generated from rpc leasehold.v1.JobsService.RetryDeadLetters
    */
@@ -1735,8 +1742,9 @@ export declare const JobsService: GenService<{
     output: typeof ListJobEventsResponseSchema;
   },
   /**
-   * Follows a job: the job as it stands at once, then again with every change, until it has ended. Events that would make
-   * a message larger than 3.5 MiB come with the next message; for the job and its result see `GetJob`.
+   * Follows a job: the job as it stands at once, then again with every change, until it has ended. Events
+   * that would make a message larger than 3.5 MiB come with the next message; for the job and its result see
+   * `GetJob`.
    * Errors: `job_not_found`.
    *
    * @generated from rpc leasehold.v1.JobsService.WatchJob

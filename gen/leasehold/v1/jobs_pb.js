@@ -249,7 +249,7 @@ export const JobStateSchema = /*@__PURE__*/
   enumDesc(file_leasehold_v1_jobs, 1);
 
 /**
- * Where a job stands. DONE, FAILED, CANCELED and TIMEOUT are ends.
+ * The state of a job. DONE, FAILED, CANCELED and TIMEOUT are final.
  *
  * @generated from enum leasehold.v1.JobState
  */
@@ -285,9 +285,10 @@ export const OnDuplicate = /*@__PURE__*/
   tsEnum(OnDuplicateSchema);
 
 /**
- * Jobs: submitted once, claimed by one worker at a time, and told of for as long as they are kept.
+ * Jobs. A client submits a job once, one worker at a time claims it, and the server returns it for as long as
+ * it is kept.
  *
- * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST faces use; the
+ * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST API uses; the
  * message starts with the same code.
  *
  * @generated from service leasehold.v1.JobsService

@@ -62,7 +62,7 @@ export declare type Lease = Message<"leasehold.v1.Lease"> & {
   ttlSec: number;
 
   /**
-   * Where it stands.
+   * Its state.
    *
    * @generated from field: leasehold.v1.LeaseState state = 7;
    */
@@ -76,7 +76,7 @@ export declare type Lease = Message<"leasehold.v1.Lease"> & {
   grantedAt?: Timestamp | undefined;
 
   /**
-   * When its worker was last heard.
+   * When its last heartbeat arrived.
    *
    * @generated from field: google.protobuf.Timestamp last_heartbeat_at = 9;
    */
@@ -90,8 +90,8 @@ export declare type Lease = Message<"leasehold.v1.Lease"> & {
   expiresAt?: Timestamp | undefined;
 
   /**
-   * A number that only rises, over all leases. Hand it to whatever the worker writes to, so that a worker that comes
-   * back from the dead can be told from its successor.
+   * A number that only rises, over all leases. A worker passes it to each store it writes to, so that the
+   * store can tell a worker whose lease has expired from its successor.
    *
    * @generated from field: int64 fence = 11;
    */
@@ -133,7 +133,7 @@ export declare type Lease = Message<"leasehold.v1.Lease"> & {
   error?: string | undefined;
 
   /**
-   * What went wrong, as it was handed in.
+   * What went wrong, as the worker sent it.
    *
    * @generated from field: google.protobuf.Struct error_detail = 17;
    */
@@ -174,14 +174,14 @@ export declare type RequestLeaseRequest = Message<"leasehold.v1.RequestLeaseRequ
   jobId: string;
 
   /**
-   * Who submitted it. Where given, it must be so.
+   * Who submitted it. Where given, it must match.
    *
    * @generated from field: optional string addon_id = 2;
    */
   addonId?: string | undefined;
 
   /**
-   * The worker that has claimed it. Where given, it must be so.
+   * The worker that has claimed it. Where given, it must match.
    *
    * @generated from field: optional string worker_id = 3;
    */
@@ -402,7 +402,8 @@ export declare type LeaseGrant = Message<"leasehold.v1.LeaseGrant"> & {
 export declare const LeaseGrantSchema: GenMessage<LeaseGrant>;
 
 /**
- * The message of a stream that tells of a job. The server acknowledges it by itself, once the attempt has ended.
+ * The message of a stream with which a job was delivered. The server acknowledges it once the attempt has
+ * ended; the worker does not.
  *
  * @generated from message leasehold.v1.StreamMessage
  */
@@ -444,7 +445,7 @@ export declare type LeaseDenial = Message<"leasehold.v1.LeaseDenial"> & {
   reason: string;
 
   /**
-   * When it is worth asking again, as far as the server can know.
+   * The retry hint: how long to wait before the next request, as far as the server can know.
    *
    * @generated from field: int64 retry_after_ms = 2;
    */
@@ -458,7 +459,7 @@ export declare type LeaseDenial = Message<"leasehold.v1.LeaseDenial"> & {
 export declare const LeaseDenialSchema: GenMessage<LeaseDenial>;
 
 /**
- * A sign of life.
+ * A heartbeat of a lease.
  *
  * @generated from message leasehold.v1.HeartbeatRequest
  */
@@ -499,7 +500,7 @@ export declare type HeartbeatRequest = Message<"leasehold.v1.HeartbeatRequest"> 
   progress?: number | undefined;
 
   /**
-   * What the worker has to say, at most 2,000 characters.
+   * A note of the worker, at most 2,000 characters.
    *
    * @generated from field: optional string message = 6;
    */
@@ -533,7 +534,7 @@ export declare type HeartbeatResponse = Message<"leasehold.v1.HeartbeatResponse"
   ttlRemainingMs: bigint;
 
   /**
-   * Somebody wants the job canceled: stop, and release the lease.
+   * A client asked to cancel the job: the worker must stop, and release the lease.
    *
    * @generated from field: bool cancel_requested = 3;
    */
@@ -554,7 +555,7 @@ export declare type HeartbeatResponse = Message<"leasehold.v1.HeartbeatResponse"
 export declare const HeartbeatResponseSchema: GenMessage<HeartbeatResponse>;
 
 /**
- * Signs of life, as many as 16 MiB hold. An empty frame is answered by an empty frame.
+ * Heartbeats, as many as fit into 16 MiB. The server answers an empty frame with an empty frame.
  *
  * @generated from message leasehold.v1.StreamHeartbeatsRequest
  */
@@ -581,7 +582,7 @@ export declare type StreamHeartbeatsRequest = Message<"leasehold.v1.StreamHeartb
 export declare const StreamHeartbeatsRequestSchema: GenMessage<StreamHeartbeatsRequest>;
 
 /**
- * A sign of life for one lease.
+ * A heartbeat for one lease.
  *
  * @generated from message leasehold.v1.StreamHeartbeatsRequest.Heartbeat
  */
@@ -615,7 +616,7 @@ export declare type StreamHeartbeatsRequest_Heartbeat = Message<"leasehold.v1.St
   progress?: number | undefined;
 
   /**
-   * What the worker has to say, at most 2,000 characters.
+   * A note of the worker, at most 2,000 characters.
    *
    * @generated from field: optional string message = 5;
    */
@@ -629,7 +630,7 @@ export declare type StreamHeartbeatsRequest_Heartbeat = Message<"leasehold.v1.St
 export declare const StreamHeartbeatsRequest_HeartbeatSchema: GenMessage<StreamHeartbeatsRequest_Heartbeat>;
 
 /**
- * A sign of life of an owner of file leases: see `FileLeasesService.HeartbeatOwner`.
+ * A heartbeat of an owner of file leases: see `FileLeasesService.HeartbeatOwner`.
  *
  * @generated from message leasehold.v1.StreamHeartbeatsRequest.Owner
  */
@@ -649,20 +650,20 @@ export declare type StreamHeartbeatsRequest_Owner = Message<"leasehold.v1.Stream
 export declare const StreamHeartbeatsRequest_OwnerSchema: GenMessage<StreamHeartbeatsRequest_Owner>;
 
 /**
- * What became of leases.
+ * The verdicts on heartbeats of leases and owners.
  *
  * @generated from message leasehold.v1.StreamHeartbeatsResponse
  */
 export declare type StreamHeartbeatsResponse = Message<"leasehold.v1.StreamHeartbeatsResponse"> & {
   /**
-   * One for each lease that was heard of, or that there is something to tell of.
+   * One for each lease with a heartbeat, and for each lease on which the server sends a verdict unasked.
    *
    * @generated from field: repeated leasehold.v1.LeaseVerdict verdicts = 1;
    */
   verdicts: LeaseVerdict[];
 
   /**
-   * One for each owner that was heard of. Nothing is told of owners unasked.
+   * One for each owner with a heartbeat. The server sends no verdicts on owners unasked.
    *
    * @generated from field: repeated leasehold.v1.OwnerVerdict owners = 2;
    */
@@ -676,13 +677,13 @@ export declare type StreamHeartbeatsResponse = Message<"leasehold.v1.StreamHeart
 export declare const StreamHeartbeatsResponseSchema: GenMessage<StreamHeartbeatsResponse>;
 
 /**
- * What a worker wants, and what it has to say.
+ * The credit, heartbeats and releases of a worker.
  *
  * @generated from message leasehold.v1.StreamWorkRequest
  */
 export declare type StreamWorkRequest = Message<"leasehold.v1.StreamWorkRequest"> & {
   /**
-   * One for each lease that is to be kept. Without a `worker_id` it is the stream's.
+   * One for each lease that is to be kept. One without a `worker_id` has the stream's.
    *
    * @generated from field: repeated leasehold.v1.StreamHeartbeatsRequest.Heartbeat heartbeats = 1;
    */
@@ -703,14 +704,14 @@ export declare type StreamWorkRequest = Message<"leasehold.v1.StreamWorkRequest"
   credits: StreamWorkRequest_Credit[];
 
   /**
-   * Jobs that are handed in. Without a `worker_id` it is the stream's.
+   * Releases of jobs. One without a `worker_id` has the stream's.
    *
    * @generated from field: repeated leasehold.v1.ReleaseLeaseRequest releases = 4;
    */
   releases: ReleaseLeaseRequest[];
 
   /**
-   * Who works. Required in the first frame; the same, or left out, in every other.
+   * The worker. Required in the first frame; the same, or left out, in every other.
    *
    * @generated from field: string worker_id = 5;
    */
@@ -724,14 +725,14 @@ export declare type StreamWorkRequest = Message<"leasehold.v1.StreamWorkRequest"
 export declare const StreamWorkRequestSchema: GenMessage<StreamWorkRequest>;
 
 /**
- * Jobs of one kind that the worker would take. What tells one kind from another is everything but `jobs`.
+ * Jobs of one kind that the worker would take. All fields but `jobs` together identify the kind.
  *
  * @generated from message leasehold.v1.StreamWorkRequest.Credit
  */
 export declare type StreamWorkRequest_Credit = Message<"leasehold.v1.StreamWorkRequest.Credit"> & {
   /**
-   * How many more, beside those it has credit for already: up to 10,000 in all. 0 takes back the credit that is left;
-   * what has been granted by then is on its way all the same.
+   * How many more, beside those it has credit for already: up to 10,000 in all. 0 cancels the remaining
+   * credit; grants made before that still arrive.
    *
    * @generated from field: int32 jobs = 1;
    */
@@ -787,20 +788,20 @@ export declare type StreamWorkRequest_Credit = Message<"leasehold.v1.StreamWorkR
 export declare const StreamWorkRequest_CreditSchema: GenMessage<StreamWorkRequest_Credit>;
 
 /**
- * What a worker gets, and what became of what it said.
+ * The grants for a worker, and the verdicts on its heartbeats and releases.
  *
  * @generated from message leasehold.v1.StreamWorkResponse
  */
 export declare type StreamWorkResponse = Message<"leasehold.v1.StreamWorkResponse"> & {
   /**
-   * One for each lease that was heard of, or that there is something to tell of.
+   * One for each lease with a heartbeat, and for each lease on which the server sends a verdict unasked.
    *
    * @generated from field: repeated leasehold.v1.LeaseVerdict verdicts = 1;
    */
   verdicts: LeaseVerdict[];
 
   /**
-   * One for each owner that was heard of.
+   * One for each owner with a heartbeat.
    *
    * @generated from field: repeated leasehold.v1.OwnerVerdict owners = 2;
    */
@@ -814,7 +815,7 @@ export declare type StreamWorkResponse = Message<"leasehold.v1.StreamWorkRespons
   grants: LeaseGrant[];
 
   /**
-   * One for each job that was handed in.
+   * One for each release.
    *
    * @generated from field: repeated leasehold.v1.ReleaseVerdict releases = 4;
    */
@@ -835,7 +836,7 @@ export declare type StreamWorkResponse = Message<"leasehold.v1.StreamWorkRespons
 export declare const StreamWorkResponseSchema: GenMessage<StreamWorkResponse>;
 
 /**
- * What became of a job that was handed in.
+ * The outcome of a release.
  *
  * @generated from message leasehold.v1.ReleaseVerdict
  */
@@ -854,7 +855,7 @@ export declare type ReleaseVerdict = Message<"leasehold.v1.ReleaseVerdict"> & {
    */
   outcome: {
     /**
-     * It was taken.
+     * It took effect.
      *
      * @generated from field: leasehold.v1.ReleaseVerdict.Ended ended = 2;
      */
@@ -862,7 +863,7 @@ export declare type ReleaseVerdict = Message<"leasehold.v1.ReleaseVerdict"> & {
     case: "ended";
   } | {
     /**
-     * It was not.
+     * It was refused.
      *
      * @generated from field: leasehold.v1.ReleaseVerdict.Refused refused = 3;
      */
@@ -878,7 +879,7 @@ export declare type ReleaseVerdict = Message<"leasehold.v1.ReleaseVerdict"> & {
 export declare const ReleaseVerdictSchema: GenMessage<ReleaseVerdict>;
 
 /**
- * It was taken: now, or when it was handed in before.
+ * The release took effect: now, or when it was sent before.
  *
  * @generated from message leasehold.v1.ReleaseVerdict.Ended
  */
@@ -905,13 +906,13 @@ export declare type ReleaseVerdict_Ended = Message<"leasehold.v1.ReleaseVerdict.
 export declare const ReleaseVerdict_EndedSchema: GenMessage<ReleaseVerdict_Ended>;
 
 /**
- * It was not taken, and nothing of it was written; but for `unavailable`, where that is not known.
+ * The release was refused, and the server wrote nothing of it. With `unavailable` that is not known.
  *
  * @generated from message leasehold.v1.ReleaseVerdict.Refused
  */
 export declare type ReleaseVerdict_Refused = Message<"leasehold.v1.ReleaseVerdict.Refused"> & {
   /**
-   * As for `ReleaseLease`; `unavailable` where it has to be handed in again.
+   * As for `ReleaseLease`; `unavailable` where the worker has to send the release again.
    *
    * @generated from field: string code = 1;
    */
@@ -932,7 +933,7 @@ export declare type ReleaseVerdict_Refused = Message<"leasehold.v1.ReleaseVerdic
 export declare const ReleaseVerdict_RefusedSchema: GenMessage<ReleaseVerdict_Refused>;
 
 /**
- * What became of the sign of life of an owner of file leases.
+ * The verdict on a heartbeat of an owner of file leases.
  *
  * @generated from message leasehold.v1.OwnerVerdict
  */
@@ -989,7 +990,7 @@ export declare const OwnerVerdictSchema: GenMessage<OwnerVerdict>;
  */
 export declare type OwnerVerdict_Extended = Message<"leasehold.v1.OwnerVerdict.Extended"> & {
   /**
-   * Until then, unless it is heard before.
+   * It stays alive until then; a heartbeat extends that.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 1;
    */
@@ -1024,8 +1025,8 @@ export declare type OwnerVerdict_Extended = Message<"leasehold.v1.OwnerVerdict.E
 export declare const OwnerVerdict_ExtendedSchema: GenMessage<OwnerVerdict_Extended>;
 
 /**
- * The owner is not alive, and holds nothing any more; but for `invalid_request`, where the sign of life itself was
- * wrong and nothing is known of the owner.
+ * The owner is not alive, and holds nothing any more. With `invalid_request` the heartbeat itself was
+ * invalid, and nothing is known of the owner.
  *
  * @generated from message leasehold.v1.OwnerVerdict.Lost
  */
@@ -1073,7 +1074,7 @@ export declare type OwnerVerdict_Unavailable = Message<"leasehold.v1.OwnerVerdic
 export declare const OwnerVerdict_UnavailableSchema: GenMessage<OwnerVerdict_Unavailable>;
 
 /**
- * What became of one lease.
+ * The verdict on one lease.
  *
  * @generated from message leasehold.v1.LeaseVerdict
  */
@@ -1144,7 +1145,7 @@ export declare type LeaseVerdict_Extended = Message<"leasehold.v1.LeaseVerdict.E
   ttlRemainingMs: bigint;
 
   /**
-   * Somebody wants the job canceled: stop, and release the lease.
+   * A client asked to cancel the job: the worker must stop, and release the lease.
    *
    * @generated from field: bool cancel_requested = 3;
    */
@@ -1165,8 +1166,8 @@ export declare type LeaseVerdict_Extended = Message<"leasehold.v1.LeaseVerdict.E
 export declare const LeaseVerdict_ExtendedSchema: GenMessage<LeaseVerdict_Extended>;
 
 /**
- * The lease was not extended. It is not, or not any more, this worker's, and whatever it was for must stop; but for
- * `invalid_request`, where the heartbeat itself was wrong and nothing is known of the lease.
+ * The lease was not extended. It does not, or no longer, belong to this worker, which must stop the job.
+ * With `invalid_request` the heartbeat itself was invalid, and nothing is known of the lease.
  *
  * @generated from message leasehold.v1.LeaseVerdict.Lost
  */
@@ -1193,8 +1194,8 @@ export declare type LeaseVerdict_Lost = Message<"leasehold.v1.LeaseVerdict.Lost"
 export declare const LeaseVerdict_LostSchema: GenMessage<LeaseVerdict_Lost>;
 
 /**
- * The database did not answer: whether the heartbeat counts is not known, and nothing was lost by that. Go on working, and
- * send it again after a second, for as long as the last known TTL allows.
+ * The database did not answer: whether the heartbeat counts is not known, and nothing was lost by that. Go
+ * on working, and send it again after a second, for as long as the last known TTL allows.
  *
  * @generated from message leasehold.v1.LeaseVerdict.Unavailable
  */
@@ -1489,7 +1490,7 @@ export declare type ListLeasesResponse = Message<"leasehold.v1.ListLeasesRespons
 export declare const ListLeasesResponseSchema: GenMessage<ListLeasesResponse>;
 
 /**
- * Where a lease stands.
+ * The state of a lease.
  *
  * @generated from enum leasehold.v1.LeaseState
  */
@@ -1509,14 +1510,14 @@ export enum LeaseState {
   ACTIVE = 1,
 
   /**
-   * Its worker fell silent, or `max_runtime_s` was over.
+   * No heartbeat arrived in time, or `max_runtime_s` had passed.
    *
    * @generated from enum value: LEASE_STATE_EXPIRED = 2;
    */
   EXPIRED = 2,
 
   /**
-   * Its worker gave it back.
+   * Its worker released it.
    *
    * @generated from enum value: LEASE_STATE_RELEASED = 3;
    */
@@ -1529,12 +1530,12 @@ export enum LeaseState {
 export declare const LeaseStateSchema: GenEnum<LeaseState>;
 
 /**
- * Leases: the exclusive right to run a job, for a bounded time. Heartbeats are all that keeps one.
+ * Leases: the exclusive right to run a job, for a bounded time. Only heartbeats keep a lease.
  *
  * There are two ways to a lease. `JobsService.ClaimJobs` and then `RequestLease` reserve a job first and ask for
  * capacity when the worker is ready; `AcquireLease` does both in one step. A denial is an answer, not an error.
  *
- * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST faces use; the
+ * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST API uses; the
  * message starts with the same code.
  *
  * @generated from service leasehold.v1.LeasesService
@@ -1544,8 +1545,9 @@ export declare const LeasesService: GenService<{
    * Asks for the lease of a job that is claimed. Granted, the job is RUNNING. Denied, it is LEASE_PENDING and its
    * claim is renewed, so waiting for capacity does not lose it.
    *
-   * Errors: `job_not_found`; `job_not_claimed` where nobody has claimed the job, or not any more; `worker_mismatch`
-   * where `worker_id` is not the worker that has; `job_mismatch` where `addon_id` is not the job's.
+   * Errors: `job_not_found`; `job_not_claimed` where no worker has claimed the job, or the claim has ended;
+   * `worker_mismatch` where another worker than `worker_id` has claimed it; `job_mismatch` where `addon_id`
+   * is not the job's.
    *
    * @generated from rpc leasehold.v1.LeasesService.RequestLease
    */
@@ -1579,14 +1581,16 @@ export declare const LeasesService: GenService<{
     output: typeof HeartbeatResponseSchema;
   },
   /**
-   * Keeps many leases. Every heartbeat that goes up is answered by a verdict on its lease, in frames that need not be
-   * those of the heartbeats. The server also sends verdicts unasked, on leases that were last kept on this stream: when
-   * somebody wants the job canceled, when the lease is lost, and when the server is about to stop.
+   * Keeps many leases. The server answers every heartbeat with a verdict on its lease; the frames of the
+   * verdicts need not match those of the heartbeats. It also sends verdicts unasked, on leases whose last
+   * heartbeat came on this stream: when a client asks to cancel the job, when the lease is lost, and when the server
+   * is about to stop.
    *
    * A lease that is unknown or lost is a verdict, and never ends the stream. Ending the stream releases nothing. A
    * verdict of `extended` is sent only after the commit that made it true.
    *
-   * An outage of the database does not end the stream: each heartbeat is answered by a verdict `unavailable` until it is over.
+   * An outage of the database does not end the stream: meanwhile the server answers each heartbeat with the
+   * verdict `unavailable`.
    *
    * @generated from rpc leasehold.v1.LeasesService.StreamHeartbeats
    */
@@ -1596,25 +1600,30 @@ export declare const LeasesService: GenService<{
     output: typeof StreamHeartbeatsResponseSchema;
   },
   /**
-   * Works: takes jobs, keeps their leases and hands them in, all on one stream, for a worker process that does many.
+   * Carries all the work of a worker process with many jobs on one stream: grants, heartbeats and releases.
    *
-   * The worker says how many jobs it would take, of which kinds, and is granted that many as soon as there are some,
-   * and never more. What it hands in is answered, once it is committed, by what became of it; heartbeats are answered as
-   * those of `StreamHeartbeats`, and verdicts come unasked as they do there. Answers may come in any order.
+   * The worker sends credit: how many jobs it would take, and of which kinds. The server grants that many as
+   * soon as there are some, and never more. It answers each release with its outcome, once that is committed.
+   * It answers heartbeats as `StreamHeartbeats` does, and sends verdicts unasked as it does there. Answers
+   * may come in any order.
    *
-   * **Answer each grant with a heartbeat at once.** Until its first heartbeat or its release, the lease of a grant on this
-   * stream lasts for 10 seconds at the most, whatever its TTL: `heartbeat_within_ms` says for how long. An unconfirmed
-   * grant goes back into the queue and does not count as an attempt, because the stream may have broken under it. A
-   * grant that stays unconfirmed too often in a row, as often as claims may be lost, does count.
+   * **Answer each grant with a heartbeat at once.** Until its first heartbeat or its release, the lease of a
+   * grant on this stream lasts for 10 seconds at the most, whatever its TTL: `heartbeat_within_ms` says for
+   * how long. An unconfirmed grant goes back into the queue and does not count as an attempt, because the
+   * stream may have broken under it. A grant that stays unconfirmed too often in a row, as often as claims
+   * may be lost, does count.
    *
-   * An outage of the database does not end the stream either. What is handed in meanwhile is refused with `unavailable`: whether
-   * it was taken is not known, and it is handed in again, with its token. Heartbeats get the verdict `unavailable`.
-   * Credit stays, and jobs are granted again when the database answers.
+   * An outage of the database does not end the stream either. The server refuses releases that arrive
+   * meanwhile with `unavailable`. Whether such a release took effect is not known: the worker sends it again,
+   * with its token. Heartbeats get the verdict `unavailable`. Credit stays, and jobs are granted again when
+   * the database answers.
    *
-   * What is wrong with a heartbeat or with what is handed in is an answer, and never ends the stream; what is wrong with
-   * a credit or with `worker_id` does, as `invalid_request`. Ending the stream releases nothing and takes back what credit is left. Before
-   * the server stops it grants nothing more, says `drain` with every lease it knows of and once by itself, and then ends the stream:
-   * open one to another, and send again what was not answered; handed in with its token, a job is handed in once.
+   * The server answers an invalid heartbeat or release with an error verdict, and never ends the stream for
+   * it. An invalid credit or `worker_id` ends the stream with `invalid_request`. Ending the stream releases
+   * nothing and cancels the remaining credit. Before the server stops, it grants nothing more, sends `drain`
+   * with every lease it knows and once by itself, and then ends the stream. The worker opens a stream to
+   * another server, and sends again what was not answered. A release that is repeated with its token takes
+   * effect once.
    *
    * @generated from rpc leasehold.v1.LeasesService.StreamWork
    */
@@ -1624,8 +1633,8 @@ export declare const LeasesService: GenService<{
     output: typeof StreamWorkResponseSchema;
   },
   /**
-   * Ends a lease and says how the job went; that ends the job, too, unless it failed in a way that may be retried.
-   * A job that somebody wanted canceled ends CANCELED and keeps what was handed in.
+   * Ends a lease and says how the job went; that ends the job, too, unless it failed in a way that may be
+   * retried. A job whose cancellation was requested ends CANCELED and keeps the result of the release.
    *
    * Sent again with the token after a lost answer, it is answered again. Errors: as for `Heartbeat`.
    *

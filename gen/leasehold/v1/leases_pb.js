@@ -265,7 +265,7 @@ export const LeaseStateSchema = /*@__PURE__*/
   enumDesc(file_leasehold_v1_leases, 0);
 
 /**
- * Where a lease stands.
+ * The state of a lease.
  *
  * @generated from enum leasehold.v1.LeaseState
  */
@@ -273,12 +273,12 @@ export const LeaseState = /*@__PURE__*/
   tsEnum(LeaseStateSchema);
 
 /**
- * Leases: the exclusive right to run a job, for a bounded time. Heartbeats are all that keeps one.
+ * Leases: the exclusive right to run a job, for a bounded time. Only heartbeats keep a lease.
  *
  * There are two ways to a lease. `JobsService.ClaimJobs` and then `RequestLease` reserve a job first and ask for
  * capacity when the worker is ready; `AcquireLease` does both in one step. A denial is an answer, not an error.
  *
- * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST faces use; the
+ * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST API uses; the
  * message starts with the same code.
  *
  * @generated from service leasehold.v1.LeasesService

@@ -185,7 +185,8 @@ export declare type Snapshot = Message<"leasehold.v1.Snapshot"> & {
   addonId?: string | undefined;
 
   /**
-   * The capacity. With `addon_id`, `used` and `reserved` are that submitter's; the rest is everybody's.
+   * The capacity. With `addon_id`, `used` and `reserved` are that submitter's; the rest covers all
+   * submitters.
    *
    * @generated from field: leasehold.v1.Capacity capacity = 3;
    */
@@ -357,7 +358,7 @@ export declare type GetSnapshotResponse = Message<"leasehold.v1.GetSnapshotRespo
 export declare const GetSnapshotResponseSchema: GenMessage<GetSnapshotResponse>;
 
 /**
- * Asks how one figure went.
+ * Asks for the history of one figure.
  *
  * @generated from message leasehold.v1.GetTimeseriesRequest
  */
@@ -381,15 +382,15 @@ export declare type GetTimeseriesRequest = Message<"leasehold.v1.GetTimeseriesRe
   bucket?: string | undefined;
 
   /**
-   * How far back it goes: a whole number of `m`, `h` or `d`, from `1h` to `30d`; `24h` where left out. At most 2,000
-   * points are told.
+   * How far back it goes: a whole number of `m`, `h` or `d`, from `1h` to `30d`; `24h` where left out. At
+   * most 2,000 points are returned.
    *
    * @generated from field: optional string range = 3;
    */
   range?: string | undefined;
 
   /**
-   * Only what is of this submitter. Not for `capacity_usable`, which is everybody's.
+   * Only what is of this submitter. Not for `capacity_usable`, which all submitters share.
    *
    * @generated from field: optional string addon_id = 4;
    */
@@ -403,7 +404,7 @@ export declare type GetTimeseriesRequest = Message<"leasehold.v1.GetTimeseriesRe
 export declare const GetTimeseriesRequestSchema: GenMessage<GetTimeseriesRequest>;
 
 /**
- * How one figure went.
+ * The history of one figure.
  *
  * @generated from message leasehold.v1.GetTimeseriesResponse
  */
@@ -457,7 +458,7 @@ export declare type GetTimeseriesResponse_Point = Message<"leasehold.v1.GetTimes
   ts?: Timestamp | undefined;
 
   /**
-   * Absent where no server lived, and of percentiles where there was nothing to measure.
+   * Absent where no server was alive, and for percentiles where there was nothing to measure.
    *
    * @generated from field: optional double value = 2;
    */
@@ -559,8 +560,8 @@ export declare type WorkerAsk = Message<"leasehold.v1.WorkerAsk"> & {
   constraintsCapabilities?: JsonObject | undefined;
 
   /**
-   * Jobs of this kind that it would take now: the credit of its stream, or one for each call that waits. 0 where it asked
-   * for them lately and does not at the moment.
+   * Jobs of this kind that it would take now: the credit of its stream, or one for each call that waits. 0
+   * where it asked for them lately and does not at the moment.
    *
    * @generated from field: int32 jobs = 6;
    */
@@ -698,7 +699,8 @@ export declare type Worker = Message<"leasehold.v1.Worker"> & {
   claims: number;
 
   /**
-   * The servers that know it; none where it holds jobs and no server has heard of it for 30 seconds.
+   * The servers that know it; none where it holds jobs and no server has received a call or frame of it for
+   * 30 seconds.
    *
    * @generated from field: repeated leasehold.v1.WorkerServer servers = 5;
    */
@@ -732,8 +734,8 @@ export declare type ListWorkersRequest = Message<"leasehold.v1.ListWorkersReques
   stream?: string | undefined;
 
   /**
-   * Only workers that ask for this job type, or for all types. Together with `stream`, one kind of jobs that they ask for
-   * must have both.
+   * Only workers that ask for this job type, or for all types. Together with `stream`, one kind of jobs that
+   * they ask for must have both.
    *
    * @generated from field: optional string job_type = 3;
    */
@@ -1195,16 +1197,16 @@ export enum WorkerConnection {
 export declare const WorkerConnectionSchema: GenEnum<WorkerConnection>;
 
 /**
- * How much there is of everything, and how that came to be.
+ * Figures on jobs, leases, capacity and workers, their history, and the reasons behind them.
  *
- * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST faces use; the
+ * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST API uses; the
  * message starts with the same code.
  *
  * @generated from service leasehold.v1.StatsService
  */
 export declare const StatsService: GenService<{
   /**
-   * Reads the capacity and what of it is taken.
+   * Reads the capacity and how much of it is in use.
    *
    * @generated from rpc leasehold.v1.StatsService.GetCapacity
    */
@@ -1214,8 +1216,8 @@ export declare const StatsService: GenService<{
     output: typeof GetCapacityResponseSchema;
   },
   /**
-   * Changes the capacity for all servers at once. Lowering it takes nothing from running work; nothing is granted
-   * until there is room again.
+   * Changes the capacity for all servers at once. Lowering it does not affect running jobs; the server grants
+   * nothing until enough units are free again.
    *
    * @generated from rpc leasehold.v1.StatsService.SetCapacity
    */
@@ -1236,7 +1238,8 @@ export declare const StatsService: GenService<{
     output: typeof ListCapacityChangesResponseSchema;
   },
   /**
-   * Says why a job or a lease stands where it stands: what happened to it, why it ended, or what would let it go on.
+   * Explains why a job or a lease is in its current state: what happened to it, why it ended, or what would
+   * let it go on.
    *
    * @generated from rpc leasehold.v1.StatsService.Explain
    */
@@ -1246,7 +1249,8 @@ export declare const StatsService: GenService<{
     output: typeof ExplainResponseSchema;
   },
   /**
-   * Says what is wrong with the server, its database, its queue and its Redis, and what to do about it. Changes nothing.
+   * Says what is wrong with the server, its database, its queue and its Redis, and what to do about it.
+   * Changes nothing.
    *
    * @generated from rpc leasehold.v1.StatsService.Diagnose
    */
@@ -1266,8 +1270,8 @@ export declare const StatsService: GenService<{
     output: typeof GetSnapshotResponseSchema;
   },
   /**
-   * Reads how one figure went: points that are evenly spaced on the bucket, in UTC. The last is the present bucket as
-   * it stands so far.
+   * Reads the history of one figure: one point for each bucket, aligned to UTC. The last point is the
+   * current, incomplete bucket.
    *
    * @generated from rpc leasehold.v1.StatsService.GetTimeseries
    */
@@ -1277,8 +1281,8 @@ export declare const StatsService: GenService<{
     output: typeof GetTimeseriesResponseSchema;
   },
   /**
-   * Follows the system: a snapshot at once, and then one every `interval_ms`. Whoever is slow to read misses some, and
-   * is told what there is when they come for it.
+   * Follows the system: a snapshot at once, and then one every `interval_ms`. A client that reads slowly
+   * misses some snapshots, and gets the current one when it reads again.
    *
    * @generated from rpc leasehold.v1.StatsService.WatchSnapshots
    */
@@ -1288,8 +1292,8 @@ export declare const StatsService: GenService<{
     output: typeof WatchSnapshotsResponseSchema;
   },
   /**
-   * Reads what waits and what runs, in groups of jobs that the same workers may take: who asks for them, which job is the
-   * oldest, and why it waits. A page costs the same however many jobs wait.
+   * Reads what waits and what runs, in groups of jobs that the same workers may take: who asks for them,
+   * which job is the oldest, and why it waits. A page costs the same however many jobs wait.
    *
    * @generated from rpc leasehold.v1.StatsService.GetQueue
    */
@@ -1299,9 +1303,10 @@ export declare const StatsService: GenService<{
     output: typeof GetQueueResponseSchema;
   },
   /**
-   * Lists the workers that are connected to any server on the database, wait at it or called it in the last 30 seconds,
-   * and those that hold jobs; by `worker_id`. Servers refresh what they know of a worker every 10 seconds. A worker that
-   * is gone leaves the list after 30 seconds at the latest, also where its server died.
+   * Lists the workers that are connected to any server on the database, wait at it or called it in the last
+   * 30 seconds, and those that hold jobs; by `worker_id`. Servers refresh what they know of a worker every 10
+   * seconds. A worker that is gone leaves the list after 30 seconds at the latest, also where its server
+   * died.
    *
    * @generated from rpc leasehold.v1.StatsService.ListWorkers
    */

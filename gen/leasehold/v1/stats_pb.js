@@ -218,9 +218,9 @@ export const WorkerConnection = /*@__PURE__*/
   tsEnum(WorkerConnectionSchema);
 
 /**
- * How much there is of everything, and how that came to be.
+ * Figures on jobs, leases, capacity and workers, their history, and the reasons behind them.
  *
- * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST faces use; the
+ * Every error carries a `google.rpc.ErrorInfo` whose `reason` is one of the codes that the REST API uses; the
  * message starts with the same code.
  *
  * @generated from service leasehold.v1.StatsService
