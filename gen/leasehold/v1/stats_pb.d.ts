@@ -382,8 +382,8 @@ export declare type GetTimeseriesRequest = Message<"leasehold.v1.GetTimeseriesRe
   bucket?: string | undefined;
 
   /**
-   * How far back it goes: a whole number of `m`, `h` or `d`, from `1h` to `30d`; `24h` where left out. At
-   * most 2,000 points are returned.
+   * How far back it goes: a whole number of `m`, `h` or `d`, from `1h` to `30d`; `24h` where left out. A
+   * request for more than 2,000 points is refused.
    *
    * @generated from field: optional string range = 3;
    */
