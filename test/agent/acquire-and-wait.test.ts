@@ -1,4 +1,4 @@
-/** Heartbeat, wait, retry: how long the gate waits, and that it asks once. */
+/** How long a client waits for a contended file, and that it repeats the request once. */
 import { expect } from 'chai';
 import { acquire } from '../../src/agent/acquire-and-wait.ts';
 import type { Acquired, Contention } from '../../src/agent/files-client.ts';
@@ -11,7 +11,7 @@ const contended = (retry_after_ms: number): Acquired => {
 const granted: Acquired = { outcome: 'granted', leases: [] };
 const halted = { outcome: 'halted', blocker_report: {} } as Acquired;
 
-/** Plays answers back, and keeps what was done in which order. */
+/** Plays answers back, and records what was done in which order. */
 function play(answers: Acquired[], options: { timeoutMs?: number; signal?: AbortSignal } = {}) {
   const done: (string | number)[] = [];
   const api = {

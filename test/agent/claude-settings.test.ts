@@ -7,7 +7,7 @@ const events = ['PreToolUse', 'PostToolUse', 'UserPromptSubmit', 'Stop', 'Subage
 const text = (value: unknown, indent: number | string = 2) => `${JSON.stringify(value, null, indent)}\n`;
 const parsed = (settings: string) => JSON.parse(settings);
 
-/** Settings as a person has them: other hooks for the same events, for other tools, and other settings. */
+/** A user's settings: other hooks for the same events, hooks for other tools, and other settings. */
 const theirs = {
   permissions: { allow: ['Bash(ls:*)'] },
   hooks: {

@@ -1,4 +1,4 @@
-/** One file, one key: whoever asks, from wherever and by whichever link. */
+/** One file has one key, for every process, from every directory and through every link. */
 import { mkdir, mkdtemp, realpath, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
@@ -40,7 +40,7 @@ describe('the key of a file', () => {
     expect(locate('link/a.ts', { from: top }).path).to.equal('src/a.ts');
     expect(locate('link/b.ts', { from: top }).path).to.equal('src/a.ts');
     expect(locate('link/c.ts', { from: top }).path).to.equal('new.ts');
-    // The file system goes up from where the link leads.
+    // The file system resolves '..' from the target of the link.
     await symlink(join(top, 'src', 'deep'), join(top, 'down'));
     expect(locate('down/../a.ts', { from: top }).path).to.equal('src/a.ts');
   });

@@ -1,4 +1,4 @@
-/** What a heartbeater does in moments that real agents seldom hit. */
+/** How the keep-alive process handles races that real agents seldom cause. */
 import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';

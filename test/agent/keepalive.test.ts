@@ -1,4 +1,4 @@
-/** What a keeper makes of what the server says, and of its silence. */
+/** How the keep-alive reacts to the server's answers, and to its silence. */
 import { expect } from 'chai';
 import type { FileLease, Heartbeat } from '../../src/agent/files-client.ts';
 import { Keepalive, type KeepaliveOptions } from '../../src/agent/keepalive.ts';
@@ -9,7 +9,7 @@ const url = 'http://server';
 const gone = new ServerError('there is no server');
 const dead = new ServerError('owner o died', { code: 'owner_not_alive' });
 
-/** A lease that is good for so long after it was granted. */
+/** A lease with this TTL after its grant. */
 function leaseFor(ms: number, fields: Partial<FileLease> = {}): FileLease {
   const last_heartbeat_at = new Date().toISOString();
   const expires_at = new Date(Date.parse(last_heartbeat_at) + ms).toISOString();
@@ -23,7 +23,7 @@ const alive = (ttl_remaining_ms = 60_000, lost_files = [] as Heartbeat['lost_fil
   lost_files,
 });
 
-/** A keeper of one file, and what it has done and told so far. */
+/** A keep-alive for one file, with everything that it has done and reported so far. */
 function keeperOf(
   answers: (Heartbeat | ServerError)[],
   { goodForMs = 60_000, ...options }: KeepaliveOptions & { goodForMs?: number } = {},

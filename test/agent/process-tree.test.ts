@@ -36,7 +36,7 @@ describe('processes', () => {
   });
 
   it('omits zombies from the descendants', async () => {
-    // The shell starts a process that ends, and becomes one that never asks after it.
+    // The shell starts a process that ends, and then becomes a process that never waits for it.
     const parent = await sleeper('sh', '-c', 'true & exec sleep 600');
     const hasZombie = () => fromPs(['-A']).every(({ parent: of }) => of !== parent.pid);
     await until('the sleep that the shell becomes', () => lookUp(parent.pid)?.words[0] === 'sleep');

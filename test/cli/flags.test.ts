@@ -1,11 +1,11 @@
-/** Commands declare their flags, and the list of public names is made from what they declare. */
+/** Commands declare their flags, and the list of public names is generated from those declarations. */
 import { expect } from 'chai';
 import { type Command, commands, type Entry } from '../../src/cli/main.ts';
 import type { FlagTypes } from '../../src/cli/support/args.ts';
 import { runCommand } from '../support/process.ts';
 
 interface Declared {
-  /** The words after `leasehold`. */
+  /** The arguments after `leasehold`. */
   words: string[];
   flags: FlagTypes;
 }
@@ -54,7 +54,7 @@ describe('the flags of commands', () => {
 
   it('explains exactly the declared flags in the help of each command', () => {
     for (const each of all) {
-      // The help of settings is made from the settings.
+      // The help for settings is generated from the settings.
       if (each.words[0] === 'serve' || each.words[0] === 'migrate') continue;
       const explained = [...each.command.help().matchAll(/(?<![\w-])--([a-z][a-z-]*)/g)].map(
         ([, flag]) => flag,

@@ -1,4 +1,4 @@
-/** What a user finds who asks for help, and what one who mistypes. */
+/** The output for a user who asks for help, and for one who mistypes. */
 import { readFile } from 'node:fs/promises';
 import { expect } from 'chai';
 import { flagOf, settings } from '../../src/config.ts';
@@ -22,7 +22,7 @@ const commands = [
   'version',
 ];
 
-/** Every line of a run is expected to be said on the stream that scripts look for it on. */
+/** Expects every line of a run on the output stream on which scripts read it. */
 function expectHelp({ code, stdout, stderr }: Exit, usage: string): void {
   expect({ code, stderr }).to.deep.equal({ code: 0, stderr: '' });
   expect(stdout).to.include(usage);

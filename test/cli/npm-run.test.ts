@@ -1,4 +1,4 @@
-/** Where commands act that `npm run leasehold` starts, with the real npm and a checkout of its own. */
+/** The directory in which `npm run leasehold` acts, with the real npm and a checkout of its own. */
 import { execFile } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { cp, mkdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
@@ -13,7 +13,7 @@ const root = fileURLToPath(new URL('../..', import.meta.url));
 const node = `'${process.execPath}'`;
 const nowhere = ['--url', 'http://127.0.0.1:9', '--on-unreachable', 'allow'];
 
-/** A copy of this program in a repository of its own, which a command that goes astray may change. */
+/** A copy of this program in a repository of its own, which a faulty command may change. */
 async function checkout(): Promise<Repository> {
   const repository = await Repository.create();
   for (const path of ['src', 'gen', 'package.json'])
@@ -22,7 +22,7 @@ async function checkout(): Promise<Repository> {
   return repository;
 }
 
-/** What a program prints that is called in a directory. */
+/** The output of a program that runs in the given directory. */
 async function printed(cwd: string, program: string, ...args: string[]): Promise<string> {
   const env = { ...bareEnvironment(), ...gitEnvironment };
   return (await promisify(execFile)(program, args, { cwd, env })).stdout;

@@ -1,4 +1,4 @@
-/** What other parties have written reaches neither a terminal nor a log as something that a terminal obeys. */
+/** Text of other parties reaches neither a terminal nor a log as control characters. */
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { expect } from 'chai';
@@ -7,11 +7,11 @@ import { inLine, inLines } from '../../src/lib/terminal-text.ts';
 import { job as plainJob } from '../../src/rest/openapi/examples.ts';
 import { runCommand } from '../support/process.ts';
 
-/** Colours, a title, an 8-bit command, a line that looks like another's, a deletion, and text turned around. */
+/** Colours, a title, an 8-bit command, a forged line, a deletion, and reversed text. */
 const evil =
   '\u001b[31mroot\u001b]0;title\u0007\u009b2J\r\nleasehold: all is well\u007f\u202egnp.exe\u2028x\u061c';
 const dangerous = /[\p{Cc}\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/u;
-/** Line breaks of our own are fine. */
+/** Our own line breaks are allowed. */
 const withoutBreaks = (text: string) => text.replaceAll('\n', '');
 
 describe('escaping of foreign text', () => {
@@ -34,7 +34,7 @@ describe('escaping of foreign text', () => {
       expect(withoutBreaks(first)).not.to.match(dangerous);
       expect(withoutBreaks(second)).not.to.match(dangerous);
       if (human) return;
-      // JSON gives the same text back to a program.
+      // JSON returns the original text to a program.
       expect(JSON.parse(first)).to.deep.include({ msg: evil, text: evil, list: [evil] });
       expect(JSON.parse(second).error.message).to.equal(evil);
     });

@@ -19,7 +19,7 @@ import { expectRpcError, failure, fromGrpc, pathOf, wires } from '../support/wir
 
 const least = { addonId: 'a', jobType: 't', costUnits: 1 };
 
-/** A request whose payload is a list in a list in a list. */
+/** A request whose payload is a list within lists. */
 function nestedRequest(levels: number): Buffer {
   const varint = (value: number): number[] =>
     value < 0x80 ? [value] : [(value & 0x7f) | 0x80, ...varint(value >>> 7)];
@@ -58,7 +58,7 @@ async function postConnect(
   return errorFromJsonBytes(bytes, undefined, unreadable);
 }
 
-/** gRPC-Web tells its status in headers, or in a last frame that looks like headers. */
+/** gRPC-Web sends its status in headers, or in a last frame that resembles headers. */
 async function postGrpcWeb(
   server: TestServer,
   message: Uint8Array,
@@ -185,7 +185,7 @@ onEveryEngine((engine) => {
             const [, field, { values }] = bad[i] as (typeof bad)[number];
             const metadata = expectRpcError(error, Code.InvalidArgument, 'invalid_request');
             expect(metadata.field).to.equal(field);
-            // What is allowed is told in words that may be sent.
+            // The error lists the allowed names in the form in which clients send them.
             for (const { name, number } of values)
               if (number !== 0) expect(error.rawMessage).to.include(name);
           }

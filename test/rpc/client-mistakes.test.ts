@@ -1,4 +1,4 @@
-/** What a client does wrong below its messages is never answered as a mistake of the server. */
+/** The server never reports a client's mistake below the messages as its own. */
 import { connect as connectHttp2, constants } from 'node:http2';
 import { gzipSync } from 'node:zlib';
 import { create, toBinary } from '@bufbuild/protobuf';
@@ -46,7 +46,7 @@ const bodies: Record<string, Buffer> = {
   'only zeros': Buffer.alloc(1_000),
 };
 
-/** Headers that say something wrong, by the wire that reads them. */
+/** Invalid header values, for each protocol that reads them. */
 const headers: Record<string, Record<string, string>> = {
   'nothing else': {},
   'gzip as encoding': {

@@ -1,6 +1,6 @@
 /**
- * Compression with gzip changes how a message travels, and nothing else. Over HTTP other encodings are refused, with the
- * name of the one that is supported.
+ * Compression with gzip changes how a message is transferred, and nothing else. Over HTTP the server refuses
+ * other encodings, and names the supported one.
  */
 import { brotliCompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import { Code, ConnectError, createClient } from '@connectrpc/connect';
@@ -98,7 +98,7 @@ onEveryEngine((engine) => {
     }
 
     it('accepts a decompressed message as large as any other (A7)', async () => {
-      // The text is larger than a job may be, and the message is not larger than messages may be.
+      // The text is larger than a job may be, and the message is within the size limit.
       const answer = await post(server, 'application/json', whole(largest), { 'content-encoding': 'gzip' });
       expect(await answer.text()).to.include('payload_too_large: payload');
     });

@@ -16,14 +16,14 @@ import {
 } from '../support/wires.ts';
 
 onEveryEngine((engine) => {
-  // A lock that a test holds needs a second connection, and the embedded database has but one.
+  // A lock that a test holds needs a second connection, and the embedded database has only one.
   if (engine.name !== 'postgresql') return;
 
   describe('deadlines of calls', () => {
     let server: TestServer;
     /** Holds locks. */
     let other: pg.Client;
-    /** Looks on: within a transaction PostgreSQL shows the same picture of its activity again and again. */
+    /** Observes: within a transaction PostgreSQL returns the same snapshot of its activity every time. */
     let onlooker: pg.Client;
     before(async () => {
       server = await startTestServer(engine);
@@ -36,7 +36,7 @@ onEveryEngine((engine) => {
       await server.stop();
     });
 
-    /** The statements of the server's callers that wait for a lock; the reaper, which looks for what is due, has no deadline. */
+    /** The callers' statements that wait for a lock. The reaper, which reads due rows, has no deadline. */
     const running = async (): Promise<string[]> => {
       const { rows } = await onlooker.query<{ query: string }>(
         `select query from pg_stat_activity where application_name = 'leasehold' and state = 'active'
@@ -173,7 +173,9 @@ onEveryEngine((engine) => {
   });
 });
 
-/** The client's own clock may ring before the server's answer arrives; the server's answer has our details. */
+/**
+ * The client's own deadline may pass before the server's answer arrives; the server's answer has our details.
+ */
 function expectRpcErrorOrClient(error: Awaited<ReturnType<typeof failure>>): void {
   if (error.details.length > 0) expectRpcError(error, Code.DeadlineExceeded, 'deadline_exceeded');
   else expect(Code[error.code]).to.equal(Code[Code.DeadlineExceeded]);

@@ -6,7 +6,7 @@ import { newAddon, submit } from '../support/jobs-api.ts';
 import { startTestServer, type TestServer } from '../support/server.ts';
 import { type Connection, expectRpcError, failure, pathOf, wires } from '../support/wires.ts';
 
-/** Characters of two units each: some of these are cut in half wherever a text is cut at a round length. */
+/** Characters of two UTF-16 units each: a cut at any round length splits some of them. */
 const emoji = '😀'.repeat(60);
 const cutsAnywhere = Array.from({ length: 12 }, (_, i) => 'a'.repeat(70 + i) + emoji);
 const hostileIds: Record<string, string[]> = {
@@ -21,7 +21,7 @@ interface Said {
   message: string;
 }
 
-/** What gRPC-Web says in headers or in its last frame, after a message in JSON that no client would write. */
+/** What gRPC-Web returns in headers or in its last frame for a JSON message that no client would write. */
 async function postGrpcWebJson(server: TestServer, method: string, json: string): Promise<Said> {
   const message = Buffer.from(json);
   const head = Buffer.alloc(5);

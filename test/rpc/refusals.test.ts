@@ -1,4 +1,4 @@
-/** What the libraries below refuse by themselves is counted like everything else. */
+/** Calls that the libraries refuse by themselves are counted like all others. */
 
 import { type ClientHttp2Session, connect as connectHttp2, type IncomingHttpHeaders } from 'node:http2';
 import { expect } from 'chai';
@@ -11,7 +11,7 @@ import { eventually } from '../support/server.ts';
 import { type ServerShare, shareServer } from '../support/shared-server.ts';
 import { pathOf } from '../support/wires.ts';
 
-/** A message in an envelope; `flags` is 1 where it is said to be compressed. */
+/** A message in an envelope; `flags` is 1 for a message declared as compressed. */
 function envelope(message: Uint8Array, flags = 0, length = message.length): Buffer {
   const head = Buffer.alloc(5);
   head[0] = flags;
@@ -19,7 +19,7 @@ function envelope(message: Uint8Array, flags = 0, length = message.length): Buff
   return Buffer.concat([head, message]);
 }
 
-/** Sends a request as no client would, and says which status it was told. */
+/** Sends an invalid request, and returns the status of the answer. */
 function sendGrpc(
   session: ClientHttp2Session,
   path: string,
@@ -67,7 +67,7 @@ onEveryEngine((engine) => {
         code,
       }) ?? 0;
 
-    /** Counts one more, once that call is over, and nothing as open. */
+    /** Expects one more call in the counter after the call has ended, and no open call. */
     const counted = async (transport: string, path: string, code: string, send: () => Promise<unknown>) => {
       const before = await count(transport, path, code);
       await send();

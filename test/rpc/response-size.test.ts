@@ -1,4 +1,6 @@
-/** Answers that would exceed what gRPC clients take by default come in parts; every item comes once, and none is left out. */
+/**
+ * Answers above the default size limit of gRPC clients are split; every item is sent once, and none is lost.
+ */
 import { type DescMessage, type MessageShape, toBinary } from '@bufbuild/protobuf';
 import { type Client, createClient } from '@connectrpc/connect';
 import { credentials, Client as GrpcClient } from '@grpc/grpc-js';
@@ -39,7 +41,7 @@ const expectSmall = <Desc extends DescMessage>(schema: Desc, message: MessageSha
   expect(toBinary(schema, message).length, schema.name).to.be.at.most(limits.answerBytes);
 };
 
-/** Follows the cursors and answers with the items of all pages, of which there must be several. */
+/** Follows the cursors and returns the items of all pages, of which there must be several. */
 async function allPages<Item>(
   read: (cursor: string | undefined) => Promise<{ items: Item[]; nextCursor?: string }>,
 ): Promise<Item[]> {

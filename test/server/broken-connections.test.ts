@@ -1,5 +1,6 @@
 /**
- * The guarantee: no connection to PostgreSQL takes the server down with it, however it ends and whatever it was doing.
+ * The guarantee: no broken connection to PostgreSQL stops the server, however the connection ends and
+ * whatever it was doing.
  */
 import { expect } from 'chai';
 import { findPostgres } from '../support/postgres.ts';
@@ -12,7 +13,7 @@ const stages: readonly Stage[] = ['connecting', 'login', 'ready', 'statement', '
 const waysAt = (stage: Stage): Way[] =>
   stage === 'connecting' || stage === 'login' ? ['RST', 'FIN'] : ['RST', 'FIN', 'terminate'];
 
-/** Breaks a connection in one of the ways. */
+/** Breaks a connection in the given way. */
 const breaker = (store: PostgresStore, way: Way) => async (link: Link) => {
   if (way !== 'terminate') link.end(way);
   else await store.query(`select pg_terminate_backend(${link.backendPid})`);
@@ -53,7 +54,7 @@ if (findPostgres()) {
       await store.remove();
     });
 
-    /** Holds up every submission while `work` runs. */
+    /** Blocks every submission while `work` runs. */
     const whileHeld = async (work: () => Promise<void>) => {
       await using session = await openSession(store.url);
       await session.query('begin');
@@ -100,7 +101,7 @@ if (findPostgres()) {
             await dropIdle();
             using client = connect(server);
             const claiming = until('the connection to be broken', async () => {
-              // A claim with a request is a transaction of several statements.
+              // A claim with a request_id is a transaction of several statements.
               await client.jobs.claimJobs({ workerId: 'w', requestId: `${Math.random()}` }).catch(() => {});
               return isBroken;
             });

@@ -1,6 +1,6 @@
 /**
- * The guarantee: what a server has acknowledged is there after it was killed, at whatever moment, and what it had not
- * is there whole or not at all.
+ * The guarantee: a write that a server acknowledged exists after the server was killed at any moment. An
+ * unacknowledged write exists completely or not at all.
  */
 import { expect } from 'chai';
 import { OnDuplicate } from '../../gen/leasehold/v1/jobs_pb.js';
@@ -11,18 +11,21 @@ import { Ledger, problemsIn } from './ledger.ts';
 import { Load, submission } from './load.ts';
 
 const rounds = 3;
-/** Acknowledged writes before the kill, at the most. */
+/** The maximum number of acknowledged writes before the kill. */
 const writesMax = 500;
-/** Of the last acknowledged writes, which are those in danger, so many are asked for after every restart. */
+/**
+ * The number of the newest acknowledged writes, which are most at risk, that the test reads after every
+ * restart.
+ */
 const lastJobs = 30;
 
-/** Lets clients at a server and kills it while they are at it. */
+/** Runs clients against a server, and kills it while they work. */
 async function killUnderLoad(server: ServerProcess, ledger: Ledger, isLast: boolean): Promise<void> {
   const enough = ledger.acknowledged + 1 + Math.floor(Math.random() * writesMax);
   await using load = new Load(server, ledger, { endsAtFailure: true });
   await until(
     `${enough} acknowledged writes`,
-    // Before the last kill there has been every kind of write, however slow the machine.
+    // Before the last kill every kind of write has happened, however slow the machine.
     () => (ledger.acknowledged >= enough && (!isLast || hasEveryKind(ledger))) || load.failures.length > 0,
   );
   const early = load.failures.length;
@@ -34,7 +37,7 @@ async function killUnderLoad(server: ServerProcess, ledger: Ledger, isLast: bool
 const hasEveryKind = ({ claimed, prepared, canceled }: Ledger): boolean =>
   claimed.size > 0 && prepared.size > 0 && canceled.size > 0;
 
-/** Reads the newest acknowledged jobs through the server that came after. */
+/** Reads the newest acknowledged jobs through the next server. */
 async function findLastJobs(server: ServerProcess, ledger: Ledger): Promise<void> {
   using client = connect(server);
   for (const [jobId, { key, n }] of [...ledger.submitted].slice(-lastJobs)) {
@@ -43,7 +46,7 @@ async function findLastJobs(server: ServerProcess, ledger: Ledger): Promise<void
   }
 }
 
-/** A client that lost its answer sends again, with the same key, and must end up with one job. */
+/** A client that lost its answer repeats the call with the same key, and must end up with one job. */
 async function sendUnansweredAgain(server: ServerProcess, ledger: Ledger): Promise<void> {
   using client = connect(server);
   const sent = [...ledger.unanswered.values()];

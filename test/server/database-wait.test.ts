@@ -1,4 +1,6 @@
-/** The guarantee: a server waits for a PostgreSQL that is not there yet, and tells of one that goes away as of one event. */
+/**
+ * The guarantee: a server waits for a PostgreSQL that is not available yet, and logs an outage as one event.
+ */
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import { findPostgres, startPostgres, type TestCluster } from '../support/postgres.ts';

@@ -1,6 +1,6 @@
 /**
- * The guarantee: clients that send slowly, in tiny pieces or by halves, or that watch in great numbers, hold a bounded
- * amount of memory, which is given back, while other clients are served.
+ * The guarantee: clients that send slowly, in tiny pieces or incompletely, or that watch in great numbers,
+ * hold a bounded amount of memory. The server frees it, and serves other clients in the meantime.
  */
 import { once } from 'node:events';
 import { type ClientHttp2Session, connect as connectHttp2 } from 'node:http2';
@@ -18,7 +18,7 @@ const MiB = 1024 * 1024;
 const budgetBytes = 128 * MiB;
 const job = { addon_id: 'a', job_type: 't', cost_units: 1 };
 
-/** A connection that keeps what it reads, and survives the server's end of it. */
+/** A connection that keeps what it reads, and survives when the server closes it. */
 async function open(server: TestServer): Promise<{ socket: Socket; text: () => string }> {
   const { hostname, port } = new URL(server.http);
   const socket = connectTcp(Number(port), hostname);
@@ -34,7 +34,7 @@ async function open(server: TestServer): Promise<{ socket: Socket; text: () => s
 const headOf = (path: string, more: string) =>
   `POST ${path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n${more}\r\n\r\n`;
 
-/** A message of so many bytes in a field that no request has. */
+/** A message with the given number of bytes in an unknown field. */
 function unknownField(bytes: number): Buffer {
   const message = Buffer.alloc(bytes);
   const [tagBytes, lengthBytes] = [2, 4];
@@ -98,7 +98,7 @@ describe('hostile load', () => {
         expect(answer.status).to.equal(201);
       }
       expect(most).to.be.at.most(budgetBytes);
-      // Large requests of others get the room of those that stalled.
+      // Large requests of other clients get the memory of those that stalled.
       const large = { ...job, payload: { text: 'x'.repeat(900_000) } };
       await eventually('a large request to be served', async () => {
         const answer = await client.rest('POST', '/api/scheduler/jobs/submit', large);
@@ -160,7 +160,7 @@ describe('hostile load', () => {
         await eventually('the room to be nearly full', async () => {
           return receiveBudget.bytes > 8 * 14 * MiB || undefined;
         });
-        // A request may be evicted once it has stalled for a second.
+        // The server may evict a request that has stalled for a second.
         await new Promise((resolve) => setTimeout(resolve, 1_100));
         streams[8]?.write(unknownField(14 * MiB));
         await eventually('a stalled stream to be closed', async () => {
@@ -240,7 +240,7 @@ describe('hostile load', () => {
       for (const stream of streams) await stream.next();
       const next = streams.map((stream) => stream.next());
       for (const one of next) one.catch(() => {});
-      /** The statements of one sweep, once the watchers have nothing left to ask. */
+      /** The statements of one sweep, after the watchers' own reads have ended. */
       const sweep = async () => {
         texts.length = 0;
         await watching.notifier.runOnce();

@@ -1,6 +1,7 @@
 /**
- * The guarantee: whatever a database does, short of serving, its servers say so in time and can be stopped. One that
- * hangs refuses nothing and closes nothing; it only no longer answers. And what strangers say on it harms nobody.
+ * The guarantee: whatever fault a database has, its servers report it in time and can be stopped. A hung
+ * database refuses nothing and closes nothing; it only stops answering. Foreign notifications on the database
+ * do no harm.
  */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
@@ -12,14 +13,14 @@ import { startServer, until } from '../support/process.ts';
 import { connect, createPostgresStore, openSession } from '../support/server-clients.ts';
 
 const run = promisify(execFile);
-/** Two seconds of patience with the database, and room for a busy machine. */
+/** Two seconds of timeout for the database, and a margin for a busy machine. */
 const readyzLimitMs = 4_000;
-/** Three seconds of it, and the same room. */
+/** Three seconds of timeout for the database, and the same margin. */
 const doctorLimitMs = 6_000;
-/** Five seconds for calls in flight, two for the database, and room for a busy machine. */
+/** Five seconds for calls in flight, two for the database, and a margin for a busy machine. */
 const stopLimitMs = 10_000;
 
-/** The processes of a cluster: the first of them, and all that it has started. */
+/** The processes of a cluster: the first one, and all that it has started. */
 async function processesOf(cluster: TestCluster): Promise<number[]> {
   const { pid } = cluster;
   if (pid === undefined) throw new Error('this PostgreSQL does not run');
@@ -31,7 +32,7 @@ async function processesOf(cluster: TestCluster): Promise<number[]> {
   return [pid, ...rows.filter(([, parent]) => parent === pid).map(([child]) => child as number)];
 }
 
-/** Stops every process of a cluster where it stands, until the returned function is called. */
+/** Suspends every process of a cluster until the returned function is called. */
 async function freeze(cluster: TestCluster): Promise<() => void> {
   const frozen = new Set<number>();
   const thaw = () => {
@@ -39,13 +40,13 @@ async function freeze(cluster: TestCluster): Promise<() => void> {
       try {
         process.kill(pid, 'SIGCONT');
       } catch {
-        // It has ended in the meantime.
+        // The process has ended in the meantime.
       }
     }
     frozen.clear();
   };
   try {
-    // The first process is stopped first, so that the second look finds all that it had time to start.
+    // The first process is suspended first, so that the second listing finds all that it had time to start.
     for (let look = 0; look < 2; look++) {
       for (const pid of await processesOf(cluster)) {
         if (frozen.has(pid)) continue;
@@ -100,7 +101,7 @@ if (findPostgres()) {
           );
           expect(doctor.body).to.include({ level: 'PROBLEM' });
           expect(JSON.stringify(doctor.body)).to.include('nothing came within 3 s');
-          // Calls that are in flight must not hold up the end.
+          // Calls in flight must not delay the stop.
           const inFlight = Promise.allSettled([
             one.jobs.submitJob(job),
             one.jobs.claimJobs({ workerId: 'w' }),
@@ -186,7 +187,8 @@ if (findPostgres()) {
       for (const channel of channels) {
         for (const message of messages) await stranger.query('select pg_notify($1, $2)', [channel, message]);
       }
-      // Notifications come in the order in which they were sent: who hears of this one has heard the others.
+      // PostgreSQL delivers notifications in order: a listener that receives this one has received the
+      // others.
       for (const [here, there] of [
         [one, two],
         [two, one],
@@ -198,7 +200,7 @@ if (findPostgres()) {
         await there.jobs.cancelJob({ jobId });
         const { value } = await following.next();
         expect(value?.events.map((event: JobEvent) => event.type)).to.deep.equal(['JOB_CANCELED']);
-        // Where the cancellation fell between two reads, the end is told in a message of its own.
+        // If the cancellation falls between two reads, the end arrives in a message of its own.
         let last = await following.next();
         if (!last.done) last = await following.next();
         expect(last.done).to.equal(true);

@@ -1,4 +1,4 @@
-/** The guarantee: a server with nothing to do costs next to nothing. */
+/** The guarantee: an idle server uses almost no processor time and little memory. */
 import { execFile } from 'node:child_process';
 import { readFile } from 'node:fs/promises';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -19,14 +19,15 @@ interface Usage {
   residentMib: number;
 }
 
-/** What the process has used of the processor so far, and of memory now. */
+/** The processor time that the process has used so far, and its current memory. */
 async function usageOf(pid: number): Promise<Usage> {
   return process.platform === 'linux' ? usageOnLinux(pid) : usageByPs(pid);
 }
 
 async function usageOnLinux(pid: number): Promise<Usage> {
   const stat = await readFile(`/proc/${pid}/stat`, 'utf8');
-  // The second field is the program's name in brackets, which may hold blanks; those of interest come after it.
+  // The second field is the program's name in brackets, which may contain blanks; the needed fields follow
+  // it.
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
   const ticks = Number(fields[11]) + Number(fields[12]);
   const ticksPerSecond = Number((await run('getconf', ['CLK_TCK'])).stdout);
@@ -52,7 +53,8 @@ if (findPostgres()) {
         await client.jobs.submitJob({ addonId: 'a', jobType: 't', costUnits: 1 });
         await client.rest('POST', '/api/scheduler/jobs/claim', { worker_id: 'w' });
       }
-      // Whatever else the machine does can only add to it, so the least of a few times is the truest.
+      // Other load on the machine can only add to the figure, so the minimum of several runs is the most
+      // accurate.
       let share = Number.POSITIVE_INFINITY;
       let residentMib = Number.POSITIVE_INFINITY;
       let after = await usageOf(server.pid);

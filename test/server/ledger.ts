@@ -1,14 +1,14 @@
 /**
- * What a server has acknowledged, and the comparison of it with what its database holds.
+ * The ledger of what a server has acknowledged, and its comparison with the database.
  *
- * A call is entered only after its answer has arrived. The database may hold more than that, because an answer can be
- * lost after its commit; it must never hold less, and never something half done.
+ * A call is entered only after its answer has arrived. The database may hold more, because an answer can be
+ * lost after its commit. It must never hold less, nor an incomplete write.
  */
 import { eventNamed, stateNamed } from '../../src/domain/jobs/state-machine.ts';
 import type { Database } from '../../src/store/database.ts';
 import { allEvents } from '../support/history.ts';
 
-/** One submission, told apart from all others by its key. */
+/** One submission, distinguished from all others by its key. */
 export interface Sent {
   key: string;
   jobType: string;
@@ -18,13 +18,13 @@ export interface Sent {
 
 export class Ledger {
   readonly submitted = new Map<string, Sent>();
-  /** The worker, by job. */
+  /** The worker of each job. */
   readonly claimed = new Map<string, string>();
-  /** The note, by job. */
+  /** The note of each job. */
   readonly prepared = new Map<string, string>();
-  /** The reason, by job. */
+  /** The reason of each job. */
   readonly canceled = new Map<string, string>();
-  /** Sent, and neither answered nor refused. */
+  /** Submissions that were sent, and neither answered nor refused. */
   readonly unanswered = new Map<string, Sent>();
   #sent = 0;
 
@@ -32,7 +32,7 @@ export class Ledger {
     return this.submitted.size + this.claimed.size + this.prepared.size + this.canceled.size;
   }
 
-  /** A submission that no other equals. It counts as unanswered until its answer is entered. */
+  /** A unique submission. It counts as unanswered until its answer is entered. */
   next(): Sent {
     const n = ++this.#sent;
     const sent = { key: `key-${n}`, jobType: `type-${n % 7}`, costUnits: (n % 5) + 1, n };
@@ -84,7 +84,7 @@ select 'live row ' || job_id as what from live_jobs where job_id not in (select 
 union all select 'outcome ' || job_id from job_outcomes where job_id not in (select job_id from jobs)
 union all select 'event of ' || job_id from job_events where job_id not in (select job_id from jobs)`;
 
-/** Sentences on everything that is not as it must be; none where all is well. */
+/** A sentence for each violation; none if all data is right. */
 export async function problemsIn(database: Database, ledger: Ledger): Promise<string[]> {
   const jobs = new Map((await database.query<Held>(heldJobs, [])).map((job) => [job.jobId, job]));
   const events = Map.groupBy(await database.query<Told>(toldEvents, []), ({ jobId }) => jobId);
@@ -115,7 +115,7 @@ export async function problemsIn(database: Database, ledger: Ledger): Promise<st
   return problems;
 }
 
-/** A state that the events do not lead to is half a write. */
+/** A state that the events do not lead to is an incomplete write. */
 function problemsOfPlace(job: Held, submissions: number): string[] {
   const problems: string[] = [];
   if (submissions !== 1) problems.push(`job ${job.jobId} has ${submissions} JOB_SUBMITTED events`);

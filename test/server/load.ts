@@ -1,8 +1,8 @@
 /**
- * Clients that submit, claim, tell of progress and cancel, through every door, until they are told to stop.
+ * Clients that submit, claim, report progress and cancel over every protocol until the test stops them.
  *
- * Each works in a loop and enters into the ledger what was acknowledged. A call that fails is noted with its code and
- * how long it took; whether the loop then goes on is for the test to say.
+ * Each client works in a loop, and enters acknowledged calls into the ledger. A failed call is recorded with
+ * its code and its duration; the test decides whether the loop then continues.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { JobState } from '../../gen/leasehold/v1/jobs_pb.js';
@@ -15,13 +15,13 @@ const pauseAfterFailureMs = 20;
 const path = '/api/scheduler/jobs';
 
 export interface Failure {
-  /** An HTTP status, a gRPC code, or the error of a connection that broke. */
+  /** An HTTP status, a gRPC code, or the error of a broken connection. */
   code: string;
   ms: number;
 }
 
 export interface LoadOptions {
-  /** Whether a loop ends with its first failure; otherwise it tries again after a moment. */
+  /** Whether a loop ends at its first failure; otherwise it repeats the call after a short delay. */
   endsAtFailure: boolean;
 }
 
@@ -62,7 +62,7 @@ export class Load {
     this.#loops = Promise.all(work.map((each) => this.#repeat(each))).then(() => {});
   }
 
-  /** Ends the loops after the call that each is in. */
+  /** Ends each loop after its current call. */
   async stop(): Promise<void> {
     this.#stopped = true;
     await this.#loops;

@@ -1,7 +1,8 @@
 /**
- * The guarantee: any number of servers on one PostgreSQL behave as one. No job goes to two workers, what runs out is
- * given back once and on time whoever notices, and a server that dies leaves nothing behind that the others do not
- * take care of.
+ * The guarantee: any number of servers on one PostgreSQL behave as one.
+ * - No job goes to two workers.
+ * - An expired claim is requeued once and on time, by any server.
+ * - The other servers take over everything that a dead server leaves behind.
  */
 import { expect } from 'chai';
 import { type JobEvent, OnDuplicate, Priority } from '../../gen/leasehold/v1/jobs_pb.js';
@@ -21,7 +22,10 @@ interface Together {
   clients: Client[];
 }
 
-/** Several servers on one database, each with a client: one set for the tests of a block, emptied between them. */
+/**
+ * Several servers on one database, each with a client: one set for the tests of a block, emptied between
+ * them.
+ */
 function together(env: Record<string, string> = {}): Together {
   const all = { servers: [], clients: [] } as unknown as Together;
   const resources = new AsyncDisposableStack();
@@ -51,7 +55,7 @@ interface Claim {
   priority: Priority;
 }
 
-/** Claims until nothing is left, and answers with what was claimed, in the order in which it was. */
+/** Claims until no job is left, and returns the claims in their order. */
 async function drain({ jobs }: Client, workerId: string): Promise<Claim[]> {
   const claims: Claim[] = [];
   for (;;) {
@@ -69,7 +73,7 @@ function drainThroughAll({ clients }: Together): Promise<Claim[][]> {
 const isSorted = (numbers: readonly number[]) =>
   numbers.every((number, i) => i === 0 || number <= (numbers[i - 1] as number));
 
-/** How late claims were given back, and how often each was. */
+/** The delay with which claims were requeued, and how often each was. */
 async function expiries(store: PostgresStore) {
   const row = await store.query(`
     with expiry as (
@@ -83,7 +87,7 @@ async function expiries(store: PostgresStore) {
   return { count, minMs, maxMs, p99Ms };
 }
 
-/** Waits until nothing is claimed any more; each claim there was must by then have ended, once and on time. */
+/** Waits until no job is claimed; by then each claim must have ended once and on time. */
 async function expectOnTime(store: PostgresStore, what: string): Promise<void> {
   const claimed = `select count(*) from live_jobs where claimed_by is not null`;
   await until('all claims to be given back', async () => (await store.query(claimed)) === '0');

@@ -1,4 +1,4 @@
-/** What an operator's Prometheus reads of a server, through the front door. */
+/** The metrics that Prometheus reads from a server over HTTP. */
 import { readFileSync } from 'node:fs';
 import { createClient } from '@connectrpc/connect';
 import { expect } from 'chai';
@@ -277,7 +277,7 @@ onEveryEngine((engine) => {
       await claimedJob(server, { cost_units: 5 });
       for (let i = 0; i < 3; i++) await submit(server, { priority: i === 0 ? 'LOW' : 'HIGH' });
       await submit(server, { run_at: new Date(Date.now() + 3_600_000).toISOString() });
-      // The one at the end of its line counts, too.
+      // The last job in the queue counts, too.
       await server.database.query(
         "update live_jobs set updated_at = updated_at - interval '90 seconds' where state = 0 and priority = (select max(priority) from live_jobs where state = 0)",
         [],

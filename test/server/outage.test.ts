@@ -1,6 +1,6 @@
 /**
- * The guarantee: a server outlives its PostgreSQL. While the database is away every call is told so, soon and in the
- * same words; when it is back the server goes on by itself, and what was acknowledged is there.
+ * The guarantee: a server outlives its PostgreSQL. During an outage every call fails promptly with the same
+ * error. Afterwards the server continues by itself, and every acknowledged write exists.
  */
 import { expect } from 'chai';
 import { findPostgres, startPostgres } from '../support/postgres.ts';
@@ -11,11 +11,11 @@ import { Load } from './load.ts';
 
 const outages = 2;
 const writesBetween = 400;
-/** A database that refuses connections is told of at once; this leaves room for a busy machine. */
+/** The server reports refused connections at once; this includes a margin for a busy machine. */
 const refusalLimitMs = 6_000;
 const nobody = '01890000-0000-7000-8000-000000000000';
 
-/** What each door says while there is no database. */
+/** The answer of each protocol without a database. */
 async function answersOf({ jobs, rest }: Client): Promise<Record<string, string>> {
   const submission = { addon_id: 'a', job_type: 't', cost_units: 1 };
   const http = async (method: string, path: string, body?: object) => {
@@ -61,7 +61,7 @@ const unavailable = {
 
 const isReady = async ({ rest }: Client) => (await rest('GET', '/readyz')).status === 200;
 
-/** Messages of the log that tell of a mistake rather than of an outage. */
+/** Log messages that report a defect rather than an outage. */
 const mistakes = (server: ServerProcess) =>
   server
     .log()
@@ -93,7 +93,7 @@ if (findPostgres()) {
       await progress();
       await load.stop();
       expect(mistakes(server).slice(0, 3)).to.deep.equal([]);
-      // One event is one line at its beginning and one at its end, whatever it did to calls and services.
+      // One outage is one line at its beginning and one at its end, whatever calls and services it affects.
       const told = server.log().filter(({ level }) => level === 'warn');
       expect(told.filter(({ msg }) => msg === 'the database does not answer')).to.have.length(outages);
       for (const { error } of told) expect(error).to.equal(undefined);

@@ -1,6 +1,7 @@
 /**
- * The guarantee: a server writes only to a schema that allows its version. A newer schema that allows it is served; one
- * that does not stops the start, and makes a running server refuse writes while its reads go on.
+ * The guarantee: a server writes only to a schema that allows its version. A server serves a newer schema
+ * that allows it. A schema that does not allow it prevents the start, and makes a running server refuse
+ * writes while its reads continue.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
@@ -24,7 +25,7 @@ import { servingStatus } from '../support/wires.ts';
 const future = '9999-future';
 const job = { addonId: 'a', jobType: 't', costUnits: 1 };
 
-/** What a newer server leaves behind: a migration that this version does not know. */
+/** The trace of a newer server: a migration that this version does not know. */
 async function migrateAsNewer(sql: Sql, oldestWriter: string): Promise<void> {
   await sql.query('insert into leasehold_migrations (name) values ($1)', [future]);
   await sql.query('insert into schema_compatibility (migration, oldest_writer) values ($1, $2)', [
@@ -95,8 +96,8 @@ describe('the schema version (V5)', () => {
 });
 
 /**
- * Leaves a database as the unreleased form of migration 0010 did, with three jobs: one whose submission has a row of its
- * own, an older one whose row was pruned, and one that was submitted after the migration.
+ * Leaves a database as the unreleased form of migration 0010 did, with three jobs: one whose submission has a
+ * row of its own, an older one whose row was pruned, and one that was submitted after the migration.
  */
 async function asUnreleased(store: TestStore): Promise<[string, string, string]> {
   await using database = await openStore(store);
@@ -178,7 +179,7 @@ describeWith('postgresql', 'a running server while a newer one migrates (V5)', (
     await migrateAsNewer(operator, '99.0.0');
     const refusals = () => server.stderr.filter((line) => line.includes('schema too new'));
     await eventually('writes to be refused', async () => refusals().length > 0 || undefined);
-    // The pulse and the figures are written every second.
+    // The outage monitor and the statistics write every second.
     await delay(2_500);
     expect(refusals()).to.have.length(1);
     expect(refusals()[0]).to.include('"level":"error"');

@@ -1,6 +1,7 @@
 /**
- * The guarantee: SIGTERM ends a server in an orderly way. It takes nothing new, answers what is under way for up to
- * five seconds, ends whoever only listens, gives back its connections and its directory, and exits with 0.
+ * The guarantee: SIGTERM stops a server in an orderly way. The server accepts no new call, and answers calls
+ * in progress for up to five seconds. It ends watch streams, closes its connections, releases its directory,
+ * and exits with 0.
  */
 
 import { once } from 'node:events';
@@ -22,7 +23,7 @@ import {
   openSession,
 } from '../support/server-clients.ts';
 
-/** With nothing under way there is nothing to wait for; the rest is room for a busy machine. */
+/** Without calls in progress there is no wait; the rest is a margin for a busy machine. */
 const promptMs = 2_500;
 const patienceMs = 5_000;
 
@@ -33,7 +34,7 @@ async function submitAndClaim({ jobs }: Client, count: number): Promise<string[]
   return claimed.jobs.map(({ jobId }) => jobId);
 }
 
-/** Sends SIGTERM and says how long the process took to end, and how. */
+/** Sends SIGTERM, and returns how the process ended and how long that took. */
 async function timedStop(server: ServerProcess) {
   const startedAt = performance.now();
   server.signal('SIGTERM');
@@ -57,7 +58,7 @@ const isRefused = (address: string) =>
     () => true,
   );
 
-/** A gRPC channel of another make than the clients elsewhere, connected and without calls. */
+/** A connected gRPC channel without calls, of another library than the clients elsewhere. */
 async function openIdleChannel(address: string): Promise<grpc.Client> {
   const channel = new grpc.Client(address, grpc.credentials.createInsecure());
   await new Promise<void>((resolve, reject) =>
@@ -211,7 +212,7 @@ if (findPostgres()) {
       await using _ = session;
       server.signal('SIGTERM');
       await until('new connections to be refused', () => isRefused(server.http));
-      // Signals that come right behind one another are one wish, so it is asked until it ends.
+      // Signals in immediate succession may merge into one, so the test repeats them until the process ends.
       const asking = setInterval(() => server.signal('SIGTERM'), 100);
       const { signal } = await server.exited(promptMs).finally(() => clearInterval(asking));
       expect(signal).to.equal('SIGTERM');

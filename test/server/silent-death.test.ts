@@ -1,6 +1,6 @@
 /**
- * The guarantee: a connection that dies without a word, neither FIN nor RST, is found within 5 s and replaced. What only
- * takes long is left alone.
+ * The guarantee: a connection that dies silently, without FIN or RST, is detected within 5 s and replaced. A
+ * connection that is only slow is left alone.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
@@ -19,7 +19,7 @@ import {
 } from '../support/server-clients.ts';
 
 const job = { addonId: 'a', jobType: 't', costUnits: 1 };
-/** What is promised, and room for a busy machine. */
+/** The guaranteed time, and a margin for a busy machine. */
 const detectionMs = 5_000 + 1_000;
 
 if (findPostgres()) {

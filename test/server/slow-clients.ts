@@ -1,4 +1,4 @@
-/** Clients that begin a request and then send it on slower than any request may be, or slowly and well. */
+/** Clients that begin a request and then send below the minimum rate, or at a steady sufficient rate. */
 import { once } from 'node:events';
 import { connect as connectHttp2 } from 'node:http2';
 import { connect as connectTcp } from 'node:net';
@@ -8,17 +8,17 @@ import type { TestServer } from '../support/server.ts';
 const pieceBytes = 256;
 const pieceMs = 50;
 
-/** A request that is under way. `answer` is what the server has said, with its status, once it has. */
+/** A request in progress. `answer` is the server's answer with its status, once it has arrived. */
 export interface SlowClient {
   answer: string;
   isOver: boolean;
   write(bytes: Buffer): void;
-  /** Says that the request is complete. */
+  /** Marks the request as complete. */
   end(): void;
   close(): void;
 }
 
-/** Begins a request over HTTP/1.1 whose body has no end yet. */
+/** Begins a request over HTTP/1.1 whose body has not ended. */
 export async function beginHttp(server: TestServer, path: string, type: string): Promise<SlowClient> {
   const { hostname, port } = new URL(server.http);
   const socket = connectTcp(Number(port), hostname);
@@ -78,7 +78,7 @@ export function beginGrpc(server: TestServer, path: string): SlowClient {
   return client;
 }
 
-/** Sends so many bytes at once, and then pieces that are far apart, until the request is over. */
+/** Sends the given bytes at once, and then pieces at long intervals, until the request has ended. */
 export function drip(client: SlowClient, first: Buffer): SlowClient {
   client.write(first);
   const piece = Buffer.alloc(pieceBytes, ' ');

@@ -1,6 +1,7 @@
 /**
- * The guarantee: a request that arrives slower than the minimum rate holds no room that another one needs, and ends within
- * a bounded time over every protocol. Requests that keep the rate, and streams that wait between messages, are not touched.
+ * The guarantee: a request below the minimum rate keeps no memory that another request needs, and ends within
+ * a bounded time over every protocol. Requests at the rate, and streams that wait between messages, are not
+ * affected.
  */
 import { expect } from 'chai';
 import { limits } from '../../src/domain/limits.ts';
@@ -16,7 +17,7 @@ const submit = '/api/scheduler/jobs/submit';
 const streamHeartbeats = '/leasehold.v1.LeasesService/StreamHeartbeats';
 const job = '{"addon_id":"a","job_type":"t","cost_units":1}';
 
-/** The head of a message of so many bytes, and of the field in it, which no request has. */
+/** The head of a message of the given size, and of its one unknown field. */
 function messageHead(bytes: number): Buffer {
   const head = Buffer.alloc(5 + 2 + 4);
   head.writeUInt32BE(bytes, 1);
@@ -34,7 +35,7 @@ const half = (bytes: number): Buffer => Buffer.concat([messageHead(limits.frameB
 
 const json = (bytes: number): Buffer => Buffer.from('{ '.padEnd(bytes));
 
-/** Sends a whole request as fast as it can, and answers whether it was served. */
+/** Sends a complete request as fast as possible, and returns whether it was served. */
 async function isServed(client: SlowClient, bytes: Buffer): Promise<true | undefined> {
   client.write(bytes);
   client.end();
@@ -47,7 +48,7 @@ const served = /^(HTTP\/1\.1 20[01] |grpc-status: 0)/;
 
 describe('slow requests', () => {
   onEveryEngine((engine) => {
-    // Bodies are received before the database is asked.
+    // The server receives bodies before it uses the database.
     if (engine.name !== 'postgresql') return;
 
     const open: SlowClient[] = [];
@@ -90,7 +91,7 @@ describe('slow requests', () => {
           this.timeout(60_000);
           for (let i = 0; i < 9; i++) await begin();
           await eventually('the room to be full', async () => receiveBudget.bytes > 119 * MiB || undefined);
-          // This waits for less time than a slow request has where its room is not needed.
+          // This waits for less time than a slow request has while no other needs its memory.
           await eventually(`a large request over ${other} to be served`, large);
           expect(receiveBudget.bytes, 'what drips hold that were left alone').to.be.above(90 * MiB);
           for (const { close } of open) close();
@@ -168,7 +169,7 @@ describe('slow requests', () => {
           expect(performance.now() - beganAt).to.be.within(behindMs - 100, behindMs + 5_000);
           for (const part of answer) expect(client.answer).to.include(part);
           expect(receiving.bytes).to.equal(0);
-          // Bytes that still come are thrown away, for some seconds at most.
+          // The server discards later bytes, for some seconds at most.
           await eventually('it to be closed', async () => client.isOver || undefined);
         });
       }

@@ -8,14 +8,15 @@ const usedLimitMs = 2_000;
 const triesMax = 3;
 const best = (times: readonly number[]) => Math.min(...times);
 
-/** Figures are for people too: a run tells them whether or not they are kept. */
+/** The figures also inform the reader: a run prints them whether or not it meets the limits. */
 const report = (what: string, ms: number) => process.stdout.write(`      ${what}: ${Math.round(ms)} ms\n`);
 
 describe('a server that starts alone on an embedded directory', () => {
   it('becomes ready within 5 s on an empty directory and within 2 s on a used one', async () => {
     const empty: number[] = [];
     const used: number[] = [];
-    // Whatever else the machine does can only add to the time, so the best of a few starts is the truest.
+    // Other load on the machine can only add to the time, so the minimum of several starts is the most
+    // accurate.
     while (empty.length < triesMax && !(best(empty) < emptyLimitMs && best(used) < usedLimitMs)) {
       const env = await emptyDirectory();
       for (const times of [empty, used]) {

@@ -1,6 +1,7 @@
 /**
- * The guarantee: one command starts a server, soon; where it cannot start it says why in one line, and ends with 1.
- * Of several that start on one PostgreSQL all serve; of several on one embedded directory exactly one does.
+ * The guarantee: one command starts a server quickly. If it cannot start, it prints the reason in one line
+ * and exits with 1. Of several servers that start on one PostgreSQL all serve; of several on one embedded
+ * directory exactly one does.
  */
 import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
@@ -11,7 +12,7 @@ import { findPostgres } from '../support/postgres.ts';
 import { type Exit, runCommand, startServer } from '../support/process.ts';
 import { connect, createPostgresStore, createStore, emptyDirectory } from '../support/server-clients.ts';
 
-/** A port that somebody listens on until the scope ends. */
+/** A port that is in use until the scope ends. */
 async function occupiedPort() {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
@@ -26,7 +27,7 @@ async function freePort(): Promise<number> {
 
 const anywhere = { LEASEHOLD_HTTP_ADDR: '127.0.0.1:0', LEASEHOLD_GRPC_ADDR: '127.0.0.1:0' };
 
-/** It ended with 1, said nothing on standard output, and one line for people on standard error. */
+/** Expects exit status 1, no output, and one readable line on standard error. */
 function expectOneLine({ code, stdout, stderr }: Exit): string {
   const words = stderr.split('\n').filter((line) => !line.startsWith('{'));
   expect({ code, stdout }, stderr).to.deep.equal({ code: 1, stdout: '' });

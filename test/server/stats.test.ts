@@ -1,4 +1,7 @@
-/** The guarantee: what was acknowledged is in the figures, also where its server was killed before it added them up. */
+/**
+ * The guarantee: the statistics include every acknowledged write, even if its server was killed before it
+ * aggregated.
+ */
 import { expect } from 'chai';
 import { onEveryEngine } from '../support/engines.ts';
 import { startServer } from '../support/process.ts';

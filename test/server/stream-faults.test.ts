@@ -1,6 +1,6 @@
 /**
- * Streams on Redis while everything breaks: whatever happens to Redis, to its messages and to the servers, every job
- * ends exactly once, and no message is acknowledged before the commit that makes it superfluous.
+ * Streams on Redis under faults. Whatever happens to Redis, to its messages and to the servers, every job
+ * ends exactly once. No message is acknowledged before the commit that makes it superfluous.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RedisClientType } from '@redis/client';
@@ -23,13 +23,13 @@ interface Scene {
   /** Starts another server. */
   start(): Promise<ServerProcess>;
   submit(count: number): Promise<string[]>;
-  /** Sees further jobs through. */
+  /** Submits more jobs, and waits until they are done. */
   goesOn(): Promise<void>;
 }
 
 describeWithRedis('streams on Redis', () => {
   onEveryEngine((engine) => {
-    // Only one process may have an embedded database, so that nobody could look at it meanwhile.
+    // Only one process may open an embedded database, so the test could not read it during a run.
     if (engine.name === 'embedded') return;
 
     const environment = (store: TestStore, redis: TestRedis) => ({
@@ -51,7 +51,7 @@ describeWithRedis('streams on Redis', () => {
       );
     }
 
-    /** Lets workers at jobs, breaks something meanwhile, and looks at what has become of everything. */
+    /** Runs workers, breaks something in the meantime, and checks the final state of all jobs. */
     async function play(breakIt: (scene: Scene) => Promise<void>): Promise<void> {
       await using store = await createStore(engine);
       await using redis = await startRedis();
@@ -73,7 +73,7 @@ describeWithRedis('streams on Redis', () => {
       const alive = () => servers.filter(({ isOver }) => !isOver);
       const mill = new Mill({ stream: 'mill', workers: 12, servers: alive, stallMs: 1_600 });
       const ends = jobsInAll;
-      /** What was there before may all be done by now, so that only new jobs can tell. */
+      /** The earlier jobs may all be done by now, so only new jobs prove that the servers still work. */
       const goesOn = async () => {
         const jobs = await submit(20);
         await until('work goes on', () => jobs.every((jobId) => mill.completed.has(jobId)), 30_000);
@@ -84,7 +84,7 @@ describeWithRedis('streams on Redis', () => {
         await breakIt({ redis, client, servers, start, submit, goesOn });
         await submit(ends / 2);
         await until('all work is done', () => mill.completed.size === jobIds.length, 60_000);
-        // Those that slept are yet to hear that it was in vain.
+        // Workers that slept have not yet received the refusal of their completion.
         await delay(1_700);
       } finally {
         await mill.stop();
@@ -145,7 +145,7 @@ describeWithRedis('streams on Redis', () => {
       const first = await startServer(environment(store, redis));
       using rest = connect(first);
       await until('Redis is up', async () => (await rest.rest('GET', '/readyz')).body.redis === 'up');
-      // What was written to a Redis that hangs would be there once it goes on; to one that is gone nothing can be.
+      // A hung Redis would apply earlier writes once it continues; a Redis that is gone cannot.
       await redis.kill();
       const jobIds = await submitTo(first, 40);
       await first.kill();
@@ -207,12 +207,12 @@ describeWithRedis('streams on Redis', () => {
   });
 });
 
-/** The messages that lie in the stream, the oldest first. */
+/** The messages in the stream, the oldest first. */
 async function rangeOf(client: RedisClientType, limit = 10_000) {
   return (await client.xRange(key, '-', '+', { COUNT: limit })) ?? [];
 }
 
-/** Makes every commit that ends an attempt take its time, and leave behind when that was over. */
+/** Delays every commit that ends an attempt, and records when it was done. */
 async function slowDownEnds(database: Database): Promise<void> {
   for (const statement of [
     'create table commit_times (job_id uuid, at timestamptz)',

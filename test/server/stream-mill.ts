@@ -1,6 +1,6 @@
 /**
- * Workers of the worker contract who go on whatever happens to the servers and to Redis, and what has to hold of their
- * work in the end.
+ * Workers of the worker contract that continue through all faults of servers and Redis, and the checks of
+ * their work at the end.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
@@ -18,13 +18,13 @@ interface Place {
 export interface MillOptions {
   stream: string;
   workers: number;
-  /** Where the servers are at this moment; workers ask one of them. */
+  /** The current addresses of the servers; each worker calls one of them. */
   servers(): readonly Place[];
   /** Longer than a lease lasts without a heartbeat. */
   stallMs: number;
 }
 
-/** What a claim answers. */
+/** The answer to a claim. */
 interface Claim {
   job_id: string;
   attempt_id: string;
@@ -37,9 +37,9 @@ type Client = ReturnType<typeof connect>;
 export class Mill {
   /** Completions that were acknowledged with `ok`, by job. */
   readonly completed = new Map<string, number>();
-  /** Answers that no server may give. */
+  /** Answers that no server may return. */
   readonly problems: string[] = [];
-  /** Stale attempts that were refused, and told that their message may go. */
+  /** Stale attempts that were refused, with the permission to acknowledge their message. */
   stale = 0;
   readonly #options: MillOptions;
   readonly #clients = new Map<string, Client>();
@@ -70,7 +70,7 @@ export class Mill {
     }
   }
 
-  /** Most jobs are completed, some fail and may be tried again, and some workers fall asleep over theirs. */
+  /** Most jobs are completed, some fail and may be retried, and some workers sleep past the expiry. */
   async #serve(worker: string, claim: Claim): Promise<void> {
     const { job_id, attempt_id, lease_token, stream } = claim;
     const { name, message_id } = stream;
@@ -90,7 +90,7 @@ export class Mill {
     } else this.problems.push(`${isFailure ? 'fail' : 'complete'}: ${status} ${JSON.stringify(body)}`);
   }
 
-  /** Asks until there is an answer, as a worker does whose answer was lost. */
+  /** Repeats a call until there is an answer, like a worker whose answer was lost. */
   async #insist(verb: string, body: object): Promise<Answer> {
     for (;;) {
       const answer = await this.#ask(verb, body);
@@ -99,7 +99,7 @@ export class Mill {
     }
   }
 
-  /** Nothing where there is nobody, or where whoever was asked has died meanwhile. */
+  /** Returns nothing if no server is there, or if the called server died during the call. */
   async #ask(verb: string, body: object): Promise<Answer | undefined> {
     const servers = this.#options.servers();
     const place = servers[Math.floor(Math.random() * servers.length)];
@@ -114,7 +114,7 @@ export class Mill {
   }
 }
 
-/** Every job has ended well, by one attempt, which is the one that its worker was told of. */
+/** Every job is done by one attempt, which is the one that its worker was granted. */
 export async function checkEnds(database: Database, jobIds: readonly string[], mill: Mill): Promise<void> {
   const rows = await database.query<{
     job_id: string;

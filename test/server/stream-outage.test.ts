@@ -1,4 +1,7 @@
-/** The guarantee: an outage of the database ends no stream; what could not be done meanwhile is answered `unavailable`. */
+/**
+ * The guarantee: a database outage ends no stream, and items that failed because of it are answered
+ * `unavailable`.
+ */
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { createClient } from '@connectrpc/connect';
 import { createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-node';
@@ -14,7 +17,7 @@ import { findPostgres, startPostgres } from '../support/postgres.ts';
 import { startServer, until } from '../support/process.ts';
 import { connect, createPostgresStore } from '../support/server-clients.ts';
 
-/** What a client sends, as it comes to mind. */
+/** A client's messages in arbitrary order. */
 class Outbox<T> implements AsyncIterable<T> {
   readonly #waiting: T[] = [];
   #notice = () => {};

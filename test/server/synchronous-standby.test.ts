@@ -1,6 +1,6 @@
 /**
- * The guarantee: where PostgreSQL waits for a synchronous standby, what a caller was told is on the standby. A standby that
- * cannot be reached makes outcomes unknown, and never lost.
+ * The guarantee: if PostgreSQL waits for a synchronous standby, everything that a caller received is on the
+ * standby. An unreachable standby makes outcomes unknown, and never lost.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
@@ -55,7 +55,7 @@ if (findPostgres()) {
       await primary.stop();
     });
 
-    /** Asks once, and says what was acknowledged or refused. */
+    /** Submits once, and returns what was acknowledged or refused. */
     const submit = async (key: string, timeoutMs = deadlineMs): Promise<string> => {
       using client = connect(server);
       return await client.jobs.submitJob(submission(key), { timeoutMs }).then(

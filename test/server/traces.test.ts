@@ -1,4 +1,7 @@
-/** What a collector of OpenTelemetry gets of a server, and that a server without one, or with a bad one, lives as well. */
+/**
+ * What an OpenTelemetry collector receives from a server, and that a server runs without one or with a faulty
+ * one.
+ */
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { temporaryFolder } from '../support/cleanup.ts';
@@ -6,7 +9,7 @@ import { type ServerProcess, startServer } from '../support/process.ts';
 import { connect } from '../support/server-clients.ts';
 import { type CollectedSpan, Collector } from '../support/trace-collector.ts';
 
-/** Five seconds for calls, two for the database, two for spans, and room for a busy machine. */
+/** Five seconds for calls, two for the database, two for spans, and a margin for a busy machine. */
 const stopLimitMs = 20_000;
 
 const told = `data:text/javascript,${encodeURIComponent(`
@@ -18,7 +21,7 @@ registerHooks({
   },
 });`)}`;
 
-/** A server that says which modules of OpenTelemetry it loads. */
+/** A server that reports which modules of OpenTelemetry it loads. */
 async function serve(environment: Record<string, string>): Promise<ServerProcess> {
   const LEASEHOLD_DATA_DIR = join(await temporaryFolder('traces'), 'data');
   return startServer({ LEASEHOLD_DATA_DIR, NODE_OPTIONS: `--import ${told}`, ...environment });
@@ -41,7 +44,7 @@ describe('traces', () => {
     await using server = await serve({
       OTEL_EXPORTER_OTLP_ENDPOINT: `${collector.url}/`,
       OTEL_EXPORTER_OTLP_HEADERS: 'x-tenant=ours',
-      // Nothing is sent before the server stops.
+      // The server exports nothing before it stops.
       OTEL_BSP_SCHEDULE_DELAY: '3600000',
     });
     using client = connect(server);

@@ -1,4 +1,7 @@
-/** The guarantee: every server on a database lists the workers of all of them, and those of a dead one are gone in time. */
+/**
+ * The guarantee: every server on a database lists the workers of all servers, and drops those of a dead one
+ * in time.
+ */
 import { expect } from 'chai';
 import { onEveryEngine } from '../support/engines.ts';
 import { findPostgres } from '../support/postgres.ts';
@@ -30,7 +33,7 @@ if (findPostgres()) {
 
       await first.kill();
       expect(await names(), 'for half a minute').to.deep.equal(['one', 'two']);
-      // What was written half a minute ago has run out. The living server writes its rows again when they are due.
+      // Rows of half a minute ago have expired. The live server writes its rows again when they are due.
       await store.query(
         `update workers set expires_at = expires_at - interval '30 s' where worker_id = 'one'`,
       );

@@ -155,7 +155,7 @@ describe('the metrics of the process', () => {
   });
 });
 
-/** Keeps the event loop from turning. */
+/** Blocks the event loop. */
 function block(ms: number): void {
   const until = performance.now() + ms;
   while (performance.now() < until);

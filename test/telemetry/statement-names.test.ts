@@ -1,4 +1,4 @@
-/** What spans of statements are called. */
+/** The names of the spans of statements. */
 import { expect } from 'chai';
 import { statementName } from '../../src/telemetry/statement-names.ts';
 

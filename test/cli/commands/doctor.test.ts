@@ -1,4 +1,4 @@
-/** `leasehold doctor`, against servers and databases that really are as bad as it says. */
+/** `leasehold doctor`, against servers and databases that really have the faults it reports. */
 
 import { expect } from 'chai';
 import pg from 'pg';
@@ -133,7 +133,7 @@ onEveryEngine((engine) => {
         const { findings } = await doctor().runOnce();
         expect(named(findings, 'migrations')).to.include({ level: 'WARN' });
         expect(named(findings, 'migrations').text).to.include('could not be read in time');
-        // To ask for its size is to wait for it as well.
+        // Reading the size of the table also waits for its lock.
         expect(named(findings, 'tables').level).to.equal('WARN');
         for (const code of ['reaper', 'connections', 'replication_slots', 'clock_difference'])
           expect(named(findings, code).level, code).to.equal('OK');
@@ -233,7 +233,7 @@ if (findPostgres()) {
         await holder.query('begin isolation level repeatable read');
         const [{ pid } = { pid: 0 }] = (await holder.query<{ pid: number }>('select pg_backend_pid() as pid'))
           .rows;
-        // The rest is the same whatever counts as old; nobody wants to wait for it.
+        // The rest does not depend on the age limit; the test avoids waiting for it.
         const impatient = new Doctor({
           database: server.database,
           transport: databaseTransport,
@@ -387,7 +387,7 @@ if (findPostgres()) {
         await redis.kill();
         const gone = await found('redis');
         expect([gone.level, gone.text.includes('the database alone')]).to.deep.equal(['PROBLEM', true]);
-        // What a server says of its Redis while that is away is no complaint about this test.
+        // The server's log lines about the absent Redis are expected.
         server.complaints.splice(0);
       });
     });

@@ -21,7 +21,7 @@ onEveryEngine((engine) => {
     const run = (...args: string[]) =>
       runCommand(['files', ...args], { LEASEHOLD_URL: server.http }, { cwd: repository.top });
 
-    /** Wants a file that somebody else has, and is halted; answers with the contention. */
+    /** Requests a file that another owner holds until it is halted; returns the contention. */
     async function halt(ownerId: string, path: string): Promise<string> {
       await take(server, ownerId, repository.top, path);
       await letWaitingPass(server, ownerId, 180_000);

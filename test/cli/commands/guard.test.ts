@@ -26,9 +26,9 @@ onEveryEngine((engine) => {
     const start = (...args: string[]) =>
       startProcess(['guard', ...args], { LEASEHOLD_URL: server.http }, { cwd: repository.top });
     const run = async (...args: string[]) => (await start(...args)).exited();
-    /** A command that says when it runs, and then waits to be ended. */
+    /** A command that prints when it runs, and then waits for a signal. */
     const waits = ['sh', '-c', 'echo started $$; exec sleep 600'];
-    /** Two commands that do not end when they are asked to, and each says that it runs. */
+    /** Two processes that ignore the request to end; each prints that it runs. */
     const stubborn = [
       'sh',
       '-c',
@@ -266,7 +266,7 @@ onEveryEngine((engine) => {
       }
       const addedMs = median(guarded) - median(bare);
       process.stdout.write(`      a guard adds ${Math.round(addedMs)} ms to a command\n`);
-      // 150 ms on a machine that has nothing else to do.
+      // 150 ms on an idle machine.
       expect(addedMs).to.be.lessThan(1_500);
     });
 
@@ -299,7 +299,7 @@ onEveryEngine((engine) => {
       expect(caller).to.match(/^caller \S+@/);
       first.signal('SIGINT');
       expect((await first.exited()).code).to.equal(130);
-      // The same caller, though through shells of its own: it waits for what is left.
+      // The same caller through shells of its own waits for the rest of the contention.
       await letWaitingPass(server, caller, 100_000);
       const [shell, ...args] = [
         'sh',
@@ -352,7 +352,7 @@ onEveryEngine((engine) => {
     it('waits for the retry, and runs the command if the file is free by then', async () => {
       const first = await start('p', '--', ...waits);
       await started(first);
-      // The second has been denied a while ago, so that little of its three minutes is left.
+      // The second owner was denied a while ago, so little of its three minutes is left.
       expect((await take(server, 'second', repository.top, 'p')).outcome).to.equal('contended');
       await letWaitingPass(server, 'second', 177_000);
       const second = await start('p', '--owner', 'second', '--', 'sh', '-c', 'echo ran');
@@ -362,7 +362,7 @@ onEveryEngine((engine) => {
         /^leasehold: p is held by guard-\S+ \(sh, process \d+ on \S+, branch main\), for \d+ s; asking again in [1-3] s$/,
       );
       await first.stop();
-      // Free, but not before its time.
+      // The file is released, but the guard still waits until its retry is due.
       expect((await take(server, 'second', repository.top, 'p')).outcome).to.equal('contended');
       const { code, stdout, stderr } = await second.exited();
       expect([code, stdout, stderr]).to.deep.equal([0, 'ran', said]);
@@ -436,7 +436,7 @@ async function timed([file = '', ...args]: string[]): Promise<number> {
 const median = (values: number[]): number =>
   values.toSorted((a, b) => a - b)[Math.floor(values.length / 2)] as number;
 
-/** As an operator does it: whoever waits for the file has to be halted first. */
+/** Acts as an operator: the waiting owner must be halted before the instruction. */
 async function takeAway(
   server: TestServer,
   ownerId: string,

@@ -1,4 +1,4 @@
-/** `leasehold hook claude-code`, driven with events as Claude Code sends them, by a process that stands in for it. */
+/** `leasehold hook claude-code`, driven with Claude Code's events by a process that stands in for it. */
 import { join } from 'node:path';
 import { expect } from 'chai';
 import { fromPs } from '../../../src/agent/process-tree.ts';
@@ -41,7 +41,7 @@ onEveryEngine((engine) => {
       ...fields,
     });
 
-    /** How the server sees an owner. */
+    /** The owner as the server shows it. */
     async function rowOf(ownerId: string) {
       const database = await openDatabase({ ...server.store.options, poolMax: 1 });
       try {
@@ -78,7 +78,7 @@ onEveryEngine((engine) => {
       });
       const [lease] = await apiOf(server).leases({ owner_id: session });
       expect(lease?.owner).to.deep.include({ agent: 'claude-code', pid: agent.pid, branch: 'main' });
-      // Its own file it gets again at once.
+      // The owner gets its own file again at once.
       expect(await agent.hook('PreToolUse', writing('a1'))).to.deep.equal(quiet);
     });
 
@@ -155,7 +155,7 @@ onEveryEngine((engine) => {
           .to.match(/^leasehold: [^\n]+\n$/)
           .and.to.include(says);
       }
-      // To Claude Code a 2 would be a 'no'.
+      // Claude Code treats exit status 2 as a denial.
       const mistyped = await agent.hook('PreToolUse', writing('c'), '--frobnicate');
       expect([mistyped.code, mistyped.stdout]).to.deep.equal([1, '']);
       expect(mistyped.stderr).to.include('--frobnicate');
@@ -214,7 +214,7 @@ onEveryEngine((engine) => {
           expect(reason).to.include(word);
         }
       }
-      // Whoever is halted waits, and is kept alive for it; other files it gets.
+      // A halted owner waits and is kept alive for its file; it can acquire other files.
       await until('the heartbeater', () => isKept(agent.notes, agent.session));
       expect(await agent.hook('PreToolUse', writing('e2'))).to.deep.equal(quiet);
       const [blocked] = await apiOf(server).blockers({ owner_id: agent.session });
@@ -275,7 +275,7 @@ onEveryEngine((engine) => {
       for (const answer of await Promise.all(writes)) expect(answer).to.deep.equal(quiet);
       await until('the heartbeater', () => isKept(agent.notes, session));
       await until('the end of all others', () => heartbeatersOf(session).length === 1);
-      // One that was killed is replaced by the next hook.
+      // The next hook replaces a process that was killed.
       const [first] = heartbeatersOf(session);
       process.kill(first?.pid ?? 0, 'SIGKILL');
       await until('its end', () => !isKept(agent.notes, session));
@@ -313,7 +313,7 @@ onEveryEngine((engine) => {
       expect(second.notes.read(first.session)?.agent.pid).to.equal(second.pid);
       first.end();
       await until('the end of the first', () => fromPs(['-p', String(first.pid)]).length === 0);
-      // Looks at the note and at the process several times meanwhile.
+      // The process checks the note and the agent several times during this delay.
       await new Promise((resolve) => setTimeout(resolve, 1_500));
       expect([isKept(first.notes, first.session), (await held()).k]).to.deep.equal([true, first.session]);
     });
@@ -329,7 +329,7 @@ onEveryEngine((engine) => {
       const { hookSpecificOutput } = JSON.parse(denied.stdout);
       expect([denied.code, hookSpecificOutput.permissionDecision]).to.deep.equal([0, 'deny']);
       expect(hookSpecificOutput.permissionDecisionReason).to.include('there is no server at');
-      // A session that has leases and cannot give them back says so.
+      // A session that holds leases and cannot release them reports that.
       await agent.hook('PreToolUse', writing('l'));
       expect(await agent.hook('PostToolUse', {}, nowhere)).to.deep.equal(quiet);
       for (const event of ['Stop', 'SessionEnd']) {

@@ -1,4 +1,4 @@
-/** `leasehold hook git`, in real repositories: what a commit gives back, and what an installation leaves alone. */
+/** `leasehold hook git`, in real repositories: what a commit releases, and what an installation keeps. */
 import { chmod, lstat, mkdir, readdir, readFile, rename, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
@@ -39,7 +39,7 @@ describe('the files of a commit', () => {
     await repository.git('add', '--all');
     await repository.git('commit', '--quiet', '-m', 'first');
     expect((await filesOfCommit(repository.top)).sort()).to.deep.equal(names.sort());
-    // Asked from anywhere in the repository, the paths are counted from its top.
+    // Paths start at the top of the repository, from any directory in it.
     expect(await filesOfCommit(join(repository.top, 'deep'))).to.include('deep/er/file');
   });
 
@@ -82,7 +82,7 @@ describe('the files of a commit', () => {
   it('lists the same files if git is configured to show signatures (B3, S1)', async () => {
     const repository = await Repository.create();
     const program = join(repository.top, '.git', 'signer');
-    // Git needs a program that signs and verifies; this one is of the form that it expects, and approves of everything.
+    // Git needs a program that signs and verifies. This one has the expected form, and accepts everything.
     const lines = [
       '#!/bin/sh',
       'cat >/dev/null',
@@ -271,7 +271,7 @@ onEveryEngine((engine) => {
     });
     after(() => server.stop());
 
-    /** Commits everything as somebody, and answers with what was said. */
+    /** Commits everything as the given owner, and returns the output. */
     async function commit(repository: Repository, environment = {}, ...args: string[]): Promise<string> {
       await repository.git('add', '--all');
       return repository.gitAs(
@@ -307,7 +307,7 @@ onEveryEngine((engine) => {
       const said = await commit(repository, { LEASEHOLD_OWNER: 'bob' });
       expect(said).to.equal('leasehold: hers was committed, and stays with cid (test)\n');
       expect(await holders(server, repository.top)).to.deep.equal({ hers: 'cid' });
-      // Whoever is no owner commits as ever.
+      // A committer that is no owner commits as usual.
       await repository.write('hers');
       expect(await commit(repository)).to.equal(said);
       const people = await repository.git('log', '--format=%an %ae %cn %ce');
@@ -388,7 +388,7 @@ onEveryEngine((engine) => {
           const environment = { LEASEHOLD_URL: server.http, LEASEHOLD_OWNER: owner };
           return repository.gitAs(environment, 'commit', '--quiet', '-m', owner, '--', owner);
         };
-        // The second commit is made while the hook of the first runs, or waits for the index's lock and is tried again.
+        // The second commit runs during the first one's hook, or waits for the index lock and is repeated.
         const first = commitOf(ann);
         await new Promise((resolve) => setTimeout(resolve, gapMs));
         const second = (async () => {
@@ -424,7 +424,7 @@ onEveryEngine((engine) => {
         { cwd: repository.top },
       );
       expect(late.stderr).to.equal('leasehold: b was committed, and stays with bob (test)');
-      // What she has changed since she may go on with.
+      // The owner keeps the files that changed after the commit.
       expect(await holders(server, repository.top)).to.deep.equal({
         dirty: 'ann',
         'not yet': 'ann',
@@ -445,7 +445,7 @@ onEveryEngine((engine) => {
       await apiOf(server).end('ann');
     });
 
-    /** A repository whose `main` and `side` have a commit each, after one that they share. */
+    /** A repository whose `main` and `side` have one commit each after a shared one. */
     async function forked(): Promise<Repository> {
       const repository = await installed();
       await commit(repository, {}, '--allow-empty');
@@ -456,7 +456,7 @@ onEveryEngine((engine) => {
       }
       await repository.git('switch', '--quiet', 'main');
       await repository.write('ours');
-      // Git tells whole seconds only: a commit in the second of an acquisition counts as one after it.
+      // Git records whole seconds: a commit in the second of an acquisition counts as later.
       await commit(repository, { GIT_COMMITTER_DATE: new Date(Date.now() - 5_000).toISOString() });
       return repository;
     }
@@ -498,7 +498,7 @@ onEveryEngine((engine) => {
         await repository.git('switch', '--quiet', 'side');
         await take(server, 'ann', repository.top, 'first', 'second', 'ours', 'other');
         await repository.gitAs(ann(), 'rebase', '--quiet', backend, 'main');
-        // What was there before on the branch below is no commit of hers.
+        // The commits that were on the base branch before are not the owner's.
         expect(await holders(server, repository.top)).to.deep.equal({ ours: 'ann', other: 'ann' });
         await apiOf(server).end('ann');
       });
@@ -521,7 +521,7 @@ onEveryEngine((engine) => {
         /^leasehold: could not give back what was committed: there is no server at [^\n]+\n$/,
       );
       expect(await repository.git('log', '--format=%s')).to.equal('x\n');
-      // Whoever has nothing to give back is not bothered.
+      // A committer without files to release gets no output.
       await repository.write('a');
       expect(await commit(repository, { LEASEHOLD_URL: nowhere })).to.equal('');
     });

@@ -28,7 +28,7 @@ describe('leasehold hook install', () => {
       .to.match(new RegExp(`^${file}\n\\+ {`))
       .and.to.match(/^\+ +"timeout": 240$/m);
     const [group] = (await settings()).hooks.PreToolUse;
-    // Not on the PATH, so it is called by where it is.
+    // The program is not on the PATH, so the hook calls it by its path.
     expect(group.hooks[0].command).to.equal(`${process.execPath} ${main} hook claude-code`);
     const written = await readFile(file, 'utf8');
     const second = await run(['install', '--agent', 'claude-code', '--project']);

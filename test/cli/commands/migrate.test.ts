@@ -1,4 +1,4 @@
-/** `leasehold migrate`: brings a database up to date, any number of times, beside whoever does the same. */
+/** `leasehold migrate` updates a database, any number of times, also while other processes do the same. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';

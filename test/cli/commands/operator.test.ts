@@ -1,4 +1,4 @@
-/** The commands with which an operator looks at jobs, leases and capacity and changes them, against a server of their own. */
+/** The operator's commands that read and change jobs, leases and capacity, against a server of their own. */
 import { expect } from 'chai';
 import { capacityCommand } from '../../../src/cli/commands/capacity.ts';
 import { explainCommand } from '../../../src/cli/commands/explain.ts';
@@ -244,7 +244,7 @@ onEveryEngine((engine) => {
       expect(ofLease.stdout).to.match(
         /^ {2}1 +worker-1 +\d+ +60 s +20.* ACTIVE +- +running +\S{36} +0 +[\d.]+ m?s, \d+ %$/m,
       );
-      // What stands last is what a narrow terminal may do without.
+      // A narrow terminal drops the last column first.
       expect(ofLease.stdout).to.match(
         /^ {2}NO .* HEARD +ENDS +STATE +STATUS +WHY +LEASE +HEARTBEATS +LONGEST SILENCE$/m,
       );

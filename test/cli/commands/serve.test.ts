@@ -1,4 +1,4 @@
-/** `leasehold serve` as a program: where its settings come from, and what it says on which stream. */
+/** `leasehold serve` as a program: the sources of its settings, and its output on each stream. */
 import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { expect } from 'chai';
@@ -7,7 +7,7 @@ import { onEveryEngine } from '../../support/engines.ts';
 import { type Exit, runCommand, startServer, until } from '../../support/process.ts';
 import { createStore } from '../../support/server-clients.ts';
 
-/** The log of a run that has ended; a line that is not JSON is an error. */
+/** The log of a finished run; a line that is not JSON is an error. */
 const logOf = ({ stderr }: Exit): Record<string, unknown>[] =>
   stderr === '' ? [] : stderr.split('\n').map((line) => JSON.parse(line));
 

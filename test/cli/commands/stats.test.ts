@@ -1,4 +1,4 @@
-/** `leasehold stats`, against a server that is also away for a while. */
+/** `leasehold stats`, against a server that is absent for a while. */
 import { expect } from 'chai';
 import { onEveryEngine, type TestStore } from '../../support/engines.ts';
 import { freePort } from '../../support/free-port.ts';
@@ -6,7 +6,8 @@ import { runCommand, type ServerProcess, startProcess, startServer, until } from
 
 describe('leasehold stats', () => {
   onEveryEngine((engine) => {
-    // A client of one route is the same whatever is behind it, and this one starts quickly again.
+    // The command calls one route, which does not depend on the engine. A server on PostgreSQL restarts
+    // quickly.
     if (engine.name === 'embedded') return;
 
     let store: TestStore;

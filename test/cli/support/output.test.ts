@@ -1,4 +1,4 @@
-/** How wide the tables of commands are. */
+/** The width of the tables that commands print. */
 import { expect } from 'chai';
 import { lineWidth, table } from '../../../src/cli/support/output.ts';
 

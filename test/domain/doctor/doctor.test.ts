@@ -340,7 +340,7 @@ describe('the diagnosis', () => {
       return findings.find(({ code }) => code === 'redis');
     };
     expect(judged(false)?.advice).to.include('see why it does not answer');
-    // One that answers is never back.
+    // A Redis that answers has no `back` state.
     expect(judged(true)?.text).to.match(/^Redis is not used: gone; /);
     expect(judged(true)?.advice).to.match(/^name a Redis, /);
     expect(diagnose({ ...sound, redis: null }).level).to.equal('OK');

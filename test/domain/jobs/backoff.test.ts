@@ -44,7 +44,7 @@ describe('the backoff between attempts', () => {
 
 describe('the retry hint', () => {
   const calm: RetryFacts = { nextDueMs: null, missing: 1, perSecond: 0, asking: 1 };
-  /** In the middle of the spread nothing is added and nothing taken. */
+  /** In the middle of the spread nothing is added or subtracted. */
   const hint = (more: Partial<RetryFacts>, one = 0.5) => retryAfterMs({ ...calm, ...more }, one);
 
   it('returns the time until the next lease, claim or backoff ends', () => {

@@ -27,7 +27,7 @@ describe('capacity', () => {
         expect(Number.isInteger(usable)).to.equal(true);
         expect(usable).to.be.within(0, units);
         if (busy < 10) expect(usableUnits(units, busy + 1)).to.be.at.most(usable);
-        // Rounded down, and not by more than the part of a unit.
+        // Rounded down, by less than one unit.
         expect((units * (10 - busy)) / 10 - usable).to.be.within(0, 0.999);
       }),
     );

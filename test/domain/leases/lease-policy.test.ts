@@ -24,7 +24,7 @@ const jobId = '00000000-0000-4000-8000-00000000000a';
 const leaseId = '00000000-0000-4000-8000-00000000000b';
 const token = '00000000-0000-4000-8000-00000000000c';
 
-/** A job as it stands at second 1, with a claim or a lease until second 2. */
+/** A job at second 1, with a claim or a lease until second 2. */
 const job = (state: State, more: Partial<LeasedJob> = {}): LeasedJob => ({
   jobId,
   state,
@@ -343,7 +343,7 @@ describe('the outcome of an expired lease', () => {
     });
     fc.assert(
       fc.property(anyJob, fc.constantFrom(...finalStatuses), fc.boolean(), (one, status, retryable) => {
-        // A released lease passes through RUNNING; an expired one may end as it is.
+        // A released lease passes through RUNNING; an expired one may end in its present state.
         expect(allows(decideRelease(job('RUNNING', one), status, retryable).verb, 'RUNNING')).to.equal(true);
         for (const state of ['LEASED', 'RUNNING'] as const) {
           expect(allows(decideExpiry(job(state, one), 3).verb, state)).to.equal(true);

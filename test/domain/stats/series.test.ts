@@ -17,7 +17,7 @@ import {
 const minuteMs = 60_000;
 const dayMs = 24 * 60 * minuteMs;
 
-/** As the database finds it; see `store/sql/stats/tallies.ts`. */
+/** The buckets as the database returns them; see `store/sql/stats/tallies.ts`. */
 const slotFor = (ms: number): number =>
   Math.min(Math.ceil(Math.log(Math.max(ms, 1)) / Math.log(slotGrowth)), slotMax);
 

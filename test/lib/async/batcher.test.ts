@@ -3,7 +3,7 @@ import { DomainError } from '../../../src/domain/errors.ts';
 import { Batcher, type BatcherOptions } from '../../../src/lib/async/batcher.ts';
 import { failure } from '../../support/failure.ts';
 
-/** A batcher whose batches land when the test says so. */
+/** A batcher whose batches end when the test says so. */
 function held(options: Partial<BatcherOptions<number, string>> = {}) {
   const flights: {
     calls: readonly number[];
@@ -24,7 +24,7 @@ function held(options: Partial<BatcherOptions<number, string>> = {}) {
   return { batcher, flights };
 }
 
-/** Lets everything that is already settled be noticed. */
+/** Lets the callbacks of all settled promises run. */
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 describe('Batcher', () => {

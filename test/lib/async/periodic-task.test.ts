@@ -1,4 +1,4 @@
-/** The guarantee: rounds follow each other as they are asked for, one at a time, and none after a stop. */
+/** The guarantee: a task runs at the requested times, one run at a time, and never after a stop. */
 import { once } from 'node:events';
 import { PassThrough } from 'node:stream';
 import { expect } from 'chai';
@@ -6,7 +6,7 @@ import { PeriodicTask } from '../../../src/lib/async/periodic-task.ts';
 
 const hourMs = 3_600_000;
 
-/** Rounds that are ended by hand, one after the other: with a pause, or with an error. */
+/** A task whose runs the test ends one after the other, with a pause or with an error. */
 class Stage {
   readonly failures: unknown[] = [];
   readonly rounds: PeriodicTask;
@@ -47,7 +47,7 @@ class Stage {
   }
 }
 
-/** Longer than anything that was to happen at once takes. */
+/** Longer than an immediate run needs to start. */
 const aWhile = () => new Promise((resolve) => setTimeout(resolve, 50));
 
 describe('PeriodicTask', () => {

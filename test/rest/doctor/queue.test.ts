@@ -1,4 +1,6 @@
-/** What `GET /api/system/doctor`, `Diagnose` and `leasehold doctor` say of the queue of a real server. */
+/**
+ * What `GET /api/system/doctor`, `Diagnose` and `leasehold doctor` report about the queue of a real server.
+ */
 import { expect } from 'chai';
 import type { Finding } from '../../../src/domain/doctor/finding.ts';
 import { onEveryEngine } from '../../support/engines.ts';
@@ -78,7 +80,7 @@ onEveryEngine((engine) => {
       const job = await submit(server, { job_type: 'train', constraints: { gpu_required: true } });
       const kinds = async (code: string) =>
         (await find(code)).facts.kinds as { job_type: string; oldest_job_id: string; requires: string[] }[];
-      // Workers come and go: a job that became ready just now is not reported.
+      // Workers come and go: a job that became ready a moment ago is not reported.
       expect(await kinds('types_without_worker')).to.deep.equal([]);
       await readySince(job.job_id, 60_000);
       const missing = await find('types_without_worker');

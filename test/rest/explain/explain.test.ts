@@ -1,4 +1,4 @@
-/** Why a job or a lease stands where it stands: every cause, as a server really comes to it. */
+/** Explanations of jobs and leases: every cause, produced by a real server. */
 import { readFileSync } from 'node:fs';
 import { expect } from 'chai';
 import { StatsService } from '../../../gen/leasehold/v1/stats_pb.js';
@@ -62,7 +62,7 @@ onEveryEngine((engine) => {
           .and.not.to.match(/undefined|null|NaN|Invalid/);
         asserted.add(code);
       }
-      // A machine that stands still for some seconds makes an outage of its own, which one test alone is about.
+      // A pause of several seconds in the test process counts as an outage. Only one test is about outages.
       return causes.map(({ code }: Body) => code).filter((code: string) => code !== 'server_away');
     };
     const causeOf = ({ causes }: Body, code: string): Body => {
@@ -72,7 +72,7 @@ onEveryEngine((engine) => {
     const storyOf = ({ steps }: Body): string[] =>
       steps.map(({ type, kind }: Body) => type ?? kind).filter((word: string) => word !== 'OUTAGE');
 
-    /** Makes a job's claim or lease so much older. */
+    /** Makes a job's claim or lease older by the given time. */
     const age = (jobId: string, ms: number) =>
       server.database.query(
         `update live_jobs set ${[
@@ -96,7 +96,7 @@ onEveryEngine((engine) => {
       claimedFrom(server, [stream], { worker_id: workerId });
 
     describe('for a waiting job', () => {
-      /** A row of a worker that asks for any job, as another server would have written it. */
+      /** A row of a worker that asks for any job, as another server would write it. */
       const workerForAll = () =>
         server.database.query(
           `insert into workers (worker_id, server_id, server_host, server_pid, peer, work_streams, heartbeat_streams,
@@ -217,7 +217,7 @@ onEveryEngine((engine) => {
         const told = await explainJob(job.job_id);
         expect(codesOf(told)).to.deep.equal(['waiting_for_worker', 'waiting_in_line']);
         expect(told.summary).to.include('a worker that asks for train gets it at once');
-        // The claim proves the sentence: the job before it does not hold it up.
+        // The claim proves the text: the job before it does not block it.
         const asked = { workerId: 'worker-1', acceptJobTypes: ['train'] };
         const { granted } = (await post(server, '/leasehold.v1.LeasesService/AcquireLease', asked)).body;
         expect(granted.job.jobId).to.equal(job.job_id);
@@ -253,7 +253,7 @@ onEveryEngine((engine) => {
         const ahead = await submit(server, { priority: 'URGENT' });
         const job = await submit(server, { cost_units: 50 });
         const told = await explainJob(job.job_id);
-        // Nobody is before it who is for the same workers.
+        // No job for the same workers is before it.
         expect(codesOf(told)).to.deep.equal(['waiting_for_units', 'waiting_in_line']);
         expect(causeOf(told, 'waiting_in_line').text).to.include('none of them for the same workers');
         await cancel(server, ahead.job_id);
@@ -297,7 +297,7 @@ onEveryEngine((engine) => {
         expect(codesOf(told)).to.deep.equal(['costs_more_than_total', 'needs_stream_worker']);
         expect(causeOf(told, 'costs_more_than_total').facts).to.include({ cost_units: 2_000, total: 1_000 });
         await cancel(server, job.job_id);
-        // However many stand before it: they go, and it stays.
+        // Any number of jobs before it can leave the queue, and it stays.
         const inLine = newStream();
         const before = await enqueue(server, inLine);
         const behind = await enqueue(server, inLine, { cost_units: 2_000 });
@@ -379,7 +379,7 @@ onEveryEngine((engine) => {
         expect(first.text).to.match(/^first heartbeat of worker-9, .* after the grant$/);
         await cancel(server, job_id, { requested_by: 'ann', reason: 'not wanted' });
         expect(codesOf(await explainJob(job_id))).to.deep.equal(['running', 'cancel_requested']);
-        // Late, and nobody has looked yet.
+        // The lease is overdue, and the reaper has not processed it yet.
         await server.database.query(
           "update live_jobs set expires_at = clock_timestamp() - interval '5 s', check_at = clock_timestamp() + interval '1 h' where job_id = $1",
           [job_id],
@@ -513,7 +513,7 @@ onEveryEngine((engine) => {
         stream.end();
         await stream.ended;
         stream.close();
-        // The heartbeat comes a while after the stream has closed.
+        // The heartbeat arrives a while after the stream has closed.
         await heartbeat(server, lease.lease_id);
         await server.database.query(
           "update live_jobs set last_heartbeat_at = last_heartbeat_at + interval '5 s' where job_id = $1",
@@ -544,7 +544,8 @@ onEveryEngine((engine) => {
         expect(causeOf(await explainLease(lease.lease_id), 'server_away').text).to.match(
           /^no server was alive, or none could reach the database, for \d+/,
         );
-        // It tells of it because it lived then, and what was over before tells nothing of it.
+        // The explanation includes the outage for a job that was live then, and omits it for one that ended
+        // before.
         const tellsOfIt = async (jobId: string) =>
           (await explainJob(jobId)).steps.some(({ kind }: Body) => kind === 'OUTAGE');
         expect(await tellsOfIt(job.job_id)).to.equal(true);
@@ -561,7 +562,8 @@ onEveryEngine((engine) => {
           /; the lease was given back what it lost by that$/,
         );
         expect(storyOf(await explainJob(job.job_id))).to.include('LEASE_EXPIRED');
-        // As one that max_runtime_s lets last no longer. The last lease of a job is in the job's outcome.
+        // Imitates a lease that max_runtime_s did not let the server extend. The job's outcome holds its last
+        // lease.
         const shortened = await server.database.query(
           `update job_outcomes set expires_at = (select ended_at - interval '1 s' from outages) where lease_id = $1
             returning lease_id`,
@@ -676,7 +678,7 @@ onEveryEngine((engine) => {
       const job = await submit(server, { cost_units: 950 });
       await setCapacity(server, { busy_rating: 1 });
       const told = await explainJob(job.job_id);
-      // It is not passed over: it waits in line until there is as much to be had again.
+      // The dispatcher does not skip the job: it keeps its position until enough units are free.
       const missing = causeOf(told, 'waiting_for_units');
       expect(missing.facts).to.include({ usable: 900, total: 1_000, busy_rating: 1 });
       expect(missing.text).to.include('there are 900 of 1,000 to be had with a busy rating of 1');

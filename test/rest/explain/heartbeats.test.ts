@@ -1,4 +1,6 @@
-/** How a lease was kept, as an explanation tells it: how many heartbeats, how often, and how near it came to its end. */
+/**
+ * How an explanation describes a lease's heartbeats: their number, their interval, and the longest silence.
+ */
 import { createClient } from '@connectrpc/connect';
 import { expect } from 'chai';
 import { Explanation_StepKind } from '../../../gen/leasehold/v1/explain_pb.js';
@@ -11,7 +13,7 @@ import { between, heartbeat, leasedJob, plenty, release } from '../../support/le
 import { eventually, startTestServer, type TestServer } from '../../support/server.ts';
 import { wires } from '../../support/wires.ts';
 
-/** What a test may take beside the time that it lets pass. */
+/** The time that a test may take beside the time that it lets pass. */
 const slackMs = 10_000;
 const ttlMs = 60_000;
 
@@ -40,7 +42,7 @@ onEveryEngine((engine) => {
     const codesOf = ({ causes }: Body): string[] =>
       causes.map(({ code }: Body) => code).filter((code: string) => code !== 'server_away');
 
-    /** Kept three times, the second time late and over a stream. */
+    /** A lease renewed three times, the second time late and over a stream. */
     const kept = async (job: object = {}) => {
       const leased = await leasedJob(server, job, { ttl_sec: ttlMs / 1000 });
       const { lease_id } = leased.lease;
@@ -55,7 +57,7 @@ onEveryEngine((engine) => {
       await beatAfter(lease_id, 5_000);
       return leased;
     };
-    /** What is told of it as long as no silence was longer. */
+    /** The expected text as long as no silence was longer. */
     const expectKept = ([attempt]: Body[]) => {
       const { heartbeats, mean_heartbeat_interval_ms: every, longest_silence: longest } = attempt as Body;
       expect(heartbeats).to.equal(3);
@@ -140,7 +142,7 @@ onEveryEngine((engine) => {
     it('reports the earlier silences of an expired lease', async () => {
       const { lease, job } = await kept({ max_attempts: 2, retry_backoff_s: 600 });
       await letTimePass(server.database, 61_000);
-      // Whoever looks before the reaper does is told of the same.
+      // A reader that comes before the reaper gets the same explanation.
       expectKept((await explainLease(lease.lease_id)).attempts);
       const told = await eventually('the lease has expired', async () => {
         const now = await explainLease(lease.lease_id);

@@ -1,4 +1,4 @@
-/** What an explanation says of known workers: those that ask for a job, and those that may take it. */
+/** What an explanation reports about known workers: those that ask for a job, and those that may take it. */
 import { expect } from 'chai';
 import { onEveryEngine } from '../../support/engines.ts';
 import { type Body, cancel, get, jobsPath, newAddon, post, submit } from '../../support/jobs-api.ts';
@@ -30,7 +30,10 @@ onEveryEngine((engine) => {
       return job_id;
     };
     const queue = async (): Promise<Body> => (await get(server, '/api/scheduler/stats/queue?limit=50')).body;
-    /** A worker asks and gets nothing. A server that shows the queue has written down before which workers it knows. */
+    /**
+     * A worker asks and gets nothing. A server that returns the queue has first stored which workers it
+     * knows.
+     */
     const asks = async (fields: object) => {
       const { body, text } = await request(server, { worker_id: newAddon(), ...fields });
       expect(body.denied, text).to.equal(true);

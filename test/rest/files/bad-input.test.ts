@@ -17,7 +17,7 @@ import { shareServer } from '../../support/shared-server.ts';
 
 onEveryEngine((engine) => {
   describe('the file contract: bad input', () => {
-    // A server of its own: moving the clock of tens of thousands of rows would take the others long.
+    // A server of its own: moving the clock of tens of thousands of rows would delay the other tests.
     const share = shareServer(engine, { maxClaims: 7 });
     let server: TestServer;
     before(async () => {

@@ -1,4 +1,4 @@
-/** Callers: who is kept waiting and halted, where a client takes a new owner each time it starts. */
+/** Callers: how waits and halts follow a client that takes a new owner at each start. */
 import { expect } from 'chai';
 import { onEveryEngine } from '../../support/engines.ts';
 import {
@@ -24,7 +24,7 @@ onEveryEngine((engine) => {
       server = shared;
     });
 
-    /** A path that an owner has, and a caller that was denied it. */
+    /** A path that one owner holds, and a caller that was denied it. */
     async function denied() {
       const caller = newOwner();
       return { caller, ...(await contendedPath(server, { caller_id: caller })) };

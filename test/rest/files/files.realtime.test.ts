@@ -1,6 +1,7 @@
 /**
- * The runtime sequence of the file contract, by the clock on the wall: ask, be contended, wait 181 s without a sign of life,
- * ask again. All engines wait at the same time, and this file runs beside the rest of the suite; see `test/support/run.ts`.
+ * The runtime sequence of the file contract in real time: request, be contended, wait 181 s without a
+ * heartbeat, request again. All engines wait at the same time, and this file runs beside the rest of the
+ * suite; see `test/support/run.ts`.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
@@ -21,7 +22,7 @@ import { startTestServer, type TestServer } from '../../support/server.ts';
 const waitMs = 181_000;
 const beatMs = 20_000;
 
-/** Keeps an owner alive until it is told to stop; answers with how often its heartbeat was sent. */
+/** Keeps an owner alive until the test stops it; returns the number of heartbeats sent. */
 async function keepAlive(server: TestServer, ownerId: string, until: AbortSignal): Promise<number> {
   for (let beats = 0; ; beats++) {
     try {
@@ -34,7 +35,7 @@ async function keepAlive(server: TestServer, ownerId: string, until: AbortSignal
   }
 }
 
-/** Both branches of the sequence at once: one file is held throughout, and one is released while its waiter waits. */
+/** Both branches of the sequence at once: one file stays held, and one is released during the wait. */
 async function play(server: TestServer): Promise<void> {
   const [holder, halting, lucky, kept, given] = [newOwner(), newOwner(), newOwner(), newPath(), newPath()];
   await acquired(server, 'granted', holder, [kept, given]);
@@ -74,7 +75,7 @@ describe('the runtime sequence of the file contract, in real time', () => {
       const server = await startTestServer(engine);
       servers.push(server);
       const playing = play(server);
-      // Its own test tells of a failure, which may come later than this one's.
+      // Each failure is reported by its own test, which may run after this one.
       playing.catch(() => {});
       played.set(engine, playing);
     }

@@ -1,4 +1,4 @@
-/** The file contract's test plan and its definition of done, by name. */
+/** The test plan of the file contract and its definition of done, by name. */
 import { expect } from 'chai';
 import { onEveryEngine } from '../../support/engines.ts';
 import {
@@ -187,7 +187,7 @@ onEveryEngine((engine) => {
         const { holder, waiter, path } = await contendedPath(server);
         await pass(server, 600_000, [holder]);
         expect(await leasesOf(server, holder)).to.have.length(1);
-        // Its contention does not depend on the waiter, who has died meanwhile.
+        // The contention does not depend on the waiter, which has died in the meantime.
         await acquired(server, 'halted', waiter, [path]);
       });
 

@@ -104,7 +104,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    /** A halt whose owner is over, in one way or the other, while its holder goes on. */
+    /** A halt whose owner has ended or died, while the holder stays alive. */
     const leftBehind = async (over: 'end' | 'silence') => {
       const halt = await haltedPath(server);
       if (over === 'end') await say(server, halt.waiter, 'end');
@@ -136,7 +136,8 @@ onEveryEngine((engine) => {
           instructed_by: 'ops',
           reason: 'try it',
         });
-        // Applied once: the file is held still, so it is halted again, and without an instruction.
+        // The instruction was applied once: the file is still held, so it is halted again, without an
+        // instruction.
         const still = await acquired(server, 'halted', waiter, [path]);
         expect(still).to.include({ contention_id, kept_instruction: null });
         expect(Date.parse(still.halted_at)).to.be.above(Date.parse(report.halted_at));

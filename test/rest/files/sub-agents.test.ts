@@ -1,4 +1,4 @@
-/** Sub-agents: they borrow what their parent holds, and it returns to the parent unless it was committed. */
+/** Sub-agents borrow what their parent holds. The file returns to the parent unless it was committed. */
 import { expect } from 'chai';
 import { onEveryEngine } from '../../support/engines.ts';
 import {

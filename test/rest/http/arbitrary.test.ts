@@ -31,8 +31,9 @@ const number = fc.oneof(
   fc.integer(),
 );
 /**
- * `JSON.parse` of Node 24.21 takes a key that is one escaped character, such as a line break, for a backslash, once it has seen an
- * object of the same shape with the key of a single backslash; so there is none here.
+ * `JSON.parse` of Node 24.21 mistakes a key that is one escaped character, such as a line break, for a
+ * backslash, once it has parsed an object of the same shape whose key is a single backslash. The generator
+ * therefore omits such keys.
  */
 const name = hostile.filter((key) => key !== '\\');
 const { value: json } = fc.letrec<{ value: Body }>((tie) => ({
@@ -46,12 +47,12 @@ const { value: json } = fc.letrec<{ value: Body }>((tie) => ({
     objectOf(tie('value')),
   ),
 }));
-/** Made from entries, so that a key `__proto__` is a key like any other. */
+/** Built from entries, so that `__proto__` is a key like any other. */
 function objectOf(value: fc.Arbitrary<Body>): fc.Arbitrary<Body> {
   return fc.array(fc.tuple(name, value), { maxLength: 5 }).map((entries) => Object.fromEntries(entries));
 }
 
-/** Whether all of this can be kept as it is: what cannot has to be refused. */
+/** Whether the database can store all of this unchanged; the server must refuse the rest. */
 function isKeepable(value: Body): boolean {
   if (typeof value === 'string') return value.isWellFormed() && !value.includes('\0');
   if (typeof value !== 'object' || value === null) return true;
@@ -151,7 +152,7 @@ onEveryEngine((engine) => {
       it(`answers arbitrary values in fields of ${route}, and stays healthy`, async () => {
         const some = fc.record(Object.fromEntries(names.map((name) => [name, json])), { requiredKeys: [] });
         const property = fc.asyncProperty(some, async (body) => {
-          // Few enough fields are replaced that the others bring the request past the first check.
+          // Few enough fields are replaced that the request passes the first check.
           const kept = Object.entries(body).slice(0, 2);
           expectServed(await post(server, pathOf(), { ...good[route], ...Object.fromEntries(kept) }));
         });

@@ -77,7 +77,7 @@ onEveryEngine((engine) => {
     afterEach(() => expectUnharmed(server));
     after(() => server.stop());
 
-    /** The route's good body, but for one field. */
+    /** The route's valid body, except for one field. */
     const send = (route: string, field: string, value: string) => {
       const { path, body } = bodies[route] as { path: string; body: Record<string, unknown> };
       const { [field]: _, ...rest } = body;

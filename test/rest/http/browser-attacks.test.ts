@@ -26,8 +26,8 @@ interface PageRequest {
 }
 
 /**
- * A port that is an evil page until it is rebound, and the server from then on. The browser cannot tell that from a name
- * whose address has changed: host and port stay the same.
+ * A port that serves the attacker's page until it is rebound, and forwards to the server from then on. To the
+ * browser this equals a name whose address has changed: host and port stay the same.
  */
 class RebindingPort {
   readonly #sockets = new Set<Socket>();
@@ -117,7 +117,7 @@ onEveryEngine((engine) => {
             },
             [`${server.http}${jobsPath}/submit`, bodyOf(addon), type],
           );
-          // The browser has sent it and has an answer, which it hides from the page.
+          // The browser has sent the request and received an answer, which it hides from the page.
           expect(outcome).to.equal('opaque');
           expect(await jobsOf(addon)).to.deep.equal([]);
         });
@@ -127,7 +127,7 @@ onEveryEngine((engine) => {
         const job = await submit(server, { addon_id: newAddon() });
         await page.goto(origin());
         const answered = page.waitForResponse((response) => response.url().endsWith('/cancel'));
-        // As text, because the names of a browser are unknown here.
+        // Passed as text, because TypeScript does not know the browser's names here.
         const action = JSON.stringify(`${server.http}${jobsPath}/${job.job_id}/cancel`);
         await page.evaluate(`{
           const form = Object.assign(document.createElement('form'), { method: 'POST', action: ${action} });

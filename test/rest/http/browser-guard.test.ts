@@ -1,4 +1,4 @@
-/** What a web page of another site could make a browser send is refused, and what programs send is served. */
+/** The server refuses what a web page of another site could make a browser send, and serves programs. */
 import type { IncomingMessage } from 'node:http';
 import { expect } from 'chai';
 import { DomainError } from '../../../src/domain/errors.ts';
@@ -18,7 +18,7 @@ interface Raw {
   body?: string;
 }
 
-/** A request of HTTP/1.1, with nothing in it that is not named here. */
+/** An HTTP/1.1 request with exactly the given headers. */
 function raw({ method = 'POST', target = submitPath, headers = {}, body = '' }: Raw): string {
   const all = { connection: 'close', ...(body && { 'content-length': String(body.length) }), ...headers };
   const lines = Object.entries(all).map(([name, value]) => `${name}: ${value}`);

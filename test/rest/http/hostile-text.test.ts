@@ -16,7 +16,7 @@ import {
 } from '../../support/jobs-api.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
 
-/** Text that has a meaning to somebody on the way, and must have none. */
+/** Text that has a meaning for some component on the way, and must have none here. */
 const loaded = [
   `'; drop table jobs; --`,
   `"; drop table live_jobs cascade; --`,

@@ -7,7 +7,7 @@ import { type Answer, claimedJob, get, jobsPath, newAddon, submit } from '../../
 import { startTestServer, type TestServer } from '../../support/server.ts';
 import { expectRpcError, pathOf } from '../../support/wires.ts';
 
-/** As deep as a body of a mebibyte can be, or nearly. */
+/** As deep as a body of 1 MiB can be, or nearly. */
 const deep: Record<string, string> = {
   '200,000 lists': '['.repeat(200_000) + ']'.repeat(200_000),
   '100,000 objects': `${'{"a":'.repeat(100_000)}1${'}'.repeat(100_000)}`,
@@ -62,7 +62,7 @@ onEveryEngine((engine) => {
         unique: ['unique'],
         runAt: ['run_at'],
         clientRequestId: ['client_request_id'],
-        // What is nested too deeply for its decoder is told of as a whole.
+        // A body nested too deeply for its decoder is refused as a whole.
         payload: ['payload', 'body'],
       };
       for (const [name, allowed] of Object.entries(messages)) {

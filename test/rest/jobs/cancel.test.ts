@@ -114,7 +114,7 @@ onEveryEngine((engine) => {
     it('lets a cancellation win over what the worker reports after it', async () => {
       const { job_id } = await claimedJob(server);
       const other = await claimedJob(server);
-      // The first call keeps a batch in flight, so that the others meet in the next, in this order or another.
+      // The first call keeps a batch running, so that the others share the next one, in either order.
       const [, ...answers] = await Promise.all([
         status(server, other.job_id, { state: 'PREPARING' }),
         cancel(server, job_id),

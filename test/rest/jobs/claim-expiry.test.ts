@@ -48,7 +48,7 @@ onEveryEngine((engine) => {
     it('requeues a job of an expired claim from PREPARING and LEASE_PENDING as well', async () => {
       const losing = async (state: string) => {
         const { job_id, addon_id } = await submit(server, {});
-        // A machine that is busy may let the claim run out before the worker has said a word; then once more.
+        // On a busy machine the claim may expire before the worker's first update; the test then repeats it.
         const heard = await eventually('a worker is heard in time', async () => {
           await post(server, `${jobsPath}/claim`, { addon_id, worker_id: 'worker-1' });
           const answer = await status(server, job_id, { state });

@@ -27,7 +27,7 @@ onEveryTransport(({ start }) => {
     afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
     after(() => server.stop());
 
-    /** A job of a stream that was given up. */
+    /** A job of a stream that became a dead letter. */
     async function deadLetter(stream: string, fields: object = {}, code = 'E_INPUT'): Promise<Body> {
       const { job_id } = await enqueue(server, stream, fields);
       const claim = await claimedFrom(server, [stream]);

@@ -101,7 +101,7 @@ onEveryEngine((engine) => {
       const around = (job: Body, ms: number) => new Date(Date.parse(job.created_at) + ms).toISOString();
       const far = { created_after: around(first, -60_000), created_before: around(third, 60_000) };
       expect((await list({ addon_id, ...far })).jobs).to.have.length(3);
-      // Answers tell whole milliseconds, in which more than one job may have been created.
+      // Answers contain whole milliseconds, in which several jobs may have been created.
       const newer = await list({ addon_id, created_after: around(first, -1) });
       const older = await list({ addon_id, created_before: around(third, 1) });
       for (const { created_at } of newer.jobs) {

@@ -126,7 +126,7 @@ onEveryEngine((engine) => {
 
     it('makes a job claimable once when its worker requeues it twice at the same time', async () => {
       const { addon_id, job_id } = await claimedJob(server);
-      // The first call keeps a batch in flight, so that the others meet in the next.
+      // The first call keeps a batch running, so that the others share the next one.
       const other = await claimedJob(server);
       const answers = await Promise.all([
         status(server, other.job_id, { state: 'PREPARING' }),

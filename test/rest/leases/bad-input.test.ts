@@ -20,7 +20,7 @@ import {
   word,
 } from '../../support/wrong-values.ts';
 
-/** Wrong values as JSON text, because some of them no JSON writer would write. */
+/** Invalid values as JSON text, because no JSON writer produces some of them. */
 const token = [...notText, long(201)];
 const error = [
   '0',
@@ -84,7 +84,7 @@ const wrong: Record<string, Record<string, string[]>> = {
 };
 
 onEveryEngine((engine) => {
-  // None of this gets as far as the database.
+  // The server refuses all of these before it uses the database.
   if (engine.name !== 'embedded') return;
 
   describe('the fields of a lease request', () => {

@@ -21,7 +21,7 @@ onEveryEngine((engine) => {
     });
     after(() => share.leave());
 
-    /** Every test gives back all it took, and so the next one starts with all 70 units. */
+    /** Every test releases all units that it took, so the next one starts with all 70 units. */
     const leases: string[] = [];
     const take = async (units: number) => {
       const { lease } = await leasedJob(server, { cost_units: units });

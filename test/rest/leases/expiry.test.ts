@@ -15,7 +15,7 @@ onEveryEngine((engine) => {
     const share = shareServer(engine, { capacityTotal: plenty });
     let server: TestServer;
 
-    // One wait for all: each of these jobs is leased for a second, and only one worker is heard of again.
+    // One wait for all tests: each job is leased for a second, and only one worker sends heartbeats.
     let last: Leased;
     let more: Leased;
     let wanted: Leased;
@@ -33,7 +33,7 @@ onEveryEngine((engine) => {
         leasedJob(server, { max_runtime_s: 1 }, { ttl_sec: 60 }),
       ]);
       beats = beating(alive.lease);
-      // What went wrong with them is told by the test that waits for them, if that one runs.
+      // The test that awaits the result reports its failure, if that test runs.
       beats.catch(() => {});
       await cancel(server, wanted.job.job_id);
     });

@@ -85,7 +85,7 @@ onEveryEngine((engine) => {
       const { job_id } = await submit(server, { addon_id: addonId, max_runtime_s: 20 });
       await claim(server, addonId);
       const { body } = await requestLease(server, { job_id, ttl_sec: 30 });
-      // Neither the TTL nor the grace takes a lease past `max_runtime_s`.
+      // Neither the TTL nor the grace extends a lease beyond `max_runtime_s`.
       expect(body.heartbeat_within_ms).to.equal(20_000);
       expect((await heartbeat(server, body.lease.lease_id)).status).to.equal(200);
     });

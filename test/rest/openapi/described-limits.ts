@@ -1,4 +1,4 @@
-/** Values at the limits that the API's description tells of, and beyond them. */
+/** Values at the limits of the API's description, and beyond them. */
 import type { Json } from '../../support/description.ts';
 
 export interface Field {
@@ -16,7 +16,7 @@ export function fieldsOf(schema: Json, at = ''): Field[] {
   });
 }
 
-/** The body with another value for one field; undefined takes the field away. */
+/** The body with another value for one field; undefined removes the field. */
 export function withField(body: Json, path: string, value: unknown): Json {
   const [name = '', ...rest] = path.split('.');
   const inner = rest.length === 0 ? value : withField(body?.[name] ?? {}, rest.join('.'), value);
@@ -26,7 +26,7 @@ export function withField(body: Json, path: string, value: unknown): Json {
 const many = <T>(length: number, one: T): T[] => Array.from({ length }, () => one);
 const typesOf = ({ type }: Json): unknown[] => [type].flat();
 
-/** What the description forbids. */
+/** Values that the description forbids. */
 export function* beyond({ schema, isRequired }: Field): Generator<unknown> {
   if (isRequired) yield undefined;
   if (schema.maxLength !== undefined) yield 'x'.repeat(schema.maxLength + 1);
@@ -44,7 +44,7 @@ export function* beyond({ schema, isRequired }: Field): Generator<unknown> {
   for (const wrong of beyond({ path: '', schema: schema.items, isRequired: false })) yield [wrong];
 }
 
-/** What the description just allows. */
+/** Values at the limit that the description allows. */
 export function* within({ schema }: Field): Generator<unknown> {
   const isFree = !schema.format && [undefined, '\\S'].includes(schema.pattern);
   if (schema.maxLength !== undefined && isFree) yield 'x'.repeat(schema.maxLength);

@@ -29,7 +29,7 @@ onEveryEngine((engine) => {
     });
     after(() => server.stop());
 
-    /** Asks with names in the path that lead nowhere, and says nothing that makes anybody wait. */
+    /** Calls a route with path parameters that match nothing, and with fields that cause no wait. */
     const send = (
       { method, path }: Operation,
       { query = '', body }: { query?: string; body?: Json } = {},
@@ -178,7 +178,7 @@ onEveryEngine((engine) => {
             expectRefused(answer, operation, field, value);
             tried++;
           }
-          // These are of the length that is allowed, and still have to be what they are called.
+          // A cursor or range of the allowed length must still be well-formed.
           if (one.name === 'cursor' || one.name === 'range') continue;
           for (const value of within(field)) {
             const answer = await send(operation, { query: queryOf(value) });
@@ -198,7 +198,7 @@ onEveryEngine((engine) => {
   });
 });
 
-/** What a query has to have, with a word that will do. */
+/** The required parameters of a query, with a valid value. */
 const requiredOf = ({ told }: Operation): Record<string, string> =>
   Object.fromEntries(
     (told.parameters ?? [])
@@ -206,7 +206,7 @@ const requiredOf = ({ told }: Operation): Record<string, string> =>
       .map((one: Json) => [one.name, String(one.schema.enum?.[0] ?? 'word')]),
   );
 
-/** The fields by which a caller says how long it will wait, at no time at all. */
+/** The fields that set a caller's maximum wait, all zero. */
 const unwaiting = (body: Json): Json =>
   Object.fromEntries(Object.keys(body).flatMap((name) => (name.endsWith('wait_ms') ? [[name, 0]] : [])));
 
@@ -216,7 +216,7 @@ function* referencesIn(part: Json): Generator<string> {
   for (const child of Object.values(part)) yield* referencesIn(child);
 }
 
-/** Where a field has no description, neither its own nor that of what it points at. */
+/** The fields without a description of their own or of the schema that they refer to. */
 function* wordless(part: Json, at: string): Generator<string> {
   if (typeof part !== 'object' || part === null) return;
   for (const [name, schema] of Object.entries<Json>(part.type === 'object' ? (part.properties ?? {}) : {})) {

@@ -1,4 +1,7 @@
-/** What waits and what runs, who asks for it, and why the oldest job waits: `GetQueue` and `GET /api/scheduler/stats/queue`. */
+/**
+ * Waiting and running jobs, the workers that ask for them, and why the oldest job waits: `GetQueue` and `GET
+ * /api/scheduler/stats/queue`.
+ */
 import { expect } from 'chai';
 import { queueCounts } from '../../../src/domain/queue/queue-group.ts';
 import { onEveryEngine } from '../../support/engines.ts';
@@ -77,7 +80,7 @@ onEveryEngine((engine) => {
       const job_type = newAddon();
       const { job_id, addon_id } = await submit(server, { job_type, cost_units: 500 });
       await older(job_id, 600);
-      // Judging it puts it aside.
+      // The dispatcher marks the job as unschedulable when it tries to match it.
       const judged = await request(server, { accept_job_types: [job_type] });
       expect(judged.body.denied, judged.text).to.equal(true);
       const events = (await get(server, `${jobsPath}/${job_id}/events`)).body.events;
@@ -155,7 +158,7 @@ onEveryEngine((engine) => {
 
     it('reads a bounded number of rows among many jobs, and marks counts that are not complete', async () => {
       const { job_id } = await submit(server, { job_type: newAddon() });
-      // A thousand at a time: the embedded database answers nothing else meanwhile.
+      // A thousand at a time, because the embedded database serves nothing else during a statement.
       const copies = async (set: string, count: number) => {
         for (let first = 1; first <= count; first += 1_000) {
           await server.database.query(

@@ -7,7 +7,10 @@ import { type Answer, post } from '../../support/jobs-api.ts';
 import { describeWith } from '../../support/programs.ts';
 import { startTestServer, type TestServer } from '../../support/server.ts';
 
-/** What the page and the browser reported: a script's error, or a request that the policy or the network refused. */
+/**
+ * What the page and the browser reported: a script's error, or a request that the policy or the network
+ * refused.
+ */
 interface OpenPage {
   page: Page;
   complaints: string[];
@@ -68,7 +71,7 @@ onEveryEngine((engine) => {
         expect(link).to.match(/^(\/(?!\/)|#|data:,$)/);
         if (link.startsWith('/')) expect((await fetched(link)).status, link).to.equal(200);
       }
-      // The policy forbids scripts and styles that stand in the page itself.
+      // The policy forbids inline scripts and styles.
       expect(page.text).not.to.match(/<script(?![^>]*src)|<style|style=|onclick|onload/);
       for (const path of ['/docs/docs.js', '/docs/docs.css'])
         expect((await fetched(path)).text, path).not.to.match(/https?:|@import|url\(|\bimport\b|innerHTML/);
@@ -104,7 +107,7 @@ onEveryEngine((engine) => {
 
     const textOf = (page: Page) => page.locator('body').evaluate((body) => body.textContent ?? '');
 
-    /** Opens every answer and field, and those within them, to the given depth. */
+    /** Expands every answer and field, and those within them, to the given depth. */
     async function openAll(page: Page, depth: number): Promise<void> {
       for (let level = 0; level < depth; level++)
         await page.evaluate(`(async () => {
@@ -200,7 +203,7 @@ onEveryEngine((engine) => {
       await openAll(page, 2);
       const widths = await page.evaluate<number[]>('[document.documentElement.scrollWidth, innerWidth]');
       expect(widths[0]).to.equal(widths[1]);
-      // A name on a narrow screen is broken after an underscore and nowhere else.
+      // On a narrow screen a name wraps only after an underscore.
       const broken = await page.evaluate<string[]>(`
       [...document.querySelectorAll('article th code')].flatMap((code) => [...code.childNodes]).filter((part) => {
         const range = document.createRange();

@@ -1,4 +1,4 @@
-/** Who changed the capacity, and when: kept, listed and logged. */
+/** Changes of the capacity: actor and time are stored, listed and logged. */
 import { expect } from 'chai';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { caller, engineOn, engineSettings } from '../../support/jobs.ts';

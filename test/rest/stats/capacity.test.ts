@@ -20,7 +20,7 @@ onEveryEngine((engine) => {
     let server: TestServer;
     before(async () => {
       server = await share.start();
-      // Claims that other tests have left behind count as reserved.
+      // Claims that earlier tests have left count as reserved.
       reserved = (await capacityOf(server)).reserved;
     });
     afterEach(async () => {

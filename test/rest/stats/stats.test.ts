@@ -1,4 +1,4 @@
-/** The queue contract's Stats API: its examples, and what is refused. */
+/** The queue contract's Stats API: its examples, and its refusals. */
 import { expect } from 'chai';
 import { metricNames } from '../../../src/domain/stats/series.ts';
 import { onEveryEngine } from '../../support/engines.ts';
@@ -60,7 +60,7 @@ onEveryEngine((engine) => {
       });
     });
 
-    // From here on each test adds to what those before it have left.
+    // From here on each test adds to the data of the tests before it.
     it("returns the contract's example of a snapshot", async () => {
       const failed = await leasedJob(server, { cost_units: 30 });
       await release(server, failed.lease.lease_id, { status: 'FAILED', error: 'no' });
@@ -121,7 +121,7 @@ onEveryEngine((engine) => {
       }
       expect(Date.now() - Date.parse(body.points.at(-1).ts)).to.be.below(360_000);
       expect(body.points.at(-1).value).to.equal(2);
-      // Nothing is known of the time before this server lived, and that is not the same as nothing.
+      // The time before the server's start is unknown, which is not the same as zero.
       expect(body.points[0].value).to.equal(null);
     });
 

@@ -103,7 +103,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    /** A denial has a reason, a hint that is worth keeping to, and nothing else. */
+    /** A denial has a reason, a usable retry hint, and nothing else. */
     const expectDenial = (body: Record<string, unknown>, reason: string) => {
       const { retry_after_ms } = body;
       expect(body).to.deep.equal({ denied: true, reason, retry_after_ms });

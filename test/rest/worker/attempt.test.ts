@@ -19,7 +19,7 @@ import {
 onEveryTransport(({ start }) => {
   describe('an attempt of the worker contract', () => {
     let server: TestServer;
-    /** One on which leases expire while a test looks on. */
+    /** A server on which leases expire during a test. */
     let hasty: TestServer;
     before(async () => {
       server = await start({ settings: { leaseTtlS: 60, capacityTotal: plenty } });
@@ -200,7 +200,7 @@ onEveryTransport(({ start }) => {
 
       it("refuses a result that is too large with the contract's own error code", async () => {
         const claim = await runningJob(server);
-        // In full, each of the numbers is four times as long as it was sent.
+        // In full, each number has four times the length that was sent.
         const numbers = `[${new Array(100_000).fill('1e20').join(',')}]`;
         const text = JSON.stringify({ ...ownerOf(claim), result: 0 }).replace(
           '"result":0',

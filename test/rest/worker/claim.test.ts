@@ -15,8 +15,8 @@ import {
 } from '../../support/worker-api.ts';
 
 /**
- * Whatever else the machine does can only add to a wait, so the shorter ones of many tell how long it is by itself. None
- * may have been left to the sweep after two seconds.
+ * Other load on the machine can only add to a wait, so the shorter waits of many show the server's own delay.
+ * No claim may have waited for the sweep after two seconds.
  */
 function expectSoon(waits: number[]): void {
   waits.sort((p, q) => p - q);
@@ -123,7 +123,8 @@ onEveryTransport(({ name, engine, start }) => {
           body,
           at: performance.now(),
         }));
-        // The claim has to be waiting, and says nothing until it is answered: it is given time to have begun.
+        // The claim must be waiting, and there is no signal for that before its answer. The delay gives it
+        // time to start.
         await new Promise((resolve) => setTimeout(resolve, 50));
         const { job_id } = await enqueue(server, stream);
         const submittedAt = performance.now();

@@ -15,7 +15,7 @@ onEveryTransport(({ name, start }) => {
     afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
     after(() => server.stop());
 
-    /** What a worker may name that is not the attempt's. */
+    /** Message names that do not belong to the attempt. */
     const wrongMessages = (claim: Body, other: Body): [object, string][] => [
       [{ stream: 'zzz' }, 'stream'],
       [{ stream: other.stream.name }, 'stream'],

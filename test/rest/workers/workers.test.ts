@@ -1,4 +1,4 @@
-/** Who a server knows to be working, and what for: `ListWorkers` and `GET /api/scheduler/workers`. */
+/** The workers that a server knows, and what they ask for: `ListWorkers` and `GET /api/scheduler/workers`. */
 import { expect } from 'chai';
 import { onEveryEngine } from '../../support/engines.ts';
 import { frame, HeartbeatClient } from '../../support/heartbeat-streams.ts';

@@ -32,7 +32,7 @@ onEveryEngine((engine) => {
     const acquire = async (ownerId: string, ...paths: string[]) =>
       (await files.acquireFileLeases({ ownerId, repository, paths, owner: { agent: 'a', pid: 1 } })).outcome;
 
-    /** The words of the error that a call fails with. */
+    /** The message of the error that a call fails with. */
     const failure = async (call: Promise<unknown>): Promise<ConnectError> =>
       ConnectError.from(
         await call.then(
@@ -173,7 +173,7 @@ onEveryEngine((engine) => {
         stop(): void;
       }
 
-      /** Follows until it is stopped; begins when the first message has said from where on. */
+      /** Watches until it is stopped; resolves when the first message has named the start. */
       async function watch(request: object = {}, from = files): Promise<Watch> {
         const stopping = new AbortController();
         const messages: WatchFileLeasesResponse[] = [];
@@ -182,7 +182,7 @@ onEveryEngine((engine) => {
           try {
             for await (const message of stream) messages.push(message);
           } catch {
-            // It was stopped.
+            // The watch was stopped.
           }
         })();
         await eventually('the watch has begun', async () => messages[0]);
@@ -297,7 +297,8 @@ onEveryEngine((engine) => {
         const path = newName('p');
         const watching = await watch({}, connectLeasehold(other.grpc).files);
         try {
-          // Once the other server is known to listen, it is told at once; before that it looks every two seconds.
+          // Once the other server knows the listener, it notifies at once; before that it polls every two
+          // seconds.
           for (let round = 0; round < 5; round++) await acquire(newName('o'), `${path}-${round}`);
           await eventually('the other server has told', async () =>
             watching.types(`${path}-4`).length === 1 ? true : undefined,

@@ -2,7 +2,7 @@ import type { ServiceDefinition } from '@grpc/grpc-js';
 
 const asIs = (bytes: Buffer): Buffer => bytes;
 
-/** A service that says what it is told. */
+/** A service that returns its input. */
 export const echo = {
   echo: {
     path: '/test.Echo/Echo',

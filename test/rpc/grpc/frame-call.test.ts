@@ -26,10 +26,10 @@ import {
 import { eventually } from '../../support/server.ts';
 import { expectRpcError, failure, fromGrpc } from '../../support/wires.ts';
 
-/** One lease is as good as another where only their number matters. */
+/** Any lease serves where only the number of leases matters. */
 const many = (count: number): Buffer => Buffer.concat(Array<Buffer>(count).fill(frameFor([newId()])));
 
-/** A message as gRPC puts it on the wire. */
+/** A message in the length-prefixed form of gRPC. */
 function enveloped(message: Buffer): Buffer {
   const head = Buffer.alloc(5);
   head.writeUInt32BE(message.length, 1);
@@ -38,7 +38,9 @@ function enveloped(message: Buffer): Buffer {
 
 const ids = (count: number): string[] => Array.from({ length: count }, () => newId());
 
-/** Lets the listener of a port fail to accept a connection, as where the process has no file descriptor left. */
+/**
+ * Makes the listener of a port fail to accept a connection, as in a process without free file descriptors.
+ */
 function failToAccept(port: number): void {
   type Listener = { address?(): { port?: number } | null; _handle?: { onconnection(error: number): void } };
   const { _getActiveHandles: activeHandles } = process as unknown as { _getActiveHandles(): Listener[] };
@@ -93,7 +95,8 @@ describe('bidirectional streams over gRPC', () => {
   it('serves streams after the listener failed to accept a connection', async () => {
     const client = connect();
     client.send(frameFor(ids(1)));
-    // As libuv reports it, for want of file descriptors for example. No other way makes it fail on every system.
+    // The error that libuv reports, for example without free file descriptors. Nothing else causes it on
+    // every system.
     failToAccept(Number(address.split(':').at(-1)));
     expect(complaints.splice(0).join())
       .to.include('failed to accept a gRPC connection')
@@ -148,12 +151,12 @@ describe('bidirectional streams over gRPC', () => {
     call.on('trailers', (trailers) => {
       status = trailers['grpc-status'];
     });
-    // There is room for one more; what comes after it has been taken out of the connection when that is found.
+    // There is capacity for one more; what follows was already read from the connection by then.
     call.write(enveloped(many(limits.streamHeartbeats - 1)));
     await eventually('as many calls are out as may be', async () => engine.calls[3], 5_000);
     const empties = Array<Buffer>(3_000).fill(enveloped(Buffer.alloc(0)));
     call.write(Buffer.concat([enveloped(many(1)), ...empties]));
-    // An answer to what was sent later on the same connection.
+    // An answer to a later request on the same connection.
     const aside = session.request({ ...headers, 'content-type': 'application/grpc' });
     aside.end(enveloped(Buffer.alloc(0)));
     aside.resume();
@@ -183,7 +186,7 @@ describe('bidirectional streams over gRPC', () => {
       aside.send(frameFor(ids(1)));
       await aside.hears(i);
     }
-    // Four calls are with the engine, the rest of the bound waits for them, and what is beyond is with the client.
+    // The engine runs four calls, the rest of the bound waits for them, and the client keeps what exceeds it.
     expect(engine.open).to.equal(open).and.be.at.most(8_000);
     expect(client.call.writableLength).to.be.above(50);
     engine.answerAll();
@@ -199,7 +202,7 @@ describe('bidirectional streams over gRPC', () => {
     for (let i = 0; i < 100; i++) client.send(bytes);
     const aside = connect();
     let before = -1;
-    // Still is who has not moved for a hundred round trips on another connection.
+    // A stream counts as paused if it has not moved for a hundred round trips on another connection.
     for (let i = 1, still = 0; still < 100; i++) {
       aside.send(frameFor(ids(1)));
       await aside.hears(i);
@@ -300,7 +303,7 @@ describe('bidirectional streams over gRPC', () => {
     const drained = engine.leaseSubscriptions.drain();
     await server.stop(5_000);
     await drained;
-    // What is open still when its time is over is cut off, after five seconds.
+    // Streams still open after their time are cut off after five seconds.
     expect(performance.now() - since).to.be.below(4_000);
     for (const client of clients) {
       expect(await client.ended).to.include({ code: 0 });

@@ -69,7 +69,7 @@ onEveryEngine((engine) => {
     });
   });
 
-  // The embedded database cannot be away while its server is here.
+  // The embedded database runs within its server, so it cannot be absent.
   if (engine.name === 'postgresql') describe('health without a database', () => withoutDatabase(engine));
 });
 

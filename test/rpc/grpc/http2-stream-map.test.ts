@@ -11,7 +11,7 @@ import { forgetProcess, watchProcess } from '../../support/cleanup.ts';
 import { echo } from './echo.ts';
 
 const serverFile = fileURLToPath(new URL('session-server.ts', import.meta.url));
-/** As the server is started. */
+/** The flags with which the server starts. */
 const flags = ['--no-allocation-site-pretenuring'];
 const atOnce = 32;
 
@@ -21,7 +21,7 @@ describe('garbage collection of calls', () => {
     expect(left).to.be.below(leftAsItIs / 2);
   });
 
-  /** What share of what calls allocate the quick collections of such a server leave behind. */
+  /** The share of the calls' allocations that young-generation collections leave behind on such a server. */
   async function leftBehind(how: string, more: readonly string[]): Promise<number> {
     const execArgv = ['--expose-gc', '--max-semi-space-size=32', '--min-semi-space-size=32', ...more];
     const server = fork(serverFile, [how], { execArgv });
@@ -135,7 +135,7 @@ describe('a session with replaced streams', () => {
   }
 });
 
-/** Where Node keeps them. */
+/** The property in which Node stores the streams. */
 function streamsOf(session: http2.Http2Session): unknown {
   const key = Object.getOwnPropertySymbols(session).find(({ description }) => description === 'state');
   return (session as unknown as Record<symbol, { streams: unknown }>)[key as symbol]?.streams;
@@ -197,7 +197,7 @@ function told(streams: Map<number, string>): unknown {
   };
 }
 
-/** So many calls, some at once. */
+/** Sends the given number of calls, some at once. */
 async function call(client: Client, count: number): Promise<void> {
   const { path, requestSerialize, responseDeserialize } = echo.echo;
   const said = Buffer.from('said');

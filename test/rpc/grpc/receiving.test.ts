@@ -1,6 +1,7 @@
 /**
- * The guarantee: a gRPC message counts against the receive budget only while it is unfinished, however many messages the
- * stream carries and wherever the pieces that arrive are cut. Time in which the server does not read is not the client's.
+ * The guarantee: a gRPC message counts against the receive budget only while it is unfinished, for any number
+ * of messages on a stream and any boundaries of the pieces that arrive. Time in which the server does not
+ * read does not count against the client.
  */
 import { once } from 'node:events';
 import { type ClientHttp2Session, type ClientHttp2Stream, connect } from 'node:http2';
@@ -36,14 +37,14 @@ function message(): Buffer {
   return enveloped(body);
 }
 
-/** A message as gRPC puts it on the wire. */
+/** A message in the length-prefixed form of gRPC. */
 function enveloped(body: Buffer): Buffer {
   const head = Buffer.alloc(headBytes);
   head.writeUInt32BE(body.length, 1);
   return Buffer.concat([head, body]);
 }
 
-/** A frame of one heartbeat. Frames one behind the other are a frame of all their heartbeats. */
+/** A frame of one heartbeat. Concatenated frames are one frame with all of their heartbeats. */
 const one = frameFor([crypto.randomUUID()]);
 
 function openHeartbeats(session: ClientHttp2Session): ClientHttp2Stream {
@@ -99,7 +100,7 @@ describe('reception of gRPC messages', () => {
       for (const [i, one] of messages.entries()) {
         if (!stream.write(Buffer.concat([rest, one.subarray(0, half)]))) await once(stream, 'drain');
         rest = one.subarray(half);
-        // Each write waits for the answer to the one before, so that no two of them are joined.
+        // Each write waits for the answer to the previous one, so that no two writes are joined.
         await eventually('the message before to be answered', async () => answers() >= i || undefined);
       }
       expect(receiveBudget.bytes).to.be.within(1, paddingBytes);
@@ -148,7 +149,7 @@ describe('gRPC messages that the server has stopped reading', () => {
 
   it('holds a client to no rate while the server does not read its message (A4)', async () => {
     const stream = openHeartbeats(session).resume();
-    // The server reads no further than the heartbeats that it may have open.
+    // The server stops reading at the number of heartbeats that it may have open.
     const full = enveloped(Buffer.concat(Array<Buffer>(limits.streamHeartbeats).fill(one)));
     const next = enveloped(Buffer.concat([one, one]));
     const cut = next.length - 20;

@@ -17,7 +17,7 @@ import { startTestServer, type TestServer } from '../../support/server.ts';
 const buf = fileURLToPath(new URL('../../../node_modules/.bin/buf', import.meta.url));
 
 onEveryEngine((engine) => {
-  // What the server says of itself does not depend on its database.
+  // The server's description of itself does not depend on its database.
   if (engine.name !== 'embedded') return;
 
   describe('reflection for a client without a schema', () => {
@@ -32,7 +32,7 @@ onEveryEngine((engine) => {
     const plain = ['--protocol', 'grpc', '--http2-prior-knowledge'];
     const curl = (...args: string[]): Promise<{ failed: boolean; stdout: string; stderr: string }> =>
       new Promise((resolve) => {
-        // Away from the repository, whose proto files it must not need.
+        // Runs outside the repository, because the client must not need its proto files.
         const options = { cwd: folder, env: { ...process.env, HOME: folder, BUF_CACHE_DIR: folder } };
         execFile(buf, ['curl', ...plain, ...args], options, (error, stdout, stderr) =>
           resolve({ failed: error !== null, stdout, stderr }),
@@ -124,7 +124,7 @@ onEveryEngine((engine) => {
   });
 });
 
-/** Asks the reflection service for a type, as any client does that meets one it does not know. */
+/** Requests a type from the reflection service, like any client that meets an unknown type. */
 async function reflected(server: TestServer, typeName: string): Promise<DescMessage> {
   const client = new GrpcClient(server.grpc, credentials.createInsecure());
   const same = (bytes: Buffer) => bytes;
@@ -141,7 +141,7 @@ async function reflected(server: TestServer, typeName: string): Promise<DescMess
         for (const bytes of fields(response, 1)) file.push(fromBinary(FileDescriptorProtoSchema, bytes));
       }
     }
-    // A file comes before those that it imports, and a registry wants them the other way round.
+    // A file precedes its imports, and a registry needs the opposite order.
     const files = create(FileDescriptorSetSchema, { file: file.reverse() });
     const schema = createFileRegistry(files).getMessage(typeName);
     if (!schema) throw new Error(`the server does not know ${typeName}`);

@@ -1,4 +1,7 @@
-/** A gRPC server in a process of its own that tells what share of its garbage the quick collections left behind. */
+/**
+ * A gRPC server in a process of its own that reports the share of garbage that young-generation collections
+ * leave.
+ */
 import v8 from 'node:v8';
 import { Server, ServerCredentials, type ServerUnaryCall, type sendUnaryData } from '@grpc/grpc-js';
 import { replaceSessionStreams } from '../../../src/rpc/grpc/http2-stream-map.ts';
@@ -20,7 +23,7 @@ server.bindAsync('127.0.0.1:0', ServerCredentials.createInsecure(), (error, port
 let profiler: v8.GCProfiler | undefined;
 process.on('message', (message) => {
   if (message === 'watch') {
-    // From now on the tables of what has been served until here are old.
+    // From now on the tables of all earlier calls are in the old generation.
     (globalThis as unknown as { gc(): void }).gc();
     profiler = new v8.GCProfiler();
     profiler.start();

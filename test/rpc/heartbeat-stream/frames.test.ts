@@ -21,7 +21,7 @@ import { timestamp } from '../../../src/rpc/jobs/convert.ts';
 
 const leaseId = '0190c1d2-7e1f-7abc-8def-0123456789ab';
 
-/** Everything in a frame, read in pieces of so much weight. */
+/** Everything in a frame, read in pieces of the given weight. */
 function read(
   bytes: Uint8Array,
   weight = 20_000,
@@ -61,7 +61,7 @@ const readable = (bytes: Uint8Array): FrameSlice | DomainError => {
   }
 };
 
-/** What a frame is taken for by the generated code, in the words of a Piece. */
+/** A frame as the generated code decodes it, in the form of a Piece. */
 function expected({ heartbeats }: StreamHeartbeatsRequest) {
   const beats = heartbeats.filter(({ leaseId }) => isUuid(leaseId));
   return {
@@ -78,13 +78,13 @@ function expected({ heartbeats }: StreamHeartbeatsRequest) {
   };
 }
 
-/** The same of what our own code reads. */
+/** The same frame as our own code decodes it. */
 const found = ({ heartbeats, refused }: FrameSlice) => ({
   beats: heartbeats.map(({ weight: _, ...beat }) => beat),
   strangers: refused.map(({ named }) => named),
 });
 
-// A NUL is protobuf, but no text that we take.
+// A NUL is valid protobuf, but the server refuses it in text.
 const text = (maxLength: number) =>
   fc.string({ unit: 'grapheme', maxLength }).filter((one) => !one.includes('\0') && one.length <= maxLength);
 const anyId = fc.oneof(
@@ -140,7 +140,7 @@ const unknownField: fc.Arbitrary<number[]> = fc.letrec<{ field: number[] }>((tie
   ),
 })).field;
 
-/** The fields of one heartbeat in any order, some more than once, unknown ones between them. */
+/** The fields of one heartbeat in any order, some repeated, with unknown ones between them. */
 const knownField = fc.oneof(
   fc.uuid().map((id) => delimited(1, utf8(id))),
   text(20).map((worker) => delimited(2, utf8(`w${worker}`))),
@@ -251,7 +251,7 @@ describe('decoding of heartbeat frames', () => {
       expect(error.code).to.equal('invalid_request');
       expect(error.detail).to.match(words);
       expect(error.field).to.match(/^heartbeats\[/);
-      // The generated code agrees that there is nothing to be read, but for numbers of which it drops the upper bits.
+      // The generated code refuses these too, except for numbers whose upper bits it drops.
       if (!/bits/.test(how)) expect(() => fromBinary(StreamHeartbeatsRequestSchema, bytes)).to.throw();
     });
   }

@@ -8,7 +8,7 @@ import { eventually, startTestServer, type TestServer } from '../../support/serv
 
 const beat = ({ lease_id: leaseId }: Body, more: object = {}) => ({ leaseId, workerId: 'worker-1', ...more });
 
-/** The verdicts by their leases; of several on one lease the last. */
+/** The verdicts by lease; of several for one lease the last. */
 const byLease = (verdicts: readonly LeaseVerdict[]) =>
   Object.fromEntries(verdicts.map(({ leaseId, outcome }) => [leaseId, outcome]));
 
@@ -147,7 +147,7 @@ onEveryEngine((engine) => {
 
     it('reports a cancellation that a client requests on another server', async () => {
       await using other = await startTestServer(engine, { shared: server.store });
-      // A server that has just started does not know yet that somebody follows leases elsewhere.
+      // A server that has just started does not know yet that another server has subscribers for leases.
       await eventually('a cancellation is told of', async () => {
         const lease = await leased();
         stream.send(frame([beat(lease)]));

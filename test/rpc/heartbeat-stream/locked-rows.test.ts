@@ -9,7 +9,7 @@ import { startTestServer } from '../../support/server.ts';
 const beat = ({ lease_id: leaseId }: Body) => ({ leaseId, workerId: 'worker-1' });
 
 onEveryEngine((engine) => {
-  // The embedded engine has one connection, and nobody beside it who could hold a row.
+  // The embedded engine has one connection, so no other session can lock a row.
   if (engine.name !== 'postgresql') return;
 
   describe('a heartbeat for a locked row', () => {

@@ -15,7 +15,7 @@ onEveryEngine((engine) => {
         await stream.hears(1);
         const began = performance.now();
         await server.stop();
-        // Calls that are under way have five seconds; here none is.
+        // Calls in progress get five seconds; there is none here.
         expect(performance.now() - began).to.be.below(3_500);
         expect(stream.verdicts.at(-1)?.outcome.value).to.include({ drain: true });
       } finally {

@@ -11,12 +11,15 @@ import { extended, frame, frameFor, ScriptedEngine, verdictsIn } from '../../sup
 const ids = (count: number): string[] => Array.from({ length: count }, () => newId());
 const one = (): string => newId();
 
-/** Lets everything happen that can happen by itself. */
+/** Waits until every pending callback has run. */
 async function settle(): Promise<void> {
   for (let turn = 0; turn < 10; turn++) await new Promise((resolve) => setImmediate(resolve));
 }
 
-/** The face's side of a stream: delivers a frame when the session has asked for it, and lets a test hold up answers. */
+/**
+ * The protocol's side of a stream: delivers a frame when the session asks for it, and lets a test delay
+ * answers.
+ */
 class Wire implements FrameStream {
   readonly sent: Buffer[] = [];
   readonly frames: LeaseVerdict[][] = [];
@@ -24,7 +27,7 @@ class Wire implements FrameStream {
   readonly #held: (() => void)[] = [];
   readonly #gone = new AbortController();
   readonly session: FrameSession;
-  /** The client takes what is sent. */
+  /** Whether the client accepts what is sent. */
   takes = true;
   ended: { error: unknown } | undefined;
   #wanted = true;
@@ -330,7 +333,7 @@ describe('a heartbeat stream', () => {
       wire.give(frameFor([leaseId]));
       await settle();
     }
-    // As many calls as may be are out, so these are read and wait.
+    // The maximum number of calls is running, so these frames are read and wait.
     wire.give(frameFor(good.slice(4)), broken, frameFor(ids(3)));
     await settle();
     expect(wire.ended).to.equal(undefined);
@@ -409,7 +412,7 @@ describe('a heartbeat stream', () => {
     wire.give(frameFor(ids(2)));
     other.give(frameFor([one()]));
     await settle();
-    // One verdict too few, and one that cannot be written.
+    // One verdict is missing, and one cannot be encoded.
     engine.calls.find(({ of }) => of.length === 2)?.answer([extended()]);
     const third = new Wire(engine);
     third.give(frameFor([one()]));

@@ -5,7 +5,7 @@ import { VerdictOutbox } from '../../../src/rpc/heartbeat-stream/verdict-outbox.
 
 const most = limits.verdictsPerFrame;
 
-/** Answers whose leases are numbers, each with a detail that tells which lease it belongs to. */
+/** Answers whose leases are numbers, each with a detail that names its lease. */
 function numbered(from: number, count: number) {
   const names = Array.from({ length: count }, (_, i) => String(from + i));
   const leases = names.map((named) => ({ named, weight: 1 }));

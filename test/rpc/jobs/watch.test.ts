@@ -6,7 +6,7 @@ import { cancel, claim, post, retry, status, submit } from '../../support/jobs-a
 import { eventually, startTestServer, type TestServer } from '../../support/server.ts';
 import { type Connection, expectRpcError, failure, wires } from '../../support/wires.ts';
 
-/** Reads a stream as it comes, and hands out what has come so far. */
+/** Reads a stream as messages arrive, and returns those received so far. */
 class Follower {
   readonly news: WatchJobResponse[] = [];
   readonly over: Promise<void>;
@@ -15,7 +15,7 @@ class Follower {
     this.over = (async () => {
       for await (const message of stream) this.news.push(message);
     })();
-    // A test that fails for another reason does not ask for this one.
+    // A test that fails for another reason does not await this promise.
     this.over.catch(() => {});
   }
 

@@ -20,7 +20,7 @@ import {
 import { anyJob, json, ms, optional, text, whole } from '../../support/any-job.ts';
 
 const anyJson = fc.jsonValue({ maxDepth: 4, stringUnit: 'grapheme' }).filter(
-  // Readers would take such a member for something else, which is why none gets in.
+  // Decoders would mistake such a member for something else, so the server stores none.
   (value) => !JSON.stringify(value).includes('__proto__'),
 ) as fc.Arbitrary<Json>;
 

@@ -17,7 +17,7 @@ import { anyJob } from '../../support/any-job.ts';
 
 const streamsWorker = 'the stream';
 
-/** Everything in a frame, read in pieces of so much weight. */
+/** Everything in a frame, read in pieces of the given weight. */
 function read(bytes: Uint8Array, weight = 20_000): WorkSlice & { frame: WorkFrame; pieces: number } {
   const frame = new WorkFrame(Buffer.from(bytes));
   const all: WorkSlice = { credits: [], releases: [], refused: [], weight: 0 };
@@ -32,7 +32,7 @@ function read(bytes: Uint8Array, weight = 20_000): WorkSlice & { frame: WorkFram
   return { ...all, frame, pieces };
 }
 
-/** What became of each thing that was handed in, by the generated code and the words of the unary call. */
+/** The outcome of each release, by the generated code and the rules of the unary call. */
 function expected({ releases }: StreamWorkRequest): (Release | string)[] {
   return releases.map((message) => {
     try {
@@ -69,7 +69,7 @@ const anyRelease = fc.record(
   { requiredKeys: ['leaseId', 'status'] },
 );
 const anyFrame = fc.array(anyRelease, { maxLength: 12 }).map((releases) =>
-  // What is drawn is a message's content, but for fields that were left out.
+  // The generator creates the content of a message, without absent fields.
   create(StreamWorkRequestSchema, { releases } as Parameters<
     typeof create<typeof StreamWorkRequestSchema>
   >[1]),

@@ -82,7 +82,7 @@ onEveryEngine((engine) => {
       expect(grants.map(jobIdOf)).to.have.members([a, s]);
       expect(grants.find((grant) => jobIdOf(grant) === s)?.streamMessage?.stream).to.equal('s');
       worker.wants(0, { addonId, acceptJobTypes: ['a'] });
-      // What is sent after the credit is answered after it was taken back.
+      // The server answers what follows the credit after it has revoked the credit.
       worker.send({ releases: grants.map(doneWith) });
       await worker.answered(2);
       await submitted(2, { job_type: 'a' });
@@ -240,7 +240,7 @@ onEveryEngine((engine) => {
       const kinds = Array.from({ length: 101 }, (_, i) => ({ jobs: 1, addonId: `${addonId} ${i}` }));
       greedy.send({ credits: kinds });
       expect(await ends(greedy)).to.match(/^3 invalid_request: credits: /);
-      // A kind whose credit is used up or taken back makes room for another.
+      // A kind whose credit is used or revoked makes capacity for another kind.
       const modest = connect();
       modest.send({ credits: kinds.slice(0, 100) });
       modest.send({ credits: [{ ...kinds[0], jobs: 0 }] });
@@ -281,7 +281,7 @@ onEveryEngine((engine) => {
         });
         return body.jobs?.length ?? 0;
       };
-      // One frame is on its way and one is ready; nothing more is asked for.
+      // One frame is in flight and one is ready; the session asks for nothing more.
       await eventually('the slow one has been granted something', async () => (await running()) || undefined);
       worker.wants(1, { addonId: newAddon() });
       const other = connect('quick');

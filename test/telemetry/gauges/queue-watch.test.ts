@@ -15,7 +15,7 @@ const row = {
   reserved: 7,
 };
 
-/** A database that answers when it is told to. */
+/** A database that answers when the test says so. */
 class SlowDatabase {
   reads: PromiseWithResolvers<object[]>[] = [];
 

@@ -19,7 +19,7 @@ describeWithRedis('RedisConnection', () => {
     await link.start();
     try {
       const asked = link.run((client) => client.ping(), 50);
-      // The question leaves, and then nothing is heard for longer than Redis may take.
+      // The request is sent, and then the process receives nothing for longer than Redis' timeout.
       await new Promise((resolve) => setImmediate(resolve));
       const until = performance.now() + 200;
       while (performance.now() < until);

@@ -1,6 +1,6 @@
 /**
- * The guarantee: while Redis loses everything again and again, both servers take the name that a claim has told for the
- * attempt's message, and no other; and in the end no message is left.
+ * The guarantee: while Redis loses all data again and again, both servers accept the name that a claim
+ * returned for the attempt's message, and no other. In the end no message is left.
  */
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
@@ -21,9 +21,9 @@ const settings = { ...engineSettings, capacityTotal: 1_000 };
 
 const oneOf = <T>(values: readonly T[]): T => values[Math.floor(Math.random() * values.length)] as T;
 
-/** Two servers, and workers that ask one or the other. */
+/** Two servers, and workers that call one or the other. */
 class Storm {
-  /** Answers that no server may give. */
+  /** Answers that no server may return. */
   readonly problems: string[] = [];
   completed = 0;
   failed = 0;
@@ -41,7 +41,7 @@ class Storm {
     }
   }
 
-  /** Works until the storm is over and nothing waits. */
+  /** Works until the storm has ended and no job waits. */
   async work(worker: string): Promise<void> {
     for (;;) {
       const isLast = this.isOver;
@@ -74,7 +74,7 @@ class Storm {
 
 describeWithRedis('the names of messages in a Redis that is flushed all the time', () => {
   onEveryEngine((kind) => {
-    // Two servers share no embedded database.
+    // Two servers cannot share an embedded database.
     if (kind.name !== engines.at(-1)) return;
     let stage: Stage;
     beforeEach(async () => {

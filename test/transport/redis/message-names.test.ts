@@ -1,6 +1,6 @@
 /**
- * The guarantee: what a claim tells as the name of its message is right until the attempt has ended and after it, on every
- * server, whatever Redis loses and gets again meanwhile; and no other message's name ever is.
+ * The guarantee: the message name that a claim returns stays right until the attempt has ended and
+ * afterwards, on every server, whatever Redis loses and receives again. No other message's name is accepted.
  */
 import { expect } from 'chai';
 import type { Grant, Release } from '../../../src/domain/leases/lease.ts';
@@ -24,7 +24,7 @@ import { first, openStage, type Stage } from '../../support/redis-stage.ts';
 
 const foreign = '9-9';
 const failure: Partial<Release> = { status: 'FAILED', error: 'no', retryable: true };
-/** What a worker does with the attempt, and again where the answer was lost. */
+/** What a worker does with the attempt, and repeats if the answer was lost. */
 const verbs: [string, Partial<Release>][] = [
   ['complete', {}],
   ['fail', failure],
@@ -34,7 +34,7 @@ describeWithRedis('the message name of a claim', () => {
   onEveryEngine((kind) => {
     let stage: Stage;
     let transports: RedisTransport[];
-    /** Two servers on one database and one Redis, and one that has no Redis. */
+    /** Two servers on one database and one Redis, and one server without Redis. */
     let servers: Engine[];
     let plain: Engine;
     beforeEach(async () => {
@@ -54,7 +54,7 @@ describeWithRedis('the message name of a claim', () => {
     const claim = (on: Engine) => acquired(on, 'w', { streams: ['s'] });
     const rowNow = async () => first(await stage.rows());
 
-    /** A job whose message both servers know to lie in Redis. */
+    /** A job whose message both servers have recorded in Redis. */
     async function queued(): Promise<void> {
       await submitted(server(1), { stream: 's', max_attempts: 3, retry_backoff_s: 0 });
       await until('a message with a name', async () => (await rowNow()).messageId !== null);
@@ -65,7 +65,7 @@ describeWithRedis('the message name of a claim', () => {
       return codeOf(on.releaser.end(releaseFor(grant, { message, ...more }), caller));
     };
 
-    /** Every server takes the name for the attempt's, the first time and again; none takes another one. */
+    /** Every server accepts the name for the attempt, the first time and repeatedly, and no other name. */
     async function isRight(grant: Grant, more: Partial<Release>): Promise<void> {
       for (const one of everywhere())
         expect(await end(one, grant, foreign, more)).to.equal('message_mismatch');
@@ -76,7 +76,7 @@ describeWithRedis('the message name of a claim', () => {
       }
     }
 
-    /** What is left of the job ends, and then neither Redis nor the database holds a message. */
+    /** Ends the job; afterwards neither Redis nor the database holds a message. */
     async function nothingIsLeft(): Promise<void> {
       await until('no message', async () => {
         const next = await acquire(server(0), 'w', { streams: ['s'] });
@@ -87,14 +87,17 @@ describeWithRedis('the message name of a claim', () => {
       });
     }
 
-    /** Redis loses all messages, and is marked again at once, so that servers notice when their walks come by. */
+    /**
+     * Redis loses all messages and is marked again at once, so that servers notice only at their
+     * reconciliation.
+     */
     async function loseAll(): Promise<void> {
       const marker = first(await stage.client.keys('leasehold:marker:*'));
       const owner = (await stage.client.get(ownerKey)) ?? '';
       await stage.client.multi().flushDb().set(ownerKey, owner).set(marker, 'marked').exec();
     }
 
-    /** What a sweep of another server does that looked at the messages before, and is done now. */
+    /** The end of a reconciliation of another server, which had read the messages before. */
     async function sweepsOn(seen: Awaited<ReturnType<typeof inspectMessages>>, name: string): Promise<void> {
       for (const lost of await deleteLostMessages(stage.database, seen.found)) {
         await stage.client.xAdd('leasehold:stream:s', name, {
@@ -112,7 +115,7 @@ describeWithRedis('the message name of a claim', () => {
         await Promise.all([sweep(0), sweep(1)]);
         await queued();
         await loseAll();
-        // Other servers are held up between noticing the loss and sending the message again.
+        // Other servers are delayed between noticing the loss and sending the message again.
         await stage.client.sendCommand(['CLIENT', 'PAUSE', '60000', 'WRITE']);
         const swept = sweep(0);
         await until('the loss is noticed', async () => (await rowNow()).messageId === null);
@@ -131,7 +134,7 @@ describeWithRedis('the message name of a claim', () => {
         expect(grant.messageId).to.equal(first(seen.found).messageId);
         await stage.client.flushDb();
         await sweepsOn(seen, '9999999999999-1');
-        // As if that had been committed after the claim's statement had begun, and before it read the clock.
+        // As if that had committed after the claim's statement began, and before it read the clock.
         await stage.age();
         await isRight(grant, more);
         await nothingIsLeft();

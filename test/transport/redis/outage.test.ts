@@ -5,10 +5,13 @@ import { until } from '../../support/process.ts';
 import { describeWithRedis } from '../../support/redis.ts';
 import { first, nameOf, openStage, type Stage } from '../../support/redis-stage.ts';
 
-/** Whoever waited for a Redis that does not answer would wait for a second and a half; the rest is room for a busy machine. */
+/**
+ * A call that waits for an unresponsive Redis takes a second and a half; the rest is a margin for a busy
+ * machine.
+ */
 const promptMs = 1_450;
 
-/** How long something took. */
+/** The duration of a call. */
 async function timed(work: () => Promise<unknown>): Promise<number> {
   const begun = performance.now();
   await work();
@@ -43,13 +46,13 @@ describeWithRedis('the transport during failures of Redis', () => {
       await stage.client.sendCommand(['CLIENT', 'PAUSE', '60000', 'WRITE']);
       const envelopes = await stage.queue(5);
       transport.send(envelopes);
-      // Either they are what is held up, or they wait behind what is.
+      // Either these messages are delayed themselves, or they wait behind delayed ones.
       await until('the messages are on their way', async () =>
         /name=leasehold .*(qbuf=[1-9]|cmd=xadd)/.test(
           String(await stage.client.sendCommand(['CLIENT', 'LIST'])),
         ),
       );
-      // Nothing is left to be sent, by which it would be seen that Redis takes messages.
+      // No message is left to be sent, which would show that Redis accepts messages.
       await stage.finish(envelopes);
       await stage.client.sendCommand(['CLIENT', 'KILL', 'SKIPME', 'yes']);
       await until('the loss is noticed', () => told('is away') > 0);
@@ -90,7 +93,7 @@ describeWithRedis('the transport during failures of Redis', () => {
       await stage.inLine();
       await stage.grant(envelopes.slice(0, 3_900));
       await stage.client.flushAll();
-      // A round that had begun before says nothing; what is asked for then has begun after it.
+      // A run that began earlier proves nothing; a run requested after the loss has begun after it.
       await transport.runOnce();
       await transport.runOnce();
       expect(await stage.entries()).to.have.length(100);
@@ -173,7 +176,7 @@ describeWithRedis('the transport during failures of Redis', () => {
       const took = await timed(async () => {
         name = await nameOf(transport, one);
       });
-      // Redis has half as long again before it is given up.
+      // Redis gets half as long again before the transport gives it up.
       expect(took, 'ms to name a message').to.be.below(promptMs);
       expect(name).to.equal(enqueueIdOf(one));
       await until('down', () => transport.state === 'down', 5_000);
@@ -181,7 +184,8 @@ describeWithRedis('the transport during failures of Redis', () => {
       expect(await timed(() => transport.runOnce())).to.be.below(promptMs);
       stage.redis.resume();
       await until('up', () => transport.state === 'up', 30_000);
-      // What was on its way when it hung may have come through without an answer; the next look removes it.
+      // Messages in flight at the hang may have been stored without an answer; the next reconciliation
+      // removes them.
       await until('in line', async () => {
         if (await stage.isInLine()) return true;
         await stage.agePending();

@@ -7,7 +7,7 @@ import { until } from '../../support/process.ts';
 import { describeWithRedis } from '../../support/redis.ts';
 import { nameOf, openStage, type Stage } from '../../support/redis-stage.ts';
 
-/** A server's day: jobs come, are granted, end or go round once more, and their messages with them. */
+/** A server's workload: jobs arrive, are granted, and end or are requeued, with their messages. */
 async function work(stage: Stage, transport: RedisTransport, isOver: () => boolean): Promise<number> {
   let jobs = 0;
   let waiting: Envelope[] = [];
@@ -32,7 +32,7 @@ async function work(stage: Stage, transport: RedisTransport, isOver: () => boole
 
 describeWithRedis('streams over a Redis that fails all the time', () => {
   onEveryEngine((engine) => {
-    // The longest of these tests; one engine has all that it needs.
+    // This is the longest of these tests; one engine covers all of it.
     if (engine.name !== engines.at(-1)) return;
     let stage: Stage;
     beforeEach(async () => {

@@ -16,7 +16,7 @@ describeWithRedis('foreign content in a Redis stream', () => {
     });
     afterEach(() => stage.close());
 
-    // Copies of one embedded database are one to Redis; tests have nothing but copies.
+    // Redis cannot distinguish copies of one embedded database, and tests use only copies.
     if (engine.name === 'postgresql')
       it('refuses a second database on the same Redis, and removes nothing', async () => {
         const envelopes = await stage.queue(3);
@@ -100,7 +100,8 @@ describeWithRedis('foreign content in a Redis stream', () => {
 
     it('records an unrecorded message when it reads it, and does not remove it', async () => {
       const envelopes = await stage.queue(4);
-      // As a server leaves them that dies between the sending and the recording, in another order and one twice over.
+      // The state that a server leaves which dies between sending and recording, unordered and with one
+      // duplicate.
       for (const { jobId } of [...envelopes].reverse()) {
         await stage.client.xAdd(key, '*', { job_id: jobId, enqueue_id: `${jobId}:1` });
       }

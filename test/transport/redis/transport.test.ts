@@ -65,7 +65,7 @@ describeWithRedis('the transport over Redis', () => {
       a.send(envelopes);
       const namesOf = async (envelope: Envelope) =>
         Promise.all([nameOf(a, envelope), nameOf(b, envelope), nameOf(a, envelope)]);
-      // A machine that is busy may take longer than a grant waits for a name.
+      // On a busy machine this may take longer than a grant waits for a name.
       let names: string[][] = [];
       await until('names given by Redis', async () => {
         names = await Promise.all(envelopes.map(namesOf));
