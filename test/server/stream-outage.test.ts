@@ -17,7 +17,7 @@ import { findPostgres, startPostgres } from '../support/postgres.ts';
 import { startServer, until } from '../support/process.ts';
 import { connect, createPostgresStore } from '../support/server-clients.ts';
 
-/** A client's messages in arbitrary order. */
+/** A client's messages, sent whenever the test calls `send`. */
 class Outbox<T> implements AsyncIterable<T> {
   readonly #waiting: T[] = [];
   #notice = () => {};

@@ -340,7 +340,7 @@ describe('the diagnosis', () => {
       return findings.find(({ code }) => code === 'redis');
     };
     expect(judged(false)?.advice).to.include('see why it does not answer');
-    // A Redis that answers has no `back` state.
+    // A Redis of another database never becomes usable, so the advice is to name another one.
     expect(judged(true)?.text).to.match(/^Redis is not used: gone; /);
     expect(judged(true)?.advice).to.match(/^name a Redis, /);
     expect(diagnose({ ...sound, redis: null }).level).to.equal('OK');
