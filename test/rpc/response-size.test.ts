@@ -110,7 +110,7 @@ onEveryEngine((engine) => {
         expect(found.map(({ attempt }) => attempt)).to.deep.equal([6, 5, 4, 3, 2, 1]);
       });
 
-      it('splits ListJobEvents into pages and WatchJob into messages, with the result in the last', async () => {
+      it('splits ListJobEvents into pages and WatchJob into messages, the result in the last', async () => {
         const events = await allPages(async (cursor) => {
           const answer = await jobs.listJobEvents({ jobId, limit: 200, cursor });
           expectSmall(ListJobEventsResponseSchema, answer);
@@ -195,7 +195,7 @@ onEveryEngine((engine) => {
       expect(found).to.deep.equal(contentionIds.toReversed());
     });
 
-    it('answers AcquireFileLeases for 5,000 files of 200 bytes below 4 MiB, granted or contended', async function () {
+    it('answers AcquireFileLeases for 5,000 paths of 200 bytes below 4 MiB, granted or contended', async function () {
       this.timeout(60_000);
       const paths = Array.from({ length: 5_000 }, (_, i) => String(i).padEnd(200, 'p'));
       const owner = {

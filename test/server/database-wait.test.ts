@@ -25,7 +25,7 @@ if (findPostgres()) {
     const waitingLines = (server: { stderr: string[] }) =>
       server.stderr.filter((line) => line.includes(waitingLine));
 
-    it('waits for PostgreSQL at its start with one line, and serves once it is available (item 5)', async () => {
+    it('waits for PostgreSQL at its start with one log line, and then serves (item 5)', async () => {
       await cluster.kill();
       await using server = await start();
       await until('the line', () => waitingLines(server).length > 0);

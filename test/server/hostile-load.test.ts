@@ -64,7 +64,7 @@ describe('hostile load', () => {
       await server.stop();
     });
 
-    it('refuses bodies in tiny chunks with 400 and closes their connections, and serves others (A3)', async () => {
+    it('refuses bodies in tiny chunks with 400, closes their connections and serves others (A3)', async () => {
       const hostile = await Promise.all(Array.from({ length: 20 }, () => open(server)));
       const tiny = '1\r\n \r\n'.repeat(20_000);
       for (const { socket } of hostile) {

@@ -58,7 +58,7 @@ describe('the schema version (V5)', () => {
       expect((await client.jobs.submitJob(job)).job?.addonId).to.equal('a');
     });
 
-    it('records the oldest writer of every migration, and deletes one that was announced and never ran', async () => {
+    it('records the oldest writer of every migration, and deletes one that never ran', async () => {
       await using store = await engine.open();
       const { database } = store;
       const rows = () =>
@@ -120,7 +120,7 @@ async function asUnreleased(store: TestStore): Promise<[string, string, string]>
 }
 
 describeWith('postgresql', 'a running server while a newer one migrates (V5)', () => {
-  it('answers writes with unavailable: schema too new, and still reads, until the schema allows it', async () => {
+  it('answers writes with unavailable: schema too new until the schema allows it, and still reads', async () => {
     await using store = await createPostgresStore();
     await using server = await startServer(store.env);
     await using operator = await openStore(store);
@@ -149,7 +149,7 @@ describeWith('postgresql', 'a running server while a newer one migrates (V5)', (
     });
   });
 
-  it('reports not ready over HTTP, gRPC and doctor while writes are refused, and ready afterwards', async () => {
+  it('reports not ready while writes are refused, over HTTP, gRPC and doctor', async () => {
     await using store = await createPostgresStore();
     await using server = await startServer(store.env);
     await using operator = await openStore(store);

@@ -87,7 +87,7 @@ describe('slow requests', () => {
           },
         },
       ]) {
-        it(`frees memory for a large request over ${other} when nine slow ones hold it over ${wire} (A4)`, async function () {
+        it(`gives memory to a large request over ${other} if nine slow ones fill it over ${wire} (A4)`, async function () {
           this.timeout(60_000);
           for (let i = 0; i < 9; i++) await begin();
           await eventually('the room to be full', async () => receiveBudget.bytes > 119 * MiB || undefined);

@@ -86,7 +86,7 @@ if (findPostgres()) {
       expect(there).to.have.length(1 + acknowledged.size);
     }).timeout(60_000);
 
-    it('answers unavailable for a canceled wait, and acknowledges once the standby has the row (V2)', async () => {
+    it('answers unavailable for a canceled wait, and acknowledges once the standby caught up (V2)', async () => {
       expect(await submit('before')).to.satisfy(isAcknowledged);
       proxy.cutOff();
       const waiting = submit('cancelled', 15_000);

@@ -119,7 +119,7 @@ describe('traces', () => {
     expect(rest?.traceId).to.not.equal(rpc?.traceId).and.not.equal(traceId);
   });
 
-  it('records the batch that served a call, linked to all its calls, and its statements below it', () => {
+  it('records the batch of a call, linked to all its calls, with its statements below it', () => {
     const batches = spans.filter(({ name }) => name === 'batch submit');
     const calls = [
       ...servers('leasehold.v1.JobsService/SubmitJob'),

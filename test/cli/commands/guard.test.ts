@@ -285,7 +285,7 @@ onEveryEngine((engine) => {
       await apiOf(server).end('dora');
     });
 
-    it('halts its caller, also after a restart, until an operator gives an instruction (B2, B6)', async function () {
+    it('halts its caller until an operator gives an instruction, restarts included (B2, B6)', async function () {
       this.timeout(60_000);
       await take(server, 'erik', repository.top, 's');
       const waiting = async () => {

@@ -318,7 +318,7 @@ onEveryEngine((engine) => {
       expect([isKept(first.notes, first.session), (await held()).k]).to.deep.equal([true, first.session]);
     });
 
-    it('allows writes without a server and informs the user, or denies them and informs the agent', async () => {
+    it('allows writes without a server and tells the user, or denies them and tells the agent', async () => {
       await using agent = await start();
       const allowed = await agent.hook('PreToolUse', writing('l'), nowhere);
       expect([allowed.code, allowed.stderr]).to.deep.equal([0, '']);

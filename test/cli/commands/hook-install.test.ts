@@ -75,7 +75,7 @@ describe('leasehold hook install', () => {
     expect(await stat(file).catch(() => 'not there')).to.equal('not there');
   });
 
-  it('writes to the home directory for a user, and to the top of the repository for a project', async () => {
+  it("writes to the home directory for a user, and to the repository's top for a project", async () => {
     const home = await temporaryFolder('home');
     await run(['install', '--user'], { HOME: home });
     expect(await readFile(join(home, '.claude', 'settings.json'), 'utf8')).to.include('PreToolUse');

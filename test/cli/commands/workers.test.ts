@@ -24,7 +24,7 @@ describe('a table that fits the terminal', () => {
     ]);
   });
 
-  it('shortens the widest cells first, then drops the least important columns, and cuts no other', () => {
+  it('shortens the widest cells, then drops the least important columns, and cuts no others', () => {
     expect(at(35)).to.deep.equal(['NAME        N  WORDS          LEAST', 'a-long-na…  1  some words t…  x']);
     expect(at(20)).to.deep.equal(['NAME    N  WORDS', 'a-lon…  1  some wor…']);
     expect(at(12)).to.deep.equal(['NAME       N', 'a-long-n…  1']);

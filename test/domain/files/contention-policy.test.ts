@@ -71,7 +71,7 @@ describe('contentions', () => {
     });
   });
 
-  it('halts a due contention that is still blocked, and denies if only other files are blocked', () => {
+  it('halts a due contention that is still blocked, and denies if only others are blocked', () => {
     const blocked = file('b', { isBlocked: true });
     expect(decideContention([blocked, withContention('d', true)], retryAtMs)).to.deep.equal({
       kind: 'halt',
@@ -92,7 +92,7 @@ describe('contentions', () => {
 });
 
 describe('liveness of owners', () => {
-  it('keeps owners alive by heartbeats, and releases the files of a stopped owner that stays idle', () => {
+  it('keeps owners alive by heartbeats, and releases the files of stopped, idle owners', () => {
     const owner = { state: 'ALIVE', expiresAtMs: 60, idleAtMs: null } as const;
     expect(livenessOf(owner, 59)).to.equal('alive');
     expect(livenessOf(owner, 60)).to.equal('dead');

@@ -33,7 +33,7 @@ describe('capacity', () => {
     );
   });
 
-  it('counts usable units that are not used as available, and does not subtract reserved ones', () => {
+  it('counts usable, unused units as available, and does not subtract reserved ones', () => {
     expect(capacityOf({ total: 100, busyRating: 3, used: 60, reserved: 25 })).to.deep.equal({
       total: 100,
       busyRating: 3,

@@ -190,7 +190,7 @@ describe('assignJobs', () => {
     ]);
   });
 
-  it("lets no small job overtake one that does not fit, and denies in the contract's sentence", () => {
+  it('lets no small job overtake one that does not fit, and denies as the contract says', () => {
     const capacity = capacityOf({ total: 70, busyRating: 0, used: 50, reserved: 0 });
     expect(assignJobs(named([10, 30, 1]), ['a', 'b', 'c'], nobody, capacity)).to.deep.equal([
       { kind: 'grant', jobId: 'j0' },

@@ -115,7 +115,7 @@ onEveryEngine((engine) => {
       await cancel(server, job.job_id);
     });
 
-    it('counts jobs that cost more than the total, before and after they are unschedulable (A4)', async () => {
+    it('counts jobs above the total cost, before and after they are unschedulable (A4)', async () => {
       const job = await submit(server, { cost_units: 101 });
       const before = await find('costs_more_than_total');
       expect([before.level, before.facts.jobs]).to.deep.equal(['WARN', 1]);

@@ -121,7 +121,7 @@ onEveryEngine((engine) => {
       beforeEach(workerForAll);
       afterEach(noWorkers);
 
-      it('names the missing worker before the queue position if no known worker asks for the job (A3)', async () => {
+      it('names the missing worker before the queue position if no worker asks for the job (A3)', async () => {
         await noWorkers();
         const stream = newStream();
         const jobs = [await enqueue(server, stream), await enqueue(server, stream)];
@@ -183,7 +183,7 @@ onEveryEngine((engine) => {
         await cancel(server, job.job_id);
       });
 
-      it('reports how many jobs are before it, the first of them, and that only its stream leads to it', async () => {
+      it('reports the number of jobs before it, the first of them, and its stream as the only way', async () => {
         const stream = newStream();
         const addon_id = newAddon();
         const first = await enqueue(server, stream, { addon_id, cost_units: 7 });
@@ -225,7 +225,7 @@ onEveryEngine((engine) => {
         await cancel(server, before.job_id);
       });
 
-      it('names the queue position first if the first job does not fit and blocks every worker (A3)', async () => {
+      it('names the queue position first if the first job does not fit and blocks all workers (A3)', async () => {
         const { lease, job: holder } = await leasedJob(server, { cost_units: 960 });
         const before = await submit(server, { job_type: 'resize', cost_units: 50 });
         const job = await submit(server, { job_type: 'train', addon_id: newAddon() });
@@ -455,7 +455,7 @@ onEveryEngine((engine) => {
         expect(told.causes[0].facts.max_runtime_s).to.equal(60);
       });
 
-      it('reports that the stream that renewed the lease closed, while the job runs and afterwards', async () => {
+      it('reports that the stream that renewed the lease closed, during the job and afterwards', async () => {
         const { lease, job } = await leasedJob(server);
         const beat = { leaseId: lease.lease_id, workerId: 'worker-1' };
         const stream = new HeartbeatClient(server.grpc);

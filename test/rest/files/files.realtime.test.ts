@@ -86,7 +86,7 @@ describe('the runtime sequence of the file contract, in real time', () => {
 
   onEveryEngine((engine) => {
     all.push(engine);
-    it('decides the one retry after 180 s of silence: halted while held, granted once released (B1)', async function () {
+    it('decides the retry after 180 s of silence: halted while held, granted if released (B1)', async function () {
       this.timeout(waitMs + 60_000);
       await played.get(engine);
     });

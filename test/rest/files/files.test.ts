@@ -96,7 +96,7 @@ onEveryEngine((engine) => {
         await acquired(server, 'granted', newOwner(), [given]);
       });
 
-      it("releases a repository's files on FAILED and ENDED, and all repositories' only for * (S7)", async () => {
+      it("releases a repository's files on FAILED and ENDED, and every repository's for * (S7)", async () => {
         for (const reason of ['FAILED', 'ENDED']) {
           const [owner, path, other] = [newOwner(), newPath(), newPath()];
           await acquired(server, 'granted', owner, [path, other]);
@@ -111,7 +111,7 @@ onEveryEngine((engine) => {
         }
       });
 
-      it("reports a stale fence for its path, keeps the successor's lease and releases the other files", async () => {
+      it("reports a stale fence for its path, releases other files, and keeps the successor's lease", async () => {
         const [owner, path, other] = [newOwner(), newPath(), newPath()];
         const [old] = await acquired(server, 'granted', owner, [path]);
         await release(server, owner, { paths: [path] });
@@ -202,7 +202,7 @@ onEveryEngine((engine) => {
     });
 
     describe('stop-idle release after 30 s', () => {
-      it('releases all files of an owner that stays stopped for 30 s, although it sends heartbeats', async () => {
+      it('releases all files of an owner stopped for 30 s, although it sends heartbeats', async () => {
         const [owner, path] = [newOwner(), newPath()];
         await acquired(server, 'granted', owner, [path]);
         const { body } = await say(server, owner, 'stop');
@@ -292,7 +292,7 @@ onEveryEngine((engine) => {
         });
       });
 
-      it('lets a contention lapse ten minutes after an unused retry also if the waiter is dead (B1)', async () => {
+      it('lets a contention lapse ten minutes after an unused retry of a dead waiter too (B1)', async () => {
         const { holder, waiter, path, contention } = await contendedPath(server);
         await pass(server, 779_000, [holder]);
         expect(await blockersOf(server, waiter)).to.have.length(1);

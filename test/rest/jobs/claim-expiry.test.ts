@@ -97,7 +97,7 @@ onEveryEngine((engine) => {
       expect(answer.status).to.equal(204);
     });
 
-    it('ends a job as FAILED after MAX_CLAIMS expired claims in a row; an operator may retry it', async () => {
+    it('fails a job after MAX_CLAIMS expired claims in a row; an operator may retry it', async () => {
       const { addon_id, job_id } = await submit(server, {});
       await claim(server, addon_id);
       await eventOf(job_id, 'CLAIM_EXPIRED');

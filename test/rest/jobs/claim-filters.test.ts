@@ -88,7 +88,7 @@ onEveryEngine((engine) => {
         );
       });
 
-      it(`claims a ${flag} job if the worker does not mention it, and one with ${flag}: false always`, async () => {
+      it(`claims a ${flag} job if the worker omits the flag, and one with ${flag}: false always`, async () => {
         const heavy = await submit(server, { constraints: { [flag]: true } });
         expect((await ask(heavy.addon_id, {})).status).to.equal(200);
         const light = await submit(server, { constraints: { [flag]: false } });

@@ -46,7 +46,7 @@ onEveryEngine((engine) => {
       for (const job of body.jobs) expect(job).to.include.all.keys(...jobIntentFields);
     });
 
-    it('lists the newest jobs first, each as a read returns it, and a null cursor on the last page', async () => {
+    it('lists the newest jobs first, as single reads return them, and ends with a null cursor', async () => {
       const jobs = await submitSome(3);
       const body = await list({ addon_id: jobs[0].addon_id });
       expect(body.next_cursor).to.equal(null);

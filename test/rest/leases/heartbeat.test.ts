@@ -147,7 +147,7 @@ onEveryEngine((engine) => {
       expect(await readLease(server, lease.lease_id)).to.deep.equal(released.body.lease);
     });
 
-    it('refuses a heartbeat of another worker or with another token with 403, and changes nothing', async () => {
+    it('refuses a heartbeat with another worker or token with 403, and changes nothing', async () => {
       const { lease } = await leasedJob(server);
       const stranger = await heartbeat(server, lease.lease_id, { worker_id: 'worker-2' });
       expectError(stranger, { status: 403, code: 'worker_mismatch' });

@@ -38,7 +38,7 @@ onEveryEngine((engine) => {
     afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
     after(() => share.leave());
 
-    it("answers the contract's example of a release with 200, the lease, the job and its result", async () => {
+    it("answers the contract's example of a release with 200, lease, job and result", async () => {
       const { addon_id, job_id } = await submit(server, {});
       await claim(server, addon_id, { worker_id: 'visuals-worker-01' });
       const grant = (await post(server, `${leasePath}/request`, { job_id, ttl_sec: 30 })).body;

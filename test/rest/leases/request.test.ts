@@ -40,7 +40,7 @@ onEveryEngine((engine) => {
     afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
     after(() => share.leave());
 
-    it("answers the contract's example of a lease request with 200, approved, and the ACTIVE lease", async () => {
+    it("answers the contract's example of a request with 200, approved, and the ACTIVE lease", async () => {
       const submitted = await submit(server, { addon_id: 'visuals', constraints: { cpu_heavy: true } });
       const { job_id } = submitted;
       await claim(server, 'visuals', { worker_id: 'visuals-worker-01' });
@@ -139,7 +139,7 @@ onEveryEngine((engine) => {
       });
     }
 
-    it("applies the job's own type, cost, priority and constraints, not those of the lease request", async () => {
+    it("applies the job's own type, cost, priority and constraints, not those of the request", async () => {
       const own = { cost_units: 7, priority: 'HIGH', constraints: { cpu_heavy: true } };
       const others = { job_type: 'other', cost_units: 5_000, priority: 'LOW', constraints: { gpu: true } };
       const nonsense = { job_type: 5, cost_units: 'many', priority: 'SOON', constraints: [] };

@@ -109,7 +109,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('returns a time series as in the contract: evenly spaced, aligned, up to the current bucket', async () => {
+    it('returns a time series as in the contract: even, aligned, up to the current bucket', async () => {
       const body = await series('metric=leases_active&bucket=5m&range=24h');
       expect(body).to.include({ metric: 'leases_active', bucket: '5m', addon_id: null });
       expect(body.points).to.have.length(288);

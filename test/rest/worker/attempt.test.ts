@@ -245,7 +245,7 @@ onEveryTransport(({ start }) => {
         expect(Date.parse(job.next_retry_at) - Date.now()).to.be.within(200_000, 900_000);
       });
 
-      it('makes a job a dead letter after its last attempt, and answers a repetition the same way', async () => {
+      it('makes a job a dead letter after its last attempt, and answers a repetition alike', async () => {
         const claim = await runningJob(server, { max_attempts: 2 });
         await fail(server, claim);
         const last = await claimedFrom(server, [claim.name]);
@@ -281,7 +281,7 @@ onEveryTransport(({ start }) => {
       });
     });
 
-    it("starts another attempt after a silent worker's, and makes the job a dead letter in the end", async () => {
+    it("starts another attempt after a silent worker's, and ends with a dead letter", async () => {
       const claim = await runningJob(hasty, { max_attempts: 2 });
       await expire(claim);
       await expire(await claimedFrom(hasty, [claim.name]));

@@ -62,7 +62,7 @@ onEveryTransport(({ name, start }) => {
       }
     });
 
-    it('checks the message before it reports an ended attempt and acknowledges the message (D5)', async () => {
+    it('checks the message before it reports an ended attempt and acknowledges it (D5)', async () => {
       const claim = await runningJob(server, { max_attempts: 2 });
       await fail(server, claim);
       const successor = await claimedFrom(server, [claim.name]);

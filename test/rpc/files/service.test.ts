@@ -137,7 +137,7 @@ onEveryEngine((engine) => {
       }
     });
 
-    it('keeps an owner alive by the stream alone, and reports there which files an operator took', async () => {
+    it('keeps an owner alive by the stream alone, and reports there what an operator took', async () => {
       const [holder, waiter, path] = [newName('o'), newName('o'), newName('p')];
       await acquire(holder, path);
       await acquire(waiter, path);

@@ -93,7 +93,7 @@ describe('reception of gRPC messages', () => {
       await server.stop();
     });
 
-    it('counts a complete message no longer, even if its last piece starts the next message (A4)', async () => {
+    it('stops counting a complete message, even if its last piece starts the next one (A4)', async () => {
       const messages = Array.from({ length: 40 }, message);
       const half = Math.floor(paddingBytes / 3);
       let rest: Buffer = Buffer.alloc(0);

@@ -266,7 +266,7 @@ describe('a heartbeat stream', () => {
     expect(4_000 - wire.unread).to.equal(Math.ceil(limits.streamHeartbeats / 11));
   });
 
-  it('stops reading at its bound while the client does not read, and sends one frame at a time', async () => {
+  it('stops reading at its bound while the client does not read, and sends single frames', async () => {
     engine.eager = true;
     wire.takes = false;
     wire.give(...Array<Buffer>(60).fill(frameFor(ids(1_000))));

@@ -160,7 +160,7 @@ onEveryEngine((engine) => {
       expect((await worker.granted(3))[2]?.lease).to.include({ jobId: ill, attempt: 2 });
     });
 
-    it("gives an unconfirmed lease its full TTL at a first heartbeat without a worker's name", async () => {
+    it('gives an unconfirmed lease its full TTL at a first heartbeat without a worker id', async () => {
       await submitted(1);
       worker.wants(1, { addonId });
       const [grant] = (await worker.granted(1)) as [LeaseGrant];

@@ -111,7 +111,7 @@ describeWithRedis('the message name of a claim', () => {
     }
 
     for (const [verb, more] of verbs) {
-      it(`accepts the name to ${verb} if Redis lost the message before the claim and got it again`, async () => {
+      it(`accepts the name to ${verb} if Redis lost the message before the claim, then got it again`, async () => {
         await Promise.all([sweep(0), sweep(1)]);
         await queued();
         await loseAll();
@@ -156,7 +156,7 @@ describeWithRedis('the message name of a claim', () => {
         await nothingIsLeft();
       });
 
-      it(`accepts the name to ${verb} if another server took the message over and connections failed`, async () => {
+      it(`accepts the name to ${verb} after another server's takeover and lost connections`, async () => {
         await queued();
         const grant = await claim(server(0));
         await until('it is read', async () => [...(await stage.pending()).values()].includes(1));
@@ -170,7 +170,7 @@ describeWithRedis('the message name of a claim', () => {
       });
     }
 
-    it('keeps a name with its claim if the grant was lost, and Redis lost the message afterwards', async () => {
+    it('keeps a name with its claim if the grant was lost, and the message before the next claim', async () => {
       await queued();
       const lost = first(await fetching(server(0), 1, ['s']));
       await letTimePass(stage.database, limits.deliveryS * 1000 + 1);

@@ -60,7 +60,7 @@ describeWithRedis('the transport during failures of Redis', () => {
       await until('up', () => transport.state === 'up');
     });
 
-    it('sends all messages again within ten seconds of a loss, except those of running attempts', async function () {
+    it('sends all messages again within 10 s of a loss, except those of running attempts', async function () {
       this.timeout(60_000);
       const [a, b] = [await stage.transport(), await stage.transport()];
       const envelopes = await stage.queue(2_000);
