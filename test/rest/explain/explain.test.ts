@@ -121,7 +121,7 @@ onEveryEngine((engine) => {
       beforeEach(workerForAll);
       afterEach(noWorkers);
 
-      it('names the missing worker before the queue position if no worker asks for the job (A3)', async () => {
+      it('names the missing worker before the queue position if no worker asks for a job (A3)', async () => {
         await noWorkers();
         const stream = newStream();
         const jobs = [await enqueue(server, stream), await enqueue(server, stream)];
@@ -158,7 +158,7 @@ onEveryEngine((engine) => {
         await cancel(server, last);
       });
 
-      it('reports that the job is first and fits the capacity, and what it requires of a worker', async () => {
+      it('reports that the job is first and fits the capacity, and what it requires', async () => {
         const job = await submit(server, {
           unique: true,
           constraints: { gpu_required: true, cpu_heavy: true },
@@ -183,7 +183,7 @@ onEveryEngine((engine) => {
         await cancel(server, job.job_id);
       });
 
-      it('reports the number of jobs before it, the first of them, and its stream as the only way', async () => {
+      it('reports how many jobs are before it, the first one, and its stream as the only way', async () => {
         const stream = newStream();
         const addon_id = newAddon();
         const first = await enqueue(server, stream, { addon_id, cost_units: 7 });
@@ -225,7 +225,7 @@ onEveryEngine((engine) => {
         await cancel(server, before.job_id);
       });
 
-      it('names the queue position first if the first job does not fit and blocks all workers (A3)', async () => {
+      it('names the queue position first if the first job does not fit and blocks others (A3)', async () => {
         const { lease, job: holder } = await leasedJob(server, { cost_units: 960 });
         const before = await submit(server, { job_type: 'resize', cost_units: 50 });
         const job = await submit(server, { job_type: 'train', addon_id: newAddon() });
@@ -544,8 +544,7 @@ onEveryEngine((engine) => {
         expect(causeOf(await explainLease(lease.lease_id), 'server_away').text).to.match(
           /^no server was alive, or none could reach the database, for \d+/,
         );
-        // The explanation includes the outage for a job that was live then, and omits it for one that ended
-        // before.
+        // The explanation includes the outage for a job that was live then, and for no job that ended earlier.
         const tellsOfIt = async (jobId: string) =>
           (await explainJob(jobId)).steps.some(({ kind }: Body) => kind === 'OUTAGE');
         expect(await tellsOfIt(job.job_id)).to.equal(true);
@@ -562,8 +561,7 @@ onEveryEngine((engine) => {
           /; the lease was given back what it lost by that$/,
         );
         expect(storyOf(await explainJob(job.job_id))).to.include('LEASE_EXPIRED');
-        // Imitates a lease that max_runtime_s did not let the server extend. The job's outcome holds its last
-        // lease.
+        // As a lease that max_runtime_s kept from an extension. The job's outcome holds its last lease.
         const shortened = await server.database.query(
           `update job_outcomes set expires_at = (select ended_at - interval '1 s' from outages) where lease_id = $1
             returning lease_id`,

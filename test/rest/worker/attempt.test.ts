@@ -210,7 +210,7 @@ onEveryTransport(({ start }) => {
         expect([status, body.ok, body.field]).to.deep.equal([413, false, 'result']);
       });
 
-      it('ends a completed attempt as CANCELED if a client asked for that, and keeps the result', async () => {
+      it('ends a completed attempt as CANCELED if a client asked for it, and keeps the result', async () => {
         const claim = await runningJob(server);
         await cancel(server, claim.job_id);
         const { body } = await complete(server, claim, { result: { half: true } });

@@ -16,10 +16,7 @@ async function settle(): Promise<void> {
   for (let turn = 0; turn < 10; turn++) await new Promise((resolve) => setImmediate(resolve));
 }
 
-/**
- * The protocol's side of a stream: delivers a frame when the session asks for it, and lets a test delay
- * answers.
- */
+/** The protocol's side of a stream: delivers requested frames, and lets a test delay answers. */
 class Wire implements FrameStream {
   readonly sent: Buffer[] = [];
   readonly frames: LeaseVerdict[][] = [];
