@@ -44,7 +44,7 @@ describe('raw statements', () => {
       'kysely.executeQuery(compiled)',
       'raw`select 1`.execute(kysely)',
       'new Client({ connectionString })',
-      "const read = hot('select 1')",
+      "const read = prepared('select 1')",
       "connection.run('begin', [], undefined)",
     ];
     for (const way of ways) {
