@@ -206,7 +206,7 @@ export class GrantBatch {
     const granting = grantNext(
       sql,
       hands,
-      { filter, ttlS, graceS, keepsMessages, totalUnlessSet, lowWaterMarks: lowWaterMarks },
+      { filter, ttlS, graceS, keepsMessages, totalUnlessSet, lowWaterMarks },
       signal,
     );
     if (isLast) sql.seal();

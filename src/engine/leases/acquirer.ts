@@ -56,9 +56,9 @@ export class Acquirer {
   #closed = false;
   readonly #open = new WaitGroup();
 
-  constructor(context: EngineContext, desk: Dispatcher) {
+  constructor(context: EngineContext, dispatcher: Dispatcher) {
     this.#context = context;
-    this.#dispatcher = desk;
+    this.#dispatcher = dispatcher;
     this.#probe = new AvailabilityProbe(context);
     this.#retryHints = context.retryHints;
     const sweeps = context.metrics.round('waiting_sweep');

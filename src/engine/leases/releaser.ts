@@ -16,9 +16,9 @@ export class Releaser {
   readonly #dispatcher: Dispatcher;
   readonly #lockedRowBatcher: Batcher<ReleaseCall, Ended>;
 
-  constructor(context: EngineContext, desk: Dispatcher) {
+  constructor(context: EngineContext, dispatcher: Dispatcher) {
     this.#context = context;
-    this.#dispatcher = desk;
+    this.#dispatcher = dispatcher;
     this.#lockedRowBatcher = new Batcher<ReleaseCall, Ended>({
       meter: context.metrics.batch('release_held'),
       flush: (calls, signal) => this.#releaseLocked(calls, signal),
