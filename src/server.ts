@@ -99,7 +99,7 @@ export async function startServer(
   const metrics = new Metrics(tracing);
   database.meter = metrics.database();
   const transport = await openTransport(config, { database, metrics, log: serverLog });
-  const engine = new Engine({ database, channel, transport, settings: config, metrics, log: serverLog });
+  const engine = Engine.create({ database, channel, transport, settings: config, metrics, log: serverLog });
   const processFigures = new ProcessMetrics(metrics.registry, database.engine);
   const figures = new ServerGauges({
     registry: metrics.registry,
@@ -118,7 +118,11 @@ export async function startServer(
   });
   const bindings = [
     bind(JobsService, jobsImplementation(engine)),
-    bind(LeasesService, { ...leasesMethods(engine), ...streamHeartbeats(engine), ...streamWork(engine) }),
+    bind(LeasesService, {
+      ...leasesMethods(engine),
+      ...streamHeartbeats(engine, metrics),
+      ...streamWork(engine, metrics),
+    }),
     bind(StatsService, statsImplementation(engine, doctor)),
     bind(FileLeasesService, filesImplementation(engine)),
   ];

@@ -1,249 +1,162 @@
-import type { Log } from '../lib/log.ts';
-import type { Channel } from '../store/connection/notify-channel.ts';
-import type { Database } from '../store/database.ts';
-import { Metrics } from '../telemetry/metrics.ts';
-import type { Transport } from '../transport/transport.ts';
-import type { EngineContext, EngineSettings } from './context/engine-context.ts';
-import { Dispatcher } from './dispatch/dispatcher.ts';
-import { LowWaterMarks } from './dispatch/low-water-marks.ts';
-import { RetryHints } from './dispatch/retry-hints.ts';
-import { Explainer } from './explain/explainer.ts';
-import { ContentionResolver } from './files/contention-resolver.ts';
-import { FileAcquirer } from './files/file-acquirer.ts';
-import { FileOwnerUpdater } from './files/file-owner-updater.ts';
-import { FileQueries } from './files/file-queries.ts';
-import { FileReaper } from './files/file-reaper.ts';
-import { OwnerHeartbeats } from './files/owner-heartbeats.ts';
-import { Claimer } from './jobs/claimer.ts';
-import { JobQueries } from './jobs/job-queries.ts';
-import { JobUpdater } from './jobs/job-updater.ts';
-import { Submitter } from './jobs/submitter.ts';
-import { WatchLimiter } from './jobs/watch-limiter.ts';
-import { Acquirer } from './leases/acquirer.ts';
-import { CapacityService } from './leases/capacity-service.ts';
-import { Heartbeats } from './leases/heartbeats.ts';
-import { LeaseQueries } from './leases/lease-queries.ts';
-import { LeaseRequester } from './leases/lease-requester.ts';
-import { LeaseSubscriptions } from './leases/lease-subscriptions.ts';
-import { Releaser } from './leases/releaser.ts';
-import { DeadlineCursor } from './maintenance/deadline-cursor.ts';
-import { LeaseReaper } from './maintenance/lease-reaper.ts';
-import { OutageMonitor } from './maintenance/outage-monitor.ts';
-import { PartitionMaintainer } from './maintenance/partition-maintainer.ts';
-import { Pruner } from './maintenance/pruner.ts';
-import { SchemaWatch } from './maintenance/schema-monitor.ts';
-import { LaneSweeper } from './queue/lane-sweeper.ts';
-import { QueueQueries } from './queue/queue-queries.ts';
-import { StatsAggregator } from './stats/stats-aggregator.ts';
-import { StatsQueries } from './stats/stats-queries.ts';
-import { Notifier } from './wakeups/notifier.ts';
-import { KnownWorkers } from './workers/known-workers.ts';
-import { WorkerDirectory } from './workers/worker-directory.ts';
-import { WorkerReader } from './workers/worker-queries.ts';
+import { Services, type ServicesOptions } from './services.ts';
 
-export interface EngineOptions {
-  database: Database;
-  channel: Channel;
-  transport: Transport;
-  settings: EngineSettings;
-  log: Log;
-  /** The metrics; by default an instance of the engine's own, which is not exported. */
-  metrics?: Metrics;
+export type EngineOptions = ServicesOptions;
+
+/** The verbs of each noun. A verb is a method of the service that carries it out. */
+function verbsOf(services: Services) {
+  const { submitter, claimer, jobUpdater, jobQueries } = services;
+  const { leaseRequester, acquirer, heartbeats, releaser, leaseQueries, leaseSubscriptions } = services;
+  const { fileAcquirer, fileOwnerUpdater, fileQueries, contentionResolver, ownerHeartbeats } = services;
+  const { capacity, statsQueries, queueQueries, workers, workerQueries, explainer } = services;
+  return {
+    jobs: {
+      submit: submitter.submit.bind(submitter),
+      submitMany: submitter.submitMany.bind(submitter),
+      claim: claimer.claim.bind(claimer),
+      updateStatus: jobUpdater.updateStatus.bind(jobUpdater),
+      cancel: jobUpdater.cancel.bind(jobUpdater),
+      retry: jobUpdater.retry.bind(jobUpdater),
+      retryDeadLetters: jobUpdater.retryDeadLetters.bind(jobUpdater),
+      get: jobQueries.get.bind(jobQueries),
+      list: jobQueries.list.bind(jobQueries),
+      streams: jobQueries.streams.bind(jobQueries),
+      events: jobQueries.events.bind(jobQueries),
+      watch: jobQueries.watch.bind(jobQueries),
+      explain: explainer.explainJob.bind(explainer),
+    },
+    leases: {
+      request: leaseRequester.request.bind(leaseRequester),
+      acquire: acquirer.acquire.bind(acquirer),
+      /** Grants for the credits of a work stream. */
+      fetch: acquirer.fetch.bind(acquirer),
+      heartbeat: heartbeats.heartbeat.bind(heartbeats),
+      heartbeatMany: heartbeats.heartbeatMany.bind(heartbeats),
+      heartbeatEach: heartbeats.heartbeatEach.bind(heartbeats),
+      verdictsOf: heartbeats.verdictsOf.bind(heartbeats),
+      release: releaser.release.bind(releaser),
+      end: releaser.end.bind(releaser),
+      endEach: releaser.endEach.bind(releaser),
+      get: leaseQueries.get.bind(leaseQueries),
+      list: leaseQueries.list.bind(leaseQueries),
+      /** The id of the lease that a token belongs to. */
+      findByToken: leaseQueries.leaseOf.bind(leaseQueries),
+      subscribe: leaseSubscriptions.subscribe.bind(leaseSubscriptions),
+      explain: explainer.explainLease.bind(explainer),
+    },
+    files: {
+      acquire: fileAcquirer.acquire.bind(fileAcquirer),
+      release: fileOwnerUpdater.release.bind(fileOwnerUpdater),
+      reportActivity: fileOwnerUpdater.activity.bind(fileOwnerUpdater),
+      stopOwner: fileOwnerUpdater.stop.bind(fileOwnerUpdater),
+      endOwner: fileOwnerUpdater.end.bind(fileOwnerUpdater),
+      heartbeat: ownerHeartbeats.heartbeat.bind(ownerHeartbeats),
+      heartbeatEach: ownerHeartbeats.heartbeatEach.bind(ownerHeartbeats),
+      instruct: contentionResolver.instruct.bind(contentionResolver),
+      list: fileQueries.leases.bind(fileQueries),
+      blockers: fileQueries.blockers.bind(fileQueries),
+      watch: fileQueries.watch.bind(fileQueries),
+    },
+    capacity: {
+      get: capacity.get.bind(capacity),
+      set: capacity.set.bind(capacity),
+      changes: capacity.changes.bind(capacity),
+    },
+    stats: {
+      snapshot: statsQueries.snapshot.bind(statsQueries),
+      timeseries: statsQueries.timeseries.bind(statsQueries),
+      watch: statsQueries.watch.bind(statsQueries),
+    },
+    queue: {
+      get: queueQueries.get.bind(queueQueries),
+    },
+    workers: {
+      list: workerQueries.list.bind(workerQueries),
+      /** Lists the stream of a worker until it closes. */
+      open: workers.open.bind(workers),
+    },
+  };
 }
 
+type Verbs = ReturnType<typeof verbsOf>;
+
 /**
- * The use cases, and the services that run beside them. Only the engine decides: the API layers translate,
- * and the store carries out.
+ * The use cases as verbs by noun: `engine.jobs.submit`, `engine.leases.acquire`. Only the engine decides: the
+ * API layers translate, and the store carries out.
  *
- * Lifecycle: `start` starts the services. `stop` refuses new calls, finishes the running ones, and leaves the
- * database open for its owner.
+ * Lifecycle: `prepare` before the server serves calls, then `start`. `drain` ends waiting calls and watches.
+ * `stop` refuses new calls, finishes the running ones, and leaves the database open for its owner.
  */
 export class Engine {
-  readonly submitter: Submitter;
-  readonly claimer: Claimer;
-  readonly jobUpdater: JobUpdater;
-  readonly leaseRequester: LeaseRequester;
-  readonly dispatcher: Dispatcher;
-  readonly acquirer: Acquirer;
-  readonly heartbeats: Heartbeats;
-  readonly releaser: Releaser;
-  readonly capacity: CapacityService;
-  readonly jobQueries: JobQueries;
-  readonly leaseQueries: LeaseQueries;
-  readonly leaseSubscriptions: LeaseSubscriptions;
-  readonly lowWaterMarks: LowWaterMarks;
-  readonly explainer: Explainer;
-  readonly fileAcquirer: FileAcquirer;
-  readonly contentionResolver: ContentionResolver;
-  readonly fileOwnerUpdater: FileOwnerUpdater;
-  readonly fileQueries: FileQueries;
-  readonly ownerHeartbeats: OwnerHeartbeats;
-  readonly reaper: LeaseReaper;
-  readonly fileReaper: FileReaper;
-  readonly pruner: Pruner;
-  readonly laneSweeper: LaneSweeper;
-  readonly partitionMaintainer: PartitionMaintainer;
-  readonly statsAggregator: StatsAggregator;
-  readonly statsQueries: StatsQueries;
-  readonly workers: KnownWorkers;
-  readonly workerDirectory: WorkerDirectory;
-  readonly workerQueries: WorkerReader;
-  readonly queueQueries: QueueQueries;
-  readonly outageMonitor: OutageMonitor;
-  readonly schemaWatch: SchemaWatch;
-  readonly notifier: Notifier;
-  readonly settings: EngineSettings;
-  readonly database: Database;
-  readonly transport: Transport;
-  readonly metrics: Metrics;
+  readonly jobs: Verbs['jobs'];
+  readonly leases: Verbs['leases'];
+  readonly files: Verbs['files'];
+  readonly capacity: Verbs['capacity'];
+  readonly stats: Verbs['stats'];
+  readonly queue: Verbs['queue'];
+  readonly workers: Verbs['workers'];
+  /** The state of this server, for its metrics. */
+  readonly figures: {
+    readonly waitingClaims: number;
+    readonly streams: number;
+    readonly listedWorkers: number;
+    readonly historyDaysAhead: number | undefined;
+  };
+  readonly #services: Services;
 
-  constructor(options: EngineOptions) {
-    const { database, channel, transport, settings, log, metrics = new Metrics() } = options;
-    this.database = database;
-    this.transport = transport;
-    this.metrics = metrics;
-    this.settings = settings;
-    this.schemaWatch = new SchemaWatch(database, log);
-    this.notifier = new Notifier(channel);
-    this.leaseSubscriptions = new LeaseSubscriptions({ onSubscribe: () => this.notifier.announce() });
-    const deadlineCursor = new DeadlineCursor();
-    this.lowWaterMarks = new LowWaterMarks({ database, log });
-    const retryHints = new RetryHints(database, deadlineCursor);
-    this.outageMonitor = new OutageMonitor({ database, claimTtlMs: settings.claimTtlS * 1000, metrics, log });
-    this.reaper = new LeaseReaper({
-      database,
-      notifier: this.notifier,
-      outageMonitor: this.outageMonitor,
-      retryHints,
-      deadlineCursor,
-      transport,
-      leaseSubscriptions: this.leaseSubscriptions,
-      maxClaims: settings.maxClaims,
-      metrics,
-      log,
-    });
-    this.fileReaper = new FileReaper({
-      database,
-      notifier: this.notifier,
-      outageMonitor: this.outageMonitor,
-      metrics,
-      log,
-    });
-    this.pruner = new Pruner({
-      database,
-      retention: {
-        jobs: settings.retentionJobsDays,
-        files: settings.retentionFilesDays,
+  constructor(services: Services) {
+    this.#services = services;
+    const { jobs, leases, files, capacity, stats, queue, workers } = verbsOf(services);
+    this.jobs = jobs;
+    this.leases = leases;
+    this.files = files;
+    this.capacity = capacity;
+    this.stats = stats;
+    this.queue = queue;
+    this.workers = workers;
+    this.figures = {
+      get waitingClaims() {
+        return services.acquirer.waiting;
       },
-      log,
-    });
-    this.laneSweeper = new LaneSweeper({ database, log });
-    this.partitionMaintainer = new PartitionMaintainer({ database, days: settings.retentionEventsDays, log });
-    this.workers = new KnownWorkers();
-    this.workerDirectory = new WorkerDirectory({ database, known: this.workers, log });
-    const { notifier, reaper, fileReaper, outageMonitor, leaseSubscriptions, lowWaterMarks, workers } = this;
-    const context: EngineContext = {
-      database,
-      settings,
-      notifier,
-      reaper,
-      fileReaper,
-      outageMonitor,
-      retryHints,
-      lowWaterMarks,
-      leaseSubscriptions,
-      watchLimiter: new WatchLimiter(),
-      workers,
-      transport,
-      metrics,
+      get streams() {
+        return services.leaseSubscriptions.subscriptions;
+      },
+      get listedWorkers() {
+        return services.workers.size;
+      },
+      get historyDaysAhead() {
+        return services.partitionMaintainer.daysAhead;
+      },
     };
-    notifier.onLeases((leaseIds) => leaseSubscriptions.publish(leaseIds));
-    notifier.addListenerCount(() => leaseSubscriptions.subscriptions);
-    this.submitter = new Submitter(context);
-    this.claimer = new Claimer(context);
-    this.jobUpdater = new JobUpdater(context);
-    this.leaseRequester = new LeaseRequester(context);
-    this.dispatcher = new Dispatcher(context);
-    this.acquirer = new Acquirer(context, this.dispatcher);
-    this.heartbeats = new Heartbeats(context);
-    this.releaser = new Releaser(context, this.dispatcher);
-    this.capacity = new CapacityService(context, log);
-    this.jobQueries = new JobQueries(context);
-    this.leaseQueries = new LeaseQueries(context);
-    this.explainer = new Explainer(context);
-    this.fileAcquirer = new FileAcquirer(context);
-    this.contentionResolver = new ContentionResolver(context);
-    this.fileOwnerUpdater = new FileOwnerUpdater(context);
-    this.fileQueries = new FileQueries(context);
-    this.ownerHeartbeats = new OwnerHeartbeats(context);
-    this.statsQueries = new StatsQueries(context);
-    this.workerQueries = new WorkerReader(context, this.workerDirectory);
-    this.queueQueries = new QueueQueries(context, this.workerDirectory);
-    this.statsAggregator = new StatsAggregator({
-      database,
-      notifier: notifier,
-      capacityTotal: settings.capacityTotal,
-      retentionDays: settings.retentionSamplesDays,
-      log,
-    });
   }
 
-  /** Creates the event partitions and detects an outage before the server serves calls. */
-  async prepare(): Promise<void> {
-    await this.schemaWatch.runOnce();
-    await this.partitionMaintainer.prepare();
-    await this.outageMonitor.begin();
+  /** An engine with services of its own. */
+  static create(options: EngineOptions): Engine {
+    return new Engine(new Services(options));
+  }
+
+  /** The settings that requests are completed with. */
+  get settings() {
+    return this.#services.settings;
+  }
+
+  /** Answers to heartbeats ask workers to finish, because the server stops. */
+  get draining(): boolean {
+    return this.#services.heartbeats.draining;
+  }
+
+  prepare(): Promise<void> {
+    return this.#services.prepare();
   }
 
   start(): void {
-    this.notifier.start();
-    void this.transport.start();
-    this.schemaWatch.start();
-    this.outageMonitor.start();
-    this.reaper.start();
-    this.fileReaper.start();
-    this.lowWaterMarks.start();
-    this.pruner.start();
-    this.laneSweeper.start();
-    this.partitionMaintainer.start();
-    this.capacity.start();
-    this.statsAggregator.start();
-    this.workerDirectory.start();
+    this.#services.start();
   }
 
-  /** Ends all waiting calls and watches, so that a stopping server need not wait for them. */
-  async drain(): Promise<void> {
-    this.heartbeats.draining = true;
-    this.jobQueries.stop();
-    this.fileQueries.stop();
-    this.statsQueries.stop();
-    this.acquirer.stopWaiting();
-    await this.leaseSubscriptions.drain();
+  drain(): Promise<void> {
+    return this.#services.drain();
   }
 
-  async stop(): Promise<void> {
-    await this.drain();
-    const users = [this.submitter, this.claimer, this.jobUpdater, this.leaseRequester, this.acquirer];
-    await Promise.all(
-      [...users, this.heartbeats, this.jobQueries, this.leaseQueries].map((user) => user.close()),
-    );
-    await Promise.all(
-      [this.fileAcquirer, this.fileOwnerUpdater, this.ownerHeartbeats].map((user) => user.close()),
-    );
-    await this.dispatcher.close();
-    await this.releaser.close();
-    await this.capacity.stop();
-    await this.statsAggregator.stop();
-    await this.workerDirectory.stop();
-    await this.reaper.stop();
-    await this.fileReaper.stop();
-    await this.lowWaterMarks.stop();
-    await this.pruner.stop();
-    await this.laneSweeper.stop();
-    await this.partitionMaintainer.stop();
-    await this.outageMonitor.stop();
-    await this.schemaWatch.stop();
-    await this.transport.stop();
-    await this.notifier.stop();
+  stop(): Promise<void> {
+    return this.#services.stop();
   }
 }

@@ -1,13 +1,12 @@
 import { expect } from 'chai';
 import type { EngineContext } from '../../src/engine/context/engine-context.ts';
-import type { Engine } from '../../src/engine/engine.ts';
 import { Claimer } from '../../src/engine/jobs/claimer.ts';
 import { KnownWorkers } from '../../src/engine/workers/known-workers.ts';
 import { Batcher } from '../../src/lib/async/batcher.ts';
 import { noMarks } from '../../src/store/sql/queue/heads.ts';
 import { Metrics } from '../../src/telemetry/metrics.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
-import { caller, engineOn, submitted } from '../support/jobs.ts';
+import { caller, engineOn, submitted, type TestedEngine } from '../support/jobs.ts';
 
 /** Lets callbacks of settled promises run. */
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
@@ -147,7 +146,7 @@ describe('resources of abandoned calls', () => {
 
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -160,13 +159,13 @@ describe('resources of abandoned calls', () => {
     it('grants a job to a later claim of the same kind as abandoned ones', async () => {
       for (let i = 0; i < 50; i++) {
         const gone = new AbortController();
-        const claim = outcome(engine.claimer.claim(typed(i), { ...caller, signal: gone.signal }));
+        const claim = outcome(engine.jobs.claim(typed(i), { ...caller, signal: gone.signal }));
         if (i % 2 === 0) await settled();
         gone.abort();
         await claim;
       }
       const [job] = await submitted(engine, { job_type: 'type-7' });
-      const claimed = await engine.claimer.claim(typed(7), caller);
+      const claimed = await engine.jobs.claim(typed(7), caller);
       expect(claimed.map(({ jobId }) => jobId)).to.deep.equal([job?.jobId]);
     });
   });

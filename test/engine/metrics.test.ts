@@ -1,16 +1,15 @@
 /** The metrics of an engine's services, with a moved clock. */
 import { expect } from 'chai';
-import type { Engine } from '../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../support/engines.ts';
 import { beatOwner, granted } from '../support/file-lease-helpers.ts';
-import { caller, engineOn, letTimePass, submitted } from '../support/jobs.ts';
+import { caller, engineOn, letTimePass, submitted, type TestedEngine } from '../support/jobs.ts';
 import { acquired, releaseFor } from '../support/lease-helpers.ts';
 import { MetricsText } from '../support/metrics-text.ts';
 
 describe('metrics of an engine', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -20,7 +19,7 @@ describe('metrics of an engine', () => {
       await store.close();
     });
 
-    const read = () => new MetricsText(engine.metrics.registry.render());
+    const read = () => new MetricsText(engine.services.metrics.registry.render());
     const handled = (reaper: string, what: string) =>
       read().value('leasehold_reaper_handled_total', { reaper, what });
     const lag = (reaper: string, what: string) =>
@@ -29,15 +28,15 @@ describe('metrics of an engine', () => {
     it('measures how late leases, claims and delayed jobs were handled', async () => {
       const soon = new Date(Date.now() + 60_000).toISOString();
       await submitted(engine, { addon_id: 'leased' }, { addon_id: 'claimed' }, { run_at: soon });
-      await engine.acquirer.acquire({ worker_id: 'w', addon_id: 'leased' }, caller);
-      await engine.claimer.claim({ worker_id: 'w', addon_id: 'claimed' }, caller);
+      await engine.leases.acquire({ worker_id: 'w', addon_id: 'leased' }, caller);
+      await engine.jobs.claim({ worker_id: 'w', addon_id: 'claimed' }, caller);
       await letTimePass(store.database, 60_000 + 25_000);
-      await engine.reaper.runOnce();
+      await engine.services.reaper.runOnce();
       for (const what of ['lease_expired', 'claim_lost', 'job_ready']) {
         expect(handled('jobs', what), what).to.equal(1);
         expect(lag('jobs', what), what).to.be.within(24, 85);
       }
-      await engine.reaper.runOnce();
+      await engine.services.reaper.runOnce();
       expect(handled('jobs', 'lease_expired')).to.equal(1);
     });
 
@@ -50,23 +49,23 @@ describe('metrics of an engine', () => {
       expect(read().value('leasehold_jobs_submitted_total')).to.equal(4);
       const [first, second] = [await acquired(engine, 'w'), await acquired(engine, 'w')];
       // One release completes on the fast path, and one is decided.
-      await engine.releaser.end(releaseFor(first), caller);
-      await engine.releaser.release({ ...releaseFor(second), error: 'but' }, caller);
+      await engine.leases.end(releaseFor(first), caller);
+      await engine.leases.release({ ...releaseFor(second), error: 'but' }, caller);
       expect(ended()).to.deep.equal([2, 0, 0, 0]);
       for (let attempt = 1; attempt <= 2; attempt++) {
         expect(jobs('failed'), `before attempt ${attempt}`).to.equal(0);
         const grant = await acquired(engine, 'w', { streams: ['s'] });
         const error = { status: 'FAILED', retryable: true, error: 'broken' } as const;
-        await engine.releaser.release({ ...releaseFor(grant), ...error }, caller);
+        await engine.leases.release({ ...releaseFor(grant), ...error }, caller);
       }
       expect(ended()).to.deep.equal([2, 1, 0, 0]);
       expect(read().value('leasehold_dead_letters_total')).to.equal(1);
       const [canceled] = await submitted(engine, { addon_id: 'b' });
-      await engine.jobUpdater.cancel(canceled?.jobId ?? '', {}, caller);
+      await engine.jobs.cancel(canceled?.jobId ?? '', {}, caller);
       expect(ended()).to.deep.equal([2, 1, 1, 0]);
       await acquired(engine, 'w');
       await letTimePass(store.database, 61_000);
-      await engine.reaper.runOnce();
+      await engine.services.reaper.runOnce();
       expect(ended()).to.deep.equal([2, 1, 1, 1]);
       expect(read().value('leasehold_dead_letters_total')).to.equal(1);
     });
@@ -77,18 +76,18 @@ describe('metrics of an engine', () => {
       const one = { addon_id: 'one', request_id: 'r' };
       const grant = await acquired(engine, 'w', one);
       expect((await acquired(engine, 'w', one)).lease.leaseId).to.equal(grant.lease.leaseId);
-      const [claimed] = await engine.claimer.claim({ worker_id: 'w' }, caller);
+      const [claimed] = await engine.jobs.claim({ worker_id: 'w' }, caller);
       const job = claimed?.jobId ?? '';
-      await engine.leaseRequester.request({ job_id: job, request_id: 'q' }, caller);
-      await engine.leaseRequester.request({ job_id: job, request_id: 'q' }, caller);
+      await engine.leases.request({ job_id: job, request_id: 'q' }, caller);
+      await engine.leases.request({ job_id: job, request_id: 'q' }, caller);
       expect(read().value('leasehold_job_wait_seconds_count')).to.equal(2);
       expect(read().value('leasehold_job_wait_seconds_bucket', { le: '60' })).to.equal(0);
       expect(read().value('leasehold_job_wait_seconds_bucket', { le: '300' })).to.equal(2);
       await letTimePass(store.database, 20_000);
-      await engine.releaser.end(releaseFor(grant), caller);
+      await engine.leases.end(releaseFor(grant), caller);
       expect(read().value('leasehold_job_run_seconds_sum')).to.be.within(20, 60);
       await letTimePass(store.database, 41_000);
-      await engine.reaper.runOnce();
+      await engine.services.reaper.runOnce();
       expect(read().value('leasehold_job_run_seconds_count')).to.equal(2);
       expect(read().value('leasehold_job_run_seconds_sum')).to.be.within(81, 140);
     });
@@ -100,7 +99,7 @@ describe('metrics of an engine', () => {
         [],
       );
       await store.database.query('update file_owners set check_at = expires_at', []);
-      await engine.fileReaper.runOnce();
+      await engine.services.fileReaper.runOnce();
       expect(handled('files', 'owner_dead')).to.equal(1);
       expect(lag('files', 'owner_dead')).to.be.within(40, 100);
       expect(await beatOwner(engine, 'ann')).to.equal('owner_not_alive');
@@ -110,16 +109,16 @@ describe('metrics of an engine', () => {
     it('counts callers that wait for work', async () => {
       const gone = new AbortController();
       const command = { worker_id: 'w', wait_ms: 60_000 };
-      const waiting = engine.acquirer.acquire(command, { ...caller, signal: gone.signal });
-      while (engine.acquirer.waiting === 0) await new Promise((resolve) => setImmediate(resolve));
-      expect(engine.acquirer.waiting).to.equal(1);
+      const waiting = engine.leases.acquire(command, { ...caller, signal: gone.signal });
+      while (engine.services.acquirer.waiting === 0) await new Promise((resolve) => setImmediate(resolve));
+      expect(engine.services.acquirer.waiting).to.equal(1);
       gone.abort();
       await waiting.catch(() => {});
-      expect(engine.acquirer.waiting).to.equal(0);
+      expect(engine.services.acquirer.waiting).to.equal(0);
     });
 
     it('counts transactions that were retried', async () => {
-      engine.database.meter = engine.metrics.database();
+      engine.services.database.meter = engine.services.metrics.database();
       let attempts = 0;
       await store.database.transaction(async (sql) => {
         if (++attempts < 3)

@@ -236,14 +236,14 @@ describe('hostile load', () => {
       });
       const watching = engineOn(database);
       const jobs = await submitted(watching, ...Array.from({ length: 30 }, () => ({})));
-      const streams = jobs.map(({ jobId }) => watching.jobQueries.watch(jobId, null, caller));
+      const streams = jobs.map(({ jobId }) => watching.jobs.watch(jobId, null, caller));
       for (const stream of streams) await stream.next();
       const next = streams.map((stream) => stream.next());
       for (const one of next) one.catch(() => {});
       /** The statements of one sweep, after the watchers' own reads have ended. */
       const sweep = async () => {
         texts.length = 0;
-        await watching.notifier.runOnce();
+        await watching.services.notifier.runOnce();
         let before = -1;
         await eventually('the watchers to be done', async () => {
           const isDone = texts.length === before;
@@ -260,7 +260,7 @@ describe('hostile load', () => {
         jobs[7]?.jobId,
       ]);
       expect(await sweep()).to.be.within(2, 4);
-      watching.jobQueries.stop();
+      watching.services.jobQueries.stop();
       await Promise.allSettled(next);
       await watching.stop();
     });

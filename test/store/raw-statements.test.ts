@@ -105,7 +105,7 @@ async function rpc(server: TestServer, method: string): Promise<void> {
 /** Deletes old rows without waiting for the server's hourly pruner. */
 async function prune(server: TestServer): Promise<void> {
   const engine = engineOn(server.database);
-  await engine.pruner.runOnce();
+  await engine.services.pruner.runOnce();
   await engine.stop();
 }
 

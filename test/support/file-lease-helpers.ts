@@ -2,22 +2,25 @@
 
 import type { BlockerReport, Contention, FileLease, FileOutcome } from '../../src/domain/files/file-lease.ts';
 import { fileReleaseOf, fileRequestOf } from '../../src/domain/requests/files.ts';
-import type { Engine } from '../../src/engine/engine.ts';
 import type { Database } from '../../src/store/database.ts';
-import { caller } from './jobs.ts';
+import { caller, type TestedEngine } from './jobs.ts';
 
 export const repository = 'r';
 
-export const acquireFiles = (engine: Engine, ownerId: string, ...paths: string[]): Promise<FileOutcome> =>
-  engine.fileAcquirer.acquire(fileRequestOf({ owner_id: ownerId, repository, paths }), caller);
+export const acquireFiles = (
+  engine: TestedEngine,
+  ownerId: string,
+  ...paths: string[]
+): Promise<FileOutcome> =>
+  engine.files.acquire(fileRequestOf({ owner_id: ownerId, repository, paths }), caller);
 
 /** The same for an owner that is a sub-agent, or that acts for a caller. */
 export const acquireFilesAs = (
-  engine: Engine,
+  engine: TestedEngine,
   { ownerId, parentId, callerId }: { ownerId: string; parentId?: string; callerId?: string },
   ...paths: string[]
 ): Promise<FileOutcome> =>
-  engine.fileAcquirer.acquire(
+  engine.files.acquire(
     fileRequestOf({
       owner_id: ownerId,
       caller_id: callerId,
@@ -36,28 +39,37 @@ function outcomeOf<Kind extends FileOutcome['kind']>(
   return outcome as Extract<FileOutcome, { kind: Kind }>;
 }
 
-export const granted = async (engine: Engine, ownerId: string, ...paths: string[]): Promise<FileLease[]> =>
-  outcomeOf(await acquireFiles(engine, ownerId, ...paths), 'granted').leases;
+export const granted = async (
+  engine: TestedEngine,
+  ownerId: string,
+  ...paths: string[]
+): Promise<FileLease[]> => outcomeOf(await acquireFiles(engine, ownerId, ...paths), 'granted').leases;
 
-export const contended = async (engine: Engine, ownerId: string, ...paths: string[]): Promise<Contention> =>
-  outcomeOf(await acquireFiles(engine, ownerId, ...paths), 'contended').contention;
+export const contended = async (
+  engine: TestedEngine,
+  ownerId: string,
+  ...paths: string[]
+): Promise<Contention> => outcomeOf(await acquireFiles(engine, ownerId, ...paths), 'contended').contention;
 
-export const halted = async (engine: Engine, ownerId: string, ...paths: string[]): Promise<BlockerReport> =>
-  outcomeOf(await acquireFiles(engine, ownerId, ...paths), 'halted').report;
+export const halted = async (
+  engine: TestedEngine,
+  ownerId: string,
+  ...paths: string[]
+): Promise<BlockerReport> => outcomeOf(await acquireFiles(engine, ownerId, ...paths), 'halted').report;
 
-export const releaseFiles = (engine: Engine, ownerId: string, ...paths: string[]) =>
+export const releaseFiles = (engine: TestedEngine, ownerId: string, ...paths: string[]) =>
   releaseFilesAs(engine, ownerId, 'COMMITTED', ...paths);
 
 export const releaseFilesAs = (
-  engine: Engine,
+  engine: TestedEngine,
   ownerId: string,
   reason: 'COMMITTED' | 'FAILED' | 'ENDED',
   ...paths: string[]
-) => engine.fileOwnerUpdater.release(fileReleaseOf({ owner_id: ownerId, repository, paths, reason }), caller);
+) => engine.files.release(fileReleaseOf({ owner_id: ownerId, repository, paths, reason }), caller);
 
 /** What an owner's sign of life comes to: 'extended', or the code of its loss. */
-export async function beatOwner(engine: Engine, ownerId: string): Promise<string> {
-  const [verdict] = await Promise.all(await engine.ownerHeartbeats.heartbeatEach([ownerId]));
+export async function beatOwner(engine: TestedEngine, ownerId: string): Promise<string> {
+  const [verdict] = await Promise.all(await engine.files.heartbeatEach([ownerId]));
   return verdict?.kind === 'lost' ? verdict.code : (verdict?.kind ?? 'nothing');
 }
 

@@ -17,7 +17,7 @@ import {
 } from '../../gen/leasehold/v1/leases_pb.js';
 import type { OwnerVerdict } from '../../src/domain/files/file-lease.ts';
 import type { Heartbeat as LeaseHeartbeat, Verdict } from '../../src/domain/leases/lease.ts';
-import { LeaseSubscriptions } from '../../src/engine/leases/lease-subscriptions.ts';
+import { type LeaseListener, LeaseSubscriptions } from '../../src/engine/leases/lease-subscriptions.ts';
 import { KnownWorkers } from '../../src/engine/workers/known-workers.ts';
 import { type HeartbeatEngine, streamHeartbeats } from '../../src/rpc/heartbeat-stream/session.ts';
 import type { Binding } from '../../src/rpc/implementation.ts';
@@ -85,15 +85,16 @@ export class ScriptedEngine implements HeartbeatEngine {
   readonly workers = new KnownWorkers();
   /** Extends every lease at once, from now on. */
   eager = false;
-  readonly heartbeats = {
-    draining: false,
+  draining = false;
+  readonly leases = {
+    subscribe: (listener: LeaseListener) => this.leaseSubscriptions.subscribe(listener),
     heartbeatEach: (beats: readonly LeaseHeartbeat[], signal?: AbortSignal) =>
       this.#ask(this.calls, beats, () => extended(), signal),
     verdictsOf: (leaseIds: readonly string[], signal?: AbortSignal) =>
       this.#ask(this.looks, leaseIds, () => extended(), signal) as Promise<readonly Verdict[]>,
   };
 
-  readonly ownerHeartbeats = {
+  readonly files = {
     heartbeatEach: (ownerIds: readonly string[], signal?: AbortSignal) =>
       this.#ask(this.owners, ownerIds, ownerExtended, signal),
   };

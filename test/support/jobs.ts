@@ -4,6 +4,7 @@ import type { SubmitJob } from '../../src/domain/requests/scheduler.ts';
 import type { EngineSettings } from '../../src/engine/context/engine-context.ts';
 import { Engine } from '../../src/engine/engine.ts';
 import { type Draft, draft } from '../../src/engine/jobs/submitter.ts';
+import { Services, type ServicesOptions } from '../../src/engine/services.ts';
 import { createLog } from '../../src/lib/log.ts';
 import { type Channel, noopChannel } from '../../src/store/connection/notify-channel.ts';
 import type { Database } from '../../src/store/database.ts';
@@ -39,14 +40,25 @@ export const anyJob: ClaimFilter = {
 /** Whoever calls in a test, without a deadline. */
 export const caller = { peer: 'the test' };
 
+/** An engine whose services a test can reach, to run a background task at a chosen time. */
+export class TestedEngine extends Engine {
+  readonly services: Services;
+
+  constructor(options: ServicesOptions) {
+    const services = new Services(options);
+    super(services);
+    this.services = services;
+  }
+}
+
 /** An engine on a database, not started: its services run when the test says so. */
 export function engineOn(
   database: Database,
   settings = engineSettings,
   channel: Channel = noopChannel,
   transport: Transport = databaseTransport,
-): Engine {
-  return new Engine({ database, channel, transport, settings, log: silentLog });
+): TestedEngine {
+  return new TestedEngine({ database, channel, transport, settings, log: silentLog });
 }
 
 /** Submits jobs one after the other, so that their order is known. */
@@ -54,14 +66,14 @@ export async function submitted(engine: Engine, ...commands: Partial<SubmitJob>[
   const jobs: Job[] = [];
   for (const command of commands) {
     const one = draft({ addon_id: 'a', job_type: 't', cost_units: 1, ...command }, false, engine.settings);
-    jobs.push((await engine.submitter.submit(one, caller)).job);
+    jobs.push((await engine.jobs.submit(one, caller)).job);
   }
   return jobs;
 }
 
 /** Submits jobs as one batch and answers with their ids, in the order given. */
 export async function submittedIds(engine: Engine, drafts: readonly Draft[]): Promise<string[]> {
-  const outcomes = await engine.submitter.submitMany(drafts, caller);
+  const outcomes = await engine.jobs.submitMany(drafts, caller);
   return outcomes.map((outcome) => {
     if (outcome instanceof Error) throw outcome;
     return outcome.jobId;

@@ -4,12 +4,11 @@ import pg from 'pg';
 import type { Denial, Grant, Heartbeat, LeaseOutcome, Release } from '../../src/domain/leases/lease.ts';
 import type { AcquireLease, RequestLease } from '../../src/domain/requests/scheduler.ts';
 import type { EngineSettings } from '../../src/engine/context/engine-context.ts';
-import type { Engine } from '../../src/engine/engine.ts';
 import { requestClassOf } from '../../src/engine/leases/acquirer.ts';
 import type { Database } from '../../src/store/database.ts';
 import { openDatabase } from '../../src/store/open.ts';
 import type { TestDatabase, TestEngine, TestStore } from './engines.ts';
-import { anyJob, caller, engineOn, engineSettings, letTimePass } from './jobs.ts';
+import { anyJob, caller, engineOn, engineSettings, letTimePass, type TestedEngine } from './jobs.ts';
 import { eventually } from './server.ts';
 
 export function expectGranted(outcome: LeaseOutcome): Grant {
@@ -23,21 +22,21 @@ export function expectDenied(outcome: LeaseOutcome): Denial {
 }
 
 export const acquire = (
-  engine: Engine,
+  engine: TestedEngine,
   workerId: string,
   more: Partial<AcquireLease> = {},
-): Promise<LeaseOutcome> => engine.acquirer.acquire({ worker_id: workerId, ...more }, caller);
+): Promise<LeaseOutcome> => engine.leases.acquire({ worker_id: workerId, ...more }, caller);
 
 export const acquired = async (
-  engine: Engine,
+  engine: TestedEngine,
   workerId = 'w',
   more: Partial<AcquireLease> = {},
 ): Promise<Grant> => expectGranted(await acquire(engine, workerId, more));
 
 /** Up to so many jobs, as a stream takes them that has credit for no more. */
-export const fetching = (engine: Engine, count: number, streams: string[] | null = null) => {
+export const fetching = (engine: TestedEngine, count: number, streams: string[] | null = null) => {
   const filter = { ...anyJob, streams };
-  return engine.acquirer.fetch({
+  return engine.leases.fetch({
     workerId: 'w',
     filter,
     ttlS: null,
@@ -57,13 +56,13 @@ export const sameEachTime = (outcome: LeaseOutcome | undefined): Partial<Grant> 
 
 /** The next job in line, claimed and leased in two steps. */
 export async function claimedAndLeased(
-  engine: Engine,
+  engine: TestedEngine,
   workerId = 'w',
   more: Partial<RequestLease> = {},
 ): Promise<Grant> {
-  const [job] = await engine.claimer.claim({ worker_id: workerId }, caller);
+  const [job] = await engine.jobs.claim({ worker_id: workerId }, caller);
   const command = { job_id: job?.jobId ?? 'nothing to claim', ...more };
-  return expectGranted(await engine.leaseRequester.request(command, caller));
+  return expectGranted(await engine.leases.request(command, caller));
 }
 
 /** A sign of life as the holder of the lease gives it. */
@@ -76,13 +75,13 @@ export const beatFor = ({ lease }: Pick<Grant, 'lease'>, more: Partial<Heartbeat
 /** So much time passes, and then the holder is heard of, in time. */
 export async function heardAfter(
   database: Database,
-  { heartbeats }: Engine,
+  { leases }: TestedEngine,
   grant: Grant,
   ms: number,
   more: Partial<Heartbeat> = {},
 ): Promise<void> {
   await letTimePass(database, ms);
-  const [verdict] = await heartbeats.heartbeatMany([beatFor(grant, more)]);
+  const [verdict] = await leases.heartbeatMany([beatFor(grant, more)]);
   expect(verdict?.kind).to.equal('extended');
 }
 
@@ -130,8 +129,8 @@ export async function wipe(database: Database): Promise<void> {
 }
 
 /** One database for the tests of a suite, with nothing of the test before in it, and an engine for each. */
-export function freshForEach(kind: TestEngine): Readonly<{ store: TestDatabase; engine: Engine }> {
-  const stage = {} as { store: TestDatabase; engine: Engine };
+export function freshForEach(kind: TestEngine): Readonly<{ store: TestDatabase; engine: TestedEngine }> {
+  const stage = {} as { store: TestDatabase; engine: TestedEngine };
   before(async () => {
     stage.store = await kind.open();
   });
@@ -155,14 +154,14 @@ export async function moreServers(
   store: TestStore,
   count: number,
   settings: EngineSettings = engineSettings,
-): Promise<{ engines: Engine[]; stop(): Promise<void> }> {
-  const engines: Engine[] = [];
+): Promise<{ engines: TestedEngine[]; stop(): Promise<void> }> {
+  const engines: TestedEngine[] = [];
   for (let i = 0; i < count; i++) engines.push(engineOn(await openDatabase(store.options), settings));
   return {
     engines,
     stop: async () => {
       await Promise.all(engines.map((engine) => engine.stop()));
-      await Promise.all(engines.map(({ database }) => database.close()));
+      await Promise.all(engines.map(({ services }) => services.database.close()));
     },
   };
 }

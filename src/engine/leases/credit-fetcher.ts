@@ -27,7 +27,7 @@ import { type Acquirer, requestClassOf } from './acquirer.ts';
 const askMax = 250;
 
 export interface CreditFetcherOptions {
-  acquirer: Pick<Acquirer, 'fetch'>;
+  leases: Pick<Acquirer, 'fetch'>;
   workerId: string;
   filter: ClaimFilter;
   /** The TTL of the leases; null uses the setting. */
@@ -89,12 +89,12 @@ export class CreditFetcher {
   async #fetch(): Promise<void> {
     this.#fetching = true;
     if (this.#idle.signal.aborted) this.#idle = new AbortController();
-    const { acquirer, workerId, filter, ttlS, onGrants, onFailed } = this.#options;
+    const { leases, workerId, filter, ttlS, onGrants, onFailed } = this.#options;
     const { signal } = this.#gone;
     try {
       const count = () => Math.min(this.#credit, askMax);
       const idle = this.#idle.signal;
-      const grants = await acquirer.fetch({ workerId, filter, ttlS, kind: this.#kind, count, signal, idle });
+      const grants = await leases.fetch({ workerId, filter, ttlS, kind: this.#kind, count, signal, idle });
       // Grants of a request that ran when credit was revoked do not use up newer credit.
       if (!idle.aborted) this.#credit = Math.max(this.#credit - grants.length, 0);
       if (grants.length > 0) onGrants(grants);

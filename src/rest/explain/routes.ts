@@ -5,13 +5,13 @@ import { jobId } from '../jobs/routes.ts';
 import { explainAbout } from './docs.ts';
 import { explanationBody } from './schemas.ts';
 
-export const explainRoutes = ({ explainer }: Engine): Route[] => [
+export const explainRoutes = ({ jobs, leases }: Engine): Route[] => [
   {
     method: 'GET',
     path: '/api/scheduler/jobs/{job_id}/explain',
     about: explainAbout.explainJob,
     async handle({ path, caller }) {
-      return { status: 200, body: explanationBody(await explainer.explainJob(jobId(path), caller)) };
+      return { status: 200, body: explanationBody(await jobs.explain(jobId(path), caller)) };
     },
   },
   {
@@ -21,7 +21,7 @@ export const explainRoutes = ({ explainer }: Engine): Route[] => [
     async handle({ path, caller }) {
       return {
         status: 200,
-        body: explanationBody(await explainer.explainLease(path.lease_id ?? '', caller)),
+        body: explanationBody(await leases.explain(path.lease_id ?? '', caller)),
       };
     },
   },

@@ -18,14 +18,14 @@ export const fileRoutes = (engine: Engine): Route[] => [
   ...operatorRoutes(engine),
 ];
 
-const gateRoutes = ({ fileAcquirer, fileOwnerUpdater }: Engine): Route[] => [
+const gateRoutes = ({ files }: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/acquire`,
     about: fileAbout.acquireFiles,
     bodyBytesMax: limits.frameBytes,
     async handle({ body, caller }) {
-      const outcome = await fileAcquirer.acquire(fileRequestOf(parse.acquireFiles(body)), caller);
+      const outcome = await files.acquire(fileRequestOf(parse.acquireFiles(body)), caller);
       return { status: 200, body: acquired(outcome) };
     },
   },
@@ -36,20 +36,20 @@ const gateRoutes = ({ fileAcquirer, fileOwnerUpdater }: Engine): Route[] => [
     bodyBytesMax: limits.frameBytes,
     async handle({ body, caller }) {
       const release = fileReleaseOf(parse.releaseFiles(body));
-      const { released, notReleased } = await fileOwnerUpdater.release(release, caller);
+      const { released, notReleased } = await files.release(release, caller);
       return { status: 200, body: { released: released.map(fileLease), not_released: notReleased } };
     },
   },
 ];
 
-const ownerRoutes = ({ fileOwnerUpdater, ownerHeartbeats, heartbeats }: Engine): Route[] => [
+const ownerRoutes = (engine: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/heartbeat`,
     about: fileAbout.heartbeatOwner,
     async handle({ body, caller }) {
       const { owner_id } = parse.ownerWord(body);
-      const { expiresAtMs, ttlRemainingMs, lostFiles } = await ownerHeartbeats.heartbeat(owner_id, caller);
+      const { expiresAtMs, ttlRemainingMs, lostFiles } = await engine.files.heartbeat(owner_id, caller);
       return {
         status: 200,
         body: {
@@ -57,7 +57,7 @@ const ownerRoutes = ({ fileOwnerUpdater, ownerHeartbeats, heartbeats }: Engine):
           owner_id,
           expires_at: iso(expiresAtMs),
           ttl_remaining_ms: ttlRemainingMs,
-          drain: heartbeats.draining,
+          drain: engine.draining,
           lost_files: lostFiles.map(lostFile),
         },
       };
@@ -70,7 +70,7 @@ const ownerRoutes = ({ fileOwnerUpdater, ownerHeartbeats, heartbeats }: Engine):
     async handle({ path, caller }) {
       return {
         status: 200,
-        body: { owner: fileOwner(await fileOwnerUpdater.activity(ownerIn(path), caller)) },
+        body: { owner: fileOwner(await engine.files.reportActivity(ownerIn(path), caller)) },
       };
     },
   },
@@ -79,7 +79,7 @@ const ownerRoutes = ({ fileOwnerUpdater, ownerHeartbeats, heartbeats }: Engine):
     path: `${base}/owners/{owner_id}/stop`,
     about: fileAbout.stopOwner,
     async handle({ path, caller }) {
-      return { status: 200, body: { owner: fileOwner(await fileOwnerUpdater.stop(ownerIn(path), caller)) } };
+      return { status: 200, body: { owner: fileOwner(await engine.files.stopOwner(ownerIn(path), caller)) } };
     },
   },
   {
@@ -87,20 +87,20 @@ const ownerRoutes = ({ fileOwnerUpdater, ownerHeartbeats, heartbeats }: Engine):
     path: `${base}/owners/{owner_id}/end`,
     about: fileAbout.endOwner,
     async handle({ path, caller }) {
-      const { owner, released } = await fileOwnerUpdater.end(ownerIn(path), caller);
+      const { owner, released } = await engine.files.endOwner(ownerIn(path), caller);
       return { status: 200, body: { owner: fileOwner(owner), released: released.map(fileLease) } };
     },
   },
 ];
 
-const operatorRoutes = ({ fileQueries, contentionResolver }: Engine): Route[] => [
+const operatorRoutes = ({ files }: Engine): Route[] => [
   {
     method: 'GET',
     path: `${base}/leases`,
     about: fileAbout.listFileLeases,
     async handle({ query, caller }) {
       const command = fromQuery(ListFileLeases, parse.listFileLeases, query);
-      const { items, nextCursor } = await fileQueries.leases(command, caller);
+      const { items, nextCursor } = await files.list(command, caller);
       return { status: 200, body: { leases: items.map(fileLease), next_cursor: nextCursor } };
     },
   },
@@ -110,7 +110,7 @@ const operatorRoutes = ({ fileQueries, contentionResolver }: Engine): Route[] =>
     about: fileAbout.listBlockers,
     async handle({ query, caller }) {
       const command = fromQuery(ListBlockers, parse.listBlockers, query);
-      const { items, nextCursor } = await fileQueries.blockers(command, caller);
+      const { items, nextCursor } = await files.blockers(command, caller);
       return { status: 200, body: { blockers: items.map(blockedRow), next_cursor: nextCursor } };
     },
   },
@@ -120,7 +120,7 @@ const operatorRoutes = ({ fileQueries, contentionResolver }: Engine): Route[] =>
     about: fileAbout.instructBlocker,
     async handle({ path, body, caller }) {
       const command = parse.instructBlocker(body);
-      const outcome = await contentionResolver.instruct(path.contention_id ?? '', command, caller);
+      const outcome = await files.instruct(path.contention_id ?? '', command, caller);
       return { status: 200, body: instructed(outcome) };
     },
   },

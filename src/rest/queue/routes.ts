@@ -132,13 +132,13 @@ const about = operations('Queue: stats', {
   },
 });
 
-export const queueViewRoutes = ({ queueQueries }: Engine): Route[] => [
+export const queueViewRoutes = ({ queue }: Engine): Route[] => [
   {
     method: 'GET',
     path: '/api/scheduler/stats/queue',
     about: about.getQueue,
     async handle({ query, caller }) {
-      const { items, nextCursor, nowMs, isCut } = await queueQueries.get(
+      const { items, nextCursor, nowMs, isCut } = await queue.get(
         fromQuery(GetQueue, parse.getQueue, query),
         caller,
       );

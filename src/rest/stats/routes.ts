@@ -45,14 +45,14 @@ function capacityRoutes({ capacity }: Engine): Route[] {
   ];
 }
 
-const figureRoutes = ({ statsQueries }: Engine): Route[] => [
+const figureRoutes = ({ stats }: Engine): Route[] => [
   {
     method: 'GET',
     path: `${base}/snapshot`,
     about: statsAbout.getSnapshot,
     async handle({ query, caller }) {
       const command = fromQuery(GetSnapshot, parse.getSnapshot, query);
-      return { status: 200, body: snapshotBody(await statsQueries.snapshot(command, caller)) };
+      return { status: 200, body: snapshotBody(await stats.snapshot(command, caller)) };
     },
   },
   {
@@ -61,7 +61,7 @@ const figureRoutes = ({ statsQueries }: Engine): Route[] => [
     about: statsAbout.getTimeseries,
     async handle({ query, caller }) {
       const command = fromQuery(GetTimeseries, parse.getTimeseries, query);
-      return { status: 200, body: timeseriesBody(await statsQueries.timeseries(command, caller)) };
+      return { status: 200, body: timeseriesBody(await stats.timeseries(command, caller)) };
     },
   },
 ];

@@ -11,14 +11,14 @@ import { attempt, streamDepth } from './schemas.ts';
 
 const base = '/api/scheduler';
 
-export const streamRoutes = ({ jobQueries, leaseQueries, jobUpdater }: Engine): Route[] => [
+export const streamRoutes = ({ jobs, leases }: Engine): Route[] => [
   {
     method: 'GET',
     path: `${base}/streams`,
     about: streamAbout.listStreams,
     async handle({ query, caller }) {
       const page = fromQuery(ListStreams, parse.listStreams, query);
-      const { items, nextCursor } = await jobQueries.streams(page, caller);
+      const { items, nextCursor } = await jobs.streams(page, caller);
       return { status: 200, body: { streams: items.map(streamDepth), next_cursor: nextCursor } };
     },
   },
@@ -28,8 +28,8 @@ export const streamRoutes = ({ jobQueries, leaseQueries, jobUpdater }: Engine): 
     about: streamAbout.listAttempts,
     async handle({ path, query, caller }) {
       const page = fromQuery(AttemptsQuery, parse.listLeases, query);
-      const { job } = await jobQueries.get(jobId(path), caller);
-      const { items, nextCursor } = await leaseQueries.list({ ...page, job_id: job.jobId }, caller);
+      const { job } = await jobs.get(jobId(path), caller);
+      const { items, nextCursor } = await leases.list({ ...page, job_id: job.jobId }, caller);
       return { status: 200, body: { attempts: items.map(attempt), next_cursor: nextCursor } };
     },
   },
@@ -38,7 +38,7 @@ export const streamRoutes = ({ jobQueries, leaseQueries, jobUpdater }: Engine): 
     path: `${base}/jobs/retry`,
     about: streamAbout.retryDeadLetters,
     async handle({ body, caller }) {
-      const jobIds = await jobUpdater.retryDeadLetters(parse.retryJobs(body), caller);
+      const jobIds = await jobs.retryDeadLetters(parse.retryJobs(body), caller);
       return { status: 200, body: { retried: jobIds.length, job_ids: jobIds } };
     },
   },

@@ -20,14 +20,14 @@ const base = '/api/system/scheduler';
 export const systemRoutes = (engine: Engine): Route[] =>
   [...jobRoutes(engine), ...leaseRoutes(engine)].map((route) => withAliases(ownWords, route));
 
-const jobRoutes = ({ submitter, jobQueries, settings }: Engine): Route[] => [
+const jobRoutes = ({ jobs, settings }: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/jobs`,
     about: systemAbout.submitSystemJob,
     async handle({ body, caller }) {
       const submission = submissionOf(parse.systemJob(body));
-      const { job } = await submitter.submit(draft(submission, false, settings), caller);
+      const { job } = await jobs.submit(draft(submission, false, settings), caller);
       return { status: 201, body: { job: systemJob(job) } };
     },
   },
@@ -36,19 +36,19 @@ const jobRoutes = ({ submitter, jobQueries, settings }: Engine): Route[] => [
     path: `${base}/jobs/{job_id}`,
     about: systemAbout.getSystemJob,
     async handle({ path, caller }) {
-      const { job, result } = await jobQueries.get(path.job_id ?? '', caller);
+      const { job, result } = await jobs.get(path.job_id ?? '', caller);
       return { status: 200, body: { job: systemJob(job), result: result && jobResult(result) } };
     },
   },
 ];
 
-const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
+const leaseRoutes = (engine: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/leases/request`,
     about: systemAbout.acquireLease,
     async handle({ body, caller }) {
-      return { status: 200, body: workAnswer(await acquirer.acquire(parse.acquireLease(body), caller)) };
+      return { status: 200, body: workAnswer(await engine.leases.acquire(parse.acquireLease(body), caller)) };
     },
   },
   {
@@ -56,7 +56,10 @@ const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
     path: `${base}/leases/{lease_id}/heartbeat`,
     about: systemAbout.keepLease,
     async handle({ path, body, caller }) {
-      const extended = await heartbeats.heartbeat(heartbeatOf(leaseId(path), parse.heartbeat(body)), caller);
+      const extended = await engine.leases.heartbeat(
+        heartbeatOf(leaseId(path), parse.heartbeat(body)),
+        caller,
+      );
       return {
         status: 200,
         body: {
@@ -64,7 +67,7 @@ const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
           expires_at: iso(extended.expiresAtMs),
           ttl_remaining_ms: Math.max(0, Math.floor(extended.ttlRemainingMs)),
           cancel_requested: extended.cancelRequested,
-          drain: heartbeats.draining,
+          drain: engine.draining,
         },
       };
     },
@@ -75,7 +78,10 @@ const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
     about: systemAbout.completeLease,
     async handle({ path, body, caller }) {
       const command = completionOf(parse.completeLease(body));
-      const { job } = await releaser.release(releaseOf(leaseId(path), command, { mayRetry: false }), caller);
+      const { job } = await engine.leases.release(
+        releaseOf(leaseId(path), command, { mayRetry: false }),
+        caller,
+      );
       return { status: 200, body: { ok: true, job: systemJob(job) } };
     },
   },
@@ -85,7 +91,7 @@ const leaseRoutes = ({ acquirer, heartbeats, releaser }: Engine): Route[] => [
     about: systemAbout.failLease,
     async handle({ path, body, caller }) {
       const command = failureOf(parse.failLease(body));
-      const { job, lease } = await releaser.release(
+      const { job, lease } = await engine.leases.release(
         releaseOf(leaseId(path), command, { mayRetry: true }),
         caller,
       );

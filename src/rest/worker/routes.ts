@@ -24,13 +24,13 @@ export const workerRoutes = (engine: Engine): Route[] =>
 /** Fields that the engine knows by the queue contract's name. */
 const ownWords: ReadonlyMap<string, string> = new Map([['result_data', 'result']]);
 
-const routes = ({ acquirer, heartbeats, releaser, leaseQueries }: Engine): Route[] => [
+const routes = (engine: Engine): Route[] => [
   {
     method: 'POST',
     path: `${base}/claim`,
     about: workerAbout.workerClaim,
     async handle({ body, caller }) {
-      const outcome = await acquirer.acquire(acquisitionOf(parse.workerClaim(body)), caller);
+      const outcome = await engine.leases.acquire(acquisitionOf(parse.workerClaim(body)), caller);
       return { status: 200, body: claimed(outcome) };
     },
     refusal: (error) => ({ claimed: false, ...error }),
@@ -42,8 +42,8 @@ const routes = ({ acquirer, heartbeats, releaser, leaseQueries }: Engine): Route
     async handle({ body, caller }) {
       const command = parse.workerHeartbeat(body);
       const { job_id, lease_token } = command;
-      const leaseId = command.attempt_id ?? (await leaseQueries.leaseOf(job_id, lease_token, caller));
-      const extended = await heartbeats.heartbeat(heartbeatOf(leaseId, command), caller);
+      const leaseId = command.attempt_id ?? (await engine.leases.findByToken(job_id, lease_token, caller));
+      const extended = await engine.leases.heartbeat(heartbeatOf(leaseId, command), caller);
       return {
         status: 200,
         body: {
@@ -51,7 +51,7 @@ const routes = ({ acquirer, heartbeats, releaser, leaseQueries }: Engine): Route
           lease_expires_at: iso(extended.expiresAtMs),
           ttl_remaining_ms: Math.max(0, Math.floor(extended.ttlRemainingMs)),
           cancel_requested: extended.cancelRequested,
-          drain: heartbeats.draining,
+          drain: engine.draining,
         },
       };
     },
@@ -64,7 +64,7 @@ const routes = ({ acquirer, heartbeats, releaser, leaseQueries }: Engine): Route
     async handle({ body, caller }) {
       const command = parse.workerComplete(body);
       const rules = { mayRetry: false, message: messageOf(command) };
-      await releaser.end(releaseOf(command.attempt_id, workerCompletionOf(command), rules), caller);
+      await engine.leases.end(releaseOf(command.attempt_id, workerCompletionOf(command), rules), caller);
       return { status: 200, body: { ok: true, ack: true } };
     },
     refusal: (error) => ({ ok: false, ack: isOver(error), ...error }),
@@ -77,7 +77,7 @@ const routes = ({ acquirer, heartbeats, releaser, leaseQueries }: Engine): Route
       const command = parse.workerFail(body);
       const rules = { mayRetry: true, retryableByDefault: true, message: messageOf(command) };
       const release = releaseOf(command.attempt_id, workerFailureOf(command), rules);
-      const { requeued, deadLettered } = await releaser.end(release, caller);
+      const { requeued, deadLettered } = await engine.leases.end(release, caller);
       return { status: 200, body: { ok: true, ack: true, requeued, dlq: deadLettered } };
     },
     refusal: (error) => ({ ok: false, ack: isOver(error), requeued: false, dlq: false, ...error }),

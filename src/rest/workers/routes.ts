@@ -7,14 +7,14 @@ import type { Route } from '../http/router.ts';
 import { workersAbout } from './docs.ts';
 import { workerBody } from './schemas.ts';
 
-export const workerListRoutes = ({ workerQueries }: Engine): Route[] => [
+export const workerListRoutes = ({ workers }: Engine): Route[] => [
   {
     method: 'GET',
     path: '/api/scheduler/workers',
     about: workersAbout.listWorkers,
     async handle({ query, caller }) {
       const command = fromQuery(ListWorkers, parse.listWorkers, query);
-      const { items, nextCursor } = await workerQueries.list(command, caller);
+      const { items, nextCursor } = await workers.list(command, caller);
       return { status: 200, body: { workers: items.map(workerBody), next_cursor: nextCursor } };
     },
   },

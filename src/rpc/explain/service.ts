@@ -20,13 +20,16 @@ import { leaseMessage } from '../leases/convert.ts';
 import { bytesOf, groupsThatFit } from '../response-size.ts';
 
 /** StatsService.Explain, to be spread into the rest of the service. */
-export function explainMethods({ explainer }: Engine): Pick<Implementation<typeof StatsService>, 'explain'> {
+export function explainMethods({
+  jobs,
+  leases,
+}: Engine): Pick<Implementation<typeof StatsService>, 'explain'> {
   return {
     async explain({ subject }, caller) {
       if (subject.case === 'jobId')
-        return { explanation: explanationMessage(await explainer.explainJob(subject.value, caller)) };
+        return { explanation: explanationMessage(await jobs.explain(subject.value, caller)) };
       if (subject.case === 'leaseId')
-        return { explanation: explanationMessage(await explainer.explainLease(subject.value, caller)) };
+        return { explanation: explanationMessage(await leases.explain(subject.value, caller)) };
       throw invalid('job_id', 'is required, or lease_id');
     },
   };

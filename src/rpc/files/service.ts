@@ -26,8 +26,7 @@ import {
 
 /** FileLeasesService: proto in, one engine call, proto out. */
 export function filesImplementation(engine: Engine): Implementation<typeof FileLeasesService> {
-  const { fileAcquirer, fileOwnerUpdater, fileQueries, contentionResolver, ownerHeartbeats, heartbeats } =
-    engine;
+  const { files } = engine;
   const ownerIn = ({ ownerId }: { ownerId: string }) => parse.ownerWord({ owner_id: ownerId }).owner_id;
 
   return {
@@ -39,7 +38,7 @@ export function filesImplementation(engine: Engine): Implementation<typeof FileL
         paths,
         owner: plain(owner),
       });
-      const outcome = await fileAcquirer.acquire(fileRequestOf(command), caller);
+      const outcome = await files.acquire(fileRequestOf(command), caller);
       if (outcome.kind === 'granted')
         return { outcome: { case: 'granted', value: grantMessage(outcome.leases) } };
       if (outcome.kind === 'contended')
@@ -48,20 +47,17 @@ export function filesImplementation(engine: Engine): Implementation<typeof FileL
     },
 
     async heartbeatOwner(request, caller) {
-      const { expiresAtMs, ttlRemainingMs, lostFiles } = await ownerHeartbeats.heartbeat(
-        ownerIn(request),
-        caller,
-      );
+      const { expiresAtMs, ttlRemainingMs, lostFiles } = await files.heartbeat(ownerIn(request), caller);
       return {
         expiresAt: timestamp(expiresAtMs),
         ttlRemainingMs: BigInt(ttlRemainingMs),
-        drain: heartbeats.draining,
+        drain: engine.draining,
         lostFiles: lostFiles.map(lostFileMessage),
       };
     },
 
     async recordActivity(request, caller) {
-      return { owner: ownerMessage(await fileOwnerUpdater.activity(ownerIn(request), caller)) };
+      return { owner: ownerMessage(await files.reportActivity(ownerIn(request), caller)) };
     },
 
     async releaseFileLeases({ ownerId, repository, paths, fences, reason }, caller) {
@@ -72,22 +68,22 @@ export function filesImplementation(engine: Engine): Implementation<typeof FileL
         fences: Object.fromEntries(Object.entries(fences).map(([path, fence]) => [path, String(fence)])),
         reason: toReleaseReason(reason),
       });
-      const { released, notReleased } = await fileOwnerUpdater.release(fileReleaseOf(command), caller);
+      const { released, notReleased } = await files.release(fileReleaseOf(command), caller);
       return { released: released.map(fileLeaseMessage), notReleased };
     },
 
     async stopOwner(request, caller) {
-      return { owner: ownerMessage(await fileOwnerUpdater.stop(ownerIn(request), caller)) };
+      return { owner: ownerMessage(await files.stopOwner(ownerIn(request), caller)) };
     },
 
     async endOwner(request, caller) {
-      const { owner, released } = await fileOwnerUpdater.end(ownerIn(request), caller);
+      const { owner, released } = await files.endOwner(ownerIn(request), caller);
       return { owner: ownerMessage(owner), released: released.map(fileLeaseMessage) };
     },
 
     async listFileLeases({ repository, ownerId, limit, cursor }, caller) {
       const command = parse.listFileLeases({ repository, owner_id: ownerId, limit, cursor });
-      const { messages, nextCursor } = pageThatFits(await fileQueries.leases(command, caller), {
+      const { messages, nextCursor } = pageThatFits(await files.list(command, caller), {
         schema: FileLeaseSchema,
         messageOf: fileLeaseMessage,
         cursorOf: ({ fence }) => fence,
@@ -103,7 +99,7 @@ export function filesImplementation(engine: Engine): Implementation<typeof FileL
         limit,
         cursor,
       });
-      const { messages, nextCursor } = pageThatFits(await fileQueries.blockers(command, caller), {
+      const { messages, nextCursor } = pageThatFits(await files.blockers(command, caller), {
         schema: BlockedRequestSchema,
         messageOf: blockedMessage,
         cursorOf: (blocked) =>
@@ -118,7 +114,7 @@ export function filesImplementation(engine: Engine): Implementation<typeof FileL
         reason,
         requested_by: requestedBy,
       });
-      const outcome = await contentionResolver.instruct(contentionId, command, caller);
+      const outcome = await files.instruct(contentionId, command, caller);
       if (outcome.kind === 'granted')
         return { outcome: { case: 'granted', value: grantMessage(outcome.leases) } };
       if (outcome.kind === 'halted')
@@ -132,7 +128,7 @@ export function filesImplementation(engine: Engine): Implementation<typeof FileL
 
     async *watchFileLeases({ repository, ownerId, afterCursor }, caller) {
       const command = parse.watchFiles({ repository, owner_id: ownerId, after_cursor: afterCursor });
-      for await (const { events, cursor } of fileQueries.watch(command, caller))
+      for await (const { events, cursor } of files.watch(command, caller))
         yield { events: events.map(fileEventMessage), cursor };
     },
   };

@@ -4,7 +4,7 @@
  */
 import type { Verdict } from '../../domain/leases/lease.ts';
 import { waitingMax } from '../../engine/context/engine-context.ts';
-import type { Heartbeats } from '../../engine/leases/heartbeats.ts';
+import type { Engine } from '../../engine/engine.ts';
 import { Batcher } from '../../lib/async/batcher.ts';
 import { splitByLength } from '../../lib/split-by-length.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
@@ -17,11 +17,11 @@ export type Lookups = Batcher<readonly string[], readonly Verdict[]>;
 /**
  * A thousand leases that expire together may belong to a thousand streams. One batch looks them up together.
  */
-export const createLookups = (heartbeats: Pick<Heartbeats, 'verdictsOf'>, metrics?: Metrics): Lookups =>
+export const createLookups = (leases: Pick<Engine['leases'], 'verdictsOf'>, metrics?: Metrics): Lookups =>
   new Batcher({
     meter: metrics?.batch('look_at_leases'),
     flush: async (calls, signal) => {
-      const verdicts = await heartbeats.verdictsOf(calls.flat(), signal);
+      const verdicts = await leases.verdictsOf(calls.flat(), signal);
       return splitByLength(
         verdicts,
         calls.map(({ length }) => length),

@@ -28,14 +28,9 @@ import type { Verdict } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
 import { isOutage } from '../../engine/context/database-outage.ts';
 import { isOverload, overloadPauseMs } from '../../engine/context/overload.ts';
-import type { OwnerHeartbeats } from '../../engine/files/owner-heartbeats.ts';
-import type { Heartbeats } from '../../engine/leases/heartbeats.ts';
-import type {
-  LeaseListener,
-  LeaseSubscriptions,
-  Subscription,
-} from '../../engine/leases/lease-subscriptions.ts';
-import type { KnownWorkers, WorkerStream } from '../../engine/workers/known-workers.ts';
+import type { Engine } from '../../engine/engine.ts';
+import type { LeaseListener, Subscription } from '../../engine/leases/lease-subscriptions.ts';
+import type { WorkerStream } from '../../engine/workers/known-workers.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import type { FrameSession, FrameStream, Implementation } from '../implementation.ts';
 import { EngineCalls, heartbeatsPerCall } from './engine-calls.ts';
@@ -58,31 +53,22 @@ const drainMs = 1_500;
 
 /** What a session needs of the engine. */
 export interface HeartbeatEngine {
-  heartbeats: Pick<Heartbeats, 'heartbeatEach' | 'verdictsOf' | 'draining'>;
-  ownerHeartbeats: Pick<OwnerHeartbeats, 'heartbeatEach'>;
-  leaseSubscriptions: LeaseSubscriptions;
-  workers: Pick<KnownWorkers, 'open'>;
-  metrics?: Metrics;
+  leases: Pick<Engine['leases'], 'heartbeatEach' | 'verdictsOf' | 'subscribe'>;
+  files: Pick<Engine['files'], 'heartbeatEach'>;
+  workers: Pick<Engine['workers'], 'open'>;
+  readonly draining: boolean;
 }
 
 /** LeasesService.StreamHeartbeats, to be spread into the rest of the service. */
 export function streamHeartbeats(
   engine: HeartbeatEngine,
+  metrics?: Metrics,
 ): Pick<Implementation<typeof LeasesService>, 'streamHeartbeats'> {
-  const { heartbeats, ownerHeartbeats, leaseSubscriptions, workers, metrics } = engine;
-  const looks = createLookups(heartbeats, metrics);
+  const looks = createLookups(engine.leases, metrics);
   return {
     streamHeartbeats: (stream, { peer, signal }) => {
-      const listed = workers.open('HEARTBEAT_STREAM', peer, asksForNothing);
-      return new HeartbeatStream({
-        stream,
-        signal,
-        heartbeats,
-        ownerHeartbeats,
-        leaseSubscriptions,
-        looks,
-        listed,
-      });
+      const listed = engine.workers.open('HEARTBEAT_STREAM', peer, asksForNothing);
+      return new HeartbeatStream({ engine, stream, signal, looks, listed });
     },
   };
 }
@@ -96,11 +82,9 @@ interface UnavailableAnswers {
 }
 
 export interface HeartbeatOptions {
+  engine: Pick<HeartbeatEngine, 'leases' | 'files' | 'draining'>;
   stream: FrameStream;
   signal: AbortSignal | undefined;
-  heartbeats: HeartbeatEngine['heartbeats'];
-  ownerHeartbeats: HeartbeatEngine['ownerHeartbeats'];
-  leaseSubscriptions: LeaseSubscriptions;
   looks: Lookups;
   /** The stream's entry in the list of workers' streams. Work streams list themselves. */
   listed?: WorkerStream;
@@ -108,7 +92,7 @@ export interface HeartbeatOptions {
 
 export class HeartbeatStream implements FrameSession, LeaseListener {
   readonly #stream: FrameStream;
-  readonly #heartbeats: HeartbeatEngine['heartbeats'];
+  readonly #engine: HeartbeatOptions['engine'];
   readonly #subscription: Subscription;
   readonly #listed: WorkerStream | undefined;
   readonly #worker = new WorkerName();
@@ -138,21 +122,13 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
   #pauseTimer: NodeJS.Timeout | undefined;
   #overloadedAtMs: number | undefined;
 
-  constructor({
-    stream,
-    signal,
-    heartbeats,
-    ownerHeartbeats,
-    leaseSubscriptions,
-    looks,
-    listed,
-  }: HeartbeatOptions) {
+  constructor({ stream, signal, engine, looks, listed }: HeartbeatOptions) {
     this.#stream = stream;
     this.#listed = listed;
-    this.#heartbeats = heartbeats;
+    this.#engine = engine;
     const onDone = () => this.#advance();
     this.#beats = new EngineCalls<NamedHeartbeat, Verdict>({
-      heartbeatEach: (beats) => heartbeats.heartbeatEach(beats, signal),
+      heartbeatEach: (beats) => engine.leases.heartbeatEach(beats, signal),
       onSettled: (beats, verdicts) => {
         if (this.#closed) return;
         this.#overloadedAtMs = undefined;
@@ -165,7 +141,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     });
     this.#owners = new EngineCalls<NamedOwner, OwnerVerdict>({
       heartbeatEach: (owners) =>
-        ownerHeartbeats.heartbeatEach(
+        engine.files.heartbeatEach(
           owners.map(({ ownerId }) => ownerId),
           signal,
         ),
@@ -185,7 +161,7 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
       onFound: (leaseIds, verdicts) => this.#addPushed(leaseIds, verdicts),
       onLooked: () => this.#advance(),
     });
-    this.#subscription = leaseSubscriptions.subscribe(this);
+    this.#subscription = engine.leases.subscribe(this);
   }
 
   /** `workerId` is the worker of heartbeats that contain no worker id. */
@@ -384,13 +360,13 @@ export class HeartbeatStream implements FrameSession, LeaseListener {
     const { leases, verdicts } = this.#answers.next();
     let weight = leases.length === 0 ? 1 : 0;
     for (const lease of leases) weight += lease.weight;
-    this.#sendFrame(encodeVerdicts(leases, verdicts, this.#heartbeats.draining), weight);
+    this.#sendFrame(encodeVerdicts(leases, verdicts, this.#engine.draining), weight);
   }
 
   #sendOwners(): void {
     const answers = this.#ownerAnswers.next();
     const weight = answers.reduce((sum, { owner }) => sum + owner.weight, 0);
-    this.#sendFrame(encodeOwnerVerdicts(answers, this.#heartbeats.draining), weight);
+    this.#sendFrame(encodeOwnerVerdicts(answers, this.#engine.draining), weight);
   }
 
   #sendFrame(frame: Buffer, weight: number): void {

@@ -23,7 +23,7 @@ import { claimJobsResponse, submitJobResponse, submitJobsResponse } from './enco
 
 /** JobsService: proto in, one engine call, proto out. */
 export function jobsImplementation(engine: Engine): Implementation<typeof JobsService> {
-  const { submitter, claimer, jobUpdater, jobQueries, settings } = engine;
+  const { jobs, settings } = engine;
 
   const draftOf = (request: SubmitJobRequest, at = ''): Draft => {
     const command = parse.submitJob(
@@ -50,15 +50,16 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
 
   return {
     async submitJob(request, caller) {
-      const { job, existing } = await submitter.submit(draftOf(request), caller);
+      const { job, existing } = await jobs.submit(draftOf(request), caller);
       return submitJobResponse(job, existing);
     },
 
-    async submitJobs({ jobs }, caller) {
-      if (jobs.length > limits.batchJobs) throw invalid('jobs', `must not be more than ${limits.batchJobs}`);
-      const drafts = jobs.map((job, i) => attempt(() => draftOf(job, `jobs[${i}]`)));
+    async submitJobs(request, caller) {
+      if (request.jobs.length > limits.batchJobs)
+        throw invalid('jobs', `must not be more than ${limits.batchJobs}`);
+      const drafts = request.jobs.map((job, i) => attempt(() => draftOf(job, `jobs[${i}]`)));
       const good = drafts.filter((one): one is Draft => !(one instanceof DomainError));
-      const submitted = await submitter.submitMany(good, caller);
+      const submitted = await jobs.submitMany(good, caller);
       let next = 0;
       return submitJobsResponse(
         drafts.map((one) => (one instanceof DomainError ? one : answered(submitted[next++]))),
@@ -75,11 +76,11 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
         constraints_capabilities: request.constraintsCapabilities,
         request_id: request.requestId,
       });
-      return claimJobsResponse(await claimer.claim(command, caller));
+      return claimJobsResponse(await jobs.claim(command, caller));
     },
 
     async getJob({ jobId }, caller) {
-      const { job, result } = await jobQueries.get(jobId, caller);
+      const { job, result } = await jobs.get(jobId, caller);
       return { job: jobMessage(job), result: result === null ? undefined : resultMessage(result) };
     },
 
@@ -96,7 +97,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
         limit: request.limit,
         cursor: request.cursor,
       });
-      const { messages, nextCursor } = pageThatFits(await jobQueries.list(command, caller), {
+      const { messages, nextCursor } = pageThatFits(await jobs.list(command, caller), {
         schema: JobSchema,
         messageOf: jobMessage,
         cursorOf: (job) => job.jobId,
@@ -113,17 +114,17 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
         progress,
         worker_id: workerId,
       });
-      return { job: jobMessage(await jobUpdater.updateStatus(jobId, command, caller)) };
+      return { job: jobMessage(await jobs.updateStatus(jobId, command, caller)) };
     },
 
     async cancelJob({ jobId, reason, requestedBy }, caller) {
       const command = parse.operatorRequest({ reason, requested_by: requestedBy });
-      return { job: jobMessage(await jobUpdater.cancel(jobId, command, caller)) };
+      return { job: jobMessage(await jobs.cancel(jobId, command, caller)) };
     },
 
     async retryJob({ jobId, reason, requestedBy }, caller) {
       const command = parse.operatorRequest({ reason, requested_by: requestedBy });
-      return { job: jobMessage(await jobUpdater.retry(jobId, command, caller)) };
+      return { job: jobMessage(await jobs.retry(jobId, command, caller)) };
     },
 
     async retryDeadLetters(request, caller) {
@@ -136,18 +137,18 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
         reason: request.reason,
         requested_by: request.requestedBy,
       });
-      return { jobIds: await jobUpdater.retryDeadLetters(command, caller) };
+      return { jobIds: await jobs.retryDeadLetters(command, caller) };
     },
 
     async listStreams(request, caller) {
       const { limit, cursor } = request;
       const page = parse.listStreams({ stream: request.stream || null, limit, cursor });
-      const { items, nextCursor } = await jobQueries.streams(page, caller);
+      const { items, nextCursor } = await jobs.streams(page, caller);
       return { streams: items, nextCursor: nextCursor ?? undefined };
     },
 
     async listJobEvents({ jobId, limit, cursor }, caller) {
-      const page = await jobQueries.events(jobId, parse.listJobEvents({ limit, cursor }), caller);
+      const page = await jobs.events(jobId, parse.listJobEvents({ limit, cursor }), caller);
       const { messages, nextCursor } = pageThatFits(page, {
         schema: JobEventSchema,
         messageOf: eventMessage,
@@ -159,7 +160,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
     async *watchJob({ jobId, afterEventId }, caller) {
       if (afterEventId !== undefined && afterEventId < 0n)
         throw invalid('after_event_id', 'must not be negative');
-      for await (const { job, result, events } of jobQueries.watch(
+      for await (const { job, result, events } of jobs.watch(
         jobId,
         afterEventId?.toString() ?? null,
         caller,

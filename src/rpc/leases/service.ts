@@ -11,7 +11,7 @@ type UnaryMethods = Omit<Implementation<typeof LeasesService>, 'streamHeartbeats
 
 /** LeasesService without its bidirectional streams: proto in, one engine call, proto out. */
 export function leasesMethods(engine: Engine): UnaryMethods {
-  const { leaseRequester, acquirer, heartbeats, releaser, leaseQueries } = engine;
+  const { leases } = engine;
 
   return {
     async requestLease(request, caller) {
@@ -22,7 +22,7 @@ export function leasesMethods(engine: Engine): UnaryMethods {
         ttl_sec: request.ttlSec,
         request_id: request.requestId,
       });
-      return leaseOutcomeResponse(await leaseRequester.request(command, caller));
+      return leaseOutcomeResponse(await leases.request(command, caller));
     },
 
     async acquireLease(request, caller) {
@@ -37,7 +37,7 @@ export function leasesMethods(engine: Engine): UnaryMethods {
         ttl_sec: request.ttlSec,
         request_id: request.requestId,
       });
-      return leaseOutcomeResponse(await acquirer.acquire(command, caller));
+      return leaseOutcomeResponse(await leases.acquire(command, caller));
     },
 
     async heartbeat(request, caller) {
@@ -48,17 +48,17 @@ export function leasesMethods(engine: Engine): UnaryMethods {
         progress: request.progress,
         message: request.message,
       });
-      const extended = await heartbeats.heartbeat(heartbeatOf(request.leaseId, command), caller);
-      return heartbeatResponse(extended, heartbeats.draining);
+      const extended = await leases.heartbeat(heartbeatOf(request.leaseId, command), caller);
+      return heartbeatResponse(extended, engine.draining);
     },
 
     async releaseLease(request, caller) {
       const release = releaseOfMessage(request);
-      return releaseLeaseResponse(await releaser.release(release, caller));
+      return releaseLeaseResponse(await leases.release(release, caller));
     },
 
     async getLease({ leaseId }, caller) {
-      const { lease } = await leaseQueries.get(leaseId, caller);
+      const { lease } = await leases.get(leaseId, caller);
       return { lease: leaseMessage(lease) };
     },
 
@@ -70,7 +70,7 @@ export function leasesMethods(engine: Engine): UnaryMethods {
         limit: request.limit,
         cursor: request.cursor,
       });
-      const { messages, nextCursor } = pageThatFits(await leaseQueries.list(command, caller), {
+      const { messages, nextCursor } = pageThatFits(await leases.list(command, caller), {
         schema: LeaseSchema,
         messageOf: leaseMessage,
         cursorOf: ({ leaseId }) => leaseId,

@@ -9,13 +9,11 @@ import { timestamp } from '../jobs/convert.ts';
 import { pageThatFits } from '../response-size.ts';
 
 /** StatsService.GetQueue, to be spread into the rest of the service. */
-export function queueMethods({
-  queueQueries,
-}: Engine): Pick<Implementation<typeof StatsService>, 'getQueue'> {
+export function queueMethods({ queue }: Engine): Pick<Implementation<typeof StatsService>, 'getQueue'> {
   return {
     async getQueue({ limit, cursor }, caller) {
       const command = parse.getQueue({ limit, cursor });
-      const page = await queueQueries.get(command, caller);
+      const page = await queue.get(command, caller);
       const { messages, nextCursor } = pageThatFits(page, {
         schema: QueueGroupSchema,
         messageOf: groupMessage,

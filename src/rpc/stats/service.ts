@@ -23,7 +23,7 @@ import { workerMethods } from '../workers/service.ts';
 
 /** StatsService: proto in, one engine call, proto out. */
 export function statsImplementation(engine: Engine, doctor: Doctor): Implementation<typeof StatsService> {
-  const { capacity, statsQueries } = engine;
+  const { capacity, stats } = engine;
   return {
     ...explainMethods(engine),
     ...diagnoseMethods(doctor),
@@ -52,7 +52,7 @@ export function statsImplementation(engine: Engine, doctor: Doctor): Implementat
 
     async getSnapshot({ addonId }, caller) {
       const command = parse.getSnapshot({ addon_id: addonId });
-      return { snapshot: snapshotMessage(await statsQueries.snapshot(command, caller)) };
+      return { snapshot: snapshotMessage(await stats.snapshot(command, caller)) };
     },
 
     async getTimeseries(request, caller) {
@@ -62,7 +62,7 @@ export function statsImplementation(engine: Engine, doctor: Doctor): Implementat
         range: request.range,
         addon_id: request.addonId,
       });
-      const { metric, bucket, addonId, points } = await statsQueries.timeseries(command, caller);
+      const { metric, bucket, addonId, points } = await stats.timeseries(command, caller);
       return {
         metric,
         bucket,
@@ -73,7 +73,7 @@ export function statsImplementation(engine: Engine, doctor: Doctor): Implementat
 
     async *watchSnapshots({ addonId, intervalMs }, caller) {
       const command = parse.watchSnapshots({ addon_id: addonId, interval_ms: intervalMs });
-      for await (const snapshot of statsQueries.watch(command, caller)) {
+      for await (const snapshot of stats.watch(command, caller)) {
         yield { snapshot: snapshotMessage(snapshot) };
       }
     },

@@ -22,10 +22,11 @@ import { limits } from '../../domain/limits.ts';
 import { isOutage } from '../../engine/context/database-outage.ts';
 import { isOverload, overloadPauseMs } from '../../engine/context/overload.ts';
 import type { EndOutcome } from '../../engine/dispatch/lease-endings.ts';
-import { type Acquirer, requestClassOf } from '../../engine/leases/acquirer.ts';
+import type { Engine } from '../../engine/engine.ts';
+import { requestClassOf } from '../../engine/leases/acquirer.ts';
 import { CreditFetcher } from '../../engine/leases/credit-fetcher.ts';
-import type { Releaser } from '../../engine/leases/releaser.ts';
-import type { KnownWorkers, WorkerStream } from '../../engine/workers/known-workers.ts';
+import type { WorkerStream } from '../../engine/workers/known-workers.ts';
+import type { Metrics } from '../../telemetry/metrics.ts';
 import { createLookups, type Lookups } from '../heartbeat-stream/pushed-verdicts.ts';
 import { type HeartbeatEngine, HeartbeatStream } from '../heartbeat-stream/session.ts';
 import type { FrameSession, FrameStream, Implementation } from '../implementation.ts';
@@ -42,9 +43,7 @@ import {
 
 /** What a session needs of the engine. */
 export interface WorkEngine extends HeartbeatEngine {
-  acquirer: Pick<Acquirer, 'fetch'>;
-  releaser: Pick<Releaser, 'endEach'>;
-  workers: Pick<KnownWorkers, 'open'>;
+  leases: HeartbeatEngine['leases'] & Pick<Engine['leases'], 'fetch' | 'endEach'>;
 }
 
 /** Releases in one call to the dispatcher: half of what one of its transactions holds. */
@@ -53,8 +52,11 @@ const callReleases = 250;
 const overloadedMs = 10_000;
 
 /** LeasesService.StreamWork, to be spread into the rest of the service. */
-export function streamWork(engine: WorkEngine): Pick<Implementation<typeof LeasesService>, 'streamWork'> {
-  const looks = createLookups(engine.heartbeats, engine.metrics);
+export function streamWork(
+  engine: WorkEngine,
+  metrics?: Metrics,
+): Pick<Implementation<typeof LeasesService>, 'streamWork'> {
+  const looks = createLookups(engine.leases, metrics);
   return {
     streamWork: (stream, { peer, signal }) => new WorkStream({ engine, looks, stream, peer, signal }),
   };
@@ -105,7 +107,6 @@ class WorkStream implements FrameSession {
     this.#engine = engine;
     this.#stream = stream;
     this.#listed = engine.workers.open('WORK_STREAM', peer, () => this.#fetchers.values());
-    const { heartbeats, ownerHeartbeats, leaseSubscriptions } = engine;
     const half: FrameStream = {
       read: () => {
         this.#heartbeatsAreNext = true;
@@ -114,14 +115,7 @@ class WorkStream implements FrameSession {
       send: (frame, onSent) => stream.send(frame, onSent),
       end: (error) => this.#onHeartbeatsEnded(error),
     };
-    this.#heartbeats = new HeartbeatStream({
-      stream: half,
-      signal,
-      heartbeats,
-      ownerHeartbeats,
-      leaseSubscriptions,
-      looks,
-    });
+    this.#heartbeats = new HeartbeatStream({ engine, stream: half, signal, looks });
   }
 
   onFrame(bytes: Buffer): void {
@@ -250,7 +244,7 @@ class WorkStream implements FrameSession {
     // A fetcher without credit becomes idle when its last request is answered, which is soon.
     if (this.#fetchers.size >= 2 * limits.creditKinds) throw tooManyKinds;
     const order = new CreditFetcher({
-      acquirer: this.#engine.acquirer,
+      leases: this.#engine.leases,
       workerId: this.#workerId as string,
       filter,
       ttlS,
@@ -313,11 +307,11 @@ class WorkStream implements FrameSession {
   }
 
   /** Retries while the engine is overloaded, for `overloadedMs` at most. */
-  async #endEach(releases: readonly Release[]): ReturnType<Releaser['endEach']> {
+  async #endEach(releases: readonly Release[]): ReturnType<WorkEngine['leases']['endEach']> {
     const sinceMs = performance.now();
     for (;;) {
       try {
-        return await this.#engine.releaser.endEach(releases);
+        return await this.#engine.leases.endEach(releases);
       } catch (error) {
         if (!isOverload(error) || performance.now() - sinceMs > overloadedMs) throw error;
         await delay(overloadPauseMs());

@@ -13,13 +13,11 @@ import { timestamp } from '../jobs/convert.ts';
 import { pageThatFits } from '../response-size.ts';
 
 /** StatsService.ListWorkers, to be spread into the rest of the service. */
-export function workerMethods({
-  workerQueries,
-}: Engine): Pick<Implementation<typeof StatsService>, 'listWorkers'> {
+export function workerMethods({ workers }: Engine): Pick<Implementation<typeof StatsService>, 'listWorkers'> {
   return {
     async listWorkers({ workerId, stream, jobType, limit, cursor }, caller) {
       const command = parse.listWorkers({ worker_id: workerId, stream, job_type: jobType, limit, cursor });
-      const { messages, nextCursor } = pageThatFits(await workerQueries.list(command, caller), {
+      const { messages, nextCursor } = pageThatFits(await workers.list(command, caller), {
         schema: WorkerSchema,
         messageOf: workerMessage,
         cursorOf: ({ workerId: id }) => id,

@@ -42,22 +42,22 @@ export class ServerGauges {
     registry.gauge(
       'leasehold_waiting_claims',
       'Callers that wait for work on this server.',
-      () => engine.acquirer.waiting,
+      () => engine.figures.waitingClaims,
     );
     registry.gauge(
       'leasehold_heartbeat_streams',
       'Streams of heartbeats and of work that are open on this server.',
-      () => engine.leaseSubscriptions.subscriptions,
+      () => engine.figures.streams,
     );
     registry.gauge(
       'leasehold_listed_workers',
       'Workers that this server has in its list: connected, waiting, or heard of in the last 30 seconds.',
-      () => engine.workers.size,
+      () => engine.figures.listedWorkers,
     );
     registry.gauge(
       'leasehold_history_days_ahead',
       'For how many days to come the history has room, when this server last looked; below 3 somebody should look.',
-      () => engine.partitionMaintainer.daysAhead,
+      () => engine.figures.historyDaysAhead,
     );
   }
 

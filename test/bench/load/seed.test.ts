@@ -12,11 +12,14 @@ onEveryEngine((kind) => {
     ]);
     const engine = engineOn(store.database);
     try {
-      expect(await engine.capacity.runOnce(), 'units too many').to.equal(0);
+      expect(await engine.services.capacity.runOnce(), 'units too many').to.equal(0);
       // Before tallies are added up as after it.
       for (let look = 0; look < 2; look++) {
-        expect(await engine.statsAggregator.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
-        await engine.statsAggregator.runOnce();
+        expect(await engine.services.statsAggregator.audit()).to.deep.equal({
+          shortfalls: [],
+          wasTotalWrong: false,
+        });
+        await engine.services.statsAggregator.runOnce();
       }
     } finally {
       await engine.stop();

@@ -1,11 +1,10 @@
 /** The guarantee: claims and releases that arrive together share a transaction. */
 import { expect } from 'chai';
 import type { AcquireCall, Answer } from '../../../src/engine/dispatch/grant-batch.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import type { Sql } from '../../../src/store/connection/sql.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { anyJob, caller, engineOn, submitted } from '../../support/jobs.ts';
+import { anyJob, caller, engineOn, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquire, acquired, codeOf, releaseFor } from '../../support/lease-helpers.ts';
 import { eventually } from '../../support/server.ts';
 
@@ -45,7 +44,7 @@ const jobOf = (answer: Answer): string => jobsOf(answer).join();
 describe('Dispatcher', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     let gate: ReturnType<typeof gated>['gate'];
     beforeEach(async () => {
       store = await kind.open();
@@ -59,7 +58,7 @@ describe('Dispatcher', () => {
     });
 
     const claim = (workerId: string, jobType?: string, count?: number) =>
-      engine.dispatcher.acquire(calling(workerId, jobType, count), undefined);
+      engine.services.dispatcher.acquire(calling(workerId, jobType, count), undefined);
 
     /**
      * Starts a transaction with `first`, sends the rest while it runs, and resolves when every call has its
@@ -74,7 +73,7 @@ describe('Dispatcher', () => {
       const answers = rest.map((call) => call());
       await eventually(
         'all others are at the desk',
-        async () => engine.dispatcher.waiting === rest.length || undefined,
+        async () => engine.services.dispatcher.waiting === rest.length || undefined,
       );
       resolve();
       await begun;
@@ -89,9 +88,9 @@ describe('Dispatcher', () => {
         open = resolve;
       });
       const begun = gate.transactions;
-      const ending = engine.releaser.endEach([releaseFor(done), releaseFor(stolen, { workerId: 'x' })]);
+      const ending = engine.leases.endEach([releaseFor(done), releaseFor(stolen, { workerId: 'x' })]);
       await eventually('it is under way', async () => (gate.transactions > begun ? true : undefined));
-      const closed = engine.dispatcher.close();
+      const closed = engine.services.dispatcher.close();
       open();
       const [first, second] = await ending;
       expect(first).to.deep.equal({ requeued: false, deadLettered: false });
@@ -103,7 +102,7 @@ describe('Dispatcher', () => {
       await submitted(engine, {}, {});
       const [failed, done] = [await acquired(engine, 'v'), await acquired(engine, 'w')];
       const failing = { status: 'FAILED', error: 'no' } as const;
-      const answers = await engine.releaser.endEach([
+      const answers = await engine.leases.endEach([
         releaseFor(failed, failing),
         releaseFor(failed),
         releaseFor(done),
@@ -120,7 +119,7 @@ describe('Dispatcher', () => {
         () => claim('in vain'),
         grants.flatMap((grant, i) => [
           () => claim(`v${i}`).then(jobOf),
-          () => engine.releaser.release(releaseFor(grant), caller).then(({ job }) => job.jobId),
+          () => engine.leases.release(releaseFor(grant), caller).then(({ job }) => job.jobId),
         ]),
       );
       expect(new Set(answers).size, 'jobs that came back and other ones that were given').to.equal(20);
@@ -138,14 +137,12 @@ describe('Dispatcher', () => {
         () => claim('in vain'),
         [
           () => claim('v').then(jobOf),
-          () => engine.releaser.release(handBack, caller).then(({ job }) => job.jobId),
+          () => engine.leases.release(handBack, caller).then(({ job }) => job.jobId),
         ],
       );
       expect(answers).to.deep.equal([grant.job.jobId, grant.job.jobId]);
       expect(transactions).to.equal(2);
-      const events = (await engine.jobQueries.events(grant.job.jobId, {}, caller)).items.map(
-        ({ type }) => type,
-      );
+      const events = (await engine.jobs.events(grant.job.jobId, {}, caller)).items.map(({ type }) => type);
       expect(events.slice(-3)).to.deep.equal(['LEASE_RELEASED', 'JOB_REQUEUED', 'LEASE_GRANTED']);
     });
 
@@ -166,7 +163,7 @@ describe('Dispatcher', () => {
           () =>
             noted(
               'release',
-              engine.releaser.release(releaseFor(held), caller).then(({ job }) => job.jobId),
+              engine.leases.release(releaseFor(held), caller).then(({ job }) => job.jobId),
             ),
         ],
       );
@@ -191,12 +188,12 @@ describe('Dispatcher', () => {
     it('rejects calls after closing, and answers all earlier ones', async () => {
       await submitted(engine, ...Array.from({ length: 5 }, () => ({})));
       const grants = await Promise.all(Array.from({ length: 5 }, (_, i) => acquired(engine, `w${i}`)));
-      const released = grants.map((grant) => engine.releaser.release(releaseFor(grant), caller));
+      const released = grants.map((grant) => engine.leases.release(releaseFor(grant), caller));
       await engine.stop();
       for (const { job } of await Promise.all(released)) expect(job.state).to.equal('DONE');
       expect(await codeOf(acquire(engine, 'w'))).to.equal('unavailable');
       for (const grant of grants) {
-        expect(await codeOf(engine.releaser.release(releaseFor(grant), caller))).to.equal('unavailable');
+        expect(await codeOf(engine.leases.release(releaseFor(grant), caller))).to.equal('unavailable');
       }
     });
   });

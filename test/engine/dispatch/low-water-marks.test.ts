@@ -5,13 +5,12 @@
 import { expect } from 'chai';
 import pg from 'pg';
 import { LowWaterMarks } from '../../../src/engine/dispatch/low-water-marks.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import type { Sql } from '../../../src/store/connection/sql.ts';
 import { anyCandidate, lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
 import { type HeadMarks, noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { probeHeads } from '../../../src/store/sql/queue/probe-heads.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { anyJob, caller, engineOn, silentLog, submitted } from '../../support/jobs.ts';
+import { anyJob, caller, engineOn, silentLog, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { expectGranted, releaseFor } from '../../support/lease-helpers.ts';
 import { pagesTouched } from '../../support/rows-touched.ts';
 
@@ -24,7 +23,7 @@ onEveryEngine((kind) => {
   if (kind.name !== 'postgresql') return;
   describe('LowWaterMarks of a queue with dead tuples', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     let looker: pg.Client;
     let clockMs = 0;
     let marks: LowWaterMarks;
@@ -128,7 +127,7 @@ onEveryEngine((kind) => {
     it('grants a more urgent job first although it was submitted after the marks', async () => {
       await ripen();
       const [urgent] = await submitted(engine, { stream, priority: 'URGENT' });
-      engine.lowWaterMarks as unknown as { json: string | null } satisfies { json: string | null };
+      engine.services.lowWaterMarks as unknown as { json: string | null } satisfies { json: string | null };
       expect((await fromMarks()).job.jobId).to.equal(urgent?.jobId);
     });
 
@@ -167,11 +166,9 @@ onEveryEngine((kind) => {
     /** Acquires the next job of the stream on a server that has these marks. */
     async function fromMarks() {
       const server = engineOn(store.database);
-      Object.defineProperty(server.lowWaterMarks, 'json', { get: () => marks.json });
-      const grant = expectGranted(
-        await server.acquirer.acquire({ worker_id: 'w', streams: [stream] }, caller),
-      );
-      await server.releaser.release(releaseFor(grant), caller);
+      Object.defineProperty(server.services.lowWaterMarks, 'json', { get: () => marks.json });
+      const grant = expectGranted(await server.leases.acquire({ worker_id: 'w', streams: [stream] }, caller));
+      await server.leases.release(releaseFor(grant), caller);
       await server.stop();
       return grant;
     }

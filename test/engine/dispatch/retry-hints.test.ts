@@ -1,13 +1,12 @@
 import { expect } from 'chai';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, engineSettings, submitted } from '../../support/jobs.ts';
+import { caller, engineOn, engineSettings, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquire, acquired, expectDenied, releaseFor, wipe } from '../../support/lease-helpers.ts';
 
 describe('RetryHints', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    const engines: Engine[] = [];
+    const engines: TestedEngine[] = [];
     before(async () => {
       store = await kind.open();
     });
@@ -18,12 +17,12 @@ describe('RetryHints', () => {
     });
 
     /** A server that has observed nothing yet. */
-    const fresh = (): Engine => {
+    const fresh = (): TestedEngine => {
       const engine = engineOn(store.database, { ...engineSettings, capacityTotal: 1 });
       engines.push(engine);
       return engine;
     };
-    const hint = async (engine: Engine): Promise<number> =>
+    const hint = async (engine: TestedEngine): Promise<number> =>
       expectDenied(await acquire(engine, 'asker')).retryAfterMs;
     /** Hints of `count` requests in sequence, each on its own server. */
     const hints = async (count: number): Promise<number[]> => {
@@ -82,7 +81,7 @@ describe('RetryHints', () => {
     it('shortens the hint while jobs and units become available steadily', async () => {
       const engine = fresh();
       await submitted(engine, ...Array.from({ length: 42 }, () => ({})));
-      for (let i = 0; i < 40; i++) await engine.releaser.release(releaseFor(await acquired(engine)), caller);
+      for (let i = 0; i < 40; i++) await engine.leases.release(releaseFor(await acquired(engine)), caller);
       await acquired(engine);
       await dueIn(25_000);
       expect(await hint(engine)).to.be.below(5_000);
@@ -105,8 +104,8 @@ describe('RetryHints', () => {
       await submitted(engine, {}, {});
       await acquired(engine);
       await dueIn(10_000);
-      const [job] = await engine.claimer.claim({ worker_id: 'w' }, caller);
-      const outcome = await engine.leaseRequester.request({ job_id: job?.jobId ?? '' }, caller);
+      const [job] = await engine.jobs.claim({ worker_id: 'w' }, caller);
+      const outcome = await engine.leases.request({ job_id: job?.jobId ?? '' }, caller);
       expect(expectDenied(outcome).retryAfterMs).to.be.within(6_000, 12_000);
     });
   });

@@ -2,12 +2,11 @@ import { expect } from 'chai';
 import fc from 'fast-check';
 import { DomainError } from '../../../src/domain/errors.ts';
 import type { FileOutcome, InstructOutcome } from '../../../src/domain/files/file-lease.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { newId } from '../../../src/lib/uuid.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { acquireFilesAs, holdersOf, releaseFilesAs, wipeFiles } from '../../support/file-lease-helpers.ts';
 import { letFileTimePass } from '../../support/files.ts';
-import { caller, engineOn } from '../../support/jobs.ts';
+import { caller, engineOn, type TestedEngine } from '../../support/jobs.ts';
 import { type Answer, FileModel } from './file-model.ts';
 
 const paths = ['p', 'q', 'r'] as const;
@@ -65,7 +64,7 @@ interface Cast {
 const beatS = 50;
 
 class Play {
-  readonly #engine: Engine;
+  readonly #engine: TestedEngine;
   readonly #store: TestDatabase;
   readonly #cast: Cast;
   readonly #model: FileModel;
@@ -74,7 +73,7 @@ class Play {
   /** Prefix that makes the owners of this run unique. */
   readonly #run = newId();
 
-  constructor(engine: Engine, store: TestDatabase, cast: Cast) {
+  constructor(engine: TestedEngine, store: TestDatabase, cast: Cast) {
     this.#cast = cast;
     this.#model = new FileModel(cast.parents);
     this.#engine = engine;
@@ -101,10 +100,10 @@ class Play {
     } else if (one.do === 'beat') await this.#beat(one.owner);
     else if (one.do === 'stop' || one.do === 'activity') {
       const expected = model.show(one.owner, one.do);
-      await this.#says(expected, engine.fileOwnerUpdater[one.do](real(one.owner), caller));
+      await this.#says(expected, engine.services.fileOwnerUpdater[one.do](real(one.owner), caller));
     } else if (one.do === 'end') {
       const expected = model.end(one.owner);
-      await this.#says(expected, engine.fileOwnerUpdater.end(real(one.owner), caller));
+      await this.#says(expected, engine.files.endOwner(real(one.owner), caller));
     } else if (one.do === 'release') {
       const expected = model.release(one.owner, one.paths, one.reason === 'COMMITTED');
       await this.#says(expected, releaseFilesAs(engine, real(one.owner), one.reason, ...one.paths));
@@ -113,7 +112,7 @@ class Play {
       if (id === undefined) return;
       const expected = model.instruct(one.contention, one.instruction);
       const command = { instruction: one.instruction };
-      const outcome = await engine.contentionResolver
+      const outcome = await engine.services.contentionResolver
         .instruct(id, command, caller)
         .catch((error: unknown) => (error instanceof DomainError ? error : Promise.reject(error)));
       if (!(outcome instanceof DomainError)) this.#compare(outcome, expected);
@@ -123,7 +122,7 @@ class Play {
 
   /** After a round of the reaper, the database and the model agree on the holder of every file. */
   async compareHolders(): Promise<void> {
-    await this.#engine.fileReaper.runOnce();
+    await this.#engine.services.fileReaper.runOnce();
     const expected = [...this.#model.holders].map(([path, name]) => [path, `${this.#run} ${name}`]);
     expect(await holdersOf(this.#store.database)).to.deep.equal(Object.fromEntries(expected));
   }
@@ -134,7 +133,7 @@ class Play {
       await letFileTimePass(this.#store.database, Math.min(left, beatS) * 1000);
       // A borrowed file returns when its owner dies, so the time of detection matters. A server detects it
       // within a second.
-      if (Object.keys(this.#cast.parents).length > 0) await this.#engine.fileReaper.runOnce();
+      if (Object.keys(this.#cast.parents).length > 0) await this.#engine.services.fileReaper.runOnce();
       for (const name of alive) await this.#beat(name);
     }
   }
@@ -142,7 +141,7 @@ class Play {
   async #beat(name: string): Promise<void> {
     const expected = this.#model.beat(name);
     const [verdict] = await Promise.all(
-      await this.#engine.ownerHeartbeats.heartbeatEach([`${this.#run} ${name}`]),
+      await this.#engine.services.ownerHeartbeats.heartbeatEach([`${this.#run} ${name}`]),
     );
     if (verdict?.kind === 'extended')
       expect(verdict.lostFiles.map(({ path }) => path).sort()).to.deep.equal(expected);
@@ -170,7 +169,7 @@ class Play {
 onEveryEngine((kind) => {
   describe('file leases compared with FileModel', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);

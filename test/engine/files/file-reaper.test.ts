@@ -1,14 +1,13 @@
 import { expect } from 'chai';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { contended, granted, repository, wipeFiles } from '../../support/file-lease-helpers.ts';
 import { letFileTimePass } from '../../support/files.ts';
-import { engineOn } from '../../support/jobs.ts';
+import { engineOn, type TestedEngine } from '../../support/jobs.ts';
 
 onEveryEngine((kind) => {
   describe('FileReaper with thousands of files of dead owners', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -45,13 +44,13 @@ onEveryEngine((kind) => {
     it('reclaims all files of dead owners in one round, in transactions of bounded size', async () => {
       await leaveBehind();
       // The count is higher if a slow server first had to verify that it may decide.
-      expect(await engine.fileReaper.runOnce()).to.be.at.least(3);
+      expect(await engine.services.fileReaper.runOnce()).to.be.at.least(3);
       expect(await reclaimed()).to.deep.equal([files, files, files]);
     });
 
     it('reclaims all files of the given dead owners in transactions of bounded size', async () => {
       await leaveBehind();
-      await engine.fileReaper.reap(owners);
+      await engine.services.fileReaper.reap(owners);
       expect(await reclaimed()).to.deep.equal([files, files, files]);
       await granted(engine, 'heir', ...owners);
       await contended(engine, 'other', 'a');

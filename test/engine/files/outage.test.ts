@@ -1,5 +1,4 @@
 import { expect } from 'chai';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import {
   acquireFiles,
@@ -10,13 +9,13 @@ import {
   wipeFiles,
 } from '../../support/file-lease-helpers.ts';
 import { letFilesAge, letFileTimePass } from '../../support/files.ts';
-import { caller, engineOn } from '../../support/jobs.ts';
+import { caller, engineOn, type TestedEngine } from '../../support/jobs.ts';
 
 onEveryEngine((kind) => {
   describe('an outage of all servers, for file owners', () => {
     let store: TestDatabase;
-    let alive: Engine;
-    const later: Engine[] = [];
+    let alive: TestedEngine;
+    const later: TestedEngine[] = [];
     before(async () => {
       store = await kind.open();
     });
@@ -30,7 +29,7 @@ onEveryEngine((kind) => {
       for (const engine of [alive, ...later.splice(0)]) await engine.stop();
     });
 
-    const newServer = (): Engine => {
+    const newServer = (): TestedEngine => {
       const engine = engineOn(store.database);
       later.push(engine);
       return engine;
@@ -49,7 +48,7 @@ onEveryEngine((kind) => {
       await granted(alive, 'a', 'p');
       await silence(3_600_000);
       const engine = newServer();
-      await engine.fileReaper.runOnce();
+      await engine.services.fileReaper.runOnce();
       expect(await holdersOf(store.database)).to.deep.equal({ p: 'a' });
       expect(await beatOwner(engine, 'a')).to.equal('extended');
       const outages = await store.database.query<{ n: number }>(
@@ -70,14 +69,14 @@ onEveryEngine((kind) => {
 
     it('detects an outage on a server that was stalled itself', async () => {
       await granted(alive, 'a', 'p');
-      await alive.outageMonitor.runOnce();
+      await alive.services.outageMonitor.runOnce();
       await silence(600_000);
-      await alive.fileReaper.runOnce();
+      await alive.services.fileReaper.runOnce();
       expect(await holdersOf(store.database)).to.deep.equal({ p: 'a' });
-      await alive.outageMonitor.runOnce();
+      await alive.services.outageMonitor.runOnce();
       await silence(600_000);
       expect((await acquireFiles(alive, 'b', 'p')).kind).to.equal('contended');
-      await alive.outageMonitor.runOnce();
+      await alive.services.outageMonitor.runOnce();
       await silence(600_000);
       expect(await beatOwner(alive, 'a')).to.equal('extended');
     });
@@ -85,14 +84,14 @@ onEveryEngine((kind) => {
     it("keeps the rest of a stopped owner's 30 seconds, and leaves other owners unchanged", async () => {
       await granted(alive, 'stopped', 'p');
       await granted(alive, 'busy', 'q');
-      await alive.fileOwnerUpdater.stop('stopped', caller);
+      await alive.files.stopOwner('stopped', caller);
       await letFileTimePass(store.database, 10_000);
       await silence(100_000);
       const engine = newServer();
-      await engine.fileReaper.runOnce();
+      await engine.services.fileReaper.runOnce();
       expect(await holdersOf(store.database)).to.deep.equal({ p: 'stopped', q: 'busy' });
       await letFileTimePass(store.database, 21_000);
-      await engine.fileReaper.runOnce();
+      await engine.services.fileReaper.runOnce();
       expect(await holdersOf(store.database)).to.deep.equal({ q: 'busy' });
     });
 
@@ -100,9 +99,9 @@ onEveryEngine((kind) => {
       await granted(alive, 'a', 'p');
       await silence(600_000);
       const engine = newServer();
-      await engine.fileReaper.runOnce();
+      await engine.services.fileReaper.runOnce();
       await letFileTimePass(store.database, 60_500);
-      await engine.fileReaper.runOnce();
+      await engine.services.fileReaper.runOnce();
       expect(await holdersOf(store.database)).to.deep.equal({});
       expect(await beatOwner(engine, 'a')).to.equal('owner_not_alive');
     });

@@ -1,6 +1,5 @@
 import { expect } from 'chai';
 import { fileIdOf } from '../../../src/domain/files/file-paths.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import {
   acquireFiles,
@@ -16,13 +15,13 @@ import {
   wipeFiles,
 } from '../../support/file-lease-helpers.ts';
 import { letFileTimePass } from '../../support/files.ts';
-import { caller, engineOn } from '../../support/jobs.ts';
+import { caller, engineOn, type TestedEngine } from '../../support/jobs.ts';
 import { Holder, moreServers } from '../../support/lease-helpers.ts';
 
 onEveryEngine((kind) => {
   describe('concurrent requests for the same files', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     let others: Awaited<ReturnType<typeof moreServers>>;
     before(async () => {
       store = await kind.open();
@@ -38,7 +37,7 @@ onEveryEngine((kind) => {
       await store.close();
     });
     const servers = () => [engine, ...others.engines];
-    const serverFor = (i: number): Engine => servers()[i % servers().length] as Engine;
+    const serverFor = (i: number): TestedEngine => servers()[i % servers().length] as TestedEngine;
 
     it('grants one file to one of 60 competitors and names the winner to the others', async function () {
       this.timeout(60_000);
@@ -117,7 +116,7 @@ onEveryEngine((kind) => {
             const ownerId = `mix-${i}-${round}`;
             const wanted = paths.filter((_path, at) => (i + round + at) % 3 !== 0);
             const outcome = await acquireFiles(server, ownerId, ...wanted);
-            if (round % 3 === 0) await server.fileOwnerUpdater.end(ownerId, caller);
+            if (round % 3 === 0) await server.files.endOwner(ownerId, caller);
             else if (outcome.kind === 'granted') await releaseFiles(server, ownerId, ...wanted);
             await beatOwner(server, ownerId);
           }
@@ -146,7 +145,7 @@ onEveryEngine((kind) => {
         const { contentionId } = await halted(engine, waiter, path);
         const command = { instruction: 'FORCE_RELEASE' } as const;
         const [outcome] = await Promise.all([
-          serverFor(round).contentionResolver.instruct(contentionId, command, caller),
+          serverFor(round).files.instruct(contentionId, command, caller),
           releaseFiles(serverFor(round + 1), holder, path),
           beatOwner(serverFor(round + 2), holder),
           acquireFiles(serverFor(round), holder, `other-${round}`),
@@ -166,7 +165,7 @@ onEveryEngine((kind) => {
         expect(asked.kind).to.equal('granted');
         const giveUp = () =>
           round % 2 === 0
-            ? serverFor(round + 1).fileOwnerUpdater.end(child, caller)
+            ? serverFor(round + 1).files.endOwner(child, caller)
             : releaseFilesAs(serverFor(round + 1), child, 'FAILED', path);
         const [, ...outcomes] = await Promise.all([
           giveUp(),
@@ -180,7 +179,7 @@ onEveryEngine((kind) => {
         const [last] = winners;
         if (last === undefined) continue;
         await Promise.all([
-          serverFor(round).fileOwnerUpdater.end(last, caller),
+          serverFor(round).files.endOwner(last, caller),
           beatOwner(serverFor(round + 1), parent),
           acquireFiles(serverFor(round + 2), parent, `other-${round}`),
         ]);
@@ -203,8 +202,8 @@ onEveryEngine((kind) => {
         await granted(engine, parent, path);
         await acquireFilesAs(engine, { ownerId: child, parentId: parent }, path);
         await Promise.all([
-          serverFor(round).fileOwnerUpdater.end(child, caller),
-          serverFor(round + 1).fileOwnerUpdater.end(parent, caller),
+          serverFor(round).files.endOwner(child, caller),
+          serverFor(round + 1).files.endOwner(parent, caller),
         ]);
         expect(await holdersOf(store.database)).to.deep.equal({});
       }
@@ -223,13 +222,9 @@ onEveryEngine((kind) => {
           await beatOwner(engine, holder);
         }
         const { contentionId } = await halted(engine, waiter, path);
-        await engine.fileOwnerUpdater.end(waiter, caller);
+        await engine.files.endOwner(waiter, caller);
         const instruct = () =>
-          serverFor(round).contentionResolver.instruct(
-            contentionId,
-            { instruction: 'FORCE_RELEASE' },
-            caller,
-          );
+          serverFor(round).files.instruct(contentionId, { instruction: 'FORCE_RELEASE' }, caller);
         const ask = () => acquireFiles(serverFor(round + 1), waiter, path);
         const [instructed, asked] = await Promise.all(
           round % 2 === 0 ? [instruct(), ask()] : [ask(), instruct()].toReversed(),
@@ -290,7 +285,7 @@ onEveryEngine((kind) => {
         const lock = 'select from file_owners where owner_id = $1 for update';
         const holder = await Holder.hold(store, lock, [parent]);
         try {
-          const rounds = servers().map((server) => server.fileReaper.runOnce());
+          const rounds = servers().map((server) => server.services.fileReaper.runOnce());
           await holder.untilWaiting(1);
           await holder.letGo();
           await Promise.all(rounds);

@@ -1,9 +1,15 @@
 import { expect } from 'chai';
 import type { Job } from '../../../src/domain/jobs/job.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { compensateOutage, recordLife } from '../../../src/store/sql/outages.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, engineSettings, letTimePass, submitted } from '../../support/jobs.ts';
+import {
+  caller,
+  engineOn,
+  engineSettings,
+  letTimePass,
+  submitted,
+  type TestedEngine,
+} from '../../support/jobs.ts';
 import { acquired, Holder, moreServers, noServerFor, wipe } from '../../support/lease-helpers.ts';
 
 const claimTtlMs = engineSettings.claimTtlS * 1000;
@@ -11,8 +17,8 @@ const claimTtlMs = engineSettings.claimTtlS * 1000;
 describe('claims in an outage', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let alive: Engine;
-    const later: Engine[] = [];
+    let alive: TestedEngine;
+    const later: TestedEngine[] = [];
     before(async () => {
       store = await kind.open();
     });
@@ -26,7 +32,7 @@ describe('claims in an outage', () => {
       for (const engine of [alive, ...later.splice(0)]) await engine.stop();
     });
 
-    const newServer = (): Engine => {
+    const newServer = (): TestedEngine => {
       const engine = engineOn(store.database);
       later.push(engine);
       return engine;
@@ -37,7 +43,7 @@ describe('claims in an outage', () => {
     /** Submits `count` jobs and claims them for a worker. */
     const claimed = async (count = 1, requestId: string | null = null): Promise<Job[]> => {
       await submitted(alive, ...Array.from({ length: count }, () => ({})));
-      return alive.claimer.claim({ worker_id: 'w', limit: count, request_id: requestId }, caller);
+      return alive.jobs.claim({ worker_id: 'w', limit: count, request_id: requestId }, caller);
     };
 
     interface Row {
@@ -57,10 +63,10 @@ describe('claims in an outage', () => {
 
     it('extends claims by the outage before any of them expires', async () => {
       const [first] = await claimed(2);
-      await alive.jobUpdater.updateStatus(first?.jobId ?? '', { state: 'PREPARING' }, caller);
+      await alive.jobs.updateStatus(first?.jobId ?? '', { state: 'PREPARING' }, caller);
       await letTimePass(store.database, 20_000);
       await silence(100_000);
-      expect(await newServer().reaper.runOnce()).to.equal(0);
+      expect(await newServer().services.reaper.runOnce()).to.equal(0);
       const rows = await claims();
       expect(rows).to.have.length(2);
       for (const { ms, lost, inStep } of rows) {
@@ -75,19 +81,19 @@ describe('claims in an outage', () => {
     for (const [word, say] of [
       [
         'asks for its lease',
-        (engine: Engine, job_id: string) => engine.leaseRequester.request({ job_id }, caller),
+        (engine: TestedEngine, job_id: string) => engine.leases.request({ job_id }, caller),
       ],
       [
         'says a word on its state',
-        (engine: Engine, jobId: string) =>
-          engine.jobUpdater.updateStatus(jobId, { state: 'PREPARING' }, caller),
+        (engine: TestedEngine, jobId: string) =>
+          engine.jobs.updateStatus(jobId, { state: 'PREPARING' }, caller),
       ],
     ] as const) {
       it(`keeps a claim whose worker ${word} after the outage, on a new and on a stalled server`, async () => {
         const [first, second] = (await claimed(2)) as [Job, Job];
         await silence(100_000);
         await say(newServer(), first.jobId);
-        await alive.outageMonitor.runOnce();
+        await alive.services.outageMonitor.runOnce();
         await silence(100_000);
         await say(alive, second.jobId);
       });
@@ -96,7 +102,7 @@ describe('claims in an outage', () => {
     it('repeats the claim to the same request_id after the outage', async () => {
       const [job] = await claimed(1, 'r');
       await silence(100_000);
-      const again = await newServer().claimer.claim({ worker_id: 'w', request_id: 'r' }, caller);
+      const again = await newServer().services.claimer.claim({ worker_id: 'w', request_id: 'r' }, caller);
       expect(again.map(({ jobId }) => jobId)).to.deep.equal([job?.jobId]);
     });
 
@@ -115,7 +121,7 @@ describe('claims in an outage', () => {
       await engine.prepare();
       await newServer().prepare();
       await letTimePass(store.database, 60_001);
-      expect(await engine.reaper.runOnce()).to.equal(1);
+      expect(await engine.services.reaper.runOnce()).to.equal(1);
       expect(await claims()).to.deep.equal([]);
     });
 
@@ -155,11 +161,9 @@ describe('claims in an outage', () => {
       const alikeWith = async () => (await claims()).slice(0, 7).filter(({ ms }) => ms > 0).length;
       expect(await alikeWith()).to.equal(3);
       const engine = newServer();
-      expect(await engine.reaper.runOnce()).to.equal(0);
+      expect(await engine.services.reaper.runOnce()).to.equal(0);
       expect(await alikeWith()).to.equal(7);
-      const [verdict] = await engine.heartbeats.heartbeatMany([
-        { leaseId: grant.lease.leaseId, workerId: 'x' },
-      ]);
+      const [verdict] = await engine.leases.heartbeatMany([{ leaseId: grant.lease.leaseId, workerId: 'x' }]);
       expect(verdict?.kind).to.equal('extended');
     });
 
@@ -167,7 +171,7 @@ describe('claims in an outage', () => {
       it('extends other claims while the row of one is locked', async () => {
         const [held] = (await claimed(2)) as [Job, Job];
         const { engines, stop } = await moreServers(store, 1);
-        const [server] = engines as [Engine];
+        const [server] = engines as [TestedEngine];
         await silence(100_000);
         const holder = await Holder.holdJobs(store, [held.jobId]);
         try {
@@ -186,7 +190,7 @@ describe('claims in an outage', () => {
         try {
           await silence(30_000);
           await recordLife(store.database);
-          const work = async ({ database }: Engine) => {
+          const work = async ({ services: { database } }: TestedEngine) => {
             while (await compensateOutage(database, 7, claimTtlMs)) {
               // Continues until no claim is left to extend.
             }

@@ -10,9 +10,9 @@ describe('a claim among jobs that cost more than the total capacity', () => {
     const stage = freshForEach(kind);
 
     const claim = async (more: Partial<ClaimJobs> = {}) =>
-      (await stage.engine.claimer.claim({ worker_id: 'w', ...more }, caller)).map(({ jobId }) => jobId);
+      (await stage.engine.jobs.claim({ worker_id: 'w', ...more }, caller)).map(({ jobId }) => jobId);
     const typesOf = async (jobId: string | undefined) =>
-      (await stage.engine.jobQueries.events(jobId ?? '', {}, caller)).items.map(({ type }) => type);
+      (await stage.engine.jobs.events(jobId ?? '', {}, caller)).items.map(({ type }) => type);
 
     for (const [how, more] of [
       ['passes', {}],
@@ -62,7 +62,7 @@ describe('a claim among jobs that cost more than the total capacity', () => {
       const giants = Array.from({ length: 2_500 }, () =>
         draft({ addon_id: 'a', job_type: 't', cost_units: 101 }, false, stage.engine.settings),
       );
-      await stage.engine.submitter.submitMany(giants, caller);
+      await stage.engine.jobs.submitMany(giants, caller);
       const [small] = await submitted(stage.engine, {});
       const parked = async () => {
         const [row] = await stage.store.database.query<{ n: number }>(

@@ -9,7 +9,7 @@ describe('a claim of unique jobs', () => {
     const stage = freshForEach(kind);
 
     const claim = async (workerId: string, more: Partial<ClaimJobs> = {}) =>
-      (await stage.engine.claimer.claim({ worker_id: workerId, ...more }, caller)).map(({ jobId }) => jobId);
+      (await stage.engine.jobs.claim({ worker_id: workerId, ...more }, caller)).map(({ jobId }) => jobId);
 
     const holding = async (workerId: string) => {
       await submitted(stage.engine, { priority: 'URGENT' });
@@ -25,7 +25,7 @@ describe('a claim of unique jobs', () => {
         const [unique, common] = await submitted(stage.engine, { unique: true, priority: 'HIGH' }, {});
         expect(await claim('w', more)).to.deep.equal([common?.jobId]);
         expect(await claim('w', { request_id: `${how}: another` })).to.deep.equal([]);
-        await stage.engine.releaser.release(releaseFor(held), caller);
+        await stage.engine.leases.release(releaseFor(held), caller);
         expect(await claim('w')).to.deep.equal([unique?.jobId]);
       });
     }
@@ -82,10 +82,10 @@ describe('a claim of unique jobs', () => {
       await claim('w');
       await holding('w');
       const { jobId = '' } = unique ?? {};
-      const before = (await stage.engine.jobQueries.get(jobId, caller)).job.claimExpiresAtMs;
-      const ask = await stage.engine.leaseRequester.request({ job_id: jobId }, caller);
+      const before = (await stage.engine.jobs.get(jobId, caller)).job.claimExpiresAtMs;
+      const ask = await stage.engine.leases.request({ job_id: jobId }, caller);
       expect(expectDenied(ask).reason).to.match(/unique/);
-      const { state, claimExpiresAtMs } = (await stage.engine.jobQueries.get(jobId, caller)).job;
+      const { state, claimExpiresAtMs } = (await stage.engine.jobs.get(jobId, caller)).job;
       expect([state, claimExpiresAtMs]).to.deep.equal(['LEASE_PENDING', before]);
     });
   });

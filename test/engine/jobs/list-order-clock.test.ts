@@ -3,12 +3,11 @@
  * that two servers write at the same time are listed one after the other, each in its own order.
  */
 import { expect } from 'chai';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { openDatabase } from '../../../src/store/open.ts';
 import { onEveryEngine, type TestStore } from '../../support/engines.ts';
-import { caller, engineOn, submittedIds } from '../../support/jobs.ts';
+import { caller, engineOn, submittedIds, type TestedEngine } from '../../support/jobs.ts';
 
 const addon_id = 'a';
 
@@ -16,7 +15,7 @@ onEveryEngine((kind) => {
   describe('the list of jobs with a stopped clock (B7)', () => {
     let store: TestStore;
     let database: Database;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.create();
       // Sessions with this search path find this clock before PostgreSQL's own.
@@ -41,7 +40,7 @@ onEveryEngine((kind) => {
     });
 
     let keys = 0;
-    const batch = (on: Engine, count: number, keyed = false) =>
+    const batch = (on: TestedEngine, count: number, keyed = false) =>
       submittedIds(
         on,
         Array.from({ length: count }, () =>
@@ -57,7 +56,7 @@ onEveryEngine((kind) => {
       const ids: string[] = [];
       let cursor: string | null = null;
       do {
-        const page: { items: { jobId: string }[]; nextCursor: string | null } = await engine.jobQueries.list(
+        const page: { items: { jobId: string }[]; nextCursor: string | null } = await engine.jobs.list(
           { addon_id, oldest_first, limit: 7, ...(cursor === null ? {} : { cursor }) },
           caller,
         );

@@ -5,10 +5,9 @@
 import { expect } from 'chai';
 import type { Job } from '../../../src/domain/jobs/job.ts';
 import type { ListJobs } from '../../../src/domain/requests/scheduler.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, submitted, submittedIds } from '../../support/jobs.ts';
+import { caller, engineOn, submitted, submittedIds, type TestedEngine } from '../../support/jobs.ts';
 
 const hourMs = 3_600_000;
 
@@ -29,7 +28,7 @@ const idsOf = (jobs: readonly Job[]) => jobs.map(({ jobId }) => jobId);
 onEveryEngine((kind) => {
   describe('the list of jobs', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -39,7 +38,7 @@ onEveryEngine((kind) => {
       await store.close();
     });
 
-    const list = async (command: ListJobs) => engine.jobQueries.list(command, caller);
+    const list = async (command: ListJobs) => engine.jobs.list(command, caller);
 
     /** Sets the creation time of a job, as if it had been submitted then. */
     const createdAt = (jobId: string, time: string) =>
@@ -117,7 +116,7 @@ onEveryEngine((kind) => {
         cursor = page.nextCursor;
         // A job that moves from the table of unfinished jobs to that of ended ones keeps its position.
         for (const jobId of [ids[seen.length - 1], ids[56 - seen.length]])
-          if (jobId !== undefined) await engine.jobUpdater.cancel(jobId, {}, caller);
+          if (jobId !== undefined) await engine.jobs.cancel(jobId, {}, caller);
         await submitted(engine, { addon_id });
       } while (cursor !== null);
       expect(seen).to.deep.equal([...ids].reverse());

@@ -1,11 +1,10 @@
 /** The guarantee: an answer about a job is based on one read of it, also if the job changes meanwhile. */
 import { expect } from 'chai';
 import { stateNumber } from '../../../src/domain/jobs/state-machine.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import type { TransactionSql } from '../../../src/store/connection/sql.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { onEveryEngine } from '../../support/engines.ts';
-import { caller, submitted } from '../../support/jobs.ts';
+import { caller, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquired, freshForEach, Holder, moreServers, releaseFor } from '../../support/lease-helpers.ts';
 
 /** Once armed, acts before the next statement of a transaction that reads whole jobs. */
@@ -41,10 +40,10 @@ onEveryEngine((kind) => {
   describe('a job that changes between two statements of a transaction', () => {
     const stage = freshForEach(kind);
     let servers: Awaited<ReturnType<typeof moreServers>>;
-    let other: Engine;
+    let other: TestedEngine;
     beforeEach(async () => {
       servers = await moreServers(stage.store, 1);
-      other = servers.engines[0] as Engine;
+      other = servers.engines[0] as TestedEngine;
     });
     afterEach(() => servers.stop());
 
@@ -52,10 +51,10 @@ onEveryEngine((kind) => {
       await submitted(stage.engine, {});
       const grant = await acquired(stage.engine);
       const ending = new BeforeJobsAreRead(stage.store.database, () =>
-        other.releaser.release(releaseFor(grant, { status: 'FAILED' }), caller),
+        other.leases.release(releaseFor(grant, { status: 'FAILED' }), caller),
       );
       ending.isArmed = true;
-      const job = await stage.engine.jobUpdater.retry(grant.job.jobId, {}, caller);
+      const job = await stage.engine.jobs.retry(grant.job.jobId, {}, caller);
       expect(ending.wasDone).to.equal(true);
       expect(job.state).to.equal('QUEUED');
     });
@@ -63,22 +62,22 @@ onEveryEngine((kind) => {
     for (const { what, ask } of [
       {
         what: 'is leased',
-        ask: async (engine: Engine, job_id: string) =>
-          (await engine.leaseRequester.request({ job_id }, caller)).kind,
+        ask: async (engine: TestedEngine, job_id: string) =>
+          (await engine.leases.request({ job_id }, caller)).kind,
       },
       {
         what: 'is cancelled',
-        ask: async (engine: Engine, jobId: string) =>
-          (await engine.jobUpdater.cancel(jobId, {}, caller)).state,
+        ask: async (engine: TestedEngine, jobId: string) =>
+          (await engine.jobs.cancel(jobId, {}, caller)).state,
       },
     ]) {
       it(`rereads a job that was retried and claimed after its row was deleted, and it ${what}`, async () => {
         const [{ jobId } = { jobId: '' }] = await submitted(stage.engine, {});
-        await stage.engine.claimer.claim({ worker_id: 'w' }, caller);
+        await stage.engine.jobs.claim({ worker_id: 'w' }, caller);
         const holder = await Holder.holdJobs(stage.store, [jobId]);
         const returning = new BeforeJobsAreRead(stage.store.database, async () => {
-          await other.jobUpdater.retry(jobId, {}, caller);
-          await other.claimer.claim({ worker_id: 'w' }, caller);
+          await other.jobs.retry(jobId, {}, caller);
+          await other.jobs.claim({ worker_id: 'w' }, caller);
         });
         const asked = ask(stage.engine, jobId);
         await holder.untilWaiting(1);

@@ -16,7 +16,7 @@ describe('Acquirer', () => {
     const stage = freshForEach(kind);
 
     const typesOf = async (jobId: string | undefined) =>
-      (await stage.engine.jobQueries.events(jobId ?? '', {}, caller)).items.map(({ type }) => type);
+      (await stage.engine.jobs.events(jobId ?? '', {}, caller)).items.map(({ type }) => type);
     const jobOf = async (workerId: string, more: object = {}) =>
       (await acquired(stage.engine, workerId, more)).job.jobId;
 
@@ -57,11 +57,11 @@ describe('Acquirer', () => {
       await submitted(stage.engine, { cost_units: 40 }, { cost_units: 40 }, { cost_units: 5 });
       const [first, second] = [await acquired(stage.engine), await acquired(stage.engine)];
       expect(await stage.engine.capacity.set({ total: 50 }, caller)).to.include({ used: 80, available: -30 });
-      await stage.engine.heartbeats.heartbeat(beatFor(first), caller);
-      await stage.engine.releaser.release(releaseFor(first), caller);
+      await stage.engine.leases.heartbeat(beatFor(first), caller);
+      await stage.engine.leases.release(releaseFor(first), caller);
       expect(await stage.engine.capacity.get(caller)).to.include({ used: 40, available: 10 });
       await acquired(stage.engine);
-      await stage.engine.releaser.release(releaseFor(second), caller);
+      await stage.engine.leases.release(releaseFor(second), caller);
       expect(await stage.engine.capacity.get(caller)).to.include({ used: 5, available: 45 });
     });
 
@@ -78,7 +78,7 @@ describe('Acquirer', () => {
       const [, unique] = await submitted(stage.engine, {}, { unique: true });
       const grant = await acquired(stage.engine);
       expectDenied(await acquire(stage.engine, 'w'));
-      await stage.engine.releaser.release(releaseFor(grant), caller);
+      await stage.engine.leases.release(releaseFor(grant), caller);
       expect(await jobOf('w')).to.equal(unique?.jobId);
     });
 
@@ -103,9 +103,9 @@ describe('Acquirer', () => {
       await acquired(stage.engine);
       expectDenied(await acquire(stage.engine, 'w'));
       expect(await typesOf(giant?.jobId)).to.deep.equal(['JOB_SUBMITTED', 'JOB_UNSCHEDULABLE']);
-      const { job } = await stage.engine.jobQueries.get(giant?.jobId ?? '', caller);
+      const { job } = await stage.engine.jobs.get(giant?.jobId ?? '', caller);
       expect(job).to.include({ state: 'QUEUED', nextRetryAtMs: null });
-      await stage.engine.reaper.runOnce();
+      await stage.engine.services.reaper.runOnce();
       expectDenied(await acquire(stage.engine, 'w'));
       await stage.engine.capacity.set({ total: 103 }, caller);
       expect(await jobOf('w')).to.equal(giant?.jobId);

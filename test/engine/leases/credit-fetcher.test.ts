@@ -18,7 +18,7 @@ function ordered(canFetch = () => true) {
       asked.push({ count: count(), answer });
     });
   const order = new CreditFetcher({
-    acquirer: { fetch },
+    leases: { fetch },
     workerId: 'w',
     filter: anyJob,
     ttlS: null,

@@ -1,8 +1,7 @@
 import { expect } from 'chai';
 import { limits } from '../../../src/domain/limits.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, submitted } from '../../support/jobs.ts';
+import { caller, engineOn, submitted, type TestedEngine } from '../../support/jobs.ts';
 import {
   acquire,
   acquired,
@@ -17,7 +16,7 @@ import {
 describe('leases beside other leases', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -30,7 +29,7 @@ describe('leases beside other leases', () => {
     it('extends a lease beside one with the longest permitted runtime', async () => {
       await submitted(engine, { max_runtime_s: limits.maxRuntimeS }, {});
       const grants = [await acquired(engine), await acquired(engine)];
-      const verdicts = await engine.heartbeats.heartbeatMany(grants.map((grant) => beatFor(grant)));
+      const verdicts = await engine.leases.heartbeatMany(grants.map((grant) => beatFor(grant)));
       expect(verdicts.map(({ kind: what }) => what)).to.deep.equal(['extended', 'extended']);
     });
 
@@ -40,9 +39,9 @@ describe('leases beside other leases', () => {
       const beats = [{ progress: 0.1, message: 'one' }, {}, { progress: 0.3 }, {}].map((said) =>
         beatFor(grant, said),
       );
-      const verdicts = await engine.heartbeats.heartbeatMany(beats);
+      const verdicts = await engine.leases.heartbeatMany(beats);
       expect(verdicts.every(({ kind: what }) => what === 'extended')).to.equal(true);
-      const { job } = await engine.jobQueries.get(grant.job.jobId, caller);
+      const { job } = await engine.jobs.get(grant.job.jobId, caller);
       expect(job).to.include({ progress: 0.3, note: 'one' });
     });
 
@@ -52,9 +51,7 @@ describe('leases beside other leases', () => {
       await Promise.all(tooLarge.slice(1).map((command) => submitted(engine, command)));
       const [small] = await submitted(engine, {});
       expect((await acquired(engine)).job.jobId).to.equal(small?.jobId);
-      const told = (await engine.jobQueries.events(first?.jobId ?? '', {}, caller)).items.map(
-        ({ type }) => type,
-      );
+      const told = (await engine.jobs.events(first?.jobId ?? '', {}, caller)).items.map(({ type }) => type);
       expect(told).to.deep.equal(['JOB_SUBMITTED', 'JOB_UNSCHEDULABLE']);
       expectDenied(await acquire(engine, 'w'));
       await engine.capacity.set({ total: 500 }, caller);
@@ -63,13 +60,13 @@ describe('leases beside other leases', () => {
 
     it('denies a worker with a lease a unique job, also when it claims first', async () => {
       const [unique, common] = await submitted(engine, { unique: true }, { addon_id: 'other' });
-      await engine.claimer.claim({ worker_id: 'w' }, caller);
+      await engine.jobs.claim({ worker_id: 'w' }, caller);
       const held = await acquired(engine);
       expect([held.lease.workerId, held.job.jobId]).to.deep.equal(['w', common?.jobId]);
       const ask = { job_id: unique?.jobId ?? '' };
-      expect(expectDenied(await engine.leaseRequester.request(ask, caller)).reason).to.match(/unique/);
-      await engine.releaser.release(releaseFor(held), caller);
-      expectGranted(await engine.leaseRequester.request(ask, caller));
+      expect(expectDenied(await engine.leases.request(ask, caller)).reason).to.match(/unique/);
+      await engine.leases.release(releaseFor(held), caller);
+      expectGranted(await engine.leases.request(ask, caller));
     });
 
     if (kind.name === 'postgresql') {
@@ -83,7 +80,7 @@ describe('leases beside other leases', () => {
           await Promise.all(Array.from({ length: 200 }, () => submitted(engine, {})));
           let isOver = false;
           const overtakers: string[] = [];
-          const ask = async (server: Engine, workerId: string): Promise<void> => {
+          const ask = async (server: TestedEngine, workerId: string): Promise<void> => {
             while (!isOver) {
               const outcome = await acquire(server, workerId);
               if (outcome.kind === 'denied') continue;
@@ -92,7 +89,7 @@ describe('leases beside other leases', () => {
             }
           };
           const asking = engines.flatMap((server, i) => [0, 1, 2].map((n) => ask(server, `w${i}.${n}`)));
-          for (const grant of running) await engine.releaser.release(releaseFor(grant), caller);
+          for (const grant of running) await engine.leases.release(releaseFor(grant), caller);
           await Promise.all(asking);
           expect(overtakers).to.deep.equal([]);
         } finally {
@@ -104,8 +101,8 @@ describe('leases beside other leases', () => {
         await submitted(engine, {}, {});
         const [free, held] = [await acquired(engine), await acquired(engine)];
         const holder = await Holder.holdJobs(store, [held.job.jobId]);
-        const late = engine.releaser.release(releaseFor(held), caller);
-        expect((await engine.releaser.release(releaseFor(free), caller)).job.state).to.equal('DONE');
+        const late = engine.leases.release(releaseFor(held), caller);
+        expect((await engine.leases.release(releaseFor(free), caller)).job.state).to.equal('DONE');
         await holder.untilWaiting(1);
         await holder.letGo();
         expect((await late).job.state).to.equal('DONE');

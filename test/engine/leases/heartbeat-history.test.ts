@@ -5,11 +5,10 @@
 import { expect } from 'chai';
 import { lengthMs } from '../../../src/domain/explain/silences.ts';
 import type { Grant, Release } from '../../../src/domain/leases/lease.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { extendLeases } from '../../../src/store/sql/leases/extend.ts';
 import { readLifeSigns } from '../../../src/store/sql/leases/find.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, letTimePass, submitted } from '../../support/jobs.ts';
+import { caller, engineOn, letTimePass, submitted, type TestedEngine } from '../../support/jobs.ts';
 import {
   acquired,
   beatFor,
@@ -25,7 +24,7 @@ const slackMs = 10_000;
 describe('heartbeat statistics of a lease', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -53,7 +52,7 @@ describe('heartbeat statistics of a lease', () => {
       return grant;
     };
     const hand = (grant: Grant, more: Partial<Release> = {}) =>
-      engine.releaser.release(releaseFor(grant, more), caller);
+      engine.leases.release(releaseFor(grant, more), caller);
 
     for (const [how, take] of [
       ['in one step', () => acquired(engine)],
@@ -100,12 +99,12 @@ describe('heartbeat statistics of a lease', () => {
       'failed for good': (grant) => hand(grant, { status: 'FAILED', error: 'no' }),
       'is to be tried again': (grant) => hand(grant, { status: 'FAILED', error: 'no', retryable: true }),
       'was canceled': async (grant) => {
-        await engine.jobUpdater.cancel(grant.job.jobId, {}, caller);
+        await engine.jobs.cancel(grant.job.jobId, {}, caller);
         await hand(grant);
       },
       'ran out of time': async () => {
         await letTimePass(store.database, 3_600_000);
-        expect(await engine.reaper.runOnce()).to.equal(1);
+        expect(await engine.services.reaper.runOnce()).to.equal(1);
       },
     };
     for (const [how, end] of Object.entries(ends)) {
@@ -131,7 +130,7 @@ describe('heartbeat statistics of a lease', () => {
       const grants = await Promise.all(Array.from({ length: 20 }, () => acquired(engine)));
       const some = grants.filter((_, i) => i % 2 === 0);
       await letTimePass(store.database, 30_000);
-      await engine.heartbeats.heartbeatMany(some.map((grant) => beatFor(grant)));
+      await engine.leases.heartbeatMany(some.map((grant) => beatFor(grant)));
       await Promise.all(grants.map((grant) => hand(grant)));
       for (const [i, { lease }] of grants.entries()) {
         const { heartbeats, longestSilence } = await signsOf(lease.leaseId);
@@ -155,7 +154,7 @@ describe('heartbeat statistics of a lease', () => {
       await hand(second, { status: 'FAILED', error: 'no' });
 
       // A retry turns the last attempt into an earlier one.
-      await engine.jobUpdater.retry(job?.jobId ?? '', {}, caller);
+      await engine.jobs.retry(job?.jobId ?? '', {}, caller);
       expect(await signsOf(first.lease.leaseId)).to.deep.equal(ofFirst);
       expect(await signsOf(second.lease.leaseId)).to.deep.equal(ofSecond);
       const third = await acquired(engine);
@@ -169,9 +168,9 @@ describe('heartbeat statistics of a lease', () => {
       const forget = 'heartbeats = null, longest_silence_ms = null, longest_silence_since = null';
       await store.database.query(`update live_jobs set ${forget}`, []);
       await letTimePass(store.database, 30_000);
-      await engine.heartbeats.heartbeatMany([beatFor(grant)]);
+      await engine.leases.heartbeatMany([beatFor(grant)]);
       expect(await signsOf(grant.lease.leaseId)).to.deep.equal({ heartbeats: null, longestSilence: null });
-      const { attempts, steps } = await engine.explainer.explainJob(grant.job.jobId, caller);
+      const { attempts, steps } = await engine.jobs.explain(grant.job.jobId, caller);
       expect(attempts[0]?.signs).to.deep.equal({ heartbeats: null, longestSilence: null, survived: null });
       expect(steps.map(({ kind }) => kind)).not.to.include('HEARTBEATS');
     });
@@ -192,13 +191,13 @@ describe('heartbeat statistics of a lease', () => {
     it('caps a number of heartbeats that exceeds the largest stored value', async () => {
       await submitted(engine, {}, {});
       const [often, beside] = [await acquired(engine), await acquired(engine)];
-      await engine.heartbeats.heartbeatMany([beatFor(often), beatFor(beside)]);
+      await engine.leases.heartbeatMany([beatFor(often), beatFor(beside)]);
       const most = 2 ** 31 - 1;
       await store.database.query(`update live_jobs set heartbeats = ${most - 1} where lease_id = $1`, [
         often.lease.leaseId,
       ]);
       for (const heartbeats of [2, 3]) {
-        const verdicts = await engine.heartbeats.heartbeatMany([beatFor(beside), beatFor(often)]);
+        const verdicts = await engine.leases.heartbeatMany([beatFor(beside), beatFor(often)]);
         expect(verdicts.map(({ kind }) => kind)).to.deep.equal(['extended', 'extended']);
         expect((await signsOf(often.lease.leaseId)).heartbeats).to.equal(most);
         expect((await signsOf(beside.lease.leaseId)).heartbeats).to.equal(heartbeats);

@@ -5,9 +5,8 @@
 import { expect } from 'chai';
 import { lengthMs } from '../../../src/domain/explain/silences.ts';
 import type { Grant } from '../../../src/domain/leases/lease.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, letTimePass, submitted } from '../../support/jobs.ts';
+import { caller, engineOn, letTimePass, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquired, claimedAndLeased, heardAfter, releaseFor, wipe } from '../../support/lease-helpers.ts';
 
 /** Time that a test may take in addition to the time that it lets pass. */
@@ -16,7 +15,7 @@ const slackMs = 5_000;
 describe('heartbeat statistics in an explanation', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -30,10 +29,7 @@ describe('heartbeat statistics in an explanation', () => {
     const beatAfter = (grant: Grant, ms: number) => heardAfter(store.database, engine, grant, ms);
     /** The attempt, its causes and steps, and all texts about it. */
     const told = async ({ lease: { leaseId } }: Grant) => {
-      const { lease, attempts, causes, steps, summary } = await engine.explainer.explainLease(
-        leaseId,
-        caller,
-      );
+      const { lease, attempts, causes, steps, summary } = await engine.leases.explain(leaseId, caller);
       const [attempt] = attempts;
       if (!attempt || !lease) return expect.fail('the attempt is not told');
       // A machine that stalls for some seconds causes an outage of its own.
@@ -75,7 +71,7 @@ describe('heartbeat statistics in an explanation', () => {
         sinceMs: overdue.lease.lastHeartbeatAtMs,
         untilMs: overdue.lease.expiresAtMs,
       });
-      expect(await engine.reaper.runOnce()).to.equal(1);
+      expect(await engine.services.reaper.runOnce()).to.equal(1);
       const { lease, signs, codes, silences } = await told(grant);
       expect(codes).to.deep.equal(['over_max_runtime']);
       expect(signs.longestSilence).to.deep.equal({
@@ -91,7 +87,7 @@ describe('heartbeat statistics in an explanation', () => {
       const grant = await acquired(engine);
       for (let i = 0; i < 3; i++) await beatAfter(grant, 9_000);
       await letTimePass(store.database, 4_000);
-      expect(await engine.reaper.runOnce()).to.equal(1);
+      expect(await engine.services.reaper.runOnce()).to.equal(1);
       const { codes, silences } = await told(grant);
       expect(codes).to.deep.equal(['over_max_runtime']);
       expect(silences).to.deep.equal([]);
@@ -106,7 +102,7 @@ describe('heartbeat statistics in an explanation', () => {
         const { signs, codes } = await told(grant);
         expect(codes).to.deep.equal([code]);
         expect(lengthMs(signs.longestSilence ?? expect.fail())).to.be.within(20_000, 20_000 + slackMs);
-        await engine.reaper.runOnce();
+        await engine.services.reaper.runOnce();
       }
     });
 
@@ -118,7 +114,7 @@ describe('heartbeat statistics in an explanation', () => {
       expect(codes).to.deep.equal(['running']);
       expect(silences).to.have.length(1);
       await letTimePass(store.database, 61_000);
-      await engine.reaper.runOnce();
+      await engine.services.reaper.runOnce();
       expect((await told(grant)).codes).to.deep.equal(['no_heartbeat_since']);
     });
 
@@ -128,7 +124,7 @@ describe('heartbeat statistics in an explanation', () => {
       await beatAfter(grant, 46_000);
       expect((await told(grant)).codes).to.deep.equal(['running', 'long_silence']);
       await letTimePass(store.database, 61_000);
-      await engine.reaper.runOnce();
+      await engine.services.reaper.runOnce();
       const { codes, causes, expiry } = await told(grant);
       expect(codes).to.deep.equal(['no_heartbeat_since', 'long_silence']);
       expect(expiry).to.include(causes[0]?.text).and.not.to.include('had been silent before');
@@ -161,7 +157,7 @@ describe('heartbeat statistics in an explanation', () => {
           /nothing (was|has been) (ever )?heard|without a heartbeat of|ran it without/,
         );
         await letTimePass(store.database, 61_000);
-        await engine.reaper.runOnce();
+        await engine.services.reaper.runOnce();
         const { codes, silences } = await told(grant);
         expect(codes).to.deep.equal(['no_heartbeat_since']);
         expect(silences).to.have.length(1);
@@ -181,7 +177,7 @@ describe('heartbeat statistics in an explanation', () => {
         expect(beats).to.have.length(1);
         expect(all).not.to.match(/nothing has been heard|one every/);
       }
-      await engine.releaser.release(releaseFor(grant), caller);
+      await engine.leases.release(releaseFor(grant), caller);
       expect((await told(grant)).signs.heartbeats).to.equal(3);
     });
 
@@ -193,7 +189,7 @@ describe('heartbeat statistics in an explanation', () => {
       await store.database.query(`create table left_over as select ${stored} from live_jobs`, []);
       try {
         const failed = { status: 'FAILED', error: 'no', retryable: true } as const;
-        await engine.releaser.release(releaseFor(first, failed), caller);
+        await engine.leases.release(releaseFor(first, failed), caller);
         const second = await claimedAndLeased(engine);
         await store.database.query(
           `update live_jobs set (${stored}) = (select ${stored} from left_over)`,

@@ -19,9 +19,9 @@ import {
   transitions,
 } from '../../../src/domain/jobs/state-machine.ts';
 import type { LeaseOutcome } from '../../../src/domain/leases/lease.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { onEveryEngine } from '../../support/engines.ts';
 import { allEvents, endedLeases } from '../../support/history.ts';
+import type { TestedEngine as Engine } from '../../support/jobs.ts';
 import { caller, engineOn, engineSettings, letTimePass, submitted } from '../../support/jobs.ts';
 import { codeOf, releaseFor, wipe } from '../../support/lease-helpers.ts';
 import {
@@ -110,7 +110,7 @@ const submit = fc
 
 const claim = worker.map((who) =>
   command(`claim(${who})`, always, async (machine, engine) => {
-    const jobs = await engine.claimer.claim({ worker_id: who }, caller);
+    const jobs = await engine.jobs.claim({ worker_id: who }, caller);
     const job = machine.claim(who);
     expect(jobs.map(({ jobId }) => jobId)).to.deep.equal(job ? [job.jobId] : []);
   }),
@@ -125,7 +125,7 @@ const updateStatus = fc
   .map(([i, state, who]) =>
     command(`status(${i}, ${state}, ${who})`, hasJobs, async (machine, engine) => {
       const job = jobAt(machine, i, machine.isClaimed);
-      const answer = codeOf(engine.jobUpdater.updateStatus(job.jobId, { state, worker_id: who }, caller));
+      const answer = codeOf(engine.jobs.updateStatus(job.jobId, { state, worker_id: who }, caller));
       expect(await answer).to.equal(machine.updateStatus(job, state, who));
     }),
   );
@@ -175,7 +175,7 @@ const request = fc
       const job = jobAt(machine, i, (one) => machine.isClaimed(one) || machine.isLeased(one));
       const asked = { worker: who, requestId: request_id };
       const judged = machine.request(job, asked);
-      const answer = engine.leaseRequester.request(
+      const answer = engine.leases.request(
         { job_id: job.jobId, worker_id: who, request_id, ttl_sec },
         caller,
       );
@@ -195,10 +195,7 @@ const acquire = fc
     command(`acquire(${who}, ${request_id}, ${max_units}, [${streams}])`, always, async (machine, engine) => {
       const asked = { worker: who, requestId: request_id };
       const judged = machine.acquire(asked, max_units, streams.length === 0 ? [null] : streams);
-      const outcome = await engine.acquirer.acquire(
-        { worker_id: who, request_id, max_units, streams },
-        caller,
-      );
+      const outcome = await engine.leases.acquire({ worker_id: who, request_id, max_units, streams }, caller);
       settle(machine, judged, outcome, streams.length === 0 ? 'LEASED' : 'RUNNING', asked, ttlMs);
     }),
   );
@@ -211,7 +208,7 @@ const retryDeadLetters = fc
         .filter((job) => job.dead && (stream === null || job.stream === stream))
         .slice(0, limit);
       for (const job of dead) machine.retry(job);
-      const retried = await engine.jobUpdater.retryDeadLetters({ stream, limit }, caller);
+      const retried = await engine.jobs.retryDeadLetters({ stream, limit }, caller);
       expect(retried).to.deep.equal(dead.map(({ jobId }) => jobId));
     }),
   );
@@ -231,7 +228,7 @@ const beat = fc.tuple(index, proof).map(([i, how]) =>
   command(`beat(${i}, ${JSON.stringify(how)})`, hasLeases, async (machine, engine) => {
     const lease = leaseAt(machine, i);
     const { who, token } = prove(lease, how);
-    const [verdict] = await engine.heartbeats.heartbeatMany([
+    const [verdict] = await engine.leases.heartbeatMany([
       { leaseId: lease.leaseId, workerId: who, token: token ?? undefined },
     ]);
     const wanted = machine.beat(lease, who, token);
@@ -259,7 +256,7 @@ const release = fc
           { lease: { leaseId, workerId: who } } as Parameters<typeof releaseFor>[0],
           { token, status, retryable },
         );
-        const answer = await codeOf(engine.releaser.release(command, caller));
+        const answer = await codeOf(engine.leases.release(command, caller));
         const wanted = machine.release(lease, who, token, status, retryable);
         expect(answer).to.equal(wanted === 'again' ? 'ok' : wanted);
       },
@@ -269,14 +266,14 @@ const release = fc
 const cancel = index.map((i) =>
   command(`cancel(${i})`, hasJobs, async (machine, engine) => {
     const job = jobAt(machine, i, machine.isLeased);
-    expect(await codeOf(engine.jobUpdater.cancel(job.jobId, {}, caller))).to.equal(machine.cancel(job));
+    expect(await codeOf(engine.jobs.cancel(job.jobId, {}, caller))).to.equal(machine.cancel(job));
   }),
 );
 
 const retry = index.map((i) =>
   command(`retry(${i})`, hasJobs, async (machine, engine) => {
     const job = jobAt(machine, i, machine.isEnded);
-    expect(await codeOf(engine.jobUpdater.retry(job.jobId, {}, caller))).to.equal(machine.retry(job));
+    expect(await codeOf(engine.jobs.retry(job.jobId, {}, caller))).to.equal(machine.retry(job));
   }),
 );
 
@@ -299,10 +296,10 @@ const pass = fc
   .tuple(fc.constantFrom(20_000, 35_000, 70_000, 130_000), fc.boolean(), fc.boolean())
   .map(([ms, reaps, audits]) =>
     command(`pass(${ms}${reaps ? ', and the reaper comes' : ''})`, always, async (machine, engine) => {
-      await letTimePass(engine.database, machine.pass(ms));
-      if (audits) expect(await engine.capacity.runOnce(), 'miscounted units').to.equal(0);
+      await letTimePass(engine.services.database, machine.pass(ms));
+      if (audits) expect(await engine.services.capacity.runOnce(), 'miscounted units').to.equal(0);
       if (!reaps) return;
-      await engine.reaper.runOnce();
+      await engine.services.reaper.runOnce();
       machine.reap();
     }),
   );
@@ -351,7 +348,7 @@ const look = `select
 
 /** Asserts that every job, every lease and the capacity equal the model's. */
 async function compare(machine: Machine, engine: Engine): Promise<void> {
-  const [rows] = await engine.database.query<Rows>(look, []);
+  const [rows] = await engine.services.database.query<Rows>(look, []);
   if (!rows) throw new Error('nothing was read');
   const found = new Map((rows.jobs ?? []).map((row) => [row.job_id, row]));
   expect(found.size, 'a job that is both live and ended, or neither').to.equal(machine.jobs.length);
@@ -426,7 +423,7 @@ const isLegal = (type: EventType, from: State | null, to: State): boolean =>
  * state.
  */
 async function checkHistory(machine: Machine, engine: Engine): Promise<void> {
-  const events = await engine.database.query<{
+  const events = await engine.services.database.query<{
     job_id: string;
     type: number;
     from_state: number | null;

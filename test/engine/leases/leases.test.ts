@@ -22,11 +22,11 @@ describe('leases', () => {
   onEveryEngine((kind) => {
     const stage = freshForEach(kind);
 
-    const eventsOf = async (jobId: string) => (await stage.engine.jobQueries.events(jobId, {}, caller)).items;
+    const eventsOf = async (jobId: string) => (await stage.engine.jobs.events(jobId, {}, caller)).items;
     const walk = (events: readonly JobEvent[]) =>
       events.map(({ type, data }) => `${type} ${data.from} ${data.to}`);
     const capacity = () => stage.engine.capacity.get(caller);
-    const read = (jobId: string) => stage.engine.jobQueries.get(jobId, caller);
+    const read = (jobId: string) => stage.engine.jobs.get(jobId, caller);
     const told = (verdicts: readonly Verdict[]) =>
       verdicts.map((verdict) => (verdict.kind === 'lost' ? verdict.code : verdict.kind));
 
@@ -37,13 +37,13 @@ describe('leases', () => {
       expect(grant.lease).to.include({ state: 'ACTIVE', attempt: 1, costUnits: 60, ttlS: 60 });
       expect(grant.lease.expiresAtMs - grant.lease.grantedAtMs).to.equal(60_000);
       expect(await capacity()).to.include({ used: 60, available: 40, reserved: 0 });
-      const kept = await stage.engine.heartbeats.heartbeat(
+      const kept = await stage.engine.leases.heartbeat(
         beatFor(grant, { progress: 0.5, message: 'half' }),
         caller,
       );
       expect(kept.expiresAtMs).to.be.at.least(grant.lease.expiresAtMs);
       expect((await read(grant.job.jobId)).job).to.include({ state: 'RUNNING', progress: 0.5, note: 'half' });
-      const done = await stage.engine.releaser.release(releaseFor(grant, { resultData: { a: 1 } }), caller);
+      const done = await stage.engine.leases.release(releaseFor(grant, { resultData: { a: 1 } }), caller);
       expect(done.lease).to.include({ state: 'RELEASED', releaseStatus: 'SUCCEEDED' });
       expect(done.job.state).to.equal('DONE');
       expect(done.result).to.deep.include({ status: 'SUCCEEDED', resultData: { a: 1 }, attempts: 1 });
@@ -63,12 +63,12 @@ describe('leases', () => {
       expect(job.state).to.equal('RUNNING');
       expect(lease).to.include({ ttlS: 5, workerId: 'w' });
       await letTimePass(stage.store.database, 4_000);
-      const kept = await stage.engine.heartbeats.heartbeat(beatFor({ lease }), caller);
+      const kept = await stage.engine.leases.heartbeat(beatFor({ lease }), caller);
       expect(kept.ttlRemainingMs).to.equal(5_000);
       await letTimePass(stage.store.database, 4_000);
-      expect(await stage.engine.reaper.runOnce()).to.equal(0);
+      expect(await stage.engine.services.reaper.runOnce()).to.equal(0);
       await letTimePass(stage.store.database, 1_001);
-      expect(await stage.engine.reaper.runOnce()).to.equal(1);
+      expect(await stage.engine.services.reaper.runOnce()).to.equal(1);
       expect(walk(await eventsOf(job.jobId)).slice(2)).to.deep.equal([
         'JOB_LEASE_PENDING CLAIMED LEASE_PENDING',
         'LEASE_GRANTED LEASE_PENDING RUNNING',
@@ -80,7 +80,7 @@ describe('leases', () => {
     it('releasing a LEASED job records JOB_RUNNING and LEASE_RELEASED', async () => {
       await submitted(stage.engine, {});
       const grant = await acquired(stage.engine);
-      await stage.engine.releaser.release(releaseFor(grant, { status: 'FAILED', error: 'no' }), caller);
+      await stage.engine.leases.release(releaseFor(grant, { status: 'FAILED', error: 'no' }), caller);
       expect(walk(await eventsOf(grant.job.jobId)).slice(2)).to.deep.equal([
         'JOB_RUNNING LEASED RUNNING',
         'LEASE_RELEASED RUNNING RUNNING',
@@ -97,7 +97,7 @@ describe('leases', () => {
       await submitted(patient, {});
       const grant = await acquired(patient);
       expect(grant.lease.expiresAtMs - grant.lease.grantedAtMs).to.equal(17_000);
-      const kept = await patient.heartbeats.heartbeat(beatFor(grant), caller);
+      const kept = await patient.leases.heartbeat(beatFor(grant), caller);
       expect(kept.ttlRemainingMs).to.equal(17_000);
       await patient.stop();
     });
@@ -106,15 +106,15 @@ describe('leases', () => {
       await submitted(stage.engine, { max_runtime_s: 90 });
       const grant = await acquired(stage.engine);
       await letTimePass(stage.store.database, 50_000);
-      expect((await stage.engine.heartbeats.heartbeat(beatFor(grant), caller)).ttlRemainingMs).to.be.within(
+      expect((await stage.engine.leases.heartbeat(beatFor(grant), caller)).ttlRemainingMs).to.be.within(
         39_000,
         40_000,
       );
       await letTimePass(stage.store.database, 40_001);
-      expect(await codeOf(stage.engine.heartbeats.heartbeat(beatFor(grant), caller))).to.equal(
+      expect(await codeOf(stage.engine.leases.heartbeat(beatFor(grant), caller))).to.equal(
         'lease_not_active',
       );
-      expect(await stage.engine.reaper.runOnce()).to.equal(1);
+      expect(await stage.engine.services.reaper.runOnce()).to.equal(1);
       expect((await read(grant.job.jobId)).job.state).to.equal('TIMEOUT');
     });
 
@@ -122,7 +122,7 @@ describe('leases', () => {
       const [job] = await submitted(stage.engine, { cost_units: 7, max_attempts: 2, retry_backoff_s: 100 });
       const first = await acquired(stage.engine, 'one');
       await letTimePass(stage.store.database, 60_001);
-      expect(await stage.engine.reaper.runOnce()).to.equal(1);
+      expect(await stage.engine.services.reaper.runOnce()).to.equal(1);
       expect(await capacity()).to.include({ used: 0 });
       const waiting = (await read(first.job.jobId)).job;
       expect(waiting).to.include({ state: 'QUEUED', claimedBy: null, attempts: 1 });
@@ -130,17 +130,17 @@ describe('leases', () => {
       expect(waitMs).to.be.within(75_000, 100_000);
       expect(expectDenied(await acquire(stage.engine, 'two')).reason).to.equal('No jobs available');
       await letTimePass(stage.store.database, waitMs + 1);
-      await stage.engine.reaper.runOnce();
+      await stage.engine.services.reaper.runOnce();
       const second = await acquired(stage.engine, 'two');
       expect(second.lease).to.include({ attempt: 2, jobId: job?.jobId });
       expect(BigInt(second.lease.fence) > BigInt(first.lease.fence)).to.equal(true);
       await letTimePass(stage.store.database, 60_001);
-      await stage.engine.reaper.runOnce();
+      await stage.engine.services.reaper.runOnce();
       const { job: ended, result } = await read(first.job.jobId);
       expect(ended).to.include({ state: 'TIMEOUT', attempts: 2 });
       expect(result?.error).to.match(/^the lease expired: nothing was heard of worker two since /);
       expect(await capacity()).to.include({ used: 0 });
-      const leases = (await stage.engine.leaseQueries.list({ job_id: first.job.jobId }, caller)).items;
+      const leases = (await stage.engine.leases.list({ job_id: first.job.jobId }, caller)).items;
       expect(leases.map(({ state, workerId, attempt }) => [state, workerId, attempt])).to.deep.equal([
         ['EXPIRED', 'two', 2],
         ['EXPIRED', 'one', 1],
@@ -152,13 +152,13 @@ describe('leases', () => {
       const grant = await acquired(stage.engine);
       await letTimePass(stage.store.database, 60_001);
       for (const when of ['before', 'after']) {
-        if (when === 'after') await stage.engine.reaper.runOnce();
+        if (when === 'after') await stage.engine.services.reaper.runOnce();
         const before = await everything(stage.store.database);
         const beat = beatFor(grant, { token: grant.token, progress: 1, message: 'late' });
-        expect(told(await stage.engine.heartbeats.heartbeatMany([beat])), when).to.deep.equal([
+        expect(told(await stage.engine.leases.heartbeatMany([beat])), when).to.deep.equal([
           'lease_not_active',
         ]);
-        const late = await failure(stage.engine.releaser.release(releaseFor(grant), caller));
+        const late = await failure(stage.engine.leases.release(releaseFor(grant), caller));
         expect(late).to.include({ code: 'lease_not_active' });
         expect(String(late)).to.match(/expired at \d{4}-/);
         expect(await everything(stage.store.database), when).to.deep.equal(before);
@@ -174,7 +174,7 @@ describe('leases', () => {
         beatFor(grant, { token: other.token }),
         { leaseId: newId(), workerId: 'a' },
       ];
-      expect(told(await stage.engine.heartbeats.heartbeatMany(beats))).to.deep.equal([
+      expect(told(await stage.engine.leases.heartbeatMany(beats))).to.deep.equal([
         'worker_mismatch',
         'token_mismatch',
         'lease_not_found',
@@ -187,9 +187,7 @@ describe('leases', () => {
         { jobId: 'no uuid' },
         { leaseId: newId() },
       ];
-      const codes = tries.map((more) =>
-        codeOf(stage.engine.releaser.release(releaseFor(grant, more), caller)),
-      );
+      const codes = tries.map((more) => codeOf(stage.engine.leases.release(releaseFor(grant, more), caller)));
       expect(await Promise.all(codes)).to.deep.equal([
         'worker_mismatch',
         'token_mismatch',
@@ -199,7 +197,7 @@ describe('leases', () => {
         'lease_not_found',
       ]);
       const wrongJob = beatFor(grant, { jobId: other.job.jobId });
-      expect(await codeOf(stage.engine.heartbeats.heartbeat(wrongJob, caller))).to.equal('job_mismatch');
+      expect(await codeOf(stage.engine.leases.heartbeat(wrongJob, caller))).to.equal('job_mismatch');
       expect(await everything(stage.store.database)).to.deep.equal(before);
     });
 
@@ -217,9 +215,9 @@ describe('leases', () => {
           releaseFor(second, { workerId: 'somebody else' }),
           releaseFor(third, { token: null }),
         ];
-        const codes = releases.map((release) => codeOf(stage.engine.releaser.release(release, caller)));
+        const codes = releases.map((release) => codeOf(stage.engine.leases.release(release, caller)));
         expect(await Promise.all(codes)).to.deep.equal(['ok', 'worker_mismatch', 'ok']);
-        await stage.engine.releaser.release(releaseFor(second), caller);
+        await stage.engine.leases.release(releaseFor(second), caller);
       }
     });
 
@@ -232,7 +230,7 @@ describe('leases', () => {
       ];
       const [a, b, c] = grants.map((grant) => beatFor(grant));
       if (!a || !b || !c) throw new Error('three were granted');
-      const verdicts = await stage.engine.heartbeats.heartbeatMany([c, { ...a, workerId: 'x' }, b, c, a]);
+      const verdicts = await stage.engine.leases.heartbeatMany([c, { ...a, workerId: 'x' }, b, c, a]);
       expect(told(verdicts)).to.deep.equal([
         'extended',
         'worker_mismatch',
@@ -249,7 +247,7 @@ describe('leases', () => {
         await acquired(stage.engine),
         await acquired(stage.engine),
       ];
-      await stage.engine.heartbeats.heartbeatMany([
+      await stage.engine.leases.heartbeatMany([
         beatFor(a, { progress: 0.5, message: 'said' }),
         beatFor(a),
         beatFor(b),
@@ -275,41 +273,35 @@ describe('leases', () => {
       expect(same).to.deep.equal(first);
       expect(sameEachTime(await acquired(stage.engine, 'w', ask))).to.deep.equal(sameEachTime(first));
       expect((await acquired(stage.engine, 'x', ask)).lease.leaseId).not.to.equal(first.lease.leaseId);
-      await stage.engine.heartbeats.heartbeat(beatFor(first), caller);
+      await stage.engine.leases.heartbeat(beatFor(first), caller);
       const kept = await acquired(stage.engine, 'w', ask);
       expect([kept.token, kept.lease.fence]).to.deep.equal([first.token, first.lease.fence]);
       expect(kept.job.state).to.equal('RUNNING');
-      await stage.engine.releaser.release(releaseFor(first), caller);
+      await stage.engine.leases.release(releaseFor(first), caller);
       expect((await acquired(stage.engine, 'w', ask)).lease.leaseId).not.to.equal(first.lease.leaseId);
     });
 
     it("repeats a claimed job's grant to the same request, within a batch and later", async () => {
       await submitted(stage.engine, {});
-      const [job] = await stage.engine.claimer.claim({ worker_id: 'w' }, caller);
-      const ask = () =>
-        stage.engine.leaseRequester.request({ job_id: job?.jobId ?? '', request_id: 'r' }, caller);
+      const [job] = await stage.engine.jobs.claim({ worker_id: 'w' }, caller);
+      const ask = () => stage.engine.leases.request({ job_id: job?.jobId ?? '', request_id: 'r' }, caller);
       const [first, same] = await Promise.all([ask(), ask()]);
       expect(first.kind).to.equal('granted');
       expect(same).to.deep.equal(first);
       expect(sameEachTime(await ask())).to.deep.equal(sameEachTime(first));
       expect((await capacity()).used).to.equal(1);
-      const other = stage.engine.leaseRequester.request(
-        { job_id: job?.jobId ?? '', request_id: 's' },
-        caller,
-      );
+      const other = stage.engine.leases.request({ job_id: job?.jobId ?? '', request_id: 's' }, caller);
       expect(await codeOf(other)).to.equal('job_not_claimed');
     });
 
     it('repeats the answer to a release only with the token and the same status', async () => {
       await submitted(stage.engine, {});
       const grant = await acquired(stage.engine);
-      const first = await stage.engine.releaser.release(releaseFor(grant), caller);
+      const first = await stage.engine.leases.release(releaseFor(grant), caller);
       const before = await everything(stage.store.database);
-      expect(await stage.engine.releaser.release(releaseFor(grant), caller)).to.deep.equal(first);
+      expect(await stage.engine.leases.release(releaseFor(grant), caller)).to.deep.equal(first);
       const tries = [{ token: null }, { status: 'FAILED' as const }, { workerId: 'x' }];
-      const codes = tries.map((more) =>
-        codeOf(stage.engine.releaser.release(releaseFor(grant, more), caller)),
-      );
+      const codes = tries.map((more) => codeOf(stage.engine.leases.release(releaseFor(grant, more), caller)));
       expect(await Promise.all(codes)).to.deep.equal([
         'lease_not_active',
         'lease_not_active',
@@ -321,8 +313,7 @@ describe('leases', () => {
     it('applies the first valid release of a lease when one batch has several', async () => {
       await submitted(stage.engine, { cost_units: 5 });
       const grant = await acquired(stage.engine);
-      const release = (more: object) =>
-        codeOf(stage.engine.releaser.release(releaseFor(grant, more), caller));
+      const release = (more: object) => codeOf(stage.engine.leases.release(releaseFor(grant, more), caller));
       const codes = await Promise.all([
         release({ workerId: 'x' }),
         release({}),
@@ -337,11 +328,11 @@ describe('leases', () => {
       await submitted(stage.engine, { max_attempts: 2, retry_backoff_s: 0 });
       const grant = await acquired(stage.engine);
       const failed = { status: 'FAILED' as const, error: 'no', retryable: true };
-      const back = await stage.engine.releaser.release(releaseFor(grant, failed), caller);
+      const back = await stage.engine.leases.release(releaseFor(grant, failed), caller);
       expect([back.lease.requeued, back.result]).to.deep.equal([true, null]);
       expect(back.job).to.include({ state: 'QUEUED', nextRetryAtMs: null });
       const last = await acquired(stage.engine);
-      const end = await stage.engine.releaser.release(releaseFor(last, failed), caller);
+      const end = await stage.engine.leases.release(releaseFor(last, failed), caller);
       expect(end.lease.requeued).to.equal(false);
       expect(end.job.state).to.equal('FAILED');
       expect((await eventsOf(grant.job.jobId)).find(({ type }) => type === 'JOB_REQUEUED')?.data).to.include({
@@ -355,14 +346,14 @@ describe('leases', () => {
       await submitted(stage.engine, {}, { max_attempts: 5 });
       const [worked, died] = [await acquired(stage.engine, 'a'), await acquired(stage.engine, 'b')];
       for (const { job } of [worked, died])
-        await stage.engine.jobUpdater.cancel(job.jobId, { reason: 'enough' }, caller);
-      const [verdict] = await stage.engine.heartbeats.heartbeatMany([beatFor(worked)]);
+        await stage.engine.jobs.cancel(job.jobId, { reason: 'enough' }, caller);
+      const [verdict] = await stage.engine.leases.heartbeatMany([beatFor(worked)]);
       expect(verdict).to.include({ kind: 'extended', cancelRequested: true });
-      const end = await stage.engine.releaser.release(releaseFor(worked, { resultData: [1] }), caller);
+      const end = await stage.engine.leases.release(releaseFor(worked, { resultData: [1] }), caller);
       expect(end.job.state).to.equal('CANCELED');
       expect(end.result).to.deep.include({ status: 'CANCELED', resultData: [1] });
       await letTimePass(stage.store.database, 60_001);
-      await stage.engine.reaper.runOnce();
+      await stage.engine.services.reaper.runOnce();
       expect((await read(died.job.jobId)).job.state).to.equal('CANCELED');
     });
 
@@ -371,14 +362,14 @@ describe('leases', () => {
       let jobId = '';
       let fence = 0n;
       for (let attempt = 1; attempt <= 4; attempt++) {
-        if (attempt === 3) await stage.engine.jobUpdater.retry(jobId, {}, caller);
+        if (attempt === 3) await stage.engine.jobs.retry(jobId, {}, caller);
         const grant = await acquired(stage.engine);
         jobId = grant.job.jobId;
         expect(grant.lease.attempt).to.equal(attempt);
         expect(BigInt(grant.lease.fence) > fence).to.equal(true);
         fence = BigInt(grant.lease.fence);
         await letTimePass(stage.store.database, 60_001);
-        await stage.engine.reaper.runOnce();
+        await stage.engine.services.reaper.runOnce();
         expect((await read(jobId)).job.state).to.equal(attempt % 2 === 0 ? 'TIMEOUT' : 'QUEUED');
       }
     });
@@ -386,20 +377,20 @@ describe('leases', () => {
     it('finds active and ended leases by id, and never shows their token', async () => {
       await submitted(stage.engine, {}, {});
       const [active, over] = [await acquired(stage.engine), await acquired(stage.engine)];
-      await stage.engine.releaser.release(releaseFor(over), caller);
+      await stage.engine.leases.release(releaseFor(over), caller);
       const found = await Promise.all(
-        [active, over].map(({ lease }) => stage.engine.leaseQueries.get(lease.leaseId, caller)),
+        [active, over].map(({ lease }) => stage.engine.leases.get(lease.leaseId, caller)),
       );
       expect(found.map(({ lease }) => lease.state)).to.deep.equal(['ACTIVE', 'RELEASED']);
       const shown = JSON.stringify([
         found,
-        await stage.engine.leaseQueries.list({}, caller),
+        await stage.engine.leases.list({}, caller),
         await eventsOf(active.job.jobId),
         await eventsOf(over.job.jobId),
         await read(over.job.jobId),
       ]);
       for (const { token } of [active, over]) expect(shown).not.to.include(token);
-      expect(await codeOf(stage.engine.leaseQueries.get(newId(), caller))).to.equal('lease_not_found');
+      expect(await codeOf(stage.engine.leases.get(newId(), caller))).to.equal('lease_not_found');
     });
 
     it('rejects requests on a stopped engine', async () => {

@@ -3,9 +3,8 @@ import { expect } from 'chai';
 import { DomainError } from '../../../src/domain/errors.ts';
 import { eventNumber, stateNumber } from '../../../src/domain/jobs/state-machine.ts';
 import type { Grant, LeaseOutcome } from '../../../src/domain/leases/lease.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { onEveryEngine } from '../../support/engines.ts';
-import { caller, letTimePass, submitted } from '../../support/jobs.ts';
+import { caller, letTimePass, submitted, type TestedEngine } from '../../support/jobs.ts';
 import {
   claimedAndLeased,
   freshForEach,
@@ -26,8 +25,8 @@ const refusalOf = (answer: Promise<LeaseOutcome>): Promise<string> =>
       throw error;
     },
   );
-const replayOf = (engine: Engine, { job }: Grant): Promise<string> =>
-  refusalOf(engine.leaseRequester.request({ job_id: job.jobId, ...ask }, caller));
+const replayOf = (engine: TestedEngine, { job }: Grant): Promise<string> =>
+  refusalOf(engine.leases.request({ job_id: job.jobId, ...ask }, caller));
 
 const expired = /^job_not_claimed: the job's lease expired at \d{4}-\d\d-\d\dT[\d:.]+Z$/;
 
@@ -44,7 +43,7 @@ onEveryEngine((kind) => {
       expect(await replayOf(stage.engine, grant)).to.equal('granted');
       await letTimePass(stage.store.database, 60_001);
       expect(await replayOf(stage.engine, grant)).to.match(expired);
-      expect(await stage.engine.reaper.runOnce()).to.equal(1);
+      expect(await stage.engine.services.reaper.runOnce()).to.equal(1);
       expect(await replayOf(stage.engine, grant)).to.equal('job_not_claimed: the job is TIMEOUT');
     });
 
@@ -52,7 +51,7 @@ onEveryEngine((kind) => {
     const replayBeside = async (grant: Grant, statement: string): Promise<string> => {
       const { database } = stage.store;
       await submitted(stage.engine, { cost_units: 60 });
-      const [other] = await stage.engine.claimer.claim({ worker_id: 'w' }, caller);
+      const [other] = await stage.engine.jobs.claim({ worker_id: 'w' }, caller);
       // Another request of the batch is denied. Its event is written after the row lock and before the grant
       // is read.
       await database.query(
@@ -66,7 +65,7 @@ onEveryEngine((kind) => {
       );
       const [replay, denied] = await Promise.all([
         replayOf(stage.engine, grant),
-        refusalOf(stage.engine.leaseRequester.request({ job_id: other?.jobId ?? '' }, caller)),
+        refusalOf(stage.engine.leases.request({ job_id: other?.jobId ?? '' }, caller)),
       ]).finally(() => database.query('drop function beside cascade', []));
       expect(denied).to.equal('denied');
       return replay;
@@ -128,8 +127,8 @@ onEveryEngine((kind) => {
       expect(await replay).to.match(expired);
     });
 
-    const reap = (engine: Engine) => engine.reaper.runOnce();
-    const release = (engine: Engine, grant: Grant) => engine.releaser.release(releaseFor(grant), caller);
+    const reap = (engine: TestedEngine) => engine.services.reaper.runOnce();
+    const release = (engine: TestedEngine, grant: Grant) => engine.leases.release(releaseFor(grant), caller);
     for (const { what, passesMs, end, job, state } of [
       { what: 'is reaped', passesMs: 60_001, end: reap, job: { max_attempts: 1 }, state: 'TIMEOUT' },
       {
@@ -147,7 +146,7 @@ onEveryEngine((kind) => {
         await letTimePass(stage.store.database, passesMs);
         const holder = await holdCapacity();
         // The statement has locked the row and waits for the capacity.
-        const ending = end(servers.engines[0] as Engine, grant);
+        const ending = end(servers.engines[0] as TestedEngine, grant);
         await holder.untilWaiting(1);
         const replay = replayOf(stage.engine, grant);
         await holder.untilWaiting(2);

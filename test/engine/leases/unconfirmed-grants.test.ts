@@ -4,16 +4,22 @@
 import { expect } from 'chai';
 import type { Grant } from '../../../src/domain/leases/lease.ts';
 import { limits } from '../../../src/domain/limits.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, engineSettings, letTimePass, submitted } from '../../support/jobs.ts';
+import {
+  caller,
+  engineOn,
+  engineSettings,
+  letTimePass,
+  submitted,
+  type TestedEngine,
+} from '../../support/jobs.ts';
 import { beatFor, codeOf, fetching, releaseFor, wipe } from '../../support/lease-helpers.ts';
 import { describeWithRedis } from '../../support/redis.ts';
 import { openStage } from '../../support/redis-stage.ts';
 
 const deliveryMs = limits.deliveryS * 1000;
 
-const fetchOne = async (engine: Engine, streams?: string[]): Promise<Grant> => {
+const fetchOne = async (engine: TestedEngine, streams?: string[]): Promise<Grant> => {
   const [grant] = await fetching(engine, 1, streams);
   if (!grant) return expect.fail('nothing was granted');
   return grant;
@@ -22,7 +28,7 @@ const fetchOne = async (engine: Engine, streams?: string[]): Promise<Grant> => {
 onEveryEngine((kind) => {
   describe('an unconfirmed grant', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
     });
@@ -33,14 +39,14 @@ onEveryEngine((kind) => {
     });
     afterEach(() => engine.stop());
 
-    const jobOf = async ({ job: { jobId } }: Grant) => (await engine.jobQueries.get(jobId, caller)).job;
+    const jobOf = async ({ job: { jobId } }: Grant) => (await engine.jobs.get(jobId, caller)).job;
     const typesOf = async ({ job: { jobId } }: Grant) =>
-      (await engine.jobQueries.events(jobId, {}, caller)).items.map(({ type }) => type);
+      (await engine.jobs.events(jobId, {}, caller)).items.map(({ type }) => type);
     const usedNow = async () => (await engine.capacity.get(caller)).used;
     /** Lets the time for confirmation pass, and expects the reaper to end the grant. */
     const isLost = async () => {
       await letTimePass(store.database, deliveryMs + 1);
-      expect(await engine.reaper.runOnce()).to.equal(1);
+      expect(await engine.services.reaper.runOnce()).to.equal(1);
     };
 
     it('requeues an unconfirmed grant after 10 s without counting an attempt', async () => {
@@ -50,7 +56,7 @@ onEveryEngine((kind) => {
       expect(lost.lease.expiresAtMs - lost.lease.grantedAtMs).to.equal(deliveryMs);
       expect(await usedNow()).to.equal(5);
       await letTimePass(store.database, deliveryMs - 1_000);
-      expect(await engine.reaper.runOnce()).to.equal(0);
+      expect(await engine.services.reaper.runOnce()).to.equal(0);
       await isLost();
       expect(await jobOf(lost)).to.include({ state: 'QUEUED', attempts: 0, nextRetryAtMs: null });
       expect(await usedNow()).to.equal(0);
@@ -60,40 +66,40 @@ onEveryEngine((kind) => {
         'LEASE_EXPIRED',
         'JOB_REQUEUED',
       ]);
-      const { items } = await engine.jobQueries.events(lost.job.jobId, {}, caller);
+      const { items } = await engine.jobs.events(lost.job.jobId, {}, caller);
       expect(items[2]?.data).to.include({ undelivered: true, worker_id: 'w' });
       expect(items[3]?.data).to.include({ attempts: 0, retry_in_ms: 0 });
       // The worker did receive the grant, but its calls are too late.
-      expect(await codeOf(engine.heartbeats.heartbeat(beatFor(lost), caller))).to.equal('lease_not_active');
-      expect(await codeOf(engine.releaser.release(releaseFor(lost), caller))).to.equal('lease_not_active');
+      expect(await codeOf(engine.leases.heartbeat(beatFor(lost), caller))).to.equal('lease_not_active');
+      expect(await codeOf(engine.leases.release(releaseFor(lost), caller))).to.equal('lease_not_active');
       const next = await fetchOne(engine);
       expect(next.lease.attempt).to.equal(1);
       expect(Number(next.lease.fence)).to.be.above(Number(lost.lease.fence));
-      await engine.releaser.release(releaseFor(next), caller);
+      await engine.leases.release(releaseFor(next), caller);
       expect(await jobOf(next)).to.include({ state: 'DONE', attempts: 1 });
     });
 
     it('treats a grant as any other lease from its first heartbeat on', async () => {
       await submitted(engine, { max_attempts: 2, retry_backoff_s: 0 });
       const grant = await fetchOne(engine);
-      const kept = await engine.heartbeats.heartbeat(beatFor(grant), caller);
+      const kept = await engine.leases.heartbeat(beatFor(grant), caller);
       expect(kept.ttlRemainingMs).to.equal(engineSettings.leaseTtlS * 1000);
       await letTimePass(store.database, deliveryMs + 1);
       // The reaper was scheduled for this row, but the heartbeat has extended the lease.
-      expect(await engine.reaper.runOnce()).to.equal(0);
+      expect(await engine.services.reaper.runOnce()).to.equal(0);
       await letTimePass(store.database, engineSettings.leaseTtlS * 1000);
-      expect(await engine.reaper.runOnce()).to.equal(1);
+      expect(await engine.services.reaper.runOnce()).to.equal(1);
       expect(await jobOf(grant)).to.include({ state: 'QUEUED', attempts: 1 });
       const again = await fetchOne(engine);
       expect(again.lease.attempt).to.equal(2);
-      await engine.releaser.release(releaseFor(again), caller);
+      await engine.leases.release(releaseFor(again), caller);
     });
 
     it('counts an attempt if the worker itself calls, although too late', async () => {
       await submitted(engine, {});
       const grant = await fetchOne(engine);
       await letTimePass(store.database, deliveryMs + 1);
-      expect(await codeOf(engine.releaser.end(releaseFor(grant), caller))).to.equal('lease_not_active');
+      expect(await codeOf(engine.leases.end(releaseFor(grant), caller))).to.equal('lease_not_active');
       expect(await jobOf(grant)).to.include({ state: 'TIMEOUT', attempts: 1 });
     });
 
@@ -101,7 +107,7 @@ onEveryEngine((kind) => {
       await submitted(engine, { max_runtime_s: 5 });
       const grant = await fetchOne(engine);
       await letTimePass(store.database, 5_001);
-      expect(await engine.reaper.runOnce()).to.equal(1);
+      expect(await engine.services.reaper.runOnce()).to.equal(1);
       expect(await jobOf(grant)).to.include({ state: 'TIMEOUT', attempts: 1 });
     });
 
@@ -122,7 +128,7 @@ onEveryEngine((kind) => {
       await isLost();
       const grant = await fetchOne(engine);
       const release = releaseFor(grant, { status: 'FAILED', retryable: true });
-      await engine.releaser.release(release, caller);
+      await engine.leases.release(release, caller);
       for (let round = 0; round < 2; round++) {
         expect((await fetchOne(engine)).lease.attempt).to.equal(2);
         await isLost();
@@ -133,7 +139,7 @@ onEveryEngine((kind) => {
     it('cancels the job of an unconfirmed grant if cancellation was requested', async () => {
       await submitted(engine, {});
       const grant = await fetchOne(engine);
-      await engine.jobUpdater.cancel(grant.job.jobId, {}, caller);
+      await engine.jobs.cancel(grant.job.jobId, {}, caller);
       await isLost();
       expect(await jobOf(grant)).to.include({ state: 'CANCELED' });
     });
@@ -145,17 +151,17 @@ onEveryEngine((kind) => {
         await letTimePass(store.database, deliveryMs - 20);
         const [ended, expired] = await Promise.all([
           new Promise((resolve) => setTimeout(resolve, round * 10)).then(() =>
-            codeOf(engine.releaser.release(releaseFor(grant), caller)),
+            codeOf(engine.leases.release(releaseFor(grant), caller)),
           ),
           (async () => {
             let handled = 0;
             const until = performance.now() + 60;
-            while (performance.now() < until) handled += await engine.reaper.runOnce();
+            while (performance.now() < until) handled += await engine.services.reaper.runOnce();
             return handled;
           })(),
         ]);
         // On a slow machine the deadline may pass just before the worker's release.
-        const all = expired + (await engine.reaper.runOnce());
+        const all = expired + (await engine.services.reaper.runOnce());
         const { state, attempts } = await jobOf(grant);
         if (ended === 'ok') expect([state, attempts, all]).to.deep.equal(['DONE', 1, 0]);
         else expect([ended, state, attempts, all]).to.deep.equal(['lease_not_active', 'QUEUED', 0, 1]);
@@ -176,12 +182,12 @@ onEveryEngine((kind) => {
         expect(before).to.have.length(1);
         expect(first.messageId).to.equal(before[0]?.messageId);
         await letTimePass(stage.database, deliveryMs + 1);
-        expect(await engine.reaper.runOnce()).to.equal(1);
+        expect(await engine.services.reaper.runOnce()).to.equal(1);
         expect(await stage.rows()).to.deep.equal(before);
         const again = await fetchOne(engine, ['s']);
         expect(again.job.jobId).to.equal(job?.jobId);
         expect(again.messageId).to.equal(first.messageId);
-        await engine.releaser.release(releaseFor(again), caller);
+        await engine.leases.release(releaseFor(again), caller);
         expect(await stage.rows()).to.deep.equal([]);
       } finally {
         await engine.stop();

@@ -1,10 +1,9 @@
 import { expect } from 'chai';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
 import { DeadlineCursor } from '../../../src/engine/maintenance/deadline-cursor.ts';
 import { lockDueJobs, nextDeadlinesInMs, readNextDue } from '../../../src/store/sql/jobs/lock.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, submitted } from '../../support/jobs.ts';
+import { caller, engineOn, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquired, Holder } from '../../support/lease-helpers.ts';
 import { eventually } from '../../support/server.ts';
 
@@ -85,7 +84,7 @@ onEveryEngine((kind) => {
     const leases = 2_000;
     const renewals = 40;
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -109,7 +108,7 @@ onEveryEngine((kind) => {
       this.timeout(60_000);
       const { database } = store;
       const one = () => draft({ addon_id: 'other', job_type: 't', cost_units: 1 }, false, engine.settings);
-      await engine.submitter.submitMany(Array.from({ length: leases }, one), caller);
+      await engine.jobs.submitMany(Array.from({ length: leases }, one), caller);
       await submitted(engine, {});
       const { job } = await acquired(engine, 'w', { addon_id: 'a' });
       const holder = await Holder.hold(store, 'declare old cursor for select from live_jobs');
@@ -144,17 +143,17 @@ onEveryEngine((kind) => {
         }
         // The server was alive all the time.
         await database.query('update pulse set alive_at = clock_timestamp()', []);
-        engine.outageMonitor.start();
-        engine.reaper.start();
+        engine.services.outageMonitor.start();
+        engine.services.reaper.start();
         const soon = "clock_timestamp() + interval '700 ms'";
         await database.query(
           `update live_jobs set check_at = ${soon}, expires_at = ${soon} where job_id = $1`,
           [job.jobId],
         );
         await eventually('the lease has expired', async () =>
-          (await engine.jobQueries.get(job.jobId, caller)).job.state === 'TIMEOUT' ? true : undefined,
+          (await engine.jobs.get(job.jobId, caller)).job.state === 'TIMEOUT' ? true : undefined,
         );
-        const { items } = await engine.jobQueries.events(job.jobId, {}, caller);
+        const { items } = await engine.jobs.events(job.jobId, {}, caller);
         const expired = items.find(({ type }) => type === 'LEASE_EXPIRED');
         const lateMs = (expired?.tsMs ?? 0) - Date.parse(String(expired?.data.expires_at));
         expect(lateMs).to.be.within(0, 2_000);

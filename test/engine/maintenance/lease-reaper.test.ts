@@ -1,15 +1,21 @@
 import { expect } from 'chai';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { openDatabase } from '../../../src/store/open.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, engineSettings, letTimePass, submitted } from '../../support/jobs.ts';
+import {
+  caller,
+  engineOn,
+  engineSettings,
+  letTimePass,
+  submitted,
+  type TestedEngine,
+} from '../../support/jobs.ts';
 
 const hourMs = 3_600_000;
 
 describe('LeaseReaper', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -19,14 +25,14 @@ describe('LeaseReaper', () => {
       await store.close();
     });
 
-    const eventsOf = async (jobId: string) => (await engine.jobQueries.events(jobId, {}, caller)).items;
-    const claim = async (workerId = 'w') => engine.claimer.claim({ worker_id: workerId }, caller);
+    const eventsOf = async (jobId: string) => (await engine.jobs.events(jobId, {}, caller)).items;
+    const claim = async (workerId = 'w') => engine.jobs.claim({ worker_id: workerId }, caller);
 
     it('keeps a claim that has not expired', async () => {
       await submitted(engine, {});
       await claim();
       await letTimePass(store.database, 59_000);
-      expect(await engine.reaper.runOnce()).to.equal(0);
+      expect(await engine.services.reaper.runOnce()).to.equal(0);
     });
 
     it('requeues a job with an expired claim to its old position, and records the worker', async () => {
@@ -34,8 +40,8 @@ describe('LeaseReaper', () => {
       const [claimed] = await claim('slow');
       expect(claimed?.jobId).to.equal(first?.jobId);
       await letTimePass(store.database, 61_000);
-      expect(await engine.reaper.runOnce()).to.equal(1);
-      const { job } = await engine.jobQueries.get(first?.jobId ?? '', caller);
+      expect(await engine.services.reaper.runOnce()).to.equal(1);
+      const { job } = await engine.jobs.get(first?.jobId ?? '', caller);
       expect(job).to.include({
         state: 'QUEUED',
         claimedBy: null,
@@ -60,9 +66,9 @@ describe('LeaseReaper', () => {
       for (let i = 0; i < engineSettings.maxClaims; i++) {
         expect(await claim(`w${i}`)).to.have.length(1);
         await letTimePass(store.database, 61_000);
-        await engine.reaper.runOnce();
+        await engine.services.reaper.runOnce();
       }
-      const found = await engine.jobQueries.get(job?.jobId ?? '', caller);
+      const found = await engine.jobs.get(job?.jobId ?? '', caller);
       expect(found.job.state).to.equal('FAILED');
       expect(found.result).to.include({ status: 'FAILED', attempts: 0 });
       expect(found.result?.error).to.include('3 claims in a row');
@@ -73,20 +79,20 @@ describe('LeaseReaper', () => {
 
     it('makes a job ready at its run_at and not before', async () => {
       await submitted(engine, { run_at: new Date(Date.now() + hourMs).toISOString() });
-      await engine.reaper.runOnce();
+      await engine.services.reaper.runOnce();
       expect(await claim()).to.deep.equal([]);
       await letTimePass(store.database, hourMs + 1_000);
-      await engine.reaper.runOnce();
+      await engine.services.reaper.runOnce();
       expect(await claim()).to.have.length(1);
     });
 
     it('handles more than one batch in a round', async () => {
       const jobs = await submitted(engine, ...Array.from({ length: 1_201 }, () => ({})));
-      await engine.claimer.claim({ worker_id: 'w', limit: 1_000 }, caller);
-      await engine.claimer.claim({ worker_id: 'w', limit: 1_000 }, caller);
+      await engine.jobs.claim({ worker_id: 'w', limit: 1_000 }, caller);
+      await engine.jobs.claim({ worker_id: 'w', limit: 1_000 }, caller);
       await letTimePass(store.database, 61_000);
-      expect(await engine.reaper.runOnce()).to.equal(jobs.length);
-      expect(await engine.reaper.runOnce()).to.equal(0);
+      expect(await engine.services.reaper.runOnce()).to.equal(jobs.length);
+      expect(await engine.services.reaper.runOnce()).to.equal(0);
     });
 
     it('sleeps until the nearest deadline, and ends a claim of one second after a second', async () => {
@@ -95,8 +101,8 @@ describe('LeaseReaper', () => {
       quick.start();
       try {
         const [job] = await submitted(quick, {});
-        await quick.claimer.claim({ worker_id: 'w' }, caller);
-        for await (const { events } of quick.jobQueries.watch(job?.jobId ?? '', null, caller)) {
+        await quick.jobs.claim({ worker_id: 'w' }, caller);
+        for await (const { events } of quick.jobs.watch(job?.jobId ?? '', null, caller)) {
           if (events.some(({ type }) => type === 'CLAIM_EXPIRED')) break;
         }
         const [, claimed, expired] = await eventsOf(job?.jobId ?? '');
@@ -113,11 +119,11 @@ describe('LeaseReaper', () => {
         const others = await Promise.all([1, 2, 3].map(() => openDatabase(store.options)));
         try {
           await submitted(engine, ...Array.from({ length: 900 }, () => ({})));
-          await engine.claimer.claim({ worker_id: 'w', limit: 900 }, caller);
+          await engine.jobs.claim({ worker_id: 'w', limit: 900 }, caller);
           await letTimePass(store.database, 61_000);
-          const reapers = others.map((database) => engineOn(database).reaper);
+          const reapers = others.map((database) => engineOn(database).services.reaper);
           const handled = await Promise.all(reapers.map((reaper) => reaper.runOnce()));
-          const left = await engine.reaper.runOnce();
+          const left = await engine.services.reaper.runOnce();
           expect(handled.reduce((sum, n) => sum + n, left)).to.equal(900);
           const told = await store.database.query<{ n: number; jobs: number }>(
             'select count(*)::int as n, count(distinct job_id)::int as jobs from job_events where type = 9',
@@ -131,13 +137,13 @@ describe('LeaseReaper', () => {
 
       it('skips a locked row and handles it in a later round', async () => {
         const [held] = await submitted(engine, {}, {});
-        await engine.claimer.claim({ worker_id: 'w', limit: 2 }, caller);
+        await engine.jobs.claim({ worker_id: 'w', limit: 2 }, caller);
         await letTimePass(store.database, 61_000);
         await store.database.transaction(async (sql) => {
           await sql.query('select from live_jobs where job_id = $1 for update', [held?.jobId]);
-          expect(await engine.reaper.runOnce()).to.equal(1);
+          expect(await engine.services.reaper.runOnce()).to.equal(1);
         });
-        expect(await engine.reaper.runOnce()).to.equal(1);
+        expect(await engine.services.reaper.runOnce()).to.equal(1);
       });
     }
   });

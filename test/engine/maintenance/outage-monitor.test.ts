@@ -1,11 +1,17 @@
 import { expect } from 'chai';
 import type { Grant, Verdict } from '../../../src/domain/leases/lease.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { migrate } from '../../../src/store/migrate.ts';
 import { openDatabase } from '../../../src/store/open.ts';
 import { compensateOutage, recordLife } from '../../../src/store/sql/outages.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, engineSettings, letTimePass, submitted } from '../../support/jobs.ts';
+import {
+  caller,
+  engineOn,
+  engineSettings,
+  letTimePass,
+  submitted,
+  type TestedEngine,
+} from '../../support/jobs.ts';
 import {
   acquired,
   beatFor,
@@ -31,8 +37,8 @@ describe('OutageMonitor', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
     /** The server that was alive before the outage. */
-    let alive: Engine;
-    const later: Engine[] = [];
+    let alive: TestedEngine;
+    const later: TestedEngine[] = [];
     before(async () => {
       store = await kind.open();
     });
@@ -47,7 +53,7 @@ describe('OutageMonitor', () => {
     });
 
     /** A new server that has not read anything yet. */
-    const newServer = (settings = engineSettings): Engine => {
+    const newServer = (settings = engineSettings): TestedEngine => {
       const engine = engineOn(store.database, settings);
       later.push(engine);
       return engine;
@@ -79,12 +85,12 @@ describe('OutageMonitor', () => {
       await acquired(alive, 'fresher');
       await silence(100_000);
       const engine = newServer();
-      expect(await engine.reaper.runOnce()).to.equal(0);
+      expect(await engine.services.reaper.runOnce()).to.equal(0);
       const [first, second] = await left();
       // At least what was left when the outage began, however slow this machine is.
       expect(first).to.be.within(20_000, 30_000);
       expect(second).to.be.within(50_000, 60_000);
-      const [verdict] = await engine.heartbeats.heartbeatMany([beatFor(fresh)]);
+      const [verdict] = await engine.leases.heartbeatMany([beatFor(fresh)]);
       expect(verdict?.kind).to.equal('extended');
       const [recorded, ...more] = await outages();
       expect(more).to.deep.equal([]);
@@ -96,7 +102,7 @@ describe('OutageMonitor', () => {
       await submitted(alive, {});
       const grant = await acquired(alive);
       await silence(3_600_000);
-      const [verdict] = await newServer().heartbeats.heartbeatMany([beatFor(grant)]);
+      const [verdict] = await newServer().services.heartbeats.heartbeatMany([beatFor(grant)]);
       expect(verdict).to.include({ kind: 'extended', ttlRemainingMs: 60_000 });
     });
 
@@ -104,15 +110,15 @@ describe('OutageMonitor', () => {
       await submitted(alive, {}, {});
       const [kept, released] = [await acquired(alive, 'a'), await acquired(alive, 'b')];
       for (const judges of ['the reaper', 'a sign of life', 'a release'] as const) {
-        await alive.outageMonitor.runOnce();
+        await alive.services.outageMonitor.runOnce();
         await silence(100_000);
-        if (judges === 'the reaper') expect(await alive.reaper.runOnce()).to.equal(0);
+        if (judges === 'the reaper') expect(await alive.services.reaper.runOnce()).to.equal(0);
         if (judges === 'a sign of life') {
-          const [verdict] = await alive.heartbeats.heartbeatMany([beatFor(kept)]);
+          const [verdict] = await alive.leases.heartbeatMany([beatFor(kept)]);
           expect(verdict?.kind).to.equal('extended');
         }
         if (judges === 'a release') {
-          const { job } = await alive.releaser.release(releaseFor(released), caller);
+          const { job } = await alive.leases.release(releaseFor(released), caller);
           expect(job.state).to.equal('DONE');
         }
         for (const ms of await left()) expect(ms, `left, when ${judges} came`).to.be.above(20_000);
@@ -127,7 +133,7 @@ describe('OutageMonitor', () => {
       await engine.prepare();
       await newServer().prepare();
       await letTimePass(store.database, 60_001);
-      expect(await engine.reaper.runOnce()).to.equal(1);
+      expect(await engine.services.reaper.runOnce()).to.equal(1);
       expect(await outages()).to.have.length(1);
     });
 
@@ -160,7 +166,7 @@ describe('OutageMonitor', () => {
       await letTimePass(store.database, 15_000);
       await silence(100_000);
       const engine = newServer();
-      expect(await engine.reaper.runOnce()).to.equal(1);
+      expect(await engine.services.reaper.runOnce()).to.equal(1);
     });
 
     it('does not extend leases that expired before the outage', async () => {
@@ -169,7 +175,7 @@ describe('OutageMonitor', () => {
       await letTimePass(store.database, 61_000);
       await acquired(alive);
       await silence(30_000);
-      expect(await newServer().reaper.runOnce()).to.equal(1);
+      expect(await newServer().services.reaper.runOnce()).to.equal(1);
       expect(await outages()).to.have.nested.property('[0].leases', 1);
     });
 
@@ -196,7 +202,7 @@ describe('OutageMonitor', () => {
       await acquired(alive);
       await letTimePass(store.database, 60_001);
       // The new server has just recorded its life. `alive` has been silent all the time.
-      expect(await newServer().reaper.runOnce()).to.equal(1);
+      expect(await newServer().services.reaper.runOnce()).to.equal(1);
       expect(await outages()).to.deep.equal([]);
     });
 
@@ -207,10 +213,10 @@ describe('OutageMonitor', () => {
       expect(await outages()).to.deep.equal([]);
       await acquired(alive);
       await silence(2_000);
-      await newServer().outageMonitor.runOnce();
+      await newServer().services.outageMonitor.runOnce();
       expect(await outages()).to.deep.equal([]);
       await silence(3_500);
-      await newServer().outageMonitor.runOnce();
+      await newServer().services.outageMonitor.runOnce();
       expect(await outages()).to.have.length(1);
     });
 
@@ -237,7 +243,7 @@ describe('OutageMonitor', () => {
       });
       expect((await left()).map((ms) => ms > 0)).to.deep.equal([true, true, true, ...Array(4).fill(false)]);
       const halfway = await left();
-      expect(await newServer().reaper.runOnce()).to.equal(0);
+      expect(await newServer().services.reaper.runOnce()).to.equal(0);
       const after = await left();
       expect(after.every((ms) => ms > 0)).to.equal(true);
       for (const i of [0, 1, 2]) expect(after[i], 'twice').to.be.below(halfway[i] as number);
@@ -266,13 +272,13 @@ describe('OutageMonitor', () => {
           await silence(100_000);
           // Both statements start before either knows of the outage.
           const pulse = await Holder.hold(store, 'select from pulse for update');
-          const beats = engines.map(({ database }) => recordLife(database));
+          const beats = engines.map(({ services }) => recordLife(services.database));
           await pulse.untilWaiting(2);
           await pulse.letGo();
           const told = await Promise.all(beats);
           expect(told.map(({ outageMs }) => outageMs !== null)).to.have.members([true, false]);
           expect(told.map(({ unfinished }) => unfinished)).to.deep.equal([true, true]);
-          const reaped = await Promise.all(engines.map((engine) => engine.reaper.runOnce()));
+          const reaped = await Promise.all(engines.map((engine) => engine.services.reaper.runOnce()));
           expect(reaped).to.deep.equal([0, 0]);
           expect(await outages()).to.have.length(1);
           for (const ms of await left()) expect(ms).to.be.within(40_000, 60_000);
@@ -285,12 +291,12 @@ describe('OutageMonitor', () => {
         const leases = 200;
         const { engines, stop } = await moreServers(store, 4, { ...engineSettings, capacityTotal: leases });
         try {
-          const [first] = engines as [Engine];
+          const [first] = engines as [TestedEngine];
           await submitted(first, ...Array.from({ length: leases }, () => ({})));
           await Promise.all(Array.from({ length: leases }, (_, i) => acquired(first, `w${i}`)));
           await silence(100_000);
           await recordLife(store.database);
-          const work = async ({ database }: Engine) => {
+          const work = async ({ services: { database } }: TestedEngine) => {
             while (await compensateOutage(database, 7, claimTtlMs)) {
               // Continues until no lease is left to extend.
             }
@@ -322,7 +328,7 @@ describe('OutageMonitor', () => {
           );
           await cluster.restart();
           const verdicts = await eventually('the database answers', () =>
-            engine.heartbeats.heartbeatMany(grants.map((grant) => beatFor(grant))).catch(() => undefined),
+            engine.leases.heartbeatMany(grants.map((grant) => beatFor(grant))).catch(() => undefined),
           );
           expect(verdicts.map((verdict: Verdict) => verdict.kind)).to.deep.equal(['extended', 'extended']);
           const rows = await migrator.query<Outage>('select leases_extended as leases from outages', []);

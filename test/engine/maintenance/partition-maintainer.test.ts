@@ -2,7 +2,6 @@
  * The guarantee: events always find a partition, and old events are dropped a partition (a day) at a time.
  */
 import { expect } from 'chai';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { PartitionMaintainer } from '../../../src/engine/maintenance/partition-maintainer.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import type { Database } from '../../../src/store/database.ts';
@@ -11,7 +10,7 @@ import { daysAheadMax, readEventPartitions } from '../../../src/store/sql/events
 import { lockAggregation } from '../../../src/store/sql/stats/aggregate.ts';
 import { letJobsAge } from '../../support/age.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, silentLog, submitted } from '../../support/jobs.ts';
+import { caller, engineOn, silentLog, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquired, releaseFor, wipe } from '../../support/lease-helpers.ts';
 
 const dateOf = (day: number) => new Date(day * 86_400_000).toISOString().slice(0, 10);
@@ -49,7 +48,7 @@ const ahead = Array.from({ length: daysAheadMax + 1 }, (_, i) => i);
 onEveryEngine((kind) => {
   describe('PartitionMaintainer', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -68,7 +67,7 @@ onEveryEngine((kind) => {
       await setDays(store.database, [2]);
       await engine.prepare();
       expect(await daysOf(store.database)).to.deep.equal(ahead);
-      expect(engine.partitionMaintainer.daysAhead).to.equal(daysAheadMax);
+      expect(engine.services.partitionMaintainer.daysAhead).to.equal(daysAheadMax);
       await engine.prepare();
       expect(await daysOf(store.database)).to.deep.equal(ahead);
     });
@@ -76,13 +75,13 @@ onEveryEngine((kind) => {
     it('creates a missing partition when a call writes, alone or concurrently', async () => {
       await setDays(store.database, [-31]);
       await submitted(engine, ...Array.from({ length: 20 }, () => ({})));
-      const [job] = await engine.claimer.claim({ worker_id: 'w' }, caller);
-      expect((await engine.jobQueries.events(job?.jobId ?? '', {}, caller)).items).to.have.length(2);
+      const [job] = await engine.jobs.claim({ worker_id: 'w' }, caller);
+      expect((await engine.jobs.events(job?.jobId ?? '', {}, caller)).items).to.have.length(2);
       await setDays(store.database, [-31]);
       const others = engineOn(store.database);
       const claims = await Promise.all(
         Array.from({ length: 18 }, (_, i) =>
-          (i % 2 === 0 ? engine : others).claimer.claim({ worker_id: `w${i}` }, caller),
+          (i % 2 === 0 ? engine : others).jobs.claim({ worker_id: `w${i}` }, caller),
         ),
       );
       await others.stop();
@@ -91,8 +90,8 @@ onEveryEngine((kind) => {
       await setDays(store.database, [-31]);
       const grant = await acquired(engine);
       await setDays(store.database, [-31]);
-      await engine.releaser.release(releaseFor(grant), caller);
-      const { items } = await engine.jobQueries.events(grant.job.jobId, {}, caller);
+      await engine.leases.release(releaseFor(grant), caller);
+      const { items } = await engine.jobs.events(grant.job.jobId, {}, caller);
       expect(items.map(({ type }) => type)).to.include('JOB_DONE');
       expect(await daysOf(store.database)).to.deep.equal([-31, ...ahead]);
     });
@@ -103,7 +102,7 @@ onEveryEngine((kind) => {
         await setDays(store.database, [0]);
         await store.database.transaction(async (sql) => {
           expect(await lockAggregation(sql)).to.equal(true);
-          await engine.partitionMaintainer.runOnce();
+          await engine.services.partitionMaintainer.runOnce();
         });
         expect(await daysOf(store.database)).to.deep.equal(ahead);
       });
@@ -123,7 +122,7 @@ onEveryEngine((kind) => {
       const today = await setDays(store.database, [-40, 0]);
       const name = `job_events_d${dateOf(today - 40).replaceAll('-', '')}`;
       await store.database.query(`alter table job_events detach partition ${name}`, []);
-      expect(await engine.partitionMaintainer.runOnce()).to.deep.equal([name]);
+      expect(await engine.services.partitionMaintainer.runOnce()).to.deep.equal([name]);
       expect(await daysOf(store.database)).to.deep.equal(ahead);
     });
 
@@ -134,13 +133,12 @@ onEveryEngine((kind) => {
       const { jobId } = grant.job;
       await store.database.query("update job_events set at = at - interval '2 days'", []);
       await store.database.query("update jobs set created_at = created_at - interval '2 days'", []);
-      await engine.releaser.release(releaseFor(grant), caller);
-      const types = async () =>
-        (await engine.jobQueries.events(jobId, {}, caller)).items.map(({ type }) => type);
+      await engine.leases.release(releaseFor(grant), caller);
+      const types = async () => (await engine.jobs.events(jobId, {}, caller)).items.map(({ type }) => type);
       const ends = ['JOB_RUNNING', 'LEASE_RELEASED', 'JOB_DONE'];
       expect(await types()).to.deep.equal(['JOB_SUBMITTED', 'LEASE_GRANTED', ...ends]);
-      const [submission] = (await engine.jobQueries.events(jobId, { limit: 1 }, caller)).items;
-      const next = await engine.jobQueries.events(jobId, { cursor: submission?.eventId ?? '' }, caller);
+      const [submission] = (await engine.jobs.events(jobId, { limit: 1 }, caller)).items;
+      const next = await engine.jobs.events(jobId, { cursor: submission?.eventId ?? '' }, caller);
       expect(next.items.map(({ type }) => type)).to.deep.equal(['LEASE_GRANTED', ...ends]);
       await new PartitionMaintainer({ database: store.database, days: 1, log: silentLog }).runOnce();
       // The job's own row still yields its submission.
@@ -151,11 +149,11 @@ onEveryEngine((kind) => {
       await setDays(store.database, [-20, -19, -10, -9, -8, -3, 0]);
       await submitted(engine, {});
       const grant = await acquired(engine);
-      await engine.releaser.release(releaseFor(grant), caller);
+      await engine.leases.release(releaseFor(grant), caller);
       const [jobId = ''] = await letJobsAge(store.database, [grant.job.jobId], 9);
       for (const { name } of (await readEventPartitions(store.database)).parts)
         await store.database.query(`analyze ${name}`, []);
-      const found = await engine.jobQueries.get(jobId, caller);
+      const found = await engine.jobs.get(jobId, caller);
       const opened = await store.database.transaction(async (sql) => {
         const scans = () =>
           sql.query<{ name: string; n: number }>(

@@ -3,7 +3,6 @@
  * matter stay.
  */
 import { expect } from 'chai';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
 import { pendingWalks, pruneSlice, wakeWalks, walks } from '../../../src/store/sql/maintenance/prune.ts';
 import { letEndsAge, letJobsAge, multiplyEnded, older } from '../../support/age.ts';
@@ -19,7 +18,7 @@ import {
 } from '../../support/file-lease-helpers.ts';
 import { letFilesAge, letFileTimePass } from '../../support/files.ts';
 import { endedLeases } from '../../support/history.ts';
-import { caller, engineOn, engineSettings, submitted } from '../../support/jobs.ts';
+import { caller, engineOn, engineSettings, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquired, codeOf, releaseFor, wipe } from '../../support/lease-helpers.ts';
 
 const dayMs = 86_400_000;
@@ -27,7 +26,7 @@ const dayMs = 86_400_000;
 onEveryEngine((kind) => {
   describe('Pruner', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -46,7 +45,7 @@ onEveryEngine((kind) => {
     async function ended(more = {}): Promise<{ jobId: string; leaseId: string }> {
       await submitted(engine, more);
       const grant = await acquired(engine);
-      await engine.releaser.release(releaseFor(grant), caller);
+      await engine.leases.release(releaseFor(grant), caller);
       return { jobId: grant.job.jobId, leaseId: grant.lease.leaseId };
     }
 
@@ -74,40 +73,40 @@ onEveryEngine((kind) => {
         database.query = async (text, params, signal) => {
           if (text.includes(part)) {
             database.query = query;
-            pruned = await engine.pruner.runOnce();
+            pruned = await engine.services.pruner.runOnce();
           }
           return query.call(database, text, params, signal) as Promise<never>;
         };
-        const { job, existing } = await engine.submitter.submit(
+        const { job, existing } = await engine.jobs.submit(
           draft(key, returnsExisting, engine.settings),
           caller,
         );
         expect({ pruned, existing }).to.deep.equal({ pruned: 1, existing: false });
-        expect((await engine.jobQueries.get(job.jobId, caller)).job.state).to.equal('QUEUED');
+        expect((await engine.jobs.get(job.jobId, caller)).job.state).to.equal('QUEUED');
       });
     }
 
     it('deletes a job with its outcome and leases after its retention, and not before', async () => {
       const { jobId, leaseId } = await ended();
       const [young = ''] = await letJobsAge(store.database, [jobId], 29.9);
-      expect(await engine.pruner.runOnce()).to.equal(0);
-      expect((await engine.jobQueries.get(young, caller)).result?.status).to.equal('SUCCEEDED');
+      expect(await engine.services.pruner.runOnce()).to.equal(0);
+      expect((await engine.jobs.get(young, caller)).result?.status).to.equal('SUCCEEDED');
       const [old = ''] = await letJobsAge(store.database, [young], 0.2);
-      expect(await engine.pruner.runOnce()).to.equal(1);
+      expect(await engine.services.pruner.runOnce()).to.equal(1);
       expect(await rowsOf(old)).to.deep.equal({ jobs: 0, outcomes: 0, leases: 0 });
-      expect(await codeOf(engine.jobQueries.get(old, caller))).to.equal('job_not_found');
-      expect(await codeOf(engine.jobQueries.events(old, {}, caller))).to.equal('job_not_found');
-      expect(await codeOf(engine.jobUpdater.retry(old, {}, caller))).to.equal('job_not_found');
-      expect(await codeOf(engine.leaseQueries.get(leaseId, caller))).to.equal('lease_not_found');
+      expect(await codeOf(engine.jobs.get(old, caller))).to.equal('job_not_found');
+      expect(await codeOf(engine.jobs.events(old, {}, caller))).to.equal('job_not_found');
+      expect(await codeOf(engine.jobs.retry(old, {}, caller))).to.equal('job_not_found');
+      expect(await codeOf(engine.leases.get(leaseId, caller))).to.equal('lease_not_found');
     });
 
     it('measures the retention from the end of a job, not its submission', async () => {
       const { jobId } = await ended();
       const [old = ''] = await letJobsAge(store.database, [jobId], 100);
       await letEndsAge(store.database, [old], -71);
-      expect(await engine.pruner.runOnce()).to.equal(0);
+      expect(await engine.services.pruner.runOnce()).to.equal(0);
       await letEndsAge(store.database, [old], 2);
-      expect(await engine.pruner.runOnce()).to.equal(1);
+      expect(await engine.services.pruner.runOnce()).to.equal(1);
     });
 
     it('passes old jobs that are unfinished or ended recently, and deletes later ones', async () => {
@@ -120,10 +119,10 @@ onEveryEngine((kind) => {
         40,
       );
       await letEndsAge(store.database, [lately], -39);
-      expect(await engine.pruner.runOnce()).to.equal(1);
+      expect(await engine.services.pruner.runOnce()).to.equal(1);
       expect(await rowsOf(gone)).to.include({ jobs: 0 });
       expect(await rowsOf(lately)).to.deep.equal({ jobs: 1, outcomes: 1, leases: 1 });
-      expect((await engine.jobQueries.get(unfinished, caller)).job.state).to.equal('QUEUED');
+      expect((await engine.jobs.get(unfinished, caller)).job.state).to.equal('QUEUED');
     });
 
     it('deletes slice by slice, with few rows each however many attempts jobs had', async () => {
@@ -137,7 +136,7 @@ onEveryEngine((kind) => {
       await wakeWalks(store.database, [jobs]);
       const first = await pruneSlice(store.database, jobs, 30);
       expect(first).to.deep.equal({ over: false, looked: 3, pruned: 3 });
-      expect(await engine.pruner.runOnce()).to.equal(18);
+      expect(await engine.services.pruner.runOnce()).to.equal(18);
       expect(await rowsOf(jobId)).to.include({ jobs: 0 });
     });
 
@@ -146,7 +145,7 @@ onEveryEngine((kind) => {
       const again = () => submitted(engine, { client_request_id: 'once' });
       expect(await codeOf(again())).to.equal('duplicate_request');
       await letJobsAge(store.database, [jobId], 31);
-      await engine.pruner.runOnce();
+      await engine.services.pruner.runOnce();
       expect((await again())[0]?.jobId).to.be.a('string');
     });
 
@@ -154,13 +153,13 @@ onEveryEngine((kind) => {
       const { jobId } = await ended();
       await letJobsAge(store.database, [jobId], 5_000);
       await granted(engine, 'ann', 'a.ts');
-      await engine.fileOwnerUpdater.end('ann', caller);
+      await engine.files.endOwner('ann', caller);
       await letFilesAge(store.database, 5_000 * dayMs);
       const forever = { retentionJobsDays: 0, retentionSamplesDays: 0, retentionFilesDays: 0 };
       const keeping = engineOn(store.database, { ...engineSettings, ...forever });
-      expect(await keeping.pruner.runOnce()).to.equal(0);
+      expect(await keeping.services.pruner.runOnce()).to.equal(0);
       await keeping.stop();
-      expect(await engine.pruner.runOnce()).to.be.above(1);
+      expect(await engine.services.pruner.runOnce()).to.be.above(1);
     });
 
     it('deletes finished outages after their retention', async () => {
@@ -171,7 +170,7 @@ onEveryEngine((kind) => {
         ) as outage (ended_at, next)`,
         [],
       );
-      expect(await engine.pruner.runOnce()).to.equal(1);
+      expect(await engine.services.pruner.runOnce()).to.equal(1);
       const left = await store.database.query('select from outages', []);
       expect(left).to.have.length(2);
     });
@@ -179,17 +178,17 @@ onEveryEngine((kind) => {
     it('deletes released files, their events, closed contentions and ended owners', async () => {
       await granted(engine, 'ann', 'a.ts');
       await contended(engine, 'bob', 'a.ts');
-      for (const owner of ['ann', 'bob']) await engine.fileOwnerUpdater.end(owner, caller);
+      for (const owner of ['ann', 'bob']) await engine.files.endOwner(owner, caller);
       // A contention outlives its owner, until ten minutes after its retry time.
       await letFileTimePass(store.database, 781_000);
-      await engine.fileReaper.runOnce();
+      await engine.services.fileReaper.runOnce();
       await letFilesAge(store.database, 31 * dayMs);
       // Their ids contain the time of the denial.
       await store.database.query(`update file_contentions set contention_id = ${older('contention_id')}`, [
         31 * dayMs,
       ]);
       await granted(engine, 'eve', 'e.ts');
-      await engine.pruner.runOnce();
+      await engine.services.pruner.runOnce();
       const counts = async (table: string, column: string) =>
         (await store.database.query<{ it: string }>(`select distinct ${column} as it from ${table}`, [])).map(
           ({ it }) => it,
@@ -211,16 +210,16 @@ onEveryEngine((kind) => {
         await beatOwner(engine, 'ann');
       }
       const { contentionId } = await halted(engine, 'bob', 'a.ts');
-      for (const owner of ['ann', 'bob']) await engine.fileOwnerUpdater.end(owner, caller);
+      for (const owner of ['ann', 'bob']) await engine.files.endOwner(owner, caller);
       const letMonthPass = async () => {
         await letFilesAge(store.database, 31 * dayMs);
         await store.database.query(`update file_contentions set contention_id = ${older('contention_id')}`, [
           31 * dayMs,
         ]);
         await store.database.query('update pulse set alive_at = clock_timestamp()', []);
-        await engine.fileReaper.runOnce();
+        await engine.services.fileReaper.runOnce();
         await wakeWalks(store.database, walks);
-        await engine.pruner.runOnce();
+        await engine.services.pruner.runOnce();
       };
       await letMonthPass();
       const open = async () =>
@@ -231,11 +230,7 @@ onEveryEngine((kind) => {
       const [halt] = await open();
       expect(halt).to.include({ state: 1, owner_id: 'bob' });
       expect(halt?.id).not.to.equal(contentionId);
-      const outcome = await engine.contentionResolver.instruct(
-        halt?.id ?? '',
-        { instruction: 'RETRY' },
-        caller,
-      );
+      const outcome = await engine.files.instruct(halt?.id ?? '', { instruction: 'RETRY' }, caller);
       expect(outcome.kind).to.equal('kept');
       await letMonthPass();
       expect(await open(), 'instructed a month ago, and never asked for again').to.deep.equal([]);
@@ -255,9 +250,9 @@ onEveryEngine((kind) => {
       await releaseFiles(engine, 'ann', 'a.ts');
       await releaseFiles(engine, 'ann', 'held.ts');
       await granted(engine, 'eve', 'held.ts');
-      await engine.fileOwnerUpdater.end('ann', caller);
+      await engine.files.endOwner('ann', caller);
       await letFilesAge(store.database, 40 * dayMs);
-      await engine.pruner.runOnce();
+      await engine.services.pruner.runOnce();
       const names = await store.database.query<{ id: string }>(
         'select owner_id as id from file_owners order by 1',
         [],
@@ -268,7 +263,7 @@ onEveryEngine((kind) => {
         [],
       );
       expect(paths.map(({ path }) => path)).to.deep.equal(['a.ts', 'held.ts']);
-      const { items } = await engine.fileQueries.blockers({}, caller);
+      const { items } = await engine.files.blockers({}, caller);
       expect(items).to.have.length(1);
     });
 
@@ -277,7 +272,7 @@ onEveryEngine((kind) => {
       const [first = ''] = await letJobsAge(store.database, [jobId], 40);
       const other = await ended();
       const [second = ''] = await letJobsAge(store.database, [other.jobId], 35);
-      await engine.pruner.runOnce();
+      await engine.services.pruner.runOnce();
       await store.database.query('delete from prune_walks', []);
       expect(await rowsOf(first)).to.include({ jobs: 0 });
       const third = await ended();
@@ -287,10 +282,10 @@ onEveryEngine((kind) => {
         "insert into prune_walks (walk, mark, rests_until) values ('jobs', $1, '-infinity')",
         [early],
       );
-      await engine.pruner.runOnce();
+      await engine.services.pruner.runOnce();
       expect(await rowsOf(early)).to.include({ jobs: 1 });
       expect(await rowsOf(late)).to.include({ jobs: 0 });
-      await engine.pruner.runOnce();
+      await engine.services.pruner.runOnce();
       expect(await rowsOf(early)).to.include({ jobs: 0 });
       expect(await rowsOf(second)).to.include({ jobs: 0 });
     });
@@ -299,7 +294,10 @@ onEveryEngine((kind) => {
       await acquireFiles(engine, 'ann', 'x.ts');
       await releaseFiles(engine, 'ann', 'x.ts');
       await letFilesAge(store.database, 31 * dayMs);
-      const [, outcome] = await Promise.all([engine.pruner.runOnce(), acquireFiles(engine, 'zoe', 'x.ts')]);
+      const [, outcome] = await Promise.all([
+        engine.services.pruner.runOnce(),
+        acquireFiles(engine, 'zoe', 'x.ts'),
+      ]);
       expect(outcome.kind).to.equal('granted');
     });
   });

@@ -49,16 +49,16 @@ onEveryEngine((kind) => {
     const idleLanes = async (...types: string[]): Promise<void> => {
       for (const job_type of types) {
         await submitted(stage.engine, { job_type });
-        await stage.engine.releaser.release(releaseFor(await acquired(stage.engine)), caller);
+        await stage.engine.leases.release(releaseFor(await acquired(stage.engine)), caller);
       }
-      await stage.engine.statsAggregator.runOnce();
+      await stage.engine.services.statsAggregator.runOnce();
     };
     const draftsOf = (...types: string[]) =>
       types.map((job_type) =>
         draft({ addon_id: 'a', job_type, cost_units: 1 }, false, stage.engine.settings),
       );
     const claimedIds = async (): Promise<string[]> => {
-      const jobs = await stage.engine.claimer.claim({ worker_id: 'w', limit: 100 }, caller);
+      const jobs = await stage.engine.jobs.claim({ worker_id: 'w', limit: 100 }, caller);
       return jobs.map(({ jobId }) => jobId);
     };
 

@@ -4,7 +4,6 @@
  */
 import { expect } from 'chai';
 import type { SubmitJob } from '../../../src/domain/requests/scheduler.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
 import { LaneSweeper } from '../../../src/engine/queue/lane-sweeper.ts';
 import type { TransactionSql } from '../../../src/store/connection/sql.ts';
@@ -13,7 +12,15 @@ import { sweepLanes } from '../../../src/store/sql/queue/sweep-lanes.ts';
 import { rouseSweeps } from '../../../src/store/sql/queue/sweep-walks.ts';
 import { auditTotals } from '../../../src/store/sql/stats/audit.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, engineSettings, silentLog, submitted, submittedIds } from '../../support/jobs.ts';
+import {
+  caller,
+  engineOn,
+  engineSettings,
+  silentLog,
+  submitted,
+  submittedIds,
+  type TestedEngine,
+} from '../../support/jobs.ts';
 import { acquired, Holder, releaseFor } from '../../support/lease-helpers.ts';
 import { rowsTouched } from '../../support/rows-touched.ts';
 
@@ -22,7 +29,7 @@ const settings = { ...engineSettings, capacityTotal: 10_000 };
 describe('LaneSweeper (A5)', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     let sweeper: LaneSweeper;
     beforeEach(async () => {
       store = await kind.open();
@@ -41,18 +48,18 @@ describe('LaneSweeper (A5)', () => {
       );
       return rows.map(({ job_type }) => job_type);
     };
-    const fold = () => engine.statsAggregator.runOnce();
+    const fold = () => engine.services.statsAggregator.runOnce();
     const submitMany = (count: number, make: (i: number) => Partial<SubmitJob>) =>
       submitted(engine, ...Array.from({ length: count }, (_, i) => make(i)));
 
     it('removes lanes whose jobs have all ended, and keeps those with any other job', async () => {
       await submitted(engine, { job_type: 'ends' });
       const done = await acquired(engine, 'w');
-      await engine.releaser.release(releaseFor(done), caller);
+      await engine.leases.release(releaseFor(done), caller);
       await submitted(engine, { job_type: 'runs' });
       await acquired(engine, 'w');
       await submitted(engine, { job_type: 'claimed' });
-      await engine.claimer.claim({ worker_id: 'w' }, caller);
+      await engine.jobs.claim({ worker_id: 'w' }, caller);
       await submitted(
         engine,
         { job_type: 'waits' },
@@ -66,7 +73,7 @@ describe('LaneSweeper (A5)', () => {
 
     it('keeps a lane whose statistics are not yet aggregated', async () => {
       await submitted(engine, {});
-      await engine.releaser.release(releaseFor(await acquired(engine, 'w')), caller);
+      await engine.leases.release(releaseFor(await acquired(engine, 'w')), caller);
       expect(await sweeper.runOnce()).to.equal(0);
       await fold();
       expect(await sweeper.runOnce()).to.equal(1);
@@ -77,7 +84,7 @@ describe('LaneSweeper (A5)', () => {
       const drafts = Array.from({ length: 1_050 }, (_, i) =>
         draft({ addon_id: 'a', job_type: `t${i}`, cost_units: 1 }, false, settings),
       );
-      await engine.submitter.submitMany(drafts, caller);
+      await engine.jobs.submitMany(drafts, caller);
       await store.database.query('delete from live_jobs', []);
       await fold();
       await store.database.query('delete from stat_tallies', []);
@@ -121,7 +128,7 @@ describe('LaneSweeper (A5)', () => {
         if (crowded) await submitMany(ownLanesMax + 1, (i) => ({ job_type: `filler${i}` }));
         await submitted(engine, { job_type: 'again' });
         for (;;) {
-          const [job] = await engine.claimer.claim({ worker_id: 'w', limit: 500 }, caller);
+          const [job] = await engine.jobs.claim({ worker_id: 'w', limit: 500 }, caller);
           if (!job) break;
         }
         await store.database.query('delete from live_jobs where state <> 0', []);
@@ -130,7 +137,7 @@ describe('LaneSweeper (A5)', () => {
         expect(await lanes()).to.deep.equal([]);
         if (crowded) await submitMany(ownLanesMax + 1, (i) => ({ job_type: `other${i}`, priority: 'LOW' }));
         const [job] = await submitted(engine, { job_type: 'again' });
-        const [claimed] = await engine.claimer.claim({ worker_id: 'w' }, caller);
+        const [claimed] = await engine.jobs.claim({ worker_id: 'w' }, caller);
         expect(claimed?.jobId).to.equal(job?.jobId);
       }
     });
@@ -139,33 +146,33 @@ describe('LaneSweeper (A5)', () => {
       for (const crowded of [false, true]) {
         await submitted(engine, { job_type: 'fails', constraints: { gpu_required: true } });
         const grant = await acquired(engine, 'w', { constraints_capabilities: { gpu_available: true } });
-        await engine.releaser.release({ ...releaseFor(grant), status: 'FAILED' }, caller);
+        await engine.leases.release({ ...releaseFor(grant), status: 'FAILED' }, caller);
         await fold();
         await sweeper.runOnce();
         expect(await lanes()).not.to.include('fails');
         if (crowded) await submitMany(ownLanesMax + 1, (i) => ({ job_type: `filler${i}` }));
-        const job = await engine.jobUpdater.retry(grant.job.jobId, {}, caller);
+        const job = await engine.jobs.retry(grant.job.jobId, {}, caller);
         expect(job.state).to.equal('QUEUED');
         const again = await acquired(engine, 'w', {
           accept_job_types: ['fails'],
           constraints_capabilities: { gpu_available: true },
         });
         expect(again.job.jobId).to.equal(grant.job.jobId);
-        await engine.releaser.release(releaseFor(again), caller);
+        await engine.leases.release(releaseFor(again), caller);
       }
     });
 
     it('retries a job whose constraints are no longer valid, after its lane was removed', async () => {
       await submitted(engine, { job_type: 'fails' });
       const grant = await acquired(engine, 'w');
-      await engine.releaser.release({ ...releaseFor(grant), status: 'FAILED' }, caller);
+      await engine.leases.release({ ...releaseFor(grant), status: 'FAILED' }, caller);
       await store.database.query(
         `update jobs set constraints = '{"region": "eu", "gpu_required": true}'`,
         [],
       );
       await fold();
       expect(await sweeper.runOnce()).to.equal(1);
-      await engine.jobUpdater.retry(grant.job.jobId, {}, caller);
+      await engine.jobs.retry(grant.job.jobId, {}, caller);
       const again = await acquired(engine, 'w', { constraints_capabilities: { gpu_available: true } });
       expect(again.job.jobId).to.equal(grant.job.jobId);
     });
@@ -173,22 +180,21 @@ describe('LaneSweeper (A5)', () => {
     it('lists a stream without lanes for as long as a job of it may be kept', async () => {
       await submitted(engine, { stream: 's' }, { stream: 't' });
       for (const stream of ['s', 't'])
-        await engine.releaser.release(releaseFor(await acquired(engine, 'w', { streams: [stream] })), caller);
+        await engine.leases.release(releaseFor(await acquired(engine, 'w', { streams: [stream] })), caller);
       await fold();
       expect(await sweeper.runOnce()).to.equal(2);
-      const listed = async () =>
-        (await engine.jobQueries.streams({}, caller)).items.map(({ stream }) => stream);
+      const listed = async () => (await engine.jobs.streams({}, caller)).items.map(({ stream }) => stream);
       expect(await listed()).to.deep.equal(['s', 't']);
-      expect((await engine.jobQueries.streams({ stream: 's' }, caller)).items).to.deep.equal([
+      expect((await engine.jobs.streams({ stream: 's' }, caller)).items).to.deep.equal([
         { stream: 's', queued: 0, delayed: 0, running: 0, deadLettered: 0 },
       ]);
-      await engine.pruner.runOnce();
+      await engine.services.pruner.runOnce();
       expect(await listed()).to.deep.equal(['s', 't']);
       await store.database.query(
         "update idle_streams set idle_since = now() - interval '31 days' where stream = 's'",
         [],
       );
-      await engine.pruner.runOnce();
+      await engine.services.pruner.runOnce();
       expect(await listed()).to.deep.equal(['t']);
       await submitted(engine, { stream: 's' });
       expect(await listed()).to.deep.equal(['s', 't']);
@@ -196,7 +202,7 @@ describe('LaneSweeper (A5)', () => {
 
     it('corrects the totals of a submitter that has no lane left', async () => {
       await submitted(engine, { addon_id: 'gone' });
-      await engine.releaser.release(releaseFor(await acquired(engine, 'w')), caller);
+      await engine.leases.release(releaseFor(await acquired(engine, 'w')), caller);
       await fold();
       await sweeper.runOnce();
       await store.database.query(
@@ -217,13 +223,13 @@ onEveryEngine((kind) => {
   if (kind.name !== 'postgresql') return;
   describe('the removal of a lane beside a submission into it (A5)', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.open();
       engine = engineOn(store.database, settings);
       await submitted(engine, {});
-      await engine.releaser.release(releaseFor(await acquired(engine, 'w')), caller);
-      await engine.statsAggregator.runOnce();
+      await engine.leases.release(releaseFor(await acquired(engine, 'w')), caller);
+      await engine.services.statsAggregator.runOnce();
     });
     afterEach(async () => {
       await engine.stop();
@@ -249,7 +255,7 @@ onEveryEngine((kind) => {
         .finally(() => holder.close());
       expect((await sweep)?.removed).to.equal(1);
       const [job] = await submission;
-      const [claimed] = await engine.claimer.claim({ worker_id: 'w' }, caller);
+      const [claimed] = await engine.jobs.claim({ worker_id: 'w' }, caller);
       expect(claimed?.jobId).to.equal(job?.jobId);
     });
 
@@ -276,7 +282,7 @@ onEveryEngine((kind) => {
       const sweeper = new LaneSweeper({ database: store.database, log: silentLog, keptMax: 0 });
       const sent = new Set<string>();
       const taken = new Set<string>();
-      const submitTypes = async (server: Engine, types: readonly string[]): Promise<void> => {
+      const submitTypes = async (server: TestedEngine, types: readonly string[]): Promise<void> => {
         const drafts = types.map((job_type) =>
           draft({ addon_id: 'a', job_type, cost_units: 1 }, false, settings),
         );
@@ -284,7 +290,7 @@ onEveryEngine((kind) => {
       };
       // Alternates with every other step, so its lanes are idle in the step between.
       const turnsOf = (step: number) => Array.from({ length: turns }, (_, i) => `turn ${step % 2} ${i}`);
-      const submitStep = async (server: Engine, step: number): Promise<void> => {
+      const submitStep = async (server: TestedEngine, step: number): Promise<void> => {
         await submitTypes(server, turnsOf(step));
         // These lanes were idle until now in this step. Whether the sweep runs before the job is left to
         // chance.
@@ -296,7 +302,7 @@ onEveryEngine((kind) => {
       };
       const takeAll = async (): Promise<void> => {
         for (;;) {
-          const jobs = await engine.claimer.claim({ worker_id: 'w', limit: 100 }, caller);
+          const jobs = await engine.jobs.claim({ worker_id: 'w', limit: 100 }, caller);
           for (const { jobId } of jobs) taken.add(jobId);
           if (jobs.length === 0) return;
         }

@@ -6,7 +6,6 @@ import { expect } from 'chai';
 import pg from 'pg';
 import { DomainError } from '../../../src/domain/errors.ts';
 import type { SubmitJob } from '../../../src/domain/requests/scheduler.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
 import { LaneSweeper } from '../../../src/engine/queue/lane-sweeper.ts';
 import { ownLanesMax } from '../../../src/store/sql/queue/crowds.ts';
@@ -14,7 +13,14 @@ import { keepLanes, laneKey, makeLanes } from '../../../src/store/sql/queue/lane
 import { sweepPaths } from '../../../src/store/sql/queue/sweep-paths.ts';
 import { rouseSweeps, sweepSlice } from '../../../src/store/sql/queue/sweep-walks.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, engineSettings, silentLog, submittedIds } from '../../support/jobs.ts';
+import {
+  caller,
+  engineOn,
+  engineSettings,
+  silentLog,
+  submittedIds,
+  type TestedEngine,
+} from '../../support/jobs.ts';
 
 const settings = { ...engineSettings, capacityTotal: 10_000 };
 const names = Array.from('abcdefgh');
@@ -39,7 +45,7 @@ onEveryEngine((kind) => {
   if (kind.name !== 'postgresql') return;
   describe('the removal of paths beside submissions (A5)', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     let writer: pg.Client;
     beforeEach(async () => {
       store = await kind.open();
@@ -70,7 +76,7 @@ onEveryEngine((kind) => {
       return rows[0].n > 0;
     };
     const claimed = async () =>
-      (await engine.claimer.claim({ worker_id: 'w', limit: 500, constraints_capabilities }, caller)).map(
+      (await engine.jobs.claim({ worker_id: 'w', limit: 500, constraints_capabilities }, caller)).map(
         ({ jobId }) => jobId,
       );
 
@@ -200,7 +206,7 @@ onEveryEngine((kind) => {
           const drafts = Array.from({ length: 90 }, (_, j) =>
             draftOf(sets[(i * 37 + n * 5 + j * 3) % sets.length] ?? []),
           );
-          for (const answer of await server.submitter.submitMany(drafts, caller)) {
+          for (const answer of await server.jobs.submitMany(drafts, caller)) {
             // A submission whose lanes are removed three times in a row is refused, and its jobs are not
             // written.
             if (answer instanceof DomainError && answer.code === 'unavailable') continue;

@@ -4,7 +4,6 @@
  */
 import { expect } from 'chai';
 import type { SubmitJob } from '../../../src/domain/requests/scheduler.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
 import { LaneSweeper } from '../../../src/engine/queue/lane-sweeper.ts';
 import type { TransactionSql } from '../../../src/store/connection/sql.ts';
@@ -14,7 +13,15 @@ import { noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { sweepPaths } from '../../../src/store/sql/queue/sweep-paths.ts';
 import { rouseSweeps, sweepSlice } from '../../../src/store/sql/queue/sweep-walks.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { anyJob, caller, engineOn, engineSettings, silentLog, submittedIds } from '../../support/jobs.ts';
+import {
+  anyJob,
+  caller,
+  engineOn,
+  engineSettings,
+  silentLog,
+  submittedIds,
+  type TestedEngine,
+} from '../../support/jobs.ts';
 import { acquired, releaseFor } from '../../support/lease-helpers.ts';
 import { rowsTouched } from '../../support/rows-touched.ts';
 
@@ -35,7 +42,7 @@ const capabilities = Object.fromEntries(names.map((name) => [`${name}_available`
 onEveryEngine((kind) => {
   describe('paths to sets of requirements (A5)', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.open();
       engine = engineOn(store.database, settings);
@@ -90,7 +97,7 @@ onEveryEngine((kind) => {
       );
     const claimed = async () =>
       (
-        await engine.claimer.claim(
+        await engine.jobs.claim(
           { worker_id: 'w', limit: 500, constraints_capabilities: capabilities },
           caller,
         )
@@ -170,12 +177,12 @@ onEveryEngine((kind) => {
       await finishAll();
       await submit([requiring(['a', 'b'])]);
       const grant = await acquired(engine, 'w', { constraints_capabilities: capabilities });
-      await engine.releaser.release({ ...releaseFor(grant), status: 'FAILED' }, caller);
+      await engine.leases.release({ ...releaseFor(grant), status: 'FAILED' }, caller);
       await finishAll();
       await sweep();
       expect(await count()).to.equal(0);
       await fillOwnLanes();
-      await engine.jobUpdater.retry(grant.job.jobId, {}, caller);
+      await engine.jobs.retry(grant.job.jobId, {}, caller);
       expect((await claimed())[0]).to.equal(grant.job.jobId);
     });
 

@@ -1,13 +1,12 @@
 import { expect } from 'chai';
 import type { DomainError } from '../../../src/domain/errors.ts';
 import type { MetricName } from '../../../src/domain/stats/series.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { StatsAggregator } from '../../../src/engine/stats/stats-aggregator.ts';
 import { createLog } from '../../../src/lib/log.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { aggregateTallies, lockAggregation, pruneRollups } from '../../../src/store/sql/stats/aggregate.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, letTimePass, submitted } from '../../support/jobs.ts';
+import { caller, engineOn, letTimePass, submitted, type TestedEngine } from '../../support/jobs.ts';
 import {
   acquired,
   beatFor,
@@ -23,7 +22,7 @@ const minuteMs = 60_000;
 describe('StatsAggregator', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -33,7 +32,7 @@ describe('StatsAggregator', () => {
       await store.close();
     });
 
-    const snapshot = (of = engine) => of.statsQueries.snapshot({}, caller);
+    const snapshot = (of = engine) => of.stats.snapshot({}, caller);
     const queued = async (of = engine) => (await snapshot(of)).jobs.queued;
     const tallies = async (): Promise<number> => {
       const [row] = await store.database.query<{ n: number }>(
@@ -45,15 +44,15 @@ describe('StatsAggregator', () => {
     const backdate = (minutes: number) =>
       store.database.query("update stat_tallies set at = at - $1::int * interval '1 minute'", [minutes]);
     const series = async (metric: MetricName, bucket: '1m' | '5m' | '15m' | '1h' = '1m') => {
-      const { points } = await engine.statsQueries.timeseries({ metric, bucket, range: '3h' }, caller);
+      const { points } = await engine.stats.timeseries({ metric, bucket, range: '3h' }, caller);
       return points;
     };
 
     it('aggregates each tally once when two servers run at the same time', async () => {
       await submitted(engine, {}, {}, {});
       const folded = await Promise.all([
-        engine.statsAggregator.runOnce(),
-        engineOn(store.database).statsAggregator.runOnce(),
+        engine.services.statsAggregator.runOnce(),
+        engineOn(store.database).services.statsAggregator.runOnce(),
       ]);
       expect(folded.reduce((sum, one) => sum + (one?.tallies ?? 0), 0)).to.equal(3);
       expect(await tallies()).to.equal(0);
@@ -73,7 +72,7 @@ describe('StatsAggregator', () => {
       expect(await dies.catch(({ message }: Error) => message)).to.equal('it died');
       expect(await tallies()).to.equal(2);
       expect(await queued()).to.equal(2);
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       expect(await queued()).to.equal(2);
     });
 
@@ -94,7 +93,7 @@ describe('StatsAggregator', () => {
       );
       // An open transaction of another database holds the mark back until it ends.
       const mark = await eventually('the mark is behind all that was added up', async () => {
-        await engine.statsAggregator.runOnce();
+        await engine.services.statsAggregator.runOnce();
         const [fold] = await store.database.query<{ mark: string }>(
           'select folded_before::text as mark from stat_fold',
           [],
@@ -110,11 +109,11 @@ describe('StatsAggregator', () => {
 
     it('finds tallies after a restore into a cluster with lower transaction ids', async () => {
       await submitted(engine, {});
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       await store.database.query('update stat_fold set folded_before = 4611686018427387904', []);
       await submitted(engine, {});
       expect(await queued()).to.equal(2);
-      expect((await engine.statsAggregator.runOnce())?.tallies).to.equal(1);
+      expect((await engine.services.statsAggregator.runOnce())?.tallies).to.equal(1);
       expect([await tallies(), await queued()]).to.deep.equal([0, 2]);
       await submitted(engine, {});
       expect(await queued()).to.equal(3);
@@ -126,21 +125,21 @@ describe('StatsAggregator', () => {
         (await series('jobs_failed')).reduce((sum, { value }) => sum + (value ?? 0), 0);
       const end = async (status: 'FAILED' | 'SUCCEEDED') => {
         const grant = await acquired(engine);
-        await engine.releaser.release(releaseFor(grant, { status, retryable: false }), caller);
+        await engine.leases.release(releaseFor(grant, { status, retryable: false }), caller);
       };
       const [job] = await submitted(engine, {}, {});
       await end('FAILED');
       await end('FAILED');
       expect([await failed(), await failures()]).to.deep.equal([2, 2]);
-      await engine.jobUpdater.retry(job?.jobId ?? '', {}, caller);
+      await engine.jobs.retry(job?.jobId ?? '', {}, caller);
       expect([await failed(), await failures()]).to.deep.equal([1, 2]);
       await end('FAILED');
       expect([await failed(), await failures()]).to.deep.equal([2, 3]);
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       expect([await failed(), await failures()]).to.deep.equal([2, 3]);
-      await engine.jobUpdater.retry(job?.jobId ?? '', {}, caller);
+      await engine.jobs.retry(job?.jobId ?? '', {}, caller);
       await end('SUCCEEDED');
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       expect([await failed(), await failures()]).to.deep.equal([1, 3]);
     });
 
@@ -149,7 +148,7 @@ describe('StatsAggregator', () => {
       const failed = async () => (await snapshot()).last24h.failed;
       const fail = async () => {
         const grant = await acquired(engine);
-        await engine.releaser.release(releaseFor(grant, { status: 'FAILED', retryable: false }), caller);
+        await engine.leases.release(releaseFor(grant, { status: 'FAILED', retryable: false }), caller);
       };
       const [job] = await submitted(engine, {});
       await fail();
@@ -160,9 +159,9 @@ describe('StatsAggregator', () => {
         [],
       );
       expect(await failed()).to.equal(0);
-      await engine.jobUpdater.retry(job?.jobId ?? '', {}, caller);
+      await engine.jobs.retry(job?.jobId ?? '', {}, caller);
       expect(await failed()).to.equal(0);
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       expect(await failed()).to.equal(0);
       await fail();
       expect(await failed()).to.equal(1);
@@ -172,35 +171,35 @@ describe('StatsAggregator', () => {
       const { database } = store;
       const failAtOnce = async () => {
         const grant = await acquired(engine);
-        await engine.releaser.release(releaseFor(grant, { status: 'FAILED', retryable: false }), caller);
+        await engine.leases.release(releaseFor(grant, { status: 'FAILED', retryable: false }), caller);
       };
       const loseClaims = async () => {
         const { maxClaims } = engine.settings;
         for (let i = 0; i < maxClaims; i++) {
-          await engine.claimer.claim({ worker_id: 'w' }, caller);
+          await engine.jobs.claim({ worker_id: 'w' }, caller);
           await letTimePass(database, 100_000);
-          await engine.reaper.runOnce();
+          await engine.services.reaper.runOnce();
         }
       };
       for (const fail of [failAtOnce, loseClaims]) {
         const [job] = await submitted(engine, {});
         await fail();
-        await engine.jobUpdater.retry(job?.jobId ?? '', {}, caller);
+        await engine.jobs.retry(job?.jobId ?? '', {}, caller);
         const rows = await database.query<{ at: string }>(
           'select at::text from stat_tallies where failed + failed_retried > 0 order by txid',
           [],
         );
         expect(rows, fail.name).to.have.length(2);
         expect(rows[0]?.at, fail.name).to.equal(rows[1]?.at);
-        await engine.jobUpdater.cancel(job?.jobId ?? '', {}, caller);
-        await engine.statsAggregator.runOnce();
+        await engine.jobs.cancel(job?.jobId ?? '', {}, caller);
+        await engine.services.statsAggregator.runOnce();
       }
     });
 
     it('is correct when a tally arrives after later ones', async () => {
       await submitted(engine, {}, {});
       await backdate(10);
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       await submitted(engine, {}, {}, {});
       await backdate(20);
       const look = async () => {
@@ -212,7 +211,7 @@ describe('StatsAggregator', () => {
         [3, 5, 5],
         [3, 2],
       ]);
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       expect(await look()).to.deep.equal([
         [3, 5, 5],
         [3, 2],
@@ -221,13 +220,13 @@ describe('StatsAggregator', () => {
 
     it('reports 0 for minutes in which a server lived, and unknown for others', async () => {
       for (const minutes of [150, 149, 90]) {
-        await engine.statsAggregator.runOnce();
+        await engine.services.statsAggregator.runOnce();
         await store.database.query(
           "update stat_rollups set bucket = bucket - $1::int * interval '1 minute' where level = 1 and bucket > clock_timestamp() - interval '5 minutes'",
           [minutes],
         );
       }
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       const points = await series('jobs_failed');
       const known = points.flatMap(({ value }, i) => (value === null ? [] : [points.length - 1 - i]));
       // The minute may have changed meanwhile.
@@ -238,16 +237,16 @@ describe('StatsAggregator', () => {
     });
 
     it('reports the units that were usable at the end of each bucket', async () => {
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       await store.database.query("update stat_rollups set bucket = bucket - interval '1 hour'", []);
       await engine.capacity.set({ total: 60 }, caller);
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       await engine.capacity.set({ total: 40, busy_rating: 5 }, caller);
       const values = (await series('capacity_usable', '1h')).map(({ value }) => value);
       // The hour may have changed meanwhile.
       expect(values[1] ?? values[0]).to.equal(100);
       expect(values.at(-1)).to.equal(20);
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       const [row] = await store.database.query<{ usable: string }>(
         "select usable from stat_rollups where addon_id = '' and level = 1 order by bucket desc limit 1",
         [],
@@ -267,7 +266,7 @@ describe('StatsAggregator', () => {
       const inAnHour = new Date(Date.now() + 60 * minuteMs).toISOString();
       const [later] = await submitted(engine, { run_at: inAnHour });
       expect(await readyIn(later?.jobId ?? '')).to.be.within(58 * minuteMs, 62 * minuteMs);
-      await engine.jobUpdater.cancel(later?.jobId ?? '', {}, caller);
+      await engine.jobs.cancel(later?.jobId ?? '', {}, caller);
 
       const [job] = await submitted(engine, { max_attempts: 3, retry_backoff_s: 600 });
       const jobId = job?.jobId ?? '';
@@ -275,18 +274,18 @@ describe('StatsAggregator', () => {
         jobId,
       ]);
       // A claim that ends without a lease is no attempt.
-      await engine.claimer.claim({ worker_id: 'w' }, caller);
-      await engine.jobUpdater.updateStatus(jobId, { state: 'QUEUED' }, caller);
-      await engine.claimer.claim({ worker_id: 'w' }, caller);
+      await engine.jobs.claim({ worker_id: 'w' }, caller);
+      await engine.jobs.updateStatus(jobId, { state: 'QUEUED' }, caller);
+      await engine.jobs.claim({ worker_id: 'w' }, caller);
       await letTimePass(database, 100_000);
-      await engine.reaper.runOnce();
+      await engine.services.reaper.runOnce();
       expect(await readyIn(jobId)).to.be.within(-62 * minuteMs, -58 * minuteMs);
       const grant = await acquired(engine);
       const waited =
         (await series('wait_ms_p50')).at(-1)?.value ?? (await series('wait_ms_p50')).at(-2)?.value;
       expect(waited).to.be.within(58 * minuteMs, 63 * minuteMs);
       // The next attempt waits for its backoff, and then for a lease.
-      await engine.releaser.release(releaseFor(grant, { status: 'FAILED', retryable: true }), caller);
+      await engine.leases.release(releaseFor(grant, { status: 'FAILED', retryable: true }), caller);
       expect(await readyIn(jobId)).to.be.within(5 * minuteMs, 11 * minuteMs);
     });
 
@@ -295,7 +294,7 @@ describe('StatsAggregator', () => {
       const log = createLog({ level: 'warn', human: false, write: (line) => void lines.push(line) });
       const folder = new StatsAggregator({
         database: store.database,
-        notifier: engine.notifier,
+        notifier: engine.services.notifier,
         capacityTotal: 100,
         retentionDays: 30,
         log,
@@ -318,7 +317,7 @@ describe('StatsAggregator', () => {
       expect(lines).to.have.length(1);
       expect(lines[0]).to.include('repaired');
       expect((await snapshot()).jobs).to.deep.equal({ queued: 2, claimed: 0, running: 1 });
-      const ann = await engine.statsQueries.snapshot({ addon_id: 'ann' }, caller);
+      const ann = await engine.stats.snapshot({ addon_id: 'ann' }, caller);
       expect([ann.jobs.queued, ann.jobs.running, ann.capacity.used]).to.deep.equal([1, 1, 4]);
       expect(await folder.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
       await folder.runOnce();
@@ -335,7 +334,7 @@ describe('StatsAggregator', () => {
     });
 
     it('aggregates soon after a commit while started, and no longer once stopped', async () => {
-      const { statsAggregator } = engine;
+      const { statsAggregator } = engine.services;
       statsAggregator.start();
       statsAggregator.start();
       await eventually('the minute is known', async () => {
@@ -353,9 +352,9 @@ describe('StatsAggregator', () => {
     });
 
     it('keeps only hourly rollups of old data', async () => {
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       await store.database.query("update stat_rollups set bucket = bucket - interval '3 days'", []);
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       expect(await pruneRollups(store.database, 1, 48 * 60 * minuteMs, 10)).to.equal(1);
       expect(await pruneRollups(store.database, 1, 48 * 60 * minuteMs, 10)).to.equal(0);
       const levels = await store.database.query<{ level: number; n: number }>(
@@ -372,9 +371,7 @@ describe('StatsAggregator', () => {
     it('reads one snapshot for all callers with the same watch, and sends it at once', async () => {
       const { database } = store;
       const reads = countReads(database);
-      const watchers = Array.from({ length: 20 }, () =>
-        engine.statsQueries.watch({ interval_ms: 200 }, caller),
-      );
+      const watchers = Array.from({ length: 20 }, () => engine.stats.watch({ interval_ms: 200 }, caller));
       const first = await Promise.all(watchers.map((one) => one.next()));
       expect(first.every(({ value }) => value?.jobs.queued === 0)).to.equal(true);
       expect(reads.count).to.equal(1);
@@ -389,7 +386,7 @@ describe('StatsAggregator', () => {
     });
 
     it('ends watches when the server stops, however long their interval', async () => {
-      const watcher = engine.statsQueries.watch({ interval_ms: 60_000 }, caller);
+      const watcher = engine.stats.watch({ interval_ms: 60_000 }, caller);
       await watcher.next();
       const waiting = watcher.next().then(
         () => 'told',
@@ -398,7 +395,7 @@ describe('StatsAggregator', () => {
       await engine.drain();
       expect(await waiting).to.equal('unavailable');
       expect(
-        await engine.statsQueries
+        await engine.services.statsQueries
           .watch({}, caller)
           .next()
           .catch(({ code }: DomainError) => code),
@@ -414,14 +411,14 @@ describe('StatsAggregator', () => {
         try {
           await submitted(other, {}, {}, { max_attempts: 2, retry_backoff_s: 0 });
           const grant = await claimedAndLeased(other);
-          const [verdict] = await other.heartbeats.heartbeatMany([beatFor(grant)]);
+          const [verdict] = await other.leases.heartbeatMany([beatFor(grant)]);
           expect(verdict?.kind).to.equal('extended');
-          await other.releaser.release(releaseFor(grant), caller);
-          const [job] = await other.claimer.claim({ worker_id: 'w' }, caller);
-          await other.jobUpdater.cancel(job?.jobId ?? '', {}, caller);
+          await other.leases.release(releaseFor(grant), caller);
+          const [job] = await other.jobs.claim({ worker_id: 'w' }, caller);
+          await other.jobs.cancel(job?.jobId ?? '', {}, caller);
           await acquired(other);
           await letTimePass(store.database, 100_000);
-          await other.reaper.runOnce();
+          await other.services.reaper.runOnce();
         } finally {
           await servers.stop();
         }
@@ -429,20 +426,23 @@ describe('StatsAggregator', () => {
 
       it('blocks no other transaction, and no second server aggregates meanwhile', async () => {
         await submitted(engine, {});
-        await engine.statsAggregator.runOnce();
+        await engine.services.statsAggregator.runOnce();
         await submitted(engine, {});
         await store.database.transaction(async (sql) => {
           expect(await lockAggregation(sql)).to.equal(true);
           expect((await aggregateTallies(sql, 100, 100)).tallies).to.equal(1);
           await work();
           expect(await queued()).to.equal(2);
-          expect(await engine.statsAggregator.runOnce()).to.equal(undefined);
-          expect(await engine.statsAggregator.audit()).to.equal(undefined);
+          expect(await engine.services.statsAggregator.runOnce()).to.equal(undefined);
+          expect(await engine.services.statsAggregator.audit()).to.equal(undefined);
         });
         expect(await queued()).to.equal(2);
-        await engine.statsAggregator.runOnce();
+        await engine.services.statsAggregator.runOnce();
         expect(await tallies()).to.equal(0);
-        expect(await engine.statsAggregator.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
+        expect(await engine.services.statsAggregator.audit()).to.deep.equal({
+          shortfalls: [],
+          wasTotalWrong: false,
+        });
       });
 
       it('delays no call on jobs while the statistics tables are locked', async () => {
@@ -465,11 +465,11 @@ describe('StatsAggregator', () => {
           select pg_current_xact_id()::text::bigint, clock_timestamp(), 1, 7`,
         );
         await submitted(engine, {});
-        await engine.statsAggregator.runOnce();
+        await engine.services.statsAggregator.runOnce();
         expect([await tallies(), await queued()]).to.deep.equal([0, 1]);
         await holder.letGo();
         expect(await queued()).to.equal(8);
-        expect((await engine.statsAggregator.runOnce())?.tallies).to.equal(1);
+        expect((await engine.services.statsAggregator.runOnce())?.tallies).to.equal(1);
         expect([await tallies(), await queued()]).to.deep.equal([0, 8]);
       });
     }

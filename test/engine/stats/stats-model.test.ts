@@ -14,12 +14,18 @@ import {
   type Snapshot,
   slotGrowth,
 } from '../../../src/domain/stats/series.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import type { Sql } from '../../../src/store/connection/sql.ts';
 import { aggregateTallies } from '../../../src/store/sql/stats/aggregate.ts';
 import { onEveryEngine } from '../../support/engines.ts';
 import { allEvents, endedLeases } from '../../support/history.ts';
-import { caller, engineOn, engineSettings, letTimePass, submitted } from '../../support/jobs.ts';
+import {
+  caller,
+  engineOn,
+  engineSettings,
+  letTimePass,
+  submitted,
+  type TestedEngine,
+} from '../../support/jobs.ts';
 import { acquire, codeOf, releaseFor } from '../../support/lease-helpers.ts';
 
 const seed = Number(process.env.LEASEHOLD_TEST_MODEL_SEED || 20_260_101);
@@ -51,7 +57,7 @@ const op = fc.tuple(
 );
 
 interface World {
-  engine: Engine;
+  engine: TestedEngine;
   jobIds: string[];
   grants: Grant[];
 }
@@ -60,7 +66,7 @@ const at = <T>(list: readonly T[], i: number): T | undefined => list[list.length
 
 /** Runs one step. A step that is not allowed changes nothing, and is part of the history all the same. */
 async function step({ engine, jobIds, grants }: World, [name, a, b]: Op): Promise<void> {
-  const { database } = engine;
+  const { database } = engine.services;
   const addon_id = addons[a % addons.length] as string;
   const jobId = at(jobIds, a) ?? '';
   const remember = (grant: Grant | { kind: 'denied' }) => {
@@ -76,13 +82,13 @@ async function step({ engine, jobIds, grants }: World, [name, a, b]: Op): Promis
     }));
     jobIds.push(...(await submitted(engine, ...jobs)).map((job) => job.jobId));
   } else if (name === 'claim') {
-    await engine.claimer.claim({ worker_id: 'w', limit: 1 + (b % 3) }, caller);
+    await engine.jobs.claim({ worker_id: 'w', limit: 1 + (b % 3) }, caller);
   } else if (name === 'status') {
     const state = b % 3 === 0 ? 'QUEUED' : b % 3 === 1 ? 'PREPARING' : 'LEASE_PENDING';
-    await codeOf(engine.jobUpdater.updateStatus(jobId, { state }, caller));
+    await codeOf(engine.jobs.updateStatus(jobId, { state }, caller));
   } else if (name === 'request') {
     for (const job_id of jobIds.slice(-12)) {
-      const asked = engine.leaseRequester.request({ job_id }, caller);
+      const asked = engine.leases.request({ job_id }, caller);
       await codeOf(asked.then(remember));
     }
   } else if (name === 'acquire') {
@@ -95,15 +101,15 @@ async function step({ engine, jobIds, grants }: World, [name, a, b]: Op): Promis
     const handedIn = grants
       .slice(-1 - (a % 3))
       .map((one) => releaseFor(one, { status, retryable: a % 2 === 0 }));
-    await Promise.all(handedIn.map((one) => codeOf(engine.releaser.release(one, caller))));
-  } else if (name === 'cancel') await codeOf(engine.jobUpdater.cancel(jobId, {}, caller));
+    await Promise.all(handedIn.map((one) => codeOf(engine.leases.release(one, caller))));
+  } else if (name === 'cancel') await codeOf(engine.jobs.cancel(jobId, {}, caller));
   else if (name === 'retry') {
     // A randomly picked job has rarely failed.
     const [failed] = await database.query<{ job_id: string }>(
       'select job_id from job_outcomes where state = $1 order by job_id limit 1',
       [stateNumber('FAILED')],
     );
-    for (const one of [jobId, failed?.job_id ?? '']) await codeOf(engine.jobUpdater.retry(one, {}, caller));
+    for (const one of [jobId, failed?.job_id ?? '']) await codeOf(engine.jobs.retry(one, {}, caller));
   } else if (name === 'wait') {
     // As if the queued jobs had waited for longer, from a moment to some days.
     const seconds = 1.5 ** (b % 32);
@@ -113,7 +119,7 @@ async function step({ engine, jobIds, grants }: World, [name, a, b]: Op): Promis
     );
   } else {
     await letTimePass(database, 30_000 + (b % 3) * 40_000);
-    await engine.reaper.runOnce();
+    await engine.services.reaper.runOnce();
   }
 }
 
@@ -260,7 +266,7 @@ describe('statistics after a random history', () => {
         for (const one of ops) await step(world, one);
         const truth = await recount(database, before.event);
         for (const addon of [null, ...addons]) {
-          const snapshot = await engine.statsQueries.snapshot({ addon_id: addon }, caller);
+          const snapshot = await engine.stats.snapshot({ addon_id: addon }, caller);
           const words = `${addon ?? 'all'} in round ${i}`;
           expect(told(snapshot), words).to.deep.equal(truth.gauges[addon ?? '']);
           expect(snapshot.last24h.failed, `failed, ${words}`).to.equal(truth.failedNow[addon ?? '']);
@@ -276,15 +282,15 @@ describe('statistics after a random history', () => {
           truth,
           waits: await waitsOf(database, before),
         });
-        if (i % 4 === 1) await engine.statsAggregator.runOnce();
+        if (i % 4 === 1) await engine.services.statsAggregator.runOnce();
         if (i % 4 === 2) await database.transaction((sql) => aggregateTallies(sql, 5, 100));
       }
       expect(await tallies(database)).to.be.above(0);
       await compare(engine, truths, 'while some are added up');
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       expect(await tallies(database)).to.equal(0);
       await compare(engine, truths, 'after all are added up');
-      const last24h = (await engine.statsQueries.snapshot({}, caller)).last24h;
+      const last24h = (await engine.stats.snapshot({}, caller)).last24h;
       const sum = (name: string) =>
         truths.reduce((all, { truth }) => all + (truth.counters['']?.[name] ?? 0), 0);
       expect(last24h).to.deep.equal({
@@ -299,7 +305,10 @@ describe('statistics after a random history', () => {
       for (const [name, n] of Object.entries(last24h))
         expect(n, `the history has too little of ${name}`).to.be.above(0);
       expect(last24h.failed, 'no job that had failed was retried').to.be.below(sum('jobs_failed'));
-      expect(await engine.statsAggregator.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
+      expect(await engine.services.statsAggregator.audit()).to.deep.equal({
+        shortfalls: [],
+        wasTotalWrong: false,
+      });
       await engine.stop();
     });
   });
@@ -326,7 +335,7 @@ async function waitsOf(sql: Sql, { tally }: Before): Promise<Record<string, numb
 }
 
 async function compare(
-  engine: Engine,
+  engine: TestedEngine,
   truths: readonly { tsMs: number; truth: Recount; waits: Record<string, number[]> }[],
   when: string,
 ): Promise<void> {
@@ -339,7 +348,7 @@ async function compare(
   for (const metric of metricNames) {
     for (const addon of metric === 'capacity_usable' ? [null] : [null, ...addons]) {
       const command = { metric, bucket: '1m', range: '2h', addon_id: addon } as const;
-      const { points } = await engine.statsQueries.timeseries(command, caller);
+      const { points } = await engine.stats.timeseries(command, caller);
       expect(points).to.have.length(120);
       for (const { tsMs, truth, waits } of truths) {
         const words = `${metric} of ${addon ?? 'all'}, at ${new Date(tsMs).toISOString()}, ${when}`;

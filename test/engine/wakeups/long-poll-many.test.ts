@@ -3,9 +3,8 @@
  */
 import { expect } from 'chai';
 import type { LeaseOutcome } from '../../../src/domain/leases/lease.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { engineOn, engineSettings, submitted } from '../../support/jobs.ts';
+import { engineOn, engineSettings, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquire, expectGranted } from '../../support/lease-helpers.ts';
 import { eventually } from '../../support/server.ts';
 
@@ -34,7 +33,7 @@ onEveryEngine((kind) => {
 
   describe('five thousand waiting requests, each for a stream of its own and a shared one', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     let count: { asked: number };
     const outcomes: Promise<LeaseOutcome>[] = [];
     before(async () => {
@@ -50,7 +49,11 @@ onEveryEngine((kind) => {
         outcomes.push(acquire(engine, `worker ${i}`, { streams: [`of ${i}`, 'of all'], wait_ms: waitMs }));
       }
       // A denied request joins the wait queue. Once all have joined, no statement follows.
-      await eventually('all wait', async () => engine.acquirer.waiting === waiters || undefined, 60_000);
+      await eventually(
+        'all wait',
+        async () => engine.services.acquirer.waiting === waiters || undefined,
+        60_000,
+      );
     });
     after(async () => {
       await engine.stop();

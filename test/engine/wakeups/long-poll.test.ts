@@ -1,13 +1,20 @@
 /** Requests that wait for a job: what wakes which of them, and what canceled ones leave behind. */
 import { expect } from 'chai';
 import type { LeaseOutcome } from '../../../src/domain/leases/lease.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { type Channel, PostgresChannel } from '../../../src/store/connection/notify-channel.ts';
 import type { Sql, TransactionSql } from '../../../src/store/connection/sql.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { openDatabase } from '../../../src/store/open.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, engineSettings, letTimePass, silentLog, submitted } from '../../support/jobs.ts';
+import {
+  caller,
+  engineOn,
+  engineSettings,
+  letTimePass,
+  silentLog,
+  submitted,
+  type TestedEngine,
+} from '../../support/jobs.ts';
 import {
   acquire,
   acquired,
@@ -91,13 +98,13 @@ function overheard(url: string, onMessage: (text: string) => void) {
   return { channel: told, listening };
 }
 
-const standsIn = ({ acquirer }: Engine, count: number) =>
+const standsIn = ({ services: { acquirer } }: TestedEngine, count: number) =>
   eventually(`${count} stand in the line`, async () => (acquirer.waiting >= count ? true : undefined));
 
 describe('an acquire that waits', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     let watch: ReturnType<typeof watched>['watch'];
     before(async () => {
       store = await kind.open();
@@ -113,7 +120,7 @@ describe('an acquire that waits', () => {
 
     /** Starts a request, and resolves when it was denied and has joined the wait queue. */
     async function waiting(workerId: string, more: object = {}) {
-      const before = engine.acquirer.waiting;
+      const before = engine.services.acquirer.waiting;
       const outcome = acquire(engine, workerId, { wait_ms: waitMs, ...more });
       await standsIn(engine, before + 1);
       return { outcome };
@@ -142,7 +149,7 @@ describe('an acquire that waits', () => {
       const { grant, ms } = await timed(outcome, () => submitted(engine, { unique: true }));
       expect(grant.lease.workerId).to.equal('w2');
       expect(ms).to.be.below(soonMs);
-      engine.acquirer.stopWaiting();
+      engine.services.acquirer.stopWaiting();
       expectDenied(await barred.outcome);
     });
 
@@ -156,12 +163,12 @@ describe('an acquire that waits', () => {
       );
       const first = await acquired(engine, 'w1');
       const second = await timed((await waiting('w2')).outcome, () =>
-        engine.releaser.release(releaseFor(first), caller),
+        engine.leases.release(releaseFor(first), caller),
       );
       expect(second.ms, 'after a release').to.be.below(soonMs);
       const third = await timed((await waiting('w3')).outcome, async () => {
         await letTimePass(store.database, 60_001);
-        await engine.reaper.runOnce();
+        await engine.services.reaper.runOnce();
       });
       expect(third.ms, 'after an expiry').to.be.below(soonMs);
       const fourth = await timed((await waiting('w4')).outcome, () =>
@@ -173,23 +180,21 @@ describe('an acquire that waits', () => {
     it('wakes for a job that returns: unclaimed, retried, or after its backoff', async () => {
       const [job] = await submitted(engine, { max_attempts: 9, retry_backoff_s: 5 });
       const jobId = job?.jobId ?? '';
-      await engine.jobUpdater.cancel(jobId, {}, caller);
-      const first = await timed((await waiting('w')).outcome, () =>
-        engine.jobUpdater.retry(jobId, {}, caller),
-      );
+      await engine.jobs.cancel(jobId, {}, caller);
+      const first = await timed((await waiting('w')).outcome, () => engine.jobs.retry(jobId, {}, caller));
       expect(first.ms, 'after a retry').to.be.below(soonMs);
-      await engine.releaser.release(releaseFor(first.grant, { status: 'FAILED', retryable: true }), caller);
+      await engine.leases.release(releaseFor(first.grant, { status: 'FAILED', retryable: true }), caller);
       const second = await timed((await waiting('w')).outcome, async () => {
         await letTimePass(store.database, 5_001);
-        await engine.reaper.runOnce();
+        await engine.services.reaper.runOnce();
       });
       expect(second.ms, 'after its backoff').to.be.below(soonMs);
-      await engine.releaser.release(releaseFor(second.grant, { status: 'FAILED', retryable: true }), caller);
+      await engine.leases.release(releaseFor(second.grant, { status: 'FAILED', retryable: true }), caller);
       await letTimePass(store.database, 600_000);
-      await engine.reaper.runOnce();
-      await engine.claimer.claim({ worker_id: 'x' }, caller);
+      await engine.services.reaper.runOnce();
+      await engine.jobs.claim({ worker_id: 'x' }, caller);
       const third = await timed((await waiting('w')).outcome, () =>
-        engine.jobUpdater.updateStatus(jobId, { state: 'QUEUED' }, caller),
+        engine.jobs.updateStatus(jobId, { state: 'QUEUED' }, caller),
       );
       expect(third.ms, 'after it was given back').to.be.below(soonMs);
     });
@@ -250,7 +255,7 @@ describe('an acquire that waits', () => {
       const gone = new AbortController();
       const codes: Promise<string>[] = [];
       for (let i = 0; i < 10; i++) {
-        const call = engine.acquirer.acquire(
+        const call = engine.leases.acquire(
           { worker_id: `gone${i}`, wait_ms: waitMs },
           { ...caller, signal: gone.signal },
         );
@@ -269,7 +274,7 @@ describe('an acquire that waits', () => {
       /** Starts two more servers; `onMessage` receives the messages of the second. */
       async function twoServers(onMessage: (text: string) => void) {
         const url = store.options.url ?? '';
-        const servers: { engine: Engine; close(): Promise<void> }[] = [];
+        const servers: { engine: TestedEngine; close(): Promise<void> }[] = [];
         const first = watched(await openDatabase(store.options));
         const databases = [first.database, await openDatabase(store.options)];
         for (const [i, database] of databases.entries()) {
@@ -326,11 +331,11 @@ describe('an acquire that waits', () => {
             const next = acquire(here, 'w', { wait_ms: waitMs });
             await standsIn(here, 1);
             const since = performance.now();
-            await there.releaser.release(releaseFor(held), caller);
+            await there.leases.release(releaseFor(held), caller);
             held = expectGranted(await next);
             times.push(performance.now() - since);
           }
-          await there.releaser.release(releaseFor(held), caller);
+          await there.leases.release(releaseFor(held), caller);
           for (let round = 0; round < 3; round++) {
             const next = acquire(here, 'w', { wait_ms: waitMs });
             await standsIn(here, 1);

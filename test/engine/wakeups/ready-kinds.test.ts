@@ -3,16 +3,15 @@
  * budget.
  */
 import { expect } from 'chai';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { ReadyKinds } from '../../../src/engine/wakeups/ready-kinds.ts';
 import { noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { anyJob, engineOn, submitted } from '../../support/jobs.ts';
+import { anyJob, engineOn, submitted, type TestedEngine } from '../../support/jobs.ts';
 
 describe('ReadyKinds (A5)', () => {
   onEveryEngine((engineKind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await engineKind.open();
       engine = engineOn(store.database);

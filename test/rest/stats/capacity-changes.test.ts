@@ -115,7 +115,7 @@ onEveryEngine((engine) => {
       await short.capacity.set({ total: 7 }, caller);
       Date.now = () => now() + 3 * 86_400_000;
       try {
-        await short.capacity.runOnce();
+        await short.services.capacity.runOnce();
       } finally {
         Date.now = now;
       }
@@ -133,9 +133,9 @@ onEveryEngine((engine) => {
         "update capacity_changes set at = at - interval '49 hours' where total_after = 1",
         [],
       );
-      await forever.capacity.runOnce();
+      await forever.services.capacity.runOnce();
       expect((await short.capacity.changes({}, caller)).items).to.have.length(2);
-      await short.capacity.runOnce();
+      await short.services.capacity.runOnce();
       const { items } = await short.capacity.changes({}, caller);
       expect(items.map(({ after }) => after.total)).to.deep.equal([2]);
       await short.stop();

@@ -299,7 +299,7 @@ describe('bidirectional streams over gRPC', () => {
       await client.hears(3);
     }
     const since = performance.now();
-    engine.heartbeats.draining = true;
+    engine.draining = true;
     const drained = engine.leaseSubscriptions.drain();
     await server.stop(5_000);
     await drained;

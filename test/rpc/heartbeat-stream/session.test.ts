@@ -504,7 +504,7 @@ describe('a heartbeat stream', () => {
       wire.give(frameFor([one()]));
       await settle();
       const pending = engine.calls.at(-1);
-      engine.heartbeats.draining = true;
+      engine.draining = true;
       await engine.leaseSubscriptions.drain();
       wire.give(frameFor([one()]), frameFor([one()]));
       for (let n = 0; n < 10; n++) {
@@ -525,7 +525,7 @@ describe('a heartbeat stream', () => {
 
     it("limits the time for notices of the server's stop", async () => {
       await keep(wire, ids(1_500));
-      engine.heartbeats.draining = true;
+      engine.draining = true;
       const since = performance.now();
       await engine.leaseSubscriptions.drain();
       while (!wire.ended && performance.now() - since < 5_000)
@@ -535,7 +535,7 @@ describe('a heartbeat stream', () => {
     });
 
     it('ends at once if the server is stopping already', async () => {
-      engine.heartbeats.draining = true;
+      engine.draining = true;
       await engine.leaseSubscriptions.drain();
       const late = new Wire(engine);
       await settle();

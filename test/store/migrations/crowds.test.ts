@@ -64,7 +64,7 @@ describe('the migration to crowds (A5)', () => {
           if (known.has(row.lane_key)) expect(row).to.deep.equal(known.get(row.lane_key));
         const after = engineOn(database);
         await submitted(after, { job_type: 't 99\n"' });
-        expect((await after.jobQueries.list({}, caller)).items[0]?.jobType).to.equal('t 99\n"');
+        expect((await after.jobs.list({}, caller)).items[0]?.jobType).to.equal('t 99\n"');
         await after.stop();
       } finally {
         await database.close();

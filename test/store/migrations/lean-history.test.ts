@@ -59,8 +59,8 @@ describe('the migration to a lean history', () => {
           const [job] = await submitted(engine, {});
           const grant = await acquired(engine);
           leaseIds.push(grant.lease.leaseId);
-          await engine.releaser.release(releaseFor(grant, end), caller);
-          told.push(...(await engine.jobQueries.events(job?.jobId as string, {}, caller)).items);
+          await engine.leases.release(releaseFor(grant, end), caller);
+          told.push(...(await engine.jobs.events(job?.jobId as string, {}, caller)).items);
         }
         await engine.stop();
         await database.orm.migrator.down({ to: before });

@@ -35,10 +35,10 @@ describe('the migration that adds heartbeat counts', () => {
         for (const grant of [done, again, kept]) {
           // The database's clock counts whole milliseconds here, so the heartbeat comes after the grant.
           await database.query("update live_jobs set started_at = started_at - interval '5 ms'", []);
-          await engine.heartbeats.heartbeat(beatFor(grant), caller);
+          await engine.leases.heartbeat(beatFor(grant), caller);
         }
-        await engine.releaser.release(releaseFor(done), caller);
-        await engine.releaser.release(
+        await engine.leases.release(releaseFor(done), caller);
+        await engine.leases.release(
           releaseFor(again, { status: 'FAILED', error: 'no', retryable: true }),
           caller,
         );
@@ -61,18 +61,18 @@ describe('the migration that adds heartbeat counts', () => {
           expect(await database.query(`select * from our_${name}`, []), name).not.to.deep.equal([]);
 
         // Counts from before the migration are unknown, and later ones are complete.
-        await engine.heartbeats.heartbeat(beatFor(kept), caller);
+        await engine.leases.heartbeat(beatFor(kept), caller);
         for (const { lease, job } of [done, again, kept]) {
-          const { attempts } = await engine.explainer.explainJob(job.jobId, caller);
+          const { attempts } = await engine.jobs.explain(job.jobId, caller);
           expect(attempts.map(({ lease: { leaseId }, signs }) => [leaseId, signs])).to.deep.equal([
             [lease.leaseId, { heartbeats: null, longestSilence: null, survived: null }],
           ]);
         }
-        await engine.releaser.release(releaseFor(kept), caller);
+        await engine.leases.release(releaseFor(kept), caller);
         await submitted(engine, {});
         const next = await acquired(engine);
-        await engine.heartbeats.heartbeat(beatFor(next), caller);
-        const { attempts } = await engine.explainer.explainLease(next.lease.leaseId, caller);
+        await engine.leases.heartbeat(beatFor(next), caller);
+        const { attempts } = await engine.leases.explain(next.lease.leaseId, caller);
         expect(attempts[0]?.signs.heartbeats).to.equal(1);
         await engine.stop();
       } finally {
@@ -89,7 +89,7 @@ describe('the migration that adds heartbeat counts', () => {
         const engine = engineOn(database);
         await submitted(engine, {});
         const grant = await acquired(engine);
-        await engine.heartbeats.heartbeat(beatFor(grant), caller);
+        await engine.leases.heartbeat(beatFor(grant), caller);
         await database.query('create view our_jobs as select * from live_jobs', []);
         const undone = database.orm.migrator.down({ to: before }).then(
           () => 'undone',

@@ -27,13 +27,16 @@ describe('the migration that adds statistics', () => {
         await database.query('update capacity set used = 12', []);
         expect(await migrate(database)).to.include('0005-stats');
         const engine = engineOn(database);
-        const all = await engine.statsQueries.snapshot({}, caller);
+        const all = await engine.stats.snapshot({}, caller);
         expect(all.jobs).to.deep.equal({ queued: 6, claimed: 6, running: 6 });
         expect(all.capacity).to.include({ used: 12, reserved: 12 });
-        const ann = await engine.statsQueries.snapshot({ addon_id: 'ann' }, caller);
+        const ann = await engine.stats.snapshot({ addon_id: 'ann' }, caller);
         expect(ann.jobs).to.deep.equal({ queued: 4, claimed: 4, running: 4 });
         expect(ann.capacity).to.include({ used: 8, reserved: 8 });
-        expect(await engine.statsAggregator.audit()).to.deep.equal({ shortfalls: [], wasTotalWrong: false });
+        expect(await engine.services.statsAggregator.audit()).to.deep.equal({
+          shortfalls: [],
+          wasTotalWrong: false,
+        });
         await engine.stop();
       } finally {
         await database.close();

@@ -6,14 +6,13 @@
 import { expect } from 'chai';
 import type { JobEvent } from '../../../src/domain/jobs/job.ts';
 import { eventNumber, stateNumber } from '../../../src/domain/jobs/state-machine.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { migrate } from '../../../src/store/migrate.ts';
 import { openDatabase } from '../../../src/store/open.ts';
 import { readEventPartitions } from '../../../src/store/sql/events/partitions.ts';
 import { onEveryEngine, type TestStore } from '../../support/engines.ts';
 import { migrationsFrom } from '../../support/history.ts';
-import { caller, engineOn, submitted } from '../../support/jobs.ts';
+import { caller, engineOn, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquired } from '../../support/lease-helpers.ts';
 
 const before = '0009-silences';
@@ -72,7 +71,7 @@ describe('the migration of submissions', () => {
   onEveryEngine((kind) => {
     let store: TestStore;
     let database: Database;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.create({ empty: true });
       database = await openDatabase(store.options);
@@ -105,7 +104,7 @@ describe('the migration of submissions', () => {
         [],
       );
     const history = async (jobId = ''): Promise<readonly JobEvent[]> =>
-      (await engine.jobQueries.events(jobId, {}, caller)).items;
+      (await engine.jobs.events(jobId, {}, caller)).items;
 
     for (const [name, sequence] of [
       ['places were', 'job_seq'],

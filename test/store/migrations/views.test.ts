@@ -1,10 +1,9 @@
 /** The views that the queue contract recommends: their columns, values and plans. */
 import { expect } from 'chai';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { caller, engineOn, letTimePass, submitted } from '../../support/jobs.ts';
+import { caller, engineOn, letTimePass, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquired, claimedAndLeased, releaseFor } from '../../support/lease-helpers.ts';
 
 const columns = {
@@ -22,7 +21,7 @@ const read = (database: Database, text: string, params: unknown[] = []): Promise
 describe("the contract's views", () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -87,14 +86,14 @@ describe("the contract's views", () => {
       });
 
       await letTimePass(database, 3_600_000);
-      await engine.reaper.runOnce();
+      await engine.services.reaper.runOnce();
       expect(await jobRun()).to.include({ state: 'QUEUED', attempts: 1, claimed_by: null });
       expect((await leaseRuns()).map(({ state, released_at }) => [state, released_at])).to.deep.equal([
         ['EXPIRED', null],
       ]);
 
       const second = await acquired(engine, 'v', { addon_id: 'ann' });
-      await engine.releaser.release(
+      await engine.leases.release(
         releaseFor(second, { status: 'FAILED', error: 'no', resultData: { a: 1 }, metrics: { ms: 5 } }),
         caller,
       );
@@ -126,7 +125,7 @@ describe("the contract's views", () => {
       const { database } = store;
       const [job] = await submitted(engine, { addon_id: 'bob' });
       const grant = await claimedAndLeased(engine);
-      await engine.releaser.release(releaseFor(grant), caller);
+      await engine.leases.release(releaseFor(grant), caller);
       const events = async (id: string) =>
         (await read(database, 'select * from scheduler_events where entity_id = $1 order by id', [id])) as {
           id: string;
@@ -174,7 +173,7 @@ describe("the contract's views", () => {
       const drafts = Array.from({ length: jobs }, () =>
         draft({ addon_id: 'dot', job_type: 't', cost_units: 1 }, false, engine.settings),
       );
-      await engine.submitter.submitMany(drafts, caller);
+      await engine.jobs.submitMany(drafts, caller);
       await database.query(
         `update live_jobs set state = 5, lease_id = gen_random_uuid(), claimed_by = 'w' || seq, fence = seq, lease_ttl_s = 60,
           started_at = now(), last_heartbeat_at = now(), expires_at = now() where seq / 4 % 2 = 0`,
@@ -227,9 +226,9 @@ describe("the contract's views", () => {
 const jobs = 3_000;
 const nowhere = '00000000-0000-4000-8000-000000000000';
 
-async function jobEnd(engine: Engine, status: 'SUCCEEDED'): Promise<string> {
+async function jobEnd(engine: TestedEngine, status: 'SUCCEEDED'): Promise<string> {
   const [job] = await submitted(engine, { addon_id: 'cid' });
   const grant = await acquired(engine, 'w', { addon_id: 'cid' });
-  await engine.releaser.release(releaseFor(grant, { status }), caller);
+  await engine.leases.release(releaseFor(grant, { status }), caller);
   return job?.jobId ?? '';
 }

@@ -123,9 +123,9 @@ describe('plans of prepared statements', () => {
         const drafts = Array.from({ length: jobs }, (_, i) =>
           draft(i % 2 === 0 ? command : { ...command, stream: 's' }, false, engine.settings),
         );
-        await engine.submitter.submitMany(drafts, caller);
+        await engine.jobs.submitMany(drafts, caller);
         for (let i = 0; i < 20; i++)
-          await engine.releaser.release(releaseFor(await acquired(engine, `w${i}`)), caller);
+          await engine.leases.release(releaseFor(await acquired(engine, `w${i}`)), caller);
       } finally {
         await engine.stop();
       }

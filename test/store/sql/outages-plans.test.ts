@@ -1,15 +1,14 @@
 import { expect } from 'chai';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { recordLife } from '../../../src/store/sql/outages.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { engineOn, submitted } from '../../support/jobs.ts';
+import { engineOn, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquired, noServerFor } from '../../support/lease-helpers.ts';
 import { rowsTouched } from '../../support/rows-touched.ts';
 
 onEveryEngine((kind) => {
   describe('recordLife', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);

@@ -1,5 +1,4 @@
 import { expect } from 'chai';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { draft } from '../../../src/engine/jobs/submitter.ts';
 import { newId } from '../../../src/lib/uuid.ts';
 import type { EntitySql } from '../../../src/store/connection/sql.ts';
@@ -22,7 +21,7 @@ import { anyCandidate, holdersAmong, lockCandidates } from '../../../src/store/s
 import { readQueueGauges, readyMax } from '../../../src/store/sql/queue/gauges.ts';
 import { type HeadMarks, noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import { anyJob, caller, engineOn, submittedIds } from '../../support/jobs.ts';
+import { anyJob, caller, engineOn, submittedIds, type TestedEngine } from '../../support/jobs.ts';
 import { rowsTouched } from '../../support/rows-touched.ts';
 
 const jobs = 20_000;
@@ -30,7 +29,7 @@ const jobs = 20_000;
 describe('plans of queue statements', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     let ids: string[];
     before(async () => {
       store = await kind.open();
@@ -90,7 +89,7 @@ describe('plans of lease statements', () => {
 
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -284,7 +283,7 @@ describe('plans of lease statements', () => {
       const drafts = Array.from({ length: jobs }, () =>
         draft({ addon_id: 'a', job_type: 't', cost_units: 1 }, false, engine.settings),
       );
-      await engine.submitter.submitMany(drafts, caller);
+      await engine.jobs.submitMany(drafts, caller);
       await makeAll('running');
       await stays('with everything running, after an ANALYZE of empty tables');
       await makeAll('queued');

@@ -5,11 +5,10 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { Grant } from '../../../src/domain/leases/lease.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import { openDatabase } from '../../../src/store/open.ts';
 import type { RedisTransport } from '../../../src/transport/redis/transport.ts';
 import { engines, onEveryEngine } from '../../support/engines.ts';
-import { caller, engineOn, engineSettings, submitted } from '../../support/jobs.ts';
+import { caller, engineOn, engineSettings, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquire, codeOf, releaseFor } from '../../support/lease-helpers.ts';
 import { until } from '../../support/process.ts';
 import { describeWithRedis } from '../../support/redis.ts';
@@ -28,9 +27,9 @@ class Storm {
   completed = 0;
   failed = 0;
   isOver = false;
-  readonly #servers: readonly Engine[];
+  readonly #servers: readonly TestedEngine[];
 
-  constructor(servers: readonly Engine[]) {
+  constructor(servers: readonly TestedEngine[]) {
     this.#servers = servers;
   }
 
@@ -60,7 +59,7 @@ class Storm {
       const message = { stream: 's', messageId };
       const how = isFailure ? { status: 'FAILED', error: 'no', retryable: true } : {};
       const release = releaseFor(grant, { message, ...(how as object) });
-      const code = await codeOf(oneOf(this.#servers).releaser.end(release, caller));
+      const code = await codeOf(oneOf(this.#servers).leases.end(release, caller));
       if (code !== wanted) this.problems.push(`${verb} of ${grant.messageId} as ${messageId}: ${code}`);
     };
     if (Math.random() < 0.2) await end('9-9', 'message_mismatch');

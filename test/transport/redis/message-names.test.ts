@@ -6,7 +6,6 @@ import { expect } from 'chai';
 import type { Grant, Release } from '../../../src/domain/leases/lease.ts';
 import { limits } from '../../../src/domain/limits.ts';
 import { enqueueIdOf } from '../../../src/domain/streams/stream-message.ts';
-import type { Engine } from '../../../src/engine/engine.ts';
 import {
   deleteLostMessages,
   inspectMessages,
@@ -16,7 +15,7 @@ import {
 import { ownerKey } from '../../../src/transport/redis/keys.ts';
 import type { RedisTransport } from '../../../src/transport/redis/transport.ts';
 import { onEveryEngine } from '../../support/engines.ts';
-import { caller, engineOn, letTimePass, submitted } from '../../support/jobs.ts';
+import { caller, engineOn, letTimePass, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquire, acquired, beatFor, codeOf, fetching, releaseFor } from '../../support/lease-helpers.ts';
 import { until } from '../../support/process.ts';
 import { describeWithRedis } from '../../support/redis.ts';
@@ -35,8 +34,8 @@ describeWithRedis('the message name of a claim', () => {
     let stage: Stage;
     let transports: RedisTransport[];
     /** Two servers on one database and one Redis, and one server without Redis. */
-    let servers: Engine[];
-    let plain: Engine;
+    let servers: TestedEngine[];
+    let plain: TestedEngine;
     beforeEach(async () => {
       stage = await openStage(kind);
       transports = [await stage.transport(), await stage.transport()];
@@ -48,10 +47,10 @@ describeWithRedis('the message name of a claim', () => {
       await stage.close();
     });
 
-    const server = (number: number) => servers[number] as Engine;
+    const server = (number: number) => servers[number] as TestedEngine;
     const everywhere = () => [...servers, plain];
     const sweep = (number: number) => (transports[number] as RedisTransport).runOnce();
-    const claim = (on: Engine) => acquired(on, 'w', { streams: ['s'] });
+    const claim = (on: TestedEngine) => acquired(on, 'w', { streams: ['s'] });
     const rowNow = async () => first(await stage.rows());
 
     /** A job whose message both servers have recorded in Redis. */
@@ -60,9 +59,9 @@ describeWithRedis('the message name of a claim', () => {
       await until('a message with a name', async () => (await rowNow()).messageId !== null);
     }
 
-    const end = (on: Engine, grant: Grant, messageId: string | null, more: Partial<Release> = {}) => {
+    const end = (on: TestedEngine, grant: Grant, messageId: string | null, more: Partial<Release> = {}) => {
       const message = { stream: 's', messageId };
-      return codeOf(on.releaser.end(releaseFor(grant, { message, ...more }), caller));
+      return codeOf(on.leases.end(releaseFor(grant, { message, ...more }), caller));
     };
 
     /** Every server accepts the name for the attempt, the first time and repeatedly, and no other name. */
@@ -174,7 +173,7 @@ describeWithRedis('the message name of a claim', () => {
       await queued();
       const lost = first(await fetching(server(0), 1, ['s']));
       await letTimePass(stage.database, limits.deliveryS * 1000 + 1);
-      expect(await server(1).reaper.runOnce()).to.equal(1);
+      expect(await server(1).services.reaper.runOnce()).to.equal(1);
       await loseAll();
       await until('it is sent again', async () => {
         await sweep(0);
@@ -207,9 +206,9 @@ describeWithRedis('the message name of a claim', () => {
       await submitted(server(1), { stream: 's', max_attempts: 1 });
       await until('a message with a name', async () => (await rowNow()).messageId !== null);
       const grant = await claim(server(0));
-      await server(0).heartbeats.heartbeat(beatFor(grant), caller);
+      await server(0).leases.heartbeat(beatFor(grant), caller);
       await letTimePass(stage.database, 60_001);
-      expect(await server(1).reaper.runOnce()).to.equal(1);
+      expect(await server(1).services.reaper.runOnce()).to.equal(1);
       const late = async () => {
         for (const one of everywhere()) {
           expect(await end(one, grant, grant.messageId)).to.equal('lease_not_active');
@@ -217,7 +216,7 @@ describeWithRedis('the message name of a claim', () => {
         }
       };
       await late();
-      await server(1).jobUpdater.retry(grant.job.jobId, {}, caller);
+      await server(1).jobs.retry(grant.job.jobId, {}, caller);
       await late();
       await nothingIsLeft();
     });

@@ -1,5 +1,4 @@
 import { expect } from 'chai';
-import type { Engine } from '../../../../src/engine/engine.ts';
 import { draft } from '../../../../src/engine/jobs/submitter.ts';
 import {
   readDeadLetters,
@@ -8,13 +7,13 @@ import {
   readTooCostly,
 } from '../../../../src/store/sql/doctor/queue-facts.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
-import { caller, engineOn } from '../../../support/jobs.ts';
+import { caller, engineOn, type TestedEngine } from '../../../support/jobs.ts';
 import { rowsTouched } from '../../../support/rows-touched.ts';
 
 describe('a diagnosis of a long queue', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async function () {
       this.timeout(60_000);
       store = await kind.open();
@@ -22,7 +21,7 @@ describe('a diagnosis of a long queue', () => {
       const drafts = ['a', 'b', 'c'].map((job_type) =>
         draft({ addon_id: 'x', job_type, cost_units: 1 }, false, engine.settings),
       );
-      await engine.submitter.submitMany(drafts, caller);
+      await engine.jobs.submitMany(drafts, caller);
       // Half of the rows are queued. Each of the others has a lease with a heartbeat just now.
       await store.database.query(
         `insert into live_jobs (job_id, lane_id, seq, priority, cost_units, bytes, state, check_at, attempts, attempts_limit,

@@ -1,6 +1,5 @@
 import { expect } from 'chai';
 import type { JobWithResult } from '../../../../src/domain/jobs/job.ts';
-import type { Engine } from '../../../../src/engine/engine.ts';
 import { draft } from '../../../../src/engine/jobs/submitter.ts';
 import type { Database } from '../../../../src/store/database.ts';
 import { listEvents } from '../../../../src/store/sql/events/find.ts';
@@ -8,7 +7,7 @@ import { eventWindow, leasesEndingNext, queuePosition } from '../../../../src/st
 import { readJobs } from '../../../../src/store/sql/jobs/read.ts';
 import { readLifeSigns } from '../../../../src/store/sql/leases/find.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
-import { caller, engineOn, submitted, submittedIds } from '../../../support/jobs.ts';
+import { caller, engineOn, submitted, submittedIds, type TestedEngine } from '../../../support/jobs.ts';
 import { rowsTouched } from '../../../support/rows-touched.ts';
 
 const jobs = 20_000;
@@ -16,7 +15,7 @@ const jobs = 20_000;
 describe('an explanation beside a long queue', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     let last: string;
     before(async function () {
       this.timeout(60_000);
@@ -35,7 +34,7 @@ describe('an explanation beside a long queue', () => {
     });
 
     it('stops counting at ten thousand, and reports that there are more', async () => {
-      const told = await engine.explainer.explainJob(last, caller);
+      const told = await engine.jobs.explain(last, caller);
       // No worker has requested a job, so the missing worker comes first.
       const line = told.causes.find(({ code }) => code === 'waiting_in_line');
       expect(told.causes[0]?.code).to.equal('waiting_for_worker');
@@ -133,18 +132,18 @@ describe('an explanation beside a long queue', () => {
           const query = async <Row>(text: string, params: readonly unknown[]) => {
             const rows = await sql.query<Row>(text, params);
             // The time and the job have been read.
-            if (++statements === 3) await engine.jobUpdater.cancel(jobId, {}, caller);
+            if (++statements === 3) await engine.jobs.cancel(jobId, {}, caller);
             return rows;
           };
           return work({ query, em: (given) => sql.em(given), seal: () => sql.seal() });
         }, signal);
       const asked = engineOn(interrupted);
-      const told = await asked.explainer.explainJob(jobId, caller);
+      const told = await asked.jobs.explain(jobId, caller);
       await asked.stop();
       expect(statements).to.be.above(3);
       expect(told.job.state).to.equal('QUEUED');
       expect(told.steps.map(({ type }) => type)).to.deep.equal(['JOB_SUBMITTED']);
-      expect((await engine.jobQueries.get(jobId, caller)).job.state).to.equal('CANCELED');
+      expect((await engine.jobs.get(jobId, caller)).job.state).to.equal('CANCELED');
     });
   });
 });

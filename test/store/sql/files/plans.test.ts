@@ -1,6 +1,5 @@
 import { expect } from 'chai';
 import { fileReleaseOf } from '../../../../src/domain/requests/files.ts';
-import type { Engine } from '../../../../src/engine/engine.ts';
 import type { EntitySql } from '../../../../src/store/connection/sql.ts';
 import { openDatabase } from '../../../../src/store/open.ts';
 import {
@@ -16,7 +15,7 @@ import { readHolders } from '../../../../src/store/sql/files/read-holders.ts';
 import { endFiles, filesOfOwners, lockFreeFiles } from '../../../../src/store/sql/files/rows.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
 import { acquireFiles, beatOwner, granted, repository } from '../../../support/file-lease-helpers.ts';
-import { caller, engineOn } from '../../../support/jobs.ts';
+import { caller, engineOn, type TestedEngine } from '../../../support/jobs.ts';
 import { eventually } from '../../../support/server.ts';
 import { sessionsOver } from '../../../support/sessions.ts';
 
@@ -24,7 +23,7 @@ onEveryEngine((kind) => {
   describe('plans of file lease statements', () => {
     const files = 5_000;
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -121,10 +120,10 @@ onEveryEngine((kind) => {
         await store.database.query(`analyze ${table}`, []);
       await staysBounded('after an ANALYZE with everything held');
       const release = fileReleaseOf({ owner_id: 'many', repository: '*', reason: 'ENDED' });
-      await engine.fileOwnerUpdater.release(release, caller);
+      await engine.files.release(release, caller);
       await granted(engine, 'many', ...all.slice(0, 10));
       await store.database.query('analyze file_leases', []);
-      await engine.fileOwnerUpdater.release(release, caller);
+      await engine.files.release(release, caller);
       await granted(engine, 'many', ...all);
       await staysBounded('after an ANALYZE with nearly everything free');
     });
@@ -144,7 +143,7 @@ onEveryEngine((kind) => {
           return row && row.all >= atLeast ? row : undefined;
         });
       /** Runs work on a server that then closes, so that its connections report their statistics. */
-      const during = (work: (server: Engine) => Promise<unknown>) =>
+      const during = (work: (server: TestedEngine) => Promise<unknown>) =>
         sessionsOver(own.database, async () => {
           // Marks a server as alive for the whole test, so that no outage is compensated.
           await own.database.query("update pulse set alive_at = clock_timestamp() + interval '1 hour'", []);

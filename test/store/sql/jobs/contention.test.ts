@@ -4,12 +4,11 @@ import { expect } from 'chai';
 import pg from 'pg';
 import { OnDuplicate } from '../../../../gen/leasehold/v1/jobs_pb.js';
 import { DomainError } from '../../../../src/domain/errors.ts';
-import type { Engine } from '../../../../src/engine/engine.ts';
 import { draft, type Submitted } from '../../../../src/engine/jobs/submitter.ts';
 import { openDatabase } from '../../../../src/store/open.ts';
 import { lockDueJobs, readNextDue } from '../../../../src/store/sql/jobs/lock.ts';
 import { onEveryEngine, type TestDatabase, type TestEngine } from '../../../support/engines.ts';
-import { caller, engineOn, letTimePass, submitted } from '../../../support/jobs.ts';
+import { caller, engineOn, letTimePass, submitted, type TestedEngine } from '../../../support/jobs.ts';
 import { cancel, expectError, get, jobsPath, submit } from '../../../support/jobs-api.ts';
 import { sharedPostgres } from '../../../support/postgres.ts';
 import { rowsTouched } from '../../../support/rows-touched.ts';
@@ -23,7 +22,7 @@ const hourMs = 3_600_000;
 async function twoEngines(kind: TestEngine) {
   const store = await kind.open();
   const other = await openDatabase(store.options);
-  const engines: [Engine, Engine] = [engineOn(store.database), engineOn(other)];
+  const engines: [TestedEngine, TestedEngine] = [engineOn(store.database), engineOn(other)];
   const stop = async () => {
     for (const engine of engines) await engine.stop();
     await other.close();
@@ -45,7 +44,7 @@ onEveryEngine((kind) => {
       try {
         const [first] = engines;
         const drafts = Array.from({ length: jobs }, () => draft(least, false, first.settings));
-        await first.submitter.submitMany(drafts, caller);
+        await first.jobs.submitMany(drafts, caller);
         for (let round = 0; round < rounds; round++) {
           await store.database.query(
             `update live_jobs set state = 0, claimed_by = null, claim_expires_at = null, check_at = null
@@ -56,7 +55,7 @@ onEveryEngine((kind) => {
             engines.map(async (engine, i) => {
               // In every round the second claim comes at another moment of the first.
               if (i === 1) await delay((round % 17) / 2);
-              return engine.claimer.claim({ worker_id: `w${i}`, limit: wanted[i] }, caller);
+              return engine.jobs.claim({ worker_id: `w${i}`, limit: wanted[i] }, caller);
             }),
           );
           const claimed = claims.flat().map(({ jobId }) => jobId);
@@ -104,12 +103,12 @@ onEveryEngine((kind) => {
       try {
         for (let round = 0; round < rounds; round++) {
           const keys = Array.from({ length: 400 }, (_, i) => `${round}-${i}`);
-          const send = async (engine: Engine, keys: readonly string[]) => {
+          const send = async (engine: TestedEngine, keys: readonly string[]) => {
             const drafts = keys.map((key) =>
               draft({ ...least, client_request_id: key }, true, engine.settings),
             );
             const since = performance.now();
-            const answers = await engine.submitter.submitMany(drafts, caller);
+            const answers = await engine.jobs.submitMany(drafts, caller);
             expect(performance.now() - since, `ms of a batch in round ${round}`).to.be.below(5_000);
             return new Map(answers.map((answer, i) => [keys[i] as string, answer]));
           };
@@ -128,7 +127,7 @@ onEveryEngine((kind) => {
         expect(row?.n).to.equal(rounds * 400);
         // A connection reports its deadlocks at the latest when it ends.
         for (const engine of engines) await engine.stop();
-        await Promise.all(engines.map(({ database }) => database.close()));
+        await Promise.all(engines.map(({ services }) => services.database.close()));
         ended = true;
         const connected = `select count(*) from pg_stat_activity where datname = '${name}'`;
         await eventually('all connections have ended', async () =>
@@ -169,7 +168,7 @@ onEveryEngine((kind) => {
 onEveryEngine((kind) => {
   describe('jobs with a future run_at', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -225,25 +224,25 @@ onEveryEngine((kind) => {
       const [job] = await submitted(engine, { run_at: runAt });
       const jobId = job?.jobId ?? '';
       expect(job?.nextRetryAtMs).to.equal(Date.parse(runAt));
-      await engine.jobUpdater.cancel(jobId, {}, caller);
-      const retried = await engine.jobUpdater.retry(jobId, {}, caller);
+      await engine.jobs.cancel(jobId, {}, caller);
+      const retried = await engine.jobs.retry(jobId, {}, caller);
       expect(retried).to.include({ state: 'QUEUED', nextRetryAtMs: Date.parse(runAt) });
-      expect((await engine.jobQueries.get(jobId, caller)).job).to.deep.equal(retried);
-      const claim = () => engine.claimer.claim({ worker_id: 'w', limit: 10 }, caller);
+      expect((await engine.jobs.get(jobId, caller)).job).to.deep.equal(retried);
+      const claim = () => engine.jobs.claim({ worker_id: 'w', limit: 10 }, caller);
       expect(await claim()).to.deep.equal([]);
-      await engine.reaper.runOnce();
+      await engine.services.reaper.runOnce();
       expect(await claim()).to.deep.equal([]);
       await letTimePass(store.database, hourMs + 1_000);
-      await engine.reaper.runOnce();
+      await engine.services.reaper.runOnce();
       expect((await claim()).map(({ jobId }) => jobId)).to.deep.equal([jobId]);
     });
 
     it('makes a job claimable at once when it is retried after its run_at', async () => {
       const [job] = await submitted(engine, { run_at: new Date(Date.now() - hourMs).toISOString() });
       const jobId = job?.jobId ?? '';
-      await engine.jobUpdater.cancel(jobId, {}, caller);
-      expect(await engine.jobUpdater.retry(jobId, {}, caller)).to.include({ nextRetryAtMs: null });
-      expect(await engine.claimer.claim({ worker_id: 'w' }, caller)).to.have.length(1);
+      await engine.jobs.cancel(jobId, {}, caller);
+      expect(await engine.jobs.retry(jobId, {}, caller)).to.include({ nextRetryAtMs: null });
+      expect(await engine.jobs.claim({ worker_id: 'w' }, caller)).to.have.length(1);
     });
   });
 
@@ -288,9 +287,9 @@ onEveryEngine((kind) => {
       const engine = engineOn(store.database);
       try {
         const keyed = () => draft({ ...least, client_request_id: 'key' }, true, engine.settings);
-        const { job } = await engine.submitter.submit(keyed(), caller);
+        const { job } = await engine.jobs.submit(keyed(), caller);
         await store.database.query("update jobs set created_at = created_at - interval '1 hour'", []);
-        const [again] = await engine.submitter.submitMany([keyed()], caller);
+        const [again] = await engine.jobs.submitMany([keyed()], caller);
         expect(again).to.deep.equal({
           jobId: job.jobId,
           createdAtMs: job.createdAtMs - hourMs,

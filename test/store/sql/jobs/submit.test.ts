@@ -5,11 +5,10 @@
 import { expect } from 'chai';
 import fc from 'fast-check';
 import type { SubmitJob } from '../../../../src/domain/requests/scheduler.ts';
-import type { Engine } from '../../../../src/engine/engine.ts';
 import { draft } from '../../../../src/engine/jobs/submitter.ts';
 import { readJobs } from '../../../../src/store/sql/jobs/read.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
-import { engineOn, submittedIds } from '../../../support/jobs.ts';
+import { engineOn, submittedIds, type TestedEngine } from '../../../support/jobs.ts';
 
 const jobsMax = 6;
 const word = fc.constantFrom('a', 'b "quoted"', 'c\\d', 'é', 'NULL');
@@ -41,7 +40,7 @@ const columns = fc.record({
 describe('a batch of submissions', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);

@@ -50,13 +50,13 @@ onEveryEngine((kind) => {
         const drafts = Array.from({ length: leases }, () =>
           draft({ addon_id: 'a', job_type: 't', cost_units: 1 }, false, settings),
         );
-        await engine.submitter.submitMany(drafts, caller);
+        await engine.jobs.submitMany(drafts, caller);
         const grants = await Promise.all(drafts.map((_, i) => acquired(engine, `w${i}`)));
         // The first heartbeat sets RUNNING, and the state is in an index. The first progress and message make
         // rows longer.
         for (let round = 0; round < 4; round++) {
           const words = round % 2 === 0 ? {} : { progress: 0.5, message: 'round 10' };
-          await engine.heartbeats.heartbeatMany(grants.map((grant) => beatFor(grant, words)));
+          await engine.leases.heartbeatMany(grants.map((grant) => beatFor(grant, words)));
         }
         return grants;
       });
@@ -64,7 +64,7 @@ onEveryEngine((kind) => {
       await during(async (engine) => {
         for (let round = 0; round < rounds; round++) {
           const words = round % 2 === 0 ? {} : { progress: round / rounds, message: `round ${round % 10}` };
-          const verdicts = await engine.heartbeats.heartbeatMany(
+          const verdicts = await engine.leases.heartbeatMany(
             grants.map((grant) => beatFor(grant, { token: grant.token, ...words })),
           );
           expect(verdicts.every((verdict) => verdict.kind === 'extended')).to.equal(true);
@@ -84,7 +84,7 @@ onEveryEngine((kind) => {
       // The reaper reschedules each due lease that has been renewed, once. That update writes the index.
       await during(async (engine) => {
         await store.database.query("update live_jobs set check_at = now() - interval '1 s'", []);
-        for (let look = 0; look < 3; look++) expect(await engine.reaper.runOnce()).to.equal(0);
+        for (let look = 0; look < 3; look++) expect(await engine.services.reaper.runOnce()).to.equal(0);
       });
       const rearmed = await updates(after.all + leases);
       expect(rearmed.all - after.all).to.be.within(leases, 2 * leases);

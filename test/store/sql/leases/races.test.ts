@@ -2,12 +2,12 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
 import type { Grant } from '../../../../src/domain/leases/lease.ts';
-import type { Engine } from '../../../../src/engine/engine.ts';
 import { draft } from '../../../../src/engine/jobs/submitter.ts';
 import { newId } from '../../../../src/lib/uuid.ts';
 import { openDatabase } from '../../../../src/store/open.ts';
 import { onEveryEngine, type TestDatabase, type TestEngine } from '../../../support/engines.ts';
 import { allEvents, endedLeases } from '../../../support/history.ts';
+import type { TestedEngine as Engine } from '../../../support/jobs.ts';
 import { caller, engineOn, engineSettings, submitted, submittedIds } from '../../../support/jobs.ts';
 import {
   acquire,
@@ -70,7 +70,7 @@ class Servers {
   async end(): Promise<{ deadlocks: number }> {
     this.#ended = true;
     for (const engine of this.engines) await engine.stop();
-    await Promise.all(this.engines.map(({ database }) => database.close()));
+    await Promise.all(this.engines.map(({ services }) => services.database.close()));
     await this.store.database.close();
     const name = new URL(this.store.options.url ?? '').pathname.slice(1);
     const cluster = await sharedPostgres();
@@ -88,7 +88,7 @@ class Servers {
   async [Symbol.asyncDispose](): Promise<void> {
     if (!this.#ended) {
       for (const engine of this.engines) await engine.stop();
-      await Promise.all(this.engines.map(({ database }) => database.close()));
+      await Promise.all(this.engines.map(({ services }) => services.database.close()));
     }
     await this.store.close();
   }
@@ -124,8 +124,8 @@ onEveryEngine((kind) => {
     it('rejects a heartbeat and a release that waited for the row, and writes nothing', async () => {
       await using servers = await Servers.start(kind, 2);
       const { engine, grant, holder, untilOver } = await held(servers, 1_500);
-      const beat = codeOf(engine.heartbeats.heartbeat(beatFor(grant, { progress: 1 }), caller));
-      const release = codeOf(servers.at(1).releaser.release(releaseFor(grant), caller));
+      const beat = codeOf(engine.leases.heartbeat(beatFor(grant, { progress: 1 }), caller));
+      const release = codeOf(servers.at(1).leases.release(releaseFor(grant), caller));
       await holder.untilWaiting(2);
       await untilOver();
       const before = await everything(servers.store.database);
@@ -138,13 +138,13 @@ onEveryEngine((kind) => {
       await using servers = await Servers.start(kind, 1);
       const { engine, grant, others, holder } = await held(servers, 60_000);
       const frame = [grant, ...others].map((one) => beatFor(one));
-      const [waits, ...verdicts] = await engine.heartbeats.heartbeatEach(frame);
+      const [waits, ...verdicts] = await engine.leases.heartbeatEach(frame);
       expect(verdicts.map((verdict) => 'kind' in verdict && verdict.kind)).to.deep.equal([
         'extended',
         'extended',
       ]);
       for (let beats = 0; beats < 20; beats++) {
-        const more = await engine.heartbeats.heartbeatMany(others.map((one) => beatFor(one)));
+        const more = await engine.leases.heartbeatMany(others.map((one) => beatFor(one)));
         expect(more.map((verdict) => verdict.kind)).to.deep.equal(['extended', 'extended']);
       }
       await holder.untilWaiting(1);
@@ -156,14 +156,14 @@ onEveryEngine((kind) => {
       await using servers = await Servers.start(kind, 1);
       const [engine] = servers.engines as [Engine];
       const [jobId] = await servers.submit([{}]);
-      await engine.claimer.claim({ worker_id: 'w' }, caller);
+      await engine.jobs.claim({ worker_id: 'w' }, caller);
       await servers.store.database.query(
         "update live_jobs set claim_expires_at = clock_timestamp() + interval '700 ms'",
         [],
       );
       const holder = await Holder.holdJobs(servers.store, [jobId ?? '']);
-      const moved = codeOf(engine.jobUpdater.updateStatus(jobId ?? '', { state: 'PREPARING' }, caller));
-      const leased = codeOf(engine.leaseRequester.request({ job_id: jobId ?? '' }, caller));
+      const moved = codeOf(engine.jobs.updateStatus(jobId ?? '', { state: 'PREPARING' }, caller));
+      const leased = codeOf(engine.leases.request({ job_id: jobId ?? '' }, caller));
       await holder.untilWaiting(2);
       await eventually('the claim has run out', async () => {
         const over = await holder.query('select from live_jobs where claim_expires_at < clock_timestamp()');
@@ -171,7 +171,7 @@ onEveryEngine((kind) => {
       });
       await holder.letGo();
       expect(await Promise.all([moved, leased])).to.deep.equal(['job_not_claimed', 'job_not_claimed']);
-      expect((await engine.jobQueries.get(jobId ?? '', caller)).job.state).to.equal('CLAIMED');
+      expect((await engine.jobs.get(jobId ?? '', caller)).job.state).to.equal('CLAIMED');
     });
 
     it('does not delay lease requests and status updates of other jobs in the batch', async () => {
@@ -179,14 +179,12 @@ onEveryEngine((kind) => {
       const [engine] = servers.engines as [Engine];
       const jobIds = await servers.submit(Array.from({ length: 6 }, () => ({})));
       const [locked = '', ended = '', ...free] = jobIds;
-      await engine.claimer.claim({ worker_id: 'w', limit: jobIds.length }, caller);
-      await engine.jobUpdater.cancel(ended, {}, caller);
+      await engine.jobs.claim({ worker_id: 'w', limit: jobIds.length }, caller);
+      await engine.jobs.cancel(ended, {}, caller);
       const holder = await Holder.holdJobs(servers.store, [locked]);
-      const prepare = (jobId: string) =>
-        engine.jobUpdater.updateStatus(jobId, { state: 'PREPARING' }, caller);
-      const cancel = (jobId: string) => engine.jobUpdater.cancel(jobId, {}, caller);
-      const request = async (jobId: string) =>
-        (await engine.leaseRequester.request({ job_id: jobId }, caller)).kind;
+      const prepare = (jobId: string) => engine.jobs.updateStatus(jobId, { state: 'PREPARING' }, caller);
+      const cancel = (jobId: string) => engine.jobs.cancel(jobId, {}, caller);
+      const request = async (jobId: string) => (await engine.leases.request({ job_id: jobId }, caller)).kind;
       const waiting = [prepare(locked), request(locked)];
       // Calls that arrive with the waiting ones, and calls that arrive later.
       for (let round = 0; round < 2; round++) {
@@ -210,7 +208,7 @@ onEveryEngine((kind) => {
       expect(requested).to.equal('granted');
       // Either of the two may get the row first: a leased job cannot become PREPARING.
       if (prepared !== 'illegal_transition') expect(prepared).to.include({ state: 'PREPARING' });
-      expect((await engine.jobQueries.get(locked, caller)).job.state).to.equal('RUNNING');
+      expect((await engine.jobs.get(locked, caller)).job.state).to.equal('RUNNING');
     });
 
     it('applies a cancellation that waited, and drops one whose caller canceled the call', async () => {
@@ -219,13 +217,13 @@ onEveryEngine((kind) => {
       const [jobId = ''] = await servers.submit([{}]);
       const holder = await Holder.holdJobs(servers.store, [jobId]);
       const gone = new AbortController();
-      const impatient = codeOf(engine.jobUpdater.cancel(jobId, {}, { ...caller, signal: gone.signal }));
+      const impatient = codeOf(engine.jobs.cancel(jobId, {}, { ...caller, signal: gone.signal }));
       await holder.untilWaiting(1);
       gone.abort();
       expect(await impatient).to.equal('canceled');
-      const patient = engine.jobUpdater.cancel(jobId, {}, caller);
+      const patient = engine.jobs.cancel(jobId, {}, caller);
       await holder.untilWaiting(1);
-      const stopped = engine.jobUpdater.close();
+      const stopped = engine.services.jobUpdater.close();
       await holder.letGo();
       expect(await patient).to.include({ state: 'CANCELED' });
       await stopped;
@@ -244,9 +242,9 @@ onEveryEngine((kind) => {
         where lease_id = $1`,
         [grant.lease.leaseId],
       );
-      expect(await engine.reaper.runOnce()).to.equal(0);
+      expect(await engine.services.reaper.runOnce()).to.equal(0);
       await holder.letGo();
-      expect(await engine.reaper.runOnce()).to.equal(0);
+      expect(await engine.services.reaper.runOnce()).to.equal(0);
       expect(await servers.count('live_jobs', 'check_at = expires_at')).to.equal(3);
     });
   });
@@ -273,12 +271,12 @@ onEveryEngine((kind) => {
         // Early enough that some are in time on a slow machine, and late enough that some are not on a fast
         // one.
         await delay(since + (due[i] as number) - 250 + Math.random() * 350 - performance.now());
-        return codeOf((i % 2 === 0 ? one : two).releaser.release(releaseFor(grant), caller));
+        return codeOf((i % 2 === 0 ? one : two).leases.release(releaseFor(grant), caller));
       });
       const handled = reapers.map(async (engine) => {
         let sum = 0;
         while (performance.now() - since < withinMs + 1_000) {
-          sum += await engine.reaper.runOnce();
+          sum += await engine.services.reaper.runOnce();
           await delay(2);
         }
         return sum;
@@ -304,11 +302,11 @@ onEveryEngine((kind) => {
         { types: '0 4 8 13', state: 9, n: leases - won },
       ]);
       expect(await one.capacity.get(caller)).to.include({ used: 0 });
-      expect(await one.capacity.runOnce()).to.equal(0);
+      expect(await one.services.capacity.runOnce()).to.equal(0);
       for (const [i, answer] of answers.entries()) {
         const { job } = grants[i] as Grant;
         if (i % 100 === 0) {
-          const { state } = (await one.jobQueries.get(job.jobId, caller)).job;
+          const { state } = (await one.jobs.get(job.jobId, caller)).job;
           expect(state, 'what its worker was told').to.equal(answer === 'ok' ? 'DONE' : 'TIMEOUT');
         }
       }
@@ -333,12 +331,12 @@ onEveryEngine((kind) => {
       const [here, there] = servers.engines as [Engine, Engine];
       for (const how of ['request', 'acquire'] as const) {
         const jobIds = await servers.submit([{ cost_units: 60 }, { cost_units: 60 }]);
-        if (how === 'request') await here.claimer.claim({ worker_id: 'w', limit: 2 }, caller);
+        if (how === 'request') await here.jobs.claim({ worker_id: 'w', limit: 2 }, caller);
         const holder = await Holder.hold(servers.store, 'select from capacity for update');
         const asks = [here, there].map((engine, i) =>
           how === 'acquire'
             ? acquire(engine, `w${i}`)
-            : engine.leaseRequester.request({ job_id: jobIds[i] ?? '' }, caller),
+            : engine.leases.request({ job_id: jobIds[i] ?? '' }, caller),
         );
         await holder.untilWaiting(2);
         await holder.letGo();
@@ -349,9 +347,9 @@ onEveryEngine((kind) => {
         ).to.have.members(['granted', 'denied']);
         expect(await here.capacity.get(caller)).to.include({ used: 60 });
         for (const outcome of outcomes) {
-          if (outcome.kind === 'granted') await here.releaser.release(releaseFor(outcome), caller);
+          if (outcome.kind === 'granted') await here.leases.release(releaseFor(outcome), caller);
         }
-        for (const jobId of jobIds) await codeOf(here.jobUpdater.cancel(jobId, {}, caller));
+        for (const jobId of jobIds) await codeOf(here.jobs.cancel(jobId, {}, caller));
       }
     });
 
@@ -364,8 +362,8 @@ onEveryEngine((kind) => {
       let busy = true;
       const finish = async (engine: Engine, grant: Grant) => {
         handedOut.push(grant.job.jobId);
-        if (Math.random() < 0.5) await engine.heartbeats.heartbeat(beatFor(grant), caller);
-        await engine.releaser.release(releaseFor(grant), caller);
+        if (Math.random() < 0.5) await engine.leases.heartbeat(beatFor(grant), caller);
+        await engine.leases.release(releaseFor(grant), caller);
       };
       const acquirer = async (engine: Engine, workerId: string) => {
         while (busy) {
@@ -376,10 +374,10 @@ onEveryEngine((kind) => {
       };
       const requester = async (engine: Engine, workerId: string) => {
         while (busy) {
-          const [job] = await engine.claimer.claim({ worker_id: workerId }, caller);
+          const [job] = await engine.jobs.claim({ worker_id: workerId }, caller);
           if (!job) await delay(5);
           while (job && busy) {
-            const outcome = await engine.leaseRequester.request({ job_id: job.jobId }, caller);
+            const outcome = await engine.leases.request({ job_id: job.jobId }, caller);
             if (outcome.kind === 'granted') {
               await finish(engine, outcome);
               break;
@@ -429,16 +427,16 @@ onEveryEngine((kind) => {
         const backwards = [...grants].reverse();
         const release = (engine: Engine, some: readonly Grant[]) =>
           Promise.all(
-            some.map((grant) => codeOf(engine.releaser.release(releaseFor(grant, { token: null }), caller))),
+            some.map((grant) => codeOf(engine.leases.release(releaseFor(grant, { token: null }), caller))),
           );
         const cancel = (engine: Engine, some: readonly Grant[]) =>
-          Promise.all(some.map(({ job }) => codeOf(engine.jobUpdater.cancel(job.jobId, {}, caller))));
+          Promise.all(some.map(({ job }) => codeOf(engine.jobs.cancel(job.jobId, {}, caller))));
         const [here, there] = await Promise.all([
           release(one, grants),
           release(two, backwards),
           cancel(three, backwards),
           cancel(four, grants),
-          four.heartbeats.heartbeatMany(grants.map((grant) => beatFor(grant))),
+          four.leases.heartbeatMany(grants.map((grant) => beatFor(grant))),
         ]);
         const both = grants.map((_, i) => [here[i], there[leases - 1 - i]].sort());
         for (const codes of both) expect(codes).to.deep.equal(['lease_not_active', 'ok']);
@@ -458,10 +456,10 @@ onEveryEngine((kind) => {
         );
         expect(sameEachTime(here)).to.deep.equal(sameEachTime(there));
         expect(sameEachTime(here)).to.deep.equal(sameEachTime(again));
-        const [job] = await servers.at(0).claimer.claim({ worker_id: 'w' }, caller);
+        const [job] = await servers.at(0).jobs.claim({ worker_id: 'w' }, caller);
         const request = { job_id: job?.jobId ?? '', request_id: `q${round}` };
         const grants = await Promise.all(
-          [0, 1].map(async (i) => expectGranted(await servers.at(i).leaseRequester.request(request, caller))),
+          [0, 1].map(async (i) => expectGranted(await servers.at(i).leases.request(request, caller))),
         );
         expect(sameEachTime(grants[0])).to.deep.equal(sameEachTime(grants[1]));
       }
@@ -480,7 +478,7 @@ onEveryEngine((kind) => {
         const outcomes = await Promise.all(asks);
         expect(outcomes.map((outcome) => outcome.kind)).to.have.members(['granted', 'denied']);
         for (const outcome of outcomes) {
-          if (outcome.kind === 'granted') await servers.at(0).releaser.release(releaseFor(outcome), caller);
+          if (outcome.kind === 'granted') await servers.at(0).leases.release(releaseFor(outcome), caller);
         }
         await acquired(servers.at(1), `rest${round}`);
       }
@@ -508,8 +506,8 @@ onEveryEngine((kind) => {
           ];
           for (const proof of proofs) {
             const token = { token: old.token };
-            const beat = codeOf(here.heartbeats.heartbeat(beatFor(old, { ...token, ...proof }), caller));
-            const end = codeOf(here.releaser.release(releaseFor(old, proof), caller));
+            const beat = codeOf(here.leases.heartbeat(beatFor(old, { ...token, ...proof }), caller));
+            const end = codeOf(here.leases.release(releaseFor(old, proof), caller));
             expect(await beat).to.be.oneOf(['lease_not_active', 'worker_mismatch', 'token_mismatch']);
             expect(await end).to.equal(await beat);
           }
@@ -519,7 +517,7 @@ onEveryEngine((kind) => {
           "update live_jobs set expires_at = expires_at - interval '61 s', check_at = check_at - interval '61 s'",
           [],
         );
-        await here.reaper.runOnce();
+        await here.services.reaper.runOnce();
         zombie = grant;
       }
     });

@@ -1,5 +1,4 @@
 import { expect } from 'chai';
-import type { Engine } from '../../../../src/engine/engine.ts';
 import type { Sql } from '../../../../src/store/connection/sql.ts';
 import {
   pendingWalks,
@@ -10,7 +9,7 @@ import {
 } from '../../../../src/store/sql/maintenance/prune.ts';
 import { letEndsAge, letJobsAge, multiplyEnded } from '../../../support/age.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
-import { caller, engineOn, submitted } from '../../../support/jobs.ts';
+import { caller, engineOn, submitted, type TestedEngine } from '../../../support/jobs.ts';
 import { acquired, releaseFor } from '../../../support/lease-helpers.ts';
 import { rowsTouched } from '../../../support/rows-touched.ts';
 
@@ -25,7 +24,7 @@ onEveryEngine((kind) => {
   describe('a slice of the pruner', () => {
     const kept = kind.name === 'embedded' ? 10_000 : 50_000;
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -38,7 +37,7 @@ onEveryEngine((kind) => {
     async function ended(): Promise<string> {
       await submitted(engine, {});
       const grant = await acquired(engine);
-      await engine.releaser.release(releaseFor(grant), caller);
+      await engine.leases.release(releaseFor(grant), caller);
       return grant.job.jobId;
     }
 
@@ -89,11 +88,11 @@ onEveryEngine((kind) => {
       await staysBounded('after an ANALYZE');
       const young =
         (await database.query<{ n: number }>('select count(*)::int as n from jobs', []))[0]?.n ?? 0;
-      expect(await engine.pruner.runOnce()).to.equal(1);
+      expect(await engine.services.pruner.runOnce()).to.equal(1);
       await letJobsAge(database, [await ended()], 50);
       await letJobsAge(database, await idsOf(2_000), 45);
       await staysBounded('with much that may go');
-      expect(await engine.pruner.runOnce()).to.equal(2_001);
+      expect(await engine.services.pruner.runOnce()).to.equal(2_001);
       await staysBounded('after much has gone');
       const [left] = await database.query<{ n: number }>('select count(*)::int as n from jobs', []);
       expect(left?.n).to.equal(young - 2_001);

@@ -5,7 +5,6 @@
 import { randomInt } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect } from 'chai';
-import type { Engine } from '../../../../src/engine/engine.ts';
 import { PartitionMaintainer } from '../../../../src/engine/maintenance/partition-maintainer.ts';
 import { isCancelled } from '../../../../src/store/connection/sql.ts';
 import type { Database } from '../../../../src/store/database.ts';
@@ -24,18 +23,18 @@ import { onEveryEngine, type TestDatabase, type TestStore } from '../../../suppo
 import { acquireFiles, granted } from '../../../support/file-lease-helpers.ts';
 import { letFilesAge } from '../../../support/files.ts';
 import { endedLeases } from '../../../support/history.ts';
-import { caller, engineOn, silentLog, submitted } from '../../../support/jobs.ts';
+import { caller, engineOn, silentLog, submitted, type TestedEngine } from '../../../support/jobs.ts';
 import { acquired, beatFor, Holder, moreServers, releaseFor } from '../../../support/lease-helpers.ts';
 
 const dayMs = 86_400_000;
 
 /** Jobs with a lease each that ended so long ago that they may be deleted. */
-async function endLongAgo(engine: Engine, count: number, more = {}): Promise<void> {
+async function endLongAgo(engine: TestedEngine, count: number, more = {}): Promise<void> {
   await submitted(engine, more);
   const grant = await acquired(engine);
-  await engine.releaser.release(releaseFor(grant), caller);
-  await letJobsAge(engine.database, [grant.job.jobId], 40);
-  if (count > 1) await multiplyEnded(engine.database, count - 1);
+  await engine.leases.release(releaseFor(grant), caller);
+  await letJobsAge(engine.services.database, [grant.job.jobId], 40);
+  if (count > 1) await multiplyEnded(engine.services.database, count - 1);
 }
 
 const walkNamed = (name: string): Walk => {
@@ -51,14 +50,14 @@ async function ready(database: Database): Promise<void> {
 }
 
 /** Runs every operation of workers and submitters once. */
-async function work(engine: Engine): Promise<void> {
+async function work(engine: TestedEngine): Promise<void> {
   const [job, other] = await submitted(engine, {}, { client_request_id: `${Math.random()}` });
   const grants = [await acquired(engine, 'w1'), await acquired(engine, 'w2')];
-  for (const grant of grants) await Promise.all(await engine.heartbeats.heartbeatEach([beatFor(grant)]));
-  for (const grant of grants) await engine.releaser.release(releaseFor(grant), caller);
-  await engine.jobUpdater.cancel((await submitted(engine, {}))[0]?.jobId ?? '', {}, caller);
-  for (const each of [job, other]) await engine.jobQueries.events(each?.jobId ?? '', {}, caller);
-  await engine.jobQueries.list({ limit: 5 }, caller);
+  for (const grant of grants) await Promise.all(await engine.leases.heartbeatEach([beatFor(grant)]));
+  for (const grant of grants) await engine.leases.release(releaseFor(grant), caller);
+  await engine.jobs.cancel((await submitted(engine, {}))[0]?.jobId ?? '', {}, caller);
+  for (const each of [job, other]) await engine.jobs.events(each?.jobId ?? '', {}, caller);
+  await engine.jobs.list({ limit: 5 }, caller);
 }
 
 /** Counts the sessions that wait for the given ones, repeatedly until `stop`. */
@@ -89,7 +88,7 @@ async function watchWaiters(store: TestStore, sessions: string): Promise<{ stop(
 onEveryEngine((kind) => {
   describe('pruning', () => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -128,7 +127,7 @@ onEveryEngine((kind) => {
         expect(jobs).to.be.oneOf([500, 1_000]);
         expect(others).to.deep.equal({ outcomes: jobs, leases: jobs, whole: jobs });
         const next = engineOn(database);
-        expect(await next.pruner.runOnce()).to.equal(jobs);
+        expect(await next.services.pruner.runOnce()).to.equal(jobs);
         await next.stop();
         expect(await left()).to.deep.equal({ jobs: 0, outcomes: 0, leases: 0, whole: 0 });
       } finally {
@@ -142,11 +141,11 @@ onEveryEngine((kind) => {
       await endLongAgo(engine, 50, {});
       await endLongAgo(engine, 1, { client_request_id: 'old' });
       await granted(engine, 'ann', 'old.ts');
-      await engine.fileOwnerUpdater.end('ann', caller);
+      await engine.files.endOwner('ann', caller);
       await letFilesAge(store.database, 31 * dayMs);
       await ready(store.database);
       const { engines, stop } = await moreServers(store, 1);
-      const [other] = engines as [Engine];
+      const [other] = engines as [TestedEngine];
       try {
         let late: Promise<unknown> | undefined;
         await store.database.transaction(async (sql) => {
@@ -159,7 +158,7 @@ onEveryEngine((kind) => {
           for (let round = 0; round < 10; round++) await work(other);
           await granted(other, 'bob', 'new.ts');
           // Another server skips the walk, because it is in progress.
-          expect(await pruneSlice(other.database, walkNamed('jobs'), 30)).to.equal(undefined);
+          expect(await pruneSlice(other.services.database, walkNamed('jobs'), 30)).to.equal(undefined);
           expect(await watch.stop(), 'who waited').to.equal(0);
           // Only calls on the very rows that are being deleted wait for the outcome.
           const control = await watchWaiters(store, sessions);
@@ -185,8 +184,8 @@ onEveryEngine((kind) => {
       const { engines, stop } = await moreServers(store, 3);
       try {
         const all = [engine, ...engines];
-        const pruned = await Promise.all(all.map(({ pruner }) => pruner.runOnce()));
-        const rest = await engine.pruner.runOnce();
+        const pruned = await Promise.all(all.map(({ services }) => services.pruner.runOnce()));
+        const rest = await engine.services.pruner.runOnce();
         expect(pruned.reduce((sum, count) => sum + count, rest)).to.equal(2_000);
       } finally {
         await stop();
@@ -196,9 +195,9 @@ onEveryEngine((kind) => {
     it('skips locked rows, and deletes them the next time', async () => {
       await endLongAgo(engine, 10);
       const holder = await Holder.hold(store, 'select from job_outcomes order by job_id limit 3 for update');
-      expect(await engine.pruner.runOnce()).to.equal(7);
+      expect(await engine.services.pruner.runOnce()).to.equal(7);
       await holder.letGo();
-      expect(await engine.pruner.runOnce()).to.equal(3);
+      expect(await engine.services.pruner.runOnce()).to.equal(3);
     });
 
     it('keeps a partition while an old snapshot reads it, and delays no other call', async () => {
@@ -227,7 +226,7 @@ onEveryEngine((kind) => {
       const before = await seen();
       const keeper = new PartitionMaintainer({ database, days: 30, log: silentLog, lockTimeoutMs: 1_000 });
       const { engines, stop } = await moreServers(store, 1);
-      const [other] = engines as [Engine];
+      const [other] = engines as [TestedEngine];
       try {
         const watch = await watchWaiters(
           store,

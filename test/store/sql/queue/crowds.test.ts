@@ -8,7 +8,6 @@ import { offerOf } from '../../../../src/domain/jobs/constraints.ts';
 import { type Priority, priorities } from '../../../../src/domain/jobs/job.ts';
 import type { ClaimFilter } from '../../../../src/domain/queue/claim-filter.ts';
 import type { SubmitJob } from '../../../../src/domain/requests/scheduler.ts';
-import type { Engine } from '../../../../src/engine/engine.ts';
 import { draft } from '../../../../src/engine/jobs/submitter.ts';
 import type { Sql } from '../../../../src/store/connection/sql.ts';
 import { claimJobs } from '../../../../src/store/sql/jobs/claim.ts';
@@ -17,15 +16,18 @@ import { anyCandidate, lockCandidates } from '../../../../src/store/sql/queue/ca
 import { crowdKeysOf, ownLanesMax } from '../../../../src/store/sql/queue/crowds.ts';
 import { type HeadMarks, noMarks } from '../../../../src/store/sql/queue/heads.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
-import { anyJob, caller, engineOn, engineSettings } from '../../../support/jobs.ts';
+import { anyJob, caller, engineOn, engineSettings, type TestedEngine } from '../../../support/jobs.ts';
 import { rowsTouched } from '../../../support/rows-touched.ts';
 
 const tables = ['lanes', 'live_jobs', 'requirement_paths'];
 const plain = { addon_id: 'a', job_type: 't', cost_units: 1 };
 
-const submitAll = async (engine: Engine, commands: readonly Partial<SubmitJob>[]): Promise<string[]> => {
+const submitAll = async (
+  engine: TestedEngine,
+  commands: readonly Partial<SubmitJob>[],
+): Promise<string[]> => {
   const drafts = commands.map((command) => draft({ ...plain, ...command }, false, engine.settings));
-  const answers = await engine.submitter.submitMany(drafts, caller);
+  const answers = await engine.jobs.submitMany(drafts, caller);
   return answers.map((answer) => (answer instanceof Error ? '' : answer.jobId));
 };
 
@@ -99,7 +101,7 @@ const statements = (
 describe('a claim among many lanes (A5)', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.open();
       engine = engineOn(store.database, { ...engineSettings, capacityTotal: 1_000 });
@@ -198,7 +200,7 @@ describe('the job that a claim takes among many lanes (A5)', () => {
 
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     before(async () => {
       store = await kind.open();
       engine = engineOn(store.database);

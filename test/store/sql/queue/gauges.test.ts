@@ -1,15 +1,14 @@
 import { expect } from 'chai';
-import type { Engine } from '../../../../src/engine/engine.ts';
 import { draft } from '../../../../src/engine/jobs/submitter.ts';
 import { readQueueGauges, readyMax } from '../../../../src/store/sql/queue/gauges.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
-import { caller, engineOn, submitted } from '../../../support/jobs.ts';
+import { caller, engineOn, submitted, type TestedEngine } from '../../../support/jobs.ts';
 import { rowsTouched } from '../../../support/rows-touched.ts';
 
 describe('gauges of the queue', () => {
   onEveryEngine((kind) => {
     let store: TestDatabase;
-    let engine: Engine;
+    let engine: TestedEngine;
     beforeEach(async () => {
       store = await kind.open();
       engine = engineOn(store.database);
@@ -61,7 +60,7 @@ describe('gauges of the queue', () => {
       expect([queued, ready]).to.deep.equal([4, 3]);
       expect(oldestMs).to.be.within(500_000, 600_000);
       // Claimed jobs no longer wait.
-      await engine.claimer.claim({ worker_id: 'w', addon_id: 'b', limit: 2 }, caller);
+      await engine.jobs.claim({ worker_id: 'w', addon_id: 'b', limit: 2 }, caller);
       const left = await readQueueGauges(store.database, 100);
       expect(left).to.include({ queued: 2, ready: 1, claims: 2, reserved: 2 });
       expect(left.oldestMs).to.be.within(10_000, 110_000);
@@ -71,17 +70,17 @@ describe('gauges of the queue', () => {
       const { settings } = engine;
       const submit = (jobs: number) => {
         const one = () => draft({ addon_id: 'a', job_type: 't', cost_units: 3 }, false, settings);
-        return engine.submitter.submitMany(Array.from({ length: jobs }, one), caller);
+        return engine.jobs.submitMany(Array.from({ length: jobs }, one), caller);
       };
       await submit(12_000);
       await store.database.query(
         `update live_jobs set state = 1, claimed_by = 'w' where seq / 4 % 12 = 0`,
         [],
       );
-      await engine.statsAggregator.audit();
+      await engine.services.statsAggregator.audit();
       const truth = { queued: 11_000, claims: 1_000, reserved: 3_000, ready: readyMax };
       expect(await readQueueGauges(store.database, 100)).to.include(truth);
-      await engine.statsAggregator.runOnce();
+      await engine.services.statsAggregator.runOnce();
       expect(await readQueueGauges(store.database, 100)).to.include(truth);
       await submit(7);
       expect(await readQueueGauges(store.database, 100)).to.include({ ...truth, queued: 11_007 });
