@@ -49,6 +49,7 @@ describe('rounds of two trees in pairs', () => {
     );
     expect(processor?.medians).to.deep.equal({ own: 300, other: 600 });
     expect(processor?.ratio.interval).to.deep.equal({ low: 0.5, high: 0.5 });
+    expect(processor?.server).to.deep.equal({ own: 200, other: 400 });
   });
 
   it('say nothing of processor time that the system does not tell, or that was too short to be counted', () => {
@@ -89,6 +90,7 @@ describe('rounds of two trees in pairs', () => {
     expect(comparisonText(comparison).split('\n')).to.deep.equal([
       '  SubmitJob: 92.5 against 100 calls/s, ratio 0.925 (0.900–0.950), bound 0.97: below',
       '    µs of processor each, server and database: 487 against 450, ratio 1.081 (1.053–1.111)',
+      '    of which the server: 324 against 300',
     ]);
   });
 });

@@ -35,6 +35,8 @@ export interface Processor {
   medians: Pair<number>;
   /** Own to other: below 1, this tree takes less. */
   ratio: Estimate;
+  /** Medians of the server's part alone; the rest is the database's. */
+  server: Pair<number>;
 }
 
 export interface Ring {
@@ -78,7 +80,7 @@ export function compare(
     rates,
     medians: both((side) => median(rates[side])),
     ratio,
-    processor: processorOf(both((side) => taken[side].map(usEach))),
+    processor: processorOf(taken),
     verdict: verdictOf(ratio, heading.bound),
     failure: failureOf(entrants),
   };
@@ -87,10 +89,19 @@ export function compare(
 const usEach = ({ serverCpuMs = Number.NaN, databaseCpuMs = Number.NaN, done }: Sample<Untimed>): number =>
   ((serverCpuMs + databaseCpuMs) * 1_000) / done;
 
+const serverUsEach = ({ serverCpuMs = Number.NaN, done }: Sample<Untimed>): number =>
+  (serverCpuMs * 1_000) / done;
+
 /** A round that took none, as a very short one may, says nothing. */
-function processorOf(us: Pair<readonly number[]>): Processor | undefined {
+function processorOf(taken: Pair<readonly Sample<Untimed>[]>): Processor | undefined {
+  const us = both((side) => taken[side].map(usEach));
   if (![...us.own, ...us.other].every((each) => each > 0)) return undefined;
-  return { us, medians: both((side) => median(us[side])), ratio: estimate(ratiosOf(us)) };
+  return {
+    us,
+    medians: both((side) => median(us[side])),
+    ratio: estimate(ratiosOf(us)),
+    server: both((side) => median(taken[side].map(serverUsEach))),
+  };
 }
 
 const ratiosOf = ({ own, other }: Pair<readonly number[]>): number[] =>

@@ -22,6 +22,7 @@ export function comparisonText(comparison: Comparison): string {
       `    µs of processor each, server and database: ${number(processor.medians.own)} against ${number(
         processor.medians.other,
       )}, ratio ${ratio(processor.ratio.median)} (${interval(processor.ratio)})`,
+      `    of which the server: ${number(processor.server.own)} against ${number(processor.server.other)}`,
     );
   if (failure !== undefined) lines.push(`    FAILED: ${failure}`);
   return lines.join('\n');
