@@ -53,11 +53,3 @@ export interface EngineContext {
 
 /** Maximum calls that wait for one kind of batch. Beyond it the server refuses calls as overloaded. */
 export const waitingMax = 50_000;
-
-/** How a batcher waits for locked rows: in small groups, so that a row that stays locked delays few calls. */
-export const lockedRowBatchOptions = {
-  sizeMax: 4,
-  concurrencyMax: 4,
-  minWeightWhenBusy: 1,
-  waitingMax,
-} as const;

@@ -17,6 +17,7 @@
 import { DomainError } from '../../domain/errors.ts';
 import type { Grant } from '../../domain/leases/lease.ts';
 import { Batcher } from '../../lib/async/batcher.ts';
+import { rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import type { TransactionSql } from '../../store/connection/sql.ts';
 import { type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { CompletionBatch } from './completion-batch.ts';
@@ -82,8 +83,8 @@ export class Dispatcher {
   }
 
   /**
-   * Ends leases. The caller must wait elsewhere for results that are 'held'. The database ends most leases by
-   * itself; the others are decided in a second transaction.
+   * Ends leases. The caller must try releases again whose result is `rowLocked`. The database ends most
+   * leases by itself; the others are decided in a second transaction.
    */
   async release(
     back: readonly ReleaseCall[],
@@ -111,7 +112,7 @@ export class Dispatcher {
       if (!beside || !(error instanceof Error)) throw error;
       const isRefused =
         error instanceof DomainError && (error.code === 'overloaded' || error.code === 'unavailable');
-      return open.map(() => (isRefused ? 'held' : error));
+      return open.map(() => (isRefused ? rowLocked : error));
     }
   }
 

@@ -11,6 +11,7 @@ import {
   lostError,
   released,
 } from '../../domain/leases/lease-policy.ts';
+import { type RowLocked, rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import type { Sql } from '../../store/connection/sql.ts';
 import { type LockedJob, lockLeasedJobs } from '../../store/sql/jobs/lock.ts';
 import { readJobs } from '../../store/sql/jobs/read.ts';
@@ -30,11 +31,8 @@ export interface Ended {
   details: { lease: Lease; found: JobWithResult | undefined } | undefined;
 }
 
-/**
- * 'held': another transaction has locked the row, or the row may not be decided yet. The release is repeated
- * by itself.
- */
-export type ReleaseResult = Ended | Error | 'held';
+/** `rowLocked` also stands for a row that may not be decided yet. */
+export type ReleaseResult = Ended | Error | RowLocked;
 
 export interface ReleaseOptions {
   /** Waits for rows that other transactions have locked. */
@@ -66,7 +64,7 @@ export class ReleaseBatch {
   readonly #expired = new Set<string>();
   /** An earlier release was answered again. */
   hasReplays = false;
-  #problems: readonly (Error | 'held' | undefined)[] = [];
+  #problems: readonly (Error | RowLocked | undefined)[] = [];
   /** In the order of the calls. */
   answers: readonly ReleaseResult[] = [];
 
@@ -132,7 +130,7 @@ export class ReleaseBatch {
       const known = leases.get(leaseId);
       if (!known) return leaseNotFound(leaseId);
       const { lease } = known;
-      if (lease.state === 'ACTIVE' && !wait) return 'held';
+      if (lease.state === 'ACTIVE' && !wait) return rowLocked;
       const refused = isFirst ? undefined : releaseOfEndedLease(known, call.release, this.#carrier);
       this.hasReplays ||= !isFirst && !refused;
       return refused ?? { outcome: outcome ?? lease, details: { lease, found: jobs.get(lease.jobId) } };
@@ -166,7 +164,7 @@ export class ReleaseBatch {
   /**
    * The reason for refusing a release; undefined if the release is accepted or its lease has ended already.
    */
-  #decide(call: ReleaseCall, job: LockedJob | undefined): Error | 'held' | undefined {
+  #decide(call: ReleaseCall, job: LockedJob | undefined): Error | RowLocked | undefined {
     const { release } = call;
     // A second release of the same batch finds the lease ended by the first.
     if (!job || !isLeased(job.state) || this.#released.has(release.leaseId)) return undefined;
@@ -175,7 +173,7 @@ export class ReleaseBatch {
       checkMessage({ ...job, attempt: job.attempts }, release.message, this.#carrier) ??
       checkOwner(job, release.leaseId, release);
     if (problem?.code === 'lease_not_active') {
-      if (!job.awake && !this.#options.wait) return 'held';
+      if (!job.awake && !this.#options.wait) return rowLocked;
       // A stream worker that gets this refusal may ack its message, so the lease must have ended. It is
       // expired here.
       if (job.awake && !call.wantsJob && !this.#expired.has(release.leaseId)) {

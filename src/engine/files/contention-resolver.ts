@@ -14,8 +14,10 @@ import { lockOwners, readClock, restartIdle } from '../../store/sql/files/owners
 import { type Holder, lockFreeFiles, readFiles } from '../../store/sql/files/rows.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 import { blockersOf } from './blocker-report.ts';
-import { type Again, again } from './file-acquire-batch.ts';
+import type { Again } from './file-acquire-batch.ts';
 import { type Cause, FileChangeset, FileTakenError } from './file-changeset.ts';
+
+const again: Again = { kind: 'again', stale: [] };
 
 /** How often an instruction is tried again because files have changed holders meanwhile. */
 const attemptsMax = 20;

@@ -9,6 +9,7 @@ import type { FileLease, FileName, FileOutcome } from '../../domain/files/file-l
 import { mayBorrow, notLent } from '../../domain/files/file-lending.ts';
 import { livenessOf, type Owner, ownerTtlMs } from '../../domain/files/file-owners.ts';
 import type { FileRequest } from '../../domain/requests/files.ts';
+import { type RowLocked, rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import { newId } from '../../lib/uuid.ts';
 import type { Sql } from '../../store/connection/sql.ts';
 import { type ContendedFile, readContentions } from '../../store/sql/files/contentions.ts';
@@ -18,9 +19,7 @@ import { type Holder, lockFreeFiles } from '../../store/sql/files/rows.ts';
 import { blockersOf } from './blocker-report.ts';
 import { type ContendedName, FileChangeset } from './file-changeset.ts';
 
-/**
- * The request must be decided again: another transaction had locked rows, or another step must come first.
- */
+/** The request must be decided again, and another step must come first. */
 export interface Again {
   kind: 'again';
   /** These owners must be reaped first. */
@@ -29,9 +28,7 @@ export interface Again {
   parentOwnerId?: string;
 }
 
-export const again: Again = { kind: 'again', stale: [] };
-
-type Verdict = Extract<Decision, { kind: 'grant' | 'answer' | 'apply' }> | Again;
+type Verdict = Extract<Decision, { kind: 'grant' | 'answer' | 'apply' }> | Again | RowLocked;
 
 /** The rows that a batch has read and locked. */
 interface Found {
@@ -88,7 +85,7 @@ export class FileAcquireBatch {
   decide(call: FileRequest): Verdict {
     const { nowMs, owners } = this.#found;
     const owner = owners.get(call.ownerId);
-    if (!owner || !owners.has(call.callerId)) return again;
+    if (!owner || !owners.has(call.callerId)) return rowLocked;
     const fate = livenessOf(owner, nowMs);
     // A dead owner must be ended before it can start again, and an idle owner no longer owns the files that
     // it gave up.
@@ -100,9 +97,9 @@ export class FileAcquireBatch {
     );
     if (judgement.kind === 'grant') {
       if (stale.size > 0) return { kind: 'again', stale: [...stale] };
-      if (call.files.some(({ fileId }) => this.#isOutOfReach(fileId))) return again;
+      if (call.files.some(({ fileId }) => this.#isOutOfReach(fileId))) return rowLocked;
       const parentOwnerId = this.#parentToLock(call, owner);
-      if (parentOwnerId !== undefined) return { ...again, parentOwnerId };
+      if (parentOwnerId !== undefined) return { kind: 'again', stale: [], parentOwnerId };
     }
     const touched = this.#touch(owner, call, fate === 'over');
     if (judgement.kind === 'answer' || judgement.kind === 'apply') return judgement;
@@ -120,13 +117,15 @@ export class FileAcquireBatch {
     verdicts: readonly Verdict[],
   ): Promise<(FileOutcome | Exclude<Verdict, { kind: 'grant' | 'answer' }>)[]> {
     const ids = new Set(
-      verdicts.flatMap((verdict) => (verdict.kind === 'answer' ? verdict.contentionId : [])),
+      verdicts.flatMap((verdict) =>
+        verdict !== rowLocked && verdict.kind === 'answer' ? verdict.contentionId : [],
+      ),
     );
     for (const { contentionId } of this.#denied) ids.delete(contentionId);
     const contended = [...this.#denied, ...(await readContentions(sql, [...ids]))];
     const byId = Map.groupBy(contended, ({ contentionId }) => contentionId);
     return verdicts.map((verdict, i) => {
-      if (verdict.kind === 'again' || verdict.kind === 'apply') return verdict;
+      if (verdict === rowLocked || verdict.kind === 'again' || verdict.kind === 'apply') return verdict;
       if (verdict.kind === 'grant') return { kind: 'granted', leases: this.#leases(calls[i] as FileRequest) };
       const { contentionId, state } = verdict;
       const files = byId.get(contentionId) ?? [];
@@ -231,7 +230,7 @@ export class FileAcquireBatch {
 
   #deny({ callerId, files }: FileRequest, blocked: ReadonlySet<string>): Verdict {
     // Another owner of this caller was granted the file. Its contention stays open until that is written.
-    if ([...blocked].some((fileId) => this.#granted.has(contentionOf(callerId, fileId)))) return again;
+    if ([...blocked].some((fileId) => this.#granted.has(contentionOf(callerId, fileId)))) return rowLocked;
     const { nowMs } = this.ledger;
     const contentionId = newId();
     const retryAtMs = nowMs + retryMs;

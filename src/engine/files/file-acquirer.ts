@@ -20,16 +20,11 @@
 import { DomainError } from '../../domain/errors.ts';
 import type { FileOutcome } from '../../domain/files/file-lease.ts';
 import type { FileRequest } from '../../domain/requests/files.ts';
-import { Batcher } from '../../lib/async/batcher.ts';
+import { LockAwareBatcher, type RowLocked, rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import { addOwners } from '../../store/sql/files/owners.ts';
-import {
-  type Caller,
-  type EngineContext,
-  lockedRowBatchOptions,
-  waitingMax,
-} from '../context/engine-context.ts';
+import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { applyStoredInstruction } from './contention-resolver.ts';
-import { again, FileAcquireBatch } from './file-acquire-batch.ts';
+import { FileAcquireBatch } from './file-acquire-batch.ts';
 import { FileTakenError } from './file-changeset.ts';
 
 /** Maximum requests, and files, of one transaction; one request with more files runs alone. */
@@ -43,64 +38,66 @@ const attemptsMax = 20;
 /** Owners that are known to have a row. */
 const knownMax = 10_000;
 
-type AcquireResult = Awaited<ReturnType<FileAcquireBatch['answers']>>[number];
+type AcquireResult = Exclude<Awaited<ReturnType<FileAcquireBatch['answers']>>[number], RowLocked>;
 
 export class FileAcquirer {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<FileRequest, AcquireResult>;
-  readonly #lockedRowBatcher: Batcher<FileRequest, AcquireResult>;
+  readonly #batcher: LockAwareBatcher<FileRequest, AcquireResult>;
   readonly #known = new Set<string>();
 
   constructor(context: EngineContext) {
     this.#context = context;
-    const weigh = ({ files }: FileRequest) => files.length;
-    this.#batcher = new Batcher<FileRequest, AcquireResult>({
-      meter: context.metrics.batch('acquire_files'),
-      flush: (calls, signal) => this.#flush(calls, false, signal),
-      sizeMax: requestsMax,
-      weigh,
-      weightMax: filesMax,
-      concurrencyMax: concurrentTransactionsMax,
-      minWeightWhenBusy: minFilesWhenBusy,
+    this.#batcher = new LockAwareBatcher<FileRequest, AcquireResult>({
+      flush: (calls, wait, signal) => this.#flush(calls, wait, signal),
+      first: {
+        meter: context.metrics.batch('acquire_files'),
+        sizeMax: requestsMax,
+        weightMax: filesMax,
+        concurrencyMax: concurrentTransactionsMax,
+        minWeightWhenBusy: minFilesWhenBusy,
+      },
+      lockedMeter: context.metrics.batch('acquire_files_held'),
+      weigh: ({ files }) => files.length,
       waitingMax,
-    });
-    this.#lockedRowBatcher = new Batcher<FileRequest, AcquireResult>({
-      meter: context.metrics.batch('acquire_files_held'),
-      flush: (calls, signal) => this.#flush(calls, true, signal),
-      ...lockedRowBatchOptions,
-      weigh,
-      weightMax: filesMax,
     });
   }
 
   async acquire(request: FileRequest, { signal }: Caller): Promise<FileOutcome> {
     let asked = request;
-    let judged = await this.#batcher.run(asked, signal);
-    for (let attempt = 1; judged.kind === 'again' || judged.kind === 'apply'; attempt++) {
+    let judged = await this.#batcher.attempt(asked, signal);
+    for (let attempt = 1; !isDecided(judged); attempt++) {
       if (attempt > attemptsMax)
         throw new DomainError('unavailable', 'too many want the same files; try again');
-      if (judged.kind === 'apply') {
-        await applyStoredInstruction(this.#context, judged.contentionId, asked.ownerId, signal);
-      } else {
-        await this.#context.fileReaper.reap(judged.stale, signal);
-        const { parentOwnerId } = judged;
-        if (parentOwnerId !== undefined) asked = { ...asked, profile: { ...asked.profile, parentOwnerId } };
-      }
-      judged = await this.#lockedRowBatcher.run(asked, signal);
+      if (judged !== rowLocked) asked = await this.#prepareRetry(asked, judged, signal);
+      judged = await this.#batcher.attemptWaiting(asked, signal);
     }
     return judged;
   }
 
-  async close(): Promise<void> {
-    await this.#batcher.close();
-    await this.#lockedRowBatcher.close();
+  close(): Promise<void> {
+    return this.#batcher.close();
+  }
+
+  /** Takes the step that must come before the next attempt, and returns the request of that attempt. */
+  async #prepareRetry(
+    asked: FileRequest,
+    judged: Exclude<AcquireResult, FileOutcome>,
+    signal: AbortSignal | undefined,
+  ): Promise<FileRequest> {
+    if (judged.kind === 'apply') {
+      await applyStoredInstruction(this.#context, judged.contentionId, asked.ownerId, signal);
+      return asked;
+    }
+    await this.#context.fileReaper.reap(judged.stale, signal);
+    const { parentOwnerId } = judged;
+    return parentOwnerId === undefined ? asked : { ...asked, profile: { ...asked.profile, parentOwnerId } };
   }
 
   async #flush(
     calls: readonly FileRequest[],
     wait: boolean,
     signal: AbortSignal | undefined,
-  ): Promise<AcquireResult[]> {
+  ): Promise<(AcquireResult | RowLocked)[]> {
     const { database, outageMonitor, notifier } = this.#context;
     await outageMonitor.ensureFresh();
     const ownerIds = [...new Set(calls.flatMap(({ ownerId, callerId }) => [ownerId, callerId]))];
@@ -121,7 +118,7 @@ export class FileAcquirer {
       return answers;
     } catch (error) {
       // Another transaction was granted a file first. Nothing was written, so all requests are decided again.
-      if (error instanceof FileTakenError) return calls.map(() => again);
+      if (error instanceof FileTakenError) return calls.map(() => rowLocked);
       throw error;
     }
   }
@@ -131,3 +128,6 @@ export class FileAcquirer {
     for (const ownerId of ownerIds) this.#known.add(ownerId);
   }
 }
+
+const isDecided = (judged: AcquireResult | RowLocked): judged is FileOutcome =>
+  judged !== rowLocked && judged.kind !== 'again' && judged.kind !== 'apply';

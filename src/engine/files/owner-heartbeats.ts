@@ -13,84 +13,59 @@ import { DomainError } from '../../domain/errors.ts';
 import type { OwnerVerdict } from '../../domain/files/file-lease.ts';
 import { notAlive, ownerNotFound, ownerTtlMs } from '../../domain/files/file-owners.ts';
 import { limits } from '../../domain/limits.ts';
-import { Batcher } from '../../lib/async/batcher.ts';
-import { splitByLength } from '../../lib/split-by-length.ts';
+import { LockAwareBatcher, type RowLocked, rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import { extendOwners, type OwnerExtensions } from '../../store/sql/files/extend-owners.ts';
 import { readLosses } from '../../store/sql/files/losses.ts';
 import { readOwners } from '../../store/sql/files/owners.ts';
 import type { Counter } from '../../telemetry/registry.ts';
-import {
-  type Caller,
-  type EngineContext,
-  lockedRowBatchOptions,
-  waitingMax,
-} from '../context/engine-context.ts';
+import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 
 /** Maximum heartbeats of one statement. */
 const heartbeatsMax = 2_000;
 const concurrentStatementsMax = 2;
 const minHeartbeatsWhenBusy = 500;
 
-/** The verdict of a batch on one heartbeat; 'held' if another transaction has locked the row. */
-type OwnerBatchVerdict = OwnerVerdict | 'held';
+type OwnerBatchVerdict = OwnerVerdict | RowLocked;
 export type Extended = Extract<OwnerVerdict, { kind: 'extended' }>;
 
 export class OwnerHeartbeats {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<readonly string[], readonly OwnerBatchVerdict[]>;
-  readonly #lockedRowBatcher: Batcher<string, OwnerVerdict>;
+  readonly #batcher: LockAwareBatcher<string, OwnerVerdict>;
   readonly #counts: { extended: Counter; lost: Counter };
 
   constructor(context: EngineContext) {
     this.#context = context;
     this.#counts = context.metrics.heartbeats('owners');
-    this.#batcher = new Batcher<readonly string[], readonly OwnerBatchVerdict[]>({
-      meter: context.metrics.batch('heartbeat_owners'),
-      flush: async (calls, signal) => {
-        const judged = await this.#extend(calls.flat(), false, signal);
-        const lengths = calls.map(({ length }) => length);
-        return splitByLength(judged, lengths);
+    this.#batcher = new LockAwareBatcher<string, OwnerVerdict>({
+      flush: (ownerIds, wait, signal) => this.#extend(ownerIds, wait, signal),
+      first: {
+        meter: context.metrics.batch('heartbeat_owners'),
+        sizeMax: heartbeatsMax,
+        concurrencyMax: concurrentStatementsMax,
+        minWeightWhenBusy: minHeartbeatsWhenBusy,
       },
-      sizeMax: heartbeatsMax,
-      concurrencyMax: concurrentStatementsMax,
-      minWeightWhenBusy: minHeartbeatsWhenBusy,
-      weigh: ({ length }) => length,
-      weightMax: heartbeatsMax,
+      lockedMeter: context.metrics.batch('heartbeat_owners_held'),
       waitingMax,
-    });
-    this.#lockedRowBatcher = new Batcher<string, OwnerVerdict>({
-      meter: context.metrics.batch('heartbeat_owners_held'),
-      flush: async (ownerIds, signal) => (await this.#extend(ownerIds, true, signal)) as OwnerVerdict[],
-      ...lockedRowBatchOptions,
     });
   }
 
   /** Extends one owner, or throws the DomainError with the reason. */
   async heartbeat(ownerId: string, { signal }: Caller): Promise<Extended> {
-    const [verdict] = await Promise.all(await this.heartbeatEach([ownerId], signal));
-    if (verdict?.kind === 'extended') return verdict;
-    throw verdict ? new DomainError(verdict.code, verdict.detail) : new Error('a heartbeat got no verdict');
+    const verdict = await this.#batcher.run(ownerId, signal);
+    if (verdict.kind === 'extended') return verdict;
+    throw new DomainError(verdict.code, verdict.detail);
   }
 
   /** Extends many owners. Returns a verdict for each, in the order given; those on locked rows come later. */
-  async heartbeatEach(
+  heartbeatEach(
     ownerIds: readonly string[],
     signal?: AbortSignal,
   ): Promise<readonly (OwnerVerdict | Promise<OwnerVerdict>)[]> {
-    if (ownerIds.length === 0) return [];
-    const judged = await this.#batcher.run(ownerIds, signal);
-    return judged.map((verdict, i) => {
-      if (verdict !== 'held') return verdict;
-      const late = this.#lockedRowBatcher.run(ownerIds[i] as string, signal);
-      // A caller that has disconnected meanwhile does not await it.
-      late.catch(() => {});
-      return late;
-    });
+    return this.#batcher.runEach(ownerIds, signal);
   }
 
-  async close(): Promise<void> {
-    await this.#batcher.close();
-    await this.#lockedRowBatcher.close();
+  close(): Promise<void> {
+    return this.#batcher.close();
   }
 
   async #extend(
@@ -108,7 +83,7 @@ export class OwnerHeartbeats {
     const kept = await extendOwners(database, names, { wait, signal });
     const verdicts = await this.#explain(names, kept, wait, signal);
     const judged = ownerIds.map((ownerId) => verdicts.get(ownerId) as OwnerBatchVerdict);
-    for (const verdict of judged) if (verdict !== 'held') this.#counts[verdict.kind].add();
+    for (const verdict of judged) if (verdict !== rowLocked) this.#counts[verdict.kind].add();
     return judged;
   }
 
@@ -137,7 +112,7 @@ export class OwnerHeartbeats {
       const owner = owners?.get(name);
       // Another transaction has locked the row, or the reaper has not handled the death yet. Both are tried
       // once more.
-      if (owner?.state === 'ALIVE' && !waited) verdicts.set(name, 'held');
+      if (owner?.state === 'ALIVE' && !waited) verdicts.set(name, rowLocked);
       else verdicts.set(name, lost(owner ? notAlive(owner) : ownerNotFound(name)));
     }
     return verdicts;

@@ -12,7 +12,7 @@ import { allows, isClaimed, isTerminal, type State, transition } from '../../dom
 import { limits } from '../../domain/limits.ts';
 import type { OperatorRequest, RetryJobs, UpdateJobStatus } from '../../domain/requests/scheduler.ts';
 import type { Envelope, SentMessage } from '../../domain/streams/stream-message.ts';
-import { Batcher } from '../../lib/async/batcher.ts';
+import { LockAwareBatcher, type RowLocked, rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import { isUuid } from '../../lib/uuid.ts';
 import type { Sql } from '../../store/connection/sql.ts';
 import { type NewEvent, writeEvents } from '../../store/sql/events/write.ts';
@@ -28,12 +28,7 @@ import {
 } from '../../store/sql/jobs/update.ts';
 import { streamsOf } from '../../store/sql/streams/depths.ts';
 import { ackMessages, addMessages, sentAmong } from '../../store/sql/streams/messages.ts';
-import {
-  type Caller,
-  type EngineContext,
-  lockedRowBatchOptions,
-  waitingMax,
-} from '../context/engine-context.ts';
+import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { workAvailableOf } from '../wakeups/work-available.ts';
 import { lockDecidable } from './lock-decidable.ts';
 
@@ -41,12 +36,6 @@ type ChangeCall = { jobId: string } & (
   | { kind: 'status'; command: UpdateJobStatus; peer: string }
   | { kind: 'cancel'; command: OperatorRequest; peer: string }
 );
-
-/**
- * The answer of a batch to one call. 'held' if another transaction has locked the job's row, or the job
- * changed during the batch.
- */
-type ChangeResult = Job | 'held';
 
 /** Maximum changes of one transaction. */
 const changesMax = 500;
@@ -60,21 +49,15 @@ const changesMax = 500;
  */
 export class JobUpdater {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<ChangeCall, ChangeResult>;
-  readonly #lockedRowBatcher: Batcher<ChangeCall, ChangeResult>;
+  readonly #batcher: LockAwareBatcher<ChangeCall, Job | Error>;
 
   constructor(context: EngineContext) {
     this.#context = context;
-    this.#batcher = new Batcher<ChangeCall, ChangeResult>({
-      meter: context.metrics.batch('change'),
-      flush: (calls, signal) => this.#flush(calls, false, signal),
-      sizeMax: changesMax,
+    this.#batcher = new LockAwareBatcher<ChangeCall, Job | Error>({
+      flush: (calls, wait, signal) => this.#flush(calls, wait, signal),
+      first: { meter: context.metrics.batch('change'), sizeMax: changesMax },
+      lockedMeter: context.metrics.batch('change_held'),
       waitingMax,
-    });
-    this.#lockedRowBatcher = new Batcher<ChangeCall, ChangeResult>({
-      meter: context.metrics.batch('change_held'),
-      flush: (calls, signal) => this.#flush(calls, true, signal),
-      ...lockedRowBatchOptions,
     });
   }
 
@@ -149,16 +132,13 @@ export class JobUpdater {
     transport.send(queued);
   }
 
-  async close(): Promise<void> {
-    await this.#batcher.close();
-    await this.#lockedRowBatcher.close();
+  close(): Promise<void> {
+    return this.#batcher.close();
   }
 
-  async #run(call: ChangeCall, signal: AbortSignal | undefined): Promise<Job> {
+  #run(call: ChangeCall, signal: AbortSignal | undefined): Promise<Job> {
     this.#context.metrics.noteIds({ job_id: call.jobId });
-    let answer = await this.#batcher.run(call, signal);
-    while (answer === 'held') answer = await this.#lockedRowBatcher.run(call, signal);
-    return answer;
+    return this.#batcher.run(call, signal);
   }
 
   /** With `wait`, also waits for rows that other transactions have locked. */
@@ -166,7 +146,7 @@ export class JobUpdater {
     calls: readonly ChangeCall[],
     wait: boolean,
     signal: AbortSignal | undefined,
-  ): Promise<(ChangeResult | Error)[]> {
+  ): Promise<(Job | Error | RowLocked)[]> {
     const { database, notifier, transport, outageMonitor, metrics } = this.#context;
     await (wait ? outageMonitor.runOnce() : outageMonitor.ensureFresh());
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
@@ -185,7 +165,7 @@ export class JobUpdater {
       return calls.map((call, i) => {
         const job = jobs.get(call.jobId)?.job;
         const judged = changes.changedJobIds(call.jobId);
-        if (job && !judged && !isTerminal(job.state)) return 'held';
+        if (job && !judged && !isTerminal(job.state)) return rowLocked;
         return errors[i] ?? answerOf(call, job, judged);
       });
     }, signal);

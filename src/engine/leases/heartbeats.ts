@@ -20,18 +20,12 @@ import {
   wrongToken,
   wrongWorker,
 } from '../../domain/leases/lease-policy.ts';
-import { Batcher } from '../../lib/async/batcher.ts';
-import { splitByLength } from '../../lib/split-by-length.ts';
+import { LockAwareBatcher, type RowLocked, rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import { isUuid } from '../../lib/uuid.ts';
 import { type Extension, extendLeases } from '../../store/sql/leases/extend.ts';
 import { type KnownLease, readLeases } from '../../store/sql/leases/read.ts';
 import type { Counter } from '../../telemetry/registry.ts';
-import {
-  type Caller,
-  type EngineContext,
-  lockedRowBatchOptions,
-  waitingMax,
-} from '../context/engine-context.ts';
+import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 
 /** Maximum heartbeats of one statement. */
 const heartbeatsMax = 2_000;
@@ -41,13 +35,11 @@ const concurrentStatementsMax = 3;
 const minHeartbeatsWhenBusy = 500;
 
 type HeartbeatList = readonly Heartbeat[];
-/** The verdict of a batch on one heartbeat; 'held' if another transaction has locked the row. */
-type BatchVerdict = Verdict | 'held';
+type BatchVerdict = Verdict | RowLocked;
 
 export class Heartbeats {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<HeartbeatList, readonly BatchVerdict[]>;
-  readonly #lockedRowBatcher: Batcher<Heartbeat, Verdict>;
+  readonly #batcher: LockAwareBatcher<Heartbeat, Verdict>;
   readonly #counts: { extended: Counter; lost: Counter };
   /** The server is about to stop, and informs workers of that. */
   draining = false;
@@ -55,20 +47,16 @@ export class Heartbeats {
   constructor(context: EngineContext) {
     this.#context = context;
     this.#counts = context.metrics.heartbeats('leases');
-    this.#batcher = new Batcher<HeartbeatList, readonly BatchVerdict[]>({
-      meter: context.metrics.batch('heartbeat'),
-      flush: (calls, signal) => this.#flush(calls, signal),
-      sizeMax: heartbeatsMax,
-      concurrencyMax: concurrentStatementsMax,
-      minWeightWhenBusy: minHeartbeatsWhenBusy,
-      weigh: (beats) => beats.length,
-      weightMax: heartbeatsMax,
+    this.#batcher = new LockAwareBatcher<Heartbeat, Verdict>({
+      flush: (beats, wait, signal) => this.#extend(beats, wait, signal),
+      first: {
+        meter: context.metrics.batch('heartbeat'),
+        sizeMax: heartbeatsMax,
+        concurrencyMax: concurrentStatementsMax,
+        minWeightWhenBusy: minHeartbeatsWhenBusy,
+      },
+      lockedMeter: context.metrics.batch('heartbeat_held'),
       waitingMax,
-    });
-    this.#lockedRowBatcher = new Batcher<Heartbeat, Verdict>({
-      meter: context.metrics.batch('heartbeat_held'),
-      flush: async (beats, signal) => (await this.#extend(beats, true, signal)) as Verdict[],
-      ...lockedRowBatchOptions,
     });
   }
 
@@ -95,19 +83,11 @@ export class Heartbeats {
   }
 
   /** The same for callers that need not have all verdicts at once: verdicts on locked rows come later. */
-  async heartbeatEach(
+  heartbeatEach(
     beats: HeartbeatList,
     signal?: AbortSignal,
   ): Promise<readonly (Verdict | Promise<Verdict>)[]> {
-    if (beats.length === 0) return [];
-    const judged = await this.#batcher.run(beats, signal);
-    return judged.map((verdict, i) => {
-      if (verdict !== 'held') return verdict;
-      const late = this.#lockedRowBatcher.run(beats[i] as Heartbeat, signal);
-      // A caller that has disconnected meanwhile does not await it.
-      late.catch(() => {});
-      return late;
-    });
+    return this.#batcher.runEach(beats, signal);
   }
 
   /** The state of leases, without a change: for verdicts that the server sends by itself. */
@@ -116,22 +96,8 @@ export class Heartbeats {
     return leaseIds.map((leaseId) => verdictOn(leaseId, found.get(leaseId)));
   }
 
-  async close(): Promise<void> {
-    await this.#batcher.close();
-    await this.#lockedRowBatcher.close();
-  }
-
-  async #flush(
-    calls: readonly HeartbeatList[],
-    signal: AbortSignal | undefined,
-  ): Promise<(readonly BatchVerdict[])[]> {
-    const beats = calls.length === 1 ? (calls[0] as HeartbeatList) : calls.flat();
-    const verdicts = await this.#extend(beats, false, signal);
-    if (calls.length === 1) return [verdicts];
-    return splitByLength(
-      verdicts,
-      calls.map(({ length }) => length),
-    );
+  close(): Promise<void> {
+    return this.#batcher.close();
   }
 
   async #extend(
@@ -171,8 +137,8 @@ export class Heartbeats {
   }
 
   /**
-   * Counts verdicts. Those that were clear at once are not read again; 'held' ones are counted when they have
-   * a verdict.
+   * Counts verdicts. Those that were clear at once are not read again. Heartbeats on locked rows are counted
+   * when they have a verdict.
    */
   #count(verdicts: readonly BatchVerdict[], unclear: readonly number[], strangers: number): void {
     const { extended, lost } = this.#counts;
@@ -180,7 +146,7 @@ export class Heartbeats {
     lost.add(strangers);
     for (const i of unclear) {
       const verdict = verdicts[i] as BatchVerdict;
-      if (verdict !== 'held') this.#counts[verdict.kind].add();
+      if (verdict !== rowLocked) this.#counts[verdict.kind].add();
     }
   }
 
@@ -203,7 +169,7 @@ export class Heartbeats {
       // Another transaction has locked the row, or the reaper has not handled the expiry yet. Both are tried
       // once more.
       const mayHold = known?.lease.state === 'ACTIVE' && mismatchOf(beat, known) === undefined;
-      verdicts[i] = mayHold && !waited ? 'held' : whyLost(beat, known);
+      verdicts[i] = mayHold && !waited ? rowLocked : whyLost(beat, known);
     }
   }
 }

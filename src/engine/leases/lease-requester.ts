@@ -5,7 +5,7 @@ import { capacityOf } from '../../domain/leases/capacity.ts';
 import type { Capacity, Grant, LeaseOutcome } from '../../domain/leases/lease.ts';
 import { decideRequest } from '../../domain/leases/lease-policy.ts';
 import type { RequestLease } from '../../domain/requests/scheduler.ts';
-import { Batcher } from '../../lib/async/batcher.ts';
+import { LockAwareBatcher, type RowLocked, rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import { isUuid, newId } from '../../lib/uuid.ts';
 import type { Sql } from '../../store/connection/sql.ts';
 import { type NewEvent, writeEvents } from '../../store/sql/events/write.ts';
@@ -15,12 +15,7 @@ import { changeLiveJobs, type LiveChange } from '../../store/sql/jobs/update.ts'
 import { lockCapacity } from '../../store/sql/leases/capacity.ts';
 import { findGrantsByJob, grantLeases, type NewLease } from '../../store/sql/leases/grant.ts';
 import { holdersAmong } from '../../store/sql/queue/candidates.ts';
-import {
-  type Caller,
-  type EngineContext,
-  lockedRowBatchOptions,
-  waitingMax,
-} from '../context/engine-context.ts';
+import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { lockDecidable } from '../jobs/lock-decidable.ts';
 
 interface RequestCall {
@@ -29,11 +24,6 @@ interface RequestCall {
 }
 
 type Answer = Grant | { kind: 'denied'; reason: string; missing: number };
-/**
- * The answer of a batch to one request. 'held' if another transaction has locked the job's row, or the job
- * changed during the batch.
- */
-type RequestResult = Answer | 'held';
 
 /** Maximum requests of one transaction. */
 const requestsMax = 250;
@@ -46,21 +36,15 @@ const requestsMax = 250;
  */
 export class LeaseRequester {
   readonly #context: EngineContext;
-  readonly #batcher: Batcher<RequestCall, RequestResult>;
-  readonly #lockedRowBatcher: Batcher<RequestCall, RequestResult>;
+  readonly #batcher: LockAwareBatcher<RequestCall, Answer | Error>;
 
   constructor(context: EngineContext) {
     this.#context = context;
-    this.#batcher = new Batcher<RequestCall, RequestResult>({
-      meter: context.metrics.batch('request_lease'),
-      flush: (calls, signal) => this.#flush(calls, false, signal),
-      sizeMax: requestsMax,
+    this.#batcher = new LockAwareBatcher<RequestCall, Answer | Error>({
+      flush: (calls, wait, signal) => this.#flush(calls, wait, signal),
+      first: { meter: context.metrics.batch('request_lease'), sizeMax: requestsMax },
+      lockedMeter: context.metrics.batch('request_lease_held'),
       waitingMax,
-    });
-    this.#lockedRowBatcher = new Batcher<RequestCall, RequestResult>({
-      meter: context.metrics.batch('request_lease_held'),
-      flush: (calls, signal) => this.#flush(calls, true, signal),
-      ...lockedRowBatchOptions,
     });
   }
 
@@ -69,8 +53,7 @@ export class LeaseRequester {
     metrics.noteIds({ job_id: command.job_id, worker_id: command.worker_id });
     if (!isUuid(command.job_id)) throw jobNotFound(command.job_id);
     const call = { jobId: command.job_id.toLowerCase(), command };
-    let answer = await this.#batcher.run(call, signal);
-    while (answer === 'held') answer = await this.#lockedRowBatcher.run(call, signal);
+    const answer = await this.#batcher.run(call, signal);
     if (answer.kind === 'granted') {
       metrics.noteIds({ lease_id: answer.lease.leaseId, worker_id: answer.lease.workerId });
       return answer;
@@ -80,9 +63,8 @@ export class LeaseRequester {
     return { kind: 'denied', reason, retryAfterMs };
   }
 
-  async close(): Promise<void> {
-    await this.#batcher.close();
-    await this.#lockedRowBatcher.close();
+  close(): Promise<void> {
+    return this.#batcher.close();
   }
 
   /** With `wait`, also waits for rows that other transactions have locked. */
@@ -90,12 +72,12 @@ export class LeaseRequester {
     calls: readonly RequestCall[],
     wait: boolean,
     signal: AbortSignal | undefined,
-  ): Promise<(RequestResult | Error)[]> {
+  ): Promise<(Answer | Error | RowLocked)[]> {
     const { database, settings, reaper, notifier, outageMonitor, metrics } = this.#context;
     await (wait ? outageMonitor.runOnce() : outageMonitor.ensureFresh());
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
     let hasReplays = false;
-    const answers = await database.transaction(async (sql): Promise<(RequestResult | Error)[]> => {
+    const answers = await database.transaction(async (sql): Promise<(Answer | Error | RowLocked)[]> => {
       const locked = await lockDecidable(sql, jobIds, wait, signal);
       const facts = await lockCapacity(sql, settings.capacityTotal, signal);
       const uniqueAsked = [...locked.values()].filter(({ isUnique }) => isUnique);
@@ -121,15 +103,15 @@ export class LeaseRequester {
         const grant = granted.get(jobId);
         if (grant) return grant;
         // The lease of an earlier grant has expired since its row was locked.
-        if (locked.has(jobId)) return 'held';
+        if (locked.has(jobId)) return rowLocked;
         const job = ended.get(jobId)?.job;
-        if (job && !isTerminal(job.state)) return 'held';
+        if (job && !isTerminal(job.state)) return rowLocked;
         return job ? new DomainError('job_not_claimed', `the job is ${job.state}`) : jobNotFound(jobId);
       });
     }, signal);
     // Two requests for one job have the same grant.
     for (const answer of new Set(answers)) {
-      if (answer !== 'held' && !(answer instanceof Error) && answer.kind === 'granted') {
+      if (answer !== rowLocked && !(answer instanceof Error) && answer.kind === 'granted') {
         metrics.jobs.granted(answer.waitMs ?? null);
         reaper.expectIn(answer.lease.expiresAtMs - answer.lease.grantedAtMs);
       }

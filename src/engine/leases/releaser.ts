@@ -1,8 +1,8 @@
 import { jobNotFound, leaseNotFound } from '../../domain/errors.ts';
 import type { Release, Released } from '../../domain/leases/lease.ts';
-import { Batcher } from '../../lib/async/batcher.ts';
+import { type Attempts, LockAwareBatcher } from '../../lib/async/lock-aware-batcher.ts';
 import { isUuid } from '../../lib/uuid.ts';
-import { type Caller, type EngineContext, lockedRowBatchOptions } from '../context/engine-context.ts';
+import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import type { EndOutcome } from '../dispatch/lease-endings.ts';
 import { type Ended, ReleaseBatch, type ReleaseCall } from '../dispatch/release-batch.ts';
@@ -13,16 +13,15 @@ import { type Ended, ReleaseBatch, type ReleaseCall } from '../dispatch/release-
  */
 export class Releaser {
   readonly #context: EngineContext;
-  readonly #dispatcher: Dispatcher;
-  readonly #lockedRowBatcher: Batcher<ReleaseCall, Ended>;
+  readonly #batcher: LockAwareBatcher<ReleaseCall, Ended | Error>;
 
   constructor(context: EngineContext, dispatcher: Dispatcher) {
     this.#context = context;
-    this.#dispatcher = dispatcher;
-    this.#lockedRowBatcher = new Batcher<ReleaseCall, Ended>({
-      meter: context.metrics.batch('release_held'),
-      flush: (calls, signal) => this.#releaseLocked(calls, signal),
-      ...lockedRowBatchOptions,
+    this.#batcher = new LockAwareBatcher<ReleaseCall, Ended | Error>({
+      first: (calls, signal) => dispatcher.release(calls, signal),
+      flush: (calls, _wait, signal) => this.#releaseLocked(calls, signal),
+      lockedMeter: context.metrics.batch('release_held'),
+      waitingMax,
     });
   }
 
@@ -52,33 +51,32 @@ export class Releaser {
     releases: readonly Release[],
   ): Promise<readonly (EndOutcome | Error | Promise<EndOutcome>)[]> {
     const calls = releases.map((release) => ({ release, wantsJob: false }));
-    const judged = await this.#dispatcher.release(calls, undefined);
-    return judged.map((one, i) => {
+    const judged = await this.#batcher.runEach(calls);
+    return judged.map((one) => {
       if (one instanceof Error) return one;
-      if (one !== 'held') return one.outcome;
-      return this.#lockedRowBatcher.run(calls[i] as ReleaseCall).then(({ outcome }) => outcome);
+      return one instanceof Promise ? one.then(({ outcome }) => outcome) : one.outcome;
     });
   }
 
   /** Called after the dispatcher has closed, because running calls may still come here. */
   close(): Promise<void> {
-    return this.#lockedRowBatcher.close();
+    return this.#batcher.close();
   }
 
   async #run({ release, wantsJob }: ReleaseCall, signal: AbortSignal | undefined): Promise<Ended> {
     const { leaseId: lease_id, jobId: job_id, workerId: worker_id } = release;
     this.#context.metrics.noteIds({ lease_id, job_id, worker_id });
     if (!isUuid(release.leaseId)) throw leaseNotFound(release.leaseId);
-    const call = { release: { ...release, leaseId: release.leaseId.toLowerCase() }, wantsJob };
-    const [judged] = await this.#dispatcher.release([call], signal);
-    if (judged instanceof Error) throw judged;
-    return judged === undefined || judged === 'held' ? this.#lockedRowBatcher.run(call, signal) : judged;
+    return this.#batcher.run(
+      { release: { ...release, leaseId: release.leaseId.toLowerCase() }, wantsJob },
+      signal,
+    );
   }
 
   async #releaseLocked(
     calls: readonly ReleaseCall[],
     signal: AbortSignal | undefined,
-  ): Promise<(Ended | Error)[]> {
+  ): Promise<Attempts<Ended | Error>> {
     const { database, outageMonitor, transport, leaseSubscriptions, settings } = this.#context;
     const { maxClaims } = settings;
     // The next answer may be that the lease has ended. The database decides first whether an outage rules
@@ -98,6 +96,6 @@ export class Releaser {
     );
     taken.publish(this.#context);
     if (taken.hasReplays) await database.awaitStandby(signal);
-    return taken.answers as (Ended | Error)[];
+    return taken.answers;
   }
 }
