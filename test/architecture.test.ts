@@ -218,6 +218,39 @@ describe('the terms of the glossary', () => {
   });
 });
 
+describe('the effects of commits', () => {
+  /** What must follow a commit, and the files beside the publisher that name it. */
+  const followUps: Record<string, { pattern: RegExp; definedIn: readonly string[] }> = {
+    notifications: {
+      pattern: /\b(?:publishJobs|publishWorkAvailable|publishLeases|publishFiles|workAvailableOf)\b/,
+      definedIn: ['src/engine/wakeups/notifier.ts', 'src/engine/wakeups/work-available.ts'],
+    },
+    rates: {
+      pattern: /\b(?:noteJobsReady|noteUnitsFreed)\b/,
+      definedIn: ['src/engine/dispatch/retry-hints.ts'],
+    },
+    deadlines: {
+      pattern: /\bexpectIn\b/,
+      definedIn: ['src/engine/maintenance/lease-reaper.ts', 'src/engine/services.ts'],
+    },
+    messages: { pattern: /\btransport\.(?:send|ack)\(/, definedIn: [] },
+    outcomes: { pattern: /\bjobMeter\b|\bmetrics\.jobs\b/, definedIn: ['src/engine/services.ts'] },
+    subscriptions: { pattern: /\bleaseSubscriptions\.publish\(/, definedIn: ['src/engine/services.ts'] },
+  };
+  const publisher = 'src/engine/context/commit-publisher.ts';
+
+  for (const [kind, { pattern, definedIn }] of Object.entries(followUps)) {
+    it(`names ${kind} only in the publisher and where they are defined`, () => {
+      const found = sources
+        .filter(({ path, text }) => isIn(path, 'src/engine') && pattern.test(text))
+        .map(({ path }) => path);
+      // The publisher wakes the subscribers of leases through the notifier.
+      const allowed = kind === 'subscriptions' ? definedIn : [...definedIn, publisher];
+      expect(found.sort()).to.deep.equal([...allowed].sort());
+    });
+  }
+});
+
 describe('the tree of tests', () => {
   const others = tests.filter(({ path }) => !testFolders.some((folder) => isIn(path, folder)));
 

@@ -3,6 +3,7 @@ import type { Channel } from '../store/connection/notify-channel.ts';
 import type { Database } from '../store/database.ts';
 import { Metrics } from '../telemetry/metrics.ts';
 import type { Transport } from '../transport/transport.ts';
+import { CommitPublisher } from './context/commit-publisher.ts';
 import type { EngineContext, EngineSettings } from './context/engine-context.ts';
 import { Dispatcher } from './dispatch/dispatcher.ts';
 import { LowWaterMarks } from './dispatch/low-water-marks.ts';
@@ -110,11 +111,17 @@ export class Services {
     this.lowWaterMarks = new LowWaterMarks({ database, log });
     const retryHints = new RetryHints(database, deadlineCursor);
     this.outageMonitor = new OutageMonitor({ database, claimTtlMs: settings.claimTtlS * 1000, metrics, log });
+    const publisher = new CommitPublisher({
+      notifier: this.notifier,
+      retryHints,
+      transport,
+      reaper: { expectIn: (ms) => this.reaper.expectIn(ms) },
+      jobMeter: metrics.jobs,
+    });
     this.reaper = new LeaseReaper({
       database,
-      notifier: this.notifier,
+      publisher,
       outageMonitor: this.outageMonitor,
-      retryHints,
       deadlineCursor,
       transport,
       leaseSubscriptions: this.leaseSubscriptions,
@@ -124,7 +131,7 @@ export class Services {
     });
     this.fileReaper = new FileReaper({
       database,
-      notifier: this.notifier,
+      publisher,
       outageMonitor: this.outageMonitor,
       metrics,
       log,
@@ -141,12 +148,12 @@ export class Services {
     this.partitionMaintainer = new PartitionMaintainer({ database, days: settings.retentionEventsDays, log });
     this.workers = new KnownWorkers();
     this.workerDirectory = new WorkerDirectory({ database, known: this.workers, log });
-    const { notifier, reaper, fileReaper, outageMonitor, leaseSubscriptions, lowWaterMarks, workers } = this;
+    const { notifier, fileReaper, outageMonitor, leaseSubscriptions, lowWaterMarks, workers } = this;
     const context: EngineContext = {
       database,
       settings,
+      publisher,
       notifier,
-      reaper,
       fileReaper,
       outageMonitor,
       retryHints,

@@ -7,8 +7,16 @@ const jobBounds = [
   0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 14_400, 86_400,
 ];
 
+/** How jobs ended. */
+export interface EndCounts {
+  readonly ends: ReadonlyMap<State, number>;
+  readonly deadLetters?: number;
+  /** How long leases lasted, released or expired. */
+  readonly runMs?: readonly number[];
+}
+
 /** The effects of one transaction on jobs, gathered before its commit and counted after it. */
-export class JobCounts {
+export class JobCounts implements EndCounts {
   readonly ends = new Map<State, number>();
   deadLetters = 0;
   readonly runMs: number[] = [];
@@ -64,17 +72,9 @@ export class JobMeter {
     if (waitMs !== null) this.#wait.observe(Math.max(waitMs, 0) / 1000);
   }
 
-  ended(state: State, count = 1): void {
-    this.#ended.get(state)?.add(count);
-  }
-
-  ran(runMs: readonly number[]): void {
-    for (const ms of runMs) this.#run.observe(Math.max(ms, 0) / 1000);
-  }
-
-  count({ ends, deadLetters, runMs }: JobCounts): void {
-    for (const [state, count] of ends) this.ended(state, count);
+  ended({ ends, deadLetters = 0, runMs = [] }: EndCounts): void {
+    for (const [state, count] of ends) this.#ended.get(state)?.add(count);
     this.#deadLetters.add(deadLetters);
-    this.ran(runMs);
+    for (const ms of runMs) this.#run.observe(Math.max(ms, 0) / 1000);
   }
 }

@@ -26,8 +26,7 @@ function held() {
     settings: { claimTtlS: 60, capacityTotal: 100 },
     outageMonitor: { ensureFresh: () => Promise.resolve() },
     lowWaterMarks: noMarks,
-    reaper: { expectIn: () => {} },
-    notifier: { publishJobs: () => {} },
+    publisher: { publish: () => {} },
     workers: new KnownWorkers(),
     metrics: new Metrics(),
   };

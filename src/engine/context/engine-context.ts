@@ -6,10 +6,10 @@ import type { RetryHints } from '../dispatch/retry-hints.ts';
 import type { FileReaper } from '../files/file-reaper.ts';
 import type { WatchLimiter } from '../jobs/watch-limiter.ts';
 import type { LeaseSubscriptions } from '../leases/lease-subscriptions.ts';
-import type { LeaseReaper } from '../maintenance/lease-reaper.ts';
 import type { OutageMonitor } from '../maintenance/outage-monitor.ts';
 import type { Notifier } from '../wakeups/notifier.ts';
 import type { KnownWorkers } from '../workers/known-workers.ts';
+import type { CommitPublisher, CommitPublisherOptions } from './commit-publisher.ts';
 
 /** The caller, and how long it waits for an answer. */
 export interface Caller {
@@ -34,20 +34,23 @@ export interface EngineSettings {
   retentionFilesDays: number;
 }
 
-/** The parts that all use cases share. */
+/**
+ * The parts that all use cases share. What must follow a commit, such as a notification, is missing from
+ * their types: only the publisher may do it.
+ */
 export interface EngineContext {
   database: Database;
   settings: EngineSettings;
-  notifier: Notifier;
-  reaper: LeaseReaper;
+  publisher: CommitPublisher;
+  notifier: Omit<Notifier, keyof CommitPublisherOptions['notifier']>;
   fileReaper: FileReaper;
   outageMonitor: OutageMonitor;
-  retryHints: RetryHints;
+  retryHints: Omit<RetryHints, keyof CommitPublisherOptions['retryHints']>;
   lowWaterMarks: LowWaterMarks;
   leaseSubscriptions: LeaseSubscriptions;
   watchLimiter: WatchLimiter;
   workers: KnownWorkers;
-  transport: Transport;
+  transport: Omit<Transport, keyof CommitPublisherOptions['transport']>;
   metrics: Metrics;
 }
 

@@ -5,8 +5,8 @@ import { isUuid } from '../../lib/uuid.ts';
 import type { Sql } from '../../store/connection/sql.ts';
 import type { CapacityNow } from '../../store/sql/leases/capacity.ts';
 import { type Completed, completeLeases } from '../../store/sql/leases/complete.ts';
+import type { CommitEffects } from '../context/commit-effects.ts';
 import type { EngineContext } from '../context/engine-context.ts';
-import { workAvailableOf } from '../wakeups/work-available.ts';
 import type { Ended, ReleaseCall } from './release-batch.ts';
 
 /**
@@ -67,19 +67,19 @@ export class CompletionBatch {
     return this.#completed.capacity;
   }
 
-  /** Notifies waiters and updates metrics. Called after the commit. */
-  publish({ retryHints, notifier, metrics }: EngineContext): void {
-    const { jobIds, units, runMs } = this.#completed ?? nothing;
-    if (jobIds.size === 0) return;
-    metrics.jobs.ended('DONE', jobIds.size);
-    metrics.jobs.ran(runMs);
-    retryHints.noteUnitsFreed(units);
-    notifier.publishWorkAvailable(workAvailableOf([], jobIds.size));
-    notifier.publishJobs([...jobIds.values()]);
+  /** To be published after the commit. */
+  get effects(): CommitEffects {
+    if (!this.#completed || this.#completed.jobIds.size === 0) return {};
+    const { jobIds, units, runMs } = this.#completed;
+    return {
+      ended: { ends: new Map([['DONE', jobIds.size]]), runMs },
+      unitsFreed: units,
+      roomMade: jobIds.size,
+      jobsChanged: [...jobIds.values()],
+    };
   }
 }
 
-const nothing = { jobIds: new Map<number, string>(), units: 0, runMs: [] };
 /** All tokens and ids are UUIDs, and a caller may leave them out. */
 const isUuidOrNull = (said: string | null): boolean => said === null || isUuid(said);
 

@@ -156,7 +156,8 @@ export class Dispatcher {
   }
 
   async #flush(calls: readonly DispatchCall[], signal: AbortSignal | undefined): Promise<DispatchResult[]> {
-    const { database, settings, outageMonitor, transport, leaseSubscriptions, lowWaterMarks } = this.#context;
+    const { database, settings, outageMonitor, publisher, transport, leaseSubscriptions, lowWaterMarks } =
+      this.#context;
     const { maxClaims } = settings;
     await outageMonitor.ensureFresh();
     const { easy, judged } = splitReleases(calls);
@@ -187,8 +188,8 @@ export class Dispatcher {
       await Promise.all([written, this.#grant(sql, dealing, signal)]);
       return { completions, taken, given };
     }, signal);
-    completions.publish(this.#context);
-    taken.publish(this.#context);
+    publisher.publish(completions.effects);
+    publisher.publish(taken.effects);
     if (given.fastPathMiss !== undefined) this.#fastPathBackoff.noteMiss(given.fastPathMiss);
     await this.#publish(out, given.answers);
     for (const parking of given.unschedulableScans) await this.#parkUnschedulable(parking);
@@ -219,7 +220,6 @@ export class Dispatcher {
    * Records which request classes were granted, and notifies all parts of the server about the new leases.
    */
   async #publish(out: readonly AcquireCall[], answers: readonly (Answer | undefined)[]): Promise<void> {
-    const { reaper, notifier, metrics } = this.#context;
     for (const { requestClass } of out) this.#recentlyGranted.delete(requestClass);
     if (this.#recentlyGranted.size >= recentlyGrantedMax) this.#recentlyGranted.clear();
     const granted: Grant[] = [];
@@ -229,12 +229,14 @@ export class Dispatcher {
       this.#recentlyGranted.add((out[i] as AcquireCall).requestClass);
     }
     if (granted.length === 0) return;
-    // A repeated request has the same grant.
-    for (const { waitMs = null } of new Set(granted)) metrics.jobs.granted(waitMs);
-    reaper.expectIn(
-      granted.reduce((ms, grant) => Math.min(ms, grant.heartbeatWithinMs), Number.POSITIVE_INFINITY),
-    );
-    notifier.publishJobs(granted.map(({ job }) => job.jobId));
+    this.#context.publisher.publish({
+      granted,
+      nextDeadlineMs: granted.reduce(
+        (ms, grant) => Math.min(ms, grant.heartbeatWithinMs),
+        Number.POSITIVE_INFINITY,
+      ),
+      jobsChanged: granted.map(({ job }) => job.jobId),
+    });
     const fromStreams = granted.filter(({ job }) => job.stream !== null);
     if (fromStreams.length > 0) await this.#nameMessages(fromStreams);
   }

@@ -24,6 +24,7 @@ import { ackMessages, addMessages, sentAmong } from '../../store/sql/streams/mes
 import { readMessages } from '../../store/sql/streams/outbox.ts';
 import { JobCounts } from '../../telemetry/job-metrics.ts';
 import type { Transport } from '../../transport/transport.ts';
+import type { CommitEffects } from '../context/commit-effects.ts';
 import type { Disconnect } from '../leases/lease-subscriptions.ts';
 
 /** What the worker reported when it released the lease, or the error of an expired one. */
@@ -64,14 +65,14 @@ export class LeaseEndings {
   readonly #keepsMessages: boolean;
   readonly #maxClaims: number;
   readonly #tallies = new Map<number, LaneTally>();
-  /** Counted after the commit. */
+  /** How the jobs ended; the reaper adds those that ended without a lease. */
   readonly counts = new JobCounts();
   #units = 0;
   #nowMs = 0;
-  /** Messages of ended attempts, to be acked after the commit. */
-  settled: readonly SentMessage[] = [];
-  /** Messages of further attempts, to be sent after the commit. */
-  queued: readonly Envelope[] = [];
+  /** Messages of ended attempts. */
+  #settled: readonly SentMessage[] = [];
+  /** Messages of further attempts. */
+  #queued: readonly Envelope[] = [];
 
   constructor({ transport, maxClaims }: EndingRules) {
     this.#keepsMessages = transport.keepsMessages;
@@ -97,12 +98,21 @@ export class LeaseEndings {
     return this.#outcomes.get(jobId);
   }
 
-  get jobIds(): string[] {
-    return [...this.#outcomes.keys()];
+  /** To be published after the commit. */
+  get effects() {
+    return {
+      ended: this.counts,
+      unitsFreed: this.#units,
+      roomMade: this.#outcomes.size,
+      jobsChanged: [...this.#outcomes.keys()],
+      jobsReady: this.#readyAgain,
+      messagesEnded: this.#settled,
+      messagesQueued: this.#queued,
+    } satisfies CommitEffects;
   }
 
   /** The streams of the jobs that are ready again at once; null for a job without a stream. */
-  get readyAgain(): (string | null)[] {
+  get #readyAgain(): (string | null)[] {
     return this.#changes.flatMap(({ jobId, delayMs }) =>
       delayMs === 0 ? (this.#streams.get(jobId) ?? null) : [],
     );
@@ -215,13 +225,13 @@ export class LeaseEndings {
     if (this.#keepsMessages && this.#streams.size > 0) {
       const over = [...this.#streams.keys()].filter((jobId) => !this.#undone.has(jobId));
       const settled = await ackMessages(sql, over);
-      this.settled = sentAmong(settled);
+      this.#settled = sentAmong(settled);
       const kept = await readMessages(sql, [...this.#undone]);
       this.#keepNames([...settled, ...kept.values()]);
       const again = this.#changes.flatMap(({ jobId, undoesAttempt }) =>
         this.#streams.has(jobId) && !undoesAttempt ? jobId : [],
       );
-      this.queued = await addMessages(sql, again);
+      this.#queued = await addMessages(sql, again);
     }
     // The statements are pipelined. The first one carries the units and tallies of all endings.
     const all = { units: later ? 0 : this.#units, tallies: this.#tallies.values() };

@@ -16,8 +16,8 @@ import type { Sql } from '../../store/connection/sql.ts';
 import { type LockedJob, lockLeasedJobs } from '../../store/sql/jobs/lock.ts';
 import { readJobs } from '../../store/sql/jobs/read.ts';
 import { type KnownLease, knownLease, readLeases } from '../../store/sql/leases/read.ts';
+import type { CommitEffects } from '../context/commit-effects.ts';
 import type { EngineContext } from '../context/engine-context.ts';
-import { workAvailableOf } from '../wakeups/work-available.ts';
 import { type EndOutcome, LeaseEndings } from './lease-endings.ts';
 
 export interface ReleaseCall {
@@ -137,19 +137,10 @@ export class ReleaseBatch {
     });
   }
 
-  /** Notifies waiters, Redis and the reaper. Called after the commit. */
-  publish({ retryHints, notifier, transport, reaper, metrics }: EngineContext): void {
-    const ends = this.#ends;
-    if (ends.count === 0) return;
-    metrics.jobs.count(ends.counts);
-    retryHints.noteUnitsFreed(ends.units);
-    retryHints.noteJobsReady(ends.readyAgain.length);
-    notifier.publishWorkAvailable(workAvailableOf(ends.readyAgain, ends.count));
-    transport.ack(ends.settled);
-    transport.send(ends.queued);
-    notifier.publishJobs(ends.jobIds);
-    notifier.publishLeases([...this.#expired]);
-    if (ends.firstDelayMs !== undefined) reaper.expectIn(ends.firstDelayMs);
+  /** To be published after the commit. */
+  get effects(): CommitEffects {
+    const { count, effects, firstDelayMs: nextDeadlineMs } = this.#ends;
+    return count === 0 ? {} : { ...effects, leasesChanged: [...this.#expired], nextDeadlineMs };
   }
 
   get #carrier(): 'database' | 'redis' {

@@ -66,7 +66,7 @@ export async function applyStoredInstruction(
 }
 
 async function untilDone<T extends { kind: string } | undefined>(
-  { database, outageMonitor, fileReaper, notifier }: EngineContext,
+  { database, outageMonitor, fileReaper, publisher }: EngineContext,
   signal: AbortSignal | undefined,
   work: (sql: Sql) => Promise<T | Again>,
 ): Promise<T> {
@@ -77,7 +77,7 @@ async function untilDone<T extends { kind: string } | undefined>(
       throw error;
     });
     if (outcome?.kind !== 'again') {
-      notifier.publishFiles();
+      publisher.publish({ filesChanged: true });
       return outcome as T;
     }
     await fileReaper.reap((outcome as Again).stale, signal);

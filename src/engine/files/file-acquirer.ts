@@ -98,23 +98,23 @@ export class FileAcquirer {
     wait: boolean,
     signal: AbortSignal | undefined,
   ): Promise<(AcquireResult | RowLocked)[]> {
-    const { database, outageMonitor, notifier } = this.#context;
+    const { database, outageMonitor, publisher } = this.#context;
     await outageMonitor.ensureFresh();
     const ownerIds = [...new Set(calls.flatMap(({ ownerId, callerId }) => [ownerId, callerId]))];
     const parentIds = calls.flatMap(({ profile }) => profile.parentOwnerId ?? []);
     const lockIds = parentIds.length === 0 ? ownerIds : [...new Set([...ownerIds, ...parentIds])];
     try {
-      const { answers, hasNews } = await database.transaction(async (sql) => {
+      const { answers, effects } = await database.transaction(async (sql) => {
         // After a miss, the rows of all owners are ensured, known or not.
         const unknown = wait ? ownerIds : ownerIds.filter((ownerId) => !this.#known.has(ownerId));
         if (unknown.length > 0) await addOwners(sql, unknown, signal);
         const round = await FileAcquireBatch.open(sql, calls, lockIds, wait, signal);
         const judged = calls.map((call) => round.decide(call));
         await round.ledger.write(sql);
-        return { answers: await round.answers(sql, calls, judged), hasNews: round.ledger.hasChanges };
+        return { answers: await round.answers(sql, calls, judged), effects: round.ledger.effects };
       }, signal);
       this.#remember(ownerIds);
-      if (hasNews) notifier.publishFiles();
+      publisher.publish(effects);
       return answers;
     } catch (error) {
       // Another transaction was granted a file first. Nothing was written, so all requests are decided again.

@@ -27,6 +27,7 @@ import {
   toFileLease,
 } from '../../store/sql/files/rows.ts';
 import { type LoanTransfer, transferFiles } from '../../store/sql/files/transfer.ts';
+import type { CommitEffects } from '../context/commit-effects.ts';
 
 /** A file to be granted was taken meanwhile: the whole transaction is decided again. */
 export class FileTakenError extends Error {}
@@ -80,9 +81,10 @@ export class FileChangeset {
     this.nowMs = nowMs;
   }
 
-  /** Whether `write` has made a change that others may wait for. */
-  get hasChanges(): boolean {
-    return this.#grants.size + this.#ends.size + this.#handOvers.length + this.#events.length > 0;
+  /** The effects of `write`: whether it has made a change that others may wait for. */
+  get effects(): CommitEffects {
+    const changes = this.#grants.size + this.#ends.size + this.#handOvers.length + this.#events.length;
+    return { filesChanged: changes > 0 };
   }
 
   touch(touch: OwnerTouch): void {

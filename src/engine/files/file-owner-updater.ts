@@ -116,7 +116,7 @@ export class FileOwnerUpdater {
     work: (sql: Sql, owner: Owner, ledger: FileChangeset, locked: Locked) => Promise<Done<T>>,
   ): Promise<T> {
     if (this.#closed) throw new DomainError('unavailable', 'the server is shutting down');
-    const { database, outageMonitor, notifier, fileReaper } = this.#context;
+    const { database, outageMonitor, publisher, fileReaper } = this.#context;
     this.#open++;
     let names: ReadonlySet<string> = new Set([ownerId]);
     let mayReap = true;
@@ -134,7 +134,7 @@ export class FileOwnerUpdater {
           const answer = await work(sql, owner, ledger, { names, owners });
           if ('lenders' in answer) return answer;
           await ledger.write(sql);
-          return { answer: answer(), hasNews: ledger.hasChanges };
+          return { answer: answer(), effects: ledger.effects };
         }, signal);
         if (done === 'due') {
           await fileReaper.reap(names, signal);
@@ -143,7 +143,7 @@ export class FileOwnerUpdater {
           names = new Set([...names, ...done.lenders]);
           mayReap = true;
         } else {
-          if (done.hasNews) notifier.publishFiles();
+          publisher.publish(done.effects);
           return done.answer;
         }
       }

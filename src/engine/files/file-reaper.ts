@@ -39,10 +39,10 @@ import {
 import { countFiles, filesOfOwners, type HeldFile } from '../../store/sql/files/rows.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import type { ReapMeter } from '../../telemetry/service-metrics.ts';
+import type { CommitPublisher } from '../context/commit-publisher.ts';
 import { waitingMax } from '../context/engine-context.ts';
 import { deadlineTask } from '../maintenance/deadline-task.ts';
 import type { OutageMonitor } from '../maintenance/outage-monitor.ts';
-import type { Notifier } from '../wakeups/notifier.ts';
 import { FileChangeset, type OwnerEnd } from './file-changeset.ts';
 import { giveUp, lendersBeside } from './file-returns.ts';
 
@@ -58,7 +58,7 @@ const actor = 'reaper';
 
 export interface FileReaperOptions {
   database: Database;
-  notifier: Notifier;
+  publisher: CommitPublisher;
   outageMonitor: OutageMonitor;
   metrics: Metrics;
   log: Log;
@@ -142,8 +142,8 @@ export class FileReaper implements Service {
     lock: (sql: Sql) => Promise<Map<string, Owner>>,
     named: readonly string[] = [],
   ): Promise<{ looked: number; left: string[]; borrowers: string[]; asleep: boolean }> {
-    const { database, notifier } = this.#options;
-    const { hasNews, late, ...handled } = await database.transaction(async (sql) => {
+    const { database, publisher } = this.#options;
+    const { effects, late, ...handled } = await database.transaction(async (sql) => {
       const owners = await lock(sql);
       const clock = await readClock(sql);
       const looked = owners.size;
@@ -151,10 +151,10 @@ export class FileReaper implements Service {
       const files = clock.awake ? await filesOfOwners(sql, givingUp(owners, clock)) : [];
       const borrowers = leaveOutBorrowers(owners, files, named);
       const { ledger, asleep, late } = await handleOwners(sql, owners, files, clock);
-      return { looked, left, borrowers, asleep, hasNews: ledger.hasChanges, late };
+      return { looked, left, borrowers, asleep, effects: ledger.effects, late };
     });
+    publisher.publish(effects);
     for (const { kind, ms } of late) this.#meters[kind].handled(ms);
-    if (hasNews) notifier.publishFiles();
     return handled;
   }
 }

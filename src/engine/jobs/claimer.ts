@@ -93,7 +93,7 @@ export class Claimer {
     calls: readonly ClaimCall[],
     signal: AbortSignal | undefined,
   ): Promise<Job[][]> {
-    const { database, outageMonitor, reaper, notifier, settings, lowWaterMarks } = this.#context;
+    const { database, outageMonitor, publisher, settings, lowWaterMarks } = this.#context;
     await outageMonitor.ensureFresh();
     const { capacityTotal } = settings;
     const claimTtlMs = settings.claimTtlS * 1000;
@@ -104,10 +104,8 @@ export class Claimer {
     const answers = calls.some(({ requestId }) => requestId !== null)
       ? await database.transaction((sql) => claimOrReplay(sql, filter, calls, rulesIn(sql), signal), signal)
       : await claimAll(database, filter, calls, rules, signal);
-    if (answers.some((jobs) => jobs.length > 0)) {
-      reaper.expectIn(claimTtlMs);
-      notifier.publishJobs(answers.flat().map(({ jobId }) => jobId));
-    }
+    const jobsChanged = answers.flat().map(({ jobId }) => jobId);
+    if (jobsChanged.length > 0) publisher.publish({ jobsChanged, nextDeadlineMs: claimTtlMs });
     if (calls.some(({ requestId }) => requestId !== null)) await database.awaitStandby(signal);
     return answers;
   }

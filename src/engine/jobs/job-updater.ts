@@ -11,7 +11,6 @@ import type { Job } from '../../domain/jobs/job.ts';
 import { allows, isClaimed, isTerminal, type State, transition } from '../../domain/jobs/state-machine.ts';
 import { limits } from '../../domain/limits.ts';
 import type { OperatorRequest, RetryJobs, UpdateJobStatus } from '../../domain/requests/scheduler.ts';
-import type { Envelope, SentMessage } from '../../domain/streams/stream-message.ts';
 import { LockAwareBatcher, type RowLocked, rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import { isUuid } from '../../lib/uuid.ts';
 import type { Sql } from '../../store/connection/sql.ts';
@@ -28,8 +27,8 @@ import {
 } from '../../store/sql/jobs/update.ts';
 import { streamsOf } from '../../store/sql/streams/depths.ts';
 import { ackMessages, addMessages, sentAmong } from '../../store/sql/streams/messages.ts';
+import type { CommitEffects } from '../context/commit-effects.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
-import { workAvailableOf } from '../wakeups/work-available.ts';
 import { lockDecidable } from './lock-decidable.ts';
 
 type ChangeCall = { jobId: string } & (
@@ -78,12 +77,12 @@ export class JobUpdater {
         const retried = await this.#retry(sql, [jobId], command, peer);
         const found = (await readJobs(sql, [jobId], signal)).get(jobId.toLowerCase());
         if (!found) throw jobNotFound(jobId);
-        if (retried.jobIds.length > 0) return { job: found.job, retried };
+        if (retried.jobsChanged.length > 0) return { job: found.job, retried };
         // A job that may be retried has ended between the two statements.
         if (!allows('retry', found.job.state)) throw illegal(found.job.state, 'QUEUED');
       }
     }, signal);
-    this.#publishRetried(retried);
+    this.#context.publisher.publish(retried);
     return job;
   }
 
@@ -103,8 +102,8 @@ export class JobUpdater {
       );
       return this.#retry(sql, jobIds, command, peer);
     }, signal);
-    this.#publishRetried(retried);
-    return retried.jobIds;
+    this.#context.publisher.publish(retried);
+    return retried.jobsChanged;
   }
 
   async #retry(sql: Sql, jobIds: readonly string[], by: OperatorRequest, peer: string): Promise<Retried> {
@@ -122,14 +121,7 @@ export class JobUpdater {
       })),
     );
     const queued = this.#context.transport.keepsMessages ? await addMessages(sql, ids) : [];
-    return { jobIds: ids, streams: await streamsOf(sql, ids), queued };
-  }
-
-  #publishRetried({ jobIds, streams, queued }: Retried): void {
-    const { notifier, transport } = this.#context;
-    notifier.publishJobs(jobIds);
-    notifier.publishWorkAvailable(workAvailableOf(streams));
-    transport.send(queued);
+    return { jobsChanged: ids, jobsReturned: await streamsOf(sql, ids), messagesQueued: queued };
   }
 
   close(): Promise<void> {
@@ -147,46 +139,32 @@ export class JobUpdater {
     wait: boolean,
     signal: AbortSignal | undefined,
   ): Promise<(Job | Error | RowLocked)[]> {
-    const { database, notifier, transport, outageMonitor, metrics } = this.#context;
+    const { database, publisher, transport, outageMonitor } = this.#context;
     await (wait ? outageMonitor.runOnce() : outageMonitor.ensureFresh());
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
-    let asked: readonly string[] = [];
-    let [ended, givenBack] = [0, 0];
-    let settled: readonly SentMessage[] = [];
-    const answers = await database.transaction(async (sql) => {
+    const { answers, effects } = await database.transaction(async (sql) => {
       const changes = new ChangeBatch(await lockDecidable(sql, jobIds, wait, signal));
       const errors = calls.map((call) => changes.decide(call));
       await changes.write(sql);
-      asked = changes.read;
-      ended = changes.endedJobs.length;
-      givenBack = changes.requeued;
-      if (transport.keepsMessages) settled = sentAmong(await ackMessages(sql, changes.endedJobs));
+      const messagesEnded = transport.keepsMessages
+        ? sentAmong(await ackMessages(sql, changes.endedJobs))
+        : [];
       const jobs = await readJobs(sql, jobIds, signal);
-      return calls.map((call, i) => {
+      const answers = calls.map((call, i) => {
         const job = jobs.get(call.jobId)?.job;
         const judged = changes.changedJobIds(call.jobId);
         if (job && !judged && !isTerminal(job.state)) return rowLocked;
         return errors[i] ?? answerOf(call, job, judged);
       });
+      return { answers, effects: { ...changes.effects, jobsChanged: jobIds, messagesEnded } };
     }, signal);
-    // Only a cancellation ends a job here.
-    metrics.jobs.ended('CANCELED', ended);
-    notifier.publishJobs(jobIds);
-    // An ended job may have blocked others. Only jobs without a stream can be claimed, and so be given back.
-    notifier.publishWorkAvailable(workAvailableOf(new Array<null>(givenBack).fill(null), ended));
-    transport.ack(settled);
-    // Their workers are notified before their next heartbeat.
-    notifier.publishLeases(asked);
+    publisher.publish(effects);
     return answers;
   }
 }
 
-/** Jobs that were requeued, to be published after the commit. */
-interface Retried {
-  jobIds: string[];
-  streams: (string | null)[];
-  queued: Envelope[];
-}
+/** The effects of a retry, with the jobs that were requeued. */
+type Retried = CommitEffects & { jobsChanged: string[] };
 
 /** The effects of one batch of calls on the rows it has locked. */
 class ChangeBatch {
@@ -195,9 +173,9 @@ class ChangeBatch {
   readonly #endings = new Map<string, Ending>();
   readonly #events: NewEvent[] = [];
   /** Leases whose workers are asked to stop. */
-  readonly read: string[] = [];
+  readonly #asked: string[] = [];
   /** Number of requeued jobs. */
-  requeued = 0;
+  #requeued = 0;
 
   constructor(locked: ReadonlyMap<string, LockedJob>) {
     this.#locked = locked;
@@ -229,6 +207,19 @@ class ChangeBatch {
     return [...this.#endings.keys()];
   }
 
+  get effects(): CommitEffects {
+    const { size } = this.#endings;
+    return {
+      // Only a cancellation ends a job here. An ended job may have blocked others.
+      ended: { ends: new Map([['CANCELED', size]]) },
+      roomMade: size,
+      // Only jobs without a stream can be claimed, and so be given back.
+      jobsReturned: new Array<null>(this.#requeued).fill(null),
+      // Their workers are notified before their next heartbeat.
+      leasesChanged: this.#asked,
+    };
+  }
+
   async write(sql: Sql): Promise<void> {
     await changeLiveJobs(sql, [...this.#live.values()]);
     await endJobs(sql, [...this.#endings.values()]);
@@ -251,7 +242,7 @@ class ChangeBatch {
     job.state = to;
     if (to !== 'QUEUED') return;
     job.claimedBy = null;
-    this.requeued++;
+    this.#requeued++;
   }
 
   #cancel(job: LockedJob, command: OperatorRequest, peer: string): void {
@@ -269,7 +260,7 @@ class ChangeBatch {
       this.#change(job, { state: job.state, cancelRequested: true });
       this.#events.push({ ...event, type: 'JOB_CANCEL_REQUESTED', to: job.state });
       job.cancelRequested = true;
-      if (job.leaseId !== null) this.read.push(job.leaseId);
+      if (job.leaseId !== null) this.#asked.push(job.leaseId);
     }
   }
 

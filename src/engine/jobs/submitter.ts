@@ -23,7 +23,6 @@ import {
   waitingMax,
 } from '../context/engine-context.ts';
 import { LaneCache } from '../queue/lane-cache.ts';
-import { workAvailableOf } from '../wakeups/work-available.ts';
 
 /** A validated submission, ready to be written. */
 export interface Draft extends NewJob {
@@ -148,20 +147,24 @@ export class Submitter {
     signal: AbortSignal | undefined,
   ): Promise<(readonly (Submitted | DomainError)[])[]> {
     const drafts = calls.length === 1 ? (calls[0] as readonly Draft[]) : calls.flat();
-    const { database, reaper, notifier, retryHints, transport, metrics } = this.#context;
+    const { database, publisher } = this.#context;
     const { createdAtMs, jobIds } = await this.#write(drafts, signal);
     const duplicates = drafts.filter((_, i) => jobIds[i] === null);
     const written = drafts.flatMap(({ stream }, i) => {
       const jobId = jobIds[i] ?? null;
       return jobId === null ? [] : { jobId, stream, attempt: 1 };
     });
-    notifier.publishWorkAvailable(workAvailableOf(written.map(({ stream }) => stream)));
-    metrics.jobs.submitted.add(written.length);
-    retryHints.noteJobsReady(written.length);
-    transport.send(
-      written.flatMap(({ stream, ...message }) => (stream === null ? [] : { ...message, stream })),
-    );
-    for (const { runAtMs } of drafts) if (runAtMs !== null) reaper.expectIn(runAtMs - createdAtMs);
+    publisher.publish({
+      submitted: written.length,
+      jobsReady: written.map(({ stream }) => stream),
+      messagesQueued: written.flatMap(({ stream, ...message }) =>
+        stream === null ? [] : { ...message, stream },
+      ),
+      nextDeadlineMs: drafts.reduce(
+        (ms, { runAtMs }) => (runAtMs === null ? ms : Math.min(ms, runAtMs - createdAtMs)),
+        Number.POSITIVE_INFINITY,
+      ),
+    });
     // The steps below may fail. The committed jobs are ready for workers even if the answer is lost.
     const first = await this.#firstJobs(duplicates, signal);
     if (first.size > 0) await database.awaitStandby(signal);

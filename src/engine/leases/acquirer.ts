@@ -11,7 +11,6 @@ import { type Caller, type EngineContext, waitingMax } from '../context/engine-c
 import { AvailabilityProbe } from '../dispatch/availability-probe.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import type { AcquireCall, Answer, Shortage } from '../dispatch/grant-batch.ts';
-import type { RetryHints } from '../dispatch/retry-hints.ts';
 import { type FilterKind, ReadyKinds } from '../wakeups/ready-kinds.ts';
 import { WaitQueue, type WaitReason } from '../wakeups/wait-queue.ts';
 
@@ -50,7 +49,7 @@ export class Acquirer {
   readonly #dispatcher: Dispatcher;
   readonly #probe: AvailabilityProbe;
   readonly #waitQueue: WaitQueue<FilterKind>;
-  readonly #retryHints: RetryHints;
+  readonly #retryHints: EngineContext['retryHints'];
   /** Waiting calls are answered at once. */
   #draining = false;
   #closed = false;

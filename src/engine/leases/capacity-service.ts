@@ -31,7 +31,6 @@ import { streamsOf } from '../../store/sql/streams/depths.ts';
 import type { RoundMeter } from '../../telemetry/service-metrics.ts';
 import type { Caller, EngineContext } from '../context/engine-context.ts';
 import type { Page } from '../jobs/job-queries.ts';
-import { workAvailableOf } from '../wakeups/work-available.ts';
 
 const auditMs = 60_000;
 /** How often old changes are removed. */
@@ -63,7 +62,7 @@ export class CapacityService implements Service {
     const total = command.total ?? null;
     const busyRating = command.busy_rating ?? null;
     if (total === null && busyRating === null) throw invalid('total', 'is required, or busy_rating');
-    const { database, notifier, settings } = this.#context;
+    const { database, publisher, settings } = this.#context;
     const { capacityTotal } = settings;
     const wish = {
       total,
@@ -81,7 +80,7 @@ export class CapacityService implements Service {
     }
     await this.#unpark();
     // How many jobs fit now is unknown; each request that is granted wakes the next.
-    notifier.publishWorkAvailable(workAvailableOf([], 1));
+    publisher.publish({ roomMade: 1 });
     return this.get(caller);
   }
 
@@ -115,7 +114,7 @@ export class CapacityService implements Service {
 
   /** Compares, and repairs if needed. Returns by how many units the count was too high. */
   async runOnce(): Promise<number> {
-    const { database, notifier } = this.#context;
+    const { database, publisher } = this.#context;
     await this.#unpark();
     await this.#pruneOldChanges();
     const seen = await auditCapacity(database);
@@ -129,7 +128,7 @@ export class CapacityService implements Service {
     });
     if (excess !== 0) {
       this.#log.error('the capacity in use was miscounted, and has been repaired', { excess });
-      notifier.publishWorkAvailable(workAvailableOf([], 1));
+      publisher.publish({ roomMade: 1 });
     }
     return excess;
   }
@@ -144,12 +143,11 @@ export class CapacityService implements Service {
   }
 
   async #unpark(): Promise<void> {
-    const { database, settings, notifier } = this.#context;
+    const { database, settings, publisher } = this.#context;
     const { total } = await findCapacity(database, settings.capacityTotal);
     for (;;) {
       const jobIds = await unparkJobs(database, total, unparkMax);
-      notifier.publishWorkAvailable(workAvailableOf(await streamsOf(database, jobIds)));
-      notifier.publishJobs(jobIds);
+      publisher.publish({ jobsReturned: await streamsOf(database, jobIds), jobsChanged: jobIds });
       if (jobIds.length < unparkMax) return;
     }
   }

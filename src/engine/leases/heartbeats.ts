@@ -105,7 +105,7 @@ export class Heartbeats {
     wait: boolean,
     signal: AbortSignal | undefined,
   ): Promise<BatchVerdict[]> {
-    const { database, outageMonitor, notifier } = this.#context;
+    const { database, outageMonitor, publisher } = this.#context;
     // With `wait`, the verdict may be that the lease has ended. The database decides first whether an outage
     // rules that out.
     await (wait ? outageMonitor.runOnce() : outageMonitor.ensureFresh());
@@ -132,7 +132,7 @@ export class Heartbeats {
     if (unclear.length > 0)
       await this.#explainLost(beats, answerDuplicates(beats, unclear, verdicts), wait, verdicts, signal);
     this.#count(verdicts, unclear, strangers);
-    if (changedJobs.length > 0) notifier.publishJobs(changedJobs);
+    if (changedJobs.length > 0) publisher.publish({ jobsChanged: changedJobs });
     return verdicts;
   }
 

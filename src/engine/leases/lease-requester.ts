@@ -73,7 +73,7 @@ export class LeaseRequester {
     wait: boolean,
     signal: AbortSignal | undefined,
   ): Promise<(Answer | Error | RowLocked)[]> {
-    const { database, settings, reaper, notifier, outageMonitor, metrics } = this.#context;
+    const { database, settings, publisher, outageMonitor } = this.#context;
     await (wait ? outageMonitor.runOnce() : outageMonitor.ensureFresh());
     const jobIds = [...new Set(calls.map(({ jobId }) => jobId))];
     let hasReplays = false;
@@ -110,17 +110,22 @@ export class LeaseRequester {
       });
     }, signal);
     // Two requests for one job have the same grant.
-    for (const answer of new Set(answers)) {
-      if (answer !== rowLocked && !(answer instanceof Error) && answer.kind === 'granted') {
-        metrics.jobs.granted(answer.waitMs ?? null);
-        reaper.expectIn(answer.lease.expiresAtMs - answer.lease.grantedAtMs);
-      }
-    }
-    notifier.publishJobs(jobIds);
+    const granted = answers.filter(isGrant);
+    publisher.publish({
+      granted,
+      nextDeadlineMs: granted.reduce(
+        (ms, { lease }) => Math.min(ms, lease.expiresAtMs - lease.grantedAtMs),
+        Number.POSITIVE_INFINITY,
+      ),
+      jobsChanged: jobIds,
+    });
     if (hasReplays) await database.awaitStandby(signal);
     return answers;
   }
 }
+
+const isGrant = (answer: Answer | Error | RowLocked): answer is Grant =>
+  answer !== rowLocked && !(answer instanceof Error) && answer.kind === 'granted';
 
 /** The effects of one batch of requests on the jobs and the capacity that it has locked. */
 class LeaseRequestBatch {

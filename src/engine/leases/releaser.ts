@@ -77,7 +77,7 @@ export class Releaser {
     calls: readonly ReleaseCall[],
     signal: AbortSignal | undefined,
   ): Promise<Attempts<Ended | Error>> {
-    const { database, outageMonitor, transport, leaseSubscriptions, settings } = this.#context;
+    const { database, outageMonitor, publisher, transport, leaseSubscriptions, settings } = this.#context;
     const { maxClaims } = settings;
     // The next answer may be that the lease has ended. The database decides first whether an outage rules
     // that out.
@@ -94,7 +94,7 @@ export class Releaser {
         }).run(sql),
       signal,
     );
-    taken.publish(this.#context);
+    publisher.publish(taken.effects);
     if (taken.hasReplays) await database.awaitStandby(signal);
     return taken.answers;
   }

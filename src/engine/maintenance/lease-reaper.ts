@@ -17,7 +17,6 @@
  */
 import { type DueDecision, decideDue } from '../../domain/jobs/claim-policy.ts';
 import { isLeased, type State, transition } from '../../domain/jobs/state-machine.ts';
-import type { Envelope, SentMessage } from '../../domain/streams/stream-message.ts';
 import { iso } from '../../domain/time.ts';
 import type { PeriodicTask } from '../../lib/async/periodic-task.ts';
 import type { Service } from '../../lib/async/service.ts';
@@ -27,15 +26,13 @@ import type { Database } from '../../store/database.ts';
 import { type NewEvent, writeEvents } from '../../store/sql/events/write.ts';
 import { type LockedJob, lockDueJobs, readNextDue } from '../../store/sql/jobs/lock.ts';
 import { changeLiveJobs, type Ending, endJobs, type LiveChange } from '../../store/sql/jobs/update.ts';
-import type { JobCounts } from '../../telemetry/job-metrics.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import type { ReapMeter } from '../../telemetry/service-metrics.ts';
 import type { Transport } from '../../transport/transport.ts';
+import type { CommitEffects } from '../context/commit-effects.ts';
+import type { CommitPublisher } from '../context/commit-publisher.ts';
 import { LeaseEndings } from '../dispatch/lease-endings.ts';
-import type { RetryHints } from '../dispatch/retry-hints.ts';
 import type { LeaseSubscriptions } from '../leases/lease-subscriptions.ts';
-import type { Notifier } from '../wakeups/notifier.ts';
-import { workAvailableOf } from '../wakeups/work-available.ts';
 import type { DeadlineCursor } from './deadline-cursor.ts';
 import { deadlineTask } from './deadline-task.ts';
 import type { OutageMonitor } from './outage-monitor.ts';
@@ -46,11 +43,10 @@ const sleepMaxMs = 500;
 
 export interface ReaperOptions {
   database: Database;
-  notifier: Notifier;
+  publisher: CommitPublisher;
   outageMonitor: OutageMonitor;
-  retryHints: RetryHints;
   deadlineCursor: DeadlineCursor;
-  transport: Transport;
+  transport: Pick<Transport, 'keepsMessages'>;
   leaseSubscriptions: LeaseSubscriptions;
   maxClaims: number;
   metrics: Metrics;
@@ -95,22 +91,16 @@ export class LeaseReaper implements Service {
 
   /** Handles all rows that are due, except those due before `fromMs`, and returns how many. */
   async runOnce(fromMs?: number): Promise<number> {
-    const { database, notifier, outageMonitor, retryHints, transport, metrics } = this.#options;
+    const { database, publisher, outageMonitor } = this.#options;
     await outageMonitor.ensureFresh();
     for (let handled = 0; ; ) {
-      const { looked, jobIds, ready, lost, units, asleep, settled, queued, late, counts } =
-        await database.transaction((sql) => this.#handleBatch(sql, fromMs));
+      const { looked, asleep, late, effects } = await database.transaction((sql) =>
+        this.#handleBatch(sql, fromMs),
+      );
       for (const { kind, ms } of late) this.#meters[kind].handled(ms);
-      metrics.jobs.count(counts);
       if (asleep) await outageMonitor.runOnce();
-      handled += jobIds.length;
-      notifier.publishJobs(jobIds);
-      notifier.publishLeases(lost);
-      notifier.publishWorkAvailable(workAvailableOf(ready, lost.length));
-      retryHints.noteJobsReady(ready.length);
-      transport.ack(settled);
-      transport.send(queued);
-      retryHints.noteUnitsFreed(units);
+      publisher.publish(effects);
+      handled += late.length;
       if (looked < batchMax && !asleep) return handled;
     }
   }
@@ -159,17 +149,17 @@ export class LeaseReaper implements Service {
       ends.addExpired(job, actor, this.#options.leaseSubscriptions.lastDisconnectOf(job.leaseId));
     await ends.write(sql);
     for (const { state } of endings) ends.counts.ended(state);
+    const { effects } = ends;
     return {
       looked: renewed + due.length,
-      jobIds: [...changes, ...endings, ...over].map(({ jobId }) => jobId),
-      ready: [...ready, ...ends.readyAgain],
-      lost: over.flatMap(({ leaseId }) => leaseId ?? []),
-      units: ends.units,
       asleep,
       late,
-      counts: ends.counts,
-      settled: ends.settled,
-      queued: ends.queued,
+      effects: {
+        ...effects,
+        jobsChanged: [...changes, ...endings, ...over].map(({ jobId }) => jobId),
+        jobsReady: [...ready, ...effects.jobsReady],
+        leasesChanged: over.flatMap(({ leaseId }) => leaseId ?? []),
+      },
     };
   }
 }
@@ -178,20 +168,11 @@ export class LeaseReaper implements Service {
 interface Handled {
   /** Rows that were due, renewed leases included. */
   looked: number;
-  jobIds: string[];
-  /** The streams of jobs that were made ready; null for a job without one. */
-  ready: (string | null)[];
-  /** Leases that have expired. */
-  lost: string[];
-  units: number;
   /** Some claims or leases may not be decided before the outage monitor has run again. */
   asleep: boolean;
   /** The kind of each due row, and how late it was handled. */
   late: { kind: Due; ms: number }[];
-  /** Counts of ended jobs. */
-  counts: JobCounts;
-  settled: readonly SentMessage[];
-  queued: readonly Envelope[];
+  effects: CommitEffects;
 }
 
 type Due = Exclude<DueDecision['kind'], 'nothing'>;
