@@ -97,9 +97,9 @@ export class LeaseReaper implements Service {
       const { looked, asleep, late, effects } = await database.transaction((sql) =>
         this.#handleBatch(sql, fromMs),
       );
+      publisher.publish(effects);
       for (const { kind, ms } of late) this.#meters[kind].handled(ms);
       if (asleep) await outageMonitor.runOnce();
-      publisher.publish(effects);
       handled += late.length;
       if (looked < batchMax && !asleep) return handled;
     }

@@ -4,6 +4,7 @@ import { migrate } from '../../../src/store/migrate.ts';
 import { openDatabase } from '../../../src/store/open.ts';
 import { compensateOutage, recordLife } from '../../../src/store/sql/outages.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
+import { failure } from '../../support/failure.ts';
 import {
   caller,
   engineOn,
@@ -123,6 +124,23 @@ describe('OutageMonitor', () => {
         }
         for (const ms of await left()) expect(ms, `left, when ${judges} came`).to.be.above(20_000);
       }
+    });
+
+    it('publishes the jobs that the reaper made ready although the outage cannot be written', async () => {
+      const runAt = new Date(Date.now() + 30_000).toISOString();
+      const [, delayed] = await submitted(alive, {}, { run_at: runAt });
+      await acquired(alive);
+      await silence(100_000);
+      const { outageMonitor, notifier, reaper } = alive.services;
+      const failed = new Error('the database cannot be reached');
+      outageMonitor.runOnce = () => Promise.reject(failed);
+      let ready = 0;
+      notifier.onWork(({ jobs }) => {
+        ready += jobs.get('') ?? 0;
+      });
+      expect(await failure(reaper.runOnce())).to.equal(failed);
+      expect((await alive.jobs.get(delayed?.jobId ?? '', caller)).job.nextRetryAtMs).to.equal(null);
+      expect(ready).to.equal(1);
     });
 
     it('compensates an outage once: a lease without heartbeats afterwards expires', async () => {
