@@ -9,7 +9,8 @@
  *
  * Guarantees:
  * - A release never waits for a row that another transaction has locked, nor for the number of requests.
- * - Requests beyond the bounds of a transaction (request classes, weight) are queued again behind newer ones.
+ * - A request that its transaction could not answer is returned as `again`. The acquirer repeats it, behind
+ *   newer requests.
  * - Commits are published to all waiters before the callers get their answers.
  *
  * Lifecycle: `close` waits for the running batches.
@@ -20,14 +21,16 @@ import { Batcher } from '../../lib/async/batcher.ts';
 import { rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import type { TransactionSql } from '../../store/connection/sql.ts';
 import { type EngineContext, waitingMax } from '../context/engine-context.ts';
+import { type AcquireCall, type Attempt, again } from './attempt.ts';
+import { AvailabilityProbe } from './availability-probe.ts';
 import { CompletionBatch } from './completion-batch.ts';
 import { FastPathBackoff } from './fast-path-backoff.ts';
-import { type AcquireCall, type Answer, GrantBatch, type UnschedulableScan } from './grant-batch.ts';
+import { GrantBatch, type UnschedulableScan } from './grant-batch.ts';
 import { parkUnschedulable } from './park-unschedulable.ts';
 import { ReleaseBatch, type ReleaseCall, type ReleaseResult } from './release-batch.ts';
 
 type DispatchCall = { back: readonly ReleaseCall[]; isJudged: boolean } | { out: AcquireCall };
-type DispatchResult = readonly (ReleaseResult | undefined)[] | Answer | 'again';
+type DispatchResult = readonly (ReleaseResult | undefined)[] | Attempt;
 
 interface GrantSource {
   completions: CompletionBatch;
@@ -63,6 +66,7 @@ const recentlyGrantedMax = 10_000;
 export class Dispatcher {
   readonly #context: EngineContext;
   readonly #batcher: Batcher<DispatchCall, DispatchResult>;
+  readonly #probe: AvailabilityProbe;
   readonly #fastPathBackoff = new FastPathBackoff();
   /** Request classes whose last attempt was granted. Their next attempt most likely is, too. */
   readonly #recentlyGranted = new Set<string>();
@@ -80,6 +84,7 @@ export class Dispatcher {
       waitingMax,
       onIdle: () => this.#recentlyGranted.clear(),
     });
+    this.#probe = new AvailabilityProbe(context);
   }
 
   /**
@@ -133,12 +138,20 @@ export class Dispatcher {
     return (await this.#batcher.run({ back, isJudged }, signal)) as readonly (ReleaseResult | undefined)[];
   }
 
-  /** Grants the next matching jobs, or denies with a reason. */
-  async acquire(out: AcquireCall, signal: AbortSignal | undefined): Promise<Answer> {
-    for (;;) {
-      const answer = (await this.#batcher.run({ out }, signal)) as Answer | 'again';
-      if (answer !== 'again') return answer;
-    }
+  /**
+   * Attempts once to grant the next matching jobs. Otherwise the call is denied with a reason, or the caller
+   * must repeat it at once. Unless work is expected, a probe comes first, which denies most calls.
+   */
+  async acquire(call: AcquireCall, signal: AbortSignal | undefined): Promise<Attempt> {
+    const isExpected = call.isExpected || this.#recentlyGranted.has(call.requestClass);
+    if (isExpected) return this.#runAcquire(call, signal);
+    const precheck = await this.#probe.check(call, signal);
+    if (precheck === 'promising') return this.#runAcquire(call, signal);
+    return call.requestId === null ? precheck : this.#runAcquire({ ...call, precheck }, signal);
+  }
+
+  async #runAcquire(out: AcquireCall, signal: AbortSignal | undefined): Promise<Attempt> {
+    return (await this.#batcher.run({ out }, signal)) as Attempt;
   }
 
   /** Calls that wait for the next transaction. */
@@ -146,13 +159,8 @@ export class Dispatcher {
     return this.#batcher.waiting;
   }
 
-  /** Whether the request class most likely has work, so that a probe is not needed. */
-  likelyHasWork(kind: string): boolean {
-    return this.#recentlyGranted.has(kind);
-  }
-
-  close(): Promise<void> {
-    return this.#batcher.close();
+  async close(): Promise<void> {
+    await Promise.all([this.#probe.close(), this.#batcher.close()]);
   }
 
   async #flush(calls: readonly DispatchCall[], signal: AbortSignal | undefined): Promise<DispatchResult[]> {
@@ -200,7 +208,7 @@ export class Dispatcher {
     for (const [i, answer] of completions.answers.entries()) ended.set(easy[i] as ReleaseCall, answer);
     for (const [i, answer] of taken.answers.entries()) ended.set(judged[i] as ReleaseCall, answer);
     return calls.map((call) =>
-      'out' in call ? (answered.get(call.out) ?? 'again') : call.back.map((one) => ended.get(one)),
+      'out' in call ? (answered.get(call.out) ?? again(call.out)) : call.back.map((one) => ended.get(one)),
     );
   }
 
@@ -219,12 +227,12 @@ export class Dispatcher {
   /**
    * Records which request classes were granted, and notifies all parts of the server about the new leases.
    */
-  async #publish(out: readonly AcquireCall[], answers: readonly (Answer | undefined)[]): Promise<void> {
+  async #publish(out: readonly AcquireCall[], answers: readonly Attempt[]): Promise<void> {
     for (const { requestClass } of out) this.#recentlyGranted.delete(requestClass);
     if (this.#recentlyGranted.size >= recentlyGrantedMax) this.#recentlyGranted.clear();
     const granted: Grant[] = [];
     for (const [i, answer] of answers.entries()) {
-      if (answer?.kind !== 'granted') continue;
+      if (answer.kind !== 'granted') continue;
       granted.push(...answer.grants);
       this.#recentlyGranted.add((out[i] as AcquireCall).requestClass);
     }
@@ -262,10 +270,8 @@ export class Dispatcher {
    * them, and their effect stays if the requester disconnects meanwhile.
    */
   #parkUnschedulable(parking: UnschedulableScan): Promise<void> {
-    const { database, settings, lowWaterMarks } = this.#context;
-    return database.transaction((sql) =>
-      parkUnschedulable(sql, { ...parking, lowWaterMarks }, settings.capacityTotal),
-    );
+    const { database, settings } = this.#context;
+    return database.transaction((sql) => parkUnschedulable(sql, parking, settings.capacityTotal));
   }
 }
 

@@ -14,45 +14,17 @@ import {
   type LeaseSlot,
   type NewLease,
 } from '../../store/sql/leases/grant.ts';
-import { type LockedCandidate, lockCandidates } from '../../store/sql/queue/candidates.ts';
-import type { HeadMarks } from '../../store/sql/queue/heads.ts';
+import { type LockedCandidates, lockCandidates } from '../../store/sql/queue/candidates.ts';
+import {
+  firstWindow,
+  type HeadMarks,
+  noMarks,
+  type ScanWindow,
+  widerWindow,
+} from '../../store/sql/queue/heads.ts';
 import type { EngineSettings } from '../context/engine-context.ts';
+import { type AcquireCall, type Answer, type Attempt, again, denied } from './attempt.ts';
 import { type MatchResult, matchJobs } from './match-jobs.ts';
-
-export interface AcquireCall {
-  workerId: string;
-  requestId: string | null;
-  /** Which jobs match. Calls of one request class have the same filter. */
-  requestClass: string;
-  filter: ClaimFilter;
-  /** The TTL of the leases, the same for all calls of a request class; null uses the setting. */
-  ttlS: number | null;
-  /** Maximum number of jobs. */
-  count: number;
-  /** The grants are sent on a gRPC stream, and are requeued if the worker does not receive them. */
-  isStreamed: boolean;
-  /** The probe has found no work. The call only asks for what its request was granted before. */
-  precheck?: Denied | undefined;
-}
-
-/**
- * The result of a call. A denial carries the reason; the retry hint is computed only for callers that receive
- * one.
- */
-export type Answer = Granted | Denied;
-/** At least one. */
-export interface Granted {
-  kind: 'granted';
-  grants: Grant[];
-}
-export interface Denied {
-  kind: 'denied';
-  reason: string;
-  shortage: Shortage;
-}
-
-/** What is missing: jobs, some of which may be `barred` because the worker holds a lease, or units. */
-export type Shortage = { jobs: number; barred: boolean } | { units: number };
 
 export interface GrantOptions {
   settings: EngineSettings;
@@ -72,7 +44,8 @@ export type CapacitySource = { locked: Promise<CapacityNow> } | { unitsFreed: nu
 
 interface MatchInput {
   capacity: Capacity;
-  found: readonly LockedCandidate[] | undefined;
+  window: ScanWindow;
+  found: LockedCandidates | undefined;
   /** No further statement of the transaction follows. */
   seals: boolean;
 }
@@ -93,6 +66,8 @@ interface Requester {
 export interface UnschedulableScan {
   filter: ClaimFilter;
   unique: boolean;
+  /** Where they were found. */
+  window: ScanWindow;
 }
 
 /**
@@ -105,6 +80,8 @@ export class GrantBatch {
   readonly #calls: readonly AcquireCall[];
   readonly #options: GrantOptions;
   readonly #answers = new Map<string, Answer>();
+  /** Where the next attempt searches, by request class. */
+  readonly #windows = new Map<string, ScanWindow>();
   /** The available capacity, once its row is locked. */
   #capacity: Capacity | undefined;
   readonly unschedulableScans: UnschedulableScan[] = [];
@@ -119,12 +96,12 @@ export class GrantBatch {
     this.#options = how;
   }
 
-  /**
-   * In the order of the calls. A call without an answer is repeated: the batch was truncated, or jobs must be
-   * set aside first.
-   */
-  get answers(): (Answer | undefined)[] {
-    return this.#names.map((name) => this.#answers.get(name));
+  /** In the order of the calls. */
+  get answers(): Attempt[] {
+    return this.#calls.map((call, i) => {
+      const answer = this.#answers.get(this.#names[i] as string);
+      return answer ?? again({ ...call, window: this.#windows.get(call.requestClass) ?? call.window });
+    });
   }
 
   /** Returns earlier grants: those of the same worker and request that are still active. */
@@ -152,20 +129,22 @@ export class GrantBatch {
       return;
     }
     const { signal } = this.#options;
-    const { requestClass } = (first[0] as Requester).call;
-    if (rounds.length === 1 && this.#options.mayUseFastPath(requestClass))
+    const { requestClass, filter } = (first[0] as Requester).call;
+    const isRepeated = first.some(({ call }) => call.window !== undefined);
+    if (rounds.length === 1 && !isRepeated && this.#options.mayUseFastPath(requestClass))
       return this.#grantFastPath(sql, first, from, isLast);
     // The two statements are pipelined. The jobs are locked after the capacity, and neither result is awaited
     // in between.
     const locking = this.#lock(sql, from);
-    const wanted = { count: first.length, unique: true, lowWaterMarks: this.#options.lowWaterMarks };
-    const looking = lockCandidates(sql, (first[0] as Requester).call.filter, wanted, signal);
+    const wanted = { count: first.length, unique: true, window: this.#windowOf(first) };
+    const looking = lockCandidates(sql, filter, wanted, signal);
     const [locked, found] = await Promise.all([locking, looking]);
     this.#capacity = capacityOf({ ...locked, reserved: 0 });
     for (const [i, hands] of rounds.entries()) {
       const seals = isLast && i === rounds.length - 1;
       await this.#grantMatched(sql, hands, {
         capacity: this.#capacity,
+        window: this.#windowOf(hands),
         found: i === 0 ? found : undefined,
         seals,
       });
@@ -213,6 +192,7 @@ export class GrantBatch {
     const [, dealt] = await Promise.all([locking, granting]);
     if (dealt === 'judge') {
       this.fastPathMiss = requestClass;
+      this.#windows.set(requestClass, firstWindow(lowWaterMarks));
       return;
     }
     const { grants, isAll } = dealt;
@@ -221,10 +201,21 @@ export class GrantBatch {
       if (grant) this.#addGrant(name, grant);
       else if (this.#answers.has(name)) continue;
       else if (isAll) this.#answers.set(name, denied(noJobs, { jobs: 1, barred: false }));
-      // The fast path searches only behind the low-water marks. A call that got nothing is matched on the
-      // slow path, which searches from the front if the marks yield too few jobs.
-      else this.fastPathMiss = requestClass;
+      else {
+        // The fast path searched only behind the low-water marks.
+        this.fastPathMiss = requestClass;
+        this.#windows.set(requestClass, firstWindow(noMarks));
+      }
     }
+  }
+
+  /** Where to search for a request class: at least as far as each of its calls must. */
+  #windowOf(askers: readonly Requester[]): ScanWindow {
+    const repeated = askers.reduce<ScanWindow | undefined>(
+      (window, { call }) => widerWindow(window, call.window),
+      undefined,
+    );
+    return repeated ?? firstWindow(this.#options.lowWaterMarks);
   }
 
   #lock(sql: Sql, from: CapacitySource): Promise<CapacityNow> {
@@ -243,20 +234,19 @@ export class GrantBatch {
   async #grantMatched(
     sql: TransactionSql,
     hands: readonly Requester[],
-    { capacity, found, seals }: MatchInput,
+    { capacity, window, found, seals }: MatchInput,
   ): Promise<void> {
     const { filter } = (hands[0] as Requester).call;
     const workers = hands.map(({ call }) => call.workerId);
-    const { lowWaterMarks, signal } = this.#options;
-    const dealt = await matchJobs(sql, { filter, workers, capacity, lowWaterMarks, found }, signal);
-    if (dealt.kind === 'park') this.unschedulableScans.push({ filter, unique: dealt.unique });
+    const dealt = await matchJobs(sql, { filter, workers, capacity, window, found }, this.#options.signal);
+    if (dealt.kind === 'park') this.unschedulableScans.push({ filter, unique: dealt.unique, window });
     else await this.#writeGrants(sql, hands, dealt, seals);
   }
 
   async #writeGrants(
     sql: TransactionSql,
     hands: readonly Requester[],
-    { assignments, truncatedBySize, hasUnique }: MatchResult,
+    { assignments, next, hasUnique }: MatchResult,
     seals: boolean,
   ): Promise<void> {
     const { settings, keepsMessages } = this.#options;
@@ -276,8 +266,9 @@ export class GrantBatch {
       // A call that got at least one job needs no reason for the rest.
       else if (this.#answers.has(name)) continue;
       else if (one) this.#answers.set(name, denied(one.reason, { units: one.missing }));
-      else if (!truncatedBySize) this.#answers.set(name, denied(noJobs, { jobs: 1, barred: hasUnique }));
+      else if (!next) this.#answers.set(name, denied(noJobs, { jobs: 1, barred: hasUnique }));
     }
+    if (next) this.#windows.set((hands[0] as Requester).call.requestClass, next);
   }
 
   /** Takes the units of a new lease from the capacity that is left for the next request class. */
@@ -304,8 +295,6 @@ function roundRobin(askers: readonly Requester[]): readonly Requester[] {
 /** The identity of a call within its batch; a call without a request id is unique. */
 const nameOf = ({ workerId, requestId }: Pick<AcquireCall, 'workerId' | 'requestId'>, i: number): string =>
   requestId === null ? `#${i}` : JSON.stringify([workerId, requestId]);
-
-export const denied = (reason: string, shortage: Shortage): Denied => ({ kind: 'denied', reason, shortage });
 
 const newLease = (jobId: string, call: AcquireCall, ttlUnlessSaidS: number): NewLease => ({
   jobId,

@@ -3,27 +3,34 @@ import { type Assignment, assignJobs, type Candidate } from '../../domain/leases
 import { limits } from '../../domain/limits.ts';
 import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
 import type { Sql } from '../../store/connection/sql.ts';
-import { holdersAmong, type LockedCandidate, lockCandidates } from '../../store/sql/queue/candidates.ts';
-import type { HeadMarks } from '../../store/sql/queue/heads.ts';
+import {
+  holdersAmong,
+  type LockedCandidate,
+  type LockedCandidates,
+  lockCandidates,
+} from '../../store/sql/queue/candidates.ts';
+import { type ScanWindow, widerWindow } from '../../store/sql/queue/heads.ts';
 
 /** Workers that request jobs of one class, and the available capacity, whose row is locked. */
 export interface MatchInput {
   filter: ClaimFilter;
   workers: readonly string[];
   capacity: Capacity;
-  lowWaterMarks: HeadMarks;
+  window: ScanWindow;
   /** The next jobs, if they are locked already: as many as there are workers. */
-  found?: readonly LockedCandidate[] | undefined;
+  found?: LockedCandidates | undefined;
 }
 
-/**
- * The assignment of each worker, in their order. `truncatedBySize`: there are more jobs, but these fill the
- * size limit of one batch. `hasUnique`: some jobs may not go to a worker that holds a lease.
- */
 export interface MatchResult {
   kind: 'dealt';
+  /** The assignment of each worker, in their order. */
   assignments: Assignment[];
-  truncatedBySize: boolean;
+  /**
+   * Where the next attempt of a worker without an assignment searches. Undefined if there is no job for such
+   * a worker.
+   */
+  next: ScanWindow | undefined;
+  /** Some jobs may not go to a worker that holds a lease. */
   hasUnique: boolean;
 }
 
@@ -42,12 +49,11 @@ export interface UnschedulableFound {
  */
 export async function matchJobs(
   sql: Sql,
-  { filter, workers, capacity, lowWaterMarks, found: locked }: MatchInput,
+  { filter, workers, capacity, window, found: locked }: MatchInput,
   signal: AbortSignal | undefined,
 ): Promise<MatchResult | UnschedulableFound> {
-  const found =
-    locked ??
-    (await lockCandidates(sql, filter, { count: workers.length, unique: true, lowWaterMarks }, signal));
+  const { candidates: found, next } =
+    locked ?? (await lockCandidates(sql, filter, { count: workers.length, unique: true, window }, signal));
   if (tooLarge(found, capacity.total).length > 0) return { kind: 'park', unique: true };
   const candidates = upToFrameSize(found);
   const hasUnique = candidates.some(({ isUnique }) => isUnique);
@@ -59,11 +65,11 @@ export async function matchJobs(
   // forever.
   const truncatedBySize = candidates.length < found.length && assignments.some((one) => one !== undefined);
   if (truncatedBySize || !hidesOthers || assignments.every((one) => one !== undefined))
-    return { kind: 'dealt', assignments, truncatedBySize, hasUnique };
+    return { kind: 'dealt', assignments, next: truncatedBySize ? window : next, hasUnique };
   return matchCommonJobs(
     sql,
-    { filter, workers, capacity, lowWaterMarks },
-    { dealt: assignments, candidates },
+    { filter, workers, capacity, window },
+    { dealt: assignments, candidates, next },
     signal,
   );
 }
@@ -90,8 +96,8 @@ function upToFrameSize(candidates: readonly LockedCandidate[]): readonly LockedC
  */
 async function matchCommonJobs(
   sql: Sql,
-  { filter, workers, capacity, lowWaterMarks }: MatchInput,
-  first: { dealt: Assignment[]; candidates: readonly Candidate[] },
+  { filter, workers, capacity, window }: MatchInput,
+  first: { dealt: Assignment[]; candidates: readonly Candidate[]; next: ScanWindow | undefined },
   signal: AbortSignal | undefined,
 ): Promise<MatchResult | UnschedulableFound> {
   const { dealt, candidates } = first;
@@ -101,10 +107,10 @@ async function matchCommonJobs(
     0,
   );
   const open = workers.filter((_, i) => dealt[i] === undefined);
-  const found = await lockCandidates(
+  const { candidates: found, next } = await lockCandidates(
     sql,
     filter,
-    { count: open.length + taken.size, unique: false, lowWaterMarks },
+    { count: open.length + taken.size, unique: false, window },
     signal,
   );
   if (tooLarge(found, capacity.total).length > 0) return { kind: 'park', unique: false };
@@ -116,7 +122,7 @@ async function matchCommonJobs(
   return {
     kind: 'dealt',
     assignments: dealt.map((one) => one ?? more.shift()),
-    truncatedBySize,
+    next: truncatedBySize ? window : widerWindow(first.next, next),
     hasUnique: true,
   };
 }

@@ -2,7 +2,6 @@ import { limits } from '../../domain/limits.ts';
 import type { Sql } from '../../store/connection/sql.ts';
 import { shareCapacity } from '../../store/sql/leases/capacity.ts';
 import { lockCandidates, parkJobs } from '../../store/sql/queue/candidates.ts';
-import type { HeadMarks } from '../../store/sql/queue/heads.ts';
 import type { UnschedulableScan } from './grant-batch.ts';
 import { tooLarge } from './match-jobs.ts';
 
@@ -17,10 +16,10 @@ const parkMax = limits.claimJobs;
  */
 export async function parkUnschedulable(
   sql: Sql,
-  { filter, unique, lowWaterMarks }: UnschedulableScan & { lowWaterMarks: HeadMarks },
+  { filter, unique, window }: UnschedulableScan,
   totalUnlessSet: number,
 ): Promise<void> {
-  const candidates = await lockCandidates(sql, filter, { count: parkMax, unique, lowWaterMarks });
+  const { candidates } = await lockCandidates(sql, filter, { count: parkMax, unique, window });
   const { total } = await shareCapacity(sql, totalUnlessSet);
   await parkJobs(sql, tooLarge(candidates, total), total);
 }

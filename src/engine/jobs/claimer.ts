@@ -13,6 +13,7 @@ import {
   findClaimsByRequest,
 } from '../../store/sql/jobs/claim.ts';
 import { toJob } from '../../store/sql/jobs/record.ts';
+import { firstWindow, noMarks } from '../../store/sql/queue/heads.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { parkUnschedulable } from '../dispatch/park-unschedulable.ts';
 
@@ -97,7 +98,8 @@ export class Claimer {
     await outageMonitor.ensureFresh();
     const { capacityTotal } = settings;
     const claimTtlMs = settings.claimTtlS * 1000;
-    const park = (sql: Sql) => parkUnschedulable(sql, { filter, unique: true, lowWaterMarks }, capacityTotal);
+    const park = (sql: Sql) =>
+      parkUnschedulable(sql, { filter, unique: true, window: firstWindow(noMarks) }, capacityTotal);
     const same = { claimTtlMs, capacityTotal, lowWaterMarks };
     const rulesIn = (sql: Sql) => ({ ...same, parkUnschedulable: () => park(sql) });
     const rules = { ...same, parkUnschedulable: () => database.transaction(park) };

@@ -8,9 +8,8 @@ import { abandoned } from '../../lib/async/batcher.ts';
 import { WaitGroup } from '../../lib/async/wait-group.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
-import { AvailabilityProbe } from '../dispatch/availability-probe.ts';
+import type { AcquireCall, Answer, Shortage } from '../dispatch/attempt.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
-import type { AcquireCall, Answer, Shortage } from '../dispatch/grant-batch.ts';
 import { type FilterKind, ReadyKinds } from '../wakeups/ready-kinds.ts';
 import { WaitQueue, type WaitReason } from '../wakeups/wait-queue.ts';
 
@@ -32,8 +31,8 @@ export interface FetchRequest {
   idle: AbortSignal;
 }
 
-interface AcquireAttempt {
-  call: Omit<AcquireCall, 'count'>;
+interface AcquireRequest {
+  call: Omit<AcquireCall, 'count' | 'isExpected' | 'window' | 'precheck'>;
   count(): number;
   until: number;
   signal: AbortSignal | undefined;
@@ -47,7 +46,6 @@ interface AcquireAttempt {
 export class Acquirer {
   readonly #context: EngineContext;
   readonly #dispatcher: Dispatcher;
-  readonly #probe: AvailabilityProbe;
   readonly #waitQueue: WaitQueue<FilterKind>;
   readonly #retryHints: EngineContext['retryHints'];
   /** Waiting calls are answered at once. */
@@ -58,7 +56,6 @@ export class Acquirer {
   constructor(context: EngineContext, dispatcher: Dispatcher) {
     this.#context = context;
     this.#dispatcher = dispatcher;
-    this.#probe = new AvailabilityProbe(context);
     this.#retryHints = context.retryHints;
     const sweeps = context.metrics.round('waiting_sweep');
     const ready = new ReadyKinds({ database: context.database, places: context.lowWaterMarks });
@@ -135,20 +132,23 @@ export class Acquirer {
     this.stopWaiting();
     this.#closed = true;
     await this.#open.wait();
-    await this.#probe.close();
   }
 
-  async #track(asking: AcquireAttempt): Promise<Answer> {
+  async #track(request: AcquireRequest): Promise<Answer> {
     if (this.#closed) throw new DomainError('unavailable', 'the server is shutting down');
     this.#open.add();
     try {
-      return await this.#acquireOrWait(asking);
+      return await this.#acquireOrWait(request);
     } finally {
       this.#open.done();
     }
   }
 
-  async #acquireOrWait({ call, count, until, signal, idle }: AcquireAttempt): Promise<Answer> {
+  /**
+   * Attempts until the request is granted, or denied and not to wait any longer. This is the only loop: it
+   * repeats an attempt at once if the dispatcher asks for that, and otherwise when the wait queue wakes it.
+   */
+  async #acquireOrWait({ call, count, until, signal, idle }: AcquireRequest): Promise<Answer> {
     if (this.#waitQueue.length >= waitingMax) {
       throw new DomainError('overloaded', 'too many calls are waiting for work; try again later');
     }
@@ -158,11 +158,17 @@ export class Acquirer {
       filter: call.filter,
     });
     let served = false;
+    let next: AcquireCall | undefined;
     try {
       for (;;) {
         if (signal?.aborted) throw abandoned(signal);
-        const isCalled = place.wakeup !== undefined;
-        const answer = await this.#tryOnce({ ...call, count: count() }, isCalled, signal);
+        const isExpected = place.wakeup !== undefined;
+        const answer = await this.#dispatcher.acquire(
+          next ?? { ...call, count: count(), isExpected },
+          signal,
+        );
+        next = answer.kind === 'again' ? answer.call : undefined;
+        if (answer.kind === 'again') continue;
         served = answer.kind === 'granted';
         if (answer.kind === 'granted') return answer;
         const left = Math.min(until - performance.now(), longestWaitMs);
@@ -176,15 +182,6 @@ export class Acquirer {
     } finally {
       this.#waitQueue.leave(place, served);
     }
-  }
-
-  /** The probe comes first, unless the request most likely has work. */
-  async #tryOnce(call: AcquireCall, isCalled: boolean, signal: AbortSignal | undefined): Promise<Answer> {
-    if (isCalled || this.#dispatcher.likelyHasWork(call.requestClass))
-      return this.#dispatcher.acquire(call, signal);
-    const precheck = await this.#probe.check(call, signal);
-    if (precheck === 'promising') return this.#dispatcher.acquire(call, signal);
-    return call.requestId === null ? precheck : this.#dispatcher.acquire({ ...call, precheck }, signal);
   }
 }
 

@@ -16,7 +16,7 @@ import { lockLeasedJobs } from '../../../src/store/sql/jobs/lock.ts';
 import { lockCapacityWith } from '../../../src/store/sql/leases/capacity.ts';
 import { grantLeases } from '../../../src/store/sql/leases/grant.ts';
 import { lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
-import { noMarks } from '../../../src/store/sql/queue/heads.ts';
+import { firstWindow, noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { drive, type Round } from './drive.ts';
 
 const jobsPerRound = 250;
@@ -117,10 +117,10 @@ export class RawDrain {
       available: [],
       refused: [],
     };
-    const candidates = await lockCandidates(this.#sql, filter, {
+    const { candidates } = await lockCandidates(this.#sql, filter, {
       count: wanted,
       unique: true,
-      lowWaterMarks: noMarks,
+      window: firstWindow(noMarks),
     });
     const leases = candidates.map(({ jobId }) => ({
       jobId,

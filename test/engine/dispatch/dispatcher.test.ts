@@ -1,11 +1,11 @@
 /** The guarantee: claims and releases that arrive together share a transaction. */
 import { expect } from 'chai';
-import type { AcquireCall, Answer } from '../../../src/engine/dispatch/grant-batch.ts';
+import type { AcquireCall, Answer, Attempt } from '../../../src/engine/dispatch/attempt.ts';
 import type { Sql } from '../../../src/store/connection/sql.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { anyJob, caller, engineOn, submitted, type TestedEngine } from '../../support/jobs.ts';
-import { acquire, acquired, codeOf, releaseFor } from '../../support/lease-helpers.ts';
+import { acquire, acquired, codeOf, Holder, releaseFor } from '../../support/lease-helpers.ts';
 import { eventually } from '../../support/server.ts';
 
 /** Wraps the database: counts transactions, and starts none while the gate is closed. */
@@ -26,11 +26,12 @@ function gated(database: Database) {
   return { database: proxy, gate };
 }
 
-const calling = (workerId: string, jobType?: string, count = 1): AcquireCall => ({
+const calling = (workerId: string, jobType?: string, count = 1, isExpected = true): AcquireCall => ({
   workerId,
   requestId: null,
   count,
   isStreamed: count > 1,
+  isExpected,
   ttlS: null,
   requestClass: `of ${jobType}`,
   filter: { ...anyJob, jobTypes: jobType === undefined ? null : [jobType] },
@@ -57,8 +58,14 @@ describe('Dispatcher', () => {
       await store.close();
     });
 
-    const claim = (workerId: string, jobType?: string, count?: number) =>
-      engine.services.dispatcher.acquire(calling(workerId, jobType, count), undefined);
+    /** Repeats the attempt as long as the dispatcher asks for it. */
+    const claim = async (workerId: string, jobType?: string, count?: number): Promise<Answer> => {
+      for (let call = calling(workerId, jobType, count); ; ) {
+        const answer = await engine.services.dispatcher.acquire(call, undefined);
+        if (answer.kind !== 'again') return answer;
+        call = answer.call;
+      }
+    };
 
     /**
      * Starts a transaction with `first`, sends the rest while it runs, and resolves when every call has its
@@ -129,6 +136,22 @@ describe('Dispatcher', () => {
       expect((await engine.capacity.get(caller)).used).to.equal(10);
     });
 
+    it('denies a request without a transaction if a probe finds no job and no units', async () => {
+      const { dispatcher } = engine.services;
+      const unexpected = calling('w', undefined, 1, false);
+      const before = gate.transactions;
+      const noJobs = await dispatcher.acquire(unexpected, undefined);
+      expect(noJobs).to.include({ reason: 'No jobs available' });
+      await engine.capacity.set({ busy_rating: 10 }, caller);
+      const settingCapacity = gate.transactions - before;
+      expect(await dispatcher.acquire(unexpected, undefined)).to.include({
+        reason: 'No capacity (busy=10, usable=0, leased=0)',
+      });
+      expect(gate.transactions - before).to.equal(settingCapacity);
+      await claim('w');
+      expect(gate.transactions - before, 'transactions of an expected request').to.be.above(settingCapacity);
+    });
+
     it('grants a requeued job to a claim of the same transaction', async () => {
       await submitted(engine, { max_attempts: 2, retry_backoff_s: 0 });
       const grant = await acquired(engine);
@@ -195,6 +218,26 @@ describe('Dispatcher', () => {
       for (const grant of grants) {
         expect(await codeOf(engine.leases.release(releaseFor(grant), caller))).to.equal('unavailable');
       }
+    });
+
+    // The embedded database has one connection, so no other session can lock a row.
+    if (kind.name !== 'postgresql') return;
+
+    it('searches further in each repeated attempt, until it finds an unlocked job', async () => {
+      const jobs = await submitted(engine, ...Array.from({ length: 201 }, () => ({})));
+      const holder = await Holder.holdJobs(
+        store,
+        jobs.slice(0, 200).map(({ jobId }) => jobId),
+      );
+      const repeated: AcquireCall[] = [];
+      let answer: Attempt = await engine.services.dispatcher.acquire(calling('w'), undefined);
+      while (answer.kind === 'again' && repeated.length < 10) {
+        repeated.push(answer.call);
+        answer = await engine.services.dispatcher.acquire(answer.call, undefined);
+      }
+      await holder.letGo();
+      expect(answer.kind === 'again' ? [] : jobsOf(answer)).to.deep.equal([jobs[200]?.jobId]);
+      expect(repeated.map(({ window }) => window?.spare)).to.deep.equal([32, 128, 512]);
     });
   });
 });

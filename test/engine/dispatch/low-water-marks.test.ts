@@ -7,7 +7,7 @@ import pg from 'pg';
 import { LowWaterMarks } from '../../../src/engine/dispatch/low-water-marks.ts';
 import type { Sql } from '../../../src/store/connection/sql.ts';
 import { anyCandidate, lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
-import { type HeadMarks, noMarks } from '../../../src/store/sql/queue/heads.ts';
+import { firstWindow, type HeadMarks, noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { probeHeads } from '../../../src/store/sql/queue/probe-heads.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { anyJob, caller, engineOn, silentLog, submitted, type TestedEngine } from '../../support/jobs.ts';
@@ -113,7 +113,7 @@ onEveryEngine((kind) => {
       const ways = {
         look: (sql: Sql, places: HeadMarks) => anyCandidate(sql, filter, places),
         judge: (sql: Sql, lowWaterMarks: HeadMarks) =>
-          lockCandidates(sql, filter, { count: 5, unique: true, lowWaterMarks }),
+          lockCandidates(sql, filter, { count: 5, unique: true, window: firstWindow(lowWaterMarks) }),
       };
       for (const [name, way] of Object.entries(ways)) {
         const [fromTheFront, fromMarks] = [

@@ -9,7 +9,7 @@ import { LaneSweeper } from '../../../src/engine/queue/lane-sweeper.ts';
 import type { TransactionSql } from '../../../src/store/connection/sql.ts';
 import { lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
 import { ownLanesMax } from '../../../src/store/sql/queue/crowds.ts';
-import { noMarks } from '../../../src/store/sql/queue/heads.ts';
+import { firstWindow, noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { sweepPaths } from '../../../src/store/sql/queue/sweep-paths.ts';
 import { rouseSweeps, sweepSlice } from '../../../src/store/sql/queue/sweep-walks.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
@@ -91,7 +91,7 @@ onEveryEngine((kind) => {
           lockCandidates(
             sql,
             { ...anyJob, available: names },
-            { count: 1, unique: true, lowWaterMarks: noMarks },
+            { count: 1, unique: true, window: firstWindow(noMarks) },
           ),
         ['lanes', 'live_jobs', 'requirement_paths'],
       );

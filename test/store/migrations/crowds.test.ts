@@ -4,7 +4,7 @@ import { migrate } from '../../../src/store/migrate.ts';
 import { openDatabase } from '../../../src/store/open.ts';
 import { lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
 import { ownLanesMax } from '../../../src/store/sql/queue/crowds.ts';
-import { noMarks } from '../../../src/store/sql/queue/heads.ts';
+import { firstWindow, noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { onEveryEngine } from '../../support/engines.ts';
 import { anyJob, caller, engineOn, submitted } from '../../support/jobs.ts';
 
@@ -40,9 +40,9 @@ describe('the migration to crowds (A5)', () => {
           ];
           const ids: string[][] = [];
           for (const filter of filters) {
-            const wanted = { count: 500, unique: true, lowWaterMarks: noMarks };
-            const taken = await database.transaction((sql) => lockCandidates(sql, filter, wanted));
-            ids.push(taken.map(({ jobId }) => jobId));
+            const wanted = { count: 500, unique: true, window: firstWindow(noMarks) };
+            const { candidates } = await database.transaction((sql) => lockCandidates(sql, filter, wanted));
+            ids.push(candidates.map(({ jobId }) => jobId));
           }
           return ids;
         };

@@ -19,7 +19,7 @@ import { readLeases } from '../../../src/store/sql/leases/read.ts';
 import { compensateOutage } from '../../../src/store/sql/outages.ts';
 import { anyCandidate, holdersAmong, lockCandidates } from '../../../src/store/sql/queue/candidates.ts';
 import { readQueueGauges, readyMax } from '../../../src/store/sql/queue/gauges.ts';
-import { type HeadMarks, noMarks } from '../../../src/store/sql/queue/heads.ts';
+import { firstWindow, type HeadMarks, noMarks } from '../../../src/store/sql/queue/heads.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { anyJob, caller, engineOn, submittedIds, type TestedEngine } from '../../support/jobs.ts';
 import { rowsTouched } from '../../support/rows-touched.ts';
@@ -171,7 +171,7 @@ describe('plans of lease statements', () => {
       };
       const marked = { json: JSON.stringify([{ lane_id: 1, from_seq: [0, 0, 1, 0] }]), advance() {} };
       const candidates = (sql: EntitySql, lowWaterMarks: HeadMarks) =>
-        lockCandidates(sql, anyJob, { count: some, unique: true, lowWaterMarks });
+        lockCandidates(sql, anyJob, { count: some, unique: true, window: firstWindow(lowWaterMarks) });
       const dealt = async (sql: EntitySql, lowWaterMarks: HeadMarks) => {
         const found = await grantNext(sql, leases, { ...dealing, lowWaterMarks });
         expect(found !== 'judge' && found.grants.filter((grant) => grant)).to.have.length(some);

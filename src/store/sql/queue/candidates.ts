@@ -5,13 +5,13 @@ import { prepared } from '../../connection/prepared-client.ts';
 import type { Sql } from '../../connection/sql.ts';
 import { textArray, uuidArray } from '../array-params.ts';
 import {
-  firstWindow,
   type HeadCounts,
   type HeadMarks,
   headCounts,
   headParams,
   nextWindow,
   onHeads,
+  type ScanWindow,
 } from './heads.ts';
 
 const lockHeads = onHeads(
@@ -41,34 +41,38 @@ export interface Wanted {
   count: number;
   /** Whether to include unique jobs. */
   unique: boolean;
-  lowWaterMarks: HeadMarks;
+  window: ScanWindow;
 }
 
-/** Locks the next suitable jobs, in their order. */
+export interface LockedCandidates {
+  candidates: LockedCandidate[];
+  /**
+   * The window of another read, if this one found too few although more jobs may be ready. Other transactions
+   * had locked or taken the heads, or the read began at a mark.
+   */
+  next: ScanWindow | undefined;
+}
+
+/** Locks the next suitable jobs, in their order. Rows that other transactions have locked are skipped. */
 export async function lockCandidates(
   sql: Sql,
   filter: ClaimFilter,
-  { count, unique, lowWaterMarks }: Wanted,
+  { count, unique, window }: Wanted,
   signal?: AbortSignal,
-): Promise<LockedCandidate[]> {
-  let look = firstWindow(lowWaterMarks);
-  for (;;) {
-    const { marks, spare } = look;
-    const params = headParams(filter, count, count + spare, unique);
-    const rows: HeadRow[] = await sql.query<HeadRow>(
-      lockHeads(filter, marks !== null),
-      marks === null ? params : [...params, marks],
-      signal,
-    );
-    const candidates = rows.flatMap(({ job_id, cost_units, is_unique, bytes }) =>
-      job_id === null ? [] : { jobId: job_id, costUnits: cost_units, isUnique: is_unique, bytes },
-    );
-    const counts = rows[0] ?? { heads: 0, locked: 0, free: 0 };
-    const next = nextWindow(counts, count, look);
-    // A second pass locks the same rows again, which costs nothing, and further ones.
-    if (candidates.length === count || next === undefined) return candidates;
-    look = next;
-  }
+): Promise<LockedCandidates> {
+  const { marks, spare } = window;
+  const params = headParams(filter, count, count + spare, unique);
+  const rows = await sql.query<HeadRow>(
+    lockHeads(filter, marks !== null),
+    marks === null ? params : [...params, marks],
+    signal,
+  );
+  const candidates = rows.flatMap(({ job_id, cost_units, is_unique, bytes }) =>
+    job_id === null ? [] : { jobId: job_id, costUnits: cost_units, isUnique: is_unique, bytes },
+  );
+  const counts = rows[0] ?? { heads: 0, locked: 0, free: 0 };
+  const next = candidates.length === count ? undefined : nextWindow(counts, count, window);
+  return { candidates, next };
 }
 
 const existsStatement = onHeads(

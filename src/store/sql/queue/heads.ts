@@ -221,6 +221,10 @@ export interface ScanWindow {
   spare: number;
 }
 
+/** The window that contains both. */
+export const widerWindow = (a: ScanWindow | undefined, b: ScanWindow | undefined): ScanWindow | undefined =>
+  a && b ? { marks: a.marks === null ? null : b.marks, spare: Math.max(a.spare, b.spare) } : (a ?? b);
+
 export const firstWindow = ({ json: marks }: HeadMarks): ScanWindow => ({ marks, spare: spareHeads });
 
 /**

@@ -14,7 +14,7 @@ import { claimJobs } from '../../../../src/store/sql/jobs/claim.ts';
 import { grantNext } from '../../../../src/store/sql/leases/grant.ts';
 import { anyCandidate, lockCandidates } from '../../../../src/store/sql/queue/candidates.ts';
 import { crowdKeysOf, ownLanesMax } from '../../../../src/store/sql/queue/crowds.ts';
-import { type HeadMarks, noMarks } from '../../../../src/store/sql/queue/heads.ts';
+import { firstWindow, type HeadMarks, noMarks } from '../../../../src/store/sql/queue/heads.ts';
 import { onEveryEngine, type TestDatabase } from '../../../support/engines.ts';
 import { anyJob, caller, engineOn, engineSettings, type TestedEngine } from '../../../support/jobs.ts';
 import { rowsTouched } from '../../../support/rows-touched.ts';
@@ -63,9 +63,10 @@ const statements = (
   lowWaterMarks: HeadMarks,
 ): Record<string, (sql: Sql) => Promise<unknown>> => ({
   anyCandidate: (sql) => anyCandidate(sql, filter, lowWaterMarks),
-  lockCandidates: (sql) => lockCandidates(sql, filter, { count: 3, unique: true, lowWaterMarks }),
+  lockCandidates: (sql) =>
+    lockCandidates(sql, filter, { count: 3, unique: true, window: firstWindow(lowWaterMarks) }),
   'lockCandidates without unique jobs': (sql) =>
-    lockCandidates(sql, filter, { count: 3, unique: false, lowWaterMarks }),
+    lockCandidates(sql, filter, { count: 3, unique: false, window: firstWindow(lowWaterMarks) }),
   claimJobs: (sql) =>
     claimJobs(sql, filter, [{ workerId: 'w', requestId: null }], {
       claimTtlMs: 60_000,
@@ -256,11 +257,11 @@ describe('the job that a claim takes among many lanes (A5)', () => {
             .sort((a, b) => a.turn - b.turn || rank(a.priority) - rank(b.priority) || a.i - b.i)
             .slice(0, count)
             .map(({ id }) => id);
-          const wanted = { count, unique, lowWaterMarks: noMarks };
-          const taken = await store.database.transaction((sql) =>
+          const wanted = { count, unique, window: firstWindow(noMarks) };
+          const { candidates } = await store.database.transaction((sql) =>
             lockCandidates(sql, { ...filter, ...offer }, wanted),
           );
-          expect(taken.map(({ jobId }) => jobId)).to.deep.equal(suitable);
+          expect(candidates.map(({ jobId }) => jobId)).to.deep.equal(suitable);
           // The availability probe does not exclude unique jobs.
           if (unique)
             expect(await anyCandidate(store.database, { ...filter, ...offer }, noMarks)).to.equal(

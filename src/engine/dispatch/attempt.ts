@@ -1,0 +1,58 @@
+/** One attempt to acquire jobs: what the acquirer asks of the dispatcher, and what it answers. */
+import type { Grant } from '../../domain/leases/lease.ts';
+import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
+import type { ScanWindow } from '../../store/sql/queue/heads.ts';
+
+export interface AcquireCall {
+  workerId: string;
+  requestId: string | null;
+  /** Which jobs match. Calls of one request class have the same filter. */
+  requestClass: string;
+  filter: ClaimFilter;
+  /** The TTL of the leases, the same for all calls of a request class; null uses the setting. */
+  ttlS: number | null;
+  /** Maximum number of jobs. */
+  count: number;
+  /** The grants are sent on a gRPC stream, and are requeued if the worker does not receive them. */
+  isStreamed: boolean;
+  /** The caller was woken, or repeats an attempt. It most likely finds work, so no probe is needed. */
+  isExpected: boolean;
+  /** Where a repeated attempt searches; only the slow path can. */
+  window?: ScanWindow | undefined;
+  /** The probe has found no work. The call only asks for what its request was granted before. */
+  precheck?: Denied | undefined;
+}
+
+/**
+ * The result of a call. A denial carries the reason; the retry hint is computed only for callers that receive
+ * one.
+ */
+export type Answer = Granted | Denied;
+/** The result of one attempt. */
+export type Attempt = Answer | Again;
+/** At least one. */
+export interface Granted {
+  kind: 'granted';
+  grants: Grant[];
+}
+export interface Denied {
+  kind: 'denied';
+  reason: string;
+  shortage: Shortage;
+}
+
+/**
+ * The attempt decided nothing. The acquirer repeats it at once, with this call. The transaction was full, the
+ * fast path failed, a job had to be set aside first, or other transactions had locked or taken the jobs.
+ */
+export interface Again {
+  kind: 'again';
+  call: AcquireCall;
+}
+
+/** What is missing: jobs, some of which may be `barred` because the worker holds a lease, or units. */
+export type Shortage = { jobs: number; barred: boolean } | { units: number };
+
+export const again = (call: AcquireCall): Again => ({ kind: 'again', call: { ...call, isExpected: true } });
+
+export const denied = (reason: string, shortage: Shortage): Denied => ({ kind: 'denied', reason, shortage });
