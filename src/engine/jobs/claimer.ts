@@ -9,11 +9,12 @@ import type { Sql } from '../../store/connection/sql.ts';
 import {
   type ClaimRules,
   type ClaimSlot,
+  type Claims,
   claimJobs,
   findClaimsByRequest,
 } from '../../store/sql/jobs/claim.ts';
 import { toJob } from '../../store/sql/jobs/record.ts';
-import { firstWindow, noMarks } from '../../store/sql/queue/heads.ts';
+import type { ScanWindow } from '../../store/sql/queue/heads.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { parkUnschedulable } from '../dispatch/park-unschedulable.ts';
 
@@ -22,6 +23,14 @@ interface ClaimCall {
   requestId: string | null;
   limit: number;
 }
+
+interface ParkingRules extends ClaimRules {
+  /** Sets aside jobs that were found in this window and cost more than the total capacity. */
+  park(window: ScanWindow): Promise<void>;
+}
+
+/** Maximum number of parking rounds in one claim; the next claim continues. */
+const parkRoundsMax = 2;
 
 /**
  * Claims jobs. Calls that ask for the same kind of jobs share a batcher, and so one statement. Calls that ask
@@ -98,19 +107,48 @@ export class Claimer {
     await outageMonitor.ensureFresh();
     const { capacityTotal } = settings;
     const claimTtlMs = settings.claimTtlS * 1000;
-    const park = (sql: Sql) =>
-      parkUnschedulable(sql, { filter, unique: true, window: firstWindow(noMarks) }, capacityTotal);
-    const same = { claimTtlMs, capacityTotal, lowWaterMarks };
-    const rulesIn = (sql: Sql) => ({ ...same, parkUnschedulable: () => park(sql) });
-    const rules = { ...same, parkUnschedulable: () => database.transaction(park) };
+    const rules = { claimTtlMs, capacityTotal, lowWaterMarks };
+    const park = (sql: Sql, window: ScanWindow) =>
+      parkUnschedulable(sql, { filter, unique: true, window }, capacityTotal);
     const answers = calls.some(({ requestId }) => requestId !== null)
-      ? await database.transaction((sql) => claimOrReplay(sql, filter, calls, rulesIn(sql), signal), signal)
-      : await claimAll(database, filter, calls, rules, signal);
+      ? await database.transaction((sql) => {
+          const inTransaction = { ...rules, park: (window: ScanWindow) => park(sql, window) };
+          return claimOrReplay(sql, filter, calls, inTransaction, signal);
+        }, signal)
+      : await claimAll(
+          database,
+          filter,
+          calls,
+          { ...rules, park: (window) => database.transaction((sql) => park(sql, window)) },
+          signal,
+        );
     const jobsChanged = answers.flat().map(({ jobId }) => jobId);
     if (jobsChanged.length > 0) publisher.publish({ jobsChanged, nextDeadlineMs: claimTtlMs });
     if (calls.some(({ requestId }) => requestId !== null)) await database.awaitStandby(signal);
     return answers;
   }
+}
+
+/**
+ * Claims jobs for the slots. If the claim meets jobs that can never be leased, they are set aside and it
+ * continues.
+ */
+async function claimAndPark(
+  sql: Sql,
+  filter: ClaimFilter,
+  slots: readonly ClaimSlot[],
+  rules: ParkingRules,
+  signal: AbortSignal | undefined,
+): Promise<Claims> {
+  let claims = await claimJobs(sql, filter, slots, rules, signal);
+  const { records } = claims;
+  for (let parked = 0; claims.tooLarge && parked < parkRoundsMax; parked++) {
+    const window = claims.tooLarge;
+    await rules.park(window);
+    claims = await claimJobs(sql, filter, slots.slice(records.length), { ...rules, window }, signal);
+    records.push(...claims.records);
+  }
+  return { ...claims, records };
 }
 
 /**
@@ -121,7 +159,7 @@ async function claimAll(
   sql: Sql,
   filter: ClaimFilter,
   calls: readonly ClaimCall[],
-  rules: ClaimRules,
+  rules: ParkingRules,
   signal: AbortSignal | undefined,
 ): Promise<Job[][]> {
   const answers: Job[][] = calls.map(() => []);
@@ -130,7 +168,7 @@ async function claimAll(
   while (open.length > 0) {
     const limitOf = (i: number) => calls[i]?.limit ?? 0;
     const slots = open.flatMap((i) => slotsOf(calls[i] as ClaimCall));
-    const { records, full, holders } = await claimJobs(sql, filter, slots, rules, signal);
+    const { records, full, holders } = await claimAndPark(sql, filter, slots, rules, signal);
     const hands = splitByLength(records.map(toJob), open.map(limitOf));
     for (const [n, i] of open.entries()) give(i, hands[n] ?? []);
     if (holders) {
@@ -166,7 +204,7 @@ async function claimOrReplay(
   sql: Sql,
   filter: ClaimFilter,
   calls: readonly ClaimCall[],
-  rules: ClaimRules,
+  rules: ParkingRules,
   signal: AbortSignal | undefined,
 ): Promise<Job[][]> {
   const held = new Map<string, Job[]>();

@@ -106,7 +106,6 @@ export class Floor {
       claimTtlMs,
       capacityTotal: jobs,
       lowWaterMarks: noMarks,
-      parkUnschedulable: async () => {},
     };
     return drive(
       1,

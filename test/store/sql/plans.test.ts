@@ -45,7 +45,6 @@ describe('plans of queue statements', () => {
       claimTtlMs: 60_000,
       capacityTotal: 100,
       lowWaterMarks: noMarks,
-      parkUnschedulable: async () => {},
     };
     const claimTen = (sql: EntitySql) => claimJobs(sql, anyJob, slots, rules);
 

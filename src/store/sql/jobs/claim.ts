@@ -87,6 +87,11 @@ export interface Claims {
   full: boolean;
   /** Workers that hold leases while unique jobs are next: the caller has to serve them separately. */
   holders?: ReadonlySet<string>;
+  /**
+   * Where jobs that cost more than the total were found. They cannot be leased and hide other jobs, so the
+   * caller sets them aside and continues from there.
+   */
+  tooLarge?: ScanWindow;
 }
 
 interface ClaimRow extends JobRecord, HeadCounts, TakenFrom {
@@ -100,28 +105,24 @@ export interface ClaimRules {
   claimTtlMs: number;
   /** The total capacity, unless the database stores another. */
   capacityTotal: number;
-  /** Parks some jobs at the head of the queue that cost more than the total: they cannot be leased. */
-  parkUnschedulable(): Promise<void>;
   lowWaterMarks: HeadMarks;
+  /** Where to begin; from the marks on if omitted. */
+  window?: ScanWindow;
   /** Skips unique jobs. */
   passUnique?: boolean;
 }
-
-/** Maximum number of parking rounds in one claim; the next claim continues. */
-const parkRoundsMax = 2;
 
 /** Claims jobs for the slots in the order of the queue: the n-th record is for the n-th slot. */
 export async function claimJobs(
   sql: Sql,
   filter: ClaimFilter,
   slots: readonly ClaimSlot[],
-  { claimTtlMs, capacityTotal, parkUnschedulable, lowWaterMarks, passUnique = false }: ClaimRules,
+  { claimTtlMs, capacityTotal, lowWaterMarks, window, passUnique = false }: ClaimRules,
   signal?: AbortSignal,
 ): Promise<Claims> {
   const records: JobRecord[] = [];
-  let look: ScanWindow | undefined = firstWindow(lowWaterMarks);
-  let passOvers = 0;
-  while (records.length < slots.length && look !== undefined) {
+  let look = window ?? firstWindow(lowWaterMarks);
+  while (records.length < slots.length) {
     const { marks, spare }: ScanWindow = look;
     const open = slots.slice(records.length);
     const rows: ClaimRow[] = await sql.query<ClaimRow>(
@@ -144,10 +145,10 @@ export async function claimJobs(
     records.push(...taken.sort((a, b) => a.slot - b.slot));
     const counts = rows[0] ?? { heads: 0, locked: 0, free: 0, large: 0 };
     if (taken.length < counts.free - counts.large) return { records, full: true };
-    if (counts.large > 0) {
-      if (passOvers++ === parkRoundsMax) break;
-      await parkUnschedulable();
-    } else look = nextWindow(counts, open.length, look);
+    if (counts.large > 0) return { records, full: false, tooLarge: look };
+    const next = nextWindow(counts, open.length, look);
+    if (next === undefined) break;
+    look = next;
   }
   return { records, full: false };
 }

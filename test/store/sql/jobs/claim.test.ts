@@ -15,7 +15,6 @@ const rulesFor = (claimTtlMs: number) => ({
   claimTtlMs,
   capacityTotal: 100,
   lowWaterMarks: noMarks,
-  parkUnschedulable: async () => {},
 });
 
 const claimJobs = async (database: Database, filter: ClaimFilter, slots: readonly ClaimSlot[], ttl: number) =>
@@ -94,6 +93,16 @@ describe('claimJobs', () => {
       const [cheap] = await submit(database, 1, { costUnits: 5 });
       const claimed = await claimJobs(database, { ...anyJob, maxCostUnits: 10 }, slots('w', 1), ttlMs);
       expect(idsOf(claimed)).to.deep.equal([cheap]);
+    });
+
+    it('claims jobs around one above the total capacity, and returns where that was found', async () => {
+      const { database } = store;
+      const [first] = await submit(database, 1);
+      await submit(database, 1, { costUnits: 101 });
+      const [last] = await submit(database, 1);
+      const claims = await claimWithCounts(database, anyJob, slots('w', 3), rulesFor(ttlMs));
+      expect(idsOf(claims.records)).to.deep.equal([first, last]);
+      expect(claims.tooLarge).to.deep.equal({ marks: null, spare: 32 });
     });
 
     it('takes no job before its run_at', async () => {

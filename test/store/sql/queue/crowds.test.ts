@@ -72,7 +72,6 @@ const statements = (
       claimTtlMs: 60_000,
       capacityTotal: 100,
       lowWaterMarks: lowWaterMarks,
-      parkUnschedulable: async () => {},
     }),
   grantNext: (sql) =>
     grantNext(
