@@ -170,11 +170,19 @@ export interface Candidate {
   isUnique: boolean;
 }
 
+interface Denial {
+  kind: 'deny';
+  reason: string;
+  /** How many units are missing. */
+  missing: number;
+}
+
 /** The answer to each requester: a job; a denial; or undefined where no candidate was left. */
-export type Assignment =
-  | { kind: 'grant'; jobId: string }
-  | { kind: 'deny'; reason: string; missing: number }
-  | undefined;
+export type Assignment = { kind: 'grant'; jobId: string } | Denial | undefined;
+
+/** The denial of every request while no unit is available, whatever the queue holds; undefined otherwise. */
+export const denialIfFull = (capacity: Capacity): Denial | undefined =>
+  capacity.available > 0 ? undefined : deny(noCapacity(capacity), 1 - capacity.available);
 
 /**
  * Assigns the jobs at the head of the queue to the requesting workers, both in their order. A job that does
@@ -195,8 +203,7 @@ export function assignJobs(
   const suits = (job: Candidate | undefined, workerId: string) =>
     job !== undefined && (!job.isUnique || !holding.has(workerId));
   return workers.map((workerId) => {
-    if (available <= 0)
-      return deny(noCapacity({ ...capacity, used: capacity.usable - available }), 1 - available);
+    if (available <= 0) return denialIfFull({ ...capacity, used: capacity.usable - available, available });
     while (first < left.length && left[first] === undefined) first++;
     let next = first;
     while (next < left.length && !suits(left[next], workerId)) next++;
@@ -216,7 +223,7 @@ export function assignJobs(
   });
 }
 
-const deny = (reason: string, missing: number): Assignment => ({ kind: 'deny', reason, missing });
+const deny = (reason: string, missing: number): Denial => ({ kind: 'deny', reason, missing });
 
 /** The transition of a job when its lease ends: to a final state, or back into the queue. */
 export interface LeaseEnd {

@@ -1,5 +1,5 @@
 import { capacityOf, noJobs } from '../../domain/leases/capacity.ts';
-import { assignJobs } from '../../domain/leases/lease-policy.ts';
+import { denialIfFull } from '../../domain/leases/lease-policy.ts';
 import { Batcher } from '../../lib/async/batcher.ts';
 import { readCapacity } from '../../store/sql/leases/capacity.ts';
 import { anyCandidate } from '../../store/sql/queue/candidates.ts';
@@ -51,13 +51,15 @@ export class AvailabilityProbe {
       ...(await readCapacity(database, settings.capacityTotal, signal)),
       reserved: 0,
     });
+    const full = denialIfFull(capacity);
+    if (full) {
+      const denial = denied(full.reason, { units: full.missing });
+      return calls.map(() => denial);
+    }
     const kinds = new Map<string, Denied | 'promising'>();
-    for (const { requestClass, filter, workerId } of calls) {
+    for (const { requestClass, filter } of calls) {
       if (kinds.has(requestClass)) continue;
-      const [full] = assignJobs([], [workerId], new Set(), capacity);
-      if (full?.kind === 'deny') kinds.set(requestClass, denied(full.reason, { units: full.missing }));
-      else if (await anyCandidate(database, filter, lowWaterMarks, signal))
-        kinds.set(requestClass, 'promising');
+      if (await anyCandidate(database, filter, lowWaterMarks, signal)) kinds.set(requestClass, 'promising');
       else kinds.set(requestClass, denied(noJobs, { jobs: 1, barred: false }));
     }
     return calls.map(({ requestClass }) => kinds.get(requestClass) ?? 'promising');

@@ -13,6 +13,7 @@ import {
   decideExpiry,
   decideRelease,
   decideRequest,
+  denialIfFull,
   expired,
   type LeaseClaim,
   type LeasedJob,
@@ -171,6 +172,20 @@ describe('a request for the lease of a claimed job', () => {
       reason: 'Capacity exceeded: used=60, requested=1, capacity=10',
       missing: 51,
     });
+  });
+});
+
+describe('denialIfFull', () => {
+  const withUsed = (used: number) => capacityOf({ total: 10, busyRating: 2, used, reserved: 0 });
+
+  it('denies without available units, and counts the missing ones', () => {
+    const reason = (used: number) => `No capacity (busy=2, usable=8, leased=${used})`;
+    expect(denialIfFull(withUsed(8))).to.deep.equal({ kind: 'deny', reason: reason(8), missing: 1 });
+    expect(denialIfFull(withUsed(10))).to.deep.equal({ kind: 'deny', reason: reason(10), missing: 3 });
+  });
+
+  it('denies nothing while one unit is available', () => {
+    expect(denialIfFull(withUsed(7))).to.equal(undefined);
   });
 });
 
