@@ -4,7 +4,8 @@ const kindsMax = 10_000;
 
 /**
  * Request classes for which the fast path failed, because some jobs are unique or cost more than the units
- * left. A failed attempt costs a transaction, so the fast path is not tried again at once.
+ * left. A failed attempt costs a transaction, so the fast path is not tried again at once. 34 grants of
+ * unique jobs take 36 transactions, and 68 without this (`test/engine/dispatch/dispatcher.test.ts`).
  */
 export class FastPathBackoff {
   readonly #left = new Map<string, number>();

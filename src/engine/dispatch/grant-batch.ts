@@ -189,13 +189,13 @@ export class GrantBatch {
       signal,
     );
     if (isLast) sql.seal();
-    const [, dealt] = await Promise.all([locking, granting]);
-    if (dealt === 'judge') {
+    const [, result] = await Promise.all([locking, granting]);
+    if (result === 'judge') {
       this.fastPathMiss = requestClass;
       this.#windows.set(requestClass, firstWindow(lowWaterMarks));
       return;
     }
-    const { grants, isAll } = dealt;
+    const { grants, isAll } = result;
     for (const [i, { name }] of askers.entries()) {
       const grant = grants[i];
       if (grant) this.#addGrant(name, grant);
@@ -238,9 +238,9 @@ export class GrantBatch {
   ): Promise<void> {
     const { filter } = (hands[0] as Requester).call;
     const workers = hands.map(({ call }) => call.workerId);
-    const dealt = await matchJobs(sql, { filter, workers, capacity, window, found }, this.#options.signal);
-    if (dealt.kind === 'park') this.unschedulableScans.push({ filter, unique: dealt.unique, window });
-    else await this.#writeGrants(sql, hands, dealt, seals);
+    const matched = await matchJobs(sql, { filter, workers, capacity, window, found }, this.#options.signal);
+    if (matched.kind === 'park') this.unschedulableScans.push({ filter, unique: matched.unique, window });
+    else await this.#writeGrants(sql, hands, matched, seals);
   }
 
   async #writeGrants(

@@ -22,7 +22,7 @@ export interface MatchInput {
 }
 
 export interface MatchResult {
-  kind: 'dealt';
+  kind: 'matched';
   /** The assignment of each worker, in their order. */
   assignments: Assignment[];
   /**
@@ -65,11 +65,11 @@ export async function matchJobs(
   // forever.
   const truncatedBySize = candidates.length < found.length && assignments.some((one) => one !== undefined);
   if (truncatedBySize || !hidesOthers || assignments.every((one) => one !== undefined))
-    return { kind: 'dealt', assignments, next: truncatedBySize ? window : next, hasUnique };
+    return { kind: 'matched', assignments, next: truncatedBySize ? window : next, hasUnique };
   return matchCommonJobs(
     sql,
     { filter, workers, capacity, window },
-    { dealt: assignments, candidates, next },
+    { assignments, candidates, next },
     signal,
   );
 }
@@ -77,8 +77,8 @@ export async function matchJobs(
 export const tooLarge = (candidates: readonly Candidate[], total: number): string[] =>
   candidates.flatMap(({ jobId, costUnits }) => (costUnits > total ? jobId : []));
 
-const takenBy = (dealt: readonly Assignment[]): Set<string> =>
-  new Set(dealt.flatMap((one) => (one?.kind === 'grant' ? one.jobId : [])));
+const takenBy = (assignments: readonly Assignment[]): Set<string> =>
+  new Set(assignments.flatMap((one) => (one?.kind === 'grant' ? one.jobId : [])));
 
 /** As many jobs as may be read and sent together, and at least one. */
 function upToFrameSize(candidates: readonly LockedCandidate[]): readonly LockedCandidate[] {
@@ -97,16 +97,16 @@ function upToFrameSize(candidates: readonly LockedCandidate[]): readonly LockedC
 async function matchCommonJobs(
   sql: Sql,
   { filter, workers, capacity, window }: MatchInput,
-  first: { dealt: Assignment[]; candidates: readonly Candidate[]; next: ScanWindow | undefined },
+  first: { assignments: Assignment[]; candidates: readonly Candidate[]; next: ScanWindow | undefined },
   signal: AbortSignal | undefined,
 ): Promise<MatchResult | UnschedulableFound> {
-  const { dealt, candidates } = first;
-  const taken = takenBy(dealt);
+  const { assignments, candidates } = first;
+  const taken = takenBy(assignments);
   const units = candidates.reduce(
     (sum, { jobId, costUnits }) => (taken.has(jobId) ? sum + costUnits : sum),
     0,
   );
-  const open = workers.filter((_, i) => dealt[i] === undefined);
+  const open = workers.filter((_, i) => assignments[i] === undefined);
   const { candidates: found, next } = await lockCandidates(
     sql,
     filter,
@@ -120,8 +120,8 @@ async function matchCommonJobs(
   const more = assignJobs(left, open, new Set(), rest);
   const truncatedBySize = common.length < found.length && more.some((one) => one !== undefined);
   return {
-    kind: 'dealt',
-    assignments: dealt.map((one) => one ?? more.shift()),
+    kind: 'matched',
+    assignments: assignments.map((one) => one ?? more.shift()),
     next: truncatedBySize ? window : widerWindow(first.next, next),
     hasUnique: true,
   };

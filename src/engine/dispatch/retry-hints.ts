@@ -10,6 +10,11 @@ const lookMs = 250;
 /**
  * Estimates when a denied request should be repeated. It uses the next end of a lease, claim or backoff, and
  * the rates at which this server's jobs became ready and units were freed recently.
+ *
+ * Compared with a fixed hint of 2 s, in a simulated fleet (`test/domain/jobs/retry-hints-fleet.test.ts`):
+ * - At two jobs a second, the rates cut a job's wait for a lone worker from 1,035 to 248 ms.
+ * - The deadlines cut the denied requests of 100 workers before a scheduled job from 1,502 to 671.
+ * - The number of requests cuts those of 20,000 idle workers in 20 s from 200,000 to 56,000.
  */
 export class RetryHints {
   readonly #database: Database;
@@ -43,7 +48,7 @@ export class RetryHints {
     const now = performance.now();
     const left = (ms: number | null) => (ms === null ? null : Math.max(ms - (now - this.#refreshedAt), 0));
     const asking = this.#requests.perSecond(now);
-    const prospects =
+    const facts =
       'jobs' in missing
         ? {
             nextDueMs: left(this.#nextDeadlines.jobMs),
@@ -55,7 +60,7 @@ export class RetryHints {
             missing: missing.units,
             perSecond: this.#units.perSecond(now),
           };
-    return retryAfterMs({ ...prospects, asking }, Math.random());
+    return retryAfterMs({ ...facts, asking }, Math.random());
   }
 
   #refreshDeadlines(): Promise<void> {

@@ -1,11 +1,12 @@
 /** The guarantee: claims and releases that arrive together share a transaction. */
 import { expect } from 'chai';
 import type { AcquireCall, Answer, Attempt } from '../../../src/engine/dispatch/attempt.ts';
+import type { EndOutcome } from '../../../src/engine/dispatch/lease-endings.ts';
 import type { Sql } from '../../../src/store/connection/sql.ts';
 import type { Database } from '../../../src/store/database.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { anyJob, caller, engineOn, submitted, type TestedEngine } from '../../support/jobs.ts';
-import { acquire, acquired, codeOf, Holder, releaseFor } from '../../support/lease-helpers.ts';
+import { acquire, acquired, codeOf, fetching, Holder, releaseFor } from '../../support/lease-helpers.ts';
 import { eventually } from '../../support/server.ts';
 
 /** Wraps the database: counts transactions, and starts none while the gate is closed. */
@@ -39,6 +40,9 @@ const calling = (workerId: string, jobType?: string, count = 1, isExpected = tru
 
 const jobsOf = (answer: Answer): string[] =>
   answer.kind === 'granted' ? answer.grants.map(({ job }) => job.jobId) : [answer.reason];
+
+const requeuedOf = (answer: EndOutcome | Error): boolean | string =>
+  answer instanceof Error ? answer.message : answer.requeued;
 
 const jobOf = (answer: Answer): string => jobsOf(answer).join();
 
@@ -116,6 +120,33 @@ describe('Dispatcher', () => {
         releaseFor(done, failing),
       ]);
       expect(answers.map((answer) => answer instanceof Error)).to.deep.equal([false, true, false, true]);
+    });
+
+    it('ends successful and failed leases of a frame in one transaction', async () => {
+      await submitted(engine, {}, {});
+      const [done, failed] = [await acquired(engine, 'v'), await acquired(engine, 'w')];
+      const before = gate.transactions;
+      await engine.leases.endEach([releaseFor(done), releaseFor(failed, { status: 'FAILED', error: 'no' })]);
+      expect(gate.transactions - before).to.equal(1);
+    });
+
+    it('answers 100 repeated releases of a frame in two transactions', async () => {
+      await submitted(engine, ...Array.from({ length: 100 }, () => ({})));
+      const releases = (await fetching(engine, 100)).map((grant) => releaseFor(grant));
+      const before = gate.transactions;
+      const first = await engine.leases.endEach(releases);
+      expect(gate.transactions - before).to.equal(1);
+      const repeated = await Promise.all(await engine.leases.endEach(releases));
+      expect(repeated.map(requeuedOf)).to.deep.equal((await Promise.all(first)).map(requeuedOf));
+      expect(gate.transactions - before).to.equal(3);
+    });
+
+    it('tries the fast path for one in 17 grants of unique jobs', async () => {
+      const grants = 2 * 17;
+      await submitted(engine, ...Array.from({ length: grants }, () => ({ unique: true })));
+      const before = gate.transactions;
+      for (let i = 0; i < grants; i++) expect((await claim(`w${i}`)).kind).to.equal('granted');
+      expect(gate.transactions - before).to.equal(grants + 2);
     });
 
     it('grants the units that releases free in the same transaction, at full capacity', async () => {
