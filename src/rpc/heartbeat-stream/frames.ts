@@ -1,20 +1,24 @@
 /**
- * The frames of the heartbeat stream, converted directly between the wire and the domain. Field numbers are
- * those of `leases.proto`. The tests also read and write every frame with the generated code.
+ * The frames of the heartbeat stream, read directly from the wire into the domain. Tags come from the
+ * descriptors of `leases.proto`. The tests also read every frame with the generated code.
  *
  * A frame may hold millions of heartbeats, and each answer is larger than its heartbeat. A frame is therefore
  * read in slices, at the pace at which the answers leave. A frame of one slice, as every well-behaved client
  * sends, is read as a whole before any part takes effect. If a larger frame turns out to be malformed, the
  * slices before the error have taken effect.
  */
+import {
+  StreamHeartbeatsRequest_HeartbeatSchema,
+  StreamHeartbeatsRequest_OwnerSchema,
+  StreamHeartbeatsRequestSchema,
+} from '../../../gen/leasehold/v1/leases_pb.js';
 import { DomainError, invalid, leaseNotFound } from '../../domain/errors.ts';
 import type { Heartbeat, Lost } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
 import { checkText } from '../../domain/requests/json-check.ts';
+import { tagOf } from '../wire/fields.ts';
 import { checkName, checkToken, cut, leaseIdOf, nameOf, uuidKind, weightOf } from '../wire/frame-fields.ts';
-import { WireError, WireReader, wireType } from '../wire/reader.ts';
-import { WireWriter } from '../wire/writer.ts';
-import type { StreamVerdict } from './verdict-outbox.ts';
+import { WireError, WireReader } from '../wire/reader.ts';
 
 /** A lease that the server still has to answer. */
 export interface Named {
@@ -46,15 +50,16 @@ export interface FrameSlice {
   weight: number;
 }
 
-const delimitedField = (number: number) => number * 8 + wireType.delimited;
-const heartbeatsTag = delimitedField(1);
-const ownersTag = delimitedField(2);
-const ownerIdTag = delimitedField(1);
-const leaseIdTag = delimitedField(1);
-const workerIdTag = delimitedField(2);
-const tokenTag = delimitedField(3);
-const progressTag = 4 * 8 + wireType.fixed64;
-const messageTag = delimitedField(5);
+const { heartbeats, owners } = StreamHeartbeatsRequestSchema.field;
+const heartbeatsTag = tagOf(heartbeats);
+const ownersTag = tagOf(owners);
+const ownerIdTag = tagOf(StreamHeartbeatsRequest_OwnerSchema.field.ownerId);
+const { field } = StreamHeartbeatsRequest_HeartbeatSchema;
+const leaseIdTag = tagOf(field.leaseId);
+const workerIdTag = tagOf(field.workerId);
+const tokenTag = tagOf(field.leaseToken);
+const progressTag = tagOf(field.progress);
+const messageTag = tagOf(field.message);
 
 /**
  * Remembers the last worker's name, because most streams have one worker, which repeats it in every
@@ -266,41 +271,3 @@ function attempt(check: () => void): DomainError | undefined {
 }
 
 const lost = ({ code, detail }: DomainError): Lost => ({ kind: 'lost', code, detail });
-
-const writer = new WireWriter();
-
-/**
- * A StreamHeartbeatsResponse with the verdicts on these leases. With at most `limits.verdictsPerFrame` of
- * them it fits into the 4 MiB that clients accept by default.
- */
-export const encodeVerdicts = (
-  leases: readonly Named[],
-  verdicts: readonly StreamVerdict[],
-  drain: boolean,
-): Buffer =>
-  writer.encode(() => {
-    for (let i = 0; i < leases.length; i++) {
-      const { named } = leases[i] as Named;
-      const verdict = verdicts[i] as StreamVerdict;
-      writer.message(1, () => writeVerdict(named, verdict, drain));
-    }
-  });
-
-function writeVerdict(named: string, verdict: StreamVerdict, drain: boolean): void {
-  writer.text(1, named);
-  if (verdict.kind === 'extended') {
-    writer.message(2, () => {
-      writer.timestamp(1, verdict.expiresAtMs);
-      writer.whole(2, Math.max(0, Math.floor(verdict.ttlRemainingMs)));
-      writer.whole(3, verdict.cancelRequested ? 1 : 0);
-      writer.whole(4, drain ? 1 : 0);
-    });
-  } else if (verdict.kind === 'unavailable') {
-    writer.message(4, () => writer.text(1, verdict.detail));
-  } else {
-    writer.message(3, () => {
-      writer.text(1, verdict.code);
-      writer.text(2, verdict.detail);
-    });
-  }
-}

@@ -1,6 +1,15 @@
 /** The verdicts on owners of file leases that a heartbeat stream has ready for its client. */
+import { LostFileSchema } from '../../../gen/leasehold/v1/files_pb.js';
+import {
+  OwnerVerdict_ExtendedSchema,
+  OwnerVerdict_LostSchema,
+  OwnerVerdict_UnavailableSchema,
+  OwnerVerdictSchema,
+  StreamHeartbeatsResponseSchema,
+} from '../../../gen/leasehold/v1/leases_pb.js';
 import type { OwnerVerdict } from '../../domain/files/file-lease.ts';
 import { limits } from '../../domain/limits.ts';
+import { numbersOf } from '../wire/fields.ts';
 import { WireWriter } from '../wire/writer.ts';
 import type { Named } from './frames.ts';
 import type { Unanswered } from './verdict-outbox.ts';
@@ -45,38 +54,44 @@ export class OwnerVerdictOutbox {
 }
 
 const writer = new WireWriter();
+const responseField = numbersOf(StreamHeartbeatsResponseSchema);
+const verdictField = numbersOf(OwnerVerdictSchema);
+const extendedField = numbersOf(OwnerVerdict_ExtendedSchema);
+const lostField = numbersOf(OwnerVerdict_LostSchema);
+const unavailableField = numbersOf(OwnerVerdict_UnavailableSchema);
+const fileField = numbersOf(LostFileSchema);
 
 /** A StreamHeartbeatsResponse with verdicts on owners. */
 export const encodeOwnerVerdicts = (answers: readonly OwnerAnswer[], drain: boolean): Buffer =>
   writer.encode(() => {
     for (const { owner, verdict } of answers)
-      writer.message(2, () => writeVerdict(owner.named, verdict, drain));
+      writer.message(responseField.owners, () => writeVerdict(owner.named, verdict, drain));
   });
 
 function writeVerdict(named: string, verdict: OwnerStreamVerdict, drain: boolean): void {
-  writer.text(1, named);
+  writer.text(verdictField.ownerId, named);
   if (verdict.kind === 'unavailable') {
-    writer.message(4, () => writer.text(1, verdict.detail));
+    writer.message(verdictField.unavailable, () => writer.text(unavailableField.detail, verdict.detail));
     return;
   }
   if (verdict.kind === 'lost') {
-    writer.message(3, () => {
-      writer.text(1, verdict.code);
-      writer.text(2, verdict.detail);
+    writer.message(verdictField.lost, () => {
+      writer.text(lostField.code, verdict.code);
+      writer.text(lostField.detail, verdict.detail);
     });
     return;
   }
-  writer.message(2, () => {
-    writer.timestamp(1, verdict.expiresAtMs);
-    writer.whole(2, Math.max(0, Math.floor(verdict.ttlRemainingMs)));
-    writer.whole(3, drain ? 1 : 0);
+  writer.message(verdictField.extended, () => {
+    writer.timestamp(extendedField.expiresAt, verdict.expiresAtMs);
+    writer.whole(extendedField.ttlRemainingMs, Math.max(0, Math.floor(verdict.ttlRemainingMs)));
+    writer.whole(extendedField.drain, drain ? 1 : 0);
     for (const lost of verdict.lostFiles) {
-      writer.message(4, () => {
-        writer.text(1, lost.repository);
-        writer.text(2, lost.path);
-        writer.whole(3, Number(lost.fence));
-        writer.timestamp(4, lost.lostAtMs);
-        writer.text(5, lost.reason);
+      writer.message(extendedField.lostFiles, () => {
+        writer.text(fileField.repository, lost.repository);
+        writer.text(fileField.path, lost.path);
+        writer.whole(fileField.fence, Number(lost.fence));
+        writer.timestamp(fileField.lostAt, lost.lostAtMs);
+        writer.text(fileField.reason, lost.reason);
       });
     }
   });

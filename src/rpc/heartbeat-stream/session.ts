@@ -34,17 +34,10 @@ import type { WorkerStream } from '../../engine/workers/known-workers.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import type { FrameSession, FrameStream, Implementation } from '../implementation.ts';
 import { EngineCalls, heartbeatsPerCall } from './engine-calls.ts';
-import {
-  encodeVerdicts,
-  HeartbeatFrame,
-  type Named,
-  type NamedHeartbeat,
-  type NamedOwner,
-  WorkerName,
-} from './frames.ts';
+import { HeartbeatFrame, type Named, type NamedHeartbeat, type NamedOwner, WorkerName } from './frames.ts';
 import { encodeOwnerVerdicts, OwnerVerdictOutbox } from './owner-verdict-outbox.ts';
 import { createLookups, type Lookups, PushedVerdicts } from './pushed-verdicts.ts';
-import { unanswered, VerdictOutbox } from './verdict-outbox.ts';
+import { encodeVerdicts, unanswered, VerdictOutbox } from './verdict-outbox.ts';
 
 /** How long the session retries calls to an overloaded engine. */
 const overloadedMs = 10_000;

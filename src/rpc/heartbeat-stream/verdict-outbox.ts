@@ -1,6 +1,15 @@
 /** The verdicts that a heartbeat stream has ready for its client, in frames that clients accept. */
+import {
+  LeaseVerdict_ExtendedSchema,
+  LeaseVerdict_LostSchema,
+  LeaseVerdict_UnavailableSchema,
+  LeaseVerdictSchema,
+  StreamHeartbeatsResponseSchema,
+} from '../../../gen/leasehold/v1/leases_pb.js';
 import type { Verdict } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
+import { numbersOf } from '../wire/fields.ts';
+import { WireWriter } from '../wire/writer.ts';
 import type { Named } from './frames.ts';
 
 /** The database did not answer, so the outcome of the heartbeat is unknown. */
@@ -80,5 +89,48 @@ export class VerdictOutbox {
     }
     this.#ready = this.#ready.slice(taken);
     return { leases, verdicts };
+  }
+}
+
+const writer = new WireWriter();
+const responseField = numbersOf(StreamHeartbeatsResponseSchema);
+const verdictField = numbersOf(LeaseVerdictSchema);
+const extendedField = numbersOf(LeaseVerdict_ExtendedSchema);
+const lostField = numbersOf(LeaseVerdict_LostSchema);
+const unavailableField = numbersOf(LeaseVerdict_UnavailableSchema);
+
+/**
+ * A StreamHeartbeatsResponse with the verdicts on these leases. With at most `limits.verdictsPerFrame` of
+ * them it fits into the 4 MiB that clients accept by default.
+ */
+export const encodeVerdicts = (
+  leases: readonly Named[],
+  verdicts: readonly StreamVerdict[],
+  drain: boolean,
+): Buffer =>
+  writer.encode(() => {
+    for (let i = 0; i < leases.length; i++) {
+      const { named } = leases[i] as Named;
+      const verdict = verdicts[i] as StreamVerdict;
+      writer.message(responseField.verdicts, () => writeVerdict(named, verdict, drain));
+    }
+  });
+
+function writeVerdict(named: string, verdict: StreamVerdict, drain: boolean): void {
+  writer.text(verdictField.leaseId, named);
+  if (verdict.kind === 'extended') {
+    writer.message(verdictField.extended, () => {
+      writer.timestamp(extendedField.expiresAt, verdict.expiresAtMs);
+      writer.whole(extendedField.ttlRemainingMs, Math.max(0, Math.floor(verdict.ttlRemainingMs)));
+      writer.whole(extendedField.cancelRequested, verdict.cancelRequested ? 1 : 0);
+      writer.whole(extendedField.drain, drain ? 1 : 0);
+    });
+  } else if (verdict.kind === 'unavailable') {
+    writer.message(verdictField.unavailable, () => writer.text(unavailableField.detail, verdict.detail));
+  } else {
+    writer.message(verdictField.lost, () => {
+      writer.text(lostField.code, verdict.code);
+      writer.text(lostField.detail, verdict.detail);
+    });
   }
 }

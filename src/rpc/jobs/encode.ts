@@ -1,12 +1,31 @@
 /**
- * Encodes the responses on the path of every job, directly from the domain to the wire. Field numbers are
- * those of `jobs.proto`; the tests decode every response with the generated code.
+ * Encodes the responses on the path of every job, directly from the domain to the wire. Field numbers
+ * come from the descriptors of `jobs.proto`; the tests decode every response with the generated code.
  */
-import { JobState, Priority } from '../../../gen/leasehold/v1/jobs_pb.js';
+import {
+  ClaimJobsResponseSchema,
+  JobSchema,
+  JobState,
+  Priority,
+  SubmitErrorSchema,
+  SubmitJobResponseSchema,
+  SubmitJobsResponseSchema,
+  SubmitOutcomeSchema,
+  SubmittedJobSchema,
+} from '../../../gen/leasehold/v1/jobs_pb.js';
 import { DomainError } from '../../domain/errors.ts';
 import type { Job } from '../../domain/jobs/job.ts';
 import type { Submitted } from '../../engine/jobs/submitter.ts';
+import { numbersOf } from '../wire/fields.ts';
 import { WireWriter } from '../wire/writer.ts';
+
+const submitField = numbersOf(SubmitJobResponseSchema);
+const claimField = numbersOf(ClaimJobsResponseSchema);
+const batchField = numbersOf(SubmitJobsResponseSchema);
+const outcomeField = numbersOf(SubmitOutcomeSchema);
+const submittedField = numbersOf(SubmittedJobSchema);
+const errorField = numbersOf(SubmitErrorSchema);
+const jobField = numbersOf(JobSchema);
 
 /**
  * A response that is encoded already. `rpc/grpc/server.ts` sends the bytes unchanged.
@@ -28,68 +47,68 @@ export const encoded = (write: () => void): EncodedMessage => new EncodedMessage
 /** A SubmitJobResponse. */
 export const submitJobResponse = (job: Job, existing: boolean): EncodedMessage =>
   encoded(() => {
-    writeJob(1, job);
-    writer.whole(2, existing ? 1 : 0);
+    writeJob(submitField.job, job);
+    writer.whole(submitField.existing, existing ? 1 : 0);
   });
 
 /** A ClaimJobsResponse. */
 export const claimJobsResponse = (jobs: readonly Job[]): EncodedMessage =>
   encoded(() => {
-    for (const job of jobs) writeJob(1, job);
+    for (const job of jobs) writeJob(claimField.jobs, job);
   });
 
 /** A SubmitJobsResponse. */
 export const submitJobsResponse = (answers: readonly (Submitted | DomainError)[]): EncodedMessage =>
   encoded(() => {
-    for (const answer of answers) writer.message(1, () => writeOutcome(answer));
+    for (const answer of answers) writer.message(batchField.outcomes, () => writeOutcome(answer));
   });
 
 function writeOutcome(answer: Submitted | DomainError): void {
   if (answer instanceof DomainError) {
-    writer.message(2, () => {
-      writer.text(1, answer.code);
-      writer.text(2, answer.detail);
-      if (answer.field !== undefined) writer.presentText(3, answer.field);
-      if (answer.jobId !== undefined) writer.presentText(4, answer.jobId);
+    writer.message(outcomeField.error, () => {
+      writer.text(errorField.code, answer.code);
+      writer.text(errorField.detail, answer.detail);
+      if (answer.field !== undefined) writer.presentText(errorField.field, answer.field);
+      if (answer.jobId !== undefined) writer.presentText(errorField.jobId, answer.jobId);
     });
   } else {
-    writer.message(1, () => {
-      writer.text(1, answer.jobId);
-      writer.timestamp(2, answer.createdAtMs);
-      writer.whole(3, answer.existing ? 1 : 0);
+    writer.message(outcomeField.submitted, () => {
+      writer.text(submittedField.jobId, answer.jobId);
+      writer.timestamp(submittedField.createdAt, answer.createdAtMs);
+      writer.whole(submittedField.existing, answer.existing ? 1 : 0);
     });
   }
 }
 
 export function writeJob(field: number, job: Job): void {
   writer.message(field, () => {
-    writer.text(1, job.jobId);
-    writer.text(2, job.addonId);
-    writer.text(3, job.jobType);
-    writer.whole(4, Priority[job.priority]);
-    writer.whole(5, job.costUnits);
-    writer.struct(6, job.constraints);
-    writer.struct(7, job.payload);
-    writer.whole(8, JobState[job.state]);
-    writer.timestamp(9, job.createdAtMs);
-    writer.timestamp(10, job.updatedAtMs);
-    text(11, job.claimedBy);
-    time(12, job.claimExpiresAtMs);
-    text(13, job.leaseId);
-    writer.whole(14, job.attempts);
-    time(15, job.nextRetryAtMs);
-    text(16, job.clientRequestId);
-    text(17, job.stream);
-    writer.whole(18, job.unique ? 1 : 0);
-    for (const tag of job.tags) writer.presentText(19, tag);
-    if (job.maxRuntimeS !== null) writer.presentWhole(20, job.maxRuntimeS);
-    writer.whole(21, job.maxAttempts);
-    writer.whole(22, job.retryBackoffS);
-    time(23, job.runAtMs);
-    writer.whole(24, job.cancelRequested ? 1 : 0);
-    if (job.progress !== null) writer.double(25, job.progress);
-    text(26, job.note);
-    writer.whole(27, job.deadLettered ? 1 : 0);
+    writer.text(jobField.jobId, job.jobId);
+    writer.text(jobField.addonId, job.addonId);
+    writer.text(jobField.jobType, job.jobType);
+    writer.whole(jobField.priority, Priority[job.priority]);
+    writer.whole(jobField.costUnits, job.costUnits);
+    writer.struct(jobField.constraints, job.constraints);
+    writer.struct(jobField.payload, job.payload);
+    writer.whole(jobField.state, JobState[job.state]);
+    writer.timestamp(jobField.createdAt, job.createdAtMs);
+    writer.timestamp(jobField.updatedAt, job.updatedAtMs);
+    text(jobField.claimedBy, job.claimedBy);
+    time(jobField.claimExpiresAt, job.claimExpiresAtMs);
+    text(jobField.leaseId, job.leaseId);
+    writer.whole(jobField.attempts, job.attempts);
+    time(jobField.nextRetryAt, job.nextRetryAtMs);
+    text(jobField.clientRequestId, job.clientRequestId);
+    text(jobField.stream, job.stream);
+    writer.whole(jobField.unique, job.unique ? 1 : 0);
+    for (const tag of job.tags) writer.presentText(jobField.tags, tag);
+    if (job.maxRuntimeS !== null) writer.presentWhole(jobField.maxRuntimeS, job.maxRuntimeS);
+    writer.whole(jobField.maxAttempts, job.maxAttempts);
+    writer.whole(jobField.retryBackoffS, job.retryBackoffS);
+    time(jobField.runAt, job.runAtMs);
+    writer.whole(jobField.cancelRequested, job.cancelRequested ? 1 : 0);
+    if (job.progress !== null) writer.double(jobField.progress, job.progress);
+    text(jobField.note, job.note);
+    writer.whole(jobField.deadLettered, job.deadLettered ? 1 : 0);
   });
 }
 

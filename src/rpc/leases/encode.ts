@@ -1,22 +1,41 @@
 /**
  * Encodes the responses on leases that are on the path of every job, directly from the domain to the wire, as
- * in `rpc/jobs/encode.ts`. Field numbers are those of `leases.proto` and `jobs.proto`.
+ * in `rpc/jobs/encode.ts`. Field numbers come from the descriptors.
  */
-import { FinalStatus } from '../../../gen/leasehold/v1/jobs_pb.js';
-import { LeaseState } from '../../../gen/leasehold/v1/leases_pb.js';
+import { FinalStatus, JobResultSchema } from '../../../gen/leasehold/v1/jobs_pb.js';
+import {
+  AcquireLeaseResponseSchema,
+  HeartbeatResponseSchema,
+  LeaseDenialSchema,
+  LeaseGrantSchema,
+  LeaseSchema,
+  LeaseState,
+  ReleaseLeaseResponseSchema,
+  StreamMessageSchema,
+} from '../../../gen/leasehold/v1/leases_pb.js';
 import type { JobResult } from '../../domain/jobs/job.ts';
 import type { Extended, Grant, Lease, LeaseOutcome, Released } from '../../domain/leases/lease.ts';
 import { type EncodedMessage, encoded, writeJob, writer } from '../jobs/encode.ts';
+import { numbersOf } from '../wire/fields.ts';
+
+const outcomeField = numbersOf(AcquireLeaseResponseSchema);
+const denialField = numbersOf(LeaseDenialSchema);
+const grantField = numbersOf(LeaseGrantSchema);
+const heartbeatField = numbersOf(HeartbeatResponseSchema);
+const releaseField = numbersOf(ReleaseLeaseResponseSchema);
+const leaseField = numbersOf(LeaseSchema);
+const messageField = numbersOf(StreamMessageSchema);
+const resultField = numbersOf(JobResultSchema);
 
 /** A RequestLeaseResponse or an AcquireLeaseResponse: their encodings are the same. */
 export const leaseOutcomeResponse = (outcome: LeaseOutcome): EncodedMessage =>
   encoded(() => {
     if (outcome.kind === 'granted') {
-      writeGrant(1, outcome);
+      writeGrant(outcomeField.granted, outcome);
     } else {
-      writer.message(2, () => {
-        writer.text(1, outcome.reason);
-        writer.whole(2, Math.ceil(outcome.retryAfterMs));
+      writer.message(outcomeField.denied, () => {
+        writer.text(denialField.reason, outcome.reason);
+        writer.whole(denialField.retryAfterMs, Math.ceil(outcome.retryAfterMs));
       });
     }
   });
@@ -25,73 +44,75 @@ export const leaseOutcomeResponse = (outcome: LeaseOutcome): EncodedMessage =>
 export function writeGrant(field: number, grant: Grant): void {
   const { lease, token, job, messageId } = grant;
   writer.message(field, () => {
-    writeLease(1, lease, token);
-    writeJob(2, job);
-    if (job.stream !== null && messageId !== null) writeMessage(3, job.stream, messageId);
-    writer.whole(4, grant.heartbeatWithinMs);
+    writeLease(grantField.lease, lease, token);
+    writeJob(grantField.job, job);
+    if (job.stream !== null && messageId !== null)
+      writeMessage(grantField.streamMessage, job.stream, messageId);
+    writer.whole(grantField.heartbeatWithinMs, grant.heartbeatWithinMs);
   });
 }
 
 /** A HeartbeatResponse. */
 export const heartbeatResponse = (extended: Extended, drain: boolean): EncodedMessage =>
   encoded(() => {
-    writer.timestamp(1, extended.expiresAtMs);
-    writer.whole(2, Math.max(0, Math.floor(extended.ttlRemainingMs)));
-    writer.whole(3, extended.cancelRequested ? 1 : 0);
-    writer.whole(4, drain ? 1 : 0);
+    writer.timestamp(heartbeatField.expiresAt, extended.expiresAtMs);
+    writer.whole(heartbeatField.ttlRemainingMs, Math.max(0, Math.floor(extended.ttlRemainingMs)));
+    writer.whole(heartbeatField.cancelRequested, extended.cancelRequested ? 1 : 0);
+    writer.whole(heartbeatField.drain, drain ? 1 : 0);
   });
 
 /** A ReleaseLeaseResponse. */
 export const releaseLeaseResponse = ({ lease, job, result }: Released): EncodedMessage =>
   encoded(() => {
-    writeLease(1, lease);
-    writeJob(2, job);
-    if (result !== null) writeResult(3, result);
-    writer.whole(4, lease.requeued ? 1 : 0);
-    writer.whole(5, lease.deadLettered ? 1 : 0);
+    writeLease(releaseField.lease, lease);
+    writeJob(releaseField.job, job);
+    if (result !== null) writeResult(releaseField.result, result);
+    writer.whole(releaseField.requeued, lease.requeued ? 1 : 0);
+    writer.whole(releaseField.deadLettered, lease.deadLettered ? 1 : 0);
   });
 
 function writeLease(field: number, lease: Lease, token?: string): void {
   writer.message(field, () => {
-    writer.text(1, lease.leaseId);
-    writer.text(2, lease.jobId);
-    writer.text(3, lease.addonId);
-    writer.text(4, lease.workerId);
-    writer.whole(5, lease.costUnits);
-    writer.whole(6, lease.ttlS);
-    writer.whole(7, LeaseState[lease.state]);
-    writer.timestamp(8, lease.grantedAtMs);
-    writer.timestamp(9, lease.lastHeartbeatAtMs);
-    writer.timestamp(10, lease.expiresAtMs);
-    writer.whole(11, Number(lease.fence));
-    writer.whole(12, lease.attempt);
-    if (lease.endedAtMs !== null) writer.timestamp(13, lease.endedAtMs);
-    if (lease.releaseStatus !== null) writer.whole(14, FinalStatus[lease.releaseStatus]);
-    if (token !== undefined) writer.presentText(15, token);
-    if (lease.error !== null) writer.presentText(16, lease.error);
-    if (lease.errorDetail !== null) writer.struct(17, lease.errorDetail);
-    writer.whole(18, lease.requeued ? 1 : 0);
-    writer.whole(19, lease.deadLettered ? 1 : 0);
+    writer.text(leaseField.leaseId, lease.leaseId);
+    writer.text(leaseField.jobId, lease.jobId);
+    writer.text(leaseField.addonId, lease.addonId);
+    writer.text(leaseField.workerId, lease.workerId);
+    writer.whole(leaseField.costUnits, lease.costUnits);
+    writer.whole(leaseField.ttlSec, lease.ttlS);
+    writer.whole(leaseField.state, LeaseState[lease.state]);
+    writer.timestamp(leaseField.grantedAt, lease.grantedAtMs);
+    writer.timestamp(leaseField.lastHeartbeatAt, lease.lastHeartbeatAtMs);
+    writer.timestamp(leaseField.expiresAt, lease.expiresAtMs);
+    writer.whole(leaseField.fence, Number(lease.fence));
+    writer.whole(leaseField.attempt, lease.attempt);
+    if (lease.endedAtMs !== null) writer.timestamp(leaseField.endedAt, lease.endedAtMs);
+    if (lease.releaseStatus !== null)
+      writer.whole(leaseField.releaseStatus, FinalStatus[lease.releaseStatus]);
+    if (token !== undefined) writer.presentText(leaseField.leaseToken, token);
+    if (lease.error !== null) writer.presentText(leaseField.error, lease.error);
+    if (lease.errorDetail !== null) writer.struct(leaseField.errorDetail, lease.errorDetail);
+    writer.whole(leaseField.requeued, lease.requeued ? 1 : 0);
+    writer.whole(leaseField.deadLettered, lease.deadLettered ? 1 : 0);
   });
 }
 
 function writeMessage(field: number, stream: string, messageId: string): void {
   writer.message(field, () => {
-    writer.text(1, stream);
-    writer.text(2, messageId);
+    writer.text(messageField.stream, stream);
+    writer.text(messageField.messageId, messageId);
   });
 }
 
 function writeResult(field: number, result: JobResult): void {
   writer.message(field, () => {
-    writer.text(1, result.jobId);
-    writer.whole(2, FinalStatus[result.status]);
-    if (result.resultData !== null) writer.value(3, result.resultData);
-    if (result.error !== null) writer.presentText(4, result.error);
-    if (result.errorDetail !== null) writer.struct(5, result.errorDetail);
-    if (result.startedAtMs !== null) writer.timestamp(6, result.startedAtMs);
-    writer.timestamp(7, result.finishedAtMs);
-    writer.whole(8, result.attempts);
-    if (result.metrics !== null) writer.struct(9, result.metrics);
+    writer.text(resultField.jobId, result.jobId);
+    writer.whole(resultField.status, FinalStatus[result.status]);
+    if (result.resultData !== null) writer.value(resultField.resultData, result.resultData);
+    if (result.error !== null) writer.presentText(resultField.error, result.error);
+    if (result.errorDetail !== null) writer.struct(resultField.errorDetail, result.errorDetail);
+    if (result.startedAtMs !== null) writer.timestamp(resultField.startedAt, result.startedAtMs);
+    writer.timestamp(resultField.finishedAt, result.finishedAtMs);
+    writer.whole(resultField.attempts, result.attempts);
+    if (result.metrics !== null) writer.struct(resultField.metrics, result.metrics);
   });
 }

@@ -5,11 +5,18 @@
  * the larger part of what a busy server sends. Only messages on that path are written with this class. The
  * tests read its output with protobuf-es. `encode` returns a copy.
  */
+import { ListValueSchema, StructSchema, TimestampSchema, ValueSchema } from '@bufbuild/protobuf/wkt';
 import type { Json, JsonObject } from '../../domain/jobs/job.ts';
+import { numbersOf } from './fields.ts';
+import { wireType } from './reader.ts';
 
-const varint = 0;
-const fixed64 = 1;
-const delimited = 2;
+const { varint, fixed64, delimited } = wireType;
+const timestampField = numbersOf(TimestampSchema);
+const structField = numbersOf(StructSchema);
+const valueField = numbersOf(ValueSchema);
+const listField = numbersOf(ListValueSchema);
+/** An entry of a map has the same two fields in every message, and no descriptor. */
+const entryField = { key: 1, value: 2 } as const;
 
 /**
  * A string takes at most three bytes for a UTF-16 unit. A longer string than this is measured instead of
@@ -87,9 +94,9 @@ export class WireWriter {
   timestamp(field: number, ms: number): void {
     const seconds = Math.floor(ms / 1000);
     this.message(field, () => {
-      if (seconds >= 0) this.whole(1, seconds);
-      else this.#negative(1, seconds);
-      this.whole(2, Math.round((ms - seconds * 1000) * 1e6));
+      if (seconds >= 0) this.whole(timestampField.seconds, seconds);
+      else this.#negative(timestampField.seconds, seconds);
+      this.whole(timestampField.nanos, Math.round((ms - seconds * 1000) * 1e6));
     });
   }
 
@@ -105,25 +112,25 @@ export class WireWriter {
 
   #members(object: JsonObject): void {
     for (const key of Object.keys(object)) {
-      this.message(1, () => {
-        this.text(1, key);
-        this.message(2, () => this.#value(object[key] as Json));
+      this.message(structField.fields, () => {
+        this.text(entryField.key, key);
+        this.message(entryField.value, () => this.#value(object[key] as Json));
       });
     }
   }
 
   /** The content of a `google.protobuf.Value`. */
   #value(value: Json): void {
-    if (typeof value === 'string') this.presentText(3, value);
-    else if (typeof value === 'number') this.double(2, value);
-    else if (typeof value === 'boolean') this.presentWhole(4, value ? 1 : 0);
-    else if (value === null) this.presentWhole(1, 0);
-    else if (Array.isArray(value)) this.message(6, () => this.#items(value));
-    else this.message(5, () => this.#members(value));
+    if (typeof value === 'string') this.presentText(valueField.stringValue, value);
+    else if (typeof value === 'number') this.double(valueField.numberValue, value);
+    else if (typeof value === 'boolean') this.presentWhole(valueField.boolValue, value ? 1 : 0);
+    else if (value === null) this.presentWhole(valueField.nullValue, 0);
+    else if (Array.isArray(value)) this.message(valueField.listValue, () => this.#items(value));
+    else this.message(valueField.structValue, () => this.#members(value));
   }
 
   #items(items: readonly Json[]): void {
-    for (const item of items) this.message(1, () => this.#value(item));
+    for (const item of items) this.message(listField.values, () => this.#value(item));
   }
 
   /**

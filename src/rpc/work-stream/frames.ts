@@ -13,20 +13,19 @@ import {
   type StreamWorkRequest_Credit as Credit,
   ReleaseLeaseRequestSchema,
   StreamWorkRequest_CreditSchema,
+  StreamWorkRequestSchema,
 } from '../../../gen/leasehold/v1/leases_pb.js';
 import { DomainError, invalid, leaseNotFound } from '../../domain/errors.ts';
-import type { Grant, Release } from '../../domain/leases/lease.ts';
+import type { Release } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
 import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
 import { parse } from '../../domain/requests/parsers.ts';
-import type { EndOutcome } from '../../engine/dispatch/lease-endings.ts';
 import { filterOf } from '../../engine/leases/acquirer.ts';
 import { unreadable } from '../errors.ts';
-import { writer } from '../jobs/encode.ts';
 import { releaseOfMessage, toFinalStatus } from '../leases/convert.ts';
-import { writeGrant } from '../leases/encode.ts';
+import { tagOf } from '../wire/fields.ts';
 import { checkName, checkToken, leaseIdOf, nameOf, uuidKind, weightOf } from '../wire/frame-fields.ts';
-import { WireError, WireReader, wireType } from '../wire/reader.ts';
+import { WireError, WireReader } from '../wire/reader.ts';
 
 /** A worker's release, and its weight in the stream's memory until it is answered. */
 export interface NamedRelease {
@@ -66,18 +65,18 @@ export interface WorkSlice {
   weight: number;
 }
 
-const delimitedField = (number: number) => number * 8 + wireType.delimited;
-const varintField = (number: number) => number * 8 + wireType.varint;
-const heartbeatsTag = delimitedField(1);
-const ownersTag = delimitedField(2);
-const creditsTag = delimitedField(3);
-const releasesTag = delimitedField(4);
-const workerTag = delimitedField(5);
-const jobsTag = varintField(1);
-const leaseIdTag = delimitedField(1);
-const workerIdTag = delimitedField(2);
-const tokenTag = delimitedField(3);
-const statusTag = varintField(5);
+const frameField = StreamWorkRequestSchema.field;
+const heartbeatsTag = tagOf(frameField.heartbeats);
+const ownersTag = tagOf(frameField.owners);
+const creditsTag = tagOf(frameField.credits);
+const releasesTag = tagOf(frameField.releases);
+const workerTag = tagOf(frameField.workerId);
+const jobsTag = tagOf(StreamWorkRequest_CreditSchema.field.jobs);
+const releaseField = ReleaseLeaseRequestSchema.field;
+const leaseIdTag = tagOf(releaseField.leaseId);
+const workerIdTag = tagOf(releaseField.workerId);
+const tokenTag = tagOf(releaseField.leaseToken);
+const statusTag = tagOf(releaseField.status);
 
 /** One StreamWorkRequest. The constructor scans the whole frame before any part of it takes effect. */
 export class WorkFrame {
@@ -205,7 +204,7 @@ export class WorkFrame {
       const token = tokenEnd < 0 ? null : reader.text(tokenAt, tokenEnd);
       const release = isPlain
         ? plainRelease(named, name, token, status)
-        : releaseField(reader.bytes.subarray(start, end), name);
+        : decodedRelease(reader.bytes.subarray(start, end), name);
       if (kind === 0) throw leaseNotFound(named);
       piece.releases.push({ named, release: { ...release, leaseId: leaseIdOf(kind, named) }, weight });
     } catch (error) {
@@ -215,7 +214,7 @@ export class WorkFrame {
   }
 }
 
-/** The result of `releaseField` for a release that has only these fields. */
+/** The result of `decodedRelease` for a release that has only these fields. */
 function plainRelease(leaseId: string, workerId: string, token: string | null, status: number): Release {
   checkName(workerId, 'worker_id');
   if (token !== null) checkToken(token);
@@ -234,7 +233,7 @@ function plainRelease(leaseId: string, workerId: string, token: string | null, s
   };
 }
 
-function releaseField(bytes: Uint8Array, workerId: string): Release {
+function decodedRelease(bytes: Uint8Array, workerId: string): Release {
   const message = decoded(() => fromBinary(ReleaseLeaseRequestSchema, bytes));
   return releaseOfMessage({ ...message, workerId });
 }
@@ -264,49 +263,4 @@ function decoded<Message>(decode: () => Message): Message {
   } catch (error) {
     throw unreadable(error);
   }
-}
-
-/** The outcome of a release. */
-export interface ReleaseAnswer {
-  named: string;
-  weight: number;
-  outcome: EndOutcome | DomainError;
-}
-
-/** A frame of this size takes no further items. Clients accept 4 MiB by default. */
-const frameBytes = 1024 * 1024;
-
-/** Encodes one StreamWorkResponse with as many of the first answers and grants as it holds. */
-export function encodeWork(
-  answers: readonly ReleaseAnswer[],
-  grants: readonly Grant[],
-): { frame: Buffer; answers: number; grants: number } {
-  let [answered, granted] = [0, 0];
-  const frame = writer.encode(() => {
-    for (; answered < answers.length && writer.length < frameBytes; answered++)
-      writeAnswer(answers[answered] as ReleaseAnswer);
-    for (; granted < grants.length && writer.length < frameBytes; granted++)
-      writeGrant(3, grants[granted] as Grant);
-  });
-  return { frame, answers: answered, grants: granted };
-}
-
-/** A StreamWorkResponse with `drain`: the server is about to stop. */
-export const drainFrame = (): Buffer => writer.encode(() => writer.whole(5, 1));
-
-function writeAnswer({ named, outcome }: ReleaseAnswer): void {
-  writer.message(4, () => {
-    writer.text(1, named);
-    if (outcome instanceof DomainError) {
-      writer.message(3, () => {
-        writer.text(1, outcome.code);
-        writer.text(2, outcome.detail);
-      });
-    } else {
-      writer.message(2, () => {
-        writer.whole(1, outcome.requeued ? 1 : 0);
-        writer.whole(2, outcome.deadLettered ? 1 : 0);
-      });
-    }
-  });
 }

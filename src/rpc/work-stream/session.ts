@@ -31,15 +31,8 @@ import { createLookups, type Lookups } from '../heartbeat-stream/pushed-verdicts
 import { type HeartbeatEngine, HeartbeatStream } from '../heartbeat-stream/session.ts';
 import type { FrameSession, FrameStream, Implementation } from '../implementation.ts';
 import { checkName } from '../wire/frame-fields.ts';
-import {
-  type CreditField,
-  type CreditRequest,
-  drainFrame,
-  encodeWork,
-  type NamedRelease,
-  type ReleaseAnswer,
-  WorkFrame,
-} from './frames.ts';
+import { drainFrame, encodeWork, type ReleaseAnswer } from './encode.ts';
+import { type CreditField, type CreditRequest, type NamedRelease, WorkFrame } from './frames.ts';
 
 /** What a session needs of the engine. */
 export interface WorkEngine extends HeartbeatEngine {

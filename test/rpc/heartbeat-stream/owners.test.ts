@@ -1,20 +1,23 @@
-import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { create, equals, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { expect } from 'chai';
 import fc from 'fast-check';
 import {
   StreamHeartbeatsRequestSchema,
   StreamHeartbeatsResponseSchema,
 } from '../../../gen/leasehold/v1/leases_pb.js';
-import { DomainError } from '../../../src/domain/errors.ts';
+import { DomainError, errorCodes } from '../../../src/domain/errors.ts';
 import type { OwnerVerdict } from '../../../src/domain/files/file-lease.ts';
 import { limits } from '../../../src/domain/limits.ts';
 import { HeartbeatFrame, WorkerName } from '../../../src/rpc/heartbeat-stream/frames.ts';
 import {
   encodeOwnerVerdicts,
+  type OwnerAnswer,
   OwnerVerdictOutbox,
 } from '../../../src/rpc/heartbeat-stream/owner-verdict-outbox.ts';
 import { streamHeartbeats } from '../../../src/rpc/heartbeat-stream/session.ts';
+import { unanswered } from '../../../src/rpc/heartbeat-stream/verdict-outbox.ts';
 import type { FrameSession } from '../../../src/rpc/implementation.ts';
+import { timestamp } from '../../../src/rpc/jobs/convert.ts';
 import { ownersFrame, ScriptedEngine } from '../../support/heartbeat-streams.ts';
 import { eventually } from '../../support/server.ts';
 
@@ -61,27 +64,61 @@ describe('owners in heartbeat frames', () => {
       .with.property('field', 'owners[1]');
   });
 
-  it('encodes verdicts of owners that the generated code decodes', () => {
-    const answers = [
-      { owner: { named: 'a', weight: 1 }, verdict: kept(['p', 'q']) },
-      {
-        owner: { named: 'b', weight: 1 },
-        verdict: { kind: 'lost', code: 'owner_not_alive', detail: 'it died' },
-      },
-    ] as const;
-    const { owners, verdicts } = fromBinary(
-      StreamHeartbeatsResponseSchema,
-      encodeOwnerVerdicts(answers, true),
+  it('encodes any verdict of an owner such that the generated code decodes it', () => {
+    const text = fc.string({ unit: 'grapheme', maxLength: 100 });
+    const ms = fc.integer({ min: -62_135_596_800_000, max: 253_402_300_799_000 });
+    const lostFiles = fc.array(
+      fc.record({
+        repository: text,
+        path: text,
+        fence: fc.maxSafeNat().map(String),
+        lostAtMs: ms,
+        reason: text,
+      }),
+      { maxLength: 5 },
     );
-    expect(verdicts).to.deep.equal([]);
-    const [first, second] = owners;
-    if (first?.outcome.case !== 'extended' || second?.outcome.case !== 'lost') return expect.fail();
-    expect(first.outcome.value).to.deep.include({ ttlRemainingMs: 60_000n, drain: true });
-    expect(first.outcome.value.lostFiles.map(({ path, fence }) => [path, fence])).to.deep.equal([
-      ['p', 7n],
-      ['q', 7n],
-    ]);
-    expect(second.outcome.value).to.include({ code: 'owner_not_alive', detail: 'it died' });
+    const anyVerdict = fc.oneof(
+      fc.record({
+        kind: fc.constant('extended' as const),
+        expiresAtMs: ms,
+        ttlRemainingMs: fc.nat(),
+        lostFiles,
+      }),
+      fc.record({ kind: fc.constant('lost' as const), code: fc.constantFrom(...errorCodes), detail: text }),
+      fc.constant(unanswered),
+    );
+    const outcomeOf = (verdict: OwnerAnswer['verdict'], drain: boolean) => {
+      if (verdict.kind === 'lost')
+        return { case: 'lost' as const, value: { code: verdict.code, detail: verdict.detail } };
+      if (verdict.kind === 'unavailable')
+        return { case: 'unavailable' as const, value: { detail: verdict.detail } };
+      const value = {
+        expiresAt: timestamp(verdict.expiresAtMs),
+        ttlRemainingMs: BigInt(verdict.ttlRemainingMs),
+        drain,
+        lostFiles: verdict.lostFiles.map(({ fence, lostAtMs, ...file }) => ({
+          ...file,
+          fence: BigInt(fence),
+          lostAt: timestamp(lostAtMs),
+        })),
+      };
+      return { case: 'extended' as const, value };
+    };
+    const answer = fc.record({
+      owner: fc.record({ named: text, weight: fc.constant(1) }),
+      verdict: anyVerdict,
+    });
+    fc.assert(
+      fc.property(fc.array(answer, { maxLength: 10 }), fc.boolean(), (answers, drain) => {
+        const owners = answers.map(({ owner, verdict }) => ({
+          ownerId: owner.named,
+          outcome: outcomeOf(verdict, drain),
+        }));
+        const read = fromBinary(StreamHeartbeatsResponseSchema, encodeOwnerVerdicts(answers, drain));
+        const expected = create(StreamHeartbeatsResponseSchema, { owners });
+        expect(equals(StreamHeartbeatsResponseSchema, read, expected)).to.equal(true);
+      }),
+    );
   });
 
   it("sends verdicts in frames below the clients' size limit, however many files were lost", () => {

@@ -2,18 +2,13 @@ import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { ValueSchema } from '@bufbuild/protobuf/wkt';
 import { expect } from 'chai';
 import fc from 'fast-check';
-import {
-  type StreamWorkRequest,
-  StreamWorkRequestSchema,
-  StreamWorkResponseSchema,
-} from '../../../gen/leasehold/v1/leases_pb.js';
+import { type StreamWorkRequest, StreamWorkRequestSchema } from '../../../gen/leasehold/v1/leases_pb.js';
 import { DomainError } from '../../../src/domain/errors.ts';
-import type { Grant, Release } from '../../../src/domain/leases/lease.ts';
+import type { Release } from '../../../src/domain/leases/lease.ts';
 import { limits } from '../../../src/domain/limits.ts';
 import { isUuid } from '../../../src/lib/uuid.ts';
 import { releaseOfMessage } from '../../../src/rpc/leases/convert.ts';
-import { encodeWork, WorkFrame, type WorkSlice } from '../../../src/rpc/work-stream/frames.ts';
-import { anyJob } from '../../support/any-job.ts';
+import { WorkFrame, type WorkSlice } from '../../../src/rpc/work-stream/frames.ts';
 
 const streamsWorker = 'the stream';
 
@@ -138,56 +133,5 @@ describe('the frames of a work stream', () => {
       }),
       { numRuns: 2_000 },
     );
-  });
-
-  it('encodes answers and grants as the generated code does, up to the size limit', () => {
-    const grant = (payload: string): Grant => {
-      const job = { ...fc.sample(anyJob, 1)[0], payload: { payload }, stream: 's' } as Grant['job'];
-      return {
-        kind: 'granted',
-        lease: {
-          leaseId: '0190c1d2-7e1f-7abc-8def-0123456789ab',
-          jobId: job.jobId,
-          addonId: 'a',
-          workerId: 'w',
-          costUnits: 1,
-          ttlS: 60,
-          state: 'ACTIVE',
-          grantedAtMs: 1,
-          lastHeartbeatAtMs: 1,
-          expiresAtMs: 2,
-          fence: '7',
-          attempt: 1,
-          endedAtMs: null,
-          releaseStatus: null,
-          error: null,
-          errorDetail: null,
-          requeued: false,
-          deadLettered: false,
-        },
-        token: 'token',
-        job,
-        messageId: 'm',
-        heartbeatWithinMs: 10_000,
-      };
-    };
-    const answers = [
-      { named: 'a', weight: 1, outcome: { requeued: true, deadLettered: false } },
-      { named: 'b', weight: 1, outcome: new DomainError('lease_not_active', 'over') },
-    ];
-    const grants = Array.from({ length: 5 }, () => grant('x'.repeat(400_000)));
-    const first = encodeWork(answers, grants);
-    expect([first.answers, first.grants]).to.deep.equal([2, 3]);
-    const told = fromBinary(StreamWorkResponseSchema, first.frame);
-    expect(told.releases.map(({ leaseId, outcome }) => [leaseId, outcome.case])).to.deep.equal([
-      ['a', 'ended'],
-      ['b', 'refused'],
-    ]);
-    expect(told.releases[0]?.outcome.value).to.include({ requeued: true, deadLettered: false });
-    expect(told.releases[1]?.outcome.value).to.include({ code: 'lease_not_active', detail: 'over' });
-    expect(told.grants.map(({ lease }) => lease?.leaseToken)).to.deep.equal(['token', 'token', 'token']);
-    expect(told.grants[0]?.streamMessage).to.include({ stream: 's', messageId: 'm' });
-    const rest = encodeWork([], grants.slice(first.grants));
-    expect(rest.grants).to.equal(2);
   });
 });
