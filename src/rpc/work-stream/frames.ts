@@ -49,7 +49,8 @@ export interface RefusedRelease {
 export interface CreditField {
   jobs: number;
   bytes: string;
-  wanted(): CreditRequest;
+  /** Decodes the kind. `workerId` is the worker of the stream. */
+  wanted(workerId: string): CreditRequest;
 }
 
 /** The jobs that a credit is for, and the TTL of their leases. Null means the TTL of the settings. */
@@ -160,7 +161,7 @@ export class WorkFrame {
       }
     }
     if (jobs > limits.creditJobs) throw invalid(`${field}.jobs`, `must be from 0 to ${limits.creditJobs}`);
-    return { jobs, bytes, wanted: () => creditRequestOf(this.bytes.subarray(start, end), field) };
+    return { jobs, bytes, wanted: (workerId) => creditRequestOf(this.bytes.subarray(start, end), field, workerId) };
   }
 
   #release(end: number, workerId: string, piece: WorkSlice): void {
@@ -238,11 +239,11 @@ function decodedRelease(bytes: Uint8Array, workerId: string): Release {
   return releaseOfMessage({ ...message, workerId });
 }
 
-function creditRequestOf(bytes: Uint8Array, field: string): CreditRequest {
+function creditRequestOf(bytes: Uint8Array, field: string, workerId: string): CreditRequest {
   const credit: Credit = decoded(() => fromBinary(StreamWorkRequest_CreditSchema, bytes));
   try {
     const command = parse.acquireLease({
-      worker_id: 'any',
+      worker_id: workerId,
       max_units: credit.maxUnits,
       constraints_capabilities: credit.constraintsCapabilities,
       addon_id: credit.addonId,

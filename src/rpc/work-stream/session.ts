@@ -221,7 +221,7 @@ class WorkStream implements FrameSession {
 
   /** The fetcher for a kind. Undefined if the client revokes credit that it never gave. */
   #find({ bytes, wanted: read, jobs }: CreditField): CreditFetcher | undefined {
-    const wanted = read();
+    const wanted = read(this.#workerId as string);
     const kind = requestClassOf(wanted.filter, wanted.ttlS);
     const known = this.#fetchers.get(kind);
     if (!known && jobs === 0) return undefined;

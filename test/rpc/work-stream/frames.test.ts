@@ -118,8 +118,8 @@ describe('the frames of a work stream', () => {
     expect(second?.bytes).to.equal(first?.bytes);
     expect(third?.bytes).to.not.equal(first?.bytes);
     expect(last).to.include({ jobs: 0, bytes: '' });
-    expect(first?.wanted().filter).to.deep.include({ jobTypes: ['a', 'b'], maxCostUnits: 3, streams: null });
-    expect([first?.wanted().ttlS, third?.wanted().ttlS]).to.deep.equal([9, null]);
+    expect(first?.wanted(streamsWorker).filter).to.deep.include({ jobTypes: ['a', 'b'], maxCostUnits: 3, streams: null });
+    expect([first?.wanted(streamsWorker).ttlS, third?.wanted(streamsWorker).ttlS]).to.deep.equal([9, null]);
   });
 
   it('refuses arbitrary bytes as invalid_request, and throws nothing else', () => {
