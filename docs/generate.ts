@@ -9,6 +9,7 @@ import { globSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { diagram } from '../src/domain/jobs/state-machine.ts';
+import { heartbeatTransitions, workTransitions } from '../src/rpc/heartbeat-stream/states.ts';
 import { cliSection } from './sections/cli.ts';
 import { errorsSection } from './sections/errors.ts';
 import { fileEventsSection, jobEventsSection } from './sections/events.ts';
@@ -33,6 +34,8 @@ export async function renderSections(): Promise<Map<string, string>> {
   ]);
   return new Map([
     ['state-diagram', fenced('mermaid', diagram())],
+    ['heartbeat-stream-states', fenced('mermaid', heartbeatTransitions.diagram('Open'))],
+    ['work-stream-states', fenced('mermaid', workTransitions.diagram('Open'))],
     ['settings', settingsSection()],
     ['errors', errorsSection()],
     ['job-events', jobEventsSection()],

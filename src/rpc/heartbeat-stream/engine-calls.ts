@@ -14,24 +14,24 @@ export const heartbeatsPerCall = 2_000;
 /** Calls in flight, at most: enough to fill the next batch while one is running. */
 const callsMax = 4;
 
-export interface EngineCallsOptions<Beat, Verdict> {
-  heartbeatEach(beats: readonly Beat[]): Promise<readonly (Verdict | Promise<Verdict>)[]>;
-  onSettled(beats: readonly Beat[], verdicts: readonly Verdict[]): void;
+export interface EngineCallsOptions<Item, Verdict> {
+  heartbeatEach(items: readonly Item[]): Promise<readonly (Verdict | Promise<Verdict>)[]>;
+  onSettled(items: readonly Item[], verdicts: readonly Verdict[]): void;
   /** The engine has failed. */
-  onMissed(beats: readonly Beat[], error: unknown): void;
+  onMissed(items: readonly Item[], error: unknown): void;
   /** A late verdict has failed. */
-  onLateMissed(beat: Beat, error: unknown): void;
+  onLateMissed(item: Item, error: unknown): void;
   /** A call has ended, or a late verdict has arrived or failed. */
   onDone(): void;
 }
 
-export class EngineCalls<Beat, Verdict> {
-  readonly #options: EngineCallsOptions<Beat, Verdict>;
-  #gathered: Beat[] = [];
+export class EngineCalls<Item, Verdict> {
+  readonly #options: EngineCallsOptions<Item, Verdict>;
+  #gathered: Item[] = [];
   #calls = 0;
   #late = 0;
 
-  constructor(options: EngineCallsOptions<Beat, Verdict>) {
+  constructor(options: EngineCallsOptions<Item, Verdict>) {
     this.#options = options;
   }
 
@@ -43,14 +43,14 @@ export class EngineCalls<Beat, Verdict> {
     return this.#gathered.length > 0 && this.#calls < callsMax;
   }
 
-  gather(beats: Beat[]): void {
-    if (this.#gathered.length === 0) this.#gathered = beats;
-    else for (const beat of beats) this.#gathered.push(beat);
+  gather(items: Item[]): void {
+    if (this.#gathered.length === 0) this.#gathered = items;
+    else for (const item of items) this.#gathered.push(item);
   }
 
   /** Puts heartbeats back in front of the gathered ones. */
-  putBack(beats: readonly Beat[]): void {
-    this.#gathered = [...beats, ...this.#gathered];
+  putBack(items: readonly Item[]): void {
+    this.#gathered = [...items, ...this.#gathered];
   }
 
   clear(): void {
@@ -65,36 +65,36 @@ export class EngineCalls<Beat, Verdict> {
     }
   }
 
-  async #call(beats: readonly Beat[]): Promise<void> {
+  async #call(items: readonly Item[]): Promise<void> {
     this.#calls++;
     try {
-      this.#receive(beats, await this.#options.heartbeatEach(beats));
+      this.#receive(items, await this.#options.heartbeatEach(items));
     } catch (error) {
-      this.#options.onMissed(beats, error);
+      this.#options.onMissed(items, error);
     } finally {
       this.#calls--;
       this.#options.onDone();
     }
   }
 
-  #receive(beats: readonly Beat[], verdicts: readonly (Verdict | Promise<Verdict>)[]): void {
+  #receive(items: readonly Item[], verdicts: readonly (Verdict | Promise<Verdict>)[]): void {
     const late = new Set<number>();
     for (let i = 0; i < verdicts.length; i++) if (verdicts[i] instanceof Promise) late.add(i);
     if (late.size === 0) {
-      this.#options.onSettled(beats, verdicts as readonly Verdict[]);
+      this.#options.onSettled(items, verdicts as readonly Verdict[]);
       return;
     }
-    for (const i of late) void this.#receiveLater(beats[i] as Beat, verdicts[i] as Promise<Verdict>);
+    for (const i of late) void this.#receiveLater(items[i] as Item, verdicts[i] as Promise<Verdict>);
     const isThere = (_: unknown, i: number) => !late.has(i);
-    this.#options.onSettled(beats.filter(isThere), verdicts.filter(isThere) as Verdict[]);
+    this.#options.onSettled(items.filter(isThere), verdicts.filter(isThere) as Verdict[]);
   }
 
-  async #receiveLater(beat: Beat, verdict: Promise<Verdict>): Promise<void> {
+  async #receiveLater(item: Item, verdict: Promise<Verdict>): Promise<void> {
     this.#late++;
     try {
-      this.#options.onSettled([beat], [await verdict]);
+      this.#options.onSettled([item], [await verdict]);
     } catch (error) {
-      this.#options.onLateMissed(beat, error);
+      this.#options.onLateMissed(item, error);
     } finally {
       this.#late--;
       this.#options.onDone();

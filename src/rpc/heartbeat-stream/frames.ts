@@ -12,13 +12,14 @@ import {
   StreamHeartbeatsRequest_OwnerSchema,
   StreamHeartbeatsRequestSchema,
 } from '../../../gen/leasehold/v1/leases_pb.js';
-import { DomainError, invalid, leaseNotFound } from '../../domain/errors.ts';
+import { type DomainError, invalid, leaseNotFound } from '../../domain/errors.ts';
 import type { Heartbeat, Lost } from '../../domain/leases/lease.ts';
 import { limits } from '../../domain/limits.ts';
 import { checkText } from '../../domain/requests/json-check.ts';
 import { tagOf } from '../wire/fields.ts';
 import { checkName, checkToken, cut, leaseIdOf, nameOf, uuidKind, weightOf } from '../wire/frame-fields.ts';
 import { WireError, WireReader } from '../wire/reader.ts';
+import { attempt, type WorkerName } from './worker-name.ts';
 
 /** A lease that the server still has to answer. */
 export interface Named {
@@ -41,14 +42,25 @@ export interface NamedOwner extends Named {
 
 /** A part of a frame: the heartbeats to process, and the invalid ones, each with its verdict. */
 export interface FrameSlice {
-  heartbeats: NamedHeartbeat[];
-  refused: Named[];
-  refusals: Lost[];
-  owners: NamedOwner[];
-  refusedOwners: Named[];
-  ownerRefusals: Lost[];
+  readonly heartbeats: NamedHeartbeat[];
+  readonly refused: Named[];
+  readonly refusals: Lost[];
+  readonly owners: NamedOwner[];
+  readonly refusedOwners: Named[];
+  readonly ownerRefusals: Lost[];
+  /** The weight of all items. */
   weight: number;
 }
+
+export const emptySlice = (): FrameSlice => ({
+  heartbeats: [],
+  refused: [],
+  refusals: [],
+  owners: [],
+  refusedOwners: [],
+  ownerRefusals: [],
+  weight: 0,
+});
 
 const { heartbeats, owners } = StreamHeartbeatsRequestSchema.field;
 const heartbeatsTag = tagOf(heartbeats);
@@ -62,101 +74,74 @@ const progressTag = tagOf(field.progress);
 const messageTag = tagOf(field.message);
 
 /**
- * Remembers the last worker's name, because most streams have one worker, which repeats it in every
- * heartbeat.
+ * One frame with heartbeats and owners. `next` visits each field once. A subclass reads the fields that only
+ * its stream has.
  */
-export class WorkerName {
-  #bytes = new Uint8Array(0);
-  #name = '';
-  #problem: DomainError | undefined = attempt(() => checkName('', 'worker_id'));
-
-  /** The name from `start` to `end`, checked, or the reason why it is invalid. */
-  read(reader: WireReader, start: number, end: number): string | DomainError {
-    if (this.#isSame(reader.bytes, start, end)) return this.#problem ?? this.#name;
-    const name = reader.text(start, end);
-    const problem = attempt(() => checkName(name, 'worker_id'));
-    // A text that is too long for a name is not kept in memory.
-    if (end - start <= limits.nameChars) {
-      this.#bytes = Uint8Array.from(reader.bytes.subarray(start, end));
-      this.#name = name;
-      this.#problem = problem;
-    }
-    return problem ?? name;
-  }
-
-  #isSame(bytes: Uint8Array, start: number, end: number): boolean {
-    const known = this.#bytes;
-    if (known.length !== end - start) return false;
-    for (let i = 0; i < known.length; i++) if (known[i] !== bytes[start + i]) return false;
-    return true;
-  }
-}
-
-/** One StreamHeartbeatsRequest, read in slices. */
-export class HeartbeatFrame {
-  readonly #reader: WireReader;
-  readonly #worker: WorkerName;
+export abstract class SlicedFrame<Slice extends FrameSlice> {
+  protected readonly reader: WireReader;
+  protected readonly worker: WorkerName;
   readonly #workerId: string | undefined;
-  #read = 0;
-  #readOwners = 0;
+  #heartbeats = 0;
+  #owners = 0;
 
   /** `workerId` is the worker of heartbeats that contain no worker id. */
   constructor(bytes: Buffer, worker: WorkerName, workerId?: string) {
-    this.#reader = new WireReader(bytes);
-    this.#worker = worker;
+    this.reader = new WireReader(bytes);
+    this.worker = worker;
     this.#workerId = workerId;
   }
 
   /** The whole frame has been read. */
   get done(): boolean {
-    return this.#reader.at >= this.#reader.bytes.length;
+    return this.reader.at >= this.reader.bytes.length;
   }
 
   /** How many heartbeats have been read. */
   get heartbeats(): number {
-    return this.#read;
+    return this.#heartbeats;
   }
 
   /** How many owners have been read. */
   get owners(): number {
-    return this.#readOwners;
+    return this.#owners;
   }
 
-  /** Reads the next heartbeats, up to a weight. Throws `invalid_request` if the frame cannot be read. */
-  next(weightMax: number): FrameSlice {
-    const reader = this.#reader;
+  /** Reads the next items, up to a weight. Throws `invalid_request` if the frame cannot be read. */
+  next(weightMax: number): Slice {
+    const { reader } = this;
     const end = reader.bytes.length;
-    const piece: FrameSlice = {
-      heartbeats: [],
-      refused: [],
-      refusals: [],
-      owners: [],
-      refusedOwners: [],
-      ownerRefusals: [],
-      weight: 0,
-    };
+    const slice = this.newSlice();
     let tag = 0;
     try {
-      while (reader.at < end && piece.weight < weightMax) {
+      while (reader.at < end && slice.weight < weightMax) {
         tag = reader.tag(end);
         if (tag === heartbeatsTag) {
-          this.#heartbeat(reader.contentEnd(end), piece);
-          this.#read++;
+          this.#readHeartbeat(reader.contentEnd(end), slice);
+          this.#heartbeats++;
         } else if (tag === ownersTag) {
-          this.#owner(reader.contentEnd(end), piece);
-          this.#readOwners++;
-        } else reader.skip(tag, end);
+          this.#readOwner(reader.contentEnd(end), slice);
+          this.#owners++;
+        } else this.readOther(tag, end, slice);
       }
-      return piece;
+      return slice;
     } catch (error) {
       if (!(error instanceof WireError)) throw error;
-      const field = tag === ownersTag ? `owners[${this.#readOwners}]` : `heartbeats[${this.#read}]`;
-      throw invalid(field, `cannot be read: the frame ${error.message}`);
+      throw invalid(this.nameOf(tag), `cannot be read: the frame ${error.message}`);
     }
   }
 
-  #heartbeat(end: number, piece: FrameSlice): void {
-    const reader = this.#reader;
+  protected abstract newSlice(): Slice;
+
+  /** Reads a field that is neither a heartbeat nor an owner. */
+  protected abstract readOther(tag: number, end: number, slice: Slice): void;
+
+  /** The item that is being read, for error messages. */
+  protected nameOf(tag: number): string {
+    return tag === ownersTag ? `owners[${this.#owners}]` : `heartbeats[${this.#heartbeats}]`;
+  }
+
+  #readHeartbeat(end: number, slice: FrameSlice): void {
+    const { reader } = this;
     const start = reader.at;
     let leaseAt = 0;
     let leaseEnd = 0;
@@ -197,7 +182,7 @@ export class HeartbeatFrame {
     const workerId =
       workerAt === workerEnd && this.#workerId !== undefined
         ? this.#workerId
-        : this.#worker.read(reader, workerAt, workerEnd);
+        : this.worker.read(reader, workerAt, workerEnd);
     const token = tokenEnd < 0 ? undefined : reader.text(tokenAt, tokenEnd);
     const message = messageEnd < 0 ? undefined : reader.text(messageAt, messageEnd);
     const problem =
@@ -206,18 +191,18 @@ export class HeartbeatFrame {
         : typeof workerId !== 'string'
           ? workerId
           : problemOf(token, progress, message);
-    piece.weight += weight;
+    slice.weight += weight;
     if (problem || typeof workerId !== 'string') {
-      piece.refused.push({ named, weight });
-      piece.refusals.push(lost(problem as DomainError));
+      slice.refused.push({ named, weight });
+      slice.refusals.push(lost(problem as DomainError));
       return;
     }
     const leaseId = leaseIdOf(kind, named);
-    piece.heartbeats.push({ leaseId, workerId, token, jobId: undefined, progress, message, named, weight });
+    slice.heartbeats.push({ leaseId, workerId, token, jobId: undefined, progress, message, named, weight });
   }
 
-  #owner(end: number, piece: FrameSlice): void {
-    const reader = this.#reader;
+  #readOwner(end: number, slice: FrameSlice): void {
+    const { reader } = this;
     const start = reader.at;
     let nameAt = 0;
     let nameEnd = 0;
@@ -234,11 +219,22 @@ export class HeartbeatFrame {
     const weight = weightOf(end - start);
     const ownerId = reader.text(nameAt, nameEnd);
     const problem = attempt(() => checkName(ownerId, 'owner_id'));
-    piece.weight += weight;
+    slice.weight += weight;
     if (problem) {
-      piece.refusedOwners.push({ named: cut(ownerId), weight });
-      piece.ownerRefusals.push(lost(problem));
-    } else piece.owners.push({ ownerId, named: ownerId, weight });
+      slice.refusedOwners.push({ named: cut(ownerId), weight });
+      slice.ownerRefusals.push(lost(problem));
+    } else slice.owners.push({ ownerId, named: ownerId, weight });
+  }
+}
+
+/** One StreamHeartbeatsRequest. */
+export class HeartbeatFrame extends SlicedFrame<FrameSlice> {
+  protected override newSlice(): FrameSlice {
+    return emptySlice();
+  }
+
+  protected override readOther(tag: number, end: number): void {
+    this.reader.skip(tag, end);
   }
 }
 
@@ -258,16 +254,6 @@ function problemOf(
       checkText(message, 'message');
     }
   });
-}
-
-function attempt(check: () => void): DomainError | undefined {
-  try {
-    check();
-    return undefined;
-  } catch (error) {
-    if (error instanceof DomainError) return error;
-    throw error;
-  }
 }
 
 const lost = ({ code, detail }: DomainError): Lost => ({ kind: 'lost', code, detail });

@@ -1,13 +1,11 @@
 /**
- * The frames of StreamWork, except for the fields they share with the heartbeat stream. Requests carry
- * credits and releases; responses carry grants and the answers to releases. Field numbers are those of
- * `leases.proto`.
+ * The request frames of StreamWork: the heartbeats and owners of a heartbeat stream, with credits and
+ * releases beside them. Each field is visited once. Tags come from the descriptors of `leases.proto`.
  *
  * Most releases report success and nothing else. They are read directly from the bytes; all others are
- * decoded with the generated code. Like heartbeats, releases are read in slices, at the pace at which their
- * answers leave.
+ * decoded with the generated code. A credit is decoded with the generated code when its kind is new to the
+ * stream. Like heartbeats, releases are read in slices, at the pace at which their answers leave.
  */
-
 import { fromBinary } from '@bufbuild/protobuf';
 import {
   type StreamWorkRequest_Credit as Credit,
@@ -22,6 +20,8 @@ import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
 import { parse } from '../../domain/requests/parsers.ts';
 import { filterOf } from '../../engine/leases/acquirer.ts';
 import { unreadable } from '../errors.ts';
+import { type FrameSlice, SlicedFrame } from '../heartbeat-stream/frames.ts';
+import type { WorkerName } from '../heartbeat-stream/worker-name.ts';
 import { releaseOfMessage, toFinalStatus } from '../leases/convert.ts';
 import { tagOf } from '../wire/fields.ts';
 import { checkName, checkToken, leaseIdOf, nameOf, uuidKind, weightOf } from '../wire/frame-fields.ts';
@@ -49,8 +49,8 @@ export interface RefusedRelease {
 export interface CreditField {
   jobs: number;
   bytes: string;
-  /** Decodes the kind. `workerId` is the worker of the stream. */
-  wanted(workerId: string): CreditRequest;
+  /** Decodes the kind. */
+  wanted(): CreditRequest;
 }
 
 /** The jobs that a credit is for, and the TTL of their leases. Null means the TTL of the settings. */
@@ -59,16 +59,15 @@ export interface CreditRequest {
   ttlS: number | null;
 }
 
-export interface WorkSlice {
-  credits: CreditField[];
-  releases: NamedRelease[];
-  refused: RefusedRelease[];
-  weight: number;
+export interface WorkSlice extends FrameSlice {
+  readonly credits: CreditField[];
+  readonly releases: NamedRelease[];
+  readonly refusedReleases: RefusedRelease[];
+  /** The weight of the releases alone. */
+  releaseWeight: number;
 }
 
 const frameField = StreamWorkRequestSchema.field;
-const heartbeatsTag = tagOf(frameField.heartbeats);
-const ownersTag = tagOf(frameField.owners);
 const creditsTag = tagOf(frameField.credits);
 const releasesTag = tagOf(frameField.releases);
 const workerTag = tagOf(frameField.workerId);
@@ -79,74 +78,92 @@ const workerIdTag = tagOf(releaseField.workerId);
 const tokenTag = tagOf(releaseField.leaseToken);
 const statusTag = tagOf(releaseField.status);
 
-/** One StreamWorkRequest. The constructor scans the whole frame before any part of it takes effect. */
-export class WorkFrame {
-  readonly bytes: Buffer;
-  readonly #reader: WireReader;
+/** One StreamWorkRequest of a stream whose worker is known. */
+export class WorkFrame extends SlicedFrame<WorkSlice> {
+  readonly #workerId: string;
+  #workerInFrame: string | DomainError = '';
   #credits = 0;
   #releases = 0;
-  /** The frame contains heartbeats or owners. */
-  hasHeartbeats = false;
-  /** The worker's id, if the frame contains it. */
-  workerId: string | undefined;
 
-  constructor(bytes: Buffer) {
-    this.bytes = bytes;
-    this.#reader = new WireReader(bytes);
-    this.#scan();
+  constructor(bytes: Buffer, worker: WorkerName, workerId: string) {
+    super(bytes, worker, workerId);
+    this.#workerId = workerId;
   }
 
-  /** The whole frame has been read. */
-  get done(): boolean {
-    return this.#reader.at >= this.bytes.length;
-  }
-
-  /** Reads the next slice, up to a weight of its releases. */
-  next(weightMax: number, workerId: string): WorkSlice {
-    const reader = this.#reader;
-    const end = this.bytes.length;
-    const piece: WorkSlice = { credits: [], releases: [], refused: [], weight: 0 };
-    let tag = 0;
-    try {
-      while (reader.at < end && piece.weight < weightMax) {
-        tag = reader.tag(end);
-        if (tag === releasesTag) {
-          this.#release(reader.contentEnd(end), workerId, piece);
-          this.#releases++;
-        } else if (tag === creditsTag) {
-          piece.credits.push(this.#credit(reader.contentEnd(end)));
-          this.#credits++;
-        } else reader.skip(tag, end);
-      }
-      return piece;
-    } catch (error) {
-      if (!(error instanceof WireError)) throw error;
-      const field = tag === creditsTag ? `credits[${this.#credits}]` : `releases[${this.#releases}]`;
-      throw invalid(field, `cannot be read: the frame ${error.message}`);
-    }
-  }
-
-  #scan(): void {
-    const reader = new WireReader(this.bytes);
-    const end = this.bytes.length;
+  /** The worker's id at the end of a first frame, which the items before it need. */
+  static workerIn(bytes: Buffer): string {
+    const reader = new WireReader(bytes);
+    const end = bytes.length;
+    let workerId = '';
     try {
       while (reader.at < end) {
         const tag = reader.tag(end);
-        if (tag === heartbeatsTag || tag === ownersTag) this.hasHeartbeats = true;
-        if (tag === workerTag) {
-          const nameEnd = reader.contentEnd(end);
-          this.workerId = reader.text(reader.at, nameEnd);
-          reader.at = nameEnd;
-        } else reader.skip(tag, end);
+        if (tag !== workerTag) {
+          reader.skip(tag, end);
+          continue;
+        }
+        const textEnd = reader.contentEnd(end);
+        workerId = reader.text(reader.at, textEnd);
+        reader.at = textEnd;
       }
     } catch (error) {
       if (!(error instanceof WireError)) throw error;
       throw new DomainError('invalid_request', `the frame cannot be read: it ${error.message}`);
     }
+    return workerId;
+  }
+
+  override next(weightMax: number): WorkSlice {
+    const slice = super.next(weightMax);
+    const workerId = this.#workerInFrame;
+    if (this.done && workerId !== '' && workerId !== this.#workerId)
+      throw invalid('worker_id', 'is another than the one of the first frame');
+    return slice;
+  }
+
+  protected override newSlice(): WorkSlice {
+    return {
+      heartbeats: [],
+      refused: [],
+      refusals: [],
+      owners: [],
+      refusedOwners: [],
+      ownerRefusals: [],
+      weight: 0,
+      credits: [],
+      releases: [],
+      refusedReleases: [],
+      releaseWeight: 0,
+    };
+  }
+
+  protected override readOther(tag: number, end: number, slice: WorkSlice): void {
+    const { reader } = this;
+    if (tag === releasesTag) {
+      this.#release(reader.contentEnd(end), slice);
+      this.#releases++;
+    } else if (tag === creditsTag) {
+      slice.credits.push(this.#credit(reader.contentEnd(end)));
+      this.#credits++;
+    } else if (tag === workerTag) this.#readWorker(reader.contentEnd(end));
+    else reader.skip(tag, end);
+  }
+
+  protected override nameOf(tag: number): string {
+    if (tag === creditsTag) return `credits[${this.#credits}]`;
+    if (tag === releasesTag) return `releases[${this.#releases}]`;
+    return tag === workerTag ? 'worker_id' : super.nameOf(tag);
+  }
+
+  /** An empty text counts as absent. A repeated field replaces the one before. */
+  #readWorker(end: number): void {
+    const { reader } = this;
+    this.#workerInFrame = reader.at === end ? '' : this.worker.read(reader, reader.at, end);
+    reader.at = end;
   }
 
   #credit(end: number): CreditField {
-    const reader = this.#reader;
+    const { reader } = this;
     const start = reader.at;
     const field = `credits[${this.#credits}]`;
     let jobs = 0;
@@ -157,15 +174,16 @@ export class WorkFrame {
       if (tag === jobsTag) jobs = reader.whole(end);
       else {
         reader.skip(tag, end);
-        bytes += this.bytes.toString('latin1', at, reader.at);
+        bytes += reader.bytes.toString('latin1', at, reader.at);
       }
     }
     if (jobs > limits.creditJobs) throw invalid(`${field}.jobs`, `must be from 0 to ${limits.creditJobs}`);
-    return { jobs, bytes, wanted: (workerId) => creditRequestOf(this.bytes.subarray(start, end), field, workerId) };
+    const wanted = () => creditRequestOf(reader.bytes.subarray(start, end), field, this.#workerId);
+    return { jobs, bytes, wanted };
   }
 
-  #release(end: number, workerId: string, piece: WorkSlice): void {
-    const reader = this.#reader;
+  #release(end: number, slice: WorkSlice): void {
+    const { reader } = this;
     const start = reader.at;
     let leaseAt = 0;
     let leaseEnd = 0;
@@ -197,20 +215,21 @@ export class WorkFrame {
       }
     }
     const weight = weightOf(end - start);
-    piece.weight += weight;
+    slice.weight += weight;
+    slice.releaseWeight += weight;
     const kind = uuidKind(reader.bytes, leaseAt, leaseEnd);
     const named = nameOf(kind, reader, leaseAt, leaseEnd);
     try {
-      const name = workerEnd === workerAt ? workerId : reader.text(workerAt, workerEnd);
+      const name = workerEnd === workerAt ? this.#workerId : reader.text(workerAt, workerEnd);
       const token = tokenEnd < 0 ? null : reader.text(tokenAt, tokenEnd);
       const release = isPlain
         ? plainRelease(named, name, token, status)
         : decodedRelease(reader.bytes.subarray(start, end), name);
       if (kind === 0) throw leaseNotFound(named);
-      piece.releases.push({ named, release: { ...release, leaseId: leaseIdOf(kind, named) }, weight });
+      slice.releases.push({ named, release: { ...release, leaseId: leaseIdOf(kind, named) }, weight });
     } catch (error) {
       if (!(error instanceof DomainError)) throw error;
-      piece.refused.push({ named, weight, problem: error });
+      slice.refusedReleases.push({ named, weight, problem: error });
     }
   }
 }

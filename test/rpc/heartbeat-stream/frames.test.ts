@@ -9,7 +9,8 @@ import {
 import { DomainError } from '../../../src/domain/errors.ts';
 import { limits } from '../../../src/domain/limits.ts';
 import { isUuid } from '../../../src/lib/uuid.ts';
-import { type FrameSlice, HeartbeatFrame, WorkerName } from '../../../src/rpc/heartbeat-stream/frames.ts';
+import { emptySlice, type FrameSlice, HeartbeatFrame } from '../../../src/rpc/heartbeat-stream/frames.ts';
+import { WorkerName } from '../../../src/rpc/heartbeat-stream/worker-name.ts';
 
 const leaseId = '0190c1d2-7e1f-7abc-8def-0123456789ab';
 
@@ -20,16 +21,7 @@ function read(
   worker = new WorkerName(),
 ): FrameSlice & { pieces: number } {
   const frame = new HeartbeatFrame(Buffer.from(bytes), worker);
-  const all: FrameSlice & { pieces: number } = {
-    heartbeats: [],
-    refused: [],
-    refusals: [],
-    owners: [],
-    refusedOwners: [],
-    ownerRefusals: [],
-    weight: 0,
-    pieces: 0,
-  };
+  const all = { ...emptySlice(), pieces: 0 };
   while (!frame.done) {
     const piece = frame.next(weight);
     all.heartbeats.push(...piece.heartbeats);

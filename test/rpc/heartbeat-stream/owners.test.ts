@@ -8,7 +8,7 @@ import {
 import { DomainError, errorCodes } from '../../../src/domain/errors.ts';
 import type { OwnerVerdict } from '../../../src/domain/files/file-lease.ts';
 import { limits } from '../../../src/domain/limits.ts';
-import { HeartbeatFrame, WorkerName } from '../../../src/rpc/heartbeat-stream/frames.ts';
+import { HeartbeatFrame } from '../../../src/rpc/heartbeat-stream/frames.ts';
 import {
   encodeOwnerVerdicts,
   type OwnerAnswer,
@@ -16,6 +16,7 @@ import {
 } from '../../../src/rpc/heartbeat-stream/owner-verdict-outbox.ts';
 import { streamHeartbeats } from '../../../src/rpc/heartbeat-stream/session.ts';
 import { unanswered } from '../../../src/rpc/heartbeat-stream/verdict-outbox.ts';
+import { WorkerName } from '../../../src/rpc/heartbeat-stream/worker-name.ts';
 import type { FrameSession } from '../../../src/rpc/implementation.ts';
 import { timestamp } from '../../../src/rpc/jobs/convert.ts';
 import { ownersFrame, ScriptedEngine } from '../../support/heartbeat-streams.ts';

@@ -1,103 +1,22 @@
 import { expect } from 'chai';
-import type { LeaseVerdict } from '../../../gen/leasehold/v1/leases_pb.js';
 import { DomainError } from '../../../src/domain/errors.ts';
 import type { Verdict } from '../../../src/domain/leases/lease.ts';
 import { limits } from '../../../src/domain/limits.ts';
 import { newId } from '../../../src/lib/uuid.ts';
 import { streamHeartbeats } from '../../../src/rpc/heartbeat-stream/session.ts';
-import type { FrameSession, FrameStream, OpenStream } from '../../../src/rpc/implementation.ts';
-import { extended, frame, frameFor, ScriptedEngine, verdictsIn } from '../../support/heartbeat-streams.ts';
+import { extended, frame, frameFor, ScriptedEngine } from '../../support/heartbeat-streams.ts';
+import { ScriptedStream, settle } from '../../support/scripted-stream.ts';
 
 const ids = (count: number): string[] => Array.from({ length: count }, () => newId());
 const one = (): string => newId();
 
-/** Waits until every pending callback has run. */
-async function settle(): Promise<void> {
-  for (let turn = 0; turn < 10; turn++) await new Promise((resolve) => setImmediate(resolve));
-}
-
-/** The protocol's side of a stream: delivers requested frames, and lets a test delay answers. */
-class Wire implements FrameStream {
-  readonly sent: Buffer[] = [];
-  readonly frames: LeaseVerdict[][] = [];
-  readonly #unread: Buffer[] = [];
-  readonly #held: (() => void)[] = [];
-  readonly #gone = new AbortController();
-  readonly session: FrameSession;
-  /** Whether the client accepts what is sent. */
-  takes = true;
-  ended: { error: unknown } | undefined;
-  #wanted = true;
-
-  constructor(engine: ScriptedEngine, open: OpenStream = streamHeartbeats(engine).streamHeartbeats) {
-    this.session = open(this, { peer: 'test', signal: this.#gone.signal });
-  }
-
-  get unread(): number {
-    return this.#unread.length;
-  }
-
-  get asks(): boolean {
-    return this.#wanted;
-  }
-
-  get verdicts(): LeaseVerdict[] {
-    return this.frames.flat();
-  }
-
-  get told(): string[] {
-    return this.verdicts.map(({ leaseId }) => leaseId);
-  }
-
-  give(...frames: Buffer[]): void {
-    this.#unread.push(...frames);
-    this.#deliver();
-  }
-
-  take(): void {
-    this.takes = true;
-    for (const sent of this.#held.splice(0)) sent();
-  }
-
-  leave(): void {
-    this.#gone.abort(new DomainError('canceled', 'the caller has gone'));
-    this.session.onGone();
-  }
-
-  read(): void {
-    expect(this.#wanted, 'asked for a frame that was asked for already').to.equal(false);
-    this.#wanted = true;
-    setImmediate(() => this.#deliver());
-  }
-
-  send(bytes: Buffer, onSent: () => void): void {
-    expect(this.ended, 'sent after the end').to.equal(undefined);
-    this.sent.push(bytes);
-    this.frames.push(verdictsIn(bytes));
-    if (this.takes) setImmediate(onSent);
-    else this.#held.push(onSent);
-  }
-
-  end(error?: unknown): void {
-    expect(this.ended, 'ended twice').to.equal(undefined);
-    this.ended = { error };
-  }
-
-  #deliver(): void {
-    if (!this.#wanted || this.ended) return;
-    const next = this.#unread.shift();
-    if (!next) return;
-    this.#wanted = false;
-    this.session.onFrame(next);
-  }
-}
-
 describe('a heartbeat stream', () => {
   let engine: ScriptedEngine;
-  let wire: Wire;
+  let wire: ScriptedStream;
+  const connect = () => new ScriptedStream(streamHeartbeats(engine).streamHeartbeats);
   beforeEach(() => {
     engine = new ScriptedEngine();
-    wire = new Wire(engine);
+    wire = connect();
   });
   afterEach(() => wire.leave());
 
@@ -217,7 +136,7 @@ describe('a heartbeat stream', () => {
   });
 
   it('ends after the last locked lease was answered, or with the error that came instead', async () => {
-    const other = new Wire(engine);
+    const other = connect();
     for (const stream of [wire, other]) {
       stream.give(frameFor([one()]));
       stream.session.onEnd();
@@ -405,13 +324,13 @@ describe('a heartbeat stream', () => {
   });
 
   it('ends for an unexpected error, and no other stream does', async () => {
-    const other = new Wire(engine);
+    const other = connect();
     wire.give(frameFor(ids(2)));
     other.give(frameFor([one()]));
     await settle();
     // One verdict is missing, and one cannot be encoded.
     engine.calls.find(({ of }) => of.length === 2)?.answer([extended()]);
-    const third = new Wire(engine);
+    const third = connect();
     third.give(frameFor([one()]));
     await settle();
     engine.calls[2]?.answer([{ kind: 'lost' } as Verdict]);
@@ -425,7 +344,7 @@ describe('a heartbeat stream', () => {
   });
 
   describe('unsolicited verdicts', () => {
-    const keep = async (on: Wire, leaseIds: readonly string[]) => {
+    const keep = async (on: ScriptedStream, leaseIds: readonly string[]) => {
       on.give(frameFor(leaseIds));
       await settle();
       engine.answerAll();
@@ -456,7 +375,7 @@ describe('a heartbeat stream', () => {
 
     it('reads the leases of many streams in one query', async () => {
       const { streamHeartbeats: open } = streamHeartbeats(engine);
-      const streams = Array.from({ length: 20 }, () => new Wire(engine, open));
+      const streams = Array.from({ length: 20 }, () => new ScriptedStream(open));
       const leaseIds = ids(20);
       for (const [i, stream] of streams.entries()) await keep(stream, [leaseIds[i] as string]);
       engine.leaseSubscriptions.publish(leaseIds);
@@ -537,7 +456,7 @@ describe('a heartbeat stream', () => {
     it('ends at once if the server is stopping already', async () => {
       engine.draining = true;
       await engine.leaseSubscriptions.drain();
-      const late = new Wire(engine);
+      const late = connect();
       await settle();
       expect(late.ended).to.deep.equal({ error: undefined });
     });

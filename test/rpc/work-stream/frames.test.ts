@@ -1,4 +1,4 @@
-import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
+import { create, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
 import { ValueSchema } from '@bufbuild/protobuf/wkt';
 import { expect } from 'chai';
 import fc from 'fast-check';
@@ -7,24 +7,43 @@ import { DomainError } from '../../../src/domain/errors.ts';
 import type { Release } from '../../../src/domain/leases/lease.ts';
 import { limits } from '../../../src/domain/limits.ts';
 import { isUuid } from '../../../src/lib/uuid.ts';
+import { emptySlice } from '../../../src/rpc/heartbeat-stream/frames.ts';
+import { WorkerName } from '../../../src/rpc/heartbeat-stream/worker-name.ts';
 import { releaseOfMessage } from '../../../src/rpc/leases/convert.ts';
-import { WorkFrame, type WorkSlice } from '../../../src/rpc/work-stream/frames.ts';
+import {
+  type CreditField,
+  type NamedRelease,
+  type RefusedRelease,
+  WorkFrame,
+  type WorkSlice,
+} from '../../../src/rpc/work-stream/frames.ts';
 
 const streamsWorker = 'the stream';
 
 /** Everything in a frame, read in pieces of the given weight. */
-function read(bytes: Uint8Array, weight = 20_000): WorkSlice & { frame: WorkFrame; pieces: number } {
-  const frame = new WorkFrame(Buffer.from(bytes));
-  const all: WorkSlice = { credits: [], releases: [], refused: [], weight: 0 };
-  let pieces = 0;
-  for (; !frame.done; pieces++) {
-    const piece = frame.next(weight, streamsWorker);
+function read(bytes: Uint8Array, weight = 20_000): WorkSlice & { pieces: number } {
+  const frame = new WorkFrame(Buffer.from(bytes), new WorkerName(), streamsWorker);
+  const all = {
+    ...emptySlice(),
+    credits: [] as CreditField[],
+    releases: [] as NamedRelease[],
+    refusedReleases: [] as RefusedRelease[],
+    releaseWeight: 0,
+    pieces: 0,
+  };
+  while (!frame.done) {
+    const piece = frame.next(weight);
+    all.heartbeats.push(...piece.heartbeats);
+    all.refused.push(...piece.refused);
+    all.owners.push(...piece.owners);
     all.credits.push(...piece.credits);
     all.releases.push(...piece.releases);
-    all.refused.push(...piece.refused);
+    all.refusedReleases.push(...piece.refusedReleases);
     all.weight += piece.weight;
+    all.releaseWeight += piece.releaseWeight;
+    all.pieces++;
   }
-  return { ...all, frame, pieces };
+  return all;
 }
 
 /** The outcome of each release, by the generated code and the rules of the unary call. */
@@ -76,11 +95,11 @@ describe('the frames of a work stream', () => {
       fc.property(anyFrame, fc.integer({ min: 1, max: 8 }), (message, weight) => {
         const bytes = toBinary(StreamWorkRequestSchema, message);
         const wanted = expected(fromBinary(StreamWorkRequestSchema, bytes));
-        const { releases, refused } = read(bytes, weight);
+        const { releases, refusedReleases } = read(bytes, weight);
         expect(releases.map(({ release }) => release)).to.deep.equal(
           wanted.filter((one) => typeof one !== 'string'),
         );
-        expect(refused.map(({ problem }) => problem.code)).to.deep.equal(
+        expect(refusedReleases.map(({ problem }) => problem.code)).to.deep.equal(
           wanted.filter((one) => typeof one === 'string'),
         );
       }),
@@ -97,12 +116,55 @@ describe('the frames of a work stream', () => {
     expect([pieces, weight]).to.deep.equal([10, 100]);
   });
 
-  it('reads the worker and the presence of heartbeats, wherever they are in the frame', () => {
-    const frame = (message: Parameters<typeof create<typeof StreamWorkRequestSchema>>[1]) =>
-      read(toBinary(StreamWorkRequestSchema, create(StreamWorkRequestSchema, message))).frame;
-    expect(frame({})).to.include({ hasHeartbeats: false, workerId: undefined });
-    expect(frame({ workerId: 'w', heartbeats: [{}] })).to.include({ hasHeartbeats: true, workerId: 'w' });
-    expect(frame({ owners: [{ ownerId: 'o' }] }).hasHeartbeats).to.equal(true);
+  const frameOf = (message: MessageInitShape<typeof StreamWorkRequestSchema>) =>
+    Buffer.from(toBinary(StreamWorkRequestSchema, create(StreamWorkRequestSchema, message)));
+
+  it('reads heartbeats, owners, credits and releases in one pass, with the worker of the stream', () => {
+    const leaseId = '0190c1d2-7e1f-7abc-8def-0123456789ab';
+    const message = {
+      heartbeats: [{ leaseId }, { leaseId, workerId: 'another' }, { leaseId: 'x' }],
+      owners: [{ ownerId: 'o' }],
+      credits: [{ jobs: 1 }],
+      releases: [{ leaseId, status: 1 }],
+      workerId: streamsWorker,
+    };
+    for (const weight of [1, 2, 100]) {
+      const all = read(frameOf(message), weight);
+      expect(all.heartbeats.map(({ workerId }) => workerId)).to.deep.equal([streamsWorker, 'another']);
+      expect(all.refused.map(({ named }) => named)).to.deep.equal(['x']);
+      expect(all.owners.map(({ ownerId }) => ownerId)).to.deep.equal(['o']);
+      expect(all.credits.map(({ jobs }) => jobs)).to.deep.equal([1]);
+      expect(all.releases.map(({ release }) => release.workerId)).to.deep.equal([streamsWorker]);
+      expect([all.weight, all.releaseWeight]).to.deep.equal([5, 1]);
+    }
+  });
+
+  it('finds the worker of a first frame, wherever it is, and refuses another one later', () => {
+    const first = frameOf({ heartbeats: [{}], workerId: 'w' });
+    expect(WorkFrame.workerIn(first)).to.equal('w');
+    expect(WorkFrame.workerIn(Buffer.concat([first, first]))).to.equal('w');
+    expect(WorkFrame.workerIn(frameOf({ heartbeats: [{}] }))).to.equal('');
+    expect(() => read(first))
+      .to.throw(DomainError, /another than the one of the first frame/)
+      .with.property('field', 'worker_id');
+    expect(() => WorkFrame.workerIn(Buffer.from([0x22, 0x7f]))).to.throw(
+      DomainError,
+      /the frame cannot be read/,
+    );
+  });
+
+  it('names the item that cannot be read', () => {
+    for (const [field, name] of [
+      [1, 'heartbeats[1]'],
+      [2, 'owners[1]'],
+      [3, 'credits[1]'],
+      [4, 'releases[1]'],
+    ] as const) {
+      const bytes = Buffer.from([field * 8 + 2, 0, field * 8 + 2, 5]);
+      expect(() => read(bytes))
+        .to.throw(DomainError)
+        .with.property('field', name);
+    }
   });
 
   it('identifies a kind by every field except the number of jobs', () => {
@@ -118,8 +180,8 @@ describe('the frames of a work stream', () => {
     expect(second?.bytes).to.equal(first?.bytes);
     expect(third?.bytes).to.not.equal(first?.bytes);
     expect(last).to.include({ jobs: 0, bytes: '' });
-    expect(first?.wanted(streamsWorker).filter).to.deep.include({ jobTypes: ['a', 'b'], maxCostUnits: 3, streams: null });
-    expect([first?.wanted(streamsWorker).ttlS, third?.wanted(streamsWorker).ttlS]).to.deep.equal([9, null]);
+    expect(first?.wanted().filter).to.deep.include({ jobTypes: ['a', 'b'], maxCostUnits: 3, streams: null });
+    expect([first?.wanted().ttlS, third?.wanted().ttlS]).to.deep.equal([9, null]);
   });
 
   it('refuses arbitrary bytes as invalid_request, and throws nothing else', () => {
