@@ -189,6 +189,12 @@ describe('the source tree', () => {
     }
     expectAtMost('long-lines', long);
   });
+
+  it('converts null to undefined at the edges only', () => {
+    const inside = sources.filter(({ path }) => /^src\/(?:domain|engine|store)\//.test(path));
+    const found = inside.filter(({ text }) => text.includes('?? undefined')).map(({ path }) => path);
+    expect(found, 'absent values are null in the domain, the engine and the store').to.deep.equal([]);
+  });
 });
 
 describe('the terms of the glossary', () => {

@@ -66,9 +66,16 @@ export async function claimedAndLeased(
 }
 
 /** A sign of life as the holder of the lease gives it. */
-export const beatFor = ({ lease }: Pick<Grant, 'lease'>, more: Partial<Heartbeat> = {}): Heartbeat => ({
+export const beatFor = (
+  { lease }: { lease: Pick<Grant['lease'], 'leaseId' | 'workerId'> },
+  more: Partial<Heartbeat> = {},
+): Heartbeat => ({
   leaseId: lease.leaseId,
   workerId: lease.workerId,
+  token: null,
+  jobId: null,
+  progress: null,
+  message: null,
   ...more,
 });
 
@@ -97,6 +104,7 @@ export const releaseFor = ({ lease, token }: Grant, more: Partial<Release> = {})
   errorDetail: null,
   retryable: false,
   metrics: null,
+  message: null,
   bytes: 0,
   ...more,
 });

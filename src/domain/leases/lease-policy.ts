@@ -89,10 +89,10 @@ export interface AttemptMessage {
  */
 export function checkMessage(
   { jobId, attempt, stream, messageIds }: AttemptMessage,
-  named: NamedMessage | undefined,
+  named: NamedMessage | null,
   carrier: 'database' | 'redis',
 ): Lost | undefined {
-  if (named === undefined) return undefined;
+  if (named === null) return undefined;
   if (named.stream !== null && named.stream !== stream) {
     return wrongMessage('stream', `the attempt is not of stream ${printable(named.stream)}`);
   }

@@ -48,7 +48,7 @@ export interface Grant {
    */
   heartbeatWithinMs: number;
   /** How long the job was ready before the grant; null where that is not known, and for a replayed grant. */
-  waitMs?: number | null;
+  waitMs: number | null;
 }
 
 export interface Denial {
@@ -60,14 +60,14 @@ export interface Denial {
 
 export type LeaseOutcome = Grant | Denial;
 
-/** A worker's heartbeat for one lease. */
+/** A worker's heartbeat for one lease. A null field was not sent. Token and job id are in lower case. */
 export interface Heartbeat {
   leaseId: string;
   workerId: string;
-  token?: string | undefined;
-  jobId?: string | undefined;
-  progress?: number | undefined;
-  message?: string | undefined;
+  token: string | null;
+  jobId: string | null;
+  progress: number | null;
+  message: string | null;
 }
 
 /** The answer to a heartbeat. */
@@ -102,8 +102,8 @@ export interface Release {
   /** The worker reports that another attempt may succeed. */
   retryable: boolean;
   metrics: JsonObject | null;
-  /** The message that the worker believes is the attempt's, where it names one. */
-  message?: NamedMessage | undefined;
+  /** The message that the worker believes is the attempt's; null if it names none. */
+  message: NamedMessage | null;
   /** The size of result, error and metrics as JSON text. */
   bytes: number;
 }

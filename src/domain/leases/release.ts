@@ -12,15 +12,15 @@ export interface ReleaseRules {
   mayRetry: boolean;
   /** The default where the worker does not send `retryable`. */
   retryableByDefault?: boolean;
-  /** The message that the worker believes is the attempt's. */
-  message?: NamedMessage | undefined;
+  /** The message that the worker believes is the attempt's; null if it names none. */
+  message?: NamedMessage | null;
 }
 
 /** Builds a release from a validated command. */
 export function releaseOf(
   leaseId: string,
   command: ReleaseLease,
-  { mayRetry, retryableByDefault = false, message }: ReleaseRules,
+  { mayRetry, retryableByDefault = false, message = null }: ReleaseRules,
 ): Release {
   const error = command.error ?? null;
   const detail = typeof error === 'string' ? null : error;
@@ -35,7 +35,7 @@ export function releaseOf(
     errorDetail: detail as JsonObject | null,
     retryable: mayRetry && (detail?.retryable ?? retryableByDefault),
     metrics: (command.metrics ?? null) as JsonObject | null,
-    ...(message === undefined ? {} : { message }),
+    message,
     bytes: 0,
   };
   return { ...release, bytes: sizeOf(release) };

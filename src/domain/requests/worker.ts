@@ -60,11 +60,9 @@ export const acquisitionOf = ({ max_wait_ms, lease_ttl_seconds, ...claim }: Work
   wait_ms: max_wait_ms,
 });
 
-/** The message that a worker names; undefined where it names none. */
-export const messageOf = ({ stream, message_id }: WorkerComplete | WorkerFail): NamedMessage | undefined =>
-  stream == null && message_id == null
-    ? undefined
-    : { stream: stream ?? null, messageId: message_id ?? null };
+/** The message that a worker names; null where it names none. */
+export const messageOf = ({ stream, message_id }: WorkerComplete | WorkerFail): NamedMessage | null =>
+  stream == null && message_id == null ? null : { stream: stream ?? null, messageId: message_id ?? null };
 
 /** Convert completion and failure to releases. */
 export const workerCompletionOf = ({ result, ...command }: WorkerComplete): ReleaseLease => ({

@@ -22,7 +22,7 @@ import {
 } from '../../domain/leases/lease-policy.ts';
 import { LockAwareBatcher, type RowLocked, rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import { isUuid } from '../../lib/uuid.ts';
-import { type Extension, extendLeases } from '../../store/sql/leases/extend.ts';
+import { extendLeases } from '../../store/sql/leases/extend.ts';
 import { type KnownLease, readLeases } from '../../store/sql/leases/read.ts';
 import type { Counter } from '../../telemetry/registry.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
@@ -109,8 +109,8 @@ export class Heartbeats {
     // With `wait`, the verdict may be that the lease has ended. The database decides first whether an outage
     // rules that out.
     await (wait ? outageMonitor.runOnce() : outageMonitor.ensureFresh());
-    const extensions = mergeDuplicates(beats.map(extensionOf));
-    const { nowMs, results, changedJobs } = await extendLeases(database, extensions, { wait, signal });
+    const merged = mergeDuplicates(beats);
+    const { nowMs, results, changedJobs } = await extendLeases(database, merged, { wait, signal });
     const verdicts = new Array<BatchVerdict>(beats.length);
     const unclear: number[] = [];
     let strangers = 0;
@@ -199,40 +199,28 @@ function answerDuplicates(
  * A statement writes a row once. Heartbeats that name a lease with the same proofs are therefore given the
  * same values: the last one set by any of them.
  */
-function mergeDuplicates(extensions: Extension[]): readonly Extension[] {
-  if (extensions.every(({ progress, message }) => progress === null && message === null)) return extensions;
-  const said = new Map<string, Pick<Extension, 'progress' | 'message'>>();
-  const nameOf = ({ leaseId, workerId, token, jobId }: Extension) =>
+function mergeDuplicates(heartbeats: HeartbeatList): HeartbeatList {
+  if (heartbeats.every(({ progress, message }) => progress === null && message === null)) return heartbeats;
+  const said = new Map<string, Pick<Heartbeat, 'progress' | 'message'>>();
+  const nameOf = ({ leaseId, workerId, token, jobId }: Heartbeat) =>
     JSON.stringify([leaseId, workerId, token, jobId]);
-  const names = extensions.map(nameOf);
-  for (const [i, { progress, message }] of extensions.entries()) {
+  const names = heartbeats.map(nameOf);
+  for (const [i, { progress, message }] of heartbeats.entries()) {
     const before = said.get(names[i] as string);
     said.set(names[i] as string, {
       progress: progress ?? before?.progress ?? null,
       message: message ?? before?.message ?? null,
     });
   }
-  return extensions.map((extension, i) => ({ ...extension, ...said.get(names[i] as string) }));
+  return heartbeats.map((heartbeat, i) => ({ ...heartbeat, ...said.get(names[i] as string) }));
 }
-
-const extensionOf = ({ leaseId, workerId, token, jobId, progress, message }: Heartbeat): Extension => ({
-  leaseId,
-  workerId,
-  token: token === undefined ? null : token.toLowerCase(),
-  jobId: jobId === undefined ? null : jobId.toLowerCase(),
-  progress: progress ?? null,
-  message: message ?? null,
-});
 
 /** The owner is checked first, so that a stranger learns nothing about the lease. */
 const whyLost = (beat: Heartbeat, known: KnownLease | undefined): Lost =>
   known ? (mismatchOf(beat, known) ?? overOf(known)) : unknown(beat.leaseId);
 
 const mismatchOf = (beat: Heartbeat, { lease, token }: KnownLease): Lost | undefined =>
-  checkProof(
-    { jobId: lease.jobId, claimedBy: lease.workerId, leaseToken: token },
-    { workerId: beat.workerId, token: beat.token ?? null, jobId: beat.jobId ?? null },
-  );
+  checkProof({ jobId: lease.jobId, claimedBy: lease.workerId, leaseToken: token }, beat);
 
 const unknown = (leaseId: string): Lost => ({
   kind: 'lost',

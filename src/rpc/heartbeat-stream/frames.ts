@@ -151,7 +151,7 @@ export abstract class SlicedFrame<Slice extends FrameSlice> {
     let tokenEnd = -1;
     let messageAt = 0;
     let messageEnd = -1;
-    let progress: number | undefined;
+    let progress: number | null = null;
     while (reader.at < end) {
       const tag = reader.tag(end);
       if (tag === leaseIdTag) {
@@ -183,8 +183,8 @@ export abstract class SlicedFrame<Slice extends FrameSlice> {
       workerAt === workerEnd && this.#workerId !== undefined
         ? this.#workerId
         : this.worker.read(reader, workerAt, workerEnd);
-    const token = tokenEnd < 0 ? undefined : reader.text(tokenAt, tokenEnd);
-    const message = messageEnd < 0 ? undefined : reader.text(messageAt, messageEnd);
+    const token = tokenEnd < 0 ? null : reader.text(tokenAt, tokenEnd);
+    const message = messageEnd < 0 ? null : reader.text(messageAt, messageEnd);
     const problem =
       kind === 0
         ? leaseNotFound(named)
@@ -198,7 +198,16 @@ export abstract class SlicedFrame<Slice extends FrameSlice> {
       return;
     }
     const leaseId = leaseIdOf(kind, named);
-    slice.heartbeats.push({ leaseId, workerId, token, jobId: undefined, progress, message, named, weight });
+    slice.heartbeats.push({
+      leaseId,
+      workerId,
+      token: token === null ? null : token.toLowerCase(),
+      jobId: null,
+      progress,
+      message,
+      named,
+      weight,
+    });
   }
 
   #readOwner(end: number, slice: FrameSlice): void {
@@ -239,16 +248,16 @@ export class HeartbeatFrame extends SlicedFrame<FrameSlice> {
 }
 
 function problemOf(
-  token: string | undefined,
-  progress: number | undefined,
-  message: string | undefined,
+  token: string | null,
+  progress: number | null,
+  message: string | null,
 ): DomainError | undefined {
-  if (token === undefined && progress === undefined && message === undefined) return undefined;
+  if (token === null && progress === null && message === null) return undefined;
   return attempt(() => {
-    if (token !== undefined) checkToken(token);
-    if (progress !== undefined && !(progress >= 0 && progress <= 1))
+    if (token !== null) checkToken(token);
+    if (progress !== null && !(progress >= 0 && progress <= 1))
       throw invalid('progress', `must be from 0 to 1, not ${progress}`);
-    if (message !== undefined) {
+    if (message !== null) {
       if (message.length > limits.noteChars)
         throw invalid('message', `must not be longer than ${limits.noteChars} characters`);
       checkText(message, 'message');

@@ -142,7 +142,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
 
     async listStreams(request, caller) {
       const { limit, cursor } = request;
-      const page = parse.listStreams({ stream: request.stream || null, limit, cursor });
+      const page = parse.listStreams({ stream: request.stream || undefined, limit, cursor });
       const { items, nextCursor } = await jobs.streams(page, caller);
       return { streams: items, nextCursor: nextCursor ?? undefined };
     },

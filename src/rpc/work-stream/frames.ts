@@ -249,6 +249,7 @@ function plainRelease(leaseId: string, workerId: string, token: string | null, s
     errorDetail: null,
     retryable: false,
     metrics: null,
+    message: null,
     bytes: 0,
   };
 }

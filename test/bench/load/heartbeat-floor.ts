@@ -1,6 +1,8 @@
 /** The floor under heartbeats: the store's own statement, on a store that is seeded for it; see `floor.ts`. */
+
+import type { Heartbeat } from '../../../src/domain/leases/lease.ts';
 import type { Database } from '../../../src/store/database.ts';
-import { type Extension, extendLeases } from '../../../src/store/sql/leases/extend.ts';
+import { extendLeases } from '../../../src/store/sql/leases/extend.ts';
 import { drive, forDuration, type Round, takeTurns } from './drive.ts';
 import type { FloorPlace } from './floor.ts';
 import { type LeaseSet, leaseId, leasesOf, scattered, workerName, workersOf } from './lease-set.ts';
@@ -37,7 +39,7 @@ export class HeartbeatFloor {
     return this.#database.close();
   }
 
-  async #extend(batch: readonly Extension[]): Promise<number> {
+  async #extend(batch: readonly Heartbeat[]): Promise<number> {
     const { results } = await extendLeases(this.#database, batch, { wait: false });
     const other = results.find(({ kind }) => kind !== 'extended');
     if (other) throw new Error(`a lease was to be extended, and it was '${other.kind}'`);
@@ -46,7 +48,7 @@ export class HeartbeatFloor {
 }
 
 /** The frames of workers, as they come together in the server. */
-function batchesOf(set: LeaseSet): Extension[][] {
+function batchesOf(set: LeaseSet): Heartbeat[][] {
   const extensions = scattered(workersOf(set)).flatMap((worker) =>
     leasesOf(set, worker).map((lease) => ({
       leaseId: leaseId(set, lease),

@@ -10,7 +10,7 @@ import {
   submitted,
   type TestedEngine,
 } from '../../support/jobs.ts';
-import { acquired, Holder, moreServers, noServerFor, wipe } from '../../support/lease-helpers.ts';
+import { acquired, beatFor, Holder, moreServers, noServerFor, wipe } from '../../support/lease-helpers.ts';
 
 const claimTtlMs = engineSettings.claimTtlS * 1000;
 
@@ -163,7 +163,7 @@ describe('claims in an outage', () => {
       const engine = newServer();
       expect(await engine.services.reaper.runOnce()).to.equal(0);
       expect(await alikeWith()).to.equal(7);
-      const [verdict] = await engine.leases.heartbeatMany([{ leaseId: grant.lease.leaseId, workerId: 'x' }]);
+      const [verdict] = await engine.leases.heartbeatMany([beatFor(grant, { workerId: 'x' })]);
       expect(verdict?.kind).to.equal('extended');
     });
 

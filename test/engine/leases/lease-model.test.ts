@@ -23,7 +23,7 @@ import { onEveryEngine } from '../../support/engines.ts';
 import { allEvents, endedLeases } from '../../support/history.ts';
 import type { TestedEngine as Engine } from '../../support/jobs.ts';
 import { caller, engineOn, engineSettings, letTimePass, submitted } from '../../support/jobs.ts';
-import { codeOf, releaseFor, wipe } from '../../support/lease-helpers.ts';
+import { beatFor, codeOf, releaseFor, wipe } from '../../support/lease-helpers.ts';
 import {
   type Asked,
   claimMs,
@@ -228,9 +228,8 @@ const beat = fc.tuple(index, proof).map(([i, how]) =>
   command(`beat(${i}, ${JSON.stringify(how)})`, hasLeases, async (machine, engine) => {
     const lease = leaseAt(machine, i);
     const { who, token } = prove(lease, how);
-    const [verdict] = await engine.leases.heartbeatMany([
-      { leaseId: lease.leaseId, workerId: who, token: token ?? undefined },
-    ]);
+    const holder = { lease: { leaseId: lease.leaseId, workerId: who } };
+    const [verdict] = await engine.leases.heartbeatMany([beatFor(holder, { token })]);
     const wanted = machine.beat(lease, who, token);
     expect(verdict?.kind === 'lost' ? verdict.code : verdict?.kind).to.equal(wanted);
     if (verdict?.kind !== 'extended') return;

@@ -172,7 +172,7 @@ describe('leases', () => {
       const beats = [
         beatFor(grant, { workerId: 'b' }),
         beatFor(grant, { token: other.token }),
-        { leaseId: newId(), workerId: 'a' },
+        beatFor(grant, { leaseId: newId() }),
       ];
       expect(told(await stage.engine.leases.heartbeatMany(beats))).to.deep.equal([
         'worker_mismatch',

@@ -52,10 +52,10 @@ function expected({ heartbeats }: StreamHeartbeatsRequest) {
     beats: beats.map(({ leaseId, workerId, leaseToken, progress, message }) => ({
       leaseId: leaseId.toLowerCase(),
       workerId,
-      token: leaseToken,
-      jobId: undefined,
-      progress,
-      message,
+      token: leaseToken?.toLowerCase() ?? null,
+      jobId: null,
+      progress: progress ?? null,
+      message: message ?? null,
       named: leaseId,
     })),
     strangers: heartbeats.filter((beat) => !beats.includes(beat)).map(({ leaseId }) => leaseId),
@@ -250,7 +250,7 @@ describe('decoding of heartbeat frames', () => {
   it('skips a known field of another wire type', () => {
     const { heartbeats } = read(frameOf(...named, [0x08, 0x01], [0x20, 0x05], [0x2d, 1, 2, 3, 4]));
     expect(heartbeats).to.have.length(1);
-    expect(heartbeats[0]).to.include({ leaseId, progress: undefined, message: undefined });
+    expect(heartbeats[0]).to.include({ leaseId, progress: null, message: null });
     expect(read(Buffer.from([0x08, 0x05])).heartbeats).to.deep.equal([]);
   });
 

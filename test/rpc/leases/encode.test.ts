@@ -82,6 +82,7 @@ describe('the encoder of lease answers', () => {
             token,
             messageId,
             heartbeatWithinMs,
+            waitMs: null,
           });
           const value = {
             lease: { ...leaseMessage(lease), leaseToken: token },

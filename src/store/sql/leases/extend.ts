@@ -1,18 +1,9 @@
 import { eventNumber, leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
+import type { Heartbeat } from '../../../domain/leases/lease.ts';
 import { prepared } from '../../connection/prepared-client.ts';
 import { repeatable } from '../../connection/repeatable.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { integers, nullIfAllNull, numberArray, textArray, uuidArray } from '../array-params.ts';
-
-/** One heartbeat. Progress and message are rare, and null if absent. */
-export interface Extension {
-  leaseId: string;
-  workerId: string;
-  token: string | null;
-  jobId: string | null;
-  progress: number | null;
-  message: string | null;
-}
 
 /**
  * Result of one heartbeat. `missed`: the row was not found, another transaction has locked it, or the lease
@@ -160,7 +151,7 @@ const extendAll = extend({
  */
 export async function extendLeases(
   sql: Sql,
-  beats: readonly Extension[],
+  beats: readonly Heartbeat[],
   { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
 ): Promise<ExtendResult> {
   const [row] = await sql.query<{

@@ -60,8 +60,8 @@ export async function recordMessages(sql: Sql, messages: readonly CarriedMessage
   return messages.map((message) => {
     const enqueueId = enqueueIdOf(message);
     const row = rest.get(enqueueId);
-    const messageId = places.get(enqueueId) ?? row?.messageId ?? undefined;
-    if (messageId !== undefined) return { messageId };
+    const messageId = places.get(enqueueId) ?? row?.messageId ?? null;
+    if (messageId !== null) return { messageId };
     return row ? 'open' : 'over';
   });
 }
