@@ -30,6 +30,7 @@ function verbsOf(services: Services) {
       /** Grants for the credits of a work stream. */
       fetch: acquirer.fetch.bind(acquirer),
       heartbeat: heartbeats.heartbeat.bind(heartbeats),
+      heartbeatWithJob: heartbeats.heartbeatWithJob.bind(heartbeats),
       heartbeatMany: heartbeats.heartbeatMany.bind(heartbeats),
       heartbeatEach: heartbeats.heartbeatEach.bind(heartbeats),
       verdictsOf: heartbeats.verdictsOf.bind(heartbeats),

@@ -34,6 +34,11 @@ export interface Lease {
   deadLettered: boolean;
 }
 
+export interface LeaseWithJob {
+  lease: Lease;
+  job: Job;
+}
+
 /** A lease as only its worker sees it, with its job. */
 export interface Grant {
   kind: 'granted';

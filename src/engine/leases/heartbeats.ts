@@ -11,7 +11,7 @@
  *   `engine/maintenance/outage-monitor.ts`.
  */
 import { leaseNotFound } from '../../domain/errors.ts';
-import type { Extended, Heartbeat, Lost, Verdict } from '../../domain/leases/lease.ts';
+import type { Extended, Heartbeat, LeaseWithJob, Lost, Verdict } from '../../domain/leases/lease.ts';
 import {
   checkProof,
   expired,
@@ -22,13 +22,15 @@ import {
 } from '../../domain/leases/lease-policy.ts';
 import { LockAwareBatcher, type RowLocked, rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import { isUuid } from '../../lib/uuid.ts';
-import { extendLeases } from '../../store/sql/leases/extend.ts';
+import { type ExtendResult, extendLeases, extendLeasesWithJobs } from '../../store/sql/leases/extend.ts';
 import { type KnownLease, readLeases } from '../../store/sql/leases/read.ts';
 import type { Counter } from '../../telemetry/registry.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 
 /** Maximum heartbeats of one statement. */
 const heartbeatsMax = 2_000;
+/** Maximum heartbeats of one statement that returns jobs, whose payloads may be large. */
+const shownMax = 250;
 /** While statements wait for the disk, another one runs. */
 const concurrentStatementsMax = 3;
 /** The number of heartbeats that justifies a statement beside the running ones. */
@@ -36,10 +38,13 @@ const minHeartbeatsWhenBusy = 500;
 
 type HeartbeatList = readonly Heartbeat[];
 type BatchVerdict = Verdict | RowLocked;
+/** A verdict with the lease and the job that the statement wrote. */
+type VerdictWithJob = (Extended & LeaseWithJob) | Lost;
 
 export class Heartbeats {
   readonly #context: EngineContext;
   readonly #batcher: LockAwareBatcher<Heartbeat, Verdict>;
+  readonly #showingBatcher: LockAwareBatcher<Heartbeat, VerdictWithJob>;
   readonly #counts: { extended: Counter; lost: Counter };
   /** The server is about to stop, and informs workers of that. */
   draining = false;
@@ -48,7 +53,7 @@ export class Heartbeats {
     this.#context = context;
     this.#counts = context.metrics.heartbeats('leases');
     this.#batcher = new LockAwareBatcher<Heartbeat, Verdict>({
-      flush: (beats, wait, signal) => this.#extend(beats, wait, signal),
+      flush: (heartbeats, wait, signal) => this.#extend(heartbeats, wait, signal),
       first: {
         meter: context.metrics.batch('heartbeat'),
         sizeMax: heartbeatsMax,
@@ -58,20 +63,24 @@ export class Heartbeats {
       lockedMeter: context.metrics.batch('heartbeat_held'),
       waitingMax,
     });
+    this.#showingBatcher = new LockAwareBatcher<Heartbeat, VerdictWithJob>({
+      flush: (heartbeats, wait, signal) => this.#extendWithJobs(heartbeats, wait, signal),
+      first: { meter: context.metrics.batch('heartbeat'), sizeMax: shownMax, concurrencyMax: 2 },
+      lockedMeter: context.metrics.batch('heartbeat_held'),
+      waitingMax,
+    });
   }
 
   /** Extends one lease, or throws the DomainError with the reason. */
-  async heartbeat(beat: Heartbeat, { peer, signal }: Caller): Promise<Extended> {
-    const { leaseId: lease_id, jobId: job_id, workerId: worker_id } = beat;
-    this.#context.metrics.noteIds({ lease_id, job_id, worker_id });
-    if (!isUuid(beat.leaseId)) throw leaseNotFound(beat.leaseId);
-    const leaseId = beat.leaseId.toLowerCase();
-    const [verdict] = await this.heartbeatMany([{ ...beat, leaseId }], signal);
-    if (verdict?.kind === 'extended') {
-      this.#context.workers.heard(beat.workerId, peer);
-      return verdict;
-    }
-    throw verdict ? lostError(verdict) : new Error('a heartbeat got no verdict');
+  async heartbeat(heartbeat: Heartbeat, { peer, signal }: Caller): Promise<Extended> {
+    const [verdict] = await this.heartbeatMany([this.#checked(heartbeat)], signal);
+    return this.#extendedOf(verdict, heartbeat, peer);
+  }
+
+  /** The same for a caller that shows the lease and its job: as the heartbeat's own statement wrote them. */
+  async heartbeatWithJob(heartbeat: Heartbeat, { peer, signal }: Caller): Promise<Extended & LeaseWithJob> {
+    const verdict = await this.#showingBatcher.run(this.#checked(heartbeat), signal);
+    return this.#extendedOf(verdict, heartbeat, peer);
   }
 
   /**
@@ -84,10 +93,10 @@ export class Heartbeats {
 
   /** The same for callers that need not have all verdicts at once: verdicts on locked rows come later. */
   heartbeatEach(
-    beats: HeartbeatList,
+    heartbeats: HeartbeatList,
     signal?: AbortSignal,
   ): Promise<readonly (Verdict | Promise<Verdict>)[]> {
-    return this.#batcher.runEach(beats, signal);
+    return this.#batcher.runEach(heartbeats, signal);
   }
 
   /** The state of leases, without a change: for verdicts that the server sends by itself. */
@@ -96,8 +105,27 @@ export class Heartbeats {
     return leaseIds.map((leaseId) => verdictOn(leaseId, found.get(leaseId)));
   }
 
-  close(): Promise<void> {
-    return this.#batcher.close();
+  async close(): Promise<void> {
+    await this.#batcher.close();
+    await this.#showingBatcher.close();
+  }
+
+  #checked(heartbeat: Heartbeat): Heartbeat {
+    const { leaseId, jobId: job_id, workerId: worker_id } = heartbeat;
+    this.#context.metrics.noteIds({ lease_id: leaseId, job_id, worker_id });
+    if (!isUuid(leaseId)) throw leaseNotFound(leaseId);
+    return { ...heartbeat, leaseId: leaseId.toLowerCase() };
+  }
+
+  #extendedOf<Kept extends Extended>(
+    verdict: Kept | Lost | undefined,
+    { workerId }: Heartbeat,
+    peer: string,
+  ): Kept {
+    if (!verdict) throw new Error('a heartbeat got no verdict');
+    if (verdict.kind === 'lost') throw lostError(verdict);
+    this.#context.workers.heard(workerId, peer);
+    return verdict;
   }
 
   async #extend(
@@ -105,12 +133,42 @@ export class Heartbeats {
     wait: boolean,
     signal: AbortSignal | undefined,
   ): Promise<BatchVerdict[]> {
-    const { database, outageMonitor, publisher } = this.#context;
-    // With `wait`, the verdict may be that the lease has ended. The database decides first whether an outage
-    // rules that out.
-    await (wait ? outageMonitor.runOnce() : outageMonitor.ensureFresh());
+    await this.#decideOutage(wait);
     const merged = mergeDuplicates(beats);
-    const { nowMs, results, changedJobs } = await extendLeases(database, merged, { wait, signal });
+    const extended = await extendLeases(this.#context.database, merged, { wait, signal });
+    return this.#verdictsFrom(extended, beats, wait, signal);
+  }
+
+  async #extendWithJobs(
+    heartbeats: HeartbeatList,
+    wait: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<(VerdictWithJob | RowLocked)[]> {
+    await this.#decideOutage(wait);
+    const merged = mergeDuplicates(heartbeats);
+    const extended = await extendLeasesWithJobs(this.#context.database, merged, { wait, signal });
+    const verdicts = await this.#verdictsFrom(extended, heartbeats, wait, signal);
+    return verdicts.map((verdict, i) => {
+      if (verdict === rowLocked || verdict.kind === 'lost') return verdict;
+      return { ...verdict, ...(extended.shown.get((heartbeats[i] as Heartbeat).leaseId) as LeaseWithJob) };
+    });
+  }
+
+  /**
+   * With `wait`, the verdict may be that the lease has ended. The database decides first whether an outage
+   * rules that out.
+   */
+  #decideOutage(wait: boolean): Promise<void> {
+    const { outageMonitor } = this.#context;
+    return wait ? outageMonitor.runOnce() : outageMonitor.ensureFresh();
+  }
+
+  async #verdictsFrom(
+    { nowMs, results, changedJobs }: ExtendResult,
+    beats: HeartbeatList,
+    wait: boolean,
+    signal: AbortSignal | undefined,
+  ): Promise<BatchVerdict[]> {
     const verdicts = new Array<BatchVerdict>(beats.length);
     const unclear: number[] = [];
     let strangers = 0;
@@ -132,7 +190,7 @@ export class Heartbeats {
     if (unclear.length > 0)
       await this.#explainLost(beats, answerDuplicates(beats, unclear, verdicts), wait, verdicts, signal);
     this.#count(verdicts, unclear, strangers);
-    if (changedJobs.length > 0) publisher.publish({ jobsChanged: changedJobs });
+    if (changedJobs.length > 0) this.#context.publisher.publish({ jobsChanged: changedJobs });
     return verdicts;
   }
 

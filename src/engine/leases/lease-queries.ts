@@ -1,6 +1,5 @@
 import { invalid, jobNotFound, leaseNotFound, printable } from '../../domain/errors.ts';
-import type { Job } from '../../domain/jobs/job.ts';
-import type { Lease } from '../../domain/leases/lease.ts';
+import type { Lease, LeaseWithJob } from '../../domain/leases/lease.ts';
 import { lostError, wrongToken } from '../../domain/leases/lease-policy.ts';
 import { limits } from '../../domain/limits.ts';
 import type { ListLeases } from '../../domain/requests/scheduler.ts';
@@ -11,11 +10,6 @@ import { listLeases } from '../../store/sql/leases/find.ts';
 import { findLeasesByToken, readLeases } from '../../store/sql/leases/read.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import type { Page } from '../jobs/job-queries.ts';
-
-interface LeaseWithJob {
-  lease: Lease;
-  job: Job;
-}
 
 /** Maximum leases of one statement. */
 const readsMax = 250;

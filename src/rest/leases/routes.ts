@@ -26,8 +26,8 @@ export function queueLeaseRoutes({ leases }: Engine): Route[] {
       path: `${base}/{lease_id}/heartbeat`,
       about: leaseAbout.heartbeat,
       async handle({ path, body, caller }) {
-        await leases.heartbeat(heartbeatOf(leaseId(path), parse.heartbeat(body)), caller);
-        const { lease, job } = await leases.get(leaseId(path), caller);
+        const heartbeat = heartbeatOf(leaseId(path), parse.heartbeat(body));
+        const { lease, job } = await leases.heartbeatWithJob(heartbeat, caller);
         return { status: 200, body: { lease: leaseRecord(lease), job: jobIntent(job) } };
       },
     },

@@ -8,7 +8,7 @@ import { changeLiveJobs, endJobs } from '../../../src/store/sql/jobs/update.ts';
 import { auditCapacity, reservedNow } from '../../../src/store/sql/leases/capacity.ts';
 import { completeLeases } from '../../../src/store/sql/leases/complete.ts';
 import { closeLeases, finishJobs, type LeaseEnding } from '../../../src/store/sql/leases/end.ts';
-import { extendLeases } from '../../../src/store/sql/leases/extend.ts';
+import { extendLeases, extendLeasesWithJobs } from '../../../src/store/sql/leases/extend.ts';
 import {
   findGrantsByJob,
   findGrantsByRequest,
@@ -178,6 +178,8 @@ describe('plans of lease statements', () => {
       const statements: Record<string, (sql: EntitySql) => Promise<unknown>> = {
         extendLeases: (sql) => extendLeases(sql, beats, { wait: false }),
         'extendLeases, waiting': (sql) => extendLeases(sql, beats, { wait: true }),
+        extendLeasesWithJobs: (sql) => extendLeasesWithJobs(sql, beats, { wait: false }),
+        'extendLeasesWithJobs, waiting': (sql) => extendLeasesWithJobs(sql, beats, { wait: true }),
         lockLeasedJobs: (sql) => lockLeasedJobs(sql, leaseIds, { wait: false }),
         lockLiveJobs: (sql) => lockLiveJobs(sql, jobIds, false),
         'lockLiveJobs, waiting': (sql) => lockLiveJobs(sql, jobIds, true),

@@ -1,9 +1,11 @@
 import { eventNumber, leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
-import type { Heartbeat } from '../../../domain/leases/lease.ts';
+import type { Heartbeat, LeaseWithJob } from '../../../domain/leases/lease.ts';
 import { prepared } from '../../connection/prepared-client.ts';
 import { repeatable } from '../../connection/repeatable.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
 import { integers, nullIfAllNull, numberArray, textArray, uuidArray } from '../array-params.ts';
+import { type JobRecord, jobColumns, liveColumns, toJob } from '../jobs/record.ts';
+import { activeLeaseOf, type GrantedLeaseRecord, grantedLeaseColumns } from './record.ts';
 
 /**
  * Result of one heartbeat. `missed`: the row was not found, another transaction has locked it, or the lease
@@ -71,7 +73,7 @@ const silenceMs = `least(greatest(date_part('epoch', judged.now - live.last_hear
  * the rest. A negative number is the problem. Other numbers are twice the remaining time in ms, plus one if a
  * cancellation is requested. A lease that is named twice is written and answered once.
  */
-const extend = ({ locking, isSame }: { locking: string; isSame: string }) =>
+const extend = ({ locking, isSame, returned, answer }: ExtendParts) =>
   // A second run extends the same leases once more.
   repeatable(
     prepared(`
@@ -117,7 +119,7 @@ with beat as (
       when judged.state = ${stateNumber('LEASED')} or judged.progress is not null or judged.message is not null
       then judged.job_id
     end as told,
-    case when judged.state = ${stateNumber('LEASED')} then live.lease_id end as begun, live.claimed_by
+    case when judged.state = ${stateNumber('LEASED')} then live.lease_id end as begun, ${returned}
 ), told as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor)
   select now, told, begun, ${eventNumber('JOB_RUNNING')}, ${stateNumber('LEASED')}, ${stateNumber('RUNNING')},
@@ -128,62 +130,67 @@ with beat as (
   union all
   select n, left_ms, null from judged where left_ms < 0
 )
-select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::text as numbers,
-  array_agg(result)::text as results, array_agg(told) filter (where told is not null)::text as told
-from answered`),
+${answer}`),
   );
 
-const extendFree = extend({
+interface ExtendParts {
+  locking: string;
+  isSame: string;
+  /** What the parts after the update need of the live row; `claimed_by` at least. */
+  returned: string;
+  answer: string;
+}
+
+const numbersOnly = {
+  returned: 'live.claimed_by',
+  answer: `select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::text as numbers,
+  array_agg(result)::text as results, array_agg(told) filter (where told is not null)::text as told
+from answered`,
+};
+
+/** One row for each heartbeat, for the few callers that show the lease and its job. */
+const withJobs = {
+  returned: 'live.*',
+  answer: `select date_part('epoch', (select now from clock)) * 1000 as now,
+  answered.n::int as n, answered.result, answered.told,
+  ${jobColumns('job')}, ${liveColumns('extended')}, ${grantedLeaseColumns('extended')}
+from answered left join extended on extended.n = answered.n
+left join ${lateralByKey('jobs', 'job_id', 'extended.job_id')} job on true`,
+};
+
+const skipsLocked = {
   locking: `beat cross join ${lateralByKey('live_jobs', 'lease_id', 'beat.lease_id', 'for update skip locked')} live`,
   isSame: 'live.ctid = judged.place',
-});
-const extendAll = extend({
+};
+const waitsForLocked = {
   locking: `(
     select beat.*, live.job_id as live_id from beat cross join ${lateralByKey('live_jobs', 'lease_id', 'beat.lease_id')} live
     order by live.job_id
   ) beat join ${lateralByKey('live_jobs', 'job_id', 'beat.live_id', 'for update')} live on live.lease_id = beat.lease_id`,
   isSame: keyEquals('live.job_id', 'judged.job_id'),
-});
+};
 
-/**
- * Extends the leases that are active and owned by these workers. With `wait`, the statement waits for locked
- * rows.
- */
+const extendFree = extend({ ...skipsLocked, ...numbersOnly });
+const extendAll = extend({ ...waitsForLocked, ...numbersOnly });
+const extendFreeWithJobs = extend({ ...skipsLocked, ...withJobs });
+const extendAllWithJobs = extend({ ...waitsForLocked, ...withJobs });
+
+interface ExtendOptions {
+  /** Waits for locked rows instead of passing over them. */
+  wait: boolean;
+  signal?: AbortSignal | undefined;
+}
+
+/** Extends the leases that are active and owned by these workers. */
 export async function extendLeases(
   sql: Sql,
-  beats: readonly Heartbeat[],
-  { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
+  heartbeats: readonly Heartbeat[],
+  { wait, signal }: ExtendOptions,
 ): Promise<ExtendResult> {
-  const [row] = await sql.query<{
-    now: number;
-    numbers: string | null;
-    results: string | null;
-    told: string | null;
-  }>(
-    wait ? extendAll : extendFree,
-    [
-      uuidArray(beats.map(({ leaseId }) => leaseId)),
-      textArray(beats.map(({ workerId }) => workerId)),
-      nullIfAllNull(
-        beats.map(({ token }) => token),
-        textArray,
-      ),
-      beats.every(({ progress }) => progress === null)
-        ? null
-        : numberArray(beats.map(({ progress }) => progress)),
-      nullIfAllNull(
-        beats.map(({ message }) => message),
-        textArray,
-      ),
-      nullIfAllNull(
-        beats.map(({ jobId }) => jobId),
-        textArray,
-      ),
-    ],
-    signal,
-  );
-  if (!row) throw new Error('the database did not tell the time');
-  const results: Extended[] = Array.from({ length: beats.length }, () => missed);
+  type Row = { now: number; numbers: string | null; results: string | null; told: string | null };
+  const [row] = await send<Row>(sql, wait ? extendAll : extendFree, heartbeats, signal);
+  if (!row) throw new Error('the extension of leases returned no row');
+  const results = allMissed(heartbeats);
   const codes = integers(row.results);
   for (const [i, number] of integers(row.numbers).entries()) {
     results[number - 1] = resultOf(codes[i] as number);
@@ -191,6 +198,63 @@ export async function extendLeases(
   const changedJobs = row.told === null ? [] : row.told.slice(1, -1).split(',');
   return { nowMs: row.now, results, changedJobs };
 }
+
+/**
+ * The same for callers that show the leases. `shown` has the extended leases by their ids, with their jobs,
+ * as the statement wrote them.
+ */
+export async function extendLeasesWithJobs(
+  sql: Sql,
+  heartbeats: readonly Heartbeat[],
+  { wait, signal }: ExtendOptions,
+): Promise<ExtendResult & { shown: Map<string, LeaseWithJob> }> {
+  type Answer = { now: number; n: number; result: number; told: string | null };
+  type Row = Answer & ((JobRecord & GrantedLeaseRecord) | { job_id: null });
+  const rows = await send<Row>(sql, wait ? extendAllWithJobs : extendFreeWithJobs, heartbeats, signal);
+  const results = allMissed(heartbeats);
+  const shown = new Map<string, LeaseWithJob>();
+  for (const row of rows) {
+    results[row.n - 1] = resultOf(row.result);
+    if (row.job_id === null) continue;
+    const job = toJob(row);
+    const lease = activeLeaseOf(row, job);
+    shown.set(lease.leaseId, { lease, job });
+  }
+  const changedJobs = rows.flatMap(({ told }) => told ?? []);
+  // Without a row no lease was extended, and nothing depends on the time.
+  return { nowMs: rows[0]?.now ?? 0, results, changedJobs, shown };
+}
+
+function send<Row>(
+  sql: Sql,
+  statement: string,
+  heartbeats: readonly Heartbeat[],
+  signal: AbortSignal | undefined,
+): Promise<Row[]> {
+  const params = [
+    uuidArray(heartbeats.map(({ leaseId }) => leaseId)),
+    textArray(heartbeats.map(({ workerId }) => workerId)),
+    nullIfAllNull(
+      heartbeats.map(({ token }) => token),
+      textArray,
+    ),
+    heartbeats.every(({ progress }) => progress === null)
+      ? null
+      : numberArray(heartbeats.map(({ progress }) => progress)),
+    nullIfAllNull(
+      heartbeats.map(({ message }) => message),
+      textArray,
+    ),
+    nullIfAllNull(
+      heartbeats.map(({ jobId }) => jobId),
+      textArray,
+    ),
+  ];
+  return sql.query<Row>(statement, params, signal);
+}
+
+const allMissed = (heartbeats: readonly Heartbeat[]): Extended[] =>
+  Array.from({ length: heartbeats.length }, () => missed);
 
 const missed: Extended = { kind: 'missed' };
 
