@@ -1,6 +1,7 @@
 /** Any job there may be, for tests on what is written by hand. */
 import fc from 'fast-check';
 import { type Job, type JsonObject, priorities } from '../../src/domain/jobs/job.ts';
+import { type FieldKind, jobFieldList } from '../../src/domain/jobs/job-fields.ts';
 import { states } from '../../src/domain/jobs/state-machine.ts';
 
 export const text = fc.string({ unit: 'grapheme', maxLength: 300 });
@@ -16,32 +17,27 @@ export const json = fc.dictionary(
   { noNullPrototype: true },
 ) as fc.Arbitrary<JsonObject>;
 
-export const anyJob: fc.Arbitrary<Job> = fc.record({
-  jobId: fc.uuid(),
-  addonId: text,
-  jobType: text,
-  priority: fc.constantFrom(...priorities),
-  costUnits: whole,
+/** Any values of each kind of field. */
+const anyValue: Record<FieldKind, fc.Arbitrary<unknown>> = {
+  uuid: fc.uuid(),
+  text,
+  time: ms,
+  whole,
+  count: whole,
+  share: fc.double({ min: 0, max: 1, noNaN: true }),
+  flag: fc.boolean(),
+  object: json,
   constraints: json,
-  payload: json,
+  labels: fc.array(text, { maxLength: 3 }),
+  priority: fc.constantFrom(...priorities),
   state: fc.constantFrom(...states),
-  createdAtMs: ms,
-  updatedAtMs: ms,
-  claimedBy: optional(text),
-  claimExpiresAtMs: optional(ms),
-  leaseId: optional(fc.uuid()),
-  attempts: whole,
-  nextRetryAtMs: optional(ms),
-  clientRequestId: optional(text),
-  stream: optional(text),
-  unique: fc.boolean(),
-  tags: fc.array(text, { maxLength: 3 }),
-  maxRuntimeS: optional(whole),
-  maxAttempts: whole,
-  retryBackoffS: whole,
-  runAtMs: optional(ms),
-  cancelRequested: fc.boolean(),
-  progress: optional(fc.double({ min: 0, max: 1, noNaN: true })),
-  note: optional(text),
-  deadLettered: fc.boolean(),
-});
+};
+
+export const anyJob = fc.record(
+  Object.fromEntries(
+    jobFieldList.map(({ property, kind, isNullable }) => [
+      property,
+      isNullable ? optional(anyValue[kind]) : anyValue[kind],
+    ]),
+  ),
+) as unknown as fc.Arbitrary<Job>;

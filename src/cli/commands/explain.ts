@@ -1,11 +1,11 @@
 import { type ServerClient, ServerError, urlHelp } from '../../client/http-client.ts';
 import { counted } from '../../domain/explain/text.ts';
+import type { JobBody } from '../../domain/jobs/job-fields.ts';
 import { span } from '../../domain/time.ts';
 import type { Command } from '../main.ts';
 import { readFlags } from '../support/args.ts';
 import { commonFlags, onlyWord, withServer } from '../support/operator-client.ts';
 import { age, cell, listing, plain, print, printJson, stamp, table, when } from '../support/output.ts';
-import type { JobBody } from './jobs-list.ts';
 
 interface Cause {
   code: string;

@@ -1,30 +1,9 @@
+import type { JobBody } from '../../domain/jobs/job-fields.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { commonFlags, listFlags, onlyWord, withServer } from '../support/operator-client.ts';
 import { age, cell, listing, print, printJson, stamp, table, when } from '../support/output.ts';
 import { showList } from '../support/pages.ts';
 import type { Subcommand } from '../support/subcommands.ts';
-
-/** A job as the API returns it, with the fields that are shown. */
-export interface JobBody {
-  job_id: string;
-  addon_id: string;
-  job_type: string;
-  priority: string;
-  cost_units: number;
-  state: string;
-  created_at: string;
-  updated_at: string;
-  claimed_by: string | null;
-  lease_id: string | null;
-  attempts: number;
-  max_attempts: number;
-  next_retry_at: string | null;
-  stream: string | null;
-  cancel_requested: boolean;
-  dead_lettered: boolean;
-  progress: number | null;
-  note: string | null;
-}
 
 interface EventBody {
   event_id: string;

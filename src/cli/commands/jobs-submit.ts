@@ -1,44 +1,17 @@
 import { text } from 'node:stream/consumers';
-import { readFlags, UsageError } from '../support/args.ts';
+import { type FieldKind, type JobBody, submittedFieldList } from '../../domain/jobs/job-fields.ts';
+import { type FlagTypes, readFlags, UsageError } from '../support/args.ts';
 import { commonFlags, wholeFlag, withServer } from '../support/operator-client.ts';
 import { print, printJson } from '../support/output.ts';
 import type { Subcommand } from '../support/subcommands.ts';
-import type { JobBody } from './jobs-list.ts';
 
-/** Flags and the request fields that they set. */
-const texts = {
-  'addon-id': 'addon_id',
-  'job-type': 'job_type',
-  priority: 'priority',
-  'client-request-id': 'client_request_id',
-  stream: 'stream',
-  'run-at': 'run_at',
-} as const;
-const numbers = {
-  'cost-units': 'cost_units',
-  'max-attempts': 'max_attempts',
-  'max-runtime-s': 'max_runtime_s',
-  'retry-backoff-s': 'retry_backoff_s',
-} as const;
-const documents = { payload: 'payload', constraints: 'constraints' } as const;
+/** One flag for each field that a client sets. */
+const submitted = submittedFieldList.map((field) => ({ ...field, flag: field.name.replaceAll('_', '-') }));
 
-const flags = {
-  'addon-id': 'string',
-  'job-type': 'string',
-  priority: 'string',
-  'client-request-id': 'string',
-  stream: 'string',
-  'run-at': 'string',
-  'cost-units': 'string',
-  'max-attempts': 'string',
-  'max-runtime-s': 'string',
-  'retry-backoff-s': 'string',
-  payload: 'string',
-  constraints: 'string',
-  unique: 'boolean',
-  tags: 'string',
-  ...commonFlags,
-} as const;
+const fieldFlags: FlagTypes = Object.fromEntries(
+  submitted.map(({ flag, kind }) => [flag, kind === 'flag' ? 'boolean' : 'string']),
+);
+const flags = { ...fieldFlags, ...commonFlags };
 
 export const submitVerb: Subcommand = {
   name: 'submit',
@@ -46,23 +19,13 @@ export const submitVerb: Subcommand = {
   async run(args) {
     const { values, words } = readFlags(args, flags);
     if (words.length > 0) throw new UsageError(`submits one job, and takes no ${JSON.stringify(words[0])}`);
-    for (const flag of ['addon-id', 'job-type', 'cost-units'] as const) {
-      if (values[flag] === undefined) throw new UsageError(`names no --${flag}`);
-    }
+    const given = values as Readonly<Record<string, string | boolean | undefined>>;
     const job: Record<string, unknown> = {};
-    for (const [flag, field] of entries(texts)) if (values[flag] !== undefined) job[field] = values[flag];
-    for (const [flag, field] of entries(numbers)) {
-      const number = wholeFlag(flag, values[flag], 0);
-      if (number !== undefined) job[field] = number;
+    for (const { name, flag, kind, submission } of submitted) {
+      const value = given[flag];
+      if (value !== undefined) job[name] = await jsonOf(flag, kind, value);
+      else if (submission.isRequired) throw new UsageError(`names no --${flag}`);
     }
-    for (const [flag, field] of entries(documents)) {
-      const given = values[flag];
-      if (given !== undefined)
-        job[field] = documentOf(flag, given === '-' ? await text(process.stdin) : given);
-    }
-    if (values.priority !== undefined) job.priority = values.priority.toUpperCase();
-    if (values.unique) job.unique = true;
-    if (values.tags !== undefined) job.tags = values.tags.split(',').filter((tag) => tag !== '');
     return withServer(values.url, async (server) => {
       const submitted = await server.post<{ job: JobBody }>('/api/scheduler/jobs/submit', job);
       if (values.json) printJson(submitted);
@@ -72,8 +35,22 @@ export const submitVerb: Subcommand = {
   },
 };
 
-const entries = <Key extends string>(of: Readonly<Record<Key, string>>): [Key, string][] =>
-  Object.entries(of) as [Key, string][];
+async function jsonOf(flag: string, kind: FieldKind, given: string | boolean): Promise<unknown> {
+  if (typeof given === 'boolean') return given;
+  switch (kind) {
+    case 'whole':
+      return wholeFlag(flag, given, 0);
+    case 'object':
+    case 'constraints':
+      return documentOf(flag, given === '-' ? await text(process.stdin) : given);
+    case 'labels':
+      return given.split(',').filter((label) => label !== '');
+    case 'priority':
+      return given.toUpperCase();
+    default:
+      return given;
+  }
+}
 
 function documentOf(flag: string, given: string): unknown {
   try {
@@ -82,3 +59,38 @@ function documentOf(flag: string, given: string): unknown {
     throw new UsageError(`--${flag} is no JSON: ${cause instanceof Error ? cause.message : String(cause)}`);
   }
 }
+
+/** Fields whose flags have lines of their own in the help. */
+const described = [
+  'addon_id',
+  'job_type',
+  'stream',
+  'cost_units',
+  'priority',
+  'payload',
+  'constraints',
+  'client_request_id',
+];
+
+const placeholders: Partial<Record<FieldKind, string>> = {
+  flag: '',
+  labels: ' <a,b>',
+  time: ' <time>',
+  whole: ' <n>',
+};
+
+/** The other flags of the fields, for the help. */
+export const otherFlagsHelp = (): string => {
+  const words = submitted
+    .filter(({ name }) => !described.includes(name))
+    .map(({ flag, kind }) => `--${flag}${placeholders[kind] ?? ' <text>'}`);
+  const lines: string[] = [];
+  for (const word of words) {
+    const last = lines.at(-1);
+    if (last === undefined || last.length + word.length > helpWidth) lines.push(`  ${word}`);
+    else lines[lines.length - 1] = `${last}, ${word}`;
+  }
+  return lines.join(',\n');
+};
+
+const helpWidth = 110;

@@ -3,7 +3,7 @@ import { pageHelp } from '../support/operator-client.ts';
 import { commandOf } from '../support/subcommands.ts';
 import { eventsVerb, getVerb, listVerb } from './jobs-list.ts';
 import { cancelVerb, retryVerb } from './jobs-retry.ts';
-import { submitVerb } from './jobs-submit.ts';
+import { otherFlagsHelp, submitVerb } from './jobs-submit.ts';
 
 const help = () => `Usage: leasehold jobs list [flags]
        leasehold jobs get <job_id> [flags]
@@ -33,7 +33,7 @@ submit makes a job, and prints its id:
   --constraints <json>  What its worker must have, a JSON object; - reads it from the standard input.
   --client-request-id <id>
                         Makes it safe to ask again: a second job of this submitter with the same id is refused.
-  --unique, --tags <a,b>, --run-at <time>, --max-attempts <n>, --max-runtime-s <n>, --retry-backoff-s <n>
+${otherFlagsHelp()}
 
 cancel ends jobs that nobody runs, and asks the workers of the others to stop.
 retry puts jobs that FAILED, TIMED OUT or were CANCELED back into the queue, each at its old place in line and with a new

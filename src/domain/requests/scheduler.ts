@@ -1,6 +1,7 @@
-import Type, { type Static, type TSchema } from 'typebox';
+import Type, { type Static, type TOptional, type TSchema, type TUnsafe } from 'typebox';
 import { capabilityKeys, constraintKeys } from '../jobs/constraints.ts';
 import { finalStatuses, priorities } from '../jobs/job.ts';
+import { type SubmissionBody, submittedFieldList } from '../jobs/job-fields.ts';
 import { type State, states } from '../jobs/state-machine.ts';
 import { leaseStates } from '../leases/lease.ts';
 import { limits } from '../limits.ts';
@@ -46,52 +47,50 @@ export const contractStates = states.filter((state): state is Exclude<State, 'LE
 
 export const PrioritySchema = Type.Enum([...priorities], { description: 'Which jobs go first.' });
 
-export const SubmitJob = Type.Object({
-  addon_id: name(
-    'The application or tenant that submits the job: claims, lists and figures can be limited to it.',
-  ),
-  job_type: name('The kind of work, such as `render_image`. Workers choose jobs by it.'),
-  priority: optional(PrioritySchema),
-  cost_units: whole(
-    1,
-    limits.costUnits,
-    'Units of capacity that its lease uses. The usable units bound how much runs at once.',
-  ),
-  constraints: optional(
-    json(
-      'What its worker must have: `x_required: true` needs a worker that says `x_available: true`; `x_heavy: true` passes over workers that say `x_heavy: false`. No other keys.',
-      flags(constraintKeys.pattern),
-    ),
-  ),
-  payload: optional(json('The JSON object that is passed to the worker.')),
-  client_request_id: optional(
-    id('Makes a submission safe to repeat: a second job of the same `addon_id` with this key is refused.'),
-  ),
-  stream: optional(name('Deliver it only to workers that ask for this stream.')),
-  unique: optional(
-    Type.Boolean({
-      description:
-        'Not given to a worker that already holds a lease. It does not detect duplicates: `client_request_id` does.',
+type SubmissionSchemas = {
+  [Name in keyof SubmissionBody]-?: undefined extends SubmissionBody[Name]
+    ? TOptional<TUnsafe<Exclude<SubmissionBody[Name], undefined>>>
+    : TUnsafe<SubmissionBody[Name]>;
+};
+
+/** The fields of a job that a client sets; see `jobFields` in `domain/jobs/job.ts`. */
+export const SubmitJob = Type.Object(
+  Object.fromEntries(
+    submittedFieldList.map((field) => {
+      const schema = submittedSchema(field);
+      return [field.name, field.submission.isRequired ? schema : optional(schema)];
     }),
-  ),
-  tags: optional(
-    Type.Array(Type.String({ minLength: 1, maxLength: limits.tagChars, description: 'A label.' }), {
-      maxItems: limits.tags,
-      description: 'Labels that are kept with the job and shown with it.',
-    }),
-  ),
-  max_runtime_s: optional(
-    whole(1, limits.maxRuntimeS, 'Seconds after which a lease of it ends, whatever its heartbeats say.'),
-  ),
-  max_attempts: optional(
-    whole(1, limits.maxAttempts, 'Attempts before an expiry or a retryable failure is final.'),
-  ),
-  retry_backoff_s: optional(
-    whole(0, limits.retryBackoffS, 'Seconds before the second attempt; doubled for each one after it.'),
-  ),
-  run_at: optional(instant('Not to be started before this time.')),
-});
-export type SubmitJob = Static<typeof SubmitJob>;
+  ) as unknown as SubmissionSchemas,
+);
+export type SubmitJob = SubmissionBody;
+
+function submittedSchema({ kind, submission, ...field }: (typeof submittedFieldList)[number]): TSchema {
+  const { minimum = 0, maximum = 0, form } = submission;
+  const description = submission.description ?? field.description;
+  switch (kind) {
+    case 'priority':
+      return PrioritySchema;
+    case 'whole':
+      return whole(minimum, maximum, description);
+    case 'text':
+      return form === 'key' ? id(description) : name(description);
+    case 'constraints':
+      return json(description, flags(constraintKeys.pattern));
+    case 'object':
+      return json(description);
+    case 'flag':
+      return Type.Boolean({ description });
+    case 'labels':
+      return Type.Array(Type.String({ minLength: 1, maxLength: limits.tagChars, description: 'A label.' }), {
+        maxItems: limits.tags,
+        description,
+      });
+    case 'time':
+      return instant(description);
+    default:
+      throw new Error(`no request has a field of kind ${kind}`);
+  }
+}
 
 const capabilities = () =>
   Type.Record(Type.String(), Type.Unknown(), {

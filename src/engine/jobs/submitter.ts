@@ -1,10 +1,17 @@
 import { DomainError } from '../../domain/errors.ts';
 import { needsOf } from '../../domain/jobs/constraints.ts';
-import { type Job, type JsonObject, type Priority, priorities } from '../../domain/jobs/job.ts';
+import { type Job, priorities } from '../../domain/jobs/job.ts';
+import {
+  type FieldKind,
+  type Submission,
+  type SubmittedFields,
+  submittedFieldList,
+} from '../../domain/jobs/job-fields.ts';
 import { limits } from '../../domain/limits.ts';
 import type { SubmitJob } from '../../domain/requests/scheduler.ts';
 import { instantMs, within } from '../../domain/requests/validator.ts';
 import { Batcher } from '../../lib/async/batcher.ts';
+import { objectMapper } from '../../lib/object-mapper.ts';
 import { splitByLength } from '../../lib/split-by-length.ts';
 import type { Sql } from '../../store/connection/sql.ts';
 import { readJobs } from '../../store/sql/jobs/read.ts';
@@ -26,11 +33,9 @@ import { LaneCache } from '../queue/lane-cache.ts';
 
 /** A validated submission, ready to be written. */
 export interface Draft extends NewJob {
-  tags: string[];
+  /** The fields as the job shows them. */
+  shown: SubmittedFields;
   lane: Lane;
-  priorityName: Priority;
-  constraintsObject: JsonObject;
-  payloadObject: JsonObject;
   returnExisting: boolean;
 }
 
@@ -53,43 +58,47 @@ const bytesPerWeight = 8_192;
 
 /** Turns a validated command into a draft, or throws the reason why it is invalid. */
 export function draft(command: SubmitJob, returnExisting: boolean, settings: EngineSettings, at = ''): Draft {
-  const constraintsObject = (command.constraints ?? {}) as JsonObject;
-  const payloadObject = (command.payload ?? {}) as JsonObject;
-  const constraints = JSON.stringify(constraintsObject);
-  const payload = JSON.stringify(payloadObject);
+  const shown = submittedFields(command, at);
+  shown.maxAttempts =
+    command.max_attempts ?? (shown.stream === null ? settings.maxAttempts : settings.streamMaxAttempts);
+  const constraints = JSON.stringify(shown.constraints);
+  const payload = JSON.stringify(shown.payload);
   const bytes = Buffer.byteLength(constraints) + Buffer.byteLength(payload);
   if (bytes > limits.jobBytes) throw tooLarge(at);
-  const priorityName = command.priority ?? 'NORMAL';
-  const stream = command.stream ?? null;
   return {
-    addonId: command.addon_id,
-    jobType: command.job_type,
-    stream,
-    priority: priorities.indexOf(priorityName),
-    priorityName,
-    costUnits: command.cost_units,
+    ...shown,
+    priority: priorities.indexOf(shown.priority),
     constraints,
-    constraintsObject,
-    lane: {
-      stream,
-      addonId: command.addon_id,
-      jobType: command.job_type,
-      unique: command.unique ?? false,
-      ...needsOf(constraintsObject, within(at, 'constraints')),
-    },
     payload,
-    payloadObject,
-    clientRequestId: command.client_request_id ?? null,
-    unique: command.unique ?? false,
-    tags: command.tags ?? [],
-    maxRuntimeS: command.max_runtime_s ?? null,
-    maxAttempts:
-      command.max_attempts ?? (stream === null ? settings.maxAttempts : settings.streamMaxAttempts),
-    retryBackoffS: command.retry_backoff_s ?? limits.retryBackoffSDefault,
-    runAtMs: command.run_at == null ? null : instantMs(command.run_at, within(at, 'run_at')),
     bytes,
+    shown,
+    lane: {
+      stream: shown.stream,
+      addonId: shown.addonId,
+      jobType: shown.jobType,
+      unique: shown.unique,
+      ...needsOf(shown.constraints, within(at, 'constraints')),
+    },
     returnExisting,
   };
+}
+
+/** Reads the fields of a command, with the defaults of `jobFields`. */
+const submittedFields = objectMapper<SubmitJob, SubmittedFields, string>(
+  Object.fromEntries(
+    submittedFieldList.map(({ name, property, kind, submission }) => [
+      property,
+      { from: name, convert: readerOf(name, kind, submission) },
+    ]),
+  ),
+);
+
+function readerOf(name: string, kind: FieldKind, { isRequired, default: usual = null }: Submission) {
+  if (isRequired) return undefined;
+  if (kind === 'time')
+    return (text: string | null | undefined, at: string) =>
+      text == null ? usual : instantMs(text, within(at, name));
+  return (value: unknown) => value ?? usual;
 }
 
 function tooLarge(at: string): DomainError {
@@ -227,34 +236,24 @@ const keyOf = ({ addonId, clientRequestId }: { addonId: string; clientRequestId:
   JSON.stringify([addonId, clientRequestId]);
 
 /** The job right after its submission, without a read. */
-function jobOf(one: Draft, { jobId, createdAtMs }: Submitted): Job {
-  return {
-    jobId,
-    addonId: one.addonId,
-    jobType: one.jobType,
-    priority: one.priorityName,
-    costUnits: one.costUnits,
-    constraints: one.constraintsObject,
-    payload: one.payloadObject,
-    state: 'QUEUED',
-    createdAtMs,
-    updatedAtMs: createdAtMs,
-    claimedBy: null,
-    claimExpiresAtMs: null,
-    leaseId: null,
-    attempts: 0,
-    nextRetryAtMs: one.runAtMs !== null && one.runAtMs > createdAtMs ? one.runAtMs : null,
-    clientRequestId: one.clientRequestId,
-    stream: one.stream,
-    unique: one.unique,
-    tags: one.tags,
-    maxRuntimeS: one.maxRuntimeS,
-    maxAttempts: one.maxAttempts,
-    retryBackoffS: one.retryBackoffS,
-    runAtMs: one.runAtMs,
-    cancelRequested: false,
-    progress: null,
-    note: null,
-    deadLettered: false,
-  };
-}
+const jobOf = ({ shown }: Draft, { jobId, createdAtMs }: Submitted): Job => ({
+  ...unstarted,
+  ...shown,
+  jobId,
+  createdAtMs,
+  updatedAtMs: createdAtMs,
+  nextRetryAtMs: shown.runAtMs !== null && shown.runAtMs > createdAtMs ? shown.runAtMs : null,
+});
+
+/** The fields that the server sets while the job runs. */
+const unstarted = {
+  state: 'QUEUED',
+  claimedBy: null,
+  claimExpiresAtMs: null,
+  leaseId: null,
+  attempts: 0,
+  cancelRequested: false,
+  progress: null,
+  note: null,
+  deadLettered: false,
+} as const;

@@ -1,5 +1,5 @@
 /** Jobs with the queue contract's field names, and Leasehold's additional fields. */
-import Type, { type Static } from 'typebox';
+import Type, { type Static, type TSchema, type TUnsafe } from 'typebox';
 import { contractState } from '../../domain/jobs/claim-policy.ts';
 import {
   finalStatuses,
@@ -9,9 +9,16 @@ import {
   type JsonObject,
   priorities,
 } from '../../domain/jobs/job.ts';
+import {
+  type FieldKind,
+  type JobBody,
+  type JobFieldName,
+  jobFieldList,
+} from '../../domain/jobs/job-fields.ts';
 import { eventTypes } from '../../domain/jobs/state-machine.ts';
 import { contractStates } from '../../domain/requests/scheduler.ts';
 import { iso } from '../../domain/time.ts';
+import { objectMapper } from '../../lib/object-mapper.ts';
 import {
   anyJson,
   count,
@@ -28,65 +35,47 @@ import {
   word,
 } from '../openapi/schema-types.ts';
 
-export const JobIntent = entity('JobIntent', 'A job.', {
-  job_id: uuid('Its id.'),
-  addon_id: word('The application or tenant that submitted it.'),
-  job_type: word('The kind of work.'),
-  priority: oneOf(priorities, 'Which jobs go first.'),
-  cost_units: whole('Units of capacity that its lease uses.'),
-  constraints: jsonObject('What its worker must have: `x_required`, `x_heavy`.'),
-  payload: jsonObject('The JSON object that is passed to the worker.'),
-  state: oneOf(contractStates, 'Where it is on its way.'),
-  created_at: time('When it was submitted.'),
-  updated_at: time('When it was last changed.'),
-  claimed_by: orNull(word('The worker that has claimed or leased it.')),
-  claim_expires_at: orNull(time('When its claim runs out.')),
-  lease_id: orNull(uuid('Its lease; once it has ended, its last one; null while it waits for one.')),
-  attempts: count('How many leases it has had.'),
-  next_retry_at: orNull(time('When it may be tried again.')),
-  client_request_id: orNull(word("The submitter's own key.")),
-  stream: orNull(word('The stream that delivers it.')),
-  unique: flag('It is not given to a worker that already holds a lease.'),
-  tags: list(Type.String(), 'Labels that are kept with it.'),
-  max_runtime_s: orNull(whole('Seconds after which a lease of it ends, whatever its heartbeats say.')),
-  max_attempts: whole('Attempts before an expiry or a retryable failure is final.'),
-  retry_backoff_s: whole('Seconds before the second attempt; doubled for each one after it.'),
-  run_at: orNull(time('Not to be started before this time.')),
-  cancel_requested: flag('A client asked to cancel it; its worker learns of it with its next heartbeat.'),
-  progress: orNull(share('How far its worker says it is.')),
-  note: orNull(word('What its worker said last.')),
-  dead_lettered: flag('Its stream has given it up: it failed for good, or too often.'),
-});
+/** The field types of answers, by the kinds of fields. */
+const schemas: Record<FieldKind, (description: string) => TSchema> = {
+  uuid,
+  text: word,
+  time,
+  whole,
+  count,
+  share,
+  flag,
+  object: jsonObject,
+  constraints: jsonObject,
+  labels: (description) => list(Type.String(), description),
+  priority: (description) => oneOf(priorities, description),
+  state: (description) => oneOf(contractStates, description),
+};
 
-export const jobIntent = (job: Job): Static<typeof JobIntent> => ({
-  job_id: job.jobId,
-  addon_id: job.addonId,
-  job_type: job.jobType,
-  priority: job.priority,
-  cost_units: job.costUnits,
-  constraints: job.constraints,
-  payload: job.payload,
-  state: contractState(job.state) as (typeof contractStates)[number],
-  created_at: iso(job.createdAtMs),
-  updated_at: iso(job.updatedAtMs),
-  claimed_by: job.claimedBy,
-  claim_expires_at: iso(job.claimExpiresAtMs),
-  lease_id: job.leaseId,
-  attempts: job.attempts,
-  next_retry_at: iso(job.nextRetryAtMs),
-  client_request_id: job.clientRequestId,
-  stream: job.stream,
-  unique: job.unique,
-  tags: job.tags,
-  max_runtime_s: job.maxRuntimeS,
-  max_attempts: job.maxAttempts,
-  retry_backoff_s: job.retryBackoffS,
-  run_at: iso(job.runAtMs),
-  cancel_requested: job.cancelRequested,
-  progress: job.progress,
-  note: job.note,
-  dead_lettered: job.deadLettered,
-});
+type JobSchemas = { [Name in JobFieldName]: TUnsafe<JobBody[Name]> };
+
+/** The fields come from `jobFields` in `domain/jobs/job.ts`. */
+export const JobIntent = entity(
+  'JobIntent',
+  'A job.',
+  Object.fromEntries(
+    jobFieldList.map(({ name, kind, isNullable, description }) => {
+      const schema = schemas[kind](description);
+      return [name, isNullable ? orNull(schema) : schema];
+    }),
+  ) as unknown as JobSchemas,
+);
+
+/** How values of a job are written, where they are not written as they are. */
+export const jobConverters: Partial<Record<FieldKind, (value: never) => unknown>> = {
+  time: iso,
+  state: contractState,
+};
+
+export const jobIntent = objectMapper<Job, JobBody>(
+  Object.fromEntries(
+    jobFieldList.map(({ name, property, kind }) => [name, { from: property, convert: jobConverters[kind] }]),
+  ),
+);
 
 export const JobOutcome = entity('JobResult', 'What came of a job.', {
   job_id: uuid('The job.'),

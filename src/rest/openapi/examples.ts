@@ -1,44 +1,18 @@
 /** The contracts' own examples, with Leasehold's additional fields. */
 import type { Static } from 'typebox';
 import { retryS } from '../../domain/files/contention-policy.ts';
+import { jobFields } from '../../domain/jobs/job.ts';
+import { type JobBody, jobFieldList } from '../../domain/jobs/job-fields.ts';
 import type { FileLeaseRecord } from '../files/schemas.ts';
-import type { JobIntent, JobOutcome } from '../jobs/schemas.ts';
+import type { JobOutcome } from '../jobs/schemas.ts';
 import type { LeaseRecord } from '../leases/schemas.ts';
-import type { SystemJobRecord } from '../system/schemas.ts';
 
-const jobId = '0b7e6c9a-3f1d-4c6e-9a55-2f1f4a1f0c01';
+const jobId = jobFields.job_id.example;
 const leaseId = '5d2a8f34-7c1b-4e0d-8b6a-9c3e7d5f1a02';
 export const token = 'c1a5f0e2-6b7d-4d3e-9f8a-1b2c3d4e5f60';
 
-export const job: Static<typeof JobIntent> = {
-  job_id: jobId,
-  addon_id: 'visuals',
-  job_type: 'load30',
-  priority: 'NORMAL',
-  cost_units: 30,
-  constraints: { cpu_heavy: true },
-  payload: { model: 'sdxl', prompt: 'a cat' },
-  state: 'QUEUED',
-  created_at: '2025-12-28T20:15:00.000Z',
-  updated_at: '2025-12-28T20:15:00.000Z',
-  claimed_by: null,
-  claim_expires_at: null,
-  lease_id: null,
-  attempts: 0,
-  next_retry_at: null,
-  client_request_id: 'order-17',
-  stream: null,
-  unique: false,
-  tags: [],
-  max_runtime_s: null,
-  max_attempts: 1,
-  retry_backoff_s: 2,
-  run_at: null,
-  cancel_requested: false,
-  progress: null,
-  note: null,
-  dead_lettered: false,
-};
+/** The examples of the fields; see `jobFields` in `domain/jobs/job.ts`. */
+export const job = Object.fromEntries(jobFieldList.map(({ name, example }) => [name, example])) as JobBody;
 
 export const claimedJob = {
   ...job,
@@ -97,33 +71,6 @@ export const releasedLease = {
   state: 'RELEASED' as const,
   ended_at: '2025-12-28T20:17:05.000Z',
   release_status: 'SUCCEEDED' as const,
-};
-
-export const systemJob: Static<typeof SystemJobRecord> = {
-  job_id: jobId,
-  type: 'generic',
-  priority: 'normal',
-  requested_units: 4,
-  unique: false,
-  state: 'leased',
-  payload: {},
-  idempotency_key: null,
-  tags: [],
-  max_runtime_s: null,
-  lease_id: leaseId,
-  created_at: '2026-02-06T20:09:30.000Z',
-  updated_at: '2026-02-06T20:10:00.000Z',
-  addon_id: 'default',
-  constraints: {},
-  stream: null,
-  attempts: 1,
-  max_attempts: 1,
-  retry_backoff_s: 2,
-  run_at: null,
-  next_retry_at: null,
-  cancel_requested: false,
-  progress: null,
-  note: null,
 };
 
 export const systemLease = {

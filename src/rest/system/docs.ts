@@ -5,7 +5,7 @@ import { JobOutcome } from '../jobs/schemas.ts';
 import * as example from '../openapi/examples.ts';
 import { answer, operations, requestBody } from '../openapi/operation.ts';
 import { always, flag, orNull } from '../openapi/schema-types.ts';
-import { Extended, SystemJobRecord, WorkAnswer } from './schemas.ts';
+import { Extended, type SystemJobBody, SystemJobRecord, systemFields, WorkAnswer } from './schemas.ts';
 
 const lost = [
   'lease_not_found',
@@ -15,7 +15,29 @@ const lost = [
   'lease_not_active',
 ] as const;
 const done = { ok: always(true, 'It is written.'), job: SystemJobRecord };
-const { systemJob, systemLease } = example;
+const { systemLease } = example;
+
+const ownExamples = {
+  type: 'generic',
+  priority: 'normal',
+  requested_units: 4,
+  state: 'leased',
+  payload: {},
+  idempotency_key: null,
+  lease_id: example.lease.lease_id,
+  created_at: '2026-02-06T20:09:30.000Z',
+  updated_at: '2026-02-06T20:10:00.000Z',
+  addon_id: 'default',
+  constraints: {},
+  attempts: 1,
+} satisfies Partial<SystemJobBody>;
+
+const systemJob = Object.fromEntries(
+  systemFields.map(({ shownAs, example: usual }) => [
+    shownAs,
+    (ownExamples as Record<string, unknown>)[shownAs] ?? (shownAs in ownExamples ? null : usual),
+  ]),
+) as SystemJobBody;
 
 /** Documentation of the request and the heartbeat contract. */
 export const systemAbout = operations('Request', {

@@ -2,12 +2,19 @@
  * Jobs and leases with the field names of the request and heartbeat contracts, and Leasehold's additional
  * fields.
  */
-import Type, { type Static } from 'typebox';
-import { type Job, type Priority, priorities } from '../../domain/jobs/job.ts';
+import Type, { type Static, type TSchema, type TUnsafe } from 'typebox';
+import { type Job, jobFields, type Priority, priorities } from '../../domain/jobs/job.ts';
+import {
+  type JobBody,
+  type JobField,
+  type JobFieldName,
+  jobFieldList,
+} from '../../domain/jobs/job-fields.ts';
 import type { State } from '../../domain/jobs/state-machine.ts';
 import type { Lease, LeaseOutcome } from '../../domain/leases/lease.ts';
 import { iso } from '../../domain/time.ts';
-import { JobIntent } from '../jobs/schemas.ts';
+import { objectMapper } from '../../lib/object-mapper.ts';
+import { JobIntent, jobConverters } from '../jobs/schemas.ts';
 import { heartbeatWithinMs, LeaseRecord, leaseToken } from '../leases/schemas.ts';
 import { always, count, entity, flag, oneOf, time, word } from '../openapi/schema-types.ts';
 
@@ -28,64 +35,96 @@ const stateWords: Record<State, (typeof words)[number]> = {
   TIMEOUT: 'expired',
 };
 
-const intent = JobIntent.properties;
+type SystemPriority = Lowercase<Priority>;
 
-export const SystemJobRecord = entity('SystemJob', "A job, in the request contract's words.", {
-  job_id: intent.job_id,
-  type: intent.job_type,
+/** Fields that the contract calls differently. */
+const otherNames = {
+  job_type: 'type',
+  cost_units: 'requested_units',
+  client_request_id: 'idempotency_key',
+} as const satisfies Partial<Record<JobFieldName, string>>;
+type OtherNames = typeof otherNames;
+
+/** Claims and dead letters belong to other contracts. */
+const notShown = ['claimed_by', 'claim_expires_at', 'dead_lettered'] as const;
+
+/** The contract's own fields, and those that it showed first, in their order. Further fields follow. */
+const firstFields: readonly JobFieldName[] = [
+  'job_id',
+  'job_type',
+  'priority',
+  'cost_units',
+  'unique',
+  'state',
+  'payload',
+  'client_request_id',
+  'tags',
+  'max_runtime_s',
+  'lease_id',
+  'created_at',
+  'updated_at',
+  'addon_id',
+  'constraints',
+  'stream',
+  'attempts',
+  'max_attempts',
+  'retry_backoff_s',
+  'run_at',
+  'next_retry_at',
+];
+
+type ShownName = Exclude<JobFieldName, (typeof notShown)[number]>;
+type SystemFieldName<Name extends ShownName> = Name extends keyof OtherNames ? OtherNames[Name] : Name;
+type SystemValues = Omit<JobBody, 'priority' | 'state'> & {
+  priority: SystemPriority;
+  state: (typeof words)[number];
+};
+
+/** A job in JSON, with the field names of the request contract. */
+export type SystemJobBody = { [Name in ShownName as SystemFieldName<Name>]: SystemValues[Name] };
+
+/** The fields of this contract, with the name that the contract uses. */
+export const systemFields = [
+  ...firstFields,
+  ...jobFieldList.map(({ name }) => name).filter((name) => !firstFields.includes(name)),
+]
+  .filter((name) => !notShown.some((hidden) => hidden === name))
+  .map((name) => ({
+    ...(jobFields[name] as JobField),
+    name,
+    shownAs: (otherNames as Partial<Record<JobFieldName, string>>)[name] ?? name,
+  }));
+
+const ownSchemas: Partial<Record<JobFieldName, TSchema>> = {
   priority: oneOf(
-    priorities.map((word) => word.toLowerCase() as Lowercase<Priority>),
+    priorities.map((word) => word.toLowerCase() as SystemPriority),
     'Which jobs go first.',
   ),
-  requested_units: intent.cost_units,
-  unique: intent.unique,
   state: oneOf(words, 'Where it is on its way.'),
-  payload: intent.payload,
-  idempotency_key: intent.client_request_id,
-  tags: intent.tags,
-  max_runtime_s: intent.max_runtime_s,
-  lease_id: intent.lease_id,
-  created_at: intent.created_at,
-  updated_at: intent.updated_at,
-  addon_id: intent.addon_id,
-  constraints: intent.constraints,
-  stream: intent.stream,
-  attempts: intent.attempts,
-  max_attempts: intent.max_attempts,
-  retry_backoff_s: intent.retry_backoff_s,
-  run_at: intent.run_at,
-  next_retry_at: intent.next_retry_at,
-  cancel_requested: intent.cancel_requested,
-  progress: intent.progress,
-  note: intent.note,
-});
+};
 
-export const systemJob = (job: Job): Static<typeof SystemJobRecord> => ({
-  job_id: job.jobId,
-  type: job.jobType,
-  priority: job.priority.toLowerCase() as Lowercase<Priority>,
-  requested_units: job.costUnits,
-  unique: job.unique,
-  state: stateWords[job.state],
-  payload: job.payload,
-  idempotency_key: job.clientRequestId,
-  tags: job.tags,
-  max_runtime_s: job.maxRuntimeS,
-  lease_id: job.leaseId,
-  created_at: iso(job.createdAtMs),
-  updated_at: iso(job.updatedAtMs),
-  addon_id: job.addonId,
-  constraints: job.constraints,
-  stream: job.stream,
-  attempts: job.attempts,
-  max_attempts: job.maxAttempts,
-  retry_backoff_s: job.retryBackoffS,
-  run_at: iso(job.runAtMs),
-  next_retry_at: iso(job.nextRetryAtMs),
-  cancel_requested: job.cancelRequested,
-  progress: job.progress,
-  note: job.note,
-});
+export const SystemJobRecord = entity(
+  'SystemJob',
+  "A job, in the request contract's words.",
+  Object.fromEntries(
+    systemFields.map(({ name, shownAs }) => [shownAs, ownSchemas[name] ?? JobIntent.properties[name]]),
+  ) as unknown as { [Name in keyof SystemJobBody]: TUnsafe<SystemJobBody[Name]> },
+);
+
+const systemConverters = {
+  ...jobConverters,
+  priority: (priority: Priority) => priority.toLowerCase(),
+  state: (state: State) => stateWords[state],
+};
+
+export const systemJob = objectMapper<Job, SystemJobBody>(
+  Object.fromEntries(
+    systemFields.map(({ shownAs, property, kind }) => [
+      shownAs,
+      { from: property, convert: systemConverters[kind] },
+    ]),
+  ),
+);
 
 const record = LeaseRecord.properties;
 const SystemLease = entity('SystemLease', "A lease, in the request contract's words.", {

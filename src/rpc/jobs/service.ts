@@ -1,4 +1,6 @@
 import { create } from '@bufbuild/protobuf';
+import { protoCamelCase } from '@bufbuild/protobuf/reflect';
+import type { Timestamp } from '@bufbuild/protobuf/wkt';
 import {
   JobEventSchema,
   JobResultSchema,
@@ -6,45 +8,46 @@ import {
   type JobsService,
   OnDuplicate,
   OnDuplicateSchema,
+  type Priority,
   type SubmitJobRequest,
 } from '../../../gen/leasehold/v1/jobs_pb.js';
 import { DomainError, invalid } from '../../domain/errors.ts';
 import { contractState } from '../../domain/jobs/claim-policy.ts';
+import { type FieldKind, submittedFieldList } from '../../domain/jobs/job-fields.ts';
 import { limits } from '../../domain/limits.ts';
 import { parse } from '../../domain/requests/parsers.ts';
 import { within } from '../../domain/requests/validator.ts';
 import type { Engine } from '../../engine/engine.ts';
 import { type Draft, draft, type Submitted } from '../../engine/jobs/submitter.ts';
+import { objectMapper } from '../../lib/object-mapper.ts';
 import type { Implementation } from '../implementation.ts';
 import { bytesOf, groupsThatFit, pageThatFits } from '../response-size.ts';
 import { noSuchValue } from '../wire/enums.ts';
 import { eventMessage, jobMessage, resultMessage, toIso, toPriority, toState } from './convert.ts';
 import { claimJobsResponse, submitJobResponse, submitJobsResponse } from './encode.ts';
 
+/** Reads the fields of a submission by their names in the proto. */
+const commandOf = objectMapper<SubmitJobRequest, object, string>(
+  Object.fromEntries(
+    submittedFieldList.map(({ name, kind }) => [
+      name,
+      { from: protoCamelCase(name), convert: readerOf(name, kind) },
+    ]),
+  ),
+);
+
+function readerOf(name: string, kind: FieldKind) {
+  if (kind === 'priority') return (value: Priority, at: string) => toPriority(value, within(at, name));
+  if (kind === 'time') return (value: Timestamp | undefined, at: string) => toIso(value, within(at, name));
+  return undefined;
+}
+
 /** JobsService: proto in, one engine call, proto out. */
 export function jobsImplementation(engine: Engine): Implementation<typeof JobsService> {
   const { jobs, settings } = engine;
 
   const draftOf = (request: SubmitJobRequest, at = ''): Draft => {
-    const command = parse.submitJob(
-      {
-        addon_id: request.addonId,
-        job_type: request.jobType,
-        priority: toPriority(request.priority, within(at, 'priority')),
-        cost_units: request.costUnits,
-        constraints: request.constraints,
-        payload: request.payload,
-        client_request_id: request.clientRequestId,
-        stream: request.stream,
-        unique: request.unique,
-        tags: request.tags,
-        max_runtime_s: request.maxRuntimeS,
-        max_attempts: request.maxAttempts,
-        retry_backoff_s: request.retryBackoffS,
-        run_at: toIso(request.runAt, within(at, 'run_at')),
-      },
-      at,
-    );
+    const command = parse.submitJob(commandOf(request, at), at);
     return draft(command, returnsExisting(request.onDuplicate, within(at, 'on_duplicate')), settings, at);
   };
 

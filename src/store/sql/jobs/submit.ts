@@ -1,3 +1,4 @@
+import type { SubmittedFields } from '../../../domain/jobs/job-fields.ts';
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { prepared } from '../../connection/prepared-client.ts';
 import { lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
@@ -16,21 +17,10 @@ import { tally } from '../stats/tallies.ts';
 import { idPrefix, idSuffixes } from './ids.ts';
 
 /** A job to be written. JSON comes as text: the database parses it once. */
-export interface NewJob {
-  addonId: string;
-  jobType: string;
-  stream: string | null;
+export interface NewJob extends Omit<SubmittedFields, 'priority' | 'constraints' | 'payload'> {
   priority: number;
-  costUnits: number;
   constraints: string;
   payload: string;
-  clientRequestId: string | null;
-  unique: boolean;
-  tags: readonly string[];
-  maxRuntimeS: number | null;
-  maxAttempts: number;
-  retryBackoffS: number;
-  runAtMs: number | null;
   /** Size of `constraints` and `payload`. */
   bytes: number;
 }

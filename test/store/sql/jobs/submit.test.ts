@@ -73,10 +73,10 @@ describe('a batch of submissions', () => {
               expect(kept.get(ids[i] ?? '')?.job).to.deep.include({
                 addonId: one.addonId,
                 jobType: one.jobType,
-                priority: one.priorityName,
+                priority: one.shown.priority,
                 costUnits: one.costUnits,
-                constraints: one.constraintsObject,
-                payload: one.payloadObject,
+                constraints: one.shown.constraints,
+                payload: one.shown.payload,
                 stream: one.stream,
                 unique: one.unique,
                 tags: one.tags,
