@@ -73,6 +73,7 @@ describe('the response frames of a work stream', () => {
         job,
         messageId: 'm',
         heartbeatWithinMs: 10_000,
+        waitMs: null,
       };
     };
     const answers = [
