@@ -9,7 +9,7 @@ import { sessionOptions, sessionStatements } from './connection/session-settings
 import { Database, type DatabaseOptions, type DatabaseParts } from './database.ts';
 import { openEmbedded } from './embedded/client.ts';
 import { migrations } from './migrations/index.ts';
-import { contractViewNames } from './migrations/views/contract-views.ts';
+import { contractViewNames } from './schema/contract-views.ts';
 import { entities } from './schema/entities.ts';
 
 /**

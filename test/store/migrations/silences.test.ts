@@ -4,8 +4,8 @@
  */
 import { expect } from 'chai';
 import { migrate } from '../../../src/store/migrate.ts';
-import { contractViewNames } from '../../../src/store/migrations/views/contract-views.ts';
 import { openDatabase } from '../../../src/store/open.ts';
+import { contractViewNames } from '../../../src/store/schema/contract-views.ts';
 import { onEveryEngine } from '../../support/engines.ts';
 import { migrationsFrom } from '../../support/history.ts';
 import { caller, engineOn, submitted } from '../../support/jobs.ts';

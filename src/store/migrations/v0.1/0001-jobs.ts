@@ -1,8 +1,4 @@
 import { Migration } from '@mikro-orm/migrations';
-import { stateNumber } from '../../../domain/jobs/state-machine.ts';
-
-const queued = stateNumber('QUEUED');
-const done = stateNumber('DONE');
 
 /** Jobs, their hot rows, their outcomes and their history. */
 export class Jobs extends Migration {
@@ -44,8 +40,8 @@ export class Jobs extends Migration {
       where client_request_id is not null`);
     this.addSql('create index jobs_addon on jobs (addon_id, job_id)');
 
-    // Half of every page is left free, so that rewriting a row finds room beside it. Dead rows are cleared away by
-    // their number, not by their share: the share says nothing about a queue.
+    // Half of every page is left free for the next version of a row. Dead rows are removed by their number,
+    // not by their share: the share says nothing about a queue.
     this.addSql(`create table live_jobs (
       job_id uuid primary key,
       lane_id int not null,
@@ -70,7 +66,7 @@ export class Jobs extends Migration {
     ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
       autovacuum_vacuum_cost_delay = 0, autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 50000)`);
     this.addSql(`create index live_jobs_queue on live_jobs (lane_id, priority, seq)
-      where state = ${queued} and check_at is null`);
+      where state = 0 and check_at is null`);
     this.addSql('create index live_jobs_due on live_jobs (check_at) where check_at is not null');
     this.addSql(`create index live_jobs_claim_request on live_jobs (claim_request_id)
       where claim_request_id is not null`);
@@ -91,8 +87,8 @@ export class Jobs extends Migration {
       result jsonb,
       metrics jsonb
     )`);
-    // Most jobs end well, and those are found through the primary key; only the others need an index to be found.
-    this.addSql(`create index job_outcomes_unhappy on job_outcomes (state, job_id) where state <> ${done}`);
+    // Most jobs are DONE, and the primary key finds them. Only the others need an index.
+    this.addSql('create index job_outcomes_unhappy on job_outcomes (state, job_id) where state <> 6');
 
     this.addSql(`create table job_events (
       event_id bigserial not null,

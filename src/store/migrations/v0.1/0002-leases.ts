@@ -1,14 +1,11 @@
 import { Migration } from '@mikro-orm/migrations';
-import { stateNumber } from '../../../domain/jobs/state-machine.ts';
 
-const queued = stateNumber('QUEUED');
-
-/** Leases in the hot rows, their history, the capacity they take, and the servers' pulse. */
+/** Leases in the hot rows, their history, their capacity, and the table that live servers keep fresh. */
 export class Leases extends Migration {
   override up(): void {
     this.addSql('create sequence lease_fence');
 
-    // The lease lives in the job's hot row. Nothing that a heartbeat writes is in an index or in an index's condition.
+    // The lease is part of the job's hot row. A heartbeat writes no column of an index or of its condition.
     this.addSql(`alter table live_jobs
       add column lease_token uuid,
       add column fence bigint,
@@ -20,7 +17,7 @@ export class Leases extends Migration {
     this.addSql('alter table live_jobs rename column claim_request_id to request_id');
     this.addSql('alter index live_jobs_claim_request rename to live_jobs_request');
     this.addSql('create unique index live_jobs_lease on live_jobs (lease_id) where lease_id is not null');
-    this.addSql(`create index live_jobs_holders on live_jobs (state, claimed_by) where state <> ${queued}`);
+    this.addSql('create index live_jobs_holders on live_jobs (state, claimed_by) where state <> 0');
 
     this.addSql('alter table lanes add column is_unique boolean not null default false');
 

@@ -3,7 +3,7 @@ import { Migration } from '@mikro-orm/migrations';
 /** Streams: their messages, and the jobs that they give up. */
 export class Streams extends Migration {
   override up(): void {
-    // In the order in which servers that are running write to these tables, so that nobody waits in a circle.
+    // In the order in which running servers write to these tables, so that no deadlock is possible.
     this.addSql('alter table leases add column dead_lettered boolean not null default false');
     this.addSql('create index lanes_stream on lanes (stream)');
     this.addSql(`create table stream_messages (

@@ -1,11 +1,9 @@
 import { Migration } from '@mikro-orm/migrations';
 
-const held = 0;
-
 /** File leases: owners, the files they hold, who waits for them, and what happened. */
 export class Files extends Migration {
   override up(): void {
-    // Nothing that a sign of life writes is in an index: `check_at` is moved by the reaper alone.
+    // A heartbeat writes no indexed column: only the reaper moves `check_at`.
     this.addSql(`create table file_owners (
       owner_id text primary key,
       agent text,
@@ -26,7 +24,7 @@ export class Files extends Migration {
       autovacuum_vacuum_cost_delay = 0)`);
     this.addSql('create index file_owners_due on file_owners (check_at) where check_at is not null');
 
-    // A row for every file that was ever asked for: what is free has to be locked, too.
+    // A row for every file that was ever requested: a transaction must be able to lock a free file.
     this.addSql(`create table file_leases (
       file_id uuid primary key,
       repository text not null,
@@ -39,11 +37,9 @@ export class Files extends Migration {
       end_reason text
     ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
       autovacuum_vacuum_cost_delay = 0)`);
-    this.addSql(`create index file_leases_owner on file_leases (owner_id, fence) where state = ${held}`);
-    this.addSql(
-      `create index file_leases_repository on file_leases (repository, fence) where state = ${held}`,
-    );
-    this.addSql(`create index file_leases_held on file_leases (fence) where state = ${held}`);
+    this.addSql('create index file_leases_owner on file_leases (owner_id, fence) where state = 0');
+    this.addSql('create index file_leases_repository on file_leases (repository, fence) where state = 0');
+    this.addSql('create index file_leases_held on file_leases (fence) where state = 0');
 
     this.addSql(`create table file_contentions (
       contention_id uuid not null,
@@ -84,7 +80,8 @@ export class Files extends Migration {
       primary key (owner_id, file_id)
     )`);
 
-    // Ordered by the transactions that wrote them, so that whoever follows can tell what may still come before what is there.
+    // Ordered by the transactions that wrote them, so that a reader knows which rows may still appear before
+    // those that it has read.
     this.addSql(`create table file_events (
       txid bigint not null,
       event_id bigserial not null,

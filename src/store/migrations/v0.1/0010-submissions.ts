@@ -1,20 +1,12 @@
 import { Migration } from '@mikro-orm/migrations';
-import { submissions } from '../../sql/events/record.ts';
-import { contractViews, viewsBeforeSubmissions } from '../views/contract-views.ts';
-
-/** The days of history that can be written to; see `store/sql/events/partitions.ts`. */
-const parts = `
-  select part.relname like 'job\\_events\\_to\\_%' as is_first, to_date(right(part.relname, 8), 'YYYYMMDD') as day
-  from pg_inherits parent join pg_class part on part.oid = parent.inhrelid
-  where parent.inhparent = 'job_events'::regclass and not parent.inhdetachpending`;
 
 /**
- * A submission has no row in the history any more: it is told from the job, whose place in line is a number of the history.
- * So both are counted as one from here on, beyond all that were given out before. What was written stays as it is.
+ * A submission has no row in the history any more: the job's row records it, and the job's `seq` is a number of
+ * the history. Both use one sequence from here on, beyond all numbers in use. Rows that exist stay as they are.
  */
 export class Submissions extends Migration {
   override up(): void {
-    // Whoever is about to take a number of it comes before this, or finds it gone.
+    // A transaction that takes a number of it comes before this statement, or fails.
     this.addSql('alter sequence job_seq owned by none');
     this.addSql(`select setval('job_events_event_id_seq',
       greatest((select last_value from job_seq), (select last_value from job_events_event_id_seq)))`);
@@ -22,7 +14,106 @@ export class Submissions extends Migration {
     this.addSql('create table submissions_told (told_id smallint primary key, after_seq bigint not null)');
     this.addSql(`insert into submissions_told (told_id, after_seq)
       select 1, last_value from job_events_event_id_seq`);
-    for (const view of contractViews) this.addSql(view);
+    this.addSql(`create or replace view scheduler_job_runs as
+select job.job_id, job.addon_id, job.job_type, (array['URGENT', 'HIGH', 'NORMAL', 'LOW'])[job.priority + 1] as priority, job.cost_units,
+  (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[live.state + 1] as state, live.attempts, job.created_at, live.started_at,
+  null::timestamptz as finished_at, live.claimed_by, live.lease_id, null::text as final_status,
+  null::text as error_text, null::jsonb as result_json, null::jsonb as metrics_json
+from live_jobs live join jobs job on job.job_id = live.job_id
+union all
+select job.job_id, job.addon_id, job.job_type, (array['URGENT', 'HIGH', 'NORMAL', 'LOW'])[job.priority + 1], job.cost_units,
+  (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[outcome.state + 1], outcome.attempts, job.created_at, outcome.started_at, outcome.finished_at,
+  outcome.claimed_by, outcome.lease_id, (array['', '', '', '', '', '', 'SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'])[outcome.state + 1], outcome.error_text, outcome.result,
+  outcome.metrics
+from job_outcomes outcome join jobs job on job.job_id = outcome.job_id`);
+    this.addSql(`create or replace view scheduler_lease_runs as
+select live.lease_id, live.job_id, job.addon_id, live.cost_units, live.lease_ttl_s as ttl_sec,
+  live.started_at as granted_at, live.last_heartbeat_at, null::timestamptz as released_at, live.expires_at,
+  'ACTIVE' as state, null::text as release_status
+from live_jobs live join jobs job on job.job_id = live.job_id
+where live.lease_id is not null and live.state in (4, 5)
+union all
+select lease.lease_id, lease.job_id, job.addon_id, lease.cost_units, lease.ttl_s, lease.granted_at,
+  lease.last_heartbeat_at, case when lease.state = 2 then lease.ended_at end,
+  lease.expires_at, (array['ACTIVE', 'EXPIRED', 'RELEASED'])[lease.state + 1], (array['SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'])[lease.release_status + 1]
+from leases lease join jobs job on job.job_id = lease.job_id
+union all
+select outcome.lease_id, outcome.job_id, job.addon_id, job.cost_units, outcome.ttl_s, outcome.started_at,
+  outcome.last_heartbeat_at, case when outcome.lease_state = 2 then outcome.finished_at end,
+  outcome.expires_at, (array['ACTIVE', 'EXPIRED', 'RELEASED'])[outcome.lease_state + 1], (array['SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'])[outcome.release_status + 1]
+from job_outcomes outcome join jobs job on job.job_id = outcome.job_id where outcome.fence is not null`);
+    this.addSql(`create or replace view scheduler_events as
+select id, ts, entity_type, entity_id, event_type, data_json from (
+  select 'JOB' as entity_type, event.job_id as entity_id, event.id, event.at as ts, (array['JOB_SUBMITTED', 'JOB_CLAIMED', 'JOB_PREPARING', 'JOB_LEASE_PENDING', 'LEASE_GRANTED', 'LEASE_DENIED', 'JOB_RUNNING', 'LEASE_RELEASED', 'LEASE_EXPIRED', 'CLAIM_EXPIRED', 'JOB_REQUEUED', 'JOB_DONE', 'JOB_FAILED', 'JOB_TIMEOUT', 'JOB_CANCEL_REQUESTED', 'JOB_CANCELED', 'JOB_DEAD_LETTERED', 'JOB_RETRIED', 'JOB_UNSCHEDULABLE'])[event.type + 1] as event_type,
+  jsonb_build_object('lease_id', event.lease_id, 'by', event.actor, 'from', (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.from_state + 1],
+    'to', (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.to_state + 1]) || event.data as data_json
+  from (
+  select event.event_id + step.n as id, event.at, event.job_id, event.lease_id, event.actor,
+    step.type, step.from_state, step.to_state,
+    case when step.n = 1 and event.release_status is not null
+      then jsonb_build_object('worker_id', event.actor, 'status', (array['SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.release_status + 1])
+      when step.type = event.type then coalesce(event.data, '{}') || case when event.fence is null then '{}'
+        else jsonb_build_object('worker_id', event.actor, 'attempt', event.attempt, 'fence', event.fence,
+          'ttl_sec', event.ttl_s,
+          'expires_at', to_char(event.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
+      else '{}' end as data
+  from job_events event cross join lateral (
+    select 0 as n, event.type, event.from_state, event.to_state where event.release_status is null
+    union all
+    select 0, 6, 4, 5
+    where event.release_status is not null and event.from_state = 4
+    union all
+    select 1, 7, 5, 5 where event.release_status is not null
+    union all
+    select 2, event.type, 5, event.to_state where event.release_status is not null
+  ) step
+) event where event.type not in (4, 7, 8)
+  union all
+  select 'JOB', event.job_id, event.event_id, event.at as ts, (array['JOB_SUBMITTED', 'JOB_CLAIMED', 'JOB_PREPARING', 'JOB_LEASE_PENDING', 'LEASE_GRANTED', 'LEASE_DENIED', 'JOB_RUNNING', 'LEASE_RELEASED', 'LEASE_EXPIRED', 'CLAIM_EXPIRED', 'JOB_REQUEUED', 'JOB_DONE', 'JOB_FAILED', 'JOB_TIMEOUT', 'JOB_CANCEL_REQUESTED', 'JOB_CANCELED', 'JOB_DEAD_LETTERED', 'JOB_RETRIED', 'JOB_UNSCHEDULABLE'])[event.type + 1] as event_type,
+  jsonb_build_object('lease_id', event.lease_id, 'by', event.actor, 'from', (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.from_state + 1],
+    'to', (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.to_state + 1]) || event.data as data_json
+  from (
+  select job.job_id, job.seq as event_id, job.created_at as at, null::uuid as lease_id,
+    0::smallint as type, null::smallint as from_state,
+    0::smallint as to_state, job.addon_id as actor,
+    jsonb_build_object('priority', (array['URGENT', 'HIGH', 'NORMAL', 'LOW'])[job.priority + 1]) as data, null::int as attempt,
+    null::bigint as fence, null::int as ttl_s, null::timestamptz as expires_at, null::smallint as release_status
+  from jobs job where job.seq > (select after_seq from submissions_told where told_id = 1)
+) event
+  union all
+  select 'LEASE', lease.lease_id, event.id, event.at as ts, (array['JOB_SUBMITTED', 'JOB_CLAIMED', 'JOB_PREPARING', 'JOB_LEASE_PENDING', 'LEASE_GRANTED', 'LEASE_DENIED', 'JOB_RUNNING', 'LEASE_RELEASED', 'LEASE_EXPIRED', 'CLAIM_EXPIRED', 'JOB_REQUEUED', 'JOB_DONE', 'JOB_FAILED', 'JOB_TIMEOUT', 'JOB_CANCEL_REQUESTED', 'JOB_CANCELED', 'JOB_DEAD_LETTERED', 'JOB_RETRIED', 'JOB_UNSCHEDULABLE'])[event.type + 1] as event_type,
+  jsonb_build_object('job_id', event.job_id, 'by', event.actor, 'from', (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.from_state + 1],
+    'to', (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.to_state + 1]) || event.data as data_json
+  from (
+    select leases.lease_id, leases.job_id from leases
+    union all
+    select outcome.lease_id, outcome.job_id from job_outcomes outcome where outcome.fence is not null
+    union all
+    select live.lease_id, live.job_id from live_jobs live where live.lease_id is not null and live.state in (4, 5)
+  ) lease
+  join (
+  select event.event_id + step.n as id, event.at, event.job_id, event.lease_id, event.actor,
+    step.type, step.from_state, step.to_state,
+    case when step.n = 1 and event.release_status is not null
+      then jsonb_build_object('worker_id', event.actor, 'status', (array['SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.release_status + 1])
+      when step.type = event.type then coalesce(event.data, '{}') || case when event.fence is null then '{}'
+        else jsonb_build_object('worker_id', event.actor, 'attempt', event.attempt, 'fence', event.fence,
+          'ttl_sec', event.ttl_s,
+          'expires_at', to_char(event.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
+      else '{}' end as data
+  from job_events event cross join lateral (
+    select 0 as n, event.type, event.from_state, event.to_state where event.release_status is null
+    union all
+    select 0, 6, 4, 5
+    where event.release_status is not null and event.from_state = 4
+    union all
+    select 1, 7, 5, 5 where event.release_status is not null
+    union all
+    select 2, event.type, 5, event.to_state where event.release_status is not null
+  ) step
+) event on event.job_id = lease.job_id and event.lease_id = lease.lease_id
+  where event.type in (4, 7, 8)
+) told`);
   }
 
   override down(): void {
@@ -30,14 +121,111 @@ export class Submissions extends Migration {
     this.addSql("set local statement_timeout = '0'");
     this.addSql('create sequence job_seq');
     this.addSql("select setval('job_seq', (select last_value from job_events_event_id_seq))");
-    // Of the days that can be written to: older ones are gone.
-    this.addSql(`with part as materialized (${parts}), submitted as (
-        select *, (at at time zone 'UTC')::date as day from ${submissions} submission
+    // Of the days that have a partition: older ones are gone.
+    this.addSql(`with part as materialized (
+  select part.relname like 'job\\_events\\_to\\_%' as is_first, to_date(right(part.relname, 8), 'YYYYMMDD') as day
+  from pg_inherits parent join pg_class part on part.oid = parent.inhrelid
+  where parent.inhparent = 'job_events'::regclass and not parent.inhdetachpending), submitted as (
+        select *, (at at time zone 'UTC')::date as day from (
+  select job.job_id, job.seq as event_id, job.created_at as at, null::uuid as lease_id,
+    0::smallint as type, null::smallint as from_state,
+    0::smallint as to_state, job.addon_id as actor,
+    jsonb_build_object('priority', (array['URGENT', 'HIGH', 'NORMAL', 'LOW'])[job.priority + 1]) as data, null::int as attempt,
+    null::bigint as fence, null::int as ttl_s, null::timestamptz as expires_at, null::smallint as release_status
+  from jobs job where job.seq > (select after_seq from submissions_told where told_id = 1)
+) submission
       )
       insert into job_events (event_id, at, job_id, type, to_state, actor, data)
       select event_id, at, job_id, type, to_state, actor, data from submitted
       where day in (select day from part where not is_first) or day < (select max(day) from part where is_first)`);
-    for (const view of viewsBeforeSubmissions) this.addSql(view);
+    this.addSql(`create or replace view scheduler_job_runs as
+select job.job_id, job.addon_id, job.job_type, (array['URGENT', 'HIGH', 'NORMAL', 'LOW'])[job.priority + 1] as priority, job.cost_units,
+  (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[live.state + 1] as state, live.attempts, job.created_at, live.started_at,
+  null::timestamptz as finished_at, live.claimed_by, live.lease_id, null::text as final_status,
+  null::text as error_text, null::jsonb as result_json, null::jsonb as metrics_json
+from live_jobs live join jobs job on job.job_id = live.job_id
+union all
+select job.job_id, job.addon_id, job.job_type, (array['URGENT', 'HIGH', 'NORMAL', 'LOW'])[job.priority + 1], job.cost_units,
+  (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[outcome.state + 1], outcome.attempts, job.created_at, outcome.started_at, outcome.finished_at,
+  outcome.claimed_by, outcome.lease_id, (array['', '', '', '', '', '', 'SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'])[outcome.state + 1], outcome.error_text, outcome.result,
+  outcome.metrics
+from job_outcomes outcome join jobs job on job.job_id = outcome.job_id`);
+    this.addSql(`create or replace view scheduler_lease_runs as
+select live.lease_id, live.job_id, job.addon_id, live.cost_units, live.lease_ttl_s as ttl_sec,
+  live.started_at as granted_at, live.last_heartbeat_at, null::timestamptz as released_at, live.expires_at,
+  'ACTIVE' as state, null::text as release_status
+from live_jobs live join jobs job on job.job_id = live.job_id
+where live.lease_id is not null and live.state in (4, 5)
+union all
+select lease.lease_id, lease.job_id, job.addon_id, lease.cost_units, lease.ttl_s, lease.granted_at,
+  lease.last_heartbeat_at, case when lease.state = 2 then lease.ended_at end,
+  lease.expires_at, (array['ACTIVE', 'EXPIRED', 'RELEASED'])[lease.state + 1], (array['SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'])[lease.release_status + 1]
+from leases lease join jobs job on job.job_id = lease.job_id
+union all
+select outcome.lease_id, outcome.job_id, job.addon_id, job.cost_units, outcome.ttl_s, outcome.started_at,
+  outcome.last_heartbeat_at, case when outcome.lease_state = 2 then outcome.finished_at end,
+  outcome.expires_at, (array['ACTIVE', 'EXPIRED', 'RELEASED'])[outcome.lease_state + 1], (array['SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'])[outcome.release_status + 1]
+from job_outcomes outcome join jobs job on job.job_id = outcome.job_id where outcome.fence is not null`);
+    this.addSql(`create or replace view scheduler_events as
+select id, ts, entity_type, entity_id, event_type, data_json from (
+  select 'JOB' as entity_type, event.job_id as entity_id, event.id, event.at as ts, (array['JOB_SUBMITTED', 'JOB_CLAIMED', 'JOB_PREPARING', 'JOB_LEASE_PENDING', 'LEASE_GRANTED', 'LEASE_DENIED', 'JOB_RUNNING', 'LEASE_RELEASED', 'LEASE_EXPIRED', 'CLAIM_EXPIRED', 'JOB_REQUEUED', 'JOB_DONE', 'JOB_FAILED', 'JOB_TIMEOUT', 'JOB_CANCEL_REQUESTED', 'JOB_CANCELED', 'JOB_DEAD_LETTERED', 'JOB_RETRIED', 'JOB_UNSCHEDULABLE'])[event.type + 1] as event_type,
+  jsonb_build_object('lease_id', event.lease_id, 'by', event.actor, 'from', (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.from_state + 1],
+    'to', (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.to_state + 1]) || event.data as data_json
+  from (
+  select event.event_id + step.n as id, event.at, event.job_id, event.lease_id, event.actor,
+    step.type, step.from_state, step.to_state,
+    case when step.n = 1 and event.release_status is not null
+      then jsonb_build_object('worker_id', event.actor, 'status', (array['SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.release_status + 1])
+      when step.type = event.type then coalesce(event.data, '{}') || case when event.fence is null then '{}'
+        else jsonb_build_object('worker_id', event.actor, 'attempt', event.attempt, 'fence', event.fence,
+          'ttl_sec', event.ttl_s,
+          'expires_at', to_char(event.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
+      else '{}' end as data
+  from job_events event cross join lateral (
+    select 0 as n, event.type, event.from_state, event.to_state where event.release_status is null
+    union all
+    select 0, 6, 4, 5
+    where event.release_status is not null and event.from_state = 4
+    union all
+    select 1, 7, 5, 5 where event.release_status is not null
+    union all
+    select 2, event.type, 5, event.to_state where event.release_status is not null
+  ) step
+) event where event.type not in (4, 7, 8)
+  union all
+  select 'LEASE', lease.lease_id, event.id, event.at as ts, (array['JOB_SUBMITTED', 'JOB_CLAIMED', 'JOB_PREPARING', 'JOB_LEASE_PENDING', 'LEASE_GRANTED', 'LEASE_DENIED', 'JOB_RUNNING', 'LEASE_RELEASED', 'LEASE_EXPIRED', 'CLAIM_EXPIRED', 'JOB_REQUEUED', 'JOB_DONE', 'JOB_FAILED', 'JOB_TIMEOUT', 'JOB_CANCEL_REQUESTED', 'JOB_CANCELED', 'JOB_DEAD_LETTERED', 'JOB_RETRIED', 'JOB_UNSCHEDULABLE'])[event.type + 1] as event_type,
+  jsonb_build_object('job_id', event.job_id, 'by', event.actor, 'from', (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.from_state + 1],
+    'to', (array['QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING', 'RUNNING', 'DONE', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.to_state + 1]) || event.data as data_json
+  from (
+    select leases.lease_id, leases.job_id from leases
+    union all
+    select outcome.lease_id, outcome.job_id from job_outcomes outcome where outcome.fence is not null
+    union all
+    select live.lease_id, live.job_id from live_jobs live where live.lease_id is not null and live.state in (4, 5)
+  ) lease
+  join (
+  select event.event_id + step.n as id, event.at, event.job_id, event.lease_id, event.actor,
+    step.type, step.from_state, step.to_state,
+    case when step.n = 1 and event.release_status is not null
+      then jsonb_build_object('worker_id', event.actor, 'status', (array['SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'])[event.release_status + 1])
+      when step.type = event.type then coalesce(event.data, '{}') || case when event.fence is null then '{}'
+        else jsonb_build_object('worker_id', event.actor, 'attempt', event.attempt, 'fence', event.fence,
+          'ttl_sec', event.ttl_s,
+          'expires_at', to_char(event.expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')) end
+      else '{}' end as data
+  from job_events event cross join lateral (
+    select 0 as n, event.type, event.from_state, event.to_state where event.release_status is null
+    union all
+    select 0, 6, 4, 5
+    where event.release_status is not null and event.from_state = 4
+    union all
+    select 1, 7, 5, 5 where event.release_status is not null
+    union all
+    select 2, event.type, 5, event.to_state where event.release_status is not null
+  ) step
+) event on event.job_id = lease.job_id and event.lease_id = lease.lease_id
+  where event.type in (4, 7, 8)
+) told`);
     this.addSql('drop table submissions_told');
   }
 }
