@@ -6,7 +6,8 @@ import { raw } from '@mikro-orm/core';
 import { expect } from 'chai';
 import { bind } from '../../../src/store/connection/entity-driver.ts';
 import { sqlState, timestamp } from '../../../src/store/connection/sql.ts';
-import { CapacityRow, Identity, Outage, PruneWalk } from '../../../src/store/schema/entities.ts';
+import { CapacityRow } from '../../../src/store/schema/lease-entities.ts';
+import { Identity, Outage, PruneWalk } from '../../../src/store/schema/server-entities.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 import { failure } from '../../support/failure.ts';
 

@@ -8,7 +8,7 @@ import {
 import type { JobEvent } from '../../../domain/jobs/job.ts';
 import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { type EntitySql, type Sql, timeMs } from '../../connection/sql.ts';
-import { Outage } from '../../schema/entities.ts';
+import { Outage } from '../../schema/server-entities.ts';
 import { select, type Tables } from '../../schema/tables.ts';
 import { historyOf, rowsOf } from '../events/find.ts';
 import { type EventRecord, toEvents } from '../events/record.ts';

@@ -1,7 +1,7 @@
 import { raw } from '@mikro-orm/core';
 import type { CapacityChange, CapacitySetting } from '../../../domain/leases/capacity.ts';
 import { type EntitySql, timeMs } from '../../connection/sql.ts';
-import { CapacityChangeRow } from '../../schema/entities.ts';
+import { CapacityChangeRow } from '../../schema/lease-entities.ts';
 import { lockCapacity, setCapacity } from './capacity.ts';
 
 export interface CapacityWish {

@@ -2,7 +2,7 @@ import { type Kysely, sql as raw } from 'kysely';
 import { claimedStates, leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { prepared } from '../../connection/prepared-client.ts';
 import type { EntitySql, Sql } from '../../connection/sql.ts';
-import { CapacityRow as CapacityEntity } from '../../schema/entities.ts';
+import { CapacityRow as CapacityEntity } from '../../schema/lease-entities.ts';
 import { select, type Tables } from '../../schema/tables.ts';
 
 /** The capacity row. Every transaction that takes or returns capacity locks it, after all rows of jobs. */

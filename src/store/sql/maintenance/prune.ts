@@ -2,7 +2,7 @@ import { raw } from '@mikro-orm/core';
 import { contentionStateNumber } from '../../../domain/files/contention-policy.ts';
 import { ownerStateNumber } from '../../../domain/files/file-owners.ts';
 import type { EntitySql, Sql } from '../../connection/sql.ts';
-import { PruneWalk } from '../../schema/entities.ts';
+import { PruneWalk } from '../../schema/server-entities.ts';
 import { held } from '../files/rows.ts';
 
 /**

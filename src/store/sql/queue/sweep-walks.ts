@@ -1,7 +1,7 @@
 import { raw } from '@mikro-orm/core';
 import { sql as fragment } from 'kysely';
 import type { EntitySql, TransactionSql } from '../../connection/sql.ts';
-import { PruneWalk } from '../../schema/entities.ts';
+import { PruneWalk } from '../../schema/server-entities.ts';
 import { select } from '../../schema/tables.ts';
 
 /**
