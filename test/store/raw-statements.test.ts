@@ -45,6 +45,8 @@ describe('raw statements', () => {
       'raw`select 1`.execute(kysely)',
       'new Client({ connectionString })',
       "const read = prepared('select 1')",
+      "const read = preparedStatement([], 'select 1')",
+      'const lock = onHeads([], (heads) => heads)',
       "connection.run('begin', [], undefined)",
     ];
     for (const way of ways) {
@@ -85,7 +87,10 @@ function senderIn(stack: string): { file: string; line: number } | undefined {
     const [, path, line] = /(?:file:\/\/)?(\/[^():]+|[A-Z]:[^():]+):(\d+):\d+\)?$/.exec(frame) ?? [];
     if (path === undefined) continue;
     const file = relative(root, path).split(sep).join('/');
-    if (!file.startsWith('src/') || /^src\/store\/(database|connection\/transaction)\.ts$/.test(file))
+    if (
+      !file.startsWith('src/') ||
+      /^src\/store\/(database|connection\/(?:transaction|statement))\.ts$/.test(file)
+    )
       continue;
     return { file, line: Number(line) };
   }

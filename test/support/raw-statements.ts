@@ -22,7 +22,7 @@ const senders = [
   // A query builder is executed without arguments, or with the name of a result's shape.
   /\.execute\s*(?:<[^(]*>)?\((?!\s*(?:\)|'))/g,
   /[cC]onnection\.run\s*[<(]/g,
-  /\bprepared\(/g,
+  /\b(?:prepared(?:Statement)?|onHeads)(?:\(|<[^(]*>\()/g,
   /\.(?:getNativeClient|getClient|getConnection)\(/g,
   /\bnew (?:pg\.)?(?:Client|Pool|PreparingClient)\(/g,
 ];
@@ -40,7 +40,11 @@ export function rawPlacesIn(file: string, text: string): RawPlace[] {
     for (const { index } of text.matchAll(sender)) {
       const line = text.slice(0, index).split('\n').length;
       const code = lines[line - 1] ?? '';
-      if (/^\s*(?:\*|\/\/|\/\*)/.test(code) || /^export function prepared\(/.test(code)) continue;
+      if (
+        /^\s*(?:\*|\/\/|\/\*)/.test(code) ||
+        /^export function (?:prepared(?:Statement)?|onHeads)\b/.test(code)
+      )
+        continue;
       // Two texts that are prepared on one line are two statements.
       const place = { name: `${file}#${declarationAt(lines, line)}`, file, line };
       found.set(index, place);

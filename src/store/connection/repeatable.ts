@@ -8,9 +8,9 @@ const begins = /^\s*(--[^\n]*\n\s*)*(select|with)\b/i;
 const writes = /\b(insert|update|delete|merge|truncate|nextval|setval|set_config|pg_\w+)\b/i;
 
 /** Marks a statement whose second run changes nothing beyond the first. */
-export function repeatable(text: string): string {
-  marked.add(text);
-  return text;
+export function repeatable<Made extends { readonly text: string }>(statement: Made): Made {
+  marked.add(statement.text);
+  return statement;
 }
 
 /** Whether a statement may run again if its outcome is unknown: it only reads, or it is marked. */

@@ -1,9 +1,11 @@
-import { prepared } from '../connection/prepared-client.ts';
 import type { Sql } from '../connection/sql.ts';
+import { preparedStatement } from '../connection/statement.ts';
 import { textArray } from './array-params.ts';
 
-const lock = prepared(
-  'select pg_advisory_xact_lock(hashtextextended(request_id, 0)) from unnest($1::text[]) as request_id',
+const lock = preparedStatement(
+  ['requestIds'],
+  `select pg_advisory_xact_lock(hashtextextended(request_id, 0))
+  from unnest(@requestIds::text[]) as request_id`,
 );
 
 /**
@@ -11,5 +13,5 @@ const lock = prepared(
  * deadlock.
  */
 export async function lockRequests(sql: Sql, requestIds: readonly string[], signal?: AbortSignal) {
-  await sql.query(lock, [textArray([...new Set(requestIds)].sort())], signal);
+  await lock.query(sql, { requestIds: textArray([...new Set(requestIds)].sort()) }, signal);
 }

@@ -1,8 +1,8 @@
 import { claimedStates, eventNumber, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { limits } from '../../../domain/limits.ts';
 import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { numberArray, textArray } from '../array-params.ts';
 import { lockRequests } from '../lock-requests.ts';
 import { activeLeaseOfWorker } from '../queue/candidates.ts';
@@ -32,19 +32,20 @@ export interface ClaimSlot {
 // While the total capacity is 0, which is how an operator pauses all work, the maximum cost of a job replaces
 // it.
 const claim = onHeads(
-  (lockedHeads) =>
-    prepared(`
+  ['workerIds', 'requestIds', 'claimTtlMs', 'totalUnlessSet'],
+  (lockedHeads) => `
 with ${lockedHeads}, all_there_is as (
-  select coalesce(nullif(coalesce(total, $16::int), 0), ${limits.costUnits}) as total
+  select coalesce(nullif(coalesce(total, @totalUnlessSet::int), 0), ${limits.costUnits}) as total
   from capacity where capacity_id = 1
 ), holding as materialized (
   select array_agg(worker_id) as workers
   from (
-    select distinct worker_id from unnest($13::text[]) as slot (worker_id)
+    select distinct worker_id from unnest(@workerIds::text[]) as slot (worker_id)
     where (select bool_or(free and is_unique) from locked)
   ) slot cross join lateral ${activeLeaseOfWorker('slot.worker_id')} held
 ), fitting as (
-  select job_id, priority, seq, sum(bytes + ${limits.jobOverheadBytes}) over (order by priority, seq) as bytes_so_far,
+  select job_id, priority, seq, sum(bytes + ${limits.jobOverheadBytes}) over (order by priority, seq)
+    as bytes_so_far,
     row_number() over (order by priority, seq) as place
   from locked, all_there_is where free and cost_units <= total and (select workers from holding) is null
 ), slot as (
@@ -52,33 +53,35 @@ with ${lockedHeads}, all_there_is as (
   from unnest(
     (select array_agg(job_id order by priority, seq) from fitting
       where place = 1 or bytes_so_far <= ${limits.answerBytes}),
-    $13::text[], $14::text[]) with ordinality as slot (job_id, worker_id, request_id, slot)
+    @workerIds::text[], @requestIds::text[]) with ordinality as slot (job_id, worker_id, request_id, slot)
   where job_id is not null
 ), claimed as (
   update live_jobs live
   set state = ${stateNumber('CLAIMED')}, claimed_by = slot.worker_id, request_id = slot.request_id,
-    claim_expires_at = slot.now + $15::float8 * interval '1 ms', check_at = slot.now + $15::float8 * interval '1 ms',
+    claim_expires_at = slot.now + @claimTtlMs::float8 * interval '1 ms',
+      check_at = slot.now + @claimTtlMs::float8 * interval '1 ms',
     progress = null, note = null, updated_at = slot.now
   from slot
   where ${keyEquals('live.job_id', 'slot.job_id')}
   returning live.*, slot.slot
-), told as (
+), recorded as (
   insert into job_events (at, job_id, type, from_state, to_state, actor, data)
-  select updated_at, job_id, ${eventNumber('JOB_CLAIMED')}, ${stateNumber('QUEUED')}, ${stateNumber('CLAIMED')},
+  select updated_at, job_id, ${eventNumber('JOB_CLAIMED')}, ${stateNumber('QUEUED')},
+    ${stateNumber('CLAIMED')},
     claimed_by, jsonb_build_object('worker_id', claimed_by, 'claim_expires_at',
       to_char(claim_expires_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"'))
   from claimed
 ), tallied as (${tally('claimed', 'updated_at', {
-      queued: '-count(*)',
-      claimed: 'count(*)',
-      reserved: 'sum(cost_units)',
-    })}
+    queued: '-count(*)',
+    claimed: 'count(*)',
+    reserved: 'sum(cost_units)',
+  })}
 )
 select counts.*, (select count(*)::int from locked, all_there_is where free and cost_units > total) as large,
-  (select workers from holding) as holders, claimed.slot::int, claimed.lane_id, claimed.crowd, ${jobColumns('job')}, ${liveColumns('claimed')}
+  (select workers from holding) as holders, claimed.slot::int, claimed.lane_id, claimed.crowd,
+    ${jobColumns('job')}, ${liveColumns('claimed')}
 from ${headCounts}
-left join (claimed cross join ${lateralByKey('jobs', 'job_id', 'claimed.job_id')} job) on true`),
-  '$17',
+left join (claimed cross join ${lateralByKey('jobs', 'job_id', 'claimed.job_id')} job) on true`,
 );
 
 export interface Claims {
@@ -125,18 +128,15 @@ export async function claimJobs(
   while (records.length < slots.length) {
     const { marks, spare }: ScanWindow = look;
     const open = slots.slice(records.length);
-    const rows: ClaimRow[] = await sql.query<ClaimRow>(
-      claim(filter, marks !== null),
-      [
-        ...headParams(filter, open.length, open.length + spare, !passUnique),
-        textArray(open.map((slot) => slot.workerId)),
-        textArray(open.map((slot) => slot.requestId)),
-        claimTtlMs,
-        capacityTotal,
-        ...(marks === null ? [] : [marks]),
-      ],
-      signal,
-    );
+    const params = {
+      ...headParams(filter, open.length, open.length + spare, !passUnique),
+      workerIds: textArray(open.map((slot) => slot.workerId)),
+      requestIds: textArray(open.map((slot) => slot.requestId)),
+      claimTtlMs,
+      totalUnlessSet: capacityTotal,
+      marks,
+    };
+    const rows: ClaimRow[] = await claim(filter, marks).query<ClaimRow>(sql, params, signal);
     const holders = rows[0]?.holders;
     if (holders) return { records, full: false, holders: new Set(holders) };
     // If nothing was claimed, the statement still returns one row with its counts.
@@ -153,12 +153,15 @@ export async function claimJobs(
   return { records, full: false };
 }
 
-const findClaims = prepared(`
+const findClaims = preparedStatement(
+  ['requestIds', 'states'],
+  `
 select ${jobColumns('job')}, ${liveColumns('live')}, live.request_id
-from (select * from live_jobs where request_id = any ($1::text[]) offset 0) live
+from (select * from live_jobs where request_id = any (@requestIds::text[]) offset 0) live
 cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
-where live.state = any ($2::smallint[]) and live.claim_expires_at > clock_timestamp()
-order by live.priority, live.seq`);
+where live.state = any (@states::smallint[]) and live.claim_expires_at > clock_timestamp()
+order by live.priority, live.seq`,
+);
 
 /**
  * The claims that these requests made before and still hold. Locks the requests until the transaction ends.
@@ -170,5 +173,6 @@ export async function findClaimsByRequest(
 ): Promise<(JobRecord & { request_id: string })[]> {
   const ids = requests.flatMap(({ requestId }) => requestId ?? []);
   await lockRequests(sql, ids, signal);
-  return sql.query(findClaims, [textArray(ids), numberArray(claimedStates.map(stateNumber))], signal);
+  const states = numberArray(claimedStates.map(stateNumber));
+  return findClaims.query(sql, { requestIds: textArray(ids), states }, signal);
 }

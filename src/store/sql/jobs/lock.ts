@@ -5,8 +5,8 @@ import {
   stateNamed,
   stateNumber,
 } from '../../../domain/jobs/state-machine.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { keyEquals, lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { textArray, uuidArray } from '../array-params.ts';
 import { isAwake } from '../outages.ts';
 import { messageNames } from '../streams/messages.ts';
@@ -77,7 +77,8 @@ interface LockedRow {
 
 /** The columns that are returned for the `locked` rows. */
 const lockedRows = `select locked.job_id, locked.lane_id, locked.started_at, locked.state, locked.cost_units,
-  locked.attempts, locked.attempts_limit, locked.claims_lost, locked.claimed_by, locked.claim_expires_at, locked.request_id, locked.check_at, locked.lease_id, locked.lease_token,
+  locked.attempts, locked.attempts_limit, locked.claims_lost, locked.claimed_by, locked.claim_expires_at,
+    locked.request_id, locked.check_at, locked.lease_id, locked.lease_token,
   locked.expires_at, locked.last_heartbeat_at, locked.lease_ends_at, locked.cancel_requested, clock.now,
   ${isAwake('now')} as awake, job.addon_id, job.stream, job.retry_backoff_s, job.is_unique
 from clock, locked cross join ${lateralByKey('jobs', 'job_id', 'locked.job_id')} job`;
@@ -92,11 +93,14 @@ const clock = `clock as materialized (
 // Rows are locked in the order of their ids, as everywhere, so that two transactions with the same rows
 // cannot deadlock.
 const lockById = (how: string) =>
-  prepared(`
+  preparedStatement(
+    ['jobIds'],
+    `
 with locked as materialized (
-  select * from live_jobs where job_id = any ($1::uuid[]) order by job_id ${how}
+  select * from live_jobs where job_id = any (@jobIds::uuid[]) order by job_id ${how}
 ), ${clock}
-${lockedRows}`);
+${lockedRows}`,
+  );
 
 const lockFree = lockById('for update skip locked');
 const lockAll = lockById('for update');
@@ -111,23 +115,26 @@ export async function lockLiveJobs(
   wait: boolean,
   signal?: AbortSignal,
 ): Promise<Map<string, LockedJob>> {
-  const rows = await sql.query<LockedRow>(wait ? lockAll : lockFree, [textArray(jobIds)], signal);
+  const rows = await (wait ? lockAll : lockFree).query<LockedRow>(sql, { jobIds: textArray(jobIds) }, signal);
   return new Map(rows.map((row) => [row.job_id, toLocked(row)]));
 }
 
 // The same order, but not by the column itself: the planner might choose the index on it and read all of it.
 const lockByLease = (how: string, withMessages: boolean) =>
-  prepared(`
+  preparedStatement(
+    ['leaseIds'],
+    `
 with locked as materialized (
-  select * from live_jobs where lease_id = any ($1::uuid[]) order by uuid_send(job_id) ${how}
+  select * from live_jobs where lease_id = any (@leaseIds::uuid[]) order by uuid_send(job_id) ${how}
 ), ${clock}
 ${
   withMessages
-    ? `select told.*, ${messageNames('message')} as message_ids
-from (${lockedRows}) told left join ${lateralByKey('stream_messages', 'job_id', 'told.job_id')} message
-  on message.attempt = told.attempts`
+    ? `select leased.*, ${messageNames('message')} as message_ids
+from (${lockedRows}) leased left join ${lateralByKey('stream_messages', 'job_id', 'leased.job_id')} message
+  on message.attempt = leased.attempts`
     : lockedRows
-}`);
+}`,
+  );
 
 const skipping = 'for update skip locked';
 const lockLeased = {
@@ -146,24 +153,27 @@ export async function lockLeasedJobs(
   signal?: AbortSignal,
 ): Promise<Map<string, LockedJob>> {
   const statement = lockLeased[wait ? 'all' : 'free'][withMessages ? 'withMessages' : 'plain'];
-  const rows = await sql.query<LockedRow>(statement, [uuidArray(leaseIds)], signal);
+  const rows = await statement.query<LockedRow>(sql, { leaseIds: uuidArray(leaseIds) }, signal);
   return new Map(rows.map((row) => [row.lease_id ?? '', toLocked(row)]));
 }
 
 /** Ignores earlier deadlines; see `engine/maintenance/deadline-cursor.ts`. */
-const since = (param: string): string => `to_timestamp(${param}::float8 / 1000)`;
+const since = 'to_timestamp(@fromMs::float8 / 1000)';
 const front = Number.NEGATIVE_INFINITY;
 
 // A lease that was renewed since its deadline was set gets a later deadline, and needs no check.
-const lockDue = prepared(`
+const lockDue = preparedStatement(
+  ['limit', 'fromMs'],
+  `
 with locked as materialized (
-  select * from live_jobs where check_at >= ${since('$2')} and check_at <= (select clock_timestamp())
-  order by check_at limit $1
+  select * from live_jobs where check_at >= ${since} and check_at <= (select clock_timestamp())
+  order by check_at limit @limit
   for update skip locked
 ), ${clock}, renewed as (
   update live_jobs live set check_at = locked.expires_at
   from locked, clock
-  where ${keyEquals('live.job_id', 'locked.job_id')} and locked.state in (${leasedStates.map(stateNumber).join(', ')})
+  where ${keyEquals('live.job_id', 'locked.job_id')}
+    and locked.state in (${leasedStates.map(stateNumber).join(', ')})
     and locked.expires_at > clock.now
   returning live.job_id
 )
@@ -172,7 +182,8 @@ from (values (1)) as one (one) left join (
   ${lockedRows}
   where locked.check_at <= clock.now
     and not (locked.state in (${leasedStates.map(stateNumber).join(', ')}) and locked.expires_at > clock.now)
-) due on true`);
+) due on true`,
+);
 
 export interface DueJobs {
   /** Number of leases that were not due after all. */
@@ -186,19 +197,25 @@ export interface DueJobs {
  */
 export async function lockDueJobs(sql: Sql, limit: number, fromMs = front): Promise<DueJobs> {
   type Row = Partial<LockedRow> & { renewed: number };
-  const rows = await sql.query<Row>(lockDue, [limit, fromMs]);
+  const rows = await lockDue.query<Row>(sql, { limit, fromMs });
   const due = rows.filter((row): row is Row & LockedRow => row.job_id !== null);
   return { renewed: rows[0]?.renewed ?? 0, due: due.map(toLocked) };
 }
 
-const nextDue = prepared(`
+const nextDue = preparedStatement(
+  ['fromMs'],
+  `
 select extract(epoch from clock_timestamp())::float8 * 1000 as "nowMs",
   extract(epoch from min(check_at))::float8 * 1000 as "firstMs"
-from live_jobs where check_at >= ${since('$1')} and check_at < 'infinity'`);
+from live_jobs where check_at >= ${since} and check_at < 'infinity'`,
+);
 
-const soonest = prepared(`
+const soonest = preparedStatement(
+  ['fromMs'],
+  `
 select state, extract(epoch from greatest(check_at, expires_at) - clock_timestamp())::float8 * 1000 as wait
-from live_jobs where check_at >= ${since('$1')} and check_at < 'infinity' order by check_at limit 20`);
+from live_jobs where check_at >= ${since} and check_at < 'infinity' order by check_at limit 20`,
+);
 
 export interface NextDeadlines {
   /** Time until a job may become ready; null if none of the next rows says so. */
@@ -209,7 +226,7 @@ export interface NextDeadlines {
 
 /** The next deadlines of jobs and leases, from the rows that are due next. */
 export async function nextDeadlinesInMs(sql: Sql, fromMs = front): Promise<NextDeadlines> {
-  const rows = await sql.query<{ state: number; wait: number }>(soonest, [fromMs]);
+  const rows = await soonest.query<{ state: number; wait: number }>(sql, { fromMs });
   const first = (isWanted: (state: State) => boolean) => {
     const waits = rows.filter(({ state }) => isWanted(stateNamed(state))).map(({ wait }) => wait);
     return waits.length === 0 ? null : Math.max(Math.min(...waits), 0);
@@ -219,7 +236,7 @@ export async function nextDeadlinesInMs(sql: Sql, fromMs = front): Promise<NextD
 
 /** The deadline of the next live row, and the current time of the same clock. */
 export async function readNextDue(sql: Sql, fromMs = front): Promise<NextDue> {
-  const [row] = await sql.query<NextDue>(nextDue, [fromMs]);
+  const [row] = await nextDue.query<NextDue>(sql, { fromMs });
   if (!row) throw new Error('the database did not tell the time');
   return row;
 }

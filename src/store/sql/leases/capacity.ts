@@ -1,7 +1,7 @@
 import { type Kysely, sql as raw } from 'kysely';
 import { claimedStates, leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import type { EntitySql, Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { CapacityRow as CapacityEntity } from '../../schema/lease-entities.ts';
 import { select, type Tables } from '../../schema/tables.ts';
 
@@ -18,20 +18,24 @@ export interface CapacityRow {
   used: string;
 }
 
-/** The columns of the capacity; a parameter gives the total that applies unless one is stored. */
-export const capacityColumns = (totalUnlessSet: string): string =>
-  `coalesce(total, ${totalUnlessSet}::int) as total, busy_rating, used`;
-const columns = capacityColumns('$1');
-const lock = prepared(`select ${columns} from capacity where capacity_id = 1 for update`);
-const share = prepared(`select ${columns} from capacity where capacity_id = 1 for share`);
-const read = prepared(`select ${columns} from capacity where capacity_id = 1`);
+/** The columns of the capacity; the parameter is the total that applies unless one is stored. */
+export const capacityColumns = 'coalesce(total, @totalUnlessSet::int) as total, busy_rating, used';
+const readRow = (how: string) =>
+  preparedStatement(
+    ['totalUnlessSet'],
+    `select ${capacityColumns} from capacity where capacity_id = 1 ${how}`,
+  );
+const lock = readRow('for update');
+const share = readRow('for share');
+const read = readRow('');
 
 /** Locks the capacity until the transaction ends. Its holder must not wait for any other row. */
 export const lockCapacity = (sql: Sql, totalUnlessSet: number, signal?: AbortSignal): Promise<CapacityNow> =>
-  one(sql.query<CapacityRow>(lock, [totalUnlessSet], signal));
+  one(lock.query<CapacityRow>(sql, { totalUnlessSet }, signal));
 
-const lockAndReturn = prepared(
-  `update capacity set used = used - $2::bigint where capacity_id = 1 returning ${columns}`,
+const lockAndReturn = preparedStatement(
+  ['units', 'totalUnlessSet'],
+  `update capacity set used = used - @units::bigint where capacity_id = 1 returning ${capacityColumns}`,
 );
 
 /** The same, and returns units to the capacity. */
@@ -43,14 +47,14 @@ export const lockCapacityWith = (
 ): Promise<CapacityNow> =>
   units === 0
     ? lockCapacity(sql, totalUnlessSet, signal)
-    : one(sql.query<CapacityRow>(lockAndReturn, [totalUnlessSet, units], signal));
+    : one(lockAndReturn.query<CapacityRow>(sql, { units, totalUnlessSet }, signal));
 
 /** Prevents changes of the capacity until the transaction ends. */
 export const shareCapacity = (sql: Sql, totalUnlessSet: number): Promise<CapacityNow> =>
-  one(sql.query<CapacityRow>(share, [totalUnlessSet]));
+  one(share.query<CapacityRow>(sql, { totalUnlessSet }));
 
 export const readCapacity = (sql: Sql, totalUnlessSet: number, signal?: AbortSignal): Promise<CapacityNow> =>
-  one(sql.query<CapacityRow>(read, [totalUnlessSet], signal));
+  one(read.query<CapacityRow>(sql, { totalUnlessSet }, signal));
 
 const one = async (rows: Promise<CapacityRow[]>): Promise<CapacityNow> => toCapacity(await rows);
 
@@ -59,11 +63,14 @@ export function toCapacity([row]: readonly CapacityRow[]): CapacityNow {
   return { total: row.total, busyRating: row.busy_rating, used: Number(row.used) };
 }
 
-const change = prepared('update capacity set used = used + $1::bigint where capacity_id = 1');
+const change = preparedStatement(
+  ['units'],
+  'update capacity set used = used + @units::bigint where capacity_id = 1',
+);
 
 /** Takes units, or returns them if the number is negative. */
 export async function takeUnits(sql: Sql, units: number): Promise<void> {
-  if (units !== 0) await sql.query(change, [units]);
+  if (units !== 0) await change.query(sql, { units });
 }
 
 /** Changes the values that are not null. */

@@ -1,8 +1,8 @@
 import type { JobWithResult, Json } from '../../../domain/jobs/job.ts';
 import { eventNumber, leasedStates, stateNumber, transition } from '../../../domain/jobs/state-machine.ts';
 import type { Lease } from '../../../domain/leases/lease.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { lateralByKey, type Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import {
   columnsOf,
   firstOrOwn,
@@ -39,24 +39,41 @@ const complete = transition('complete');
 const leased = leasedStates.map(stateNumber).join(', ');
 
 /** All columns of a job and of the lease that it ended with. */
-const toldOutcomes = (leaseIds: string): string => `
+const endedJobs = `
   select ${outcomeLeaseColumns('outcome')}, ${jobColumns('job')}, ${outcomeColumns}
-  from outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job where outcome.lease_id = any (${leaseIds}::uuid[])`;
+  from outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job
+    where outcome.lease_id = any (@wantedLeaseIds::uuid[])`;
 
 // One statement does everything, because each statement is a round trip in which all other grants and
 // releases wait for the capacity. It locks the rows first, then reads the clock, and then checks the rows; it
 // skips locked rows. It locks the capacity after all other writes, because the holder of that lock must not
 // wait for a row.
-const completing = (isTold: boolean) =>
-  prepared(`
+const completing = (returnsJobs: boolean) =>
+  preparedStatement(
+    [
+      'leaseIds',
+      'workerIds',
+      'tokens',
+      'jobIds',
+      'streams',
+      'attempts',
+      'results',
+      'metrics',
+      'moreUnits',
+      'totalUnlessSet',
+      ...(returnsJobs ? ['wantedLeaseIds' as const] : []),
+    ],
+    `
 with asked as materialized (
   select * from rows from (
-    unnest($1::uuid[], $2::text[], $3::uuid[], $4::uuid[], $9::text[], $10::int[]),
-    jsonb_array_elements($5::jsonb), jsonb_array_elements($6::jsonb)
+    unnest(@leaseIds::uuid[], @workerIds::text[], @tokens::uuid[], @jobIds::uuid[], @streams::text[],
+      @attempts::int[]),
+    jsonb_array_elements(@results::jsonb), jsonb_array_elements(@metrics::jsonb)
   ) with ordinality as asked (lease_id, worker_id, token, job_id, stream, attempt, result, metrics, n)
 ), locked as materialized (
   select asked.n, asked.result, asked.metrics, live.place, live.expires_at,
-    live.state in (${leased}) and not live.cancel_requested and live.claimed_by = ${firstOrOwn('asked.worker_id', '$2::text[]')}
+    live.state in (${leased}) and not live.cancel_requested
+      and live.claimed_by = ${firstOrOwn('asked.worker_id', '@workerIds::text[]')}
       and (asked.token is null or asked.token = live.lease_token)
       and (asked.job_id is null or asked.job_id = live.job_id)
       and (asked.attempt is null or asked.attempt = live.attempts)
@@ -69,50 +86,55 @@ with asked as materialized (
   delete from live_jobs live using locked, clock
   where live.ctid = locked.place and locked.is_theirs and locked.expires_at > clock.now
   returning live.job_id, live.lane_id, live.cost_units, live.attempts, live.claimed_by, live.lease_id,
-    live.cancel_requested, live.progress, live.note, live.started_at, live.state, live.fence, live.lease_token,
+    live.cancel_requested, live.progress, live.note, live.started_at, live.state, live.fence,
+      live.lease_token,
     live.lease_ttl_s, live.last_heartbeat_at, live.expires_at, live.heartbeats, live.longest_silence_ms,
     live.longest_silence_since, locked.n, locked.result, locked.metrics, clock.now
 ), outcome as (${insertOutcomes('gone', {
-    state: `${stateNumber(complete.to)}`,
-    leaseState: `${leaseStateNumber('RELEASED')}`,
-    status: `${statusNumber('SUCCEEDED')}`,
-    finishedAt: 'now',
-    error: 'null',
-    errorDetail: 'null',
-    deadStream: 'null',
-    messageIds: 'null',
-  })}
-  returning ${isTold ? '*' : '1 as one'}
-), told as (
+      state: `${stateNumber(complete.to)}`,
+      leaseState: `${leaseStateNumber('RELEASED')}`,
+      status: `${statusNumber('SUCCEEDED')}`,
+      finishedAt: 'now',
+      error: 'null',
+      errorDetail: 'null',
+      deadStream: 'null',
+      messageIds: 'null',
+    })}
+  returning ${returnsJobs ? '*' : '1 as one'}
+), recorded as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, release_status)
-  select now, job_id, lease_id, ${eventNumber(complete.event)}, state, ${stateNumber(complete.to)}, claimed_by,
+  select now, job_id, lease_id, ${eventNumber(complete.event)}, state, ${stateNumber(complete.to)},
+    claimed_by,
     ${statusNumber('SUCCEEDED')}
   from gone
   returning 1 as one
 ), tallied as (${tally('gone', 'now', {
-    running: '-count(*)',
-    used: '-sum(cost_units)',
-    done: 'count(*)',
-    runs: `array_agg(${slotOf('now - started_at')})`,
-  })}
+      running: '-count(*)',
+      used: '-sum(cost_units)',
+      done: 'count(*)',
+      runs: `array_agg(${slotOf('now - started_at')})`,
+    })}
   returning 1 as one
 ), units as (
   select coalesce(sum(cost_units), 0) as free from gone
-  where (select count(*) from outcome) + (select count(*) from told) + (select count(*) from tallied) >= 0
+  where (select count(*) from outcome) + (select count(*) from recorded) + (select count(*) from tallied) >= 0
 ), freed as (
-  update capacity set used = used - $8::bigint - (select free from units)
-  where capacity_id = 1 and (select free from units) + $8::bigint <> 0
-  returning ${capacityColumns('$7')}
+  update capacity set used = used - @moreUnits::bigint - (select free from units)
+  where capacity_id = 1 and (select free from units) + @moreUnits::bigint <> 0
+  returning ${capacityColumns}
 ), kept as (
-  select ${capacityColumns('$7')} from capacity where capacity_id = 1 and (select free from units) + $8::bigint = 0
+  select ${capacityColumns} from capacity where capacity_id = 1 and (select free
+    from units) + @moreUnits::bigint = 0
   for update
 )
-select found.*, (select array_agg(n)::text from gone) as numbers, (select array_agg(job_id)::text from gone) as job_ids,
+select found.*, (select array_agg(n)::text from gone) as numbers, (select array_agg(job_id)::text
+  from gone) as job_ids,
   (select free::float8 from units) as units,
   (select array_agg(round(date_part('epoch', now - started_at) * 1000)::bigint)::text from gone) as run_ms
-${isTold ? ', ended.*' : ''}
+${returnsJobs ? ', ended.*' : ''}
 from (select * from freed union all select * from kept) found
-${isTold ? `left join (${toldOutcomes('$11')}) ended on true` : ''}`);
+${returnsJobs ? `left join (${endedJobs}) ended on true` : ''}`,
+  );
 
 const completeReturning = completing(true);
 const completeSilently = completing(false);
@@ -155,23 +177,21 @@ export async function completeLeases(
   type Row = Own & (({ lease_job_id: string } & LeaseRecord & EndedRecord) | { lease_job_id?: null });
   const ofEach = columnsOf(completions);
   const wanted = completions.flatMap(({ leaseId, wantsJob }) => (wantsJob ? leaseId : []));
-  const rows = await sql.query<Row>(
-    wanted.length > 0 ? completeReturning : completeSilently,
-    [
-      uuidArray(ofEach('leaseId')),
-      sendOnceIfConstant(ofEach('workerId'), textArray),
-      nullIfAllNull(ofEach('token'), textArray),
-      nullIfAllNull(ofEach('jobId'), textArray),
-      jsonsOrNull(ofEach('result')),
-      jsonsOrNull(ofEach('metrics')),
-      totalUnlessSet,
-      moreUnits,
-      nullIfAllNull(ofEach('stream'), textArray),
-      nullIfAllNull(ofEach('attempt'), numberArray),
-      ...(wanted.length > 0 ? [uuidArray(wanted)] : []),
-    ],
-    signal,
-  );
+  const statement = wanted.length > 0 ? completeReturning : completeSilently;
+  const params = {
+    leaseIds: uuidArray(ofEach('leaseId')),
+    workerIds: sendOnceIfConstant(ofEach('workerId'), textArray),
+    tokens: nullIfAllNull(ofEach('token'), textArray),
+    jobIds: nullIfAllNull(ofEach('jobId'), textArray),
+    streams: nullIfAllNull(ofEach('stream'), textArray),
+    attempts: nullIfAllNull(ofEach('attempt'), numberArray),
+    results: jsonsOrNull(ofEach('result')),
+    metrics: jsonsOrNull(ofEach('metrics')),
+    moreUnits,
+    totalUnlessSet,
+    wantedLeaseIds: uuidArray(wanted),
+  };
+  const rows = await statement.query<Row>(sql, params, signal);
   const capacity = toCapacity(rows);
   const row = rows[0] as Row;
   const jobIds = elements(row.job_ids);

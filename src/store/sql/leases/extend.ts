@@ -1,8 +1,8 @@
 import { eventNumber, leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { Heartbeat, LeaseWithJob } from '../../../domain/leases/lease.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { repeatable } from '../../connection/repeatable.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { integers, nullIfAllNull, numberArray, textArray, uuidArray } from '../array-params.ts';
 import { type JobRecord, jobColumns, liveColumns, toJob } from '../jobs/record.ts';
 import { activeLeaseOf, type GrantedLeaseRecord, grantedLeaseColumns } from './record.ts';
@@ -53,7 +53,8 @@ const isLongestSilence = `${isCounted}
       and (live.longest_silence_ms is null
         or judged.now > live.last_heartbeat_at + live.longest_silence_ms * interval '1 ms')`;
 
-const silenceMs = `least(greatest(date_part('epoch', judged.now - live.last_heartbeat_at) * 1000, 0), ${intMax})::int`;
+const silenceMs = `least(greatest(date_part('epoch', judged.now - live.last_heartbeat_at) * 1000, 0),
+  ${intMax})::int`;
 
 /**
  * Locking: the statement locks rows first, then reads the clock, and then checks each row. A lease that
@@ -76,18 +77,23 @@ const silenceMs = `least(greatest(date_part('epoch', judged.now - live.last_hear
 const extend = ({ locking, isSame, returned, answer }: ExtendParts) =>
   // A second run extends the same leases once more.
   repeatable(
-    prepared(`
-with beat as (
-  select * from unnest($1::uuid[], $2::text[], $3::text[], $4::float8[], $5::text[], $6::text[]) with ordinality
-    as beat (lease_id, worker_id, token, progress, message, job_id, n)
+    preparedStatement(
+      ['leaseIds', 'workerIds', 'tokens', 'progresses', 'messages', 'jobIds'],
+      `
+with heartbeat as (
+  select * from unnest(@leaseIds::uuid[], @workerIds::text[], @tokens::text[], @progresses::float8[],
+    @messages::text[],
+    @jobIds::text[]) with ordinality
+    as heartbeat (lease_id, worker_id, token, progress, message, job_id, n)
 ), locked as materialized (
-  select beat.n, beat.progress, beat.message, live.place, live.job_id, live.state,
-    live.lease_ttl_s + live.lease_grace_s as lasts_s, live.lease_ends_at, live.expires_at, live.cancel_requested,
+  select heartbeat.n, heartbeat.progress, heartbeat.message, live.place, live.job_id, live.state,
+    live.lease_ttl_s + live.lease_grace_s as lasts_s, live.lease_ends_at, live.expires_at,
+      live.cancel_requested,
     case
       when live.state not in (${leased}) then ${over}
-      when live.claimed_by <> beat.worker_id then ${wrongWorker}
-      when beat.token is not null and beat.token <> live.lease_token::text then ${wrongToken}
-      when beat.job_id is not null and beat.job_id <> live.job_id::text then ${wrongJob}
+      when live.claimed_by <> heartbeat.worker_id then ${wrongWorker}
+      when heartbeat.token is not null and heartbeat.token <> live.lease_token::text then ${wrongToken}
+      when heartbeat.job_id is not null and heartbeat.job_id <> live.job_id::text then ${wrongJob}
       else 0
     end as problem
   from ${locking}
@@ -103,34 +109,39 @@ with beat as (
     end as left_ms
   from locked, clock
 ), extended as (
-  update live_jobs live set state = ${stateNumber('RUNNING')}, claim_expires_at = null, last_heartbeat_at = judged.now,
+  update live_jobs live set state = ${stateNumber('RUNNING')}, claim_expires_at = null,
+    last_heartbeat_at = judged.now,
     expires_at = judged.now + left_ms * interval '1 ms', progress = coalesce(judged.progress, live.progress),
     note = coalesce(judged.message, live.note),
     heartbeats = case when ${isCounted} then least(coalesce(live.heartbeats, 0), ${intMax - 1}) + 1 end,
     longest_silence_ms = case when ${isLongestSilence} then ${silenceMs} else live.longest_silence_ms end,
     longest_silence_since = case when ${isLongestSilence} then live.last_heartbeat_at else live.longest_silence_since end,
     updated_at = case
-      when judged.state = ${stateNumber('LEASED')} or judged.progress is not null or judged.message is not null
+      when judged.state = ${stateNumber('LEASED')} or judged.progress is not null
+        or judged.message is not null
       then judged.now else live.updated_at end
   from judged
   where ${isSame} and left_ms >= 0
   returning n, left_ms * 2 + judged.cancel_requested::int as result, now,
     case
-      when judged.state = ${stateNumber('LEASED')} or judged.progress is not null or judged.message is not null
+      when judged.state = ${stateNumber('LEASED')} or judged.progress is not null
+        or judged.message is not null
       then judged.job_id
-    end as told,
+    end as changed_job,
     case when judged.state = ${stateNumber('LEASED')} then live.lease_id end as begun, ${returned}
-), told as (
+), recorded as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor)
-  select now, told, begun, ${eventNumber('JOB_RUNNING')}, ${stateNumber('LEASED')}, ${stateNumber('RUNNING')},
+  select now, changed_job, begun, ${eventNumber('JOB_RUNNING')}, ${stateNumber('LEASED')},
+    ${stateNumber('RUNNING')},
     claimed_by
   from extended where begun is not null
 ), answered as (
-  select n, result, told from extended
+  select n, result, changed_job from extended
   union all
   select n, left_ms, null from judged where left_ms < 0
 )
-${answer}`),
+${answer}`,
+    ),
   );
 
 interface ExtendParts {
@@ -144,7 +155,8 @@ interface ExtendParts {
 const numbersOnly = {
   returned: 'live.claimed_by',
   answer: `select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::text as numbers,
-  array_agg(result)::text as results, array_agg(told) filter (where told is not null)::text as told
+  array_agg(result)::text as results, array_agg(changed_job) filter (where changed_job is not null)::text
+    as changed_jobs
 from answered`,
 };
 
@@ -152,21 +164,24 @@ from answered`,
 const withJobs = {
   returned: 'live.*',
   answer: `select date_part('epoch', (select now from clock)) * 1000 as now,
-  answered.n::int as n, answered.result, answered.told,
+  answered.n::int as n, answered.result, answered.changed_job,
   ${jobColumns('job')}, ${liveColumns('extended')}, ${grantedLeaseColumns('extended')}
 from answered left join extended on extended.n = answered.n
 left join ${lateralByKey('jobs', 'job_id', 'extended.job_id')} job on true`,
 };
 
 const skipsLocked = {
-  locking: `beat cross join ${lateralByKey('live_jobs', 'lease_id', 'beat.lease_id', 'for update skip locked')} live`,
+  locking: `heartbeat cross join
+    ${lateralByKey('live_jobs', 'lease_id', 'heartbeat.lease_id', 'for update skip locked')} live`,
   isSame: 'live.ctid = judged.place',
 };
 const waitsForLocked = {
   locking: `(
-    select beat.*, live.job_id as live_id from beat cross join ${lateralByKey('live_jobs', 'lease_id', 'beat.lease_id')} live
+    select heartbeat.*, live.job_id as live_id from heartbeat
+      cross join ${lateralByKey('live_jobs', 'lease_id', 'heartbeat.lease_id')} live
     order by live.job_id
-  ) beat join ${lateralByKey('live_jobs', 'job_id', 'beat.live_id', 'for update')} live on live.lease_id = beat.lease_id`,
+  ) heartbeat join ${lateralByKey('live_jobs', 'job_id', 'heartbeat.live_id', 'for update')} live
+    on live.lease_id = heartbeat.lease_id`,
   isSame: keyEquals('live.job_id', 'judged.job_id'),
 };
 
@@ -187,7 +202,7 @@ export async function extendLeases(
   heartbeats: readonly Heartbeat[],
   { wait, signal }: ExtendOptions,
 ): Promise<ExtendResult> {
-  type Row = { now: number; numbers: string | null; results: string | null; told: string | null };
+  type Row = { now: number; numbers: string | null; results: string | null; changed_jobs: string | null };
   const [row] = await send<Row>(sql, wait ? extendAll : extendFree, heartbeats, signal);
   if (!row) throw new Error('the extension of leases returned no row');
   const results = allMissed(heartbeats);
@@ -195,7 +210,7 @@ export async function extendLeases(
   for (const [i, number] of integers(row.numbers).entries()) {
     results[number - 1] = resultOf(codes[i] as number);
   }
-  const changedJobs = row.told === null ? [] : row.told.slice(1, -1).split(',');
+  const changedJobs = row.changed_jobs === null ? [] : row.changed_jobs.slice(1, -1).split(',');
   return { nowMs: row.now, results, changedJobs };
 }
 
@@ -208,7 +223,7 @@ export async function extendLeasesWithJobs(
   heartbeats: readonly Heartbeat[],
   { wait, signal }: ExtendOptions,
 ): Promise<ExtendResult & { shown: Map<string, LeaseWithJob> }> {
-  type Answer = { now: number; n: number; result: number; told: string | null };
+  type Answer = { now: number; n: number; result: number; changed_job: string | null };
   type Row = Answer & ((JobRecord & GrantedLeaseRecord) | { job_id: null });
   const rows = await send<Row>(sql, wait ? extendAllWithJobs : extendFreeWithJobs, heartbeats, signal);
   const results = allMissed(heartbeats);
@@ -220,37 +235,37 @@ export async function extendLeasesWithJobs(
     const lease = activeLeaseOf(row, job);
     shown.set(lease.leaseId, { lease, job });
   }
-  const changedJobs = rows.flatMap(({ told }) => told ?? []);
+  const changedJobs = rows.flatMap(({ changed_job }) => changed_job ?? []);
   // Without a row no lease was extended, and nothing depends on the time.
   return { nowMs: rows[0]?.now ?? 0, results, changedJobs, shown };
 }
 
 function send<Row>(
   sql: Sql,
-  statement: string,
+  statement: ReturnType<typeof extend>,
   heartbeats: readonly Heartbeat[],
   signal: AbortSignal | undefined,
 ): Promise<Row[]> {
-  const params = [
-    uuidArray(heartbeats.map(({ leaseId }) => leaseId)),
-    textArray(heartbeats.map(({ workerId }) => workerId)),
-    nullIfAllNull(
+  const params = {
+    leaseIds: uuidArray(heartbeats.map(({ leaseId }) => leaseId)),
+    workerIds: textArray(heartbeats.map(({ workerId }) => workerId)),
+    tokens: nullIfAllNull(
       heartbeats.map(({ token }) => token),
       textArray,
     ),
-    heartbeats.every(({ progress }) => progress === null)
+    progresses: heartbeats.every(({ progress }) => progress === null)
       ? null
       : numberArray(heartbeats.map(({ progress }) => progress)),
-    nullIfAllNull(
+    messages: nullIfAllNull(
       heartbeats.map(({ message }) => message),
       textArray,
     ),
-    nullIfAllNull(
+    jobIds: nullIfAllNull(
       heartbeats.map(({ jobId }) => jobId),
       textArray,
     ),
-  ];
-  return sql.query<Row>(statement, params, signal);
+  };
+  return statement.query<Row>(sql, params, signal);
 }
 
 const allMissed = (heartbeats: readonly Heartbeat[]): Extended[] =>

@@ -2,8 +2,8 @@ import { eventNumber, leasedStates, type State, stateNumber } from '../../../dom
 import type { Grant } from '../../../domain/leases/lease.ts';
 import { limits } from '../../../domain/limits.ts';
 import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { nullIfAllNull, numberArray, textArray, uuidArray } from '../array-params.ts';
 import { type JobRecord, jobColumns, liveColumns, toJob } from '../jobs/record.ts';
 import { lockRequests } from '../lock-requests.ts';
@@ -47,39 +47,43 @@ function toGrant(record: GrantRecord, remainingMs?: number, waitMs: number | nul
   };
 }
 
-/** The parameters of a grant, by their names in the enclosing statement. */
-interface GrantParams {
-  graceS: string;
-  /** The number of the state of all the jobs. */
-  from: string;
-}
-
 // The fence comes from one sequence, after the row is locked, so the later of two leases of a job has the
 // higher one. The statement does not return values that the caller knows.
 
-/** The parts of a statement that grants `wanted`; one of them is `granted`. */
-const grantParts = ({ graceS, from }: GrantParams): string => `granted as (
+/**
+ * The parts of a statement that grants `wanted`; one of them is `granted`. `from` is the number of the state
+ * of all the jobs.
+ */
+const grantParts = (from: string): string => `granted as (
   update live_jobs live set state = timed.state, claimed_by = timed.worker_id, request_id = timed.request_id,
     claim_expires_at = case when timed.delivery_s is not null then timed.until end,
-    claims_lost = case when timed.delivery_s is null then 0 else live.claims_lost end, lease_id = timed.lease_id,
+    claims_lost = case when timed.delivery_s is null then 0 else live.claims_lost end,
+      lease_id = timed.lease_id,
     lease_token = timed.lease_token, fence = nextval('lease_fence'), lease_ttl_s = timed.ttl_s,
-    lease_grace_s = ${graceS}::int, started_at = now, last_heartbeat_at = now, expires_at = timed.until,
-    lease_ends_at = timed.ends_at, check_at = timed.until, attempts = live.attempts + 1, progress = null, updated_at = now,
+    lease_grace_s = @graceS::int, started_at = now, last_heartbeat_at = now, expires_at = timed.until,
+    lease_ends_at = timed.ends_at, check_at = timed.until, attempts = live.attempts + 1, progress = null,
+      updated_at = now,
     heartbeats = null, longest_silence_ms = null, longest_silence_since = null
   from (
-    select wanted.n, wanted.state, wanted.worker_id, wanted.request_id, wanted.lease_id, wanted.lease_token, wanted.ttl_s,
+    select wanted.n, wanted.state, wanted.worker_id, wanted.request_id, wanted.lease_id, wanted.lease_token,
+      wanted.ttl_s,
       wanted.delivery_s, now, now + job.max_runtime_s * interval '1 s' as ends_at,
-      now + least(wanted.ttl_s + ${graceS}::int, wanted.delivery_s, job.max_runtime_s) * interval '1 s' as until,
+      now + least(wanted.ttl_s + @graceS::int, wanted.delivery_s, job.max_runtime_s) * interval '1 s'
+        as until,
       ${jobColumns('job')}
     from (select date_trunc('milliseconds', clock_timestamp()) as now offset 0) clock, wanted
     cross join ${lateralByKey('jobs', 'job_id', 'wanted.job_id')} job
   ) timed
   where ${keyEquals('live.job_id', 'timed.job_id')}
-  returning timed.n, ${jobColumns('timed')}, live.lane_id, live.crowd, live.state, live.claimed_by, live.lease_id, live.lease_ttl_s,
-    live.attempts, live.fence, live.started_at, live.expires_at, live.ready_at, live.cancel_requested, live.note
-), told as (
-  insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, attempt, fence, ttl_s, expires_at)
-  select started_at, job_id, lease_id, ${eventNumber('LEASE_GRANTED')}, ${from}::smallint, state, claimed_by, attempts,
+  returning timed.n, ${jobColumns('timed')}, live.lane_id, live.crowd, live.state, live.claimed_by,
+    live.lease_id, live.lease_ttl_s,
+    live.attempts, live.fence, live.started_at, live.expires_at, live.ready_at, live.cancel_requested,
+      live.note
+), recorded as (
+  insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, attempt, fence, ttl_s,
+    expires_at)
+  select started_at, job_id, lease_id, ${eventNumber('LEASE_GRANTED')}, ${from}::smallint, state, claimed_by,
+    attempts,
     fence, lease_ttl_s, expires_at
   from granted
 ), taken as (
@@ -97,7 +101,8 @@ const grantParts = ({ graceS, from }: GrantParams): string => `granted as (
 )`;
 
 const grantedColumns = (keepsMessages: boolean): string => `granted.n::int as n, ${jobColumns('granted')},
-  granted.attempts, granted.fence, granted.started_at as granted_at, granted.expires_at, granted.cancel_requested,
+  granted.attempts, granted.fence, granted.started_at as granted_at, granted.expires_at,
+    granted.cancel_requested,
   granted.note, round(date_part('epoch', granted.started_at - granted.ready_at) * 1000)::float8 as wait_ms,
   ${keepsMessages ? 'message.message_id' : 'null::text as message_id'}`;
 
@@ -108,13 +113,27 @@ const messageOf = (keepsMessages: boolean): string =>
     : '';
 
 const grant = (keepsMessages: boolean) =>
-  prepared(`
+  preparedStatement(
+    [
+      'jobIds',
+      'leaseIds',
+      'tokens',
+      'workerIds',
+      'requestIds',
+      'states',
+      'ttls',
+      'deliveries',
+      'graceS',
+      'from',
+    ],
+    `
 with wanted as (
-  select * from unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::smallint[], $7::int[],
-    $10::int[]) with ordinality
+  select * from unnest(@jobIds::uuid[], @leaseIds::uuid[], @tokens::uuid[], @workerIds::text[],
+    @requestIds::text[], @states::smallint[], @ttls::int[], @deliveries::int[]) with ordinality
     as wanted (job_id, lease_id, lease_token, worker_id, request_id, state, ttl_s, delivery_s, n)
-), ${grantParts({ graceS: '$8', from: '$9' })}
-select ${grantedColumns(keepsMessages)} from granted ${messageOf(keepsMessages)}`);
+), ${grantParts('@from')}
+select ${grantedColumns(keepsMessages)} from granted ${messageOf(keepsMessages)}`,
+  );
 
 const grantWithMessages = grant(true);
 const grantWithout = grant(false);
@@ -147,18 +166,18 @@ export async function grantLeases(
   { from, graceS, keepsMessages }: GrantOptions,
 ): Promise<Map<string, Grant>> {
   if (leases.length === 0) return new Map();
-  const rows = await sql.query<NewGrantRecord>(keepsMessages ? grantWithMessages : grantWithout, [
-    uuidArray(leases.map(({ jobId }) => jobId)),
-    uuidArray(leases.map(({ leaseId }) => leaseId)),
-    uuidArray(leases.map(({ token }) => token)),
-    textArray(leases.map(({ workerId }) => workerId)),
-    textArray(leases.map(({ requestId }) => requestId)),
-    numberArray(leases.map(({ state }) => stateNumber(state))),
-    numberArray(leases.map(({ ttlS }) => ttlS)),
+  const rows = await (keepsMessages ? grantWithMessages : grantWithout).query<NewGrantRecord>(sql, {
+    jobIds: uuidArray(leases.map(({ jobId }) => jobId)),
+    leaseIds: uuidArray(leases.map(({ leaseId }) => leaseId)),
+    tokens: uuidArray(leases.map(({ token }) => token)),
+    workerIds: textArray(leases.map(({ workerId }) => workerId)),
+    requestIds: textArray(leases.map(({ requestId }) => requestId)),
+    states: numberArray(leases.map(({ state }) => stateNumber(state))),
+    ttls: numberArray(leases.map(({ ttlS }) => ttlS)),
+    deliveries: numberArray(leases.map(({ deliveryS }) => deliveryS)),
     graceS,
-    stateNumber(from),
-    numberArray(leases.map(({ deliveryS }) => deliveryS)),
-  ]);
+    from: stateNumber(from),
+  });
   return new Map(rows.map((row) => [row.job_id, newGrantOf(row, leases[row.n - 1] as NewLease)]));
 }
 
@@ -190,32 +209,46 @@ export type LeaseSlot = Omit<NewLease, 'jobId'>;
 // is fast if all have the same size: worker names are therefore in a separate array, each once.
 const grantHeads = (keepsMessages: boolean) =>
   onHeads(
-    (lockedHeads) =>
-      prepared(`
+    [
+      'totalUnlessSet',
+      'leaseIds',
+      'tokens',
+      'workers',
+      'workerPlaces',
+      'requestIds',
+      'states',
+      'ttlS',
+      'deliveries',
+      'graceS',
+    ],
+    (lockedHeads) => `
 with ${lockedHeads}, sized as materialized (
   select count(*)::int as locked, count(*) filter (where free)::int as free,
-    coalesce(sum(cost_units) filter (where free), 0) as units, coalesce(sum(bytes) filter (where free), 0) as bytes,
+    coalesce(sum(cost_units) filter (where free), 0) as units, coalesce(sum(bytes) filter (where free), 0)
+      as bytes,
     coalesce(bool_or(is_unique) filter (where free), false) as has_unique
   from locked
 ), room as materialized (
   select not has_unique and bytes <= ${limits.frameBytes} and units <= available
-    and (free = $6::int or units < available and free = locked and (select count(*) from head) < $7::int) as is_plain
+    and (free = @lockMax::int or units < available and free = locked and (select count(*)
+      from head) < @readMax::int) as is_plain
   from sized, (
-    select coalesce(total, $13::int)::bigint * (10 - busy_rating) / 10 - used as available
+    select coalesce(total, @totalUnlessSet::int)::bigint * (10 - busy_rating) / 10 - used as available
     from capacity where capacity_id = 1
   ) capacity
 ), wanted as (
-  select next.n, next.job_id, ($14::uuid[])[next.n] as lease_id, ($15::uuid[])[next.n] as lease_token,
-    ($16::text[])[($17::int[])[next.n]] as worker_id, ($18::text[])[next.n] as request_id,
-    ($19::smallint[])[next.n] as state, $20::int as ttl_s, ($21::int[])[next.n] as delivery_s
+  select next.n, next.job_id, (@leaseIds::uuid[])[next.n] as lease_id, (@tokens::uuid[])[next.n]
+    as lease_token,
+    (@workers::text[])[(@workerPlaces::int[])[next.n]] as worker_id, (@requestIds::text[])[next.n]
+      as request_id,
+    (@states::smallint[])[next.n] as state, @ttlS::int as ttl_s, (@deliveries::int[])[next.n] as delivery_s
   from (
     select job_id, (row_number() over (order by turn, priority, seq))::int as n from locked where free
   ) next
   where (select is_plain from room)
-), ${grantParts({ graceS: '$22', from: `${stateNumber('QUEUED')}` })}
+), ${grantParts(`${stateNumber('QUEUED')}`)}
 select room.is_plain, granted.lane_id, granted.crowd, ${grantedColumns(keepsMessages)}
-from room left join granted on true ${messageOf(keepsMessages)}`),
-    '$23',
+from room left join granted on true ${messageOf(keepsMessages)}`,
   );
 
 const grantHeadsWithMessages = grantHeads(true);
@@ -237,58 +270,61 @@ export interface GrantNextOptions {
  */
 export async function grantNext(
   sql: Sql,
-  hands: readonly LeaseSlot[],
+  slots: readonly LeaseSlot[],
   { filter, ttlS, graceS, keepsMessages, totalUnlessSet, lowWaterMarks }: GrantNextOptions,
   signal?: AbortSignal,
 ): Promise<{ grants: (Grant | undefined)[]; isAll: boolean } | 'judge'> {
-  const workers = [...new Set(hands.map(({ workerId }) => workerId))];
+  const workers = [...new Set(slots.map(({ workerId }) => workerId))];
   const placeOf = new Map(workers.map((worker, i) => [worker, i + 1]));
   type Row = { is_plain: boolean } & ((NewGrantRecord & TakenFrom) | { n: null });
   const marks = lowWaterMarks.json;
-  const rows = await sql.query<Row>(
-    (keepsMessages ? grantHeadsWithMessages : grantHeadsWithout)(filter, marks !== null),
-    [
-      ...headParams(filter, hands.length, hands.length + spareHeads),
-      totalUnlessSet,
-      uuidArray(hands.map(({ leaseId }) => leaseId)),
-      uuidArray(hands.map(({ token }) => token)),
-      textArray(workers),
-      numberArray(hands.map(({ workerId }) => placeOf.get(workerId) as number)),
-      nullIfAllNull(
-        hands.map(({ requestId }) => requestId),
-        textArray,
-      ),
-      numberArray(hands.map(({ state }) => stateNumber(state))),
-      ttlS,
-      numberArray(hands.map(({ deliveryS }) => deliveryS)),
-      graceS,
-      ...(marks === null ? [] : [marks]),
-    ],
-    signal,
-  );
+  const statement = (keepsMessages ? grantHeadsWithMessages : grantHeadsWithout)(filter, marks);
+  const params = {
+    ...headParams(filter, slots.length, slots.length + spareHeads),
+    totalUnlessSet,
+    leaseIds: uuidArray(slots.map(({ leaseId }) => leaseId)),
+    tokens: uuidArray(slots.map(({ token }) => token)),
+    workers: textArray(workers),
+    workerPlaces: numberArray(slots.map(({ workerId }) => placeOf.get(workerId) as number)),
+    requestIds: nullIfAllNull(
+      slots.map(({ requestId }) => requestId),
+      textArray,
+    ),
+    states: numberArray(slots.map(({ state }) => stateNumber(state))),
+    ttlS,
+    deliveries: numberArray(slots.map(({ deliveryS }) => deliveryS)),
+    graceS,
+    marks,
+  };
+  const rows = await statement.query<Row>(sql, params, signal);
   const [first] = rows;
   if (!first) throw new Error('the row of the capacity is gone');
   if (!first.is_plain) return 'judge';
   const granted = rows.flatMap((row) => (row.n === null ? [] : [row]));
   lowWaterMarks.advance(granted);
-  const grants = new Array<Grant | undefined>(hands.length);
-  for (const row of granted) grants[row.n - 1] = newGrantOf(row, hands[row.n - 1] as LeaseSlot);
+  const grants = new Array<Grant | undefined>(slots.length);
+  for (const row of granted) grants[row.n - 1] = newGrantOf(row, slots[row.n - 1] as LeaseSlot);
   return { grants, isAll: marks === null };
 }
 
 // Rows are found by key first (`offset 0`), and only then is their state checked, whatever the planner
 // prefers.
-const readGrants = (key: string) =>
-  prepared(`
+const readGrants = <const Name extends string>(name: Name, key: string) =>
+  preparedStatement(
+    [name],
+    `
 select ${jobColumns('job')}, ${liveColumns('live')}, ${grantedLeaseColumns('live')}, message.message_id,
   live.request_id, date_part('epoch', live.expires_at - clock_timestamp()) * 1000 as remaining_ms
-from (select * from live_jobs where ${key} offset 0) live cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
-left join ${lateralByKey('stream_messages', 'job_id', 'live.job_id')} message on message.attempt = live.attempts
+from (select * from live_jobs where ${key} offset 0) live
+  cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
+left join ${lateralByKey('stream_messages', 'job_id', 'live.job_id')} message
+  on message.attempt = live.attempts
 where live.state = any ('{${leasedStates.map(stateNumber).join(',')}}'::smallint[])
-  and live.expires_at > clock_timestamp()`);
+  and live.expires_at > clock_timestamp()`,
+  );
 
-const byRequest = readGrants('request_id = any ($1::text[])');
-const byJob = readGrants('job_id = any ($1::uuid[])');
+const byRequest = readGrants('requestIds', 'request_id = any (@requestIds::text[])');
+const byJob = readGrants('jobIds', 'job_id = any (@jobIds::uuid[])');
 
 /**
  * The grants that these requests received before and still hold. Locks the requests until the transaction
@@ -301,12 +337,12 @@ export async function findGrantsByRequest(
 ): Promise<{ requestId: string; grant: Grant }[]> {
   await lockRequests(sql, requestIds, signal);
   type Row = ReplayRecord & { request_id: string };
-  const rows = await sql.query<Row>(byRequest, [textArray(requestIds)], signal);
+  const rows = await byRequest.query<Row>(sql, { requestIds: textArray(requestIds) }, signal);
   return rows.map((row) => ({ requestId: row.request_id, grant: toGrant(row, row.remaining_ms) }));
 }
 
 /** The active leases of these jobs, as they were granted. */
 export async function findGrantsByJob(sql: Sql, jobIds: readonly string[]): Promise<Map<string, Grant>> {
-  const rows = await sql.query<ReplayRecord>(byJob, [uuidArray(jobIds)]);
+  const rows = await byJob.query<ReplayRecord>(sql, { jobIds: uuidArray(jobIds) });
   return new Map(rows.map((row) => [row.job_id, toGrant(row, row.remaining_ms)]));
 }

@@ -1,8 +1,8 @@
 import { eventNumber, leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { Candidate } from '../../../domain/leases/lease-policy.ts';
 import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import type { Sql } from '../../connection/sql.ts';
+import { preparedStatement, statement } from '../../connection/statement.ts';
 import { textArray, uuidArray } from '../array-params.ts';
 import {
   type HeadCounts,
@@ -15,13 +15,12 @@ import {
 } from './heads.ts';
 
 const lockHeads = onHeads(
-  (lockedHeads) =>
-    prepared(`
+  [],
+  (lockedHeads) => `
 with ${lockedHeads}
 select counts.*, locked.job_id, locked.cost_units, locked.is_unique, locked.bytes
 from ${headCounts} left join locked on locked.free
-order by locked.turn, locked.priority, locked.seq`),
-  '$13',
+order by locked.turn, locked.priority, locked.seq`,
 );
 
 interface HeadRow extends HeadCounts {
@@ -61,12 +60,8 @@ export async function lockCandidates(
   signal?: AbortSignal,
 ): Promise<LockedCandidates> {
   const { marks, spare } = window;
-  const params = headParams(filter, count, count + spare, unique);
-  const rows = await sql.query<HeadRow>(
-    lockHeads(filter, marks !== null),
-    marks === null ? params : [...params, marks],
-    signal,
-  );
+  const params = { ...headParams(filter, count, count + spare, unique), marks };
+  const rows: HeadRow[] = await lockHeads(filter, marks).query<HeadRow>(sql, params, signal);
   const candidates = rows.flatMap(({ job_id, cost_units, is_unique, bytes }) =>
     job_id === null ? [] : { jobId: job_id, costUnits: cost_units, isUnique: is_unique, bytes },
   );
@@ -76,8 +71,8 @@ export async function lockCandidates(
 }
 
 const existsStatement = onHeads(
-  (lockedHeads) => prepared(`with ${lockedHeads} select exists (select from head) as found`),
-  '$13',
+  [],
+  (lockedHeads) => `with ${lockedHeads} select exists (select from head) as found`,
 );
 
 /** Whether there is a suitable job. Locks nothing: PostgreSQL does not run a part that is not referenced. */
@@ -87,17 +82,13 @@ export async function anyCandidate(
   { json: marks }: HeadMarks,
   signal?: AbortSignal,
 ): Promise<boolean> {
-  const look = async (more: readonly string[]): Promise<boolean> => {
-    const params = [...headParams(filter, 1, 1), ...more];
-    const [row] = await sql.query<{ found: boolean }>(
-      existsStatement(filter, more.length > 0),
-      params,
-      signal,
-    );
+  const look = async (from: string | null): Promise<boolean> => {
+    const params = { ...headParams(filter, 1, 1), marks: from };
+    const [row] = await existsStatement(filter, from).query<{ found: boolean }>(sql, params, signal);
     if (!row) throw new Error('the database did not say whether there is any');
     return row.found;
   };
-  return (marks !== null && (await look([marks]))) || look([]);
+  return (marks !== null && (await look(marks))) || look(null);
 }
 
 /**
@@ -112,42 +103,55 @@ export const activeLeaseOfWorker = (workerId: string): string => `(
   limit 1
 )`;
 
-const findHolders = prepared(`
-select worker_id from unnest($1::text[]) as worker_id cross join lateral ${activeLeaseOfWorker('worker_id')} held`);
+const findHolders = preparedStatement(
+  ['workerIds'],
+  `
+select worker_id from unnest(@workerIds::text[]) as worker_id
+  cross join lateral ${activeLeaseOfWorker('worker_id')} held`,
+);
 
 /** Those of these workers that hold an active lease. */
 export async function holdersAmong(sql: Sql, workerIds: readonly string[]): Promise<Set<string>> {
-  const rows = await sql.query<{ worker_id: string }>(findHolders, [textArray([...new Set(workerIds)])]);
+  const rows = await findHolders.query<{ worker_id: string }>(sql, {
+    workerIds: textArray([...new Set(workerIds)]),
+  });
   return new Set(rows.map(({ worker_id }) => worker_id));
 }
 
-const parkStatement = prepared(`
+const parkStatement = preparedStatement(
+  ['jobIds', 'total'],
+  `
 with parked as (
   update live_jobs set check_at = 'infinity', updated_at = clock_timestamp()
-  where job_id = any ($1::uuid[]) returning job_id, cost_units
+  where job_id = any (@jobIds::uuid[]) returning job_id, cost_units
 )
 insert into job_events (at, job_id, type, from_state, to_state, actor, data)
 select clock_timestamp(), job_id, ${eventNumber('JOB_UNSCHEDULABLE')}, ${stateNumber('QUEUED')},
-  ${stateNumber('QUEUED')}, 'scheduler', jsonb_build_object('reason', 'the job costs more than all capacity there is',
-    'cost_units', cost_units, 'total', $2::int)
-from parked`);
+  ${stateNumber('QUEUED')}, 'scheduler', jsonb_build_object('reason',
+    'the job costs more than all capacity there is',
+    'cost_units', cost_units, 'total', @total::int)
+from parked`,
+);
 
 /** Parks queued, locked jobs that cost more than the total, and records that in their history. */
 export async function parkJobs(sql: Sql, jobIds: readonly string[], total: number): Promise<void> {
-  if (jobIds.length > 0) await sql.query(parkStatement, [uuidArray(jobIds), total]);
+  if (jobIds.length > 0) await parkStatement.query(sql, { jobIds: uuidArray(jobIds), total });
 }
 
-const unpark = `
+const unpark = statement(
+  ['total', 'limit'],
+  `
 update live_jobs set check_at = null, updated_at = clock_timestamp()
 where job_id in (
   select job_id from live_jobs
-  where check_at = 'infinity' and state = ${stateNumber('QUEUED')} and cost_units <= $1
-  order by job_id limit $2 for update
+  where check_at = 'infinity' and state = ${stateNumber('QUEUED')} and cost_units <= @total
+  order by job_id limit @limit for update
 )
-returning job_id`;
+returning job_id`,
+);
 
 /** Requeues up to `limit` parked jobs that fit again. */
 export async function unparkJobs(sql: Sql, total: number, limit: number): Promise<string[]> {
-  const rows = await sql.query<{ job_id: string }>(unpark, [total, limit]);
+  const rows = await unpark.query<{ job_id: string }>(sql, { total, limit });
   return rows.map(({ job_id }) => job_id);
 }

@@ -2,6 +2,7 @@ import { priorities } from '../../../domain/jobs/job.ts';
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { ClaimFilter } from '../../../domain/queue/claim-filter.ts';
 import { lateralByKey } from '../../connection/sql.ts';
+import { type Param, preparedStatement, type Statement } from '../../connection/statement.ts';
 import { digitArray, textArray } from '../array-params.ts';
 import { isReadyInCrowd, keysOf, nameKeysOf, rootsOf } from './crowds.ts';
 
@@ -22,11 +23,13 @@ export interface HeadMarks {
 /** Reads all lanes from the front. */
 export const noMarks: HeadMarks = { json: null, advance() {} };
 
-const fits = '($5::int is null or cost_units <= $5)';
+const fits = '(@maxCostUnits::int is null or cost_units <= @maxCostUnits)';
 
-/** Whether a lane is suitable; the parameters are those of `lockedHeads`. */
-const suits = `($1::text is null or addon_id = $1) and ($2::text[] is null or job_type = any ($2))
-    and requires <@ $3::text[] and not heavy && $4::text[] and ($8::boolean or not is_unique)`;
+/** Whether a lane is suitable. */
+const suits = `(@addonId::text is null or addon_id = @addonId)
+    and (@jobTypes::text[] is null or job_type = any (@jobTypes))
+    and requires <@ @available::text[] and not heavy && @refused::text[]
+    and (@withUnique::boolean or not is_unique)`;
 
 /** Where jobs are found in the order of the queue: in an own lane, or through a key of their crowd. */
 interface Source {
@@ -59,31 +62,34 @@ const crowdsBy = (column: CrowdColumn): Source => ({
   mark: 'mark.crowd = source.path_id',
   joined: `cross join lateral (
         select is_unique from lanes
-        where lanes.lane_id = live_jobs.lane_id and stream = ($9::text[])[source.turn] and ${suits} offset 0
+        where lanes.lane_id = live_jobs.lane_id and stream = (@streams::text[])[source.turn]
+          and ${suits} offset 0
       ) found_lane`,
 });
 
 const fromTheFront = ({ from, found, isUnique, joined }: Source): string => `
     select head.job_id, source.turn, head.priority, head.seq, head.is_unique from ${from} cross join lateral (
-      select job_id, live_jobs.priority, seq, ${isUnique} as is_unique from live_jobs ${joined} where ${found} and ${fits}
+      select job_id, live_jobs.priority, seq, ${isUnique} as is_unique from live_jobs ${joined}
+        where ${found} and ${fits}
       order by live_jobs.priority, seq
-      limit $7::int
+      limit @readMax::int
     ) head`;
 
 // Each priority has a mark of its own, and is read separately: one range of the index each.
-const fromMarks = ({ from, found, isUnique, mark, joined }: Source, marks: string): string => `
+const fromMarks = ({ from, found, isUnique, mark, joined }: Source): string => `
     select head.job_id, source.turn, head.priority, head.seq, head.is_unique from ${from}
-    left join jsonb_to_recordset(${marks}::jsonb) as mark (lane_id int, crowd bigint, from_seq bigint[]) on ${mark}
+    left join jsonb_to_recordset(@marks::jsonb) as mark (lane_id int, crowd bigint, from_seq bigint[])
+      on ${mark}
     cross join lateral (
       select one.* from generate_series(0, ${priorities.length - 1}) as level cross join lateral (
         select job_id, live_jobs.priority, seq, ${isUnique} as is_unique from live_jobs ${joined}
         where ${found} and ${fits} and live_jobs.priority = level::smallint
           and seq >= coalesce(mark.from_seq[level + 1], 0)
         order by seq
-        limit $7::int
+        limit @readMax::int
       ) one
       order by priority, seq
-      limit $7::int
+      limit @readMax::int
     ) head`;
 
 /**
@@ -104,60 +110,86 @@ type CrowdColumn = 'crowd' | 'crowd_type' | 'crowd_addon' | 'crowd_both';
  * Rows are locked by key, and only then is it checked whether they are still queued: with both conditions at
  * once, the planner may choose the index of queued rows instead of the key, and scan all of it for each row.
  *
- * Parameters: $1 to $5 are the filter's, $6 is the number of rows to lock, $7 the number of heads to read,
- * and $8 whether lanes of unique jobs are included. $9 are the streams, of which the empty one stands for
- * none. $10 are the roots of their crowds, $11 the names that a worker has, and $12 the values that turn the
- * end of a path into a key. `marks` is an additional parameter that reads lanes from low-water marks on.
+ * The parameters are `headNames`. With `isMarked`, `@marks` is one more, and lanes and crowds are read from
+ * their low-water marks on.
  */
-const lockedHeads = (column: CrowdColumn, marks?: string) => {
-  const heads = (source: Source) => (marks === undefined ? fromTheFront(source) : fromMarks(source, marks));
+const lockedHeads = (column: CrowdColumn, isMarked: boolean) => {
+  const heads = isMarked ? fromMarks : fromTheFront;
   return `
 recursive lane as materialized (
-  select lane_id, is_unique, array_position($9::text[], stream) as turn from lanes
-  where own_stream = any ($9) and ${suits}
+  select lane_id, is_unique, array_position(@streams::text[], stream) as turn from lanes
+  where own_stream = any (@streams) and ${suits}
 ), reached (path_id, turn) as (
-  select root, ((n + 1) / 2)::int from unnest($10::bigint[]) with ordinality as roots (root, n)
-  where $8::boolean or n % 2 = 1
+  select root, ((n + 1) / 2)::int from unnest(@crowdRoots::bigint[]) with ordinality as roots (root, n)
+  where @withUnique::boolean or n % 2 = 1
   union all
-  select step.path_id, reached.turn from reached cross join ${few('$11', 'name_key')} available
+  select step.path_id, reached.turn from reached cross join ${few('@nameKeys', 'name_key')} available
   cross join lateral (
     select path.path_id from requirement_paths path
     where path.parent_id = reached.path_id and path.name_key = available.name_key offset 0
   ) step
 ), crowd as materialized (
-  select path_id, turn, path_id # part.key as key from reached cross join ${few('$12', 'key')} part
+  select path_id, turn, path_id # part.key as key from reached cross join ${few('@keyParts', 'key')} part
 ), head as materialized (
   select * from (${heads(ownLanes)}
     union all ${heads(crowdsBy(column))}
   ) heads
   order by turn, priority, seq
-  limit $7::int
+  limit @readMax::int
 ), locked as materialized (
   select live.job_id, head.turn, live.priority, live.seq, live.bytes, live.cost_units, head.is_unique,
     live.state = ${stateNumber('QUEUED')} and live.check_at is null as free
   from (select * from head order by turn, priority, seq) head
   cross join ${lateralByKey('live_jobs', 'job_id', 'head.job_id', 'for update skip locked')} live
-  limit $6::int
+  limit @lockMax::int
 )`;
 };
 
+/** The parameters of `lockedHeads`. */
+const headNames = [
+  // The filter.
+  'addonId',
+  'jobTypes',
+  'available',
+  'refused',
+  'maxCostUnits',
+  // The number of rows to lock, and the number of heads to read.
+  'lockMax',
+  'readMax',
+  // Whether lanes of unique jobs are included.
+  'withUnique',
+  // The empty one stands for jobs without a stream.
+  'streams',
+  // The roots of the streams' crowds, the names that a worker has, and the values that turn the end of a path
+  // into a key.
+  'crowdRoots',
+  'nameKeys',
+  'keyParts',
+] as const;
+
+type HeadName = (typeof headNames)[number];
+
 /**
  * A statement that begins by locking heads of the queue as `locked`; the filter decides which key finds
- * crowds. With a parameter for `marks`, a second form of it reads lanes and crowds from their marks on.
+ * crowds. A second form of it reads lanes and crowds from their marks on. `names` are its own parameters.
  */
-export function onHeads(
+export function onHeads<const Name extends string>(
+  names: readonly Name[],
   make: (lockedHeads: string) => string,
-  marks?: string,
-): (filter: ClaimFilter, isMarked?: boolean) => string {
-  const texts = (param?: string): Record<CrowdColumn, string> => ({
-    crowd: make(lockedHeads('crowd', param)),
-    crowd_type: make(lockedHeads('crowd_type', param)),
-    crowd_addon: make(lockedHeads('crowd_addon', param)),
-    crowd_both: make(lockedHeads('crowd_both', param)),
+): (filter: ClaimFilter, marks: string | null) => Statement<HeadName | Name | 'marks'> {
+  const one = (column: CrowdColumn, isMarked: boolean) => {
+    const all = [...headNames, ...names, ...(isMarked ? ['marks' as const] : [])];
+    return preparedStatement<HeadName | Name | 'marks'>(all, make(lockedHeads(column, isMarked)));
+  };
+  const every = (isMarked: boolean) => ({
+    crowd: one('crowd', isMarked),
+    crowd_type: one('crowd_type', isMarked),
+    crowd_addon: one('crowd_addon', isMarked),
+    crowd_both: one('crowd_both', isMarked),
   });
-  const plain = texts();
-  const marked = marks === undefined ? plain : texts(marks);
-  return (filter, isMarked = false) => (isMarked ? marked : plain)[columnFor(filter)];
+  const fromFront = every(false);
+  const marked = every(true);
+  return (filter, marks) => (marks === null ? fromFront : marked)[columnFor(filter)];
 }
 
 function columnFor({ addonId, jobTypes }: ClaimFilter): CrowdColumn {
@@ -165,34 +197,46 @@ function columnFor({ addonId, jobTypes }: ClaimFilter): CrowdColumn {
   return jobTypes === null ? 'crowd' : 'crowd_type';
 }
 
-/** The parameters of `onHeads` statements. */
-export function headParams(filter: ClaimFilter, lockMax: number, readMax: number, unique = true): unknown[] {
+type HeadParams = Readonly<Record<HeadName, Param>>;
+
+/** The values of `headNames`. */
+export function headParams(
+  filter: ClaimFilter,
+  lockMax: number,
+  readMax: number,
+  withUnique = true,
+): HeadParams {
   const streams = [...new Set(filter.streams ?? [''])];
-  return [
-    filter.addonId,
-    filter.jobTypes === null ? null : textArray(filter.jobTypes),
-    textArray(filter.available),
-    textArray(filter.refused),
-    filter.maxCostUnits,
+  const { crowdRoots, nameKeys, keyParts } = crowdParams(filter, streams);
+  return {
+    addonId: filter.addonId,
+    jobTypes: filter.jobTypes === null ? null : textArray(filter.jobTypes),
+    available: textArray(filter.available),
+    refused: textArray(filter.refused),
+    maxCostUnits: filter.maxCostUnits,
     lockMax,
     readMax,
-    unique,
-    textArray(streams),
-    ...crowdParams(filter, streams),
-  ];
+    withUnique,
+    streams: textArray(streams),
+    crowdRoots,
+    nameKeys,
+    keyParts,
+  };
 }
 
-/** Digests in the parameters of crowds, which are the same for all calls with one filter. */
-const digests = new WeakMap<ClaimFilter, unknown[]>();
+type CrowdParams = Pick<HeadParams, 'crowdRoots' | 'nameKeys' | 'keyParts'>;
 
-function crowdParams(filter: ClaimFilter, streams: readonly string[]): unknown[] {
+/** Digests in the parameters of crowds, which are the same for all calls with one filter. */
+const digests = new WeakMap<ClaimFilter, CrowdParams>();
+
+function crowdParams(filter: ClaimFilter, streams: readonly string[]): CrowdParams {
   const known = digests.get(filter);
   if (known) return known;
-  const params = [
-    digitArray(rootsOf(streams)),
-    digitArray(nameKeysOf([...new Set(filter.available)])),
-    digitArray(keysOf(filter.addonId, filter.jobTypes)),
-  ];
+  const params = {
+    crowdRoots: digitArray(rootsOf(streams)),
+    nameKeys: digitArray(nameKeysOf([...new Set(filter.available)])),
+    keyParts: digitArray(keysOf(filter.addonId, filter.jobTypes)),
+  };
   digests.set(filter, params);
   return params;
 }

@@ -1,6 +1,6 @@
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import type { Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { digitArray, numberArray } from '../array-params.ts';
 import { isReadyInCrowd } from './crowds.ts';
 
@@ -29,17 +29,22 @@ const firstOf = (column: 'lane_id' | 'crowd', isReady: string): string => `
   order by seq limit 1`;
 
 // Uses only the index by key and order, as claims do. The clock is read before and after each search.
-const probe = prepared(`
-select (select last_value::float8 from job_events_event_id_seq) as last, probe.n::int as n, head.seq::float8 as seq,
+const probe = preparedStatement(
+  ['laneIds', 'priorities', 'fromSeqs', 'crowds'],
+  `
+select (select last_value::float8 from job_events_event_id_seq) as last, probe.n::int as n,
+  head.seq::float8 as seq,
   extract(epoch from clock_timestamp() - probe.began)::float8 * 1000 as took
 from (
   select asked.*, clock_timestamp() as began
-  from unnest($1::int[], $2::smallint[], $3::bigint[], $4::bigint[]) with ordinality
+  from unnest(@laneIds::int[], @priorities::smallint[], @fromSeqs::bigint[],
+    @crowds::bigint[]) with ordinality
     as asked (lane_id, priority, from_seq, crowd, n) offset 0
 ) probe left join lateral (
   (${firstOf('lane_id', `state = ${stateNumber('QUEUED')} and check_at is null`)})
   union all (${firstOf('crowd', isReadyInCrowd)})
-) head on true`);
+) head on true`,
+);
 
 /** The requested heads, in their order, and the last `seq` that was assigned in any lane. */
 export async function probeHeads(
@@ -47,12 +52,12 @@ export async function probeHeads(
   probes: readonly Probe[],
 ): Promise<{ last: number; heads: ProbedHead[] }> {
   type Row = { last: number; n: number; seq: number | null; took: number };
-  const rows = await sql.query<Row>(probe, [
-    numberArray(probes.map(({ spot }) => ('laneId' in spot ? spot.laneId : null))),
-    numberArray(probes.map(({ priority }) => priority)),
-    numberArray(probes.map(({ fromSeq }) => fromSeq)),
-    digitArray(probes.map(({ spot }) => ('crowd' in spot ? spot.crowd : 'NULL'))),
-  ]);
+  const rows = await probe.query<Row>(sql, {
+    laneIds: numberArray(probes.map(({ spot }) => ('laneId' in spot ? spot.laneId : null))),
+    priorities: numberArray(probes.map(({ priority }) => priority)),
+    fromSeqs: numberArray(probes.map(({ fromSeq }) => fromSeq)),
+    crowds: digitArray(probes.map(({ spot }) => ('crowd' in spot ? spot.crowd : 'NULL'))),
+  });
   const heads = new Array<ProbedHead>(probes.length);
   for (const { n, seq, took } of rows) heads[n - 1] = { seq, tookMs: took };
   return { last: rows[0]?.last ?? 0, heads };
