@@ -18,7 +18,7 @@ import {
 import { type NewFileEvent, writeFileEvents } from '../../store/sql/files/events.ts';
 import { type Denial, grantFiles, type NewFileLease } from '../../store/sql/files/grant.ts';
 import { addLosses, deleteLosses } from '../../store/sql/files/losses.ts';
-import { endOwners, type OwnerTouch, restartIdle, touchOwners } from '../../store/sql/files/owners.ts';
+import { endOwners, restartIdle } from '../../store/sql/files/owners.ts';
 import {
   endFiles,
   type FileEnd,
@@ -26,6 +26,7 @@ import {
   type Holder,
   toFileLease,
 } from '../../store/sql/files/rows.ts';
+import { type OwnerTouch, touchOwners } from '../../store/sql/files/touch-owners.ts';
 import { type LoanTransfer, transferFiles } from '../../store/sql/files/transfer.ts';
 import type { CommitEffects } from '../context/commit-effects.ts';
 

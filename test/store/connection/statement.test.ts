@@ -1,4 +1,5 @@
 /** The guarantee: a parameter has one name in all parts of a statement, and one number in the sent text. */
+import { globSync, readFileSync } from 'node:fs';
 import { expect } from 'chai';
 import { preparedStatements } from '../../../src/store/connection/prepared-client.ts';
 import { preparedStatement, statement } from '../../../src/store/connection/statement.ts';
@@ -30,6 +31,14 @@ describe('Statement', () => {
   it('refuses a name that is not listed, and a listed name that the text lacks', () => {
     expect(() => statement(['id'], 'select @id, @other')).to.throw('unknown parameter @other');
     expect(() => statement(['id', 'other'], 'select @id')).to.throw('does not use other');
+  });
+
+  it('names the parameters of every statement in src/store/sql', () => {
+    const folder = new URL('../../../src/store/sql/', import.meta.url);
+    const files = globSync('**/*.ts', { cwd: folder });
+    const numbered = files.filter((file) => /\$\d/.test(readFileSync(new URL(file, folder), 'utf8')));
+    expect(files).to.have.length.above(40);
+    expect(numbered).to.deep.equal([]);
   });
 
   onEveryEngine((kind) => {

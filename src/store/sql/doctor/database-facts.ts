@@ -7,6 +7,7 @@ import type {
   TableFacts,
 } from '../../../domain/doctor/facts.ts';
 import { type EntitySql, type Sql, timeMs } from '../../connection/sql.ts';
+import { statement } from '../../connection/statement.ts';
 import { migrations } from '../../migrations/index.ts';
 import { select } from '../../schema/tables.ts';
 import { auditCapacity } from '../leases/capacity.ts';
@@ -23,12 +24,16 @@ const settingNames = [
   'superuser_reserved_connections',
 ];
 
-const basics = `
+const basics = statement(
+  ['settingNames'],
+  `
 select current_setting('server_version') as version, current_setting('server_version_num')::int as number,
   pg_is_in_recovery() as is_read_only, pg_database_size(current_database())::float8 as database_bytes,
   (select age(datfrozenxid) from pg_database where datname = current_database()) as transaction_age,
-  (select jsonb_object_agg(name, current_setting(name)) from unnest($1::text[]) as name) as settings,
-  pg_size_bytes(current_setting('shared_buffers'))::text as shared_buffers`;
+  (select jsonb_object_agg(name, current_setting(name)) from unnest(@settingNames::text[]) as name)
+    as settings,
+  pg_size_bytes(current_setting('shared_buffers'))::text as shared_buffers`,
+);
 
 type Basics = Pick<
   DatabaseFacts,
@@ -37,7 +42,7 @@ type Basics = Pick<
 
 /** Version, settings and size of the database. */
 export async function readBasics(sql: Sql, signal?: AbortSignal): Promise<Basics> {
-  const [row] = await sql.query<{
+  const [row] = await basics.query<{
     version: string;
     number: number;
     is_read_only: boolean;
@@ -45,7 +50,7 @@ export async function readBasics(sql: Sql, signal?: AbortSignal): Promise<Basics
     transaction_age: number;
     settings: Record<string, string>;
     shared_buffers: string;
-  }>(basics, [`{${settingNames.join(',')}}`], signal);
+  }>(sql, { settingNames: `{${settingNames.join(',')}}` }, signal);
   if (!row) throw new Error('the database said nothing of itself');
   return {
     version: row.version,
@@ -79,7 +84,8 @@ export async function readMigrations(sql: Sql, signal?: AbortSignal): Promise<Da
 }
 
 const tables = `
-select relname, n_live_tup::float8 as live, n_dead_tup::float8 as dead, greatest(last_vacuum, last_autovacuum) as vacuumed_at,
+select relname, n_live_tup::float8 as live, n_dead_tup::float8 as dead,
+  greatest(last_vacuum, last_autovacuum) as vacuumed_at,
   pg_table_size(relid)::float8 as table_bytes, pg_indexes_size(relid)::float8 as index_bytes
 from pg_stat_user_tables where schemaname = current_schema() order by n_dead_tup desc, relname limit 50`;
 
@@ -111,7 +117,8 @@ select count(*)::int as connections,
 from pg_stat_activity where datname is not null`;
 
 const oldest = `
-select pid, coalesce(application_name, '') as application, coalesce(usename, '') as "user", coalesce(state, '') as state,
+select pid, coalesce(application_name, '') as application, coalesce(usename, '') as "user",
+  coalesce(state, '') as state,
   extract(epoch from clock_timestamp() - xact_start)::float8 * 1000 as "openMs"
 from pg_stat_activity
 where xact_start is not null and pid <> pg_backend_pid() and backend_type in ('client backend', 'walsender')

@@ -1,4 +1,5 @@
 import type { Sql } from '../../connection/sql.ts';
+import { statement } from '../../connection/statement.ts';
 import type { Database } from '../../database.ts';
 
 /**
@@ -90,11 +91,13 @@ export const expiredPartitions = ({ today, parts }: EventPartitions, days: numbe
 
 const dateOf = (day: number): string => new Date(day * 86_400_000).toISOString().slice(0, 10);
 
+const waitForLock = statement(['lockId'], 'select pg_advisory_xact_lock(@lockId)');
+
 /** Creates the missing partitions from today on, and returns their number. Concurrent calls wait. */
 export async function createEventPartitions(database: Database): Promise<number> {
   if (missingDays(await readEventPartitions(database)).length === 0) return 0;
   return database.transaction(async (sql) => {
-    await sql.query('select pg_advisory_xact_lock($1)', [createLock]);
+    await waitForLock.query(sql, { lockId: createLock });
     const days = await readEventPartitions(sql);
     const missing = missingDays(days);
     for (const day of missing) {

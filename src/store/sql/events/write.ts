@@ -1,7 +1,7 @@
 import type { FinalStatus, JsonObject } from '../../../domain/jobs/job.ts';
 import { type EventType, eventNumber, type State, stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import type { Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { statusNumber } from '../leases/record.ts';
 
 export interface NewEvent {
@@ -19,11 +19,15 @@ export interface NewEvent {
   released?: FinalStatus;
 }
 
-const insertEvents = prepared(`
+const insertEvents = preparedStatement(
+  ['events'],
+  `
 insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, data, release_status)
 select clock_timestamp(), job_id, lease_id, type, from_state, to_state, actor, data, release_status
-from jsonb_to_recordset($1::jsonb) as event (job_id uuid, lease_id uuid, type smallint, from_state smallint,
-  to_state smallint, actor text, data jsonb, release_status smallint)`);
+from jsonb_to_recordset(@events::jsonb) as event (job_id uuid, lease_id uuid, type smallint,
+  from_state smallint,
+  to_state smallint, actor text, data jsonb, release_status smallint)`,
+);
 
 /** Writes events in the order given. */
 export async function writeEvents(sql: Sql, events: readonly NewEvent[]): Promise<void> {
@@ -39,5 +43,5 @@ export async function writeEvents(sql: Sql, events: readonly NewEvent[]): Promis
     data: data ?? null,
     release_status: released === undefined ? null : statusNumber(released),
   }));
-  await sql.query(insertEvents, [JSON.stringify(rows)]);
+  await insertEvents.query(sql, { events: JSON.stringify(rows) });
 }

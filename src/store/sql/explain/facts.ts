@@ -8,6 +8,7 @@ import {
 import type { JobEvent } from '../../../domain/jobs/job.ts';
 import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { type EntitySql, type Sql, timeMs } from '../../connection/sql.ts';
+import { statement } from '../../connection/statement.ts';
 import { Outage } from '../../schema/server-entities.ts';
 import { select, type Tables } from '../../schema/tables.ts';
 import { historyOf, rowsOf } from '../events/find.ts';
@@ -110,11 +111,14 @@ const isReady = `state = ${stateNumber('QUEUED')} and check_at is null`;
  * Lanes with ready jobs are found by a loose scan of the queue's index. In each lane only as many rows are
  * read as are counted: a position among a million jobs costs the same as one among ten thousand.
  */
-const positionStatement = `
+const positionStatement = statement(
+  ['jobId'],
+  `
 with recursive mine as materialized (
-  select live.job_id, live.lane_id, live.priority, live.seq, live.check_at, lanes.requires, lanes.heavy, lanes.stream
+  select live.job_id, live.lane_id, live.priority, live.seq, live.check_at, lanes.requires, lanes.heavy,
+    lanes.stream
   from live_jobs live join lanes on lanes.lane_id = live.lane_id
-  where live.job_id = $1
+  where live.job_id = @jobId
 ), present (lane_id, n) as (
   (select lane_id, 1 from live_jobs where ${isReady} order by lane_id limit 1)
   union all
@@ -146,7 +150,8 @@ select mine.check_at = 'infinity' as is_parked, mine.requires, mine.heavy,
   first.job_id as head_id, first.cost_units as head_units
 from mine
 left join head lane_head on lane_head.lane_id = mine.lane_id
-left join (select * from head order by priority, seq limit 1) first on true`;
+left join (select * from head order by priority, seq limit 1) first on true`,
+);
 
 interface PositionRow {
   is_parked: boolean | null;
@@ -162,7 +167,7 @@ interface PositionRow {
 
 /** The position of a queued job; null if the job is not live. */
 export async function queuePosition(sql: Sql, jobId: string): Promise<QueuePosition | null> {
-  const [row] = await sql.query<PositionRow>(positionStatement, [jobId]);
+  const [row] = await positionStatement.query<PositionRow>(sql, { jobId });
   if (!row) return null;
   const head = (id: string | null, units: number | null) =>
     id === null ? null : { jobId: id, costUnits: units ?? 0 };

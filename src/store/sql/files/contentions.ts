@@ -5,8 +5,8 @@ import {
   unusedMs,
 } from '../../../domain/files/contention-policy.ts';
 import { instructions, type KeptInstruction, type OwnerProfile } from '../../../domain/files/file-lease.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { keysEqual, lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
+import { preparedStatement, statement } from '../../connection/statement.ts';
 import { numberArray, textArray, uuidArray } from '../array-params.ts';
 import { type ProfileRecord, profileColumns, toProfile } from './owners.ts';
 
@@ -66,8 +66,8 @@ export interface ContentionRecord extends ProfileRecord {
 const columns = `contention.contention_id, contention.file_id, contention.owner_id, contention.repository,
   contention.path, contention.state, contention.denied_at, contention.retry_at, contention.retried_at,
   contention.halted_at, contention.closed_at, contention.blocker_id, contention.blocker_acquired_at,
-  contention.kept_instruction, contention.instructed_at, contention.instructed_by, contention.instruction_reason,
-  coalesce(contention.check_at > contention.retry_at, false) as is_announced,
+  contention.kept_instruction, contention.instructed_at, contention.instructed_by,
+  contention.instruction_reason, coalesce(contention.check_at > contention.retry_at, false) as is_announced,
   coalesce(contention.blocker_now_id, contention.blocker_id) as last_id,
   coalesce(contention.blocker_now_acquired_at, contention.blocker_acquired_at) as last_acquired_at,
   blocker.last_heartbeat_at, ${profileColumns('blocker')}`;
@@ -113,10 +113,14 @@ function keptIn(row: ContentionRecord): KeptInstruction | null {
   };
 }
 
-const readByIds = prepared(`
+const readByIds = preparedStatement(
+  ['contentionIds'],
+  `
 select ${columns}
-from (select * from file_contentions where contention_id = any ($1::uuid[]) offset 0) contention ${withBlocker}
-order by contention.contention_id, contention.path`);
+from (select * from file_contentions
+  where contention_id = any (@contentionIds::uuid[]) offset 0) contention ${withBlocker}
+order by contention.contention_id, contention.path`,
+);
 
 /** All files of these contentions, closed ones included, by path. */
 export async function readContentions(
@@ -125,23 +129,28 @@ export async function readContentions(
   signal?: AbortSignal,
 ): Promise<ContendedFile[]> {
   if (contentionIds.length === 0) return [];
-  return (await sql.query<ContentionRecord>(readByIds, [uuidArray(contentionIds)], signal)).map(
-    toContendedFile,
-  );
+  return (
+    await readByIds.query<ContentionRecord>(sql, { contentionIds: uuidArray(contentionIds) }, signal)
+  ).map(toContendedFile);
 }
 
-const readOpen = prepared(`
+const readOpen = preparedStatement(
+  ['ownerIds'],
+  `
 select ${columns}
-from unnest($1::text[]) as wanted (owner_id)
+from unnest(@ownerIds::text[]) as wanted (owner_id)
 cross join lateral (
   select * from file_contentions where owner_id = wanted.owner_id and closed_at is null offset 0
 ) contention ${withBlocker}
-order by contention.contention_id, contention.path`);
+order by contention.contention_id, contention.path`,
+);
 
 /** All open contentions of these owners. */
 export async function contentionsOfOwners(sql: Sql, ownerIds: readonly string[]): Promise<ContendedFile[]> {
   if (ownerIds.length === 0) return [];
-  return (await sql.query<ContentionRecord>(readOpen, [textArray(ownerIds)])).map(toContendedFile);
+  return (await readOpen.query<ContentionRecord>(sql, { ownerIds: textArray(ownerIds) })).map(
+    toContendedFile,
+  );
 }
 
 /** A file whose retry was blocked. */
@@ -152,29 +161,38 @@ export interface Halt {
   blockerAcquiredAtMs: number;
 }
 
-const halt = prepared(`
-update file_contentions contention set state = ${contentionStateNumber('HALTED')}, retried_at = now, halted_at = now,
+const halt = preparedStatement(
+  ['nowMs', 'contentionIds', 'fileIds', 'blockerIds', 'blockedSince'],
+  `
+update file_contentions contention set state = ${contentionStateNumber('HALTED')}, retried_at = now,
+  halted_at = now,
   blocker_now_id = halted.blocker_id, blocker_now_acquired_at = to_timestamp(halted.acquired_at / 1000.0),
   check_at = null
-from (select to_timestamp($1::float8 / 1000.0) as now) clock,
-  unnest($2::uuid[], $3::uuid[], $4::text[], $5::float8[]) as halted (contention_id, file_id, blocker_id, acquired_at)
-where ${keysEqual('(contention.contention_id, contention.file_id)', '(halted.contention_id, halted.file_id)')}`);
+from (select to_timestamp(@nowMs::float8 / 1000.0) as now) clock,
+  unnest(@contentionIds::uuid[], @fileIds::uuid[], @blockerIds::text[], @blockedSince::float8[])
+    as halted (contention_id, file_id, blocker_id, acquired_at)
+where ${keysEqual('(contention.contention_id, contention.file_id)', '(halted.contention_id, halted.file_id)')}`,
+);
 
 export async function haltContentions(sql: Sql, halts: readonly Halt[], nowMs: number): Promise<void> {
   if (halts.length === 0) return;
-  await sql.query(halt, [
+  await halt.query(sql, {
     nowMs,
-    uuidArray(halts.map(({ contentionId }) => contentionId)),
-    uuidArray(halts.map(({ fileId }) => fileId)),
-    textArray(halts.map(({ blockerId }) => blockerId)),
-    numberArray(halts.map(({ blockerAcquiredAtMs }) => blockerAcquiredAtMs)),
-  ]);
+    contentionIds: uuidArray(halts.map(({ contentionId }) => contentionId)),
+    fileIds: uuidArray(halts.map(({ fileId }) => fileId)),
+    blockerIds: textArray(halts.map(({ blockerId }) => blockerId)),
+    blockedSince: numberArray(halts.map(({ blockerAcquiredAtMs }) => blockerAcquiredAtMs)),
+  });
 }
 
-const keepInstruction = `
-update file_contentions set kept_instruction = $2::smallint, instructed_at = to_timestamp($3::float8 / 1000.0),
-  instructed_by = $4::text, instruction_reason = $5::text
-where contention_id = $1::uuid and state = ${contentionStateNumber('HALTED')}`;
+const keepInstruction = statement(
+  ['contentionId', 'instruction', 'instructedAtMs', 'instructedBy', 'reason'],
+  `
+update file_contentions set kept_instruction = @instruction::smallint,
+  instructed_at = to_timestamp(@instructedAtMs::float8 / 1000.0),
+  instructed_by = @instructedBy::text, instruction_reason = @reason::text
+where contention_id = @contentionId::uuid and state = ${contentionStateNumber('HALTED')}`,
+);
 
 /** Stores an instruction for the halted files of a contention, whose owner is locked; null removes it. */
 export async function keepInstructionFor(
@@ -184,7 +202,13 @@ export async function keepInstructionFor(
 ): Promise<void> {
   const number = kept && instructions.indexOf(kept.instruction);
   const { instructedAtMs = null, instructedBy = null, reason = null } = kept ?? {};
-  await sql.query(keepInstruction, [contentionId, number, instructedAtMs, instructedBy, reason]);
+  await keepInstruction.query(sql, {
+    contentionId,
+    instruction: number,
+    instructedAtMs,
+    instructedBy,
+    reason,
+  });
 }
 
 /** How a contention ends for one of its files. */
@@ -194,12 +218,16 @@ export interface ContentionClosing {
   state: ContentionState;
 }
 
-const close = prepared(`
+const close = preparedStatement(
+  ['nowMs', 'contentionIds', 'fileIds', 'states'],
+  `
 update file_contentions contention set state = closed.state, closed_at = now, check_at = null,
   retried_at = case when closed.state = ${contentionStateNumber('GRANTED')} then now else contention.retried_at end
-from (select to_timestamp($1::float8 / 1000.0) as now) clock,
-  unnest($2::uuid[], $3::uuid[], $4::smallint[]) as closed (contention_id, file_id, state)
-where ${keysEqual('(contention.contention_id, contention.file_id)', '(closed.contention_id, closed.file_id)')}`);
+from (select to_timestamp(@nowMs::float8 / 1000.0) as now) clock,
+  unnest(@contentionIds::uuid[], @fileIds::uuid[], @states::smallint[])
+    as closed (contention_id, file_id, state)
+where ${keysEqual('(contention.contention_id, contention.file_id)', '(closed.contention_id, closed.file_id)')}`,
+);
 
 export async function closeContentions(
   sql: Sql,
@@ -207,18 +235,21 @@ export async function closeContentions(
   nowMs: number,
 ): Promise<void> {
   if (closings.length === 0) return;
-  await sql.query(close, [
+  await close.query(sql, {
     nowMs,
-    uuidArray(closings.map(({ contentionId }) => contentionId)),
-    uuidArray(closings.map(({ fileId }) => fileId)),
-    numberArray(closings.map(({ state }) => contentionStateNumber(state))),
-  ]);
+    contentionIds: uuidArray(closings.map(({ contentionId }) => contentionId)),
+    fileIds: uuidArray(closings.map(({ fileId }) => fileId)),
+    states: numberArray(closings.map(({ state }) => contentionStateNumber(state))),
+  });
 }
 
-const announce = prepared(`
+const announce = preparedStatement(
+  ['contentionIds', 'fileIds'],
+  `
 update file_contentions contention set check_at = contention.retry_at + interval '${unusedMs} ms'
-from unnest($1::uuid[], $2::uuid[]) as due (contention_id, file_id)
-where ${keysEqual('(contention.contention_id, contention.file_id)', '(due.contention_id, due.file_id)')}`);
+from unnest(@contentionIds::uuid[], @fileIds::uuid[]) as due (contention_id, file_id)
+where ${keysEqual('(contention.contention_id, contention.file_id)', '(due.contention_id, due.file_id)')}`,
+);
 
 /** Records that the owners were notified of these due retries. Their next deadline is the lapse. */
 export async function markDue(
@@ -227,5 +258,5 @@ export async function markDue(
 ): Promise<void> {
   if (files.length === 0) return;
   const ids = uuidArray(files.map(({ contentionId }) => contentionId));
-  await sql.query(announce, [ids, uuidArray(files.map(({ fileId }) => fileId))]);
+  await announce.query(sql, { contentionIds: ids, fileIds: uuidArray(files.map(({ fileId }) => fileId)) });
 }

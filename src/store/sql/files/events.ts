@@ -5,8 +5,8 @@ import {
   fileEventTypes,
 } from '../../../domain/files/file-lease.ts';
 import type { JsonObject } from '../../../domain/jobs/job.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { type Sql, timeMs } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 
 /**
  * The history of files and their owners. Append-only; events are written in the transaction of the change.
@@ -23,11 +23,13 @@ export interface NewFileEvent {
   data?: JsonObject;
 }
 
-/** The insert, for a statement that has a `clock`; its parameter has number `param`. */
-export const eventRows = (param: number): string => `
+/** The insert, for a statement that has a `clock`; `@events` are the `eventsParam`. */
+export const eventRows = `
 insert into file_events (txid, at, type, owner_id, repository, path, fence, contention_id, actor, data)
-select pg_current_xact_id()::text::bigint, now, type, owner_id, repository, path, fence, contention_id, actor, data
-from clock, jsonb_to_recordset($${param}::jsonb) as event (type smallint, owner_id text, repository text, path text,
+select pg_current_xact_id()::text::bigint, now, type, owner_id, repository, path, fence, contention_id, actor,
+  data
+from clock, jsonb_to_recordset(@events::jsonb) as event (type smallint, owner_id text, repository text,
+  path text,
   fence bigint, contention_id uuid, actor text, data jsonb)`;
 
 export const eventsParam = (events: readonly NewFileEvent[]): string =>
@@ -40,8 +42,9 @@ export const eventsParam = (events: readonly NewFileEvent[]): string =>
     })),
   );
 
-const write = prepared(
-  `with clock as materialized (select to_timestamp($1::float8 / 1000.0) as now) ${eventRows(2)}`,
+const write = preparedStatement(
+  ['nowMs', 'events'],
+  `with clock as materialized (select to_timestamp(@nowMs::float8 / 1000.0) as now) ${eventRows}`,
 );
 
 /** Maximum number of events in one statement: PostgreSQL accepts no more than 256 MB of them at once. */
@@ -54,7 +57,7 @@ export async function writeFileEvents(
   nowMs: number,
 ): Promise<void> {
   for (let at = 0; at < events.length; at += eventsMax)
-    await sql.query(write, [nowMs, eventsParam(events.slice(at, at + eventsMax))]);
+    await write.query(sql, { nowMs, events: eventsParam(events.slice(at, at + eventsMax)) });
 }
 
 /** A position in the history: everything up to it has been delivered. */
@@ -63,23 +66,30 @@ export interface FileEventPosition {
   eventId: string;
 }
 
-const horizon = prepared('select pg_snapshot_xmin(pg_current_snapshot())::text as txid');
+const horizon = preparedStatement([], 'select pg_snapshot_xmin(pg_current_snapshot())::text as txid');
 
 /** The position before which no transaction can write any more. */
 export async function eventHorizon(sql: Sql, signal?: AbortSignal): Promise<FileEventPosition> {
-  const [row] = await sql.query<{ txid: string }>(horizon, [], signal);
+  const [row] = await horizon.query<{ txid: string }>(sql, {}, signal);
   if (!row) throw new Error('the database did not tell its horizon');
   return { txid: row.txid, eventId: '0' };
 }
 
-const follow = prepared(`
+const follow = preparedStatement(
+  ['afterTxid', 'afterEventId', 'endTxid', 'repository', 'ownerId', 'limit'],
+  `
 select event_id, txid, at, type, owner_id, repository, path, fence, contention_id, actor, data
 from file_events
-where (txid, event_id) > ($1::bigint, $2::bigint) and txid < $3::bigint
-  and ($4::text is null or repository = $4) and ($5::text is null or owner_id = $5)
-order by txid, event_id limit $6`);
+where (txid, event_id) > (@afterTxid::bigint, @afterEventId::bigint) and txid < @endTxid::bigint
+  and (@repository::text is null or repository = @repository)
+    and (@ownerId::text is null or owner_id = @ownerId)
+order by txid, event_id limit @limit`,
+);
 
-const anyBeyond = prepared('select exists (select from file_events where txid >= $1::bigint) as found');
+const anyBeyond = preparedStatement(
+  ['endTxid'],
+  'select exists (select from file_events where txid >= @endTxid::bigint) as found',
+);
 
 export interface FollowedEvents {
   events: FileEvent[];
@@ -121,12 +131,15 @@ export async function followFileEvents(
     actor: string;
     data: JsonObject | null;
   };
-  const params = [after.txid, after.eventId, end.txid, repository, ownerId, limit];
-  const rows = await sql.query<Row>(follow, params, signal);
+  const rows = await follow.query<Row>(
+    sql,
+    { afterTxid: after.txid, afterEventId: after.eventId, endTxid: end.txid, repository, ownerId, limit },
+    signal,
+  );
   const last = rows.at(-1);
   const more = last !== undefined && rows.length === limit;
   const place = more ? { txid: last.txid, eventId: last.event_id } : laterOf(after, end);
-  const [beyond] = more ? [] : await sql.query<{ found: boolean }>(anyBeyond, [end.txid], signal);
+  const [beyond] = more ? [] : await anyBeyond.query<{ found: boolean }>(sql, { endTxid: end.txid }, signal);
   const events = rows.map((row) => ({
     eventId: row.event_id,
     tsMs: timeMs(row.at),

@@ -1,6 +1,6 @@
 import { ownerStateNumber, ownerTtlMs } from '../../../domain/files/file-owners.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { textArray } from '../array-params.ts';
 
 /**
@@ -22,12 +22,15 @@ export interface OwnerExtensions {
  * rest.
  */
 const extendStatement = ({ order, lock, isSame }: { order: string; lock: string; isSame: string }) =>
-  prepared(`
+  preparedStatement(
+    ['ownerIds'],
+    `
 with beat as (
-  select * from unnest($1::text[]) with ordinality as beat (owner_id, n)
+  select * from unnest(@ownerIds::text[]) with ordinality as beat (owner_id, n)
 ), locked as materialized (
   select beat.n, owner.place, owner.owner_id, owner.state, owner.expires_at, owner.has_losses
-  from (select * from beat ${order}) beat cross join ${lateralByKey('file_owners', 'owner_id', 'beat.owner_id', lock)} owner
+  from (select * from beat ${order}) beat
+    cross join ${lateralByKey('file_owners', 'owner_id', 'beat.owner_id', lock)} owner
 ), clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
 ), kept as (
@@ -38,11 +41,13 @@ with beat as (
 ), answered as (
   select n, result from kept
   union all
-  select n, 0 from locked, clock where locked.state <> ${ownerStateNumber('ALIVE')} or locked.expires_at <= now
+  select n, 0 from locked, clock where locked.state <> ${ownerStateNumber('ALIVE')}
+    or locked.expires_at <= now
 )
 select date_part('epoch', (select now from clock)) * 1000 as now, array_agg(n)::text as numbers,
   array_agg(result)::text as results
-from answered`);
+from answered`,
+  );
 
 const extendFree = extendStatement({
   order: '',
@@ -64,7 +69,11 @@ export async function extendOwners(
   { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
 ): Promise<OwnerExtensions> {
   type Row = { now: number; numbers: string | null; results: string | null };
-  const [row] = await sql.query<Row>(wait ? extendAll : extendFree, [textArray(ownerIds)], signal);
+  const [row] = await (wait ? extendAll : extendFree).query<Row>(
+    sql,
+    { ownerIds: textArray(ownerIds) },
+    signal,
+  );
   if (!row) throw new Error('the database did not tell the time');
   const results = Array.from({ length: ownerIds.length }, (): OwnerExtension => 'missed');
   const found = integers(row.results);

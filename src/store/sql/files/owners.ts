@@ -1,14 +1,8 @@
 import type { OwnerProfile } from '../../../domain/files/file-lease.ts';
-import {
-  idleMs,
-  type Owner,
-  ownerStateNumber,
-  ownerStates,
-  ownerTtlMs,
-} from '../../../domain/files/file-owners.ts';
-import { prepared } from '../../connection/prepared-client.ts';
+import { idleMs, type Owner, ownerStateNumber, ownerStates } from '../../../domain/files/file-owners.ts';
 import { keyEquals, lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
-import { booleanArray, numberArray, textArray } from '../array-params.ts';
+import { preparedStatement } from '../../connection/statement.ts';
+import { numberArray, textArray } from '../array-params.ts';
 import { isAwake } from '../outages.ts';
 
 /**
@@ -16,8 +10,6 @@ import { isAwake } from '../outages.ts';
  * Contentions, losses and held files belong to their owner and change only under its lock. While a
  * transaction has locked an owner, no other one grants it a file or takes one from it.
  */
-
-const alive = ownerStateNumber('ALIVE');
 
 /** An owner's columns, under the names that they have in the record. */
 export interface OwnerRecord {
@@ -100,23 +92,30 @@ function ownerStateNamed(number: number) {
 }
 
 // Ids are inserted in one order, so that two batches with the same new owners cannot deadlock.
-const add = prepared(`
-insert into file_owners (owner_id, state, born_at, last_heartbeat_at, last_activity_at, expires_at, has_losses)
+const add = preparedStatement(
+  ['ownerIds'],
+  `
+insert into file_owners (owner_id, state, born_at, last_heartbeat_at, last_activity_at, expires_at,
+  has_losses)
 select owner_id, ${ownerStateNumber('NEW')}, now, now, now, now, false
-from unnest($1::text[]) as owner_id, (select clock_timestamp() as now) clock
+from unnest(@ownerIds::text[]) as owner_id, (select clock_timestamp() as now) clock
 order by owner_id
-on conflict (owner_id) do nothing`);
+on conflict (owner_id) do nothing`,
+);
 
 /** Inserts rows for owners that have none, so that they can be locked. */
 export async function addOwners(sql: Sql, ownerIds: readonly string[], signal?: AbortSignal): Promise<void> {
-  await sql.query(add, [textArray(ownerIds)], signal);
+  await add.query(sql, { ownerIds: textArray(ownerIds) }, signal);
 }
 
 const lock = (how: string) =>
-  prepared(`
+  preparedStatement(
+    ['ownerIds'],
+    `
 select ${ownerColumns('owner')}
-from (select owner_id from unnest($1::text[]) as owner_id order by owner_id) wanted
-cross join ${lateralByKey('file_owners', 'owner_id', 'wanted.owner_id', how)} owner`);
+from (select owner_id from unnest(@ownerIds::text[]) as owner_id order by owner_id) wanted
+cross join ${lateralByKey('file_owners', 'owner_id', 'wanted.owner_id', how)} owner`,
+  );
 
 const lockAll = lock('for update');
 const lockFree = lock('for update skip locked');
@@ -127,43 +126,59 @@ export async function lockOwners(
   ownerIds: readonly string[],
   { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
 ): Promise<Map<string, Owner>> {
-  const rows = await sql.query<OwnerRecord>(wait ? lockAll : lockFree, [textArray(ownerIds)], signal);
+  const rows = await (wait ? lockAll : lockFree).query<OwnerRecord>(
+    sql,
+    { ownerIds: textArray(ownerIds) },
+    signal,
+  );
   return new Map(rows.map((row) => [row.owner_id, toOwner(row)]));
 }
 
-const due = prepared(`
+const due = preparedStatement(
+  ['limit'],
+  `
 with due as materialized (
-  (select owner_id from file_owners where check_at <= (select clock_timestamp()) order by check_at limit $1)
+  (select owner_id from file_owners where check_at <= (select clock_timestamp()) order by check_at
+    limit @limit)
   union
   (select owner_id from (
-    select owner_id from file_contentions where check_at <= (select clock_timestamp()) order by check_at limit $1
+    select owner_id from file_contentions where check_at <= (select clock_timestamp()) order by check_at
+      limit @limit
   ) contention)
 )
 select ${ownerColumns('owner')}
 from (select * from due order by owner_id) due
-cross join ${lateralByKey('file_owners', 'owner_id', 'due.owner_id', 'for update skip locked')} owner`);
+cross join ${lateralByKey('file_owners', 'owner_id', 'due.owner_id', 'for update skip locked')} owner`,
+);
 
 /** Locks owners that are due for a check, or whose contentions are. */
 export async function lockDueOwners(sql: Sql, limit: number): Promise<Map<string, Owner>> {
-  const rows = await sql.query<OwnerRecord>(due, [limit]);
+  const rows = await due.query<OwnerRecord>(sql, { limit });
   return new Map(rows.map((row) => [row.owner_id, toOwner(row)]));
 }
 
-const nextDue = prepared(`
+const nextDue = preparedStatement(
+  [],
+  `
 select extract(epoch from least(
   (select check_at from file_owners where check_at is not null order by check_at limit 1),
   (select check_at from file_contentions where check_at is not null order by check_at limit 1)
-) - clock_timestamp())::float8 * 1000 as ms`);
+) - clock_timestamp())::float8 * 1000 as ms`,
+);
 
 /** Time until the next owner or contention is due; null if none is pending. */
 export async function nextFileDueInMs(sql: Sql): Promise<number | null> {
-  const [row] = await sql.query<{ ms: number | null }>(nextDue, []);
+  const [row] = await nextDue.query<{ ms: number | null }>(sql, {});
   return row?.ms ?? null;
 }
 
-const read = prepared(`
+const read = preparedStatement(
+  ['ownerIds'],
+  `
 select ${ownerColumns('owner')}
-from unnest($1::text[]) as wanted (owner_id) cross join ${lateralByKey('file_owners', 'owner_id', 'wanted.owner_id')} owner`);
+from unnest(@ownerIds::text[]) as wanted (owner_id)
+  cross join ${lateralByKey('file_owners', 'owner_id', 'wanted.owner_id')} owner`,
+);
 
 /** The current rows of these owners, without locks. */
 export async function readOwners(
@@ -171,7 +186,7 @@ export async function readOwners(
   ownerIds: readonly string[],
   signal?: AbortSignal,
 ): Promise<Map<string, Owner>> {
-  const rows = await sql.query<OwnerRecord>(read, [textArray(ownerIds)], signal);
+  const rows = await read.query<OwnerRecord>(sql, { ownerIds: textArray(ownerIds) }, signal);
   return new Map(rows.map((row) => [row.owner_id, toOwner(row)]));
 }
 
@@ -184,85 +199,34 @@ export interface Clock {
   awake: boolean;
 }
 
-const clock = prepared(`
+const clock = preparedStatement(
+  [],
+  `
 select now::text, ${isAwake('now')} as awake
-from (select date_trunc('milliseconds', clock_timestamp()) as now) clock`);
+from (select date_trunc('milliseconds', clock_timestamp()) as now) clock`,
+);
 
 export async function readClock(sql: Sql): Promise<Clock> {
-  const [row] = await sql.query<{ now: string; awake: boolean }>(clock, []);
+  const [row] = await clock.query<{ now: string; awake: boolean }>(sql, {});
   if (!row) throw new Error('the database did not tell the time');
   return { nowMs: timeMs(row.now), awake: row.awake };
 }
 
-/** The activity of a locked owner: it works, or it has stopped. */
-export interface OwnerTouch {
-  ownerId: string;
-  kind: 'active' | 'stopped';
-  /** A new life begins. */
-  born: boolean;
-  /** Its reported profile; null fields stay as they were. */
-  profile?: OwnerProfile;
-}
-
-/** The update, for a statement that has a `clock`; its parameters begin with number `first`. */
-export const touching = (first: number): string => `
-update file_owners owner set state = ${alive}, last_heartbeat_at = now,
-  expires_at = now + interval '${ownerTtlMs} ms',
-  last_activity_at = case when stops then owner.last_activity_at else now end,
-  stopped_at = case when stops then coalesce(owner.stopped_at, now) end,
-  idle_at = case when not stops then null when owner.stopped_at is null then now + interval '${idleMs} ms'
-    else owner.idle_at end,
-  check_at = case when born then now + interval '${ownerTtlMs} ms'
-    when stops and owner.stopped_at is null then least(owner.check_at, now + interval '${idleMs} ms')
-    else owner.check_at end,
-  born_at = case when born then now else owner.born_at end,
-  ended_at = null, has_losses = owner.has_losses and not born,
-  agent = coalesce(touched.agent, owner.agent), host = coalesce(touched.host, owner.host),
-  pid = coalesce(touched.pid, owner.pid), branch = coalesce(touched.branch, owner.branch),
-  parent_owner_id = coalesce(touched.parent_owner_id, owner.parent_owner_id)
-from clock, unnest($${first}::text[], $${first + 1}::boolean[], $${first + 2}::boolean[], $${first + 3}::text[],
-  $${first + 4}::text[], $${first + 5}::int[], $${first + 6}::text[], $${first + 7}::text[])
-  as touched (owner_id, stops, born, agent, host, pid, branch, parent_owner_id)
-where ${keyEquals('owner.owner_id', 'touched.owner_id')}`;
-
-export const touchParams = (touches: readonly OwnerTouch[]): unknown[] => [
-  textArray(touches.map(({ ownerId }) => ownerId)),
-  booleanArray(touches.map(({ kind }) => kind === 'stopped')),
-  booleanArray(touches.map(({ born }) => born)),
-  textArray(touches.map(({ profile }) => profile?.agent ?? null)),
-  textArray(touches.map(({ profile }) => profile?.host ?? null)),
-  numberArray(touches.map(({ profile }) => profile?.pid ?? null)),
-  textArray(touches.map(({ profile }) => profile?.branch ?? null)),
-  textArray(touches.map(({ profile }) => profile?.parentOwnerId ?? null)),
-];
-
-const touch = prepared(`
-with clock as materialized (select to_timestamp($1::float8 / 1000.0) as now)
-${touching(2)}
-returning ${ownerColumns('owner')}`);
-
-/** Writes the activity of locked owners, and returns their new state. */
-export async function touchOwners(
-  sql: Sql,
-  touches: readonly OwnerTouch[],
-  nowMs: number,
-): Promise<Map<string, Owner>> {
-  if (touches.length === 0) return new Map();
-  const rows = await sql.query<OwnerRecord>(touch, [nowMs, ...touchParams(touches)]);
-  return new Map(rows.map((row) => [row.owner_id, toOwner(row)]));
-}
-
-const end = prepared(`
+const end = preparedStatement(
+  ['nowMs', 'ownerIds', 'states'],
+  `
 with ended as (
-  update file_owners owner set state = ending.state, ended_at = to_timestamp($1::float8 / 1000.0), stopped_at = null,
+  update file_owners owner set state = ending.state, ended_at = to_timestamp(@nowMs::float8 / 1000.0),
+    stopped_at = null,
     idle_at = null, check_at = null, has_losses = false
-  from unnest($2::text[], $3::smallint[]) as ending (owner_id, state)
+  from unnest(@ownerIds::text[], @states::smallint[]) as ending (owner_id, state)
   where ${keyEquals('owner.owner_id', 'ending.owner_id')}
   returning ${ownerColumns('owner')}
 ), forgotten as (
   delete from file_losses loss using ended where ${keyEquals('loss.owner_id', 'ended.owner_id')}
 )
-select * from ended`);
+select * from ended`,
+);
 
 /** Ends the lives of locked owners. */
 export async function endOwners(
@@ -271,39 +235,47 @@ export async function endOwners(
   nowMs: number,
 ): Promise<Map<string, Owner>> {
   if (endings.length === 0) return new Map();
-  const rows = await sql.query<OwnerRecord>(end, [
+  const rows = await end.query<OwnerRecord>(sql, {
     nowMs,
-    textArray(endings.map(({ ownerId }) => ownerId)),
-    numberArray(endings.map(({ state }) => ownerStateNumber(state))),
-  ]);
+    ownerIds: textArray(endings.map(({ ownerId }) => ownerId)),
+    states: numberArray(endings.map(({ state }) => ownerStateNumber(state))),
+  });
   return new Map(rows.map((row) => [row.owner_id, toOwner(row)]));
 }
 
-const rearm = prepared(`
+const rearm = preparedStatement(
+  ['ownerIds'],
+  `
 update file_owners owner set check_at = least(owner.expires_at, owner.idle_at)
-from unnest($1::text[]) as wanted (owner_id)
-where ${keyEquals('owner.owner_id', 'wanted.owner_id')} and owner.check_at is distinct from least(owner.expires_at, owner.idle_at)`);
+from unnest(@ownerIds::text[]) as wanted (owner_id)
+where ${keyEquals('owner.owner_id', 'wanted.owner_id')} and owner.check_at is distinct
+  from least(owner.expires_at, owner.idle_at)`,
+);
 
 /** Makes the reaper check these locked, live owners when they may have died or become idle. */
 export async function rearmOwners(sql: Sql, ownerIds: readonly string[]): Promise<void> {
-  if (ownerIds.length > 0) await sql.query(rearm, [textArray(ownerIds)]);
+  if (ownerIds.length > 0) await rearm.query(sql, { ownerIds: textArray(ownerIds) });
 }
 
-const rest = prepared(
-  `update file_owners set idle_at = null, check_at = expires_at where owner_id = any ($1::text[])`,
+const rest = preparedStatement(
+  ['ownerIds'],
+  `update file_owners set idle_at = null, check_at = expires_at where owner_id = any (@ownerIds::text[])`,
 );
 
 /** These locked owners have lost their files as idle, and may stay stopped. */
 export async function restOwners(sql: Sql, ownerIds: readonly string[]): Promise<void> {
-  if (ownerIds.length > 0) await sql.query(rest, [textArray(ownerIds)]);
+  if (ownerIds.length > 0) await rest.query(sql, { ownerIds: textArray(ownerIds) });
 }
 
-const restart = prepared(`
-update file_owners set idle_at = to_timestamp($2::float8 / 1000.0) + interval '${idleMs} ms',
-  check_at = least(check_at, to_timestamp($2::float8 / 1000.0) + interval '${idleMs} ms')
-where owner_id = $1::text and stopped_at is not null`);
+const restart = preparedStatement(
+  ['ownerId', 'nowMs'],
+  `
+update file_owners set idle_at = to_timestamp(@nowMs::float8 / 1000.0) + interval '${idleMs} ms',
+  check_at = least(check_at, to_timestamp(@nowMs::float8 / 1000.0) + interval '${idleMs} ms')
+where owner_id = @ownerId::text and stopped_at is not null`,
+);
 
 /** Restarts the idle period of a locked, stopped owner that received a file without requesting it now. */
 export async function restartIdle(sql: Sql, ownerId: string, nowMs: number): Promise<void> {
-  await sql.query(restart, [ownerId, nowMs]);
+  await restart.query(sql, { ownerId, nowMs });
 }

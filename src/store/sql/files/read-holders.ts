@@ -1,6 +1,6 @@
 import { type ContentionState, contentionStates } from '../../../domain/files/contention-policy.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { textArray, uuidArray } from '../array-params.ts';
 import { type OwnerRecord, ownerColumns } from './owners.ts';
 import { type Holder, type HoldingRecord, held, holderIn, holdingColumns } from './rows.ts';
@@ -29,18 +29,21 @@ export interface HoldersRead {
 
 // Contentions are looked up one by one (`offset 0`): with a join, the planner may read all open ones for a
 // handful of files, and compare each with each requested file.
-const readStatement = prepared(`
+const readStatement = preparedStatement(
+  ['callerIds', 'fileIds'],
+  `
 select asked.caller_id, asked.file_id, file.file_id is not null as is_known, ${holdingColumns('file')},
   contention.contention_id, contention.state as contention_state, contention.retry_at,
   contention.kept_instruction is not null as is_instructed,
   date_trunc('milliseconds', clock_timestamp())::text as now, ${ownerColumns('owner')}
-from unnest($1::text[], $2::uuid[]) as asked (caller_id, file_id)
+from unnest(@callerIds::text[], @fileIds::uuid[]) as asked (caller_id, file_id)
 left join ${lateralByKey('file_leases', 'file_id', 'asked.file_id')} file on true
 left join ${lateralByKey('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}
 left join lateral (
   select * from file_contentions
   where owner_id = asked.caller_id and file_id = asked.file_id and closed_at is null offset 0
-) contention on true`);
+) contention on true`,
+);
 
 /** The holders of the requested files and their open contentions, in one read, without locks. */
 export async function readHolders(
@@ -60,9 +63,9 @@ export async function readHolders(
   } & HoldingRecord &
     OwnerRecord;
   const callers = textArray(asked.map(({ callerId }) => callerId));
-  const rows = await sql.query<Row>(
-    readStatement,
-    [callers, uuidArray(asked.map(({ fileId }) => fileId))],
+  const rows = await readStatement.query<Row>(
+    sql,
+    { callerIds: callers, fileIds: uuidArray(asked.map(({ fileId }) => fileId)) },
     signal,
   );
   const seen: HoldersRead = { nowMs: 0, files: new Map(), contentions: [] };

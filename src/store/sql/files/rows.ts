@@ -1,8 +1,8 @@
 import { type FileLease, fileLeaseStates } from '../../../domain/files/file-lease.ts';
 import { type Loan, notLent } from '../../../domain/files/file-lending.ts';
 import type { Owner } from '../../../domain/files/file-owners.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { keyEquals, lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { numberArray, textArray, uuidArray } from '../array-params.ts';
 import {
   type OwnerRecord,
@@ -36,7 +36,8 @@ export interface HoldingRecord {
 }
 
 export const holdingColumns = (file: string): string =>
-  `${file}.state as lease_state, ${file}.acquired_at, ${file}.fence, to_json(${file}.lenders)::text as lenders, ${file}.lent_at`;
+  `${file}.state as lease_state, ${file}.acquired_at, ${file}.fence, to_json(${file}.lenders)::text
+    as lenders, ${file}.lent_at`;
 
 export const loanIn = ({ lenders, lent_at }: { lenders: string | null; lent_at: string | null }): Loan =>
   lenders === null ? notLent : { lenders: JSON.parse(lenders) as string[], lentAtMs: timeMs(lent_at) };
@@ -61,7 +62,8 @@ export interface FileLeaseRecord extends ProfileRecord {
 
 export const fileLeaseColumns = (file: string, owner: string): string =>
   `${file}.file_id, ${file}.repository, ${file}.path, ${file}.state as lease_state, ${file}.owner_id,
-  ${file}.acquired_at, ${file}.fence, ${owner}.last_heartbeat_at, ${owner}.expires_at, ${profileColumns(owner)}`;
+  ${file}.acquired_at, ${file}.fence, ${owner}.last_heartbeat_at, ${owner}.expires_at,
+    ${profileColumns(owner)}`;
 
 export function toFileLease(record: FileLeaseRecord): FileLease {
   const state = fileLeaseStates[record.lease_state];
@@ -79,10 +81,14 @@ export function toFileLease(record: FileLeaseRecord): FileLease {
   };
 }
 
-const read = prepared(`
+const read = preparedStatement(
+  ['fileIds'],
+  `
 select file.file_id, ${holdingColumns('file')}, ${ownerColumns('owner')}
-from unnest($1::uuid[]) as wanted (file_id) cross join ${lateralByKey('file_leases', 'file_id', 'wanted.file_id')} file
-left join ${lateralByKey('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}`);
+from unnest(@fileIds::uuid[]) as wanted (file_id)
+  cross join ${lateralByKey('file_leases', 'file_id', 'wanted.file_id')} file
+left join ${lateralByKey('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}`,
+);
 
 /** The holders of those of these files that have a row; null for free files. */
 export async function readFiles(
@@ -91,21 +97,25 @@ export async function readFiles(
   signal?: AbortSignal,
 ): Promise<Map<string, Holder | null>> {
   type Row = { file_id: string } & HoldingRecord & OwnerRecord;
-  const rows = await sql.query<Row>(read, [uuidArray(fileIds)], signal);
+  const rows = await read.query<Row>(sql, { fileIds: uuidArray(fileIds) }, signal);
   return new Map(rows.map((row) => [row.file_id, holderIn(row)]));
 }
 
 const lock = (how: string) =>
-  prepared(`
+  preparedStatement(
+    ['fileIds'],
+    `
 with locked as materialized (
   select file.file_id
-  from (select file_id from unnest($1::uuid[]) as file_id order by file_id) wanted cross join lateral (
-    select file_id from file_leases where file_leases.file_id = wanted.file_id and state is distinct from ${held}
+  from (select file_id from unnest(@fileIds::uuid[]) as file_id order by file_id) wanted cross join lateral (
+    select file_id from file_leases where file_leases.file_id = wanted.file_id and state is distinct
+      from ${held}
     for update ${how}
   ) file
 )
 select date_trunc('milliseconds', clock_timestamp())::text as now, ids
-from (select coalesce(array_agg(file_id), '{}')::text as ids from locked) locked_all`);
+from (select coalesce(array_agg(file_id), '{}')::text as ids from locked) locked_all`,
+  );
 
 const lockAll = lock('');
 const lockUnlocked = lock('skip locked');
@@ -125,7 +135,11 @@ export async function lockFreeFiles(
   { wait, signal }: { wait: boolean; signal?: AbortSignal | undefined },
 ): Promise<LockedFiles> {
   type Row = { ids: string; now: string };
-  const [row] = await sql.query<Row>(wait ? lockAll : lockUnlocked, [uuidArray(fileIds)], signal);
+  const [row] = await (wait ? lockAll : lockUnlocked).query<Row>(
+    sql,
+    { fileIds: uuidArray(fileIds) },
+    signal,
+  );
   if (!row) throw new Error('the database did not tell the time');
   const ids = row.ids === '{}' ? [] : row.ids.slice(1, -1).split(',');
   return { fileIds: new Set(ids), nowMs: timeMs(row.now) };
@@ -141,21 +155,28 @@ export interface FileEnd {
 
 // Rows are found by key alone and checked afterwards: with both conditions at once, the planner may scan all
 // files of an owner for each of them.
-const end = prepared(`
+const end = preparedStatement(
+  ['nowMs', 'fileIds', 'ownerIds', 'states', 'reasons'],
+  `
 with ending as (
-  select * from unnest($2::uuid[], $3::text[], $4::smallint[], $5::text[]) as ending (file_id, owner_id, state, reason)
+  select * from unnest(@fileIds::uuid[], @ownerIds::text[], @states::smallint[], @reasons::text[])
+    as ending (file_id, owner_id, state, reason)
 ), locked as materialized (
-  select file.file_id, file.state as was, file.owner_id as holder_id, ending.owner_id, ending.state, ending.reason
+  select file.file_id, file.state as was, file.owner_id as holder_id, ending.owner_id, ending.state,
+    ending.reason
   from (select * from ending order by file_id) ending
   cross join ${lateralByKey('file_leases', 'file_id', 'ending.file_id', 'for update')} file
 ), ended as (
-  update file_leases file set state = locked.state, ended_at = to_timestamp($1::float8 / 1000.0),
+  update file_leases file set state = locked.state, ended_at = to_timestamp(@nowMs::float8 / 1000.0),
     end_reason = locked.reason, lenders = null, lent_at = null
   from locked
-  where ${keyEquals('file.file_id', 'locked.file_id')} and locked.was = ${held} and locked.holder_id = locked.owner_id
+  where ${keyEquals('file.file_id', 'locked.file_id')} and locked.was = ${held}
+    and locked.holder_id = locked.owner_id
   returning file.*
 )
-select ${fileLeaseColumns('ended', 'owner')} from ended cross join ${lateralByKey('file_owners', 'owner_id', 'ended.owner_id')} owner`);
+select ${fileLeaseColumns('ended', 'owner')} from ended
+  cross join ${lateralByKey('file_owners', 'owner_id', 'ended.owner_id')} owner`,
+);
 
 /** Ends leases of locked owners, and returns them as they were before. */
 export async function endFiles(
@@ -164,20 +185,23 @@ export async function endFiles(
   nowMs: number,
 ): Promise<FileLeaseRecord[]> {
   if (ends.length === 0) return [];
-  return sql.query<FileLeaseRecord>(end, [
+  return end.query<FileLeaseRecord>(sql, {
     nowMs,
-    uuidArray(ends.map(({ fileId }) => fileId)),
-    textArray(ends.map(({ ownerId }) => ownerId)),
-    numberArray(ends.map(({ state }) => fileLeaseStates.indexOf(state))),
-    textArray(ends.map(({ reason }) => reason)),
-  ]);
+    fileIds: uuidArray(ends.map(({ fileId }) => fileId)),
+    ownerIds: textArray(ends.map(({ ownerId }) => ownerId)),
+    states: numberArray(ends.map(({ state }) => fileLeaseStates.indexOf(state))),
+    reasons: textArray(ends.map(({ reason }) => reason)),
+  });
 }
 
-const ofOwners = prepared(`
+const ofOwners = preparedStatement(
+  ['ownerIds'],
+  `
 select file.file_id, file.owner_id, file.repository, to_json(file.lenders)::text as lenders, file.lent_at
-from unnest($1::text[]) as wanted (owner_id) cross join lateral (
+from unnest(@ownerIds::text[]) as wanted (owner_id) cross join lateral (
   select * from file_leases where owner_id = wanted.owner_id and state = ${held} offset 0
-) file`);
+) file`,
+);
 
 /** A file that an owner holds. */
 export interface HeldFile {
@@ -197,7 +221,7 @@ export async function filesOfOwners(sql: Sql, ownerIds: readonly string[]): Prom
     lenders: string | null;
     lent_at: string | null;
   }
-  const rows = await sql.query<Row>(ofOwners, [textArray(ownerIds)]);
+  const rows = await ofOwners.query<Row>(sql, { ownerIds: textArray(ownerIds) });
   return rows.map((row) => ({
     fileId: row.file_id,
     ownerId: row.owner_id,
@@ -206,11 +230,15 @@ export async function filesOfOwners(sql: Sql, ownerIds: readonly string[]): Prom
   }));
 }
 
-const counts = prepared(`
+const counts = preparedStatement(
+  ['ownerIds', 'countMax'],
+  `
 select wanted.owner_id, (
-  select count(*)::int from (select from file_leases where owner_id = wanted.owner_id and state = ${held} limit $2) held
+  select count(*)::int from (select from file_leases where owner_id = wanted.owner_id
+    and state = ${held} limit @countMax) held
 ) as files
-from unnest($1::text[]) as wanted (owner_id)`);
+from unnest(@ownerIds::text[]) as wanted (owner_id)`,
+);
 
 /** Number of files that each of these owners holds, counted up to `countMax`. */
 export async function countFiles(
@@ -219,6 +247,9 @@ export async function countFiles(
   countMax: number,
 ): Promise<Map<string, number>> {
   if (ownerIds.length === 0) return new Map();
-  const rows = await sql.query<{ owner_id: string; files: number }>(counts, [textArray(ownerIds), countMax]);
+  const rows = await counts.query<{ owner_id: string; files: number }>(sql, {
+    ownerIds: textArray(ownerIds),
+    countMax,
+  });
   return new Map(rows.map(({ owner_id, files }) => [owner_id, files]));
 }

@@ -1,8 +1,8 @@
 import { fileEventNumber } from '../../../domain/files/file-lease.ts';
 import type { Loan } from '../../../domain/files/file-lending.ts';
 import type { JsonObject } from '../../../domain/jobs/job.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { numberArray, textArray, uuidArray } from '../array-params.ts';
 import { type FileLeaseRecord, fileLeaseColumns, held } from './rows.ts';
 
@@ -21,26 +21,41 @@ export interface LoanTransfer {
 }
 
 // Both owners are locked, so the row cannot have changed its owner; the statement checks it all the same.
-const transferStatement = prepared(`
+const transferStatement = preparedStatement(
+  [
+    'nowMs',
+    'fileIds',
+    'fromIds',
+    'toIds',
+    'lenders',
+    'lentAts',
+    'endTypes',
+    'endData',
+    'grantData',
+    'actors',
+  ],
+  `
 with clock as materialized (
-  select to_timestamp($1::float8 / 1000.0) as now
+  select to_timestamp(@nowMs::float8 / 1000.0) as now
 ), wanted as (
-  select * from unnest($2::uuid[], $3::text[], $4::text[], $5::text[], $6::float8[], $7::smallint[], $8::text[],
-    $9::text[], $10::text[])
+  select * from unnest(@fileIds::uuid[], @fromIds::text[], @toIds::text[], @lenders::text[],
+    @lentAts::float8[], @endTypes::smallint[], @endData::text[], @grantData::text[], @actors::text[])
     as wanted (file_id, from_id, to_id, lenders, lent_at, told, told_data, grant_data, actor)
 ), locked as materialized (
-  select file.place, file.state, file.owner_id, file.file_id, file.repository, file.path, file.acquired_at, file.fence,
-    wanted.from_id, wanted.to_id, wanted.lenders as lenders_then, wanted.lent_at as lent_at_then, wanted.told,
-    wanted.told_data, wanted.grant_data, wanted.actor
+  select file.place, file.state, file.owner_id, file.file_id, file.repository, file.path, file.acquired_at,
+    file.fence, wanted.from_id, wanted.to_id, wanted.lenders as lenders_then, wanted.lent_at as lent_at_then,
+      wanted.told, wanted.told_data, wanted.grant_data, wanted.actor
   from (select * from wanted order by file_id) wanted
   cross join ${lateralByKey('file_leases', 'file_id', 'wanted.file_id', 'for update')} file
 ), handed as materialized (
   update file_leases file set owner_id = locked.to_id, acquired_at = now, fence = nextval('lease_fence'),
     lenders = nullif(locked.lenders_then::text[], '{}'), lent_at = to_timestamp(locked.lent_at_then / 1000.0)
   from locked, clock
-  where ${keyEquals('file.file_id', 'locked.file_id')} and locked.state = ${held} and locked.owner_id = locked.from_id
-  returning file.file_id, file.fence as new_fence, locked.from_id, locked.to_id, locked.repository, locked.path,
-    locked.acquired_at, locked.fence, locked.told, locked.told_data, locked.grant_data, locked.actor
+  where ${keyEquals('file.file_id', 'locked.file_id')} and locked.state = ${held}
+    and locked.owner_id = locked.from_id
+  returning file.file_id, file.fence as new_fence, locked.from_id, locked.to_id, locked.repository,
+    locked.path, locked.acquired_at, locked.fence, locked.told, locked.told_data, locked.grant_data,
+      locked.actor
 ), told as (
   insert into file_events (txid, at, type, owner_id, repository, path, fence, contention_id, actor, data)
   select pg_current_xact_id()::text::bigint, now, event.type, event.owner_id, repository, path, event.fence,
@@ -49,14 +64,16 @@ with clock as materialized (
     values (0, told, from_id, handed.fence, null::uuid, told_data::jsonb),
       (1, ${fileEventNumber('FILE_GRANTED')}::smallint, to_id, new_fence, (
         select contention.contention_id from file_contentions contention
-        where contention.owner_id = to_id and contention.file_id = handed.file_id and contention.closed_at is null
+        where contention.owner_id = to_id and contention.file_id = handed.file_id
+          and contention.closed_at is null
       ), grant_data::jsonb)
   ) as event (n, type, owner_id, fence, contention_id, data)
   order by handed.file_id, n
 )
 select ${fileLeaseColumns('handed', 'owner').replace('handed.state', '1')}, handed.new_fence
 from (select *, from_id as owner_id from handed) handed
-cross join ${lateralByKey('file_owners', 'owner_id', 'handed.from_id')} owner`);
+cross join ${lateralByKey('file_owners', 'owner_id', 'handed.from_id')} owner`,
+);
 
 /** The previous owner's lease as it was, and the fence of the lease that follows it. */
 export type TransferredFile = FileLeaseRecord & { new_fence: string };
@@ -68,16 +85,16 @@ export async function transferFiles(
   nowMs: number,
 ): Promise<TransferredFile[]> {
   if (handOvers.length === 0) return [];
-  return sql.query<TransferredFile>(transferStatement, [
+  return transferStatement.query<TransferredFile>(sql, {
     nowMs,
-    uuidArray(handOvers.map(({ fileId }) => fileId)),
-    textArray(handOvers.map(({ fromId }) => fromId)),
-    textArray(handOvers.map(({ toId }) => toId)),
-    textArray(handOvers.map(({ loan }) => textArray(loan.lenders))),
-    numberArray(handOvers.map(({ loan }) => loan.lentAtMs)),
-    numberArray(handOvers.map(({ told }) => fileEventNumber(told.type))),
-    textArray(handOvers.map(({ told }) => JSON.stringify(told.data))),
-    textArray(handOvers.map(({ grantData }) => JSON.stringify(grantData))),
-    textArray(handOvers.map(({ actor }) => actor)),
-  ]);
+    fileIds: uuidArray(handOvers.map(({ fileId }) => fileId)),
+    fromIds: textArray(handOvers.map(({ fromId }) => fromId)),
+    toIds: textArray(handOvers.map(({ toId }) => toId)),
+    lenders: textArray(handOvers.map(({ loan }) => textArray(loan.lenders))),
+    lentAts: numberArray(handOvers.map(({ loan }) => loan.lentAtMs)),
+    endTypes: numberArray(handOvers.map(({ told }) => fileEventNumber(told.type))),
+    endData: textArray(handOvers.map(({ told }) => JSON.stringify(told.data))),
+    grantData: textArray(handOvers.map(({ grantData }) => JSON.stringify(grantData))),
+    actors: textArray(handOvers.map(({ actor }) => actor)),
+  });
 }

@@ -1,7 +1,7 @@
 import type { SubmittedFields } from '../../../domain/jobs/job-fields.ts';
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
+import { preparedStatement, statement } from '../../connection/statement.ts';
 import {
   booleanArray,
   columnsOf,
@@ -37,6 +37,8 @@ export interface SubmittedJobs {
 /** The keys of the jobs of a crowded lane; see `store/sql/queue/crowds.ts`. */
 export const crowdColumns = 'crowd, crowd_type, crowd_addon, crowd_both';
 
+const crowdOf = (isCrowded: boolean): string => (isCrowded ? `, ${crowdColumns}` : '');
+
 const constantOrOwn = (column: string, array: string): string => `${firstOrOwn(column, array)} as ${column}`;
 
 // One statement writes a whole batch: the jobs, their live rows and their tallies. A job's `seq` is the id of
@@ -49,48 +51,78 @@ const constantOrOwn = (column: string, array: string): string => `${firstOrOwn(c
 // this one excludes. The order of these locks does not matter: submissions do not exclude each other, and the
 // sweep waits for no row.
 const submit = (isCrowded: boolean, order: string, onConflict: string, answer: string) =>
-  prepared(`
+  preparedStatement(
+    [
+      'suffixes',
+      'laneIds',
+      'addonIds',
+      'jobTypes',
+      'streams',
+      'priorities',
+      'costs',
+      'constraints',
+      'payloads',
+      'clientRequestIds',
+      'uniques',
+      'tags',
+      'maxRuntimes',
+      'maxAttempts',
+      'retryBackoffs',
+      'runAts',
+      'bytes',
+      'keepsMessages',
+      'laneCount',
+    ],
+    `
 with kept_lane as materialized (
-  select lane_id from lanes where lane_id = any ($2::int[]) for key share
+  select lane_id from lanes where lane_id = any (@laneIds::int[]) for key share
 ), clock as materialized (
   select now, ${idPrefix} as prefix from (select clock_timestamp() as now) as clock
-  where (select count(*) from kept_lane) = $19::int
+  where (select count(*) from kept_lane) = @laneCount::int
 ), numbered as (
-  select (prefix || suffix)::uuid as job_id, ${constantOrOwn('lane_id', '$2::int[]')}, ${constantOrOwn('addon_id', '$3::text[]')},
-    ${constantOrOwn('job_type', '$4::text[]')}, stream, ${constantOrOwn('priority', '$6::smallint[]')},
-    ${constantOrOwn('cost_units', '$7::int[]')}, coalesce(constraints, $8::jsonb -> 0) as constraints, payload,
-    client_request_id, ${constantOrOwn('is_unique', '$11::boolean[]')}, tags, max_runtime_s,
-    ${constantOrOwn('max_attempts', '$14::int[]')}, ${constantOrOwn('retry_backoff_s', '$15::int[]')}, run_at, bytes,
+  select (prefix || suffix)::uuid as job_id, ${constantOrOwn('lane_id', '@laneIds::int[]')},
+    ${constantOrOwn('addon_id', '@addonIds::text[]')},
+    ${constantOrOwn('job_type', '@jobTypes::text[]')}, stream,
+      ${constantOrOwn('priority', '@priorities::smallint[]')},
+    ${constantOrOwn('cost_units', '@costs::int[]')}, coalesce(constraints, @constraints::jsonb -> 0)
+      as constraints, payload,
+    client_request_id, ${constantOrOwn('is_unique', '@uniques::boolean[]')}, tags, max_runtime_s,
+    ${constantOrOwn('max_attempts', '@maxAttempts::int[]')},
+      ${constantOrOwn('retry_backoff_s', '@retryBackoffs::int[]')}, run_at, bytes,
     nextval('job_events_event_id_seq') as seq, now
   from clock, rows from (
-    unnest($1::text[], $2::int[], $3::text[], $4::text[], $5::text[], $6::smallint[], $7::int[], $10::text[],
-      $11::boolean[], $12::text[], $13::int[], $14::int[], $15::int[], $16::float8[], $17::int[]),
-    jsonb_array_elements($8::jsonb), jsonb_array_elements($9::jsonb)
-  ) as new (suffix, lane_id, addon_id, job_type, stream, priority, cost_units, client_request_id, is_unique, tags,
-    max_runtime_s, max_attempts, retry_backoff_s, run_at, bytes, constraints, payload)
+    unnest(@suffixes::text[], @laneIds::int[], @addonIds::text[], @jobTypes::text[], @streams::text[],
+      @priorities::smallint[], @costs::int[], @clientRequestIds::text[],
+      @uniques::boolean[], @tags::text[], @maxRuntimes::int[], @maxAttempts::int[], @retryBackoffs::int[],
+        @runAts::float8[], @bytes::int[]),
+    jsonb_array_elements(@constraints::jsonb), jsonb_array_elements(@payloads::jsonb)
+  ) as new (suffix, lane_id, addon_id, job_type, stream, priority, cost_units, client_request_id, is_unique,
+    tags, max_runtime_s, max_attempts, retry_backoff_s, run_at, bytes, constraints, payload)
 ), job as (
-  insert into jobs (job_id, seq, lane_id, addon_id, job_type, stream, priority, cost_units, constraints, payload,
-    client_request_id, is_unique, tags, max_runtime_s, max_attempts, retry_backoff_s, run_at, bytes, created_at)
+  insert into jobs (job_id, seq, lane_id, addon_id, job_type, stream, priority, cost_units, constraints,
+    payload, client_request_id, is_unique, tags, max_runtime_s, max_attempts, retry_backoff_s, run_at, bytes,
+    created_at)
   select job_id, seq, lane_id, addon_id, job_type, stream, priority, cost_units, constraints,
-    payload, client_request_id, is_unique, coalesce(tags::text[], '{}'), max_runtime_s, max_attempts, retry_backoff_s,
-    to_timestamp(run_at / 1000.0), bytes, now
+    payload, client_request_id, is_unique, coalesce(tags::text[], '{}'), max_runtime_s, max_attempts,
+    retry_backoff_s, to_timestamp(run_at / 1000.0), bytes, now
   from numbered
   ${order}
   ${onConflict}
   returning job_id, seq, lane_id, stream, priority, cost_units, max_attempts, run_at, bytes, created_at
 ), live as (
   insert into live_jobs (job_id, seq, lane_id, priority, cost_units, bytes, state, check_at, attempts,
-    attempts_limit, claims_lost, cancel_requested, updated_at, ready_at${isCrowded ? `, ${crowdColumns}` : ''})
+    attempts_limit, claims_lost, cancel_requested, updated_at, ready_at${crowdOf(isCrowded)})
   select job_id, seq, job.lane_id, job.priority, cost_units, bytes, ${stateNumber('QUEUED')},
     case when run_at > created_at then run_at end, 0, max_attempts, 0, false, created_at,
-    greatest(run_at, created_at)${isCrowded ? `, ${crowdColumns}` : ''}
+    greatest(run_at, created_at)${crowdOf(isCrowded)}
   from job ${isCrowded ? `cross join ${lateralByKey('lanes', 'lane_id', 'job.lane_id')} lane` : ''}
 ), enqueued as (
   insert into stream_messages (job_id, stream, attempt, written_at)
-  select job_id, stream, 1, created_at from job where $18::boolean and stream is not null
+  select job_id, stream, 1, created_at from job where @keepsMessages::boolean and stream is not null
 ), tallied as (${tally('job', 'created_at', { queued: 'count(*)', submitted: 'count(*)' })}
 )
-${answer}`);
+${answer}`,
+  );
 
 const byPlace = (order: string, onConflict: string, answer: string) => ({
   own: submit(false, order, onConflict, answer),
@@ -122,32 +154,36 @@ export async function submitJobs(
   const suffixes = idSuffixes(jobs.length);
   const laneIds = places.map(({ laneId }) => laneId);
   const isCrowded = places.some((place) => place.isCrowded);
-  const rows = await sql.query<{ now: string; prefix: string | null; job_id: string | null }>(
-    (keyed ? submitKeyed : submitPlain)[isCrowded ? 'crowded' : 'own'],
-    [
-      textArray(suffixes),
-      sendOnceIfConstant(laneIds, numberArray),
-      sendOnceIfConstant(ofEach('addonId'), textArray),
-      sendOnceIfConstant(ofEach('jobType'), textArray),
-      nullIfAllNull(ofEach('stream'), textArray),
-      sendOnceIfConstant(ofEach('priority'), numberArray),
-      sendOnceIfConstant(ofEach('costUnits'), numberArray),
-      sendOnceIfConstant(ofEach('constraints'), jsonArray),
-      jsonArray(ofEach('payload')),
-      keyed ? textArray(ofEach('clientRequestId')) : null,
-      sendOnceIfConstant(ofEach('unique'), booleanArray),
-      nullIfAllNull(
+  const rows = await (keyed ? submitKeyed : submitPlain)[isCrowded ? 'crowded' : 'own'].query<{
+    now: string;
+    prefix: string | null;
+    job_id: string | null;
+  }>(
+    sql,
+    {
+      suffixes: textArray(suffixes),
+      laneIds: sendOnceIfConstant(laneIds, numberArray),
+      addonIds: sendOnceIfConstant(ofEach('addonId'), textArray),
+      jobTypes: sendOnceIfConstant(ofEach('jobType'), textArray),
+      streams: nullIfAllNull(ofEach('stream'), textArray),
+      priorities: sendOnceIfConstant(ofEach('priority'), numberArray),
+      costs: sendOnceIfConstant(ofEach('costUnits'), numberArray),
+      constraints: sendOnceIfConstant(ofEach('constraints'), jsonArray),
+      payloads: jsonArray(ofEach('payload')),
+      clientRequestIds: keyed ? textArray(ofEach('clientRequestId')) : null,
+      uniques: sendOnceIfConstant(ofEach('unique'), booleanArray),
+      tags: nullIfAllNull(
         jobs.map(({ tags }) => (tags.length === 0 ? null : textArray(tags))),
         textArray,
       ),
-      nullIfAllNull(ofEach('maxRuntimeS'), numberArray),
-      sendOnceIfConstant(ofEach('maxAttempts'), numberArray),
-      sendOnceIfConstant(ofEach('retryBackoffS'), numberArray),
-      nullIfAllNull(ofEach('runAtMs'), numberArray),
-      numberArray(ofEach('bytes')),
+      maxRuntimes: nullIfAllNull(ofEach('maxRuntimeS'), numberArray),
+      maxAttempts: sendOnceIfConstant(ofEach('maxAttempts'), numberArray),
+      retryBackoffs: sendOnceIfConstant(ofEach('retryBackoffS'), numberArray),
+      runAts: nullIfAllNull(ofEach('runAtMs'), numberArray),
+      bytes: numberArray(ofEach('bytes')),
       keepsMessages,
-      new Set(laneIds).size,
-    ],
+      laneCount: new Set(laneIds).size,
+    },
     signal,
   );
   const last = rows.at(-1);
@@ -166,18 +202,27 @@ export interface FirstJob {
   createdAtMs: number;
 }
 
+const findFirst = statement(
+  ['addonIds', 'clientRequestIds'],
+  `
+select job.addon_id as "addonId", job.client_request_id as "clientRequestId", job.job_id as "jobId",
+  job.created_at as "createdAt"
+from unnest(@addonIds::text[], @clientRequestIds::text[]) as wanted (addon_id, client_request_id)
+join jobs job on job.addon_id = wanted.addon_id and job.client_request_id = wanted.client_request_id`,
+);
+
 /** The existing jobs with these keys: `addon_id` and `client_request_id`. */
 export async function findByClientRequest(
   sql: Sql,
   keys: readonly { addonId: string; clientRequestId: string }[],
   signal?: AbortSignal,
 ): Promise<FirstJob[]> {
-  const rows = await sql.query<Omit<FirstJob, 'createdAtMs'> & { createdAt: string }>(
-    `select job.addon_id as "addonId", job.client_request_id as "clientRequestId", job.job_id as "jobId",
-      job.created_at as "createdAt"
-    from unnest($1::text[], $2::text[]) as wanted (addon_id, client_request_id)
-    join jobs job on job.addon_id = wanted.addon_id and job.client_request_id = wanted.client_request_id`,
-    [textArray(keys.map((key) => key.addonId)), textArray(keys.map((key) => key.clientRequestId))],
+  const rows = await findFirst.query<Omit<FirstJob, 'createdAtMs'> & { createdAt: string }>(
+    sql,
+    {
+      addonIds: textArray(keys.map((key) => key.addonId)),
+      clientRequestIds: textArray(keys.map((key) => key.clientRequestId)),
+    },
     signal,
   );
   return rows.map(({ createdAt, ...row }) => ({ ...row, createdAtMs: timeMs(createdAt) }));

@@ -87,9 +87,8 @@ with asked as materialized (
   where live.ctid = locked.place and locked.is_theirs and locked.expires_at > clock.now
   returning live.job_id, live.lane_id, live.cost_units, live.attempts, live.claimed_by, live.lease_id,
     live.cancel_requested, live.progress, live.note, live.started_at, live.state, live.fence,
-      live.lease_token,
-    live.lease_ttl_s, live.last_heartbeat_at, live.expires_at, live.heartbeats, live.longest_silence_ms,
-    live.longest_silence_since, locked.n, locked.result, locked.metrics, clock.now
+    live.lease_token, live.lease_ttl_s, live.last_heartbeat_at, live.expires_at, live.heartbeats,
+    live.longest_silence_ms, live.longest_silence_since, locked.n, locked.result, locked.metrics, clock.now
 ), outcome as (${insertOutcomes('gone', {
       state: `${stateNumber(complete.to)}`,
       leaseState: `${leaseStateNumber('RELEASED')}`,

@@ -1,8 +1,8 @@
 import type { FinalStatus, Json, JsonObject } from '../../../domain/jobs/job.ts';
 import { eventNumber, type State, stateNumber, transition } from '../../../domain/jobs/state-machine.ts';
 import type { LeaseState } from '../../../domain/leases/lease.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import {
   booleanArray,
   jsonsOrNull,
@@ -82,51 +82,71 @@ interface OutcomeParts {
  * live rows.
  */
 export const insertOutcomes = (gone: string, of: OutcomeParts): string => `
-  insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-    finished_at, error_text, error_detail, result, metrics, dead_stream, fence, lease_token, ttl_s, lease_state,
-    last_heartbeat_at, expires_at, release_status, heartbeats, longest_silence_ms, longest_silence_since,
-    message_ids)
+  insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note,
+    started_at, finished_at, error_text, error_detail, result, metrics, dead_stream, fence, lease_token,
+    ttl_s, lease_state, last_heartbeat_at, expires_at, release_status, heartbeats, longest_silence_ms,
+    longest_silence_since, message_ids)
   select job_id, ${of.state}, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
-    ${of.finishedAt}, ${of.error}, ${of.errorDetail}, nullif(result, 'null'), nullif(metrics, 'null'), ${of.deadStream},
-    fence, lease_token, lease_ttl_s, ${of.leaseState}, last_heartbeat_at, expires_at, ${of.status}, heartbeats,
-    longest_silence_ms, longest_silence_since, ${of.messageIds}
+    ${of.finishedAt}, ${of.error}, ${of.errorDetail}, nullif(result, 'null'), nullif(metrics, 'null'),
+    ${of.deadStream}, fence, lease_token, lease_ttl_s, ${of.leaseState}, last_heartbeat_at, expires_at,
+    ${of.status}, heartbeats, longest_silence_ms, longest_silence_since, ${of.messageIds}
   from ${gone}`;
 
 // One row holds everything about a job and its last lease, and a second row records the event. Values that
 // few jobs have come as JSON arrays, which are null if no job of the batch has any.
 const finishing = (returning: string, answer: string) =>
-  prepared(`
+  preparedStatement(
+    [
+      'jobIds',
+      'leaseStates',
+      'statuses',
+      'finalStates',
+      'plains',
+      'errors',
+      'deadStreams',
+      'messageIds',
+      'errorDetails',
+      'results',
+      'metrics',
+      'nowMs',
+      'units',
+      'tallies',
+    ],
+    `
 with ending as (
   select * from rows from (
-    unnest($1::uuid[], $2::smallint[], $3::smallint[], $4::smallint[], $5::boolean[], $6::text[], $7::text[],
-      $8::text[]),
-    jsonb_array_elements($9::jsonb), jsonb_array_elements($10::jsonb), jsonb_array_elements($11::jsonb)
-  ) as ending (job_id, lease_state, status, final_state, is_plain, error, dead_stream, message_ids, error_detail, result,
-    metrics)
+    unnest(@jobIds::uuid[], @leaseStates::smallint[], @statuses::smallint[], @finalStates::smallint[],
+      @plains::boolean[], @errors::text[], @deadStreams::text[], @messageIds::text[]),
+    jsonb_array_elements(@errorDetails::jsonb), jsonb_array_elements(@results::jsonb),
+      jsonb_array_elements(@metrics::jsonb)
+  ) as ending (job_id, lease_state, status, final_state, is_plain, error, dead_stream, message_ids,
+    error_detail, result, metrics)
 ), gone as (
   delete from live_jobs live using ending where ${keyEquals('live.job_id', 'ending.job_id')}
-  returning live.job_id, live.attempts, live.claimed_by, live.lease_id, live.cancel_requested, live.progress, live.note,
-    live.started_at, live.state, live.fence, live.lease_token, live.lease_ttl_s, live.last_heartbeat_at, live.expires_at,
-    live.heartbeats, live.longest_silence_ms, live.longest_silence_since,
-    ending.lease_state, ending.status, ending.final_state, ending.is_plain, ending.error, ending.dead_stream,
-    ending.message_ids, ending.error_detail, ending.result, ending.metrics
+  returning live.job_id, live.attempts, live.claimed_by, live.lease_id, live.cancel_requested, live.progress,
+    live.note, live.started_at, live.state, live.fence, live.lease_token, live.lease_ttl_s,
+    live.last_heartbeat_at, live.expires_at, live.heartbeats, live.longest_silence_ms,
+    live.longest_silence_since, ending.lease_state, ending.status, ending.final_state, ending.is_plain,
+    ending.error, ending.dead_stream, ending.message_ids, ending.error_detail, ending.result, ending.metrics
 ), outcome as (${insertOutcomes('gone', {
-    state: 'final_state',
-    leaseState: 'lease_state',
-    status: 'status',
-    finishedAt: timeOf('$12'),
-    error: 'error',
-    errorDetail: "nullif(error_detail, 'null')",
-    deadStream: 'dead_stream',
-    messageIds: 'message_ids::text[]',
-  })}
+      state: 'final_state',
+      leaseState: 'lease_state',
+      status: 'status',
+      finishedAt: timeOf('@nowMs'),
+      error: 'error',
+      errorDetail: "nullif(error_detail, 'null')",
+      deadStream: 'dead_stream',
+      messageIds: 'message_ids::text[]',
+    })}
   ${returning}
 ), told as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, release_status)
-  select clock_timestamp(), job_id, lease_id, ${eventNumber(completed.event)}, state, final_state, claimed_by, status
+  select clock_timestamp(), job_id, lease_id, ${eventNumber(completed.event)}, state, final_state, claimed_by,
+    status
   from gone where is_plain
-), ${effects('$13', '$14', timeOf('$12'))}
-${answer}`);
+), ${effects('@units', '@tallies', timeOf('@nowMs'))}
+${answer}`,
+  );
 
 const finishReturning = finishing(
   'returning *',
@@ -146,42 +166,47 @@ export async function finishJobs(
   { units, tallies }: EndEffects,
   { nowMs, wanted }: { nowMs: number; wanted: boolean },
 ): Promise<EndedLease[]> {
-  return sql.query<EndedLease>(wanted ? finishReturning : finishSilently, [
-    uuidArray(endings.map(({ jobId }) => jobId)),
-    numberArray(endings.map(({ state }) => leaseStateNumber(state))),
-    numberArray(endings.map(({ status }) => (status === null ? null : statusNumber(status)))),
-    numberArray(endings.map(({ to }) => stateNumber(to))),
-    booleanArray(endings.map(({ isPlain }) => isPlain)),
-    textArray(endings.map(({ error }) => error)),
-    textArray(endings.map(({ deadStream }) => deadStream)),
-    nullIfAllNull(
+  return (wanted ? finishReturning : finishSilently).query<EndedLease>(sql, {
+    jobIds: uuidArray(endings.map(({ jobId }) => jobId)),
+    leaseStates: numberArray(endings.map(({ state }) => leaseStateNumber(state))),
+    statuses: numberArray(endings.map(({ status }) => (status === null ? null : statusNumber(status)))),
+    finalStates: numberArray(endings.map(({ to }) => stateNumber(to))),
+    plains: booleanArray(endings.map(({ isPlain }) => isPlain)),
+    errors: textArray(endings.map(({ error }) => error)),
+    deadStreams: textArray(endings.map(({ deadStream }) => deadStream)),
+    messageIds: nullIfAllNull(
       endings.map(({ messageIds }) => messageIds && textArray(messageIds)),
       textArray,
     ),
-    jsonsOrNull(endings.map(({ errorDetail }) => errorDetail)),
-    jsonsOrNull(endings.map(({ result }) => result)),
-    jsonsOrNull(endings.map(({ metrics }) => metrics)),
+    errorDetails: jsonsOrNull(endings.map(({ errorDetail }) => errorDetail)),
+    results: jsonsOrNull(endings.map(({ result }) => result)),
+    metrics: jsonsOrNull(endings.map(({ metrics }) => metrics)),
     nowMs,
     units,
-    tallyRows(tallies),
-  ]);
+    tallies: tallyRows(tallies),
+  });
 }
 
-const close = prepared(`
+const close = preparedStatement(
+  ['endings', 'nowMs', 'units', 'tallies'],
+  `
 with lease as (
-  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state, granted_at,
-    last_heartbeat_at, expires_at, ended_at, release_status, requeued, error_text, error_detail,
+  insert into leases (lease_id, job_id, attempt, worker_id, cost_units, ttl_s, fence, lease_token, state,
+    granted_at, last_heartbeat_at, expires_at, ended_at, release_status, requeued, error_text, error_detail,
     heartbeats, longest_silence_ms, longest_silence_since, message_ids)
-  select live.lease_id, live.job_id, live.attempts, live.claimed_by, live.cost_units, live.lease_ttl_s, live.fence,
-    live.lease_token, ending.state, live.started_at, live.last_heartbeat_at, live.expires_at,
-    ${timeOf('$2')}, ending.status, true, ending.error, nullif(ending.error_detail, 'null'),
+  select live.lease_id, live.job_id, live.attempts, live.claimed_by, live.cost_units, live.lease_ttl_s,
+    live.fence, live.lease_token, ending.state, live.started_at, live.last_heartbeat_at, live.expires_at,
+    ${timeOf('@nowMs')}, ending.status, true, ending.error, nullif(ending.error_detail, 'null'),
     live.heartbeats, live.longest_silence_ms, live.longest_silence_since, ending.message_ids
-  from jsonb_to_recordset($1::jsonb) as ending (job_id uuid, state smallint, status smallint, error text,
+  from jsonb_to_recordset(@endings::jsonb) as ending (job_id uuid, state smallint, status smallint,
+    error text,
     error_detail jsonb, message_ids text[])
   cross join ${lateralByKey('live_jobs', 'job_id', 'ending.job_id')} live
   returning *
-), ${effects('$3', '$4', timeOf('$2'))}
-select ${endedLeaseColumns('lease')}, lease.lease_token from lease cross join ${lateralByKey('jobs', 'job_id', 'lease.job_id')} job`);
+), ${effects('@units', '@tallies', timeOf('@nowMs'))}
+select ${endedLeaseColumns('lease')}, lease.lease_token from lease
+  cross join ${lateralByKey('jobs', 'job_id', 'lease.job_id')} job`,
+);
 
 /**
  * Writes ended leases of jobs that continue, from their rows as they still are, and returns them. The caller
@@ -201,5 +226,10 @@ export async function closeLeases(
     error_detail: errorDetail,
     message_ids: messageIds,
   }));
-  return sql.query<EndedLease>(close, [JSON.stringify(rows), nowMs, units, tallyRows(tallies)]);
+  return close.query<EndedLease>(sql, {
+    endings: JSON.stringify(rows),
+    nowMs,
+    units,
+    tallies: tallyRows(tallies),
+  });
 }

@@ -82,8 +82,7 @@ const extend = ({ locking, isSame, returned, answer }: ExtendParts) =>
       `
 with heartbeat as (
   select * from unnest(@leaseIds::uuid[], @workerIds::text[], @tokens::text[], @progresses::float8[],
-    @messages::text[],
-    @jobIds::text[]) with ordinality
+    @messages::text[], @jobIds::text[]) with ordinality
     as heartbeat (lease_id, worker_id, token, progress, message, job_id, n)
 ), locked as materialized (
   select heartbeat.n, heartbeat.progress, heartbeat.message, live.place, live.job_id, live.state,

@@ -66,8 +66,7 @@ const grantParts = (from: string): string => `granted as (
     heartbeats = null, longest_silence_ms = null, longest_silence_since = null
   from (
     select wanted.n, wanted.state, wanted.worker_id, wanted.request_id, wanted.lease_id, wanted.lease_token,
-      wanted.ttl_s,
-      wanted.delivery_s, now, now + job.max_runtime_s * interval '1 s' as ends_at,
+      wanted.ttl_s, wanted.delivery_s, now, now + job.max_runtime_s * interval '1 s' as ends_at,
       now + least(wanted.ttl_s + @graceS::int, wanted.delivery_s, job.max_runtime_s) * interval '1 s'
         as until,
       ${jobColumns('job')}
@@ -76,15 +75,13 @@ const grantParts = (from: string): string => `granted as (
   ) timed
   where ${keyEquals('live.job_id', 'timed.job_id')}
   returning timed.n, ${jobColumns('timed')}, live.lane_id, live.crowd, live.state, live.claimed_by,
-    live.lease_id, live.lease_ttl_s,
-    live.attempts, live.fence, live.started_at, live.expires_at, live.ready_at, live.cancel_requested,
-      live.note
+    live.lease_id, live.lease_ttl_s, live.attempts, live.fence, live.started_at, live.expires_at,
+    live.ready_at, live.cancel_requested, live.note
 ), recorded as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, attempt, fence, ttl_s,
     expires_at)
   select started_at, job_id, lease_id, ${eventNumber('LEASE_GRANTED')}, ${from}::smallint, state, claimed_by,
-    attempts,
-    fence, lease_ttl_s, expires_at
+    attempts, fence, lease_ttl_s, expires_at
   from granted
 ), taken as (
   update capacity set used = used + (select sum(cost_units) from granted)
@@ -102,8 +99,8 @@ const grantParts = (from: string): string => `granted as (
 
 const grantedColumns = (keepsMessages: boolean): string => `granted.n::int as n, ${jobColumns('granted')},
   granted.attempts, granted.fence, granted.started_at as granted_at, granted.expires_at,
-    granted.cancel_requested,
-  granted.note, round(date_part('epoch', granted.started_at - granted.ready_at) * 1000)::float8 as wait_ms,
+    granted.cancel_requested, granted.note, round(date_part('epoch',
+      granted.started_at - granted.ready_at) * 1000)::float8 as wait_ms,
   ${keepsMessages ? 'message.message_id' : 'null::text as message_id'}`;
 
 const messageOf = (keepsMessages: boolean): string =>

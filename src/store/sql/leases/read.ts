@@ -1,7 +1,7 @@
 import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { Lease } from '../../../domain/leases/lease.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { lateralByKey, type Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { uuidArray } from '../array-params.ts';
 import {
   activeLeaseColumns,
@@ -33,22 +33,26 @@ const remaining = `(extract(epoch from expires_at - clock_timestamp()) * 1000)::
  * key first (`offset 0`), and only then is their state checked: with both conditions at once, the planner may
  * scan all leased rows.
  */
-const read = prepared(`
+const read = preparedStatement(
+  ['leaseIds'],
+  `
 select found.*, ${remaining} from (
   select ${activeLeaseColumns('live')}, live.lease_token, live.cancel_requested
-  from (select * from live_jobs where lease_id = any ($1::uuid[]) offset 0) live
+  from (select * from live_jobs where lease_id = any (@leaseIds::uuid[]) offset 0) live
   cross join ${lateralByKey('jobs', 'job_id', 'live.job_id')} job
   where ${leased}
   union all
   select ${endedLeaseColumns('lease')}, lease.lease_token, false
-  from unnest($1::uuid[]) as wanted (lease_id) cross join ${lateralByKey('leases', 'lease_id', 'wanted.lease_id')} lease
+  from unnest(@leaseIds::uuid[]) as wanted (lease_id)
+    cross join ${lateralByKey('leases', 'lease_id', 'wanted.lease_id')} lease
   cross join ${lateralByKey('jobs', 'job_id', 'lease.job_id')} job
   union all
   select ${outcomeLeaseColumns('outcome')}, outcome.lease_token, false
-  from unnest($1::uuid[]) as wanted (lease_id) cross join lateral (
+  from unnest(@leaseIds::uuid[]) as wanted (lease_id) cross join lateral (
     select * from job_outcomes where job_outcomes.lease_id = wanted.lease_id and fence is not null offset 0
   ) outcome cross join ${lateralByKey('jobs', 'job_id', 'outcome.job_id')} job
-) found`);
+) found`,
+);
 
 /** The leases with these ids that exist, active or ended, in no order. */
 export async function readLeases(
@@ -62,7 +66,7 @@ export async function readLeases(
     cancel_requested: boolean;
     ttl_remaining_ms: number;
   };
-  const rows = await sql.query<Row>(read, [uuidArray(leaseIds)], signal);
+  const rows = await read.query<Row>(sql, { leaseIds: uuidArray(leaseIds) }, signal);
   return new Map(
     rows.map((row) => {
       const { cancel_requested: cancelRequested, ttl_remaining_ms } = row;
@@ -84,14 +88,18 @@ export const knownLease = (record: LeaseRecord & { lease_token: string }): Known
   ttlRemainingMs: 0,
 });
 
-const findByToken = prepared(`
+const findByToken = preparedStatement(
+  ['jobIds', 'tokens'],
+  `
 select wanted.n::int, coalesce(
   (select lease_id from live_jobs live where live.job_id = wanted.job_id and live.lease_token = wanted.token),
   (select lease_id from job_outcomes outcome
     where outcome.job_id = wanted.job_id and outcome.lease_token = wanted.token),
-  (select lease_id from leases where leases.job_id = wanted.job_id and leases.lease_token = wanted.token)) as lease_id,
+  (select lease_id from leases where leases.job_id = wanted.job_id and leases.lease_token = wanted.token))
+    as lease_id,
   (select created_at from jobs where jobs.job_id = wanted.job_id) is not null as has_job
-from unnest($1::uuid[], $2::uuid[]) with ordinality as wanted (job_id, token, n)`);
+from unnest(@jobIds::uuid[], @tokens::uuid[]) with ordinality as wanted (job_id, token, n)`,
+);
 
 /**
  * The leases with these jobs and tokens, active or ended; null if the job has no such lease, undefined if
@@ -103,9 +111,12 @@ export async function findLeasesByToken(
   signal?: AbortSignal,
 ): Promise<(string | null | undefined)[]> {
   const found = new Array<string | null | undefined>(wanted.length);
-  const rows = await sql.query<{ n: number; lease_id: string | null; has_job: boolean }>(
-    findByToken,
-    [uuidArray(wanted.map(({ jobId }) => jobId)), uuidArray(wanted.map(({ token }) => token))],
+  const rows = await findByToken.query<{ n: number; lease_id: string | null; has_job: boolean }>(
+    sql,
+    {
+      jobIds: uuidArray(wanted.map(({ jobId }) => jobId)),
+      tokens: uuidArray(wanted.map(({ token }) => token)),
+    },
     signal,
   );
   for (const { n, lease_id, has_job } of rows) found[n - 1] = has_job ? lease_id : undefined;

@@ -2,6 +2,7 @@ import { raw } from '@mikro-orm/core';
 import { contentionStateNumber } from '../../../domain/files/contention-policy.ts';
 import { ownerStateNumber } from '../../../domain/files/file-owners.ts';
 import type { EntitySql, Sql } from '../../connection/sql.ts';
+import { statement } from '../../connection/statement.ts';
 import { PruneWalk } from '../../schema/server-entities.ts';
 import { held } from '../files/rows.ts';
 
@@ -30,7 +31,7 @@ export interface Walk {
   retained: Retained;
   /** Time between its end and its next start. */
   restMs: number;
-  text: string;
+  slice: ReturnType<typeof walkStatement>;
 }
 
 const minuteMs = 60_000;
@@ -48,7 +49,7 @@ const idAt = (
 
 interface Parts {
   /**
-   * Further parts of the statement. `looked` has the rows of the slice from `time`, $3 at most, with their
+   * Further parts of the statement. `looked` has the rows of the slice from `time`, `@rowsMax` at most, with their
    * `place` in the walk, their number `n` in it, and whether they are `due`. `gone` has the deleted rows.
    */
   parts: string;
@@ -56,46 +57,56 @@ interface Parts {
   over?: string;
 }
 
-/** Parameters: $1 name of the walk, $2 days, $3 rows, $4 time until its next start. */
-const walkText = ({ parts, over = '(select count(*) from looked) < $3::int' }: Parts): string => `
+/** `@restMs` is the time until the walk's next start. */
+const walkStatement = ({ parts, over = '(select count(*) from looked) < @rowsMax::int' }: Parts) =>
+  statement(
+    ['walk', 'days', 'rowsMax', 'restMs'],
+    `
 with walk as materialized (
-  select mark from prune_walks where walk = $1::text and rests_until <= clock_timestamp() for update skip locked
+  select mark from prune_walks where walk = @walk::text
+    and rests_until <= clock_timestamp() for update skip locked
 ), time as materialized (
-  select mark, clock_timestamp() - $2::float8 * interval '1 day' as cutoff from walk
+  select mark, clock_timestamp() - @days::float8 * interval '1 day' as cutoff from walk
 ), ${parts}, moved as (
   update prune_walks set mark = case when over then null else last end,
-    rests_until = case when over then clock_timestamp() + $4::float8 * interval '1 ms' else rests_until end
-  from (select ${over} as over, (select place from looked order by n desc limit 1)::text as last from walk) place
-  where walk = $1::text
+    rests_until = case when over then clock_timestamp() + @restMs::float8 * interval '1 ms' else rests_until end
+  from (select ${over} as over, (select place from looked order by n desc limit 1)::text as last
+    from walk) place
+  where walk = @walk::text
   returning over
 )
-select over, (select count(*)::int from looked) as looked, (select count(*)::int from gone) as pruned from moved`;
+select over, (select count(*)::int from looked) as looked, (select count(*)::int from gone) as pruned
+  from moved`,
+  );
 
 // A job is deleted as a whole or not at all. Its history goes with its partitions; an ended job has neither a
 // live row nor a message. Leases of a job with many attempts count as rows of the slice.
-const jobs = walkText({
+const jobs = walkStatement({
   parts: `found as materialized (
     select found.*, sum(case when due then attempts else 0 end) over (order by job_id rows unbounded preceding)
       - case when due then attempts else 0 end as leases_before
     from time cross join lateral (
       select job_id, finished_at < time.cutoff as due, attempts from job_outcomes
       where job_id > coalesce(time.mark, '${nowhere}')::uuid and job_id < ${idAt('time.cutoff')}
-      order by job_id limit $3::int
+      order by job_id limit @rowsMax::int
     ) found
   ), looked as materialized (
-    select job_id as place, due, row_number() over (order by job_id) as n from found where leases_before < $3::int
+    select job_id as place, due, row_number() over (order by job_id) as n from found
+      where leases_before < @rowsMax::int
   ), locked as materialized (
     select outcome.job_id from time, looked join job_outcomes outcome on outcome.job_id = looked.place
     where looked.due and outcome.finished_at < time.cutoff
     order by outcome.job_id for update of outcome skip locked
   ), gone as (
-    delete from job_outcomes outcome using locked where outcome.job_id = locked.job_id returning outcome.job_id
+    delete from job_outcomes outcome using locked where outcome.job_id = locked.job_id
+      returning outcome.job_id
   ), gone_jobs as (
     delete from jobs job using locked where job.job_id = locked.job_id
   ), gone_leases as (
     delete from leases lease using locked where lease.job_id = locked.job_id
   )`,
-  over: `(select count(*) from found) < $3::int and (select count(*) from found) = (select count(*) from looked)`,
+  over: `(select count(*) from found) < @rowsMax::int and (select count(*) from found) = (select count(*)
+    from looked)`,
 });
 
 const open = `state < ${contentionStateNumber('GRANTED')}`;
@@ -104,18 +115,20 @@ const open = `state < ${contentionStateNumber('GRANTED')}`;
 // instruction.
 const isOld = (contention: string) =>
   `coalesce(${contention}.closed_at, ${contention}.instructed_at) < time.cutoff`;
-const contentions = walkText({
+const contentions = walkStatement({
   parts: `looked as materialized (
     select contention_id as place, file_id, due, row_number() over (order by contention_id, file_id) as n
     from time cross join lateral (
-      select contention_id, file_id, coalesce(${isOld('contention')}, false) as due from file_contentions contention
+      select contention_id, file_id, coalesce(${isOld('contention')}, false) as due
+        from file_contentions contention
       where contention_id > coalesce(time.mark, '${nowhere}')::uuid and contention_id < ${idAt('time.cutoff')}
-      order by contention_id, file_id limit $3::int
+      order by contention_id, file_id limit @rowsMax::int
     ) found
   ), locked as materialized (
     select contention.contention_id, contention.file_id from time, looked join file_contentions contention
       on contention.contention_id = looked.place and contention.file_id = looked.file_id
-    where looked.due and ${isOld('contention')} order by contention.contention_id, contention.file_id for update of contention skip locked
+    where looked.due and ${isOld('contention')} order by contention.contention_id,
+      contention.file_id for update of contention skip locked
   ), gone as (
     delete from file_contentions contention using locked
     where contention.contention_id = locked.contention_id and contention.file_id = locked.file_id
@@ -127,20 +140,22 @@ const contentions = walkText({
 // tables checked besides the locked row change only under the owner's lock, by transactions that make the
 // owner live again.
 const isOver = (owner: string) =>
-  `${owner}.state <> ${ownerStateNumber('ALIVE')} and coalesce(${owner}.ended_at, ${owner}.last_heartbeat_at) < time.cutoff`;
-const owners = walkText({
+  `${owner}.state <> ${ownerStateNumber('ALIVE')} and coalesce(${owner}.ended_at,
+    ${owner}.last_heartbeat_at) < time.cutoff`;
+const owners = walkStatement({
   parts: `looked as materialized (
     select owner_id as place, due, row_number() over (order by owner_id) as n
     from time cross join lateral (
       select owner_id, ${isOver('owner')} as due from file_owners owner
-      where owner_id > coalesce(time.mark, '') order by owner_id limit $3::int
+      where owner_id > coalesce(time.mark, '') order by owner_id limit @rowsMax::int
     ) found
   ), locked as materialized (
     select owner.owner_id from time, looked join file_owners owner on owner.owner_id = looked.place
     where looked.due and ${isOver('owner')}
       and not exists (select from file_leases where owner_id = owner.owner_id and state = ${held})
       and not exists (select from file_contentions where owner_id = owner.owner_id and closed_at is null)
-      and owner.owner_id not in (select coalesce(blocker_now_id, blocker_id) from file_contentions where ${open})
+      and owner.owner_id not in (select coalesce(blocker_now_id, blocker_id) from file_contentions
+        where ${open})
     order by owner.owner_id for update of owner skip locked
   ), gone as (
     delete from file_owners owner using locked where owner.owner_id = locked.owner_id returning owner.owner_id
@@ -151,16 +166,17 @@ const owners = walkText({
 
 const isFree = (file: string) =>
   `${file}.state is distinct from ${held} and coalesce(${file}.ended_at < time.cutoff, true)`;
-const files = walkText({
+const files = walkStatement({
   parts: `looked as materialized (
     select file_id as place, due, row_number() over (order by file_id) as n
     from time cross join lateral (
       select file_id, ${isFree('file')} as due from file_leases file
-      where file_id > coalesce(time.mark, '${nowhere}')::uuid order by file_id limit $3::int
+      where file_id > coalesce(time.mark, '${nowhere}')::uuid order by file_id limit @rowsMax::int
     ) found
   ), locked as materialized (
     select file.file_id from time, looked join file_leases file on file.file_id = looked.place
-    where looked.due and ${isFree('file')} and file.file_id not in (select file_id from file_contentions where ${open})
+    where looked.due and ${isFree('file')} and file.file_id not in (select file_id from file_contentions
+      where ${open})
     order by file.file_id for update of file skip locked
   ), gone as (
     delete from file_leases file using locked where file.file_id = locked.file_id returning file.file_id
@@ -177,12 +193,12 @@ interface AgedTable {
 }
 
 /** Deletes from the head of a table up to the first row that has to stay. */
-const headText = ({ table, order, due }: AgedTable): string =>
-  walkText({
+const headStatement = ({ table, order, due }: AgedTable) =>
+  walkStatement({
     parts: `looked as materialized (
     select null::text as place, spot, due, row_number() over () as n
     from time cross join lateral (
-      select ctid as spot, ${due} as due from ${table} order by ${order} limit $3::int
+      select ctid as spot, ${due} as due from ${table} order by ${order} limit @rowsMax::int
     ) head
   ), locked as materialized (
     select ${table}.ctid as spot from time, looked join ${table} on ${table}.ctid = looked.spot
@@ -190,39 +206,39 @@ const headText = ({ table, order, due }: AgedTable): string =>
   ), gone as (
     delete from ${table} using locked where ${table}.ctid = locked.spot returning 1 as one
   )`,
-    over: '(select count(*) from looked where due) < $3::int',
+    over: '(select count(*) from looked where due) < @rowsMax::int',
   });
 
 // This history has no daily partitions, unlike that of jobs. A watch reads it in the order of transactions,
 // which does not determine a day, so it would read every partition each time. It is also small beside that of
 // jobs. A transaction that began earlier may have written later, but not by much: an old row behind a younger
 // one is deleted with it.
-const fileEvents = headText({
+const fileEvents = headStatement({
   table: 'file_events',
   order: 'txid, event_id',
   due: 'file_events.at < time.cutoff',
 });
-const outages = headText({
+const outages = headStatement({
   table: 'outages',
   order: 'outage_id',
   due: 'outages.ended_at < time.cutoff and outages.next_lease_id is null',
 });
 
 // Jobs of such a stream ended before its last lane was removed, and are kept no longer than from then on.
-const idleStreams = headText({
+const idleStreams = headStatement({
   table: 'idle_streams',
   order: 'idle_since',
   due: 'idle_streams.idle_since < time.cutoff',
 });
 
 export const walks: readonly Walk[] = [
-  { name: 'jobs', retained: 'jobs', restMs: jobsRestMs, text: jobs },
-  { name: 'outages', retained: 'jobs', restMs, text: outages },
-  { name: 'idle streams', retained: 'jobs', restMs, text: idleStreams },
-  { name: 'contentions', retained: 'files', restMs, text: contentions },
-  { name: 'owners', retained: 'files', restMs, text: owners },
-  { name: 'files', retained: 'files', restMs, text: files },
-  { name: 'file events', retained: 'files', restMs, text: fileEvents },
+  { name: 'jobs', retained: 'jobs', restMs: jobsRestMs, slice: jobs },
+  { name: 'outages', retained: 'jobs', restMs, slice: outages },
+  { name: 'idle streams', retained: 'jobs', restMs, slice: idleStreams },
+  { name: 'contentions', retained: 'files', restMs, slice: contentions },
+  { name: 'owners', retained: 'files', restMs, slice: owners },
+  { name: 'files', retained: 'files', restMs, slice: files },
+  { name: 'file events', retained: 'files', restMs, slice: fileEvents },
 ];
 
 const namesOf = (wanted: readonly Walk[]): string[] => wanted.map(({ name }) => name);
@@ -259,6 +275,6 @@ export interface Slice {
 
 /** Continues a walk by one slice. Returns undefined if it rests or another server has it. */
 export async function pruneSlice(sql: Sql, walk: Walk, days: number): Promise<Slice | undefined> {
-  const params = [walk.name, days, sliceRows, walk.restMs];
-  return (await sql.query<Slice>(walk.text, params))[0];
+  const params = { walk: walk.name, days, rowsMax: sliceRows, restMs: walk.restMs };
+  return (await walk.slice.query<Slice>(sql, params))[0];
 }

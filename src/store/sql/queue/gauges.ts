@@ -1,6 +1,6 @@
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import type { Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { aggregationMark } from '../stats/aggregate.ts';
 
 /** Figures of the queue, read without counting its jobs. */
@@ -36,9 +36,12 @@ const gauges = ['queued', 'running', 'claimed', 'reserved'] as const;
 
 // Gauges are the totals plus the tallies that are not aggregated yet, in one snapshot. Heads are found by a
 // loose scan of the queue's index from one lane and priority to the next, no further than needed.
-const figures = prepared(`
+const figures = preparedStatement(
+  ['totalUnlessSet'],
+  `
 with recursive ${aggregationMark}, head (lane_id, priority, updated_at) as (
-  (select lane_id, priority, updated_at from live_jobs where ${isReady} order by lane_id, priority, seq limit 1)
+  (select lane_id, priority, updated_at from live_jobs where ${isReady} order by lane_id, priority, seq
+    limit 1)
   union all
   select next.lane_id, next.priority, next.updated_at from head cross join lateral (
     select live_jobs.lane_id, live_jobs.priority, live_jobs.updated_at from live_jobs
@@ -57,14 +60,17 @@ with recursive ${aggregationMark}, head (lane_id, priority, updated_at) as (
 select
   (select count(*)::int from (select 1 from live_jobs where ${isReady} limit ${readyMax}) ready) as ready,
   (select extract(epoch from clock_timestamp() - since)::float8 * 1000 from oldest) as "oldestMs",
-  (select count(*)::int from (select 1 from job_outcomes where dead_stream is not null limit ${readyMax}) dead)
+  (select count(*)::int from (select 1 from job_outcomes where dead_stream is not null
+    limit ${readyMax}) dead)
     as "deadLetters",
   queued::float8, running::float8 as leases, claimed::float8 as claims, reserved::float8,
-  coalesce(capacity.total, $1::int) as total, capacity.busy_rating as "busyRating", capacity.used::float8
-from counted cross join capacity where capacity.capacity_id = 1`);
+  coalesce(capacity.total, @totalUnlessSet::int) as total, capacity.busy_rating as "busyRating",
+    capacity.used::float8
+from counted cross join capacity where capacity.capacity_id = 1`,
+);
 
 export async function readQueueGauges(sql: Sql, totalUnlessSet: number): Promise<QueueGauges> {
-  const [row] = await sql.query<QueueGauges>(figures, [totalUnlessSet]);
+  const [row] = await figures.query<QueueGauges>(sql, { totalUnlessSet });
   if (!row) throw new Error('the row of the capacity is gone');
   return row;
 }

@@ -4,6 +4,7 @@ import { claimedStates, leasedStates, stateNumber } from '../../../domain/jobs/s
 import { askingWorkersMax, type QueueGroup, queueCounts } from '../../../domain/queue/queue-group.ts';
 import type { WorkerRequest } from '../../../domain/workers/worker.ts';
 import { type EntitySql, lateralByKey, type Sql, timeMs } from '../../connection/sql.ts';
+import { statement } from '../../connection/statement.ts';
 import { select } from '../../schema/tables.ts';
 
 const queued = stateNumber('QUEUED');
@@ -18,13 +19,15 @@ const count = (states: readonly string[]) => `(count(*) filter (where state in (
  * counted, so the page costs the same beside a million jobs or lanes. A parked job represents its lane if no
  * job of it is ready.
  */
-const page = `
+const page = statement(
+  ['afterLane', 'limit'],
+  `
 with recursive present (lane_id, n) as (
-  (select lane_id, 1 from live_jobs where ${isReady} and lane_id > $1::int order by lane_id limit 1)
+  (select lane_id, 1 from live_jobs where ${isReady} and lane_id > @afterLane::int order by lane_id limit 1)
   union all
   select (select live_jobs.lane_id from live_jobs where ${isReady} and live_jobs.lane_id > present.lane_id
     order by live_jobs.lane_id limit 1), n + 1
-  from present where present.lane_id is not null and n < $2::int
+  from present where present.lane_id is not null and n < @limit::int
 ), due as materialized (
   (select ${dueColumns} from live_jobs where check_at < 'infinity' order by check_at limit ${queueCounts.due})
   union all
@@ -42,13 +45,20 @@ with recursive present (lane_id, n) as (
   select lane_id from (
     select lane_id from present where lane_id is not null
     union
-    select lane_id from other where lane_id > $1::int
-  ) known order by lane_id limit $2::int
+    select lane_id from other where lane_id > @afterLane::int
+  ) known order by lane_id limit @limit::int
 )
-select page.lane_id, nullif(lanes.stream, '') as stream, lanes.addon_id, lanes.job_type, lanes.requires, lanes.heavy,
-  lanes.is_unique, ready.jobs as ready, coalesce(other.delayed, 0) as delayed, coalesce(other.claimed, 0) as claimed,
+select page.lane_id, nullif(lanes.stream, '') as stream, lanes.addon_id, lanes.job_type, lanes.requires,
+  lanes.heavy, lanes.is_unique, ready.jobs as ready, coalesce(other.delayed, 0) as delayed,
+    coalesce(other.claimed, 0)
+    as claimed,
   coalesce(other.running, 0) as running, other.next_ready_at,
-  ${['job_id', 'priority', 'cost_units', 'since'].map((name) => `coalesce(oldest.${name}, aside.${name}) as ${name}`).join(', ')},
+  ${['job_id', 'priority', 'cost_units', 'since']
+    .map(
+      (name) => `coalesce(oldest.${name}, aside.${name})
+    as ${name}`,
+    )
+    .join(', ')},
   (select count(*) from due) >= ${queueCounts.due} as is_cut
 from page cross join ${lateralByKey('lanes', 'lane_id', 'page.lane_id')} lanes
 left join other on other.lane_id = page.lane_id
@@ -66,7 +76,8 @@ left join lateral (
   order by first.since limit 1
 ) oldest on true
 left join aside on aside.lane_id = page.lane_id and oldest.job_id is null
-order by page.lane_id`;
+order by page.lane_id`,
+);
 
 interface Row {
   lane_id: number;
@@ -104,7 +115,7 @@ export async function readQueueGroups(
   limit: number,
   signal?: AbortSignal,
 ): Promise<GroupPage> {
-  const rows = await sql.query<Row>(page, [afterLane, limit], signal);
+  const rows = await page.query<Row>(sql, { afterLane, limit }, signal);
   return { groups: rows.map(toGroup), isCut: rows.some(({ is_cut }) => is_cut) };
 }
 

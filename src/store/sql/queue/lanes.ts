@@ -2,6 +2,7 @@ import { createHash } from 'node:crypto';
 import { storedNeedsOf } from '../../../domain/jobs/constraints.ts';
 import type { JsonObject } from '../../../domain/jobs/job.ts';
 import { keyEquals, type Sql } from '../../connection/sql.ts';
+import { statement } from '../../connection/statement.ts';
 import { booleanArray, digitArray, numberArray, textArray, uuidArray } from '../array-params.ts';
 import { crowdKeysOf, ownLanesMax, type PathStep } from './crowds.ts';
 
@@ -34,33 +35,57 @@ export interface LaneTarget {
 
 // Locks an existing step and leaves it unchanged. If a step is being removed, waits for that and inserts it
 // again.
-const keepSteps = `
+const keepSteps = statement(
+  ['paths', 'parents', 'names'],
+  `
 insert into requirement_paths (path_id, parent_id, name_key)
-select path_id, parent_id, name_key from unnest($1::bigint[], $2::bigint[], $3::bigint[]) as step (path_id, parent_id, name_key)
-on conflict (parent_id, name_key) do update set path_id = excluded.path_id where false`;
+select path_id, parent_id, name_key from unnest(@paths::bigint[], @parents::bigint[], @names::bigint[])
+  as step (path_id, parent_id, name_key)
+on conflict (parent_id, name_key) do update set path_id = excluded.path_id where false`,
+);
 
 // Counts the own lanes of a stream once for all its new lanes, and no further than to the bound.
-const addLanes = (isMissing: string, onConflict: string): string => `
-insert into lanes (lane_key, stream, addon_id, job_type, requires, heavy, is_unique, crowd, crowd_type, crowd_addon, crowd_both)
+const addLanes = (isMissing: string, onConflict: string) =>
+  statement(
+    [
+      'keys',
+      'streams',
+      'addonIds',
+      'jobTypes',
+      'requires',
+      'heavy',
+      'uniques',
+      'crowds',
+      'crowdTypes',
+      'crowdAddons',
+      'crowdBoths',
+    ],
+    `
+insert into lanes (lane_key, stream, addon_id, job_type, requires, heavy, is_unique, crowd, crowd_type,
+  crowd_addon, crowd_both)
 select lane_key, stream, addon_id, job_type, requires::text[], heavy::text[], is_unique,
   case when is_crowded then crowd end, case when is_crowded then crowd_type end,
   case when is_crowded then crowd_addon end, case when is_crowded then crowd_both end
 from (
   select counted.*, max(own) over (partition by stream) + nth > ${ownLanesMax} as is_crowded from (
     select numbered.*, case when nth = 1 then (
-      select count(*) from (select from lanes where lanes.own_stream = numbered.stream limit ${ownLanesMax}) counted
+      select count(*) from (select from lanes where lanes.own_stream = numbered.stream
+        limit ${ownLanesMax}) counted
     ) end as own
     from (
       select fresh.*, row_number() over (partition by stream order by n) as nth
-      from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::boolean[], $8::bigint[],
-        $9::bigint[], $10::bigint[], $11::bigint[]) with ordinality as fresh
-        (lane_key, stream, addon_id, job_type, requires, heavy, is_unique, crowd, crowd_type, crowd_addon, crowd_both, n)
+      from unnest(@keys::text[], @streams::text[], @addonIds::text[], @jobTypes::text[], @requires::text[],
+        @heavy::text[], @uniques::boolean[], @crowds::bigint[], @crowdTypes::bigint[], @crowdAddons::bigint[],
+          @crowdBoths::bigint[]) with ordinality as fresh
+        (lane_key, stream, addon_id, job_type, requires, heavy, is_unique, crowd, crowd_type, crowd_addon,
+          crowd_both, n)
       where ${isMissing}
     ) numbered
   ) counted
   order by n
 ) placed
-on conflict (lane_key) ${onConflict}`;
+on conflict (lane_key) ${onConflict}`,
+  );
 
 // An existing lane consumes no id.
 const addMissing = addLanes(
@@ -74,8 +99,11 @@ const addOrLock = addLanes('true', 'do update set is_unique = excluded.is_unique
 
 // Another server's lanes are visible only to a statement that starts after the insert has waited for them.
 const findLanes = (lock: string) =>
-  `select lane_key, lane_id, crowd is not null as is_crowded from lanes where lane_key = any($1::text[])
-  order by lane_key ${lock}`;
+  statement(
+    ['keys'],
+    `select lane_key, lane_id, crowd is not null as is_crowded from lanes where lane_key = any(@keys::text[])
+  order by lane_key ${lock}`,
+  );
 const readLanes = findLanes('');
 const lockLanes = findLanes('for key share');
 
@@ -93,11 +121,11 @@ const keyed = (lanes: ReadonlyMap<string, Lane>): KeyedLane[] =>
 
 async function findPlaces(
   sql: Sql,
-  text: string,
+  find: typeof readLanes,
   lanes: readonly KeyedLane[],
 ): Promise<Map<string, LaneTarget>> {
   type Row = { lane_key: string; lane_id: number; is_crowded: boolean };
-  const rows = await sql.query<Row>(text, [textArray(lanes.map(({ key }) => key))]);
+  const rows = await find.query<Row>(sql, { keys: textArray(lanes.map(({ key }) => key)) });
   const found = new Map(rows.map((row) => [row.lane_key, row]));
   return new Map(
     lanes.flatMap(({ words, key }): [string, LaneTarget][] => {
@@ -107,22 +135,26 @@ async function findPlaces(
   );
 }
 
-async function insertLanes(sql: Sql, text: string, keyedLanes: readonly KeyedLane[]): Promise<void> {
+async function insertLanes(
+  sql: Sql,
+  add: typeof addMissing,
+  keyedLanes: readonly KeyedLane[],
+): Promise<void> {
   const lanes = keyedLanes.map(({ lane }) => lane);
   const crowds = lanes.map(crowdKeysOf);
-  await sql.query(text, [
-    textArray(keyedLanes.map(({ key }) => key)),
-    textArray(lanes.map((lane) => lane.stream ?? '')),
-    textArray(lanes.map((lane) => lane.addonId)),
-    textArray(lanes.map((lane) => lane.jobType)),
-    textArray(lanes.map((lane) => textArray(lane.requires))),
-    textArray(lanes.map((lane) => textArray(lane.heavy))),
-    booleanArray(lanes.map((lane) => lane.unique)),
-    digitArray(crowds.map(({ crowd }) => crowd)),
-    digitArray(crowds.map(({ crowdType }) => crowdType)),
-    digitArray(crowds.map(({ crowdAddon }) => crowdAddon)),
-    digitArray(crowds.map(({ crowdBoth }) => crowdBoth)),
-  ]);
+  await add.query(sql, {
+    keys: textArray(keyedLanes.map(({ key }) => key)),
+    streams: textArray(lanes.map((lane) => lane.stream ?? '')),
+    addonIds: textArray(lanes.map((lane) => lane.addonId)),
+    jobTypes: textArray(lanes.map((lane) => lane.jobType)),
+    requires: textArray(lanes.map((lane) => textArray(lane.requires))),
+    heavy: textArray(lanes.map((lane) => textArray(lane.heavy))),
+    uniques: booleanArray(lanes.map((lane) => lane.unique)),
+    crowds: digitArray(crowds.map(({ crowd }) => crowd)),
+    crowdTypes: digitArray(crowds.map(({ crowdType }) => crowdType)),
+    crowdAddons: digitArray(crowds.map(({ crowdAddon }) => crowdAddon)),
+    crowdBoths: digitArray(crowds.map(({ crowdBoth }) => crowdBoth)),
+  });
 }
 
 /** Locks or adds the steps to those of these lanes that are crowded, so that claims find them. */
@@ -135,11 +167,11 @@ async function keepPaths(
   const steps = new Map(crowds.flatMap(({ steps }) => steps.map((step) => [step.path, step])));
   if (steps.size === 0) return;
   const sorted = [...steps.keys()].sort().map((path) => steps.get(path) as PathStep);
-  await sql.query(keepSteps, [
-    digitArray(sorted.map(({ path }) => path)),
-    digitArray(sorted.map(({ parent }) => parent)),
-    digitArray(sorted.map(({ name }) => name)),
-  ]);
+  await keepSteps.query(sql, {
+    paths: digitArray(sorted.map(({ path }) => path)),
+    parents: digitArray(sorted.map(({ parent }) => parent)),
+    names: digitArray(sorted.map(({ name }) => name)),
+  });
 }
 
 /**
@@ -179,13 +211,24 @@ export async function keepLanes(
   return places;
 }
 
-const findRemoved = `
+const findRemoved = statement(
+  ['jobIds'],
+  `
 with kept as materialized (
   select lane_id from lanes
-  where lane_id = any (array(select lane_id from jobs where job_id = any ($1::uuid[]))) order by lane_id for key share
+  where lane_id = any (array(select lane_id from jobs where job_id = any (@jobIds::uuid[])))
+    order by lane_id for key share
 )
 select job_id, stream, addon_id, job_type, constraints, is_unique as "unique" from jobs
-where job_id = any ($1::uuid[]) and not exists (select from kept where kept.lane_id = jobs.lane_id)`;
+where job_id = any (@jobIds::uuid[]) and not exists (select from kept where kept.lane_id = jobs.lane_id)`,
+);
+
+const moveJobs = statement(
+  ['jobIds', 'laneIds'],
+  `
+update jobs set lane_id = made.lane_id from unnest(@jobIds::uuid[], @laneIds::int[]) as made (job_id, lane_id)
+where ${keyEquals('jobs.job_id', 'made.job_id')}`,
+);
 
 /**
  * Keeps the lanes of these jobs until the transaction ends, because the caller requeues the jobs. Lanes that
@@ -199,19 +242,15 @@ export async function keepLanesOf(sql: Sql, jobIds: readonly string[]): Promise<
       addon_id: string;
       job_type: string;
     };
-  const jobs = (await sql.query<Row>(findRemoved, [uuidArray(jobIds)])).map((row) => {
+  const jobs = (await findRemoved.query<Row>(sql, { jobIds: uuidArray(jobIds) })).map((row) => {
     const { job_id: jobId, stream, addon_id: addonId, job_type: jobType, unique, constraints } = row;
     const lane: Lane = { stream, addonId, jobType, unique, ...storedNeedsOf(constraints) };
     return { jobId, lane, words: laneText(lane) };
   });
   if (jobs.length === 0) return;
   const places = await keepLanes(sql, new Map(jobs.map(({ words, lane }) => [words, lane])));
-  await sql.query(
-    `update jobs set lane_id = made.lane_id from unnest($1::uuid[], $2::int[]) as made (job_id, lane_id)
-    where ${keyEquals('jobs.job_id', 'made.job_id')}`,
-    [
-      uuidArray(jobs.map(({ jobId }) => jobId)),
-      numberArray(jobs.map(({ words }) => (places.get(words) as LaneTarget).laneId)),
-    ],
-  );
+  await moveJobs.query(sql, {
+    jobIds: uuidArray(jobs.map(({ jobId }) => jobId)),
+    laneIds: numberArray(jobs.map(({ words }) => (places.get(words) as LaneTarget).laneId)),
+  });
 }

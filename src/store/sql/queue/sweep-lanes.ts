@@ -16,8 +16,10 @@
  * delayed, claimed or leased, which all have a `check_at`. Tallies that are not aggregated yet name their
  * lane, and keep it.
  */
+
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { TransactionSql } from '../../connection/sql.ts';
+import { statement } from '../../connection/statement.ts';
 import { numberArray } from '../array-params.ts';
 import { moveWalk, type SweptSlice, sweepSlice, takeWalk } from './sweep-walks.ts';
 
@@ -27,21 +29,29 @@ const hasReady = (lane: string): string => `coalesce((
     where live_jobs.lane_id = ${lane} and state = ${stateNumber('QUEUED')} and check_at is null limit 1
   ), false)`;
 
-const findWithoutReady = `
+const findWithoutReady = statement(
+  ['afterLane', 'limit'],
+  `
 with slice as materialized (
-  select lane_id from lanes where lane_id > $1::int order by lane_id limit $2::int
+  select lane_id from lanes where lane_id > @afterLane::int order by lane_id limit @limit::int
 )
-select lane_id, ${hasReady('slice.lane_id')} as "hasReady" from slice`;
+select lane_id, ${hasReady('slice.lane_id')} as "hasReady" from slice`,
+);
 
-const lock = `select lane_id from lanes where lane_id = any ($1::int[]) order by lane_id for update skip locked`;
+const lock = statement(
+  ['laneIds'],
+  `select lane_id from lanes where lane_id = any (@laneIds::int[]) order by lane_id for update skip locked`,
+);
 
-const remove = `
+const remove = statement(
+  ['laneIds'],
+  `
 with busy as materialized (
-  select lane_id from live_jobs where check_at is not null and lane_id = any ($1::int[])
+  select lane_id from live_jobs where check_at is not null and lane_id = any (@laneIds::int[])
   union
-  select lane_id from stat_tallies where lane_id = any ($1::int[])
+  select lane_id from stat_tallies where lane_id = any (@laneIds::int[])
 ), gone as (
-  delete from lanes where lane_id = any ($1::int[]) and not ${hasReady('lanes.lane_id')}
+  delete from lanes where lane_id = any (@laneIds::int[]) and not ${hasReady('lanes.lane_id')}
     and not exists (select from busy where busy.lane_id = lanes.lane_id)
   returning stream
 ), listed as (
@@ -49,7 +59,8 @@ with busy as materialized (
   select distinct stream, clock_timestamp() from gone where stream <> ''
   on conflict (stream) do update set idle_since = excluded.idle_since
 )
-select count(*)::int as removed from gone`;
+select count(*)::int as removed from gone`,
+);
 
 /**
  * Checks the next lanes and removes idle ones. Returns undefined if the walk rests or another server has it.
@@ -60,7 +71,7 @@ export async function sweepLanes(sql: TransactionSql, restMs: number): Promise<S
   if (!walk) return undefined;
   const from = Number(walk.mark ?? 0);
   type Found = { lane_id: number; hasReady: boolean };
-  const found = await sql.query<Found>(findWithoutReady, [from, sweepSlice]);
+  const found = await findWithoutReady.query<Found>(sql, { afterLane: from, limit: sweepSlice });
   const idle = found.flatMap(({ lane_id, hasReady }) => (hasReady ? [] : lane_id));
   const removed = idle.length > 0 ? await removeIdle(sql, idle) : 0;
   const isOver = found.length < sweepSlice;
@@ -70,10 +81,10 @@ export async function sweepLanes(sql: TransactionSql, restMs: number): Promise<S
 }
 
 async function removeIdle(sql: TransactionSql, laneIds: readonly number[]): Promise<number> {
-  const locked = await sql.query<{ lane_id: number }>(lock, [numberArray(laneIds)]);
+  const locked = await lock.query<{ lane_id: number }>(sql, { laneIds: numberArray(laneIds) });
   if (locked.length === 0) return 0;
-  const [row] = await sql.query<{ removed: number }>(remove, [
-    numberArray(locked.map(({ lane_id }) => lane_id)),
-  ]);
+  const [row] = await remove.query<{ removed: number }>(sql, {
+    laneIds: numberArray(locked.map(({ lane_id }) => lane_id)),
+  });
   return row?.removed ?? 0;
 }

@@ -17,7 +17,9 @@
  * A walk removes the last steps of paths. The steps before them are idle then, and the next walk removes
  * them.
  */
+
 import { keysEqual, type TransactionSql } from '../../connection/sql.ts';
+import { statement } from '../../connection/statement.ts';
 import { digitArray } from '../array-params.ts';
 import { moveWalk, type SweptSlice, sweepSlice, takeWalk } from './sweep-walks.ts';
 
@@ -28,10 +30,13 @@ const leadsOn = (step: string): string => `coalesce(
     false
   )`;
 
-const lockIdle = `
+const lockIdle = statement(
+  ['afterParent', 'afterName', 'limit'],
+  `
 with slice as materialized (
   select parent_id, name_key, path_id from requirement_paths
-  where (parent_id, name_key) > ($1::bigint, $2::bigint) order by parent_id, name_key limit $3::int
+  where (parent_id, name_key) > (@afterParent::bigint, @afterName::bigint) order by parent_id, name_key
+    limit @limit::int
 ), looked as materialized (
   select parent_id, name_key, ${leadsOn('slice')} as leads_on from slice
 )
@@ -41,15 +46,21 @@ from looked left join lateral (
   where step.parent_id = looked.parent_id and step.name_key = looked.name_key and not looked.leads_on
   for update skip locked
 ) step on true
-order by looked.parent_id, looked.name_key`;
+order by looked.parent_id, looked.name_key`,
+);
 
-const remove = `
+const remove = statement(
+  ['parents', 'names'],
+  `
 with gone as (
-  delete from requirement_paths step using unnest($1::bigint[], $2::bigint[]) as locked (parent_id, name_key)
-  where ${keysEqual('(step.parent_id, step.name_key)', '(locked.parent_id, locked.name_key)')} and not ${leadsOn('step')}
+  delete from requirement_paths step using unnest(@parents::bigint[], @names::bigint[])
+    as locked (parent_id, name_key)
+  where ${keysEqual('(step.parent_id, step.name_key)', '(locked.parent_id, locked.name_key)')}
+    and not ${leadsOn('step')}
   returning 1 as one
 )
-select count(*)::int as removed from gone`;
+select count(*)::int as removed from gone`,
+);
 
 /** A position before all steps. */
 const begin = `${-(2n ** 63n)} ${-(2n ** 63n)}`;
@@ -67,8 +78,12 @@ interface Step {
 export async function sweepPaths(sql: TransactionSql, restMs: number): Promise<SweptSlice | undefined> {
   const walk = await takeWalk(sql, 'requirement_paths');
   if (!walk) return undefined;
-  const from = (walk.mark ?? begin).split(' ');
-  const found = await sql.query<Step & { isLocked: boolean }>(lockIdle, [...from, sweepSlice]);
+  const [afterParent = '', afterName = ''] = (walk.mark ?? begin).split(' ');
+  const found = await lockIdle.query<Step & { isLocked: boolean }>(sql, {
+    afterParent,
+    afterName,
+    limit: sweepSlice,
+  });
   const removed = await removeIdle(
     sql,
     found.filter(({ isLocked }) => isLocked),
@@ -86,9 +101,9 @@ export async function sweepPaths(sql: TransactionSql, restMs: number): Promise<S
 
 async function removeIdle(sql: TransactionSql, locked: readonly Step[]): Promise<number> {
   if (locked.length === 0) return 0;
-  const [row] = await sql.query<{ removed: number }>(remove, [
-    digitArray(locked.map(({ parent_id }) => parent_id)),
-    digitArray(locked.map(({ name_key }) => name_key)),
-  ]);
+  const [row] = await remove.query<{ removed: number }>(sql, {
+    parents: digitArray(locked.map(({ parent_id }) => parent_id)),
+    names: digitArray(locked.map(({ name_key }) => name_key)),
+  });
   return row?.removed ?? 0;
 }

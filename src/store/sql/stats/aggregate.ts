@@ -1,15 +1,15 @@
 import { counterColumns, gaugeColumns, rollupLevels } from '../../../domain/stats/series.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { keysEqual, lateralByKey, type Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 
 /** Any number that nothing else here locks. Its holder aggregates tallies or audits the totals. */
 const advisoryLock = 7_160_526;
 
-const tryLock = prepared('select pg_try_advisory_xact_lock($1::bigint) as locked');
+const tryLock = preparedStatement(['lockId'], 'select pg_try_advisory_xact_lock(@lockId::bigint) as locked');
 
 /** Whether this transaction is the only one that aggregates tallies. Does not wait. */
 export async function lockAggregation(sql: Sql): Promise<boolean> {
-  const [row] = await sql.query<{ locked: boolean }>(tryLock, [advisoryLock]);
+  const [row] = await tryLock.query<{ locked: boolean }>(sql, { lockId: advisoryLock });
   return row?.locked ?? false;
 }
 
@@ -20,7 +20,8 @@ export async function lockAggregation(sql: Sql): Promise<boolean> {
  * mark in the future shows that.
  */
 export const aggregationMark = `mark as materialized (
-  select case when folded_before > pg_snapshot_xmax(snapshot)::text::bigint then 0 else folded_before end as txid,
+  select case when folded_before > pg_snapshot_xmax(snapshot)::text::bigint then 0 else folded_before end
+    as txid,
     pg_snapshot_xmin(snapshot)::text::bigint as oldest_open
   from stat_fold, pg_current_snapshot() as snapshot where fold_id = 1
 )`;
@@ -46,12 +47,15 @@ const slotsOf = (kind: number): string => `array_agg(slot order by slot) filter 
 // Tallies are summed by minute before they are spread over levels and over the total of all. Parts of the
 // statement are never joined with each other: the planner takes them for small and would compare every row
 // with every other.
-const aggregateStatement = prepared(`
+const aggregateStatement = preparedStatement(
+  ['limit', 'usable'],
+  `
 with ${aggregationMark}, clock as materialized (
   select clock_timestamp() as now
 ), taken as (
   delete from stat_tallies tally using (
-    select txid, tally_id from stat_tallies where txid >= (select txid from mark) order by txid, tally_id limit $1::int
+    select txid, tally_id from stat_tallies where txid >= (select txid from mark) order by txid,
+      tally_id limit @limit::int
   ) next
   where ${keysEqual('(tally.txid, tally.tally_id)', '(next.txid, next.tally_id)')}
   returning tally.*
@@ -71,7 +75,8 @@ with ${aggregationMark}, clock as materialized (
   from piece group by 1, 2, 3, 4
 ), spread as (
   select target as addon_id, level::smallint as level,
-    date_bin(level * interval '1 minute', minute, timestamptz 'epoch') as bucket, kind, slot, sum(n)::bigint as n,
+    date_bin(level * interval '1 minute', minute, timestamptz 'epoch') as bucket, kind, slot,
+      sum(n)::bigint as n,
     ${listed((column) => `sum(${column}) as ${column}`)}
   from minutely cross join unnest(array[${rollupLevels.join(', ')}]) as level
   cross join lateral unnest(case when addon_id = '' then array[''] else array['', addon_id] end) as target
@@ -81,9 +86,9 @@ with ${aggregationMark}, clock as materialized (
     ${slotsOf(1)}, ${slotsOf(2)}
   from spread group by 1, 2, 3
 ), rolled as (
-  insert into stat_rollups as kept (addon_id, level, bucket, ${listed((column) => column)}, wait_slots, wait_counts,
-    run_slots, run_counts, usable)
-  select bucketed.*, case when addon_id = '' then $2::bigint end from bucketed
+  insert into stat_rollups as kept (addon_id, level, bucket, ${listed((column) => column)}, wait_slots,
+    wait_counts, run_slots, run_counts, usable)
+  select bucketed.*, case when addon_id = '' then @usable::bigint end from bucketed
   on conflict (addon_id, level, bucket) do update set ${listed((column) => `${column} = kept.${column} + excluded.${column}`)},
     ${merged('wait')}, ${merged('run')},
     usable = case when kept.bucket + kept.level * interval '1 minute' > clock_timestamp()
@@ -97,10 +102,11 @@ with ${aggregationMark}, clock as materialized (
 ), counted as materialized (
   select count(*)::int as tallies, max(txid) as last from taken
 ), marked as (
-  update stat_fold set folded_before = case when tallies < $1::int then oldest_open else least(oldest_open, last) end
+  update stat_fold set folded_before = case when tallies < @limit::int then oldest_open else least(oldest_open, last) end
   from mark, counted where fold_id = 1
 )
-select tallies, extract(epoch from now)::float8 * 1000 as "nowMs" from counted, clock`);
+select tallies, extract(epoch from now)::float8 * 1000 as "nowMs" from counted, clock`,
+);
 
 export interface Aggregated {
   /** Number of aggregated tallies, up to the limit. */
@@ -113,29 +119,32 @@ export interface Aggregated {
  * was alive in this minute and how many units are usable. The caller must hold the lock.
  */
 export async function aggregateTallies(sql: Sql, limit: number, usable: number): Promise<Aggregated> {
-  const [row] = await sql.query<Aggregated>(aggregateStatement, [limit, usable]);
+  const [row] = await aggregateStatement.query<Aggregated>(sql, { limit, usable });
   if (!row) throw new Error('the row of the fold is gone');
   return row;
 }
 
 // Coarser rollups answer all queries for earlier times.
-const deleteRollups = prepared(`
+const deleteRollups = preparedStatement(
+  ['level', 'olderThanMs', 'limit'],
+  `
 with old as materialized (
   select addon_id, level, bucket from (
     select addon_id from stat_totals order by addon_id
   ) total cross join lateral (
     select level, bucket from stat_rollups kept
-    where kept.addon_id = total.addon_id and kept.level = $1::smallint
-      and kept.bucket < clock_timestamp() - $2::float8 * interval '1 ms'
-    order by kept.bucket limit $3::int
+    where kept.addon_id = total.addon_id and kept.level = @level::smallint
+      and kept.bucket < clock_timestamp() - @olderThanMs::float8 * interval '1 ms'
+    order by kept.bucket limit @limit::int
   ) kept
-  limit $3::int
+  limit @limit::int
 ), gone as (
   delete from stat_rollups rollup using old
   where ${keysEqual('(rollup.addon_id, rollup.level, rollup.bucket)', '(old.addon_id, old.level, old.bucket)')}
   returning 1
 )
-select count(*)::int as gone from gone`);
+select count(*)::int as gone from gone`,
+);
 
 /** Removes up to `limit` rollups of one level that are older than this, and returns their number. */
 export async function pruneRollups(
@@ -144,6 +153,6 @@ export async function pruneRollups(
   olderThanMs: number,
   limit: number,
 ): Promise<number> {
-  const [row] = await sql.query<{ gone: number }>(deleteRollups, [level, olderThanMs, limit]);
+  const [row] = await deleteRollups.query<{ gone: number }>(sql, { level, olderThanMs, limit });
   return row?.gone ?? 0;
 }

@@ -8,8 +8,8 @@ import {
   type SeriesFacts,
   type SeriesPlan,
 } from '../../../domain/stats/series.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { lateralByKey, type Sql } from '../../connection/sql.ts';
+import { preparedStatement } from '../../connection/statement.ts';
 import { aggregationMark } from './aggregate.ts';
 
 /**
@@ -17,12 +17,12 @@ import { aggregationMark } from './aggregate.ts';
  * committed change is in one of them, so callers read their own writes.
  */
 
-/** The tallies that are not aggregated yet: of one submitter, or of all if `$1` is empty. */
+/** The tallies that are not aggregated yet: of one submitter, or of all if `@addonId` is empty. */
 const pending = `${aggregationMark}, clock as materialized (
   select clock_timestamp() as now
 ), pending as materialized (
   select tally.* from stat_tallies tally cross join ${lateralByKey('lanes', 'lane_id', 'tally.lane_id')} lanes
-  where tally.txid >= (select txid from mark) and ($1::text = '' or lanes.addon_id = $1)
+  where tally.txid >= (select txid from mark) and (@addonId::text = '' or lanes.addon_id = @addonId)
 )`;
 
 const sumsOf = (names: readonly string[]): string =>
@@ -36,7 +36,9 @@ const openCounters = counterColumns
   .join(', ');
 
 // A day is the minutes of its first hour, followed by hours.
-const snapshot = prepared(`
+const snapshot = preparedStatement(
+  ['addonId', 'totalUnlessSet'],
+  `
 with ${pending}, first as materialized (
   select minute, date_bin(interval '1 hour', minute + interval '59 minutes', timestamptz 'epoch') as hour
   from (select date_trunc('minute', now - interval '24 hours') as minute from clock) day
@@ -44,19 +46,22 @@ with ${pending}, first as materialized (
   select ${sumsOf(gaugeColumns)}, ${openCounters} from pending
 ), rolled as (
   select ${counterColumns.join(', ')} from stat_rollups
-  where addon_id = $1 and level = 60 and bucket >= (select hour from first)
+  where addon_id = @addonId and level = 60 and bucket >= (select hour from first)
   union all
   select ${counterColumns.join(', ')} from stat_rollups
-  where addon_id = $1 and level = 1 and bucket >= (select minute from first) and bucket < (select hour from first)
+  where addon_id = @addonId and level = 1 and bucket >= (select minute from first)
+    and bucket < (select hour from first)
 ), counted as materialized (
   select ${sumsOf(counterColumns)} from rolled
 )
-select extract(epoch from clock.now)::float8 * 1000 as now_ms, coalesce(capacity.total, $2::int) as total,
+select extract(epoch from clock.now)::float8 * 1000 as now_ms,
+  coalesce(capacity.total, @totalUnlessSet::int) as total,
   capacity.busy_rating, capacity.used as all_used,
   ${gaugeColumns.map((name) => `coalesce(total.${name}, 0) + open.${name} as ${name}`).join(', ')},
   ${counterColumns.map((name) => `counted.${name} + open.${name} as ${name}`).join(', ')}
-from clock, open, counted, capacity left join stat_totals total on total.addon_id = $1
-where capacity.capacity_id = 1`);
+from clock, open, counted, capacity left join stat_totals total on total.addon_id = @addonId
+where capacity.capacity_id = 1`,
+);
 
 export interface SnapshotFacts {
   nowMs: number;
@@ -79,7 +84,7 @@ export async function readSnapshot(
     GaugeColumn | CounterColumn,
     string
   >;
-  const [row] = await sql.query<Row>(snapshot, [addonId ?? '', totalUnlessSet], signal);
+  const [row] = await snapshot.query<Row>(sql, { addonId: addonId ?? '', totalUnlessSet }, signal);
   if (!row) throw new Error('the row of the capacity is gone');
   return {
     nowMs: row.now_ms,
@@ -131,33 +136,37 @@ function series(metric: Metric): string {
   const isSampled = metric.kind === 'usable';
   return `
 with ${pending}, since as materialized (
-  select date_bin($3::float8 * interval '1 ms', now, timestamptz 'epoch')
-    - ($4::int - 1) * $3::float8 * interval '1 ms' as since
+  select date_bin(@widthMs::float8 * interval '1 ms', now, timestamptz 'epoch')
+    - (@points::int - 1) * @widthMs::float8 * interval '1 ms' as since
   from clock
 )
 select 'now' as kind, ${ms('now')} as ms, ${
     isSampled
       ? 'null::bigint'
-      : `(coalesce((select ${total} from stat_totals where addon_id = $1), 0)
+      : `(coalesce((select ${total} from stat_totals where addon_id = @addonId), 0)
     + (select coalesce(sum(${metric.kind === 'gauge' ? amount : '0'}), 0) from pending))::bigint`
   } as amount, null::text as slots, null::text as counts
 from clock
 union all
 select 'lived', ${ms('bucket')}, null, null, null from stat_rollups
-where addon_id = '' and $1 <> '' and level = $2::smallint and bucket >= (select since from since)
+where addon_id = '' and @addonId <> '' and level = @level::smallint and bucket >= (select since from since)
 union all
-select distinct 'lived', ${ms("date_bin(interval '1 minute', at, timestamptz 'epoch')")}, null::bigint, null, null
+select distinct 'lived', ${ms("date_bin(interval '1 minute', at, timestamptz 'epoch')")}, null::bigint, null,
+  null
 from stat_tallies where txid >= (select txid from mark)
 union all
 select 'rolled', ${ms('bucket')}, ${amount}, ${list(slots)}, ${list(counts)} from stat_rollups
-where addon_id = $1 and level = $2::smallint and bucket >= (select since from since)
+where addon_id = @addonId and level = @level::smallint and bucket >= (select since from since)
 union all
 select 'open', ${ms('at')}, ${isSampled ? 'null::bigint' : amount}, ${list(tally)}, null from pending
 where ${isSampled ? 'false' : 'at >= (select since from since)'}`;
 }
 
-const statements = new Map<Metric, string>(
-  Object.values(metrics).map((metric) => [metric, prepared(series(metric))]),
+const seriesOf = (metric: Metric) =>
+  preparedStatement(['addonId', 'level', 'widthMs', 'points'], series(metric));
+
+const statements = new Map<Metric, ReturnType<typeof seriesOf>>(
+  Object.values(metrics).map((metric) => [metric, seriesOf(metric)]),
 );
 
 /** The parts of a series. The current value of `capacity_usable` is missing, because no tally has it. */
@@ -175,8 +184,8 @@ export async function readSeries(
     slots: string | null;
     counts: string | null;
   };
-  const params = [addonId ?? '', level, widthMs, points];
-  const rows = await sql.query<Row>(statements.get(metric) ?? series(metric), params, signal);
+  const params = { addonId: addonId ?? '', level, widthMs, points };
+  const rows = await (statements.get(metric) ?? seriesOf(metric)).query<Row>(sql, params, signal);
   const now = rows.find(({ kind }) => kind === 'now');
   if (!now) throw new Error('the database did not tell the time');
   const parts = rows.filter(({ kind }) => kind === 'rolled' || kind === 'open');

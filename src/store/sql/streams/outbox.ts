@@ -1,8 +1,8 @@
 import { sql as raw } from 'kysely';
 import { leasedStates, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import { type Envelope, enqueueIdOf, type SentMessage } from '../../../domain/streams/stream-message.ts';
-import { prepared } from '../../connection/prepared-client.ts';
 import { type EntitySql, keyEquals, lateralByKey, type Sql } from '../../connection/sql.ts';
+import { preparedStatement, statement } from '../../connection/statement.ts';
 import { select } from '../../schema/tables.ts';
 import { numberArray, textArray, uuidArray } from '../array-params.ts';
 import { messageNames } from './messages.ts';
@@ -26,9 +26,12 @@ export type Recorded = { messageId: string } | 'over' | 'open';
 // Only rows without an id are written; a later transaction reads the id that the first has written. Parts of
 // a statement are never joined with each other: the planner takes them for small and would compare every row
 // with every other.
-const record = prepared(`
+const record = preparedStatement(
+  ['jobIds', 'attempts', 'messageIds'],
+  `
 with sent as materialized (
-  select * from unnest($1::uuid[], $2::int[], $3::text[]) as sent (job_id, attempt, message_id)
+  select * from unnest(@jobIds::uuid[], @attempts::int[], @messageIds::text[])
+    as sent (job_id, attempt, message_id)
 ), locked as materialized (
   select message.job_id, message.attempt, message.message_id, sent.message_id as sent_id
   from (select * from sent order by job_id) sent
@@ -41,16 +44,17 @@ with sent as materialized (
 )
 select job_id as "jobId", attempt, message_id as "messageId" from recorded
 union all
-select job_id, attempt, message_id from locked where message_id is not null`);
+select job_id, attempt, message_id from locked where message_id is not null`,
+);
 
 /** Records the ids of messages, and returns the valid ids in the same order; the first recorded id wins. */
 export async function recordMessages(sql: Sql, messages: readonly CarriedMessage[]): Promise<Recorded[]> {
   if (messages.length === 0) return [];
-  const rows = await sql.query<Omit<CarriedMessage, 'stream'>>(record, [
-    uuidArray(messages.map(({ jobId }) => jobId)),
-    numberArray(messages.map(({ attempt }) => attempt)),
-    textArray(messages.map(({ messageId }) => messageId)),
-  ]);
+  const rows = await record.query<Omit<CarriedMessage, 'stream'>>(sql, {
+    jobIds: uuidArray(messages.map(({ jobId }) => jobId)),
+    attempts: numberArray(messages.map(({ attempt }) => attempt)),
+    messageIds: textArray(messages.map(({ messageId }) => messageId)),
+  });
   const places = new Map(rows.map((row) => [enqueueIdOf(row), row.messageId]));
   const unknown = messages.filter((message) => !places.has(enqueueIdOf(message)));
   const rest = await readMessages(
@@ -66,9 +70,13 @@ export async function recordMessages(sql: Sql, messages: readonly CarriedMessage
   });
 }
 
-const read = prepared(`
-select job_id as "jobId", stream, attempt, message_id as "messageId", ${messageNames('message')} as "messageIds"
-from stream_messages message where job_id = any ($1::uuid[])`);
+const read = preparedStatement(
+  ['jobIds'],
+  `
+select job_id as "jobId", stream, attempt, message_id as "messageId", ${messageNames('message')}
+  as "messageIds"
+from stream_messages message where job_id = any (@jobIds::uuid[])`,
+);
 
 /** A message's row. */
 export interface KnownMessage extends Envelope {
@@ -80,24 +88,27 @@ export interface KnownMessage extends Envelope {
 /** The rows of the messages of these jobs, by enqueue id. */
 export async function readMessages(sql: Sql, jobIds: readonly string[]): Promise<Map<string, KnownMessage>> {
   if (jobIds.length === 0) return new Map();
-  const rows = await sql.query<KnownMessage>(read, [uuidArray(jobIds)]);
+  const rows = await read.query<KnownMessage>(sql, { jobIds: uuidArray(jobIds) });
   return new Map(rows.map((row) => [enqueueIdOf(row), row]));
 }
 
 // Moves the time on, so that no other server takes the same rows while this one sends them.
-const claimUnsent = prepared(`
+const claimUnsent = preparedStatement(
+  ['limit', 'unsentMs'],
+  `
 with taken as materialized (
   select job_id from stream_messages
-  where message_id is null and written_at < (select clock_timestamp() - $2::float8 * interval '1 ms')
-  order by written_at limit $1 for update skip locked
+  where message_id is null and written_at < (select clock_timestamp() - @unsentMs::float8 * interval '1 ms')
+  order by written_at limit @limit for update skip locked
 )
 update stream_messages message set written_at = clock_timestamp()
 from taken where ${keyEquals('message.job_id', 'taken.job_id')}
-returning message.job_id as "jobId", stream, attempt`);
+returning message.job_id as "jobId", stream, attempt`,
+);
 
 /** Up to `limit` messages that are unsent for `unsentMs`. No other server gets them for the same time. */
 export const claimUnsentMessages = (sql: Sql, limit: number, unsentMs: number): Promise<Envelope[]> =>
-  sql.query<Envelope>(claimUnsent, [limit, unsentMs]);
+  claimUnsent.query<Envelope>(sql, { limit, unsentMs });
 
 /** A position in the queues of all streams. */
 export interface QueuePosition {
@@ -110,18 +121,20 @@ export const queueStart: QueuePosition = { laneId: -1, priority: -1, seq: '-1' }
 
 // Each row is looked up by its key: with a join, the planner may read a whole table to find a slice of it. A
 // job is locked before it gets a message, so that no other transaction ends its attempt meanwhile.
-const addMissing = `
+const addMissing = statement(
+  ['afterLane', 'afterPriority', 'afterSeq', 'limit'],
+  `
 with slice as materialized (
   select head.* from lanes lane cross join lateral (
     select live_jobs.job_id, live_jobs.lane_id, live_jobs.priority, live_jobs.seq from live_jobs
     where live_jobs.lane_id = lane.lane_id and state = ${stateNumber('QUEUED')} and check_at is null
       and (live_jobs.priority, live_jobs.seq) > (
-        case when lane.lane_id = $1::int then $2::smallint else -1::smallint end,
-        case when lane.lane_id = $1::int then $3::bigint else -1::bigint end)
-    order by live_jobs.priority, live_jobs.seq limit $4::int
+        case when lane.lane_id = @afterLane::int then @afterPriority::smallint else -1::smallint end,
+        case when lane.lane_id = @afterLane::int then @afterSeq::bigint else -1::bigint end)
+    order by live_jobs.priority, live_jobs.seq limit @limit::int
   ) head
-  where lane.stream <> '' and lane.lane_id >= $1::int
-  order by lane.lane_id, head.priority, head.seq limit $4::int
+  where lane.stream <> '' and lane.lane_id >= @afterLane::int
+  order by lane.lane_id, head.priority, head.seq limit @limit::int
 ), missing as materialized (
   select slice.job_id from slice left join lateral (
     select 1 as one from stream_messages message where message.job_id = slice.job_id limit 1
@@ -144,7 +157,8 @@ with slice as materialized (
 )
 select last.lane_id as "laneId", last.priority, last.seq::text as seq, last.looked::int as looked,
   added.job_id as "jobId", added.stream, added.attempt
-from last left join added on true`;
+from last left join added on true`,
+);
 
 /** A slice of a walk: its results, and the position to continue from; undefined at the end of the walk. */
 export interface Slice<Place, Found> {
@@ -159,7 +173,12 @@ export async function addMissingMessages(
   limit: number,
 ): Promise<Slice<QueuePosition, Envelope>> {
   type Row = QueuePosition & { looked: number } & (Envelope | { jobId: null });
-  const rows = await sql.query<Row>(addMissing, [after.laneId, after.priority, after.seq, limit]);
+  const rows = await addMissing.query<Row>(sql, {
+    afterLane: after.laneId,
+    afterPriority: after.priority,
+    afterSeq: after.seq,
+    limit,
+  });
   const found = rows.flatMap((row) =>
     row.jobId === null ? [] : { jobId: row.jobId, stream: row.stream, attempt: row.attempt },
   );
@@ -169,9 +188,11 @@ export async function addMissingMessages(
 
 export const nowhere = '00000000-0000-0000-0000-000000000000';
 
-const inspect = prepared(`
+const inspect = preparedStatement(
+  ['after', 'limit'],
+  `
 with slice as materialized (
-  select * from stream_messages where job_id > $1::uuid order by job_id limit $2::int
+  select * from stream_messages where job_id > @after::uuid order by job_id limit @limit::int
 )
 select slice.job_id as "jobId", slice.stream, slice.attempt, slice.message_id as "messageId",
   coalesce(live.state = ${stateNumber('QUEUED')}, false) as queued,
@@ -180,7 +201,8 @@ select slice.job_id as "jobId", slice.stream, slice.attempt, slice.message_id as
 from slice left join lateral (
   select state, attempts from live_jobs live where live.job_id = slice.job_id limit 1
 ) live on true
-order by slice.job_id`);
+order by slice.job_id`,
+);
 
 /** A message's row, and the state of its job. */
 export interface MessageRow extends Envelope {
@@ -196,36 +218,42 @@ export async function inspectMessages(
   after: string,
   limit: number,
 ): Promise<Slice<string, MessageRow>> {
-  const found = await sql.query<MessageRow>(inspect, [after, limit]);
+  const found = await inspect.query<MessageRow>(sql, { after, limit });
   return { next: found.length < limit ? undefined : found.at(-1)?.jobId, found };
 }
 
-/** Locks those of these rows that are unchanged since they were read. */
+/** Locks those of these rows that are unchanged since they were read; its parameters are `seenNames`. */
 const unchanged = `
 seen as materialized (
-  select * from unnest($1::uuid[], $2::int[], $3::text[]) as seen (job_id, attempt, message_id)
+  select * from unnest(@jobIds::uuid[], @attempts::int[], @messageIds::text[])
+    as seen (job_id, attempt, message_id)
 ), same as materialized (
   select message.job_id from (select * from seen order by job_id) seen
   join ${lateralByKey('stream_messages', 'job_id', 'seen.job_id', 'for update skip locked')} message
     on message.attempt = seen.attempt and message.message_id is not distinct from seen.message_id
 )`;
 
-const seenParams = (rows: readonly MessageRow[]): unknown[] => [
-  uuidArray(rows.map(({ jobId }) => jobId)),
-  numberArray(rows.map(({ attempt }) => attempt)),
-  textArray(rows.map(({ messageId }) => messageId)),
-];
+const seenNames = ['jobIds', 'attempts', 'messageIds'] as const;
 
-const removeStale = `
+const seenParams = (rows: readonly MessageRow[]): Record<(typeof seenNames)[number], string> => ({
+  jobIds: uuidArray(rows.map(({ jobId }) => jobId)),
+  attempts: numberArray(rows.map(({ attempt }) => attempt)),
+  messageIds: textArray(rows.map(({ messageId }) => messageId)),
+});
+
+const removeStale = statement(
+  seenNames,
+  `
 with ${unchanged}
 delete from stream_messages message using same where ${keyEquals('message.job_id', 'same.job_id')}
-returning message.stream, message.message_id as "messageId"`;
+returning message.stream, message.message_id as "messageId"`,
+);
 
 /** Removes stale rows, and returns the messages that had been sent. */
 export async function removeStaleMessages(sql: Sql, rows: readonly MessageRow[]): Promise<SentMessage[]> {
   if (rows.length === 0) return [];
   type Row = { stream: string; messageId: string | null };
-  const removed = await sql.query<Row>(removeStale, seenParams(rows));
+  const removed = await removeStale.query<Row>(sql, seenParams(rows));
   return removed.flatMap(({ stream, messageId }) => (messageId === null ? [] : { stream, messageId }));
 }
 
@@ -233,16 +261,19 @@ export async function removeStaleMessages(sql: Sql, rows: readonly MessageRow[])
 const earlierIdsMax = 8;
 
 // A concurrent grant may send its worker the id that is removed here, so the row keeps it as an earlier one.
-const deleteLost = `
+const deleteLost = statement(
+  seenNames,
+  `
 with ${unchanged}
 update stream_messages message set message_id = null, written_at = clock_timestamp(),
   earlier_ids = (array_prepend(message.message_id, message.earlier_ids))[1:${earlierIdsMax}]
 from same where ${keyEquals('message.job_id', 'same.job_id')}
-returning message.job_id as "jobId", message.stream, message.attempt`;
+returning message.job_id as "jobId", message.stream, message.attempt`,
+);
 
 /** Removes the ids of messages that Redis lost, and returns the messages to send again. */
 export async function deleteLostMessages(sql: Sql, rows: readonly MessageRow[]): Promise<Envelope[]> {
-  return rows.length === 0 ? [] : sql.query<Envelope>(deleteLost, seenParams(rows));
+  return rows.length === 0 ? [] : deleteLost.query<Envelope>(sql, seenParams(rows));
 }
 
 /** The streams that jobs were ever submitted to, up to `limit`. */
@@ -265,13 +296,10 @@ export async function listStreams(sql: EntitySql, limit: number): Promise<string
  */
 export async function databaseName(sql: EntitySql): Promise<string> {
   const [row] = await select(sql, (tables) =>
-    tables
-      .selectFrom('identity')
-      .select(
-        raw<string>`database_id || '-' || (select oid from pg_database where datname = current_database())`.as(
-          'name',
-        ),
-      ),
+    tables.selectFrom('identity').select(
+      raw<string>`database_id || '-' || (select oid from pg_database
+          where datname = current_database())`.as('name'),
+    ),
   );
   if (!row) throw new Error('the database did not tell its name');
   return row.name;

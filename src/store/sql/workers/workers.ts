@@ -1,6 +1,7 @@
 import { claimedStates, leasedStates, type State, stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { WorkerRequest } from '../../../domain/workers/worker.ts';
 import { type Sql, timeMs } from '../../connection/sql.ts';
+import { statement } from '../../connection/statement.ts';
 import type { Database } from '../../database.ts';
 import { select } from '../../schema/tables.ts';
 import { type WorkerRecord, WorkerRow } from '../../schema/worker-entities.ts';
@@ -113,17 +114,17 @@ const names = (list: string, name: string) =>
 const asksFor = `exists (
     select from jsonb_array_elements(workers.asks) ask
     where (ask ->> 'isCut')::boolean or (
-      ($3::text is null or ${names('streams', '$3')} $3 = '' end)
-      and ($4::text is null or ${names('jobTypes', '$4')} true end)
+      (@stream::text is null or ${names('streams', '@stream')} @stream = '' end)
+      and (@jobType::text is null or ${names('jobTypes', '@jobType')} true end)
     )
   )`;
 
 const listed = `(
   select distinct worker_id from workers
-  where expires_at > clock_timestamp() and ($1::text is null or worker_id > $1)
-    and ($5::text is null or worker_id = $5)
-    and (($3::text is null and $4::text is null) or ${asksFor})
-  order by worker_id limit $2
+  where expires_at > clock_timestamp() and (@cursor::text is null or worker_id > @cursor)
+    and (@workerId::text is null or worker_id = @workerId)
+    and ((@stream::text is null and @jobType::text is null) or ${asksFor})
+  order by worker_id limit @limit
 )`;
 
 /**
@@ -135,32 +136,34 @@ const holders = (state: State): string => {
   return `(
   with recursive holder (worker_id, n) as (
     (select claimed_by, 1 from live_jobs
-      where ${held} and claimed_by > coalesce($1::text, '') and ($5::text is null or claimed_by = $5)
+      where ${held} and claimed_by > coalesce(@cursor::text, '')
+        and (@workerId::text is null or claimed_by = @workerId)
       order by claimed_by limit 1)
     union all
     select (select claimed_by from live_jobs
-      where ${held} and claimed_by > holder.worker_id and ($5::text is null or claimed_by = $5)
+      where ${held} and claimed_by > holder.worker_id and (@workerId::text is null or claimed_by = @workerId)
       order by claimed_by limit 1), n + 1
-    from holder where worker_id is not null and n < $2
+    from holder where worker_id is not null and n < @limit
   )
-  select worker_id from holder where worker_id is not null and $3::text is null and $4::text is null
+  select worker_id from holder where worker_id is not null and @stream::text is null
+    and @jobType::text is null
 )`;
 };
 
-const page = `select worker_id from (
+const page = statement(
+  ['cursor', 'limit', 'stream', 'jobType', 'workerId'],
+  `select worker_id from (
   ${[listed, ...[...claimedStates, ...leasedStates].map(holders)].join('\n  union\n  ')}
-) known order by worker_id limit $2`;
+) known order by worker_id limit @limit`,
+);
 
 /**
  * The ids of the next workers that servers know or that hold jobs, in the order of the database's collation.
  */
 export async function pageOfWorkers(sql: Sql, filter: WorkerFilter, signal?: AbortSignal): Promise<string[]> {
   const { cursor, limit, stream, jobType, workerId } = filter;
-  const rows = await sql.query<{ worker_id: string }>(
-    page,
-    [cursor, limit, stream, jobType, workerId],
-    signal,
-  );
+  const params = { cursor, limit, stream, jobType, workerId };
+  const rows = await page.query<{ worker_id: string }>(sql, params, signal);
   return rows.map(({ worker_id }) => worker_id);
 }
 
@@ -193,14 +196,18 @@ const countOf = (states: readonly State[]) => `(
     select coalesce(last_heartbeat_at, updated_at) as heard from live_jobs
     where state in (${states.map(stateNumber).join(', ')}) and state <> ${stateNumber('QUEUED')}
       and claimed_by = worker.worker_id
-    limit $2
-  ) held
+    limit @countMax
+  ) known
 )`;
 
-const held = `
-select worker.worker_id, leased.jobs as leases, claimed.jobs as claims, greatest(leased.heard, claimed.heard) as heard
-from unnest($1::text[]) as worker (worker_id)
-cross join lateral ${countOf(leasedStates)} leased cross join lateral ${countOf(claimedStates)} claimed`;
+const jobsHeld = statement(
+  ['workerIds', 'countMax'],
+  `
+select worker.worker_id, leased.jobs as leases, claimed.jobs as claims,
+  greatest(leased.heard, claimed.heard) as heard
+from unnest(@workerIds::text[]) as worker (worker_id)
+cross join lateral ${countOf(leasedStates)} leased cross join lateral ${countOf(claimedStates)} claimed`,
+);
 
 /**
  * Number of jobs that each of these workers holds, counted up to a bound, and the time of its last heartbeat
@@ -214,7 +221,7 @@ export async function heldByWorkers(
 ): Promise<Map<string, HeldJobs>> {
   if (workerIds.length === 0) return new Map();
   type Row = { worker_id: string; leases: number; claims: number; heard: string | null };
-  const rows = await sql.query<Row>(held, [textArray(workerIds), countMax], signal);
+  const rows = await jobsHeld.query<Row>(sql, { workerIds: textArray(workerIds), countMax }, signal);
   return new Map(
     rows.map(({ worker_id, leases, claims, heard }) => [
       worker_id,
