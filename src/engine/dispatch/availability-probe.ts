@@ -4,7 +4,7 @@ import { Batcher } from '../../lib/async/batcher.ts';
 import { readCapacity } from '../../store/sql/leases/capacity.ts';
 import { anyCandidate } from '../../store/sql/queue/candidates.ts';
 import { type EngineContext, waitingMax } from '../context/engine-context.ts';
-import { type AcquireCall, type Denied, denied } from './attempt.ts';
+import { type AcquireCall, type Denied, denied } from './acquire-call.ts';
 
 /** Calls of one batch. Each request class takes a query of its own. */
 const callsMax = 100;

@@ -21,7 +21,7 @@ import { Batcher } from '../../lib/async/batcher.ts';
 import { rowLocked } from '../../lib/async/lock-aware-batcher.ts';
 import type { TransactionSql } from '../../store/connection/sql.ts';
 import { type EngineContext, waitingMax } from '../context/engine-context.ts';
-import { type AcquireCall, type Attempt, again } from './attempt.ts';
+import { type AcquireCall, type AcquireResult, again } from './acquire-call.ts';
 import { AvailabilityProbe } from './availability-probe.ts';
 import { CompletionBatch } from './completion-batch.ts';
 import { FastPathBackoff } from './fast-path-backoff.ts';
@@ -30,7 +30,7 @@ import { parkUnschedulable } from './park-unschedulable.ts';
 import { ReleaseBatch, type ReleaseCall, type ReleaseResult } from './release-batch.ts';
 
 type DispatchCall = { back: readonly ReleaseCall[]; isJudged: boolean } | { out: AcquireCall };
-type DispatchResult = readonly (ReleaseResult | undefined)[] | Attempt;
+type DispatchResult = readonly (ReleaseResult | undefined)[] | AcquireResult;
 
 interface GrantSource {
   completions: CompletionBatch;
@@ -68,7 +68,7 @@ export class Dispatcher {
   readonly #batcher: Batcher<DispatchCall, DispatchResult>;
   readonly #probe: AvailabilityProbe;
   readonly #fastPathBackoff = new FastPathBackoff();
-  /** Request classes whose last attempt was granted. Their next attempt most likely is, too. */
+  /** Request classes whose last call was granted. Their next call most likely is, too. */
   readonly #recentlyGranted = new Set<string>();
 
   constructor(context: EngineContext) {
@@ -127,10 +127,10 @@ export class Dispatcher {
   }
 
   /**
-   * Attempts once to grant the next matching jobs. Otherwise the call is denied with a reason, or the caller
-   * must repeat it at once. Unless work is expected, a probe comes first, which denies most calls.
+   * Tries once to grant the next matching jobs. Otherwise the call is denied with a reason, or has to be
+   * repeated at once. Unless work is expected, a probe comes first, which denies most calls.
    */
-  async acquire(call: AcquireCall, signal: AbortSignal | undefined): Promise<Attempt> {
+  async acquire(call: AcquireCall, signal: AbortSignal | undefined): Promise<AcquireResult> {
     const isExpected = call.isExpected || this.#recentlyGranted.has(call.requestClass);
     if (isExpected) return this.#runAcquire(call, signal);
     const precheck = await this.#probe.check(call, signal);
@@ -138,8 +138,8 @@ export class Dispatcher {
     return call.requestId === null ? precheck : this.#runAcquire({ ...call, precheck }, signal);
   }
 
-  async #runAcquire(out: AcquireCall, signal: AbortSignal | undefined): Promise<Attempt> {
-    return (await this.#batcher.run({ out }, signal)) as Attempt;
+  async #runAcquire(out: AcquireCall, signal: AbortSignal | undefined): Promise<AcquireResult> {
+    return (await this.#batcher.run({ out }, signal)) as AcquireResult;
   }
 
   /** Calls that wait for the next transaction. */
@@ -215,7 +215,7 @@ export class Dispatcher {
   /**
    * Records which request classes were granted, and notifies all parts of the server about the new leases.
    */
-  async #publish(out: readonly AcquireCall[], answers: readonly Attempt[]): Promise<void> {
+  async #publish(out: readonly AcquireCall[], answers: readonly AcquireResult[]): Promise<void> {
     for (const { requestClass } of out) this.#recentlyGranted.delete(requestClass);
     if (this.#recentlyGranted.size >= recentlyGrantedMax) this.#recentlyGranted.clear();
     const granted: Grant[] = [];

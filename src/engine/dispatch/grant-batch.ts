@@ -23,7 +23,7 @@ import {
   widerWindow,
 } from '../../store/sql/queue/heads.ts';
 import type { EngineSettings } from '../context/engine-context.ts';
-import { type AcquireCall, type Answer, type Attempt, again, denied } from './attempt.ts';
+import { type AcquireCall, type AcquireResult, type Answer, again, denied } from './acquire-call.ts';
 import { type MatchResult, matchJobs } from './match-jobs.ts';
 
 export interface GrantOptions {
@@ -80,7 +80,7 @@ export class GrantBatch {
   readonly #calls: readonly AcquireCall[];
   readonly #options: GrantOptions;
   readonly #answers = new Map<string, Answer>();
-  /** Where the next attempt searches, by request class. */
+  /** Where repeated calls search, by request class. */
   readonly #windows = new Map<string, ScanWindow>();
   /** The available capacity, once its row is locked. */
   #capacity: Capacity | undefined;
@@ -97,7 +97,7 @@ export class GrantBatch {
   }
 
   /** In the order of the calls. */
-  get answers(): Attempt[] {
+  get answers(): AcquireResult[] {
     return this.#calls.map((call, i) => {
       const answer = this.#answers.get(this.#names[i] as string);
       return answer ?? again({ ...call, window: this.#windows.get(call.requestClass) ?? call.window });

@@ -26,7 +26,7 @@ export interface MatchResult {
   /** The assignment of each worker, in their order. */
   assignments: Assignment[];
   /**
-   * Where the next attempt of a worker without an assignment searches. Undefined if there is no job for such
+   * Where the repeated call of a worker without an assignment searches. Undefined if there is no job for such
    * a worker.
    */
   next: ScanWindow | undefined;

@@ -8,7 +8,7 @@ import { abandoned } from '../../lib/async/batcher.ts';
 import { WaitGroup } from '../../lib/async/wait-group.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
-import type { AcquireCall, Answer, Shortage } from '../dispatch/attempt.ts';
+import type { AcquireCall, Answer, Shortage } from '../dispatch/acquire-call.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import { type FilterKind, ReadyKinds } from '../wakeups/ready-kinds.ts';
 import { WaitQueue, type WaitReason } from '../wakeups/wait-queue.ts';
@@ -145,8 +145,8 @@ export class Acquirer {
   }
 
   /**
-   * Attempts until the request is granted, or denied and not to wait any longer. This is the only loop: it
-   * repeats an attempt at once if the dispatcher asks for that, and otherwise when the wait queue wakes it.
+   * Calls the dispatcher until the request is granted, or denied and may not wait. This is the only loop. It
+   * repeats the call at once if the dispatcher asks for that, and otherwise when the wait queue wakes it.
    */
   async #acquireOrWait({ call, count, until, signal, idle }: AcquireRequest): Promise<Answer> {
     if (this.#waitQueue.length >= waitingMax) {

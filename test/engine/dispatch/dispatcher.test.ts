@@ -1,6 +1,6 @@
 /** The guarantee: claims and releases that arrive together share a transaction. */
 import { expect } from 'chai';
-import type { AcquireCall, Answer, Attempt } from '../../../src/engine/dispatch/attempt.ts';
+import type { AcquireCall, AcquireResult, Answer } from '../../../src/engine/dispatch/acquire-call.ts';
 import type { EndOutcome } from '../../../src/engine/dispatch/lease-endings.ts';
 import type { Sql } from '../../../src/store/connection/sql.ts';
 import type { Database } from '../../../src/store/database.ts';
@@ -62,7 +62,7 @@ describe('Dispatcher', () => {
       await store.close();
     });
 
-    /** Repeats the attempt as long as the dispatcher asks for it. */
+    /** Repeats the call as long as the dispatcher asks for it. */
     const claim = async (workerId: string, jobType?: string, count?: number): Promise<Answer> => {
       for (let call = calling(workerId, jobType, count); ; ) {
         const answer = await engine.services.dispatcher.acquire(call, undefined);
@@ -254,14 +254,14 @@ describe('Dispatcher', () => {
     // The embedded database has one connection, so no other session can lock a row.
     if (kind.name !== 'postgresql') return;
 
-    it('searches further in each repeated attempt, until it finds an unlocked job', async () => {
+    it('searches further with each repeated call, until it finds an unlocked job', async () => {
       const jobs = await submitted(engine, ...Array.from({ length: 201 }, () => ({})));
       const holder = await Holder.holdJobs(
         store,
         jobs.slice(0, 200).map(({ jobId }) => jobId),
       );
       const repeated: AcquireCall[] = [];
-      let answer: Attempt = await engine.services.dispatcher.acquire(calling('w'), undefined);
+      let answer: AcquireResult = await engine.services.dispatcher.acquire(calling('w'), undefined);
       while (answer.kind === 'again' && repeated.length < 10) {
         repeated.push(answer.call);
         answer = await engine.services.dispatcher.acquire(answer.call, undefined);

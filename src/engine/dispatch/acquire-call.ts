@@ -1,4 +1,4 @@
-/** One attempt to acquire jobs: what the acquirer asks of the dispatcher, and what it answers. */
+/** A call of the acquirer to the dispatcher, and its results. */
 import type { Grant } from '../../domain/leases/lease.ts';
 import type { ClaimFilter } from '../../domain/queue/claim-filter.ts';
 import type { ScanWindow } from '../../store/sql/queue/heads.ts';
@@ -15,21 +15,21 @@ export interface AcquireCall {
   count: number;
   /** The grants are sent on a gRPC stream, and are requeued if the worker does not receive them. */
   isStreamed: boolean;
-  /** The caller was woken, or repeats an attempt. It most likely finds work, so no probe is needed. */
+  /** The caller was woken, or repeats its call. It most likely finds work, so no probe is needed. */
   isExpected: boolean;
-  /** Where a repeated attempt searches; only the slow path can. */
+  /** Where a repeated call searches; only the slow path can. */
   window?: ScanWindow | undefined;
   /** The probe has found no work. The call only asks for what its request was granted before. */
   precheck?: Denied | undefined;
 }
 
 /**
- * The result of a call. A denial carries the reason; the retry hint is computed only for callers that receive
- * one.
+ * The final result of a call. A denial carries the reason. The retry hint is computed only for callers that
+ * receive one.
  */
 export type Answer = Granted | Denied;
-/** The result of one attempt. */
-export type Attempt = Answer | Again;
+/** The result of one try. */
+export type AcquireResult = Answer | Again;
 /** At least one. */
 export interface Granted {
   kind: 'granted';
@@ -42,8 +42,9 @@ export interface Denied {
 }
 
 /**
- * The attempt decided nothing. The acquirer repeats it at once, with this call. The transaction was full, the
- * fast path failed, a job had to be set aside first, or other transactions had locked or taken the jobs.
+ * The call was neither granted nor denied, and the acquirer repeats it at once in this form. The transaction
+ * was full, the fast path failed, a job had to be set aside first, or other transactions had locked or taken
+ * the jobs.
  */
 export interface Again {
   kind: 'again';
