@@ -31,6 +31,8 @@ export abstract class StreamSession<Slice extends FrameSlice> implements FrameSe
   readonly #stream: FrameStream;
   readonly #transitions: SessionOptions['transitions'];
   #state: StreamState = 'Open';
+  /** The event "all answered" is allowed in this state. */
+  #endsWhenAnswered = false;
   /** The frame that is being read in slices. */
   #frame: SlicedFrame<Slice> | undefined;
   #frameRequested = true;
@@ -123,9 +125,14 @@ export abstract class StreamSession<Slice extends FrameSlice> implements FrameSe
 
   #step(event: StreamEvent, detail?: unknown): void {
     const { to, action } = this.#transitions.step(this.#state, event);
-    if (this.#state === 'Draining' && to !== 'Draining') clearTimeout(this.#drainTimer);
-    this.#state = to;
+    if (to !== this.#state) this.#enter(to);
     this.#act(action, detail);
+  }
+
+  #enter(state: StreamState): void {
+    if (this.#state === 'Draining') clearTimeout(this.#drainTimer);
+    this.#state = state;
+    this.#endsWhenAnswered = this.#transitions.allows(state, 'all answered');
   }
 
   #act(action: StreamAction, detail: unknown): void {
@@ -204,8 +211,8 @@ export abstract class StreamSession<Slice extends FrameSlice> implements FrameSe
   }
 
   #endIfAnswered(): void {
-    if (!this.#transitions.allows(this.#state, 'all answered')) return;
-    if (this.#frame || !this.heartbeats.isAnswered || !this.isWorkAnswered) return;
+    if (!this.#endsWhenAnswered || this.#frame) return;
+    if (!this.heartbeats.isAnswered || !this.isWorkAnswered) return;
     if (this.#state === 'Draining' && !this.heartbeats.hasPushedAll) return;
     this.#step('all answered');
   }
