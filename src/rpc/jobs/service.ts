@@ -169,7 +169,7 @@ export function jobsImplementation(engine: Engine): Implementation<typeof JobsSe
         caller,
       )) {
         const message = jobMessage(job);
-        const ending = result === null ? undefined : create(JobResultSchema, resultMessage(result));
+        const ending = result === null ? undefined : resultMessage(result);
         const room =
           limits.answerBytes - bytesOf(JobSchema, message) - (ending ? bytesOf(JobResultSchema, ending) : 0);
         const all = events.map((event) => create(JobEventSchema, eventMessage(event)));

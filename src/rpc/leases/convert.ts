@@ -1,4 +1,4 @@
-import { create } from '@bufbuild/protobuf';
+import { fromBinary } from '@bufbuild/protobuf';
 import type { Value } from '@bufbuild/protobuf/wkt';
 import { FinalStatus, FinalStatusSchema } from '../../../gen/leasehold/v1/jobs_pb.js';
 import {
@@ -17,8 +17,8 @@ import { releaseOf } from '../../domain/leases/release.ts';
 import { maxJsonDepth } from '../../domain/requests/json-check.ts';
 import { parse } from '../../domain/requests/parsers.ts';
 import type { LeaseError } from '../../domain/requests/scheduler.ts';
-import { timestamp } from '../jobs/convert.ts';
 import { noSuchValue } from '../wire/enums.ts';
+import { encodeLease } from './encode.ts';
 
 /** Converts leases between the domain and the proto messages. */
 
@@ -69,27 +69,8 @@ export function toLeaseError(error: LeaseErrorMessage | undefined): string | Lea
   return Object.fromEntries(said);
 }
 
-export const leaseMessage = (lease: Lease): LeaseMessage =>
-  create(LeaseSchema, {
-    leaseId: lease.leaseId,
-    jobId: lease.jobId,
-    addonId: lease.addonId,
-    workerId: lease.workerId,
-    costUnits: lease.costUnits,
-    ttlSec: lease.ttlS,
-    state: LeaseState[lease.state],
-    grantedAt: timestamp(lease.grantedAtMs),
-    lastHeartbeatAt: timestamp(lease.lastHeartbeatAtMs),
-    expiresAt: timestamp(lease.expiresAtMs),
-    fence: BigInt(lease.fence),
-    attempt: lease.attempt,
-    endedAt: lease.endedAtMs === null ? undefined : timestamp(lease.endedAtMs),
-    releaseStatus: lease.releaseStatus === null ? undefined : FinalStatus[lease.releaseStatus],
-    error: lease.error ?? undefined,
-    errorDetail: lease.errorDetail ?? undefined,
-    requeued: lease.requeued,
-    deadLettered: lease.deadLettered,
-  });
+/** The message of a lease without its token: what `encode.ts` writes, decoded. */
+export const leaseMessage = (lease: Lease): LeaseMessage => fromBinary(LeaseSchema, encodeLease(lease));
 
 /** Converts a release from its message. */
 export function releaseOfMessage(request: Omit<ReleaseLeaseRequest, '$typeName'>): Release {

@@ -2,7 +2,7 @@
  * Encodes the responses on leases that are on the path of every job, directly from the domain to the wire, as
  * in `rpc/jobs/encode.ts`. Field numbers come from the descriptors.
  */
-import { FinalStatus, JobResultSchema } from '../../../gen/leasehold/v1/jobs_pb.js';
+import { FinalStatus } from '../../../gen/leasehold/v1/jobs_pb.js';
 import {
   AcquireLeaseResponseSchema,
   HeartbeatResponseSchema,
@@ -13,9 +13,8 @@ import {
   ReleaseLeaseResponseSchema,
   StreamMessageSchema,
 } from '../../../gen/leasehold/v1/leases_pb.js';
-import type { JobResult } from '../../domain/jobs/job.ts';
 import type { Extended, Grant, Lease, LeaseOutcome, Released } from '../../domain/leases/lease.ts';
-import { type EncodedMessage, encoded, writeJob, writer } from '../jobs/encode.ts';
+import { type EncodedMessage, encoded, writeJob, writeResult, writer } from '../jobs/encode.ts';
 import { numbersOf } from '../wire/fields.ts';
 
 const outcomeField = numbersOf(AcquireLeaseResponseSchema);
@@ -25,7 +24,6 @@ const heartbeatField = numbersOf(HeartbeatResponseSchema);
 const releaseField = numbersOf(ReleaseLeaseResponseSchema);
 const leaseField = numbersOf(LeaseSchema);
 const messageField = numbersOf(StreamMessageSchema);
-const resultField = numbersOf(JobResultSchema);
 
 /** A RequestLeaseResponse or an AcquireLeaseResponse: their encodings are the same. */
 export const leaseOutcomeResponse = (outcome: LeaseOutcome): EncodedMessage =>
@@ -64,55 +62,44 @@ export const heartbeatResponse = (extended: Extended, drain: boolean): EncodedMe
 /** A ReleaseLeaseResponse. */
 export const releaseLeaseResponse = ({ lease, job, result }: Released): EncodedMessage =>
   encoded(() => {
-    writeLease(releaseField.lease, lease);
+    writeLease(releaseField.lease, lease, null);
     writeJob(releaseField.job, job);
     if (result !== null) writeResult(releaseField.result, result);
     writer.whole(releaseField.requeued, lease.requeued ? 1 : 0);
     writer.whole(releaseField.deadLettered, lease.deadLettered ? 1 : 0);
   });
 
-function writeLease(field: number, lease: Lease, token?: string): void {
-  writer.message(field, () => {
-    writer.text(leaseField.leaseId, lease.leaseId);
-    writer.text(leaseField.jobId, lease.jobId);
-    writer.text(leaseField.addonId, lease.addonId);
-    writer.text(leaseField.workerId, lease.workerId);
-    writer.whole(leaseField.costUnits, lease.costUnits);
-    writer.whole(leaseField.ttlSec, lease.ttlS);
-    writer.whole(leaseField.state, LeaseState[lease.state]);
-    writer.timestamp(leaseField.grantedAt, lease.grantedAtMs);
-    writer.timestamp(leaseField.lastHeartbeatAt, lease.lastHeartbeatAtMs);
-    writer.timestamp(leaseField.expiresAt, lease.expiresAtMs);
-    writer.whole(leaseField.fence, Number(lease.fence));
-    writer.whole(leaseField.attempt, lease.attempt);
-    if (lease.endedAtMs !== null) writer.timestamp(leaseField.endedAt, lease.endedAtMs);
-    if (lease.releaseStatus !== null)
-      writer.whole(leaseField.releaseStatus, FinalStatus[lease.releaseStatus]);
-    if (token !== undefined) writer.presentText(leaseField.leaseToken, token);
-    if (lease.error !== null) writer.presentText(leaseField.error, lease.error);
-    if (lease.errorDetail !== null) writer.struct(leaseField.errorDetail, lease.errorDetail);
-    writer.whole(leaseField.requeued, lease.requeued ? 1 : 0);
-    writer.whole(leaseField.deadLettered, lease.deadLettered ? 1 : 0);
-  });
+/** The content of a Lease without its token. */
+export const encodeLease = (lease: Lease): Buffer => writer.encode(() => writeLeaseFields(lease, null));
+
+const writeLease = (field: number, lease: Lease, token: string | null): void =>
+  writer.message(field, () => writeLeaseFields(lease, token));
+
+function writeLeaseFields(lease: Lease, token: string | null): void {
+  writer.text(leaseField.leaseId, lease.leaseId);
+  writer.text(leaseField.jobId, lease.jobId);
+  writer.text(leaseField.addonId, lease.addonId);
+  writer.text(leaseField.workerId, lease.workerId);
+  writer.whole(leaseField.costUnits, lease.costUnits);
+  writer.whole(leaseField.ttlSec, lease.ttlS);
+  writer.whole(leaseField.state, LeaseState[lease.state]);
+  writer.timestamp(leaseField.grantedAt, lease.grantedAtMs);
+  writer.timestamp(leaseField.lastHeartbeatAt, lease.lastHeartbeatAtMs);
+  writer.timestamp(leaseField.expiresAt, lease.expiresAtMs);
+  writer.whole(leaseField.fence, Number(lease.fence));
+  writer.whole(leaseField.attempt, lease.attempt);
+  if (lease.endedAtMs !== null) writer.timestamp(leaseField.endedAt, lease.endedAtMs);
+  if (lease.releaseStatus !== null) writer.whole(leaseField.releaseStatus, FinalStatus[lease.releaseStatus]);
+  if (token !== null) writer.presentText(leaseField.leaseToken, token);
+  if (lease.error !== null) writer.presentText(leaseField.error, lease.error);
+  if (lease.errorDetail !== null) writer.struct(leaseField.errorDetail, lease.errorDetail);
+  writer.whole(leaseField.requeued, lease.requeued ? 1 : 0);
+  writer.whole(leaseField.deadLettered, lease.deadLettered ? 1 : 0);
 }
 
 function writeMessage(field: number, stream: string, messageId: string): void {
   writer.message(field, () => {
     writer.text(messageField.stream, stream);
     writer.text(messageField.messageId, messageId);
-  });
-}
-
-function writeResult(field: number, result: JobResult): void {
-  writer.message(field, () => {
-    writer.text(resultField.jobId, result.jobId);
-    writer.whole(resultField.status, FinalStatus[result.status]);
-    if (result.resultData !== null) writer.value(resultField.resultData, result.resultData);
-    if (result.error !== null) writer.presentText(resultField.error, result.error);
-    if (result.errorDetail !== null) writer.struct(resultField.errorDetail, result.errorDetail);
-    if (result.startedAtMs !== null) writer.timestamp(resultField.startedAt, result.startedAtMs);
-    writer.timestamp(resultField.finishedAt, result.finishedAtMs);
-    writer.whole(resultField.attempts, result.attempts);
-    if (result.metrics !== null) writer.struct(resultField.metrics, result.metrics);
   });
 }

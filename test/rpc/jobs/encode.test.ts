@@ -8,16 +8,17 @@ import {
 } from '../../../gen/leasehold/v1/jobs_pb.js';
 import { DomainError } from '../../../src/domain/errors.ts';
 import type { Job } from '../../../src/domain/jobs/job.ts';
-import { jobMessage, timestamp } from '../../../src/rpc/jobs/convert.ts';
+import { timestamp } from '../../../src/rpc/jobs/convert.ts';
 import { claimJobsResponse, submitJobResponse, submitJobsResponse } from '../../../src/rpc/jobs/encode.ts';
 import { anyJob } from '../../support/any-job.ts';
+import { expectedJob } from '../../support/expected-messages.ts';
 
 describe('the encoder of job answers', () => {
   it('encodes any job such that the generated code decodes it', () => {
     fc.assert(
       fc.property(anyJob, fc.boolean(), (job, existing) => {
         const read = fromBinary(SubmitJobResponseSchema, submitJobResponse(job, existing).bytes);
-        const expected = create(SubmitJobResponseSchema, { job: jobMessage(job), existing });
+        const expected = create(SubmitJobResponseSchema, { job: expectedJob(job), existing });
         expect(equals(SubmitJobResponseSchema, read, expected)).to.equal(true);
       }),
       { numRuns: 300 },
@@ -28,7 +29,7 @@ describe('the encoder of job answers', () => {
     const [job] = fc.sample(anyJob, 1) as [Job];
     const jobs = Array.from({ length: 50 }, (_, i) => ({ ...job, payload: { long: 'é'.repeat(i * 100) } }));
     const read = fromBinary(ClaimJobsResponseSchema, claimJobsResponse(jobs).bytes);
-    const expected = create(ClaimJobsResponseSchema, { jobs: jobs.map(jobMessage) });
+    const expected = create(ClaimJobsResponseSchema, { jobs: jobs.map(expectedJob) });
     expect(equals(ClaimJobsResponseSchema, read, expected)).to.equal(true);
     expect(claimJobsResponse([]).bytes).to.have.length(0);
   });

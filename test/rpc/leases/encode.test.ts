@@ -9,15 +9,15 @@ import {
 } from '../../../gen/leasehold/v1/leases_pb.js';
 import { finalStatuses, type JobResult, type Json, type JsonObject } from '../../../src/domain/jobs/job.ts';
 import { type Lease, leaseStates } from '../../../src/domain/leases/lease.ts';
-import { jobMessage, resultMessage, timestamp } from '../../../src/rpc/jobs/convert.ts';
+import { timestamp } from '../../../src/rpc/jobs/convert.ts';
 import type { EncodedMessage } from '../../../src/rpc/jobs/encode.ts';
-import { leaseMessage } from '../../../src/rpc/leases/convert.ts';
 import {
   heartbeatResponse,
   leaseOutcomeResponse,
   releaseLeaseResponse,
 } from '../../../src/rpc/leases/encode.ts';
 import { anyJob, json, ms, optional, text, whole } from '../../support/any-job.ts';
+import { expectedJob, expectedLease, expectedResult } from '../../support/expected-messages.ts';
 
 const anyJson = fc.jsonValue({ maxDepth: 4, stringUnit: 'grapheme' }).filter(
   // Decoders would mistake such a member for something else, so the server stores none.
@@ -85,8 +85,8 @@ describe('the encoder of lease answers', () => {
             waitMs: null,
           });
           const value = {
-            lease: { ...leaseMessage(lease), leaseToken: token },
-            job: jobMessage(job),
+            lease: { ...expectedLease(lease), leaseToken: token },
+            job: expectedJob(job),
             streamMessage:
               job.stream === null || messageId === null ? undefined : { stream: job.stream, messageId },
             heartbeatWithinMs: BigInt(heartbeatWithinMs),
@@ -127,9 +127,9 @@ describe('the encoder of lease answers', () => {
     fc.assert(
       fc.property(anyLease, anyJob, optional(anyResult), (lease, job, result) => {
         expectSame(ReleaseLeaseResponseSchema, releaseLeaseResponse({ lease, job, result }), {
-          lease: leaseMessage(lease),
-          job: jobMessage(job),
-          result: result === null ? undefined : resultMessage(result),
+          lease: expectedLease(lease),
+          job: expectedJob(job),
+          result: result === null ? undefined : expectedResult(result),
           requeued: lease.requeued,
           deadLettered: lease.deadLettered,
         });
