@@ -1,6 +1,7 @@
 import { ServerError } from '../client/http-client.ts';
+import { span } from '../domain/time.ts';
 import type { FileLease, FilesApi } from './files-client.ts';
-import { duration, shown } from './messages.ts';
+import { shown } from './messages.ts';
 
 /** Less than a third of the 60 s that an owner lives after each heartbeat. */
 export const heartbeatMs = 18_000;
@@ -135,7 +136,7 @@ export class Keepalive {
     clearTimeout(this.#end);
     if (!this.#isRunning) return;
     const silentMs = Math.max(0, ms - this.#leadMs);
-    const why = `the server at ${this.#api.url} has not been heard from for ${duration(silentMs)}`;
+    const why = `the server at ${this.#api.url} has not answered for ${span(silentMs)}`;
     const doubt = () => {
       if (this.#held.length > 0) this.#on.onLost({ why, isCertain: false });
     };

@@ -1,17 +1,10 @@
 /** Messages of the guard and the hooks for people and agents. */
+import { span } from '../domain/time.ts';
 import { inLine } from '../lib/terminal-text.ts';
 import type { Blocker, BlockerReport, Contention, OwnerProfile } from './files-client.ts';
 
 /** A name from another client, made safe for one line on a terminal. */
 export const shown = inLine;
-
-/** A time span for people: `45 s`, `12 min`, `3 h`. */
-export function duration(ms: number): string {
-  const seconds = Math.max(0, Math.round(ms / 1000));
-  if (seconds < 300) return `${seconds} s`;
-  const minutes = Math.round(seconds / 60);
-  return minutes < 180 ? `${minutes} min` : `${Math.round(minutes / 60)} h`;
-}
 
 /** For example `claude, process 77 on host, branch main`; empty where nothing is known. */
 export function profile(owner: OwnerProfile | null): string {
@@ -30,11 +23,11 @@ export function ownerName(ownerId: string, owner: OwnerProfile | null): string {
 const namesOf = (paths: readonly string[]): string => paths.map(shown).join(', ');
 
 const heldBy = ({ path, owner_id, owner, age_ms }: Blocker): string =>
-  `${shown(path)} is held by ${ownerName(owner_id, owner)}, for ${duration(age_ms)}`;
+  `${shown(path)} is held by ${ownerName(owner_id, owner)}, for ${span(age_ms)}`;
 
 /** One line for a waiting caller. */
 export const contendedWords = (contention: Contention): string =>
-  `${deniedWords(contention)}; asking again in ${duration(contention.retry_after_ms)}`;
+  `${deniedWords(contention)}; asking again in ${span(contention.retry_after_ms)}`;
 
 /** The holders of the requested files. Even if the blocker has ended since, the request stays denied. */
 export function deniedWords({ blockers, paths }: Contention): string {
@@ -53,7 +46,7 @@ export function haltedWords(report: BlockerReport): string {
     ...report.blockers.flatMap(({ path, ...blocker }) => [
       `  file        ${shown(path)}`,
       `    held by   ${ownerName(blocker.owner_id, blocker.owner)}`,
-      `    since     ${blocker.acquired_at} (${duration(blocker.age_ms)})`,
+      `    since     ${blocker.acquired_at} (${span(blocker.age_ms)})`,
       `    heard at  ${blocker.last_heartbeat_at}`,
     ]),
     `  denied at   ${denied_at}`,
@@ -77,23 +70,4 @@ function instructionLines({ contention_id, kept_instruction }: BlockerReport): s
   return [
     `${shown(instructed_by)} decided ${instruction} at ${instructed_at}${why}: applied when its owner asks again.`,
   ];
-}
-
-/** A path may have 4,096 characters; one long path must not widen every line. */
-const columnMax = 100;
-
-/**
- * Lines below a heading, each column as wide as its widest cell. A cell beyond `columnMax` overflows its
- * line.
- */
-export function table(heading: readonly string[], rows: readonly (readonly string[])[]): string {
-  const all = [heading, ...rows.map((row) => row.map(shown))];
-  const widest = (i: number) => all.reduce((most, row) => Math.max(most, row[i]?.length ?? 0), 0);
-  const widths = heading.map((_, i) => Math.min(widest(i), columnMax));
-  const line = (row: readonly string[]) =>
-    row
-      .map((cell, i) => cell.padEnd(widths[i] ?? 0))
-      .join('  ')
-      .trimEnd();
-  return all.map(line).join('\n');
 }

@@ -1,7 +1,8 @@
 import { ConfigError } from '../config.ts';
 import { inLines } from '../lib/terminal-text.ts';
 import { enterCallersDirectory } from './callers-directory.ts';
-import { type FlagTypes, UsageError } from './support/args.ts';
+import { type FlagTypes, readColorMode, UsageError } from './support/args.ts';
+import { painted, usesColor } from './support/color.ts';
 
 /** One command of `leasehold`. `run` returns the exit code. */
 export interface Command {
@@ -112,6 +113,23 @@ export const commands: readonly Entry[] = [
 
 /** Runs the command that the arguments name. */
 export async function main(args: readonly string[]): Promise<number> {
+  try {
+    return await runCommand(withoutColor(args));
+  } catch (error) {
+    if (error instanceof UsageError) return complain(error.message, 'leasehold --help');
+    throw error;
+  }
+}
+
+/** The arguments without a `--color` before the command. Behind it, the command reads the flag. */
+function withoutColor(args: readonly string[]): readonly string[] {
+  const [first = '', second = ''] = args;
+  if (first !== '--color' && !first.startsWith('--color=')) return args;
+  readColorMode(first === '--color' ? second : first.slice('--color='.length));
+  return args.slice(first === '--color' ? 2 : 1);
+}
+
+async function runCommand(args: readonly string[]): Promise<number> {
   const [name, ...rest] = args;
   if (name === undefined || name === '--help' || name === '-h' || name === 'help') {
     process.stdout.write(overview());
@@ -132,7 +150,8 @@ export async function main(args: readonly string[]): Promise<number> {
 }
 
 function complain(problem: string, help: string): number {
-  process.stderr.write(`leasehold: ${inLines(problem)}\nSee '${help}'.\n`);
+  const prefix = painted('leasehold:', 'red', usesColor(process.stderr));
+  process.stderr.write(`${prefix} ${inLines(problem)}\nSee '${help}'.\n`);
   return exitCodes.usage;
 }
 
@@ -143,5 +162,11 @@ Usage: leasehold <command> [--help]
 
 ${commands.map(({ name, about }) => `  ${name.padEnd(10)}${about}`).join('\n')}
 
-Exit codes: 0 done, 1 failed, 2 not understood; a guard ends as its command does, and has some of its own.
+  --color <when>  auto, always or never: when output has colours. auto is the
+                  default: on a terminal, unless NO_COLOR is set. Every
+                  command takes it; JSON is never coloured.
+
+Times are in UTC.
+Exit codes: 0 done, 1 failed, 2 usage error. A guard exits as its command does,
+and has some codes of its own.
 `;

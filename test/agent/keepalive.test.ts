@@ -103,7 +103,9 @@ describe('the keep-alive of an owner', () => {
     await until('the loss', () => it.told.some((word) => word.startsWith('perhaps lost')));
     // Timers count whole milliseconds.
     expect(performance.now() - beatAt).to.be.greaterThan(398);
-    expect(it.told.at(-1)).to.equal(`perhaps lost: the server at ${url} has not been heard from for 0 s`);
+    expect(it.told.at(-1)).to.match(
+      /^perhaps lost: the server at http:\/\/server has not answered for 4\d\d ms$/,
+    );
   });
 
   it('gives the files up if the server never answered a heartbeat', async () => {

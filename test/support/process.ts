@@ -123,10 +123,10 @@ export class ServerProcess extends LeaseholdProcess {
   }
 }
 
-/** This process's environment without anything that Leasehold, PostgreSQL or traces would take for a setting. */
+/** This process's environment without variables that change Leasehold, PostgreSQL, traces or colours. */
 export function bareEnvironment(): Environment {
   const kept = Object.entries(process.env).filter(
-    ([name]) => !/^(PG|LEASEHOLD_|DATABASE_|REDIS_|OTEL_)/.test(name),
+    ([name]) => !/^(PG|LEASEHOLD_|DATABASE_|REDIS_|OTEL_|FORCE_COLOR$|NO_COLOR$)/.test(name),
   );
   return Object.fromEntries(kept) as Environment;
 }

@@ -15,7 +15,7 @@ import { agentPidVariable } from '../../src/agent/find-agent.ts';
 import { guardCodes, ownerVariable } from '../../src/agent/guard.ts';
 import { folderVariable } from '../../src/agent/session-store.ts';
 import { commands, type Entry, exitCodes } from '../../src/cli/main.ts';
-import type { FlagTypes } from '../../src/cli/support/args.ts';
+import { type FlagTypes, globalFlags } from '../../src/cli/support/args.ts';
 import { onUnreachableVariable } from '../../src/cli/support/on-unreachable.ts';
 import { defaultUrl, urlVariable } from '../../src/client/http-client.ts';
 import { flagVariables, readConfig, settings } from '../../src/config.ts';
@@ -40,7 +40,10 @@ export async function publicNames(): Promise<NameList> {
   const messages = files.flatMap((file) => file.messages).flatMap(withNested);
   return {
     settings: [...settingNames(), ...otherVariables()],
-    commands: await commandNames(commands, 'leasehold'),
+    commands: [
+      ...flagNames('leasehold', { color: globalFlags.color.type }),
+      ...(await commandNames(commands, 'leasehold')),
+    ],
     'exit codes': exitCodeNames(),
     'error codes': errorNames(),
     'event types': [...eventTypes, ...fileEventTypes],

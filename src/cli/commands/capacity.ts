@@ -8,10 +8,10 @@ import {
   wholeFlag,
   withServer,
 } from '../support/operator-client.ts';
-import { listing, print, printJson, when } from '../support/output.ts';
+import { print, printJson, when } from '../support/output.ts';
 import { showList } from '../support/pages.ts';
 import { commandOf, type Subcommand } from '../support/subcommands.ts';
-import { type Column, fittedTable } from '../support/table.ts';
+import { type Column, fittedTable, listing } from '../support/table.ts';
 
 const help = () => `Usage: leasehold capacity [flags]
        leasehold capacity set [--total <n>] [--busy-rating <n>] [--reason <text>] [flags]
@@ -123,7 +123,7 @@ const historyColumns: readonly Column<ChangeBody>[] = [
     heading: 'BUSY',
     of: ({ busy_rating_before, busy_rating_after }) => changed(busy_rating_before, busy_rating_after),
   },
-  { heading: 'REASON', of: ({ reason }) => reason, atLeast: 10, rank: 1 },
+  { heading: 'REASON', of: ({ reason }) => reason, wraps: true, atLeast: 10, rank: 1 },
 ];
 
 const changed = (before: number, after: number): string =>

@@ -3,8 +3,10 @@ import { clockFinding, type Finding, finding, findingLevels, worstOf } from '../
 import { counted } from '../../domain/explain/text.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
+import { painted, styleOf } from '../support/color.ts';
 import { commonFlags } from '../support/operator-client.ts';
-import { plain, print, printJson } from '../support/output.ts';
+import { blank, plain, print, printJson, sentence } from '../support/output.ts';
+import { type Column, fittedTable } from '../support/table.ts';
 
 /**
  * The server has its own timeouts for its database and its Redis; this one is for a server that hangs itself.
@@ -43,7 +45,7 @@ Ends with 1 where there is a problem, or no server; with 0 where there are only 
     );
     const level = worstOf(findings);
     if (values.json) printJson({ ts, version, level, findings });
-    else print(findingsWords(findings));
+    else print(findingsText(findings));
     return level === 'PROBLEM' ? 1 : 0;
   },
 };
@@ -99,15 +101,26 @@ function readinessWords(said: string): string {
   return [why, ...words].join(', ');
 }
 
-/** The worst findings come first. */
-function findingsWords(findings: readonly Finding[]): string {
+/** The worst findings come first, each with its advice below it. */
+function findingsText(findings: readonly Finding[]): string {
   const worst = findings.toSorted((a, b) => findingLevels.indexOf(b.level) - findingLevels.indexOf(a.level));
-  const widest = Math.max(...worst.map(({ code }) => code.length));
-  const lines = worst.flatMap(({ level, code, text, advice }) => [
-    `${level.padEnd(7)}  ${plain(code).padEnd(widest)}  ${plain(text)}`,
-    ...(advice === null ? [] : [`${' '.repeat(7 + 2 + widest)}  → ${plain(advice)}`]),
+  const lines = worst.flatMap(({ level, code, text, advice }): Line[] => [
+    { level, code, text: sentence(text) },
+    ...(advice === null ? [] : [{ text: `→ ${sentence(advice)}` }]),
   ]);
   const count = (level: string) => findings.filter((each) => each.level === level).length;
-  const sum = [counted(count('PROBLEM'), 'problem'), counted(count('WARN'), 'warning'), `${count('OK')} ok`];
-  return [...lines, '', sum.join(', ')].join('\n');
+  const sum = [counted(count('PROBLEM'), 'problem'), counted(count('WARN'), 'warning'), `${count('OK')} OK`];
+  return `${fittedTable(columns, lines, { headings: false })}\n\n${painted(sum.join(', '), 'bold')}`;
 }
+
+interface Line {
+  level?: string;
+  code?: string;
+  text: string;
+}
+
+const columns: readonly Column<Line>[] = [
+  { heading: 'LEVEL', of: ({ level }) => level ?? blank, style: ({ level }) => styleOf(level ?? '') },
+  { heading: 'CODE', of: ({ code }) => code ?? blank, rank: 1 },
+  { heading: 'FINDING', of: ({ text }) => text, wraps: true, atLeast: 24 },
+];

@@ -4,8 +4,10 @@ import type { JobBody } from '../../domain/jobs/job-fields.ts';
 import { span } from '../../domain/time.ts';
 import type { Command } from '../main.ts';
 import { readFlags } from '../support/args.ts';
+import { painted, type Style, styleOf } from '../support/color.ts';
 import { commonFlags, onlyWord, withServer } from '../support/operator-client.ts';
-import { age, cell, listing, plain, print, printJson, stamp, table, when } from '../support/output.ts';
+import { age, blank, paragraph, print, printJson, sentence, stamp, when } from '../support/output.ts';
+import { type Column, fittedTable, listing } from '../support/table.ts';
 
 interface Cause {
   code: string;
@@ -99,10 +101,10 @@ async function explainEither(server: ServerClient, id: string): Promise<Explanat
 function explanationWords(explanation: Explanation): string {
   const { job, lease, ts, since } = explanation;
   const nowMs = Date.parse(ts);
-  const what: [string, unknown][] = [
+  const what: [string, unknown, Style?][] = [
     ...(lease ? ([['lease', `${lease.lease_id} ${lease.state}`]] as [string, unknown][]) : []),
     ['job', job.job_id],
-    ['state', `${job.state} since ${when(since, nowMs)}`],
+    ['state', `${job.state} since ${when(since, nowMs)}`, styleOf(job.state)],
     ['what', `${job.job_type} of ${job.addon_id}, ${job.priority}, ${counted(job.cost_units, 'unit')}`],
     ...(job.stream === null ? [] : ([['stream', job.stream]] as [string, unknown][])),
     ['attempts', `${job.attempts} of ${job.max_attempts}`],
@@ -110,10 +112,9 @@ function explanationWords(explanation: Explanation): string {
     ['progress', job.progress === null ? null : `${Math.round(job.progress * 100)} %`],
     ['note', job.note],
   ];
-  const said = what.filter(([, value]) => value !== null && value !== '');
   const parts = [
-    `${plain(explanation.summary)}`,
-    listing(said, sentences),
+    answer(explanation),
+    listing(what.filter(([, value]) => value !== null && value !== '')),
     section('Why', causeLines(explanation.causes)),
     section('What happened', stepLines(explanation, nowMs)),
     ...(explanation.attempts.length === 0 ? [] : [section('Attempts', attemptsTable(explanation, nowMs))]),
@@ -121,78 +122,80 @@ function explanationWords(explanation: Explanation): string {
   return parts.join('\n\n');
 }
 
-const section = (title: string, body: string): string => `${title}\n${body}`;
+/** The answer in one sentence. Its first word has the colour of the state. */
+function answer({ summary, job, lease }: Explanation): string {
+  const [head = '', ...rest] = sentence(summary).split(':');
+  const style = styleOf((lease ?? job).state);
+  return paragraph([painted(head, style), ...rest].join(':'));
+}
+
+const section = (title: string, body: string): string => `${painted(title, 'bold')}\n${body}`;
 
 /** Shows the codes beside the sentences: operators find them in the documentation, and scripts match them. */
 const causeLines = (causes: readonly Cause[]): string =>
   causes.length === 0
-    ? '  nothing is known'
+    ? '  The cause is unknown.'
     : listing(
-        causes.map(({ code, text }) => [`  ${code}`, text]),
-        sentences,
+        causes.map(({ code, text }) => [code, sentence(text)]),
+        { indent },
       );
 
+const indent = 2;
+
+interface Line {
+  time: string;
+  after: string;
+  text: string;
+}
+
 function stepLines({ steps, steps_left_out, left_out_after }: Explanation, nowMs: number): string {
-  const rows = steps.map((step, i) => {
+  const rows = steps.map((step, i): Line => {
     const before = steps[i - 1];
     const after = before ? `+${span(Date.parse(step.ts) - Date.parse(before.ts))}` : age(step.ts, nowMs);
     const often = step.times > 1 && step.until ? `, ${step.times} times until ${stamp(step.until)}` : '';
-    return [`  ${stamp(step.ts)}`, after, `${step.text}${often}`];
+    return { time: stamp(step.ts), after, text: `${sentence(step.text)}${often}` };
   });
-  if (steps_left_out > 0)
-    rows.splice(left_out_after, 0, ['  …', '', `${steps_left_out} more events; see 'jobs events'`]);
-  return columns(rows);
+  if (steps_left_out > 0) {
+    const text = `${steps_left_out} more events; see 'jobs events'`;
+    rows.splice(left_out_after, 0, { time: '…', after: '', text });
+  }
+  return fittedTable(stepColumns, rows, { indent, headings: false });
 }
 
-/** Sentences are not cut at the terminal's width; the terminal wraps them. */
-const sentences = Number.POSITIVE_INFINITY;
-
-/** A table without a heading. */
-const columns = (rows: readonly (readonly string[])[]): string => {
-  const widths = [0, 1].map((i) => Math.max(...rows.map((row) => row[i]?.length ?? 0)));
-  return listing(
-    rows.map(([time = '', after = '', text]) => [
-      `${time.padEnd(widths[0] ?? 0)}  ${after.padStart(widths[1] ?? 0)}`,
-      text,
-    ]),
-    sentences,
-  );
-};
+const stepColumns: readonly Column<Line>[] = [
+  { heading: '', of: ({ time }) => time, style: () => 'dim' },
+  { heading: '', of: ({ after }) => after || blank, style: () => 'dim', rank: 1 },
+  { heading: '', of: ({ text }) => text, wraps: true, atLeast: 32 },
+];
 
 function attemptsTable({ attempts, attempts_left_out }: Explanation, nowMs: number): string {
-  const rows = attempts.map((attempt) => [
-    `  ${attempt.attempt}`,
-    attempt.worker_id,
-    attempt.fence,
-    `${attempt.ttl_sec} s`,
-    when(attempt.granted_at, nowMs),
-    when(attempt.last_heartbeat_at, nowMs),
-    when(attempt.ended_at ?? attempt.expires_at, nowMs),
-    attempt.state,
-    attempt.release_status,
-    attempt.causes.map(({ code }) => code).join(', '),
-    attempt.attempt_id,
-    heartbeats(attempt),
-    longestSilence(attempt),
-  ]);
-  const heading = [
-    '  NO',
-    'WORKER',
-    'FENCE',
-    'TTL',
-    'GRANTED',
-    'HEARD',
-    'ENDS',
-    'STATE',
-    'STATUS',
-    'WHY',
-    'LEASE',
-    'HEARTBEATS',
-    'LONGEST SILENCE',
-  ];
-  const left = attempts_left_out > 0 ? `\n  ${cell(attempts_left_out)} older attempts are not shown` : '';
-  return `${table(heading, rows)}${left}`;
+  const left =
+    attempts_left_out > 0
+      ? `\n${' '.repeat(indent)}${counted(attempts_left_out, 'older attempt')} not shown`
+      : '';
+  return `${fittedTable(attemptColumns(nowMs), attempts, { indent })}${left}`;
 }
+
+const attemptColumns = (nowMs: number): readonly Column<Attempt>[] => [
+  { heading: 'NO', of: ({ attempt }) => attempt },
+  { heading: 'WORKER', of: ({ worker_id }) => worker_id, atLeast: 12, rank: 1 },
+  { heading: 'FENCE', of: ({ fence }) => fence, rank: 12 },
+  { heading: 'TTL', of: ({ ttl_sec }) => span(ttl_sec * 1000), rank: 11 },
+  { heading: 'GRANTED', of: ({ granted_at }) => stamp(granted_at), rank: 5 },
+  { heading: 'HEARTBEAT', of: ({ last_heartbeat_at }) => age(last_heartbeat_at, nowMs), rank: 7 },
+  { heading: 'ENDS', of: ({ ended_at, expires_at }) => age(ended_at ?? expires_at, nowMs), rank: 4 },
+  { heading: 'STATE', of: ({ state }) => state, style: ({ state }) => styleOf(state) },
+  {
+    heading: 'STATUS',
+    of: ({ release_status }) => release_status,
+    style: ({ release_status }) => styleOf(release_status ?? ''),
+    rank: 6,
+  },
+  { heading: 'WHY', of: ({ causes }) => causes.map(({ code }) => code).join(', '), wraps: true, atLeast: 18 },
+  { heading: 'LEASE', of: ({ attempt_id }) => attempt_id, rank: 10 },
+  { heading: 'HEARTBEATS', of: heartbeats, rank: 9 },
+  { heading: 'LONGEST SILENCE', of: longestSilence, rank: 8 },
+];
 
 const heartbeats = ({ heartbeats: count, mean_heartbeat_interval_ms: ms }: Attempt): string | null => {
   if (count === null) return null;

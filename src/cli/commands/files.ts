@@ -3,6 +3,7 @@ import { userInfo } from 'node:os';
 import { locate, PathError, repositoryOf } from '../../agent/file-key.ts';
 import {
   type Blocked,
+  type Contention,
   type FileLease,
   FilesApi,
   type Instructed,
@@ -10,13 +11,15 @@ import {
   instructions,
 } from '../../agent/files-client.ts';
 import { guardCodes, ownerVariable } from '../../agent/guard.ts';
-import { duration, haltedWords, ownerName, shown, table } from '../../agent/messages.ts';
+import { haltedWords, ownerName, shown } from '../../agent/messages.ts';
 import { ServerError, urlHelp } from '../../client/http-client.ts';
+import { span } from '../../domain/time.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { refusal } from '../support/operator-client.ts';
-import { print, printJson, printNote } from '../support/output.ts';
+import { age, paragraph, print, printJson, printNote, stamp } from '../support/output.ts';
 import { printToStderr } from '../support/stderr.ts';
+import { type Column, fittedTable } from '../support/table.ts';
 
 const flags = {
   repository: 'string',
@@ -118,46 +121,43 @@ async function list(
 
 /** For people: the held files first, then the waiting requests, then the halted ones. */
 function overview(leases: readonly FileLease[], blockers: readonly Blocked[]): string {
-  const now = Date.now();
-  const ago = (time: string) => `${time} (${duration(now - Date.parse(time))})`;
   const waiting = blockers.flatMap((each) => (each.state === 'CONTENDED' ? [each] : []));
   const halted = blockers.flatMap((each) => (each.state === 'HALTED' ? [each] : []));
   const parts = [
-    leases.length === 0
-      ? 'Nobody has a file.'
-      : table(
-          ['FILE', 'REPOSITORY', 'OWNER', 'SINCE', 'HEARD AT'],
-          leases.map(({ path, repository, owner_id, owner, acquired_at, last_heartbeat_at }) => [
-            path,
-            repository,
-            ownerName(owner_id, owner),
-            ago(acquired_at),
-            last_heartbeat_at,
-          ]),
-        ),
+    leases.length === 0 ? 'No file is leased.' : fittedTable(leaseColumns, leases),
+    ...(waiting.length === 0 ? [] : [fittedTable(waitingColumns, waiting)]),
+    ...halted.map((report) => paragraph(haltedWords(report))),
   ];
-  if (waiting.length > 0) {
-    const rows = waiting.map(
-      ({ paths, repository, owner_id, retry_at, retry_after_ms, blockers, contention_id }) => [
-        some(paths),
-        repository,
-        owner_id,
-        `${retry_at} (in ${duration(retry_after_ms)})`,
-        some([...new Set(blockers.map((blocker) => blocker.owner_id))]),
-        contention_id,
-      ],
-    );
-    parts.push(table(['WAITS FOR', 'REPOSITORY', 'OWNER', 'UNTIL', 'HELD BY', 'CONTENTION'], rows));
-  }
-  parts.push(...halted.map(haltedWords));
   return parts.join('\n\n');
 }
+
+const leaseColumns: readonly Column<FileLease>[] = [
+  { heading: 'FILE', of: ({ path }) => shown(path), wraps: true, atLeast: 36 },
+  { heading: 'REPOSITORY', of: ({ repository }) => shown(repository), atLeast: 16, rank: 2 },
+  { heading: 'OWNER', of: ({ owner_id, owner }) => ownerName(owner_id, owner), atLeast: 12 },
+  { heading: 'SINCE', of: ({ acquired_at }) => stamp(acquired_at), rank: 1 },
+  { heading: 'HEARTBEAT', of: ({ last_heartbeat_at }) => age(last_heartbeat_at), rank: 3 },
+];
+
+const waitingColumns: readonly Column<Contention>[] = [
+  { heading: 'WAITS FOR', of: ({ paths }) => some(paths), wraps: true, atLeast: 20 },
+  { heading: 'REPOSITORY', of: ({ repository }) => shown(repository), atLeast: 12, rank: 4 },
+  { heading: 'OWNER', of: ({ owner_id }) => shown(owner_id), atLeast: 12 },
+  { heading: 'RETRY', of: ({ retry_after_ms }) => `in ${span(retry_after_ms)}`, rank: 3 },
+  {
+    heading: 'HELD BY',
+    of: ({ blockers }) => some([...new Set(blockers.map((blocker) => blocker.owner_id))]),
+    atLeast: 12,
+    rank: 2,
+  },
+  { heading: 'CONTENTION', of: ({ contention_id }) => contention_id, rank: 1 },
+];
 
 /** A request may be for thousands of files. `--json` prints all of them. */
 const someMax = 3;
 const some = (names: readonly string[]): string => {
   const more = names.length - someMax;
-  const first = names.slice(0, someMax).join(', ');
+  const first = names.slice(0, someMax).map(shown).join(', ');
   return more > 0 ? `${first} and ${more.toLocaleString('en')} more` : first;
 };
 

@@ -1,9 +1,11 @@
 import type { JobBody } from '../../domain/jobs/job-fields.ts';
 import { readFlags, UsageError } from '../support/args.ts';
+import { type Style, styleOf } from '../support/color.ts';
 import { commonFlags, listFlags, onlyWord, withServer } from '../support/operator-client.ts';
-import { age, cell, listing, print, printJson, stamp, table, when } from '../support/output.ts';
+import { age, cell, print, printJson, sentence, stamp, when } from '../support/output.ts';
 import { showList } from '../support/pages.ts';
 import type { Subcommand } from '../support/subcommands.ts';
+import { type Column, fittedTable, listing } from '../support/table.ts';
 
 interface EventBody {
   event_id: string;
@@ -46,40 +48,24 @@ export const listVerb: Subcommand = {
       path: '/api/scheduler/jobs',
       filter,
       none: 'No jobs.',
-      table: jobsTable,
+      table: (rows) => fittedTable(jobColumns, rows),
     });
   },
 };
 
-const jobsTable = (jobs: readonly JobBody[]): string =>
-  table(
-    [
-      'JOB',
-      'STATE',
-      'PRIORITY',
-      'UNITS',
-      'TYPE',
-      'ADDON',
-      'STREAM',
-      'ATTEMPTS',
-      'WORKER',
-      'SUBMITTED',
-      'CHANGED',
-    ],
-    jobs.map((job) => [
-      job.job_id,
-      stateWords(job),
-      job.priority,
-      job.cost_units,
-      job.job_type,
-      job.addon_id,
-      job.stream,
-      `${job.attempts}/${job.max_attempts}`,
-      job.claimed_by,
-      stamp(job.created_at),
-      age(job.updated_at),
-    ]),
-  );
+const jobColumns: readonly Column<JobBody>[] = [
+  { heading: 'JOB', of: ({ job_id }) => job_id },
+  { heading: 'STATE', of: (job) => stateWords(job), style: ({ state }) => styleOf(state) },
+  { heading: 'PRIORITY', of: ({ priority }) => priority, rank: 6 },
+  { heading: 'UNITS', of: ({ cost_units }) => cost_units, rank: 7 },
+  { heading: 'TYPE', of: ({ job_type }) => job_type, atLeast: 8, rank: 1 },
+  { heading: 'ADDON', of: ({ addon_id }) => addon_id, atLeast: 8, rank: 4 },
+  { heading: 'STREAM', of: ({ stream }) => stream, atLeast: 8, rank: 5 },
+  { heading: 'ATTEMPTS', of: ({ attempts, max_attempts }) => `${attempts}/${max_attempts}`, rank: 8 },
+  { heading: 'WORKER', of: ({ claimed_by }) => claimed_by, atLeast: 10, rank: 3 },
+  { heading: 'SUBMITTED', of: ({ created_at }) => stamp(created_at), rank: 9 },
+  { heading: 'CHANGED', of: ({ updated_at }) => age(updated_at), rank: 2 },
+];
 
 const stateWords = ({ state, dead_lettered, cancel_requested }: JobBody): string =>
   `${state}${dead_lettered ? ' dead' : ''}${cancel_requested && state !== 'CANCELED' ? ' canceling' : ''}`;
@@ -95,7 +81,7 @@ export const getVerb: Subcommand = {
       if (values.json) printJson(found);
       else {
         const entries = [...Object.entries(found.job), ...Object.entries(found.result ?? {})];
-        print(listing(entries.map(([name, value]) => [name, valueWords(value)])));
+        print(listing(entries.map(entryOf)));
       }
       return 0;
     });
@@ -104,9 +90,11 @@ export const getVerb: Subcommand = {
 
 const isTime = /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d/;
 
-/** The value unchanged; a time with its distance from now. */
-export const valueWords = (value: unknown): string =>
-  typeof value === 'string' && isTime.test(value) ? when(value) : cell(value);
+/** A field and its value for a listing: a time with its distance from now, and a state in its colour. */
+export const entryOf = ([name, value]: [string, unknown]): [string, string, Style?] => {
+  if (typeof value !== 'string') return [name, cell(value)];
+  return isTime.test(value) ? [name, when(value)] : [name, cell(value), styleOf(value)];
+};
 
 export const eventsVerb: Subcommand = {
   name: 'events',
@@ -118,24 +106,24 @@ export const eventsVerb: Subcommand = {
       name: 'events',
       path: `${jobPath(jobId)}/events`,
       none: 'No events.',
-      table: eventsTable,
+      table: (rows) => fittedTable(eventColumns, rows),
     });
   },
 };
 
-const eventsTable = (events: readonly EventBody[]): string =>
-  table(
-    ['TIME', 'TYPE', 'BY', 'TO', 'LEASE', 'MORE'],
-    events.map(({ ts, type, lease_id, data: { by, from: _, to, ...more } }) => [
-      when(ts),
-      type,
-      by,
-      to,
-      lease_id,
-      Object.entries(more)
-        .map(([name, value]) => `${name}=${cell(value)}`)
-        .join(' '),
-    ]),
-  );
+const eventColumns: readonly Column<EventBody>[] = [
+  { heading: 'TIME', of: ({ ts }) => stamp(ts) },
+  { heading: 'AGE', of: ({ ts }) => age(ts), rank: 4 },
+  { heading: 'TYPE', of: ({ type }) => type },
+  { heading: 'BY', of: ({ data }) => data.by, atLeast: 8, rank: 2 },
+  { heading: 'TO', of: ({ data }) => data.to, style: ({ data }) => styleOf(String(data.to)), rank: 3 },
+  { heading: 'LEASE', of: ({ lease_id }) => lease_id, rank: 5 },
+  { heading: 'MORE', of: ({ data }) => moreOf(data), wraps: true, atLeast: 20 },
+];
+
+const moreOf = ({ by: _by, from: _from, to: _to, ...more }: EventBody['data']): string =>
+  Object.entries(more)
+    .map(([name, value]) => `${name}=${sentence(cell(value))}`)
+    .join(' ');
 
 const jobPath = (jobId: string): string => `/api/scheduler/jobs/${encodeURIComponent(jobId)}`;

@@ -1,5 +1,6 @@
 import { urlHelp } from '../../client/http-client.ts';
 import { readFlags, UsageError } from '../support/args.ts';
+import { styleOf } from '../support/color.ts';
 import {
   commonFlags,
   listFlags,
@@ -10,10 +11,11 @@ import {
   readPages,
   withServer,
 } from '../support/operator-client.ts';
-import { age, listing, print, printJson, stamp, table } from '../support/output.ts';
+import { age, print, printJson, stamp } from '../support/output.ts';
 import { showRows } from '../support/pages.ts';
 import { commandOf, type Subcommand } from '../support/subcommands.ts';
-import { valueWords } from './jobs-list.ts';
+import { type Column, fittedTable, listing } from '../support/table.ts';
+import { entryOf } from './jobs-list.ts';
 
 const help = () => `Usage: leasehold leases list [flags]
        leasehold leases get <lease_id> [flags]
@@ -116,28 +118,33 @@ const listVerb: Subcommand = {
         });
         return { rows: (page.leases ?? []).map(leaseBody), next_cursor: page.nextCursor ?? null };
       });
-      return showRows(values, { name: 'leases', none: 'No leases.', table: leasesTable }, page);
+      return showRows(
+        values,
+        { name: 'leases', none: 'No leases.', table: (rows) => fittedTable(columns, rows) },
+        page,
+      );
     });
   },
 };
 
-const leasesTable = (leases: readonly LeaseBody[]): string =>
-  table(
-    ['LEASE', 'JOB', 'STATE', 'STATUS', 'WORKER', 'UNITS', 'ATTEMPT', 'FENCE', 'GRANTED', 'HEARD', 'ENDS'],
-    leases.map((lease) => [
-      lease.lease_id,
-      lease.job_id,
-      lease.state,
-      lease.release_status,
-      lease.worker_id,
-      lease.cost_units,
-      lease.attempt,
-      lease.fence,
-      stamp(lease.granted_at),
-      age(lease.last_heartbeat_at),
-      age(lease.ended_at ?? lease.expires_at),
-    ]),
-  );
+const columns: readonly Column<LeaseBody>[] = [
+  { heading: 'LEASE', of: ({ lease_id }) => lease_id },
+  { heading: 'JOB', of: ({ job_id }) => job_id, rank: 5 },
+  { heading: 'STATE', of: ({ state }) => state, style: ({ state }) => styleOf(state) },
+  {
+    heading: 'STATUS',
+    of: ({ release_status }) => release_status,
+    style: ({ release_status }) => styleOf(release_status ?? ''),
+    rank: 4,
+  },
+  { heading: 'WORKER', of: ({ worker_id }) => worker_id, atLeast: 12, rank: 1 },
+  { heading: 'UNITS', of: ({ cost_units }) => cost_units, rank: 6 },
+  { heading: 'ATTEMPT', of: ({ attempt }) => attempt, rank: 7 },
+  { heading: 'FENCE', of: ({ fence }) => fence, rank: 9 },
+  { heading: 'GRANTED', of: ({ granted_at }) => stamp(granted_at), rank: 8 },
+  { heading: 'HEARTBEAT', of: ({ last_heartbeat_at }) => age(last_heartbeat_at), rank: 3 },
+  { heading: 'ENDS', of: ({ ended_at, expires_at }) => age(ended_at ?? expires_at), rank: 2 },
+];
 
 const getVerb: Subcommand = {
   name: 'get',
@@ -149,7 +156,7 @@ const getVerb: Subcommand = {
       const path = `/api/scheduler/lease/${encodeURIComponent(leaseId)}`;
       const found = await server.get<{ lease: LeaseBody }>(path);
       if (values.json) printJson(found);
-      else print(listing(Object.entries(found.lease).map(([name, value]) => [name, valueWords(value)])));
+      else print(listing(Object.entries(found.lease).map(entryOf)));
       return 0;
     });
   },

@@ -1,11 +1,11 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { type ServerClient, ServerError, urlHelp } from '../../client/http-client.ts';
-import { inLines } from '../../lib/terminal-text.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { commonFlags, queryOf, refusal, withServer } from '../support/operator-client.ts';
-import { draw, lineWidth, listing, plain, print, printJson } from '../support/output.ts';
+import { draw, lineWidth, plain, print, printJson, safe } from '../support/output.ts';
 import { printToStderr } from '../support/stderr.ts';
+import { listing } from '../support/table.ts';
 
 const flags = { watch: 'boolean', 'addon-id': 'string', ...commonFlags } as const;
 
@@ -63,7 +63,7 @@ async function watch(first: Snapshot, read: () => Promise<Snapshot>, asJson: boo
   let drawn = 0;
   const redraw = (text: string) => {
     // Moves to the start of the previous output and clears everything below.
-    draw(`${drawn === 0 ? '' : `\u001b[${drawn}A\u001b[J`}${inLines(text)}`);
+    draw(`${drawn === 0 ? '' : `\u001b[${drawn}A\u001b[J`}${safe(text)}`);
     drawn = text.split('\n').length;
   };
   let snapshot: Snapshot | undefined = first;
@@ -100,7 +100,7 @@ const overview = (snapshot: Snapshot): string =>
   listing(
     shown.map(([group, known]) => {
       const figures = figuresOf(snapshot, group, known);
-      return [group, figures.map(([name, value]) => `${name.replaceAll('_', ' ')} ${value}`).join('   ')];
+      return [group, figures.map(([name, value]) => `${name.replaceAll('_', ' ')} ${value}`).join(', ')];
     }),
   );
 

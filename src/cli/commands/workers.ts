@@ -90,12 +90,12 @@ const linesOf = (worker: WorkerBody): Line[] =>
     : worker.servers.map((server) => ({ worker, server }));
 
 const columns: readonly Column<Line>[] = [
-  { heading: 'WORKER', of: ({ worker }) => worker.worker_id, atLeast: 16 },
+  { heading: 'WORKER', of: ({ worker }) => worker.worker_id, atLeast: 12 },
   { heading: 'LEASES', of: ({ worker }) => worker.active_leases },
-  { heading: 'CLAIMS', of: ({ worker }) => worker.claims, rank: 4 },
+  { heading: 'CLAIMS', of: ({ worker }) => worker.claims, rank: 5 },
   { heading: 'SLOTS', of: ({ server }) => server?.slots ?? 0 },
   {
-    heading: 'HEARD',
+    heading: 'LAST CALL',
     of: ({ worker, server }) => {
       const time = server?.last_heard_at ?? worker.last_heard_at;
       return time === null ? null : age(time);
@@ -105,7 +105,7 @@ const columns: readonly Column<Line>[] = [
     heading: 'CONNECTION',
     of: ({ server }) => (server ? server.connections.map(wordsOf).join(', ') : 'none'),
   },
-  { heading: 'ASKS FOR', of: ({ server }) => server && asksWords(server), atLeast: 20 },
+  { heading: 'ASKS FOR', of: ({ server }) => server && asksWords(server), wraps: true, atLeast: 20 },
   { heading: 'SERVER', of: ({ server }) => server && `${server.host}/${server.pid}`, atLeast: 12, rank: 1 },
   { heading: 'PEER', of: ({ server }) => server?.peer, rank: 2 },
   { heading: 'SINCE', of: ({ server }) => server && age(server.since), rank: 3 },

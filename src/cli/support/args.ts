@@ -1,5 +1,6 @@
 import { parseArgs } from 'node:util';
 import { flagVariables } from '../../config.ts';
+import { colorModes, setColorMode } from './color.ts';
 
 /** An invalid command line. The command exits with 2, as shells expect. */
 export class UsageError extends Error {
@@ -12,7 +13,10 @@ export interface Arguments {
   settings: Record<string, string>;
 }
 
-/** The flags of a command, without `--help`, which every command takes. */
+/** Flags that every command takes. */
+export const globalFlags = { help: { type: 'boolean', short: 'h' }, color: { type: 'string' } } as const;
+
+/** The flags of a command, without the global ones. */
 export type FlagTypes = Readonly<Record<string, 'string' | 'boolean'>>;
 
 /** The flags of a command that takes settings. */
@@ -47,16 +51,30 @@ export function readFlags<const Types extends FlagTypes>(
   types: Types,
 ): { help: boolean; values: FlagValues<Types>; words: string[] } {
   const { values, positionals } = parse(args, types, true);
-  const { help, ...given } = values;
+  const { help, color: _, ...given } = values;
   return { help: help === true, values: given as FlagValues<Types>, words: positionals };
 }
 
 function parse(args: readonly string[], types: FlagTypes, allowPositionals = false) {
+  const parsed = parsedArgs(args, types, allowPositionals);
+  if (typeof parsed.values.color === 'string') readColorMode(parsed.values.color);
+  return parsed;
+}
+
+/** Reads the value of `--color`. */
+export function readColorMode(value: string): void {
+  const known = colorModes.find((each) => each === value);
+  if (known === undefined)
+    throw new UsageError(`--color must be one of ${colorModes.join(', ')}, not ${JSON.stringify(value)}`);
+  setColorMode(known);
+}
+
+function parsedArgs(args: readonly string[], types: FlagTypes, allowPositionals: boolean) {
   const flags = Object.fromEntries(Object.entries(types).map(([flag, type]) => [flag, { type }]));
   try {
     return parseArgs({
       args: [...args],
-      options: { ...flags, help: { type: 'boolean', short: 'h' } },
+      options: { ...flags, ...globalFlags },
       allowPositionals,
     });
   } catch (error) {

@@ -1,5 +1,8 @@
 import { inLines } from '../../lib/terminal-text.ts';
+import { painted, usesColor } from './color.ts';
+import { lineWidth, paragraph } from './output.ts';
 
+const prefix = 'leasehold:';
 let hasListener = false;
 
 /**
@@ -10,5 +13,6 @@ let hasListener = false;
 export function printToStderr(text: string): void {
   if (!hasListener) process.stderr.on('error', () => {});
   hasListener = true;
-  process.stderr.write(`leasehold: ${inLines(text)}\n`);
+  const lines = paragraph(`${prefix} ${inLines(text)}`, lineWidth(process.stderr));
+  process.stderr.write(`${lines.replace(prefix, painted(prefix, 'yellow', usesColor(process.stderr)))}\n`);
 }

@@ -215,7 +215,7 @@ function checkSilentLeases(silent: readonly SilentLease[]): Finding {
   return found(
     'silent_leases',
     'WARN',
-    `${counted(silent.length, 'lease')} ${silent.length === 1 ? 'has' : 'have'} been silent for ¾ of the TTL; the first is that of ${workerId}, silent for ${span(silentMs)} of ${ttlS} s`,
+    `${counted(silent.length, 'lease')} ${silent.length === 1 ? 'has' : 'have'} been silent for ¾ of the TTL; the first is that of ${workerId}, silent for ${span(silentMs)} of ${span(ttlS * 1000)}`,
     `see whether ${workerId} still runs; 'leasehold explain ${leaseId}'`,
     facts,
   );

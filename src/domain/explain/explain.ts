@@ -1,10 +1,10 @@
 import type { Job } from '../jobs/job.ts';
 import type { Lease } from '../leases/lease.ts';
-import { span } from '../time.ts';
 import type { Attempt, Cause, ExplainFacts } from './facts.ts';
 import { explainJob } from './job.ts';
 import { explainAttempt } from './leases.ts';
 import { allSigns } from './silences.ts';
+import { jobSummary, leaseSummary } from './summary.ts';
 import { type Step, timelineOf } from './timeline.ts';
 
 /**
@@ -17,7 +17,7 @@ export interface Explanation {
   lease: Lease | null;
   /** When the job entered its state. */
   sinceMs: number;
-  /** The explanation in one sentence. */
+  /** The answer in one plain sentence, such as `Waiting: needs 30 units, 12 are free; 3 jobs ahead`. */
   summary: string;
   causes: Cause[];
   steps: Step[];
@@ -47,7 +47,7 @@ export function explain(facts: ExplainFacts): Explanation {
     job,
     lease,
     sinceMs: since,
-    summary: asked ? leaseSummary(asked, nowMs) : jobSummary(job, since, causes, nowMs),
+    summary: asked ? leaseSummary(asked) : jobSummary(job, causes),
     causes,
     steps,
     stepsLeftOut: events.leftOut,
@@ -55,15 +55,4 @@ export function explain(facts: ExplainFacts): Explanation {
     attempts,
     attemptsLeftOut: lease ? 0 : Math.max(0, job.attempts - attempts.length),
   };
-}
-
-function jobSummary(job: Job, sinceMs: number, [main]: readonly Cause[], nowMs: number): string {
-  const words = `Job ${job.jobId} is ${job.state}, for ${span(nowMs - sinceMs)}`;
-  return main ? `${words}: ${main.text}` : `${words}.`;
-}
-
-function leaseSummary({ lease, causes: [main] }: Attempt, nowMs: number): string {
-  const sinceMs = lease.endedAtMs ?? lease.grantedAtMs;
-  const words = `Lease ${lease.leaseId} is ${lease.state}, for ${span(nowMs - sinceMs)}`;
-  return main ? `${words}: ${main.text}` : `${words}.`;
 }

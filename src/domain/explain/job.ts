@@ -19,7 +19,7 @@ function ended({ job, result, events }: ExplainFacts, last: Attempt | undefined)
   const figures = { attempts: job.attempts, error: result?.error ?? null };
   const dead = job.deadLettered
     ? [
-        cause('dead_lettered', `stream ${job.stream} gave it up; 'retry' puts it back in line`, {
+        cause('dead_lettered', `it is a dead letter of stream ${job.stream}; 'retry' requeues it`, {
           sinceMs,
           facts: { stream: job.stream },
         }),
@@ -27,26 +27,29 @@ function ended({ job, result, events }: ExplainFacts, last: Attempt | undefined)
     : [];
   const because = last?.causes ?? [];
   if (job.state === 'DONE')
-    return [cause('done', `it was done at attempt ${job.attempts}`, { sinceMs, facts: figures }), ...because];
+    return [cause('done', `attempt ${job.attempts} succeeded`, { sinceMs, facts: figures }), ...because];
   if (job.state === 'TIMEOUT') {
     // A worker may report TIMEOUT, whatever attempts are left.
     const byWorker = last?.lease.state === 'RELEASED';
-    const text = `it timed out at attempt ${job.attempts}${byWorker ? ', as its worker said' : ', with none left'}${why}`;
+    const text = `it timed out at attempt ${job.attempts}${byWorker ? ', as its worker reported' : ', the last one'}${why}`;
     const code = byWorker ? 'failed' : 'attempts_exhausted';
     return [cause(code, text, { sinceMs, facts: figures }), ...because, ...dead];
   }
-  const told = events.last.findLast(({ data }) => data.to === job.state) ?? events.first.at(-1);
+  const end = events.last.findLast(({ data }) => data.to === job.state) ?? events.first.at(-1);
   if (job.state === 'CANCELED') {
-    const by = typeof told?.data.by === 'string' ? ` by ${told.data.by}` : '';
-    const reason = typeof told?.data.reason === 'string' ? `: ${told.data.reason}` : '';
+    const by = typeof end?.data.by === 'string' ? ` by ${end.data.by}` : '';
+    const reason = typeof end?.data.reason === 'string' ? `: ${end.data.reason}` : '';
     return [cause('canceled', `it was canceled${by}${reason}`, { sinceMs, facts: figures }), ...because];
   }
   // A job that failed without a lease has lost too many claims.
   if (job.leaseId === null || last?.lease.endedAtMs == null || last.lease.requeued) {
-    return [cause('claims_exhausted', `it was given up${why}`, { sinceMs, facts: figures }), ...dead];
+    return [
+      cause('claims_exhausted', `too many of its claims expired${why}`, { sinceMs, facts: figures }),
+      ...dead,
+    ];
   }
   return [
-    cause('failed', `it failed at attempt ${job.attempts}${why}`, { sinceMs, facts: figures }),
+    cause('failed', `attempt ${job.attempts} failed${why}`, { sinceMs, facts: figures }),
     ...because,
     ...dead,
   ];
@@ -57,7 +60,7 @@ const cancelRequested = ({ cancelRequested, claimedBy }: Job): Cause[] =>
     ? [
         cause(
           'cancel_requested',
-          `a client asked to cancel it; ${claimedBy} learns of it with its next heartbeat`,
+          `a client asked to cancel it; the answer to the next heartbeat of ${claimedBy} says so`,
           {
             facts: { worker_id: claimedBy },
           },
@@ -77,12 +80,12 @@ function claimed(facts: ExplainFacts): Cause[] {
     left > 0
       ? cause(
           'claimed',
-          `${claimedBy} has claimed it and has no lease yet; the claim ends in ${span(left)}`,
+          `${claimedBy} has claimed it and has no lease yet; the claim expires in ${span(left)}`,
           times,
         )
       : cause(
           'claim_overdue',
-          `the claim of ${claimedBy} ran out ${span(-left)} ago; it is about to go back into the queue`,
+          `the claim of ${claimedBy} expired ${span(-left)} ago; the server is about to requeue the job`,
           times,
         );
   return state === 'LEASE_PENDING' ? [...units(facts), holds] : [holds];
@@ -102,7 +105,7 @@ function units({ job, capacity, endingSoon, nowMs }: QueuedFacts): Cause[] {
     missing: Math.max(0, missing),
   };
   if (job.costUnits > total) {
-    const text = `it costs ${counted(job.costUnits, 'unit')}, and there are ${total.toLocaleString('en')} in all; only a higher total would let it start`;
+    const text = `it needs ${counted(job.costUnits, 'unit')}, and the total is ${total.toLocaleString('en')}; only a higher total lets it start`;
     return [cause('costs_more_than_total', text, { facts: figures })];
   }
   if (missing <= 0) return [];
@@ -114,12 +117,12 @@ function units({ job, capacity, endingSoon, nowMs }: QueuedFacts): Cause[] {
   }));
   const [soonest] = endingSoon;
   const then = soonest
-    ? `; the next lease to end, unless it is kept, is that of ${soonest.workerId} in ${span(soonest.expiresAtMs - nowMs)} with ${counted(soonest.costUnits, 'unit')}`
+    ? `; without a heartbeat, the lease of ${soonest.workerId} expires next, in ${span(soonest.expiresAtMs - nowMs)}, with ${counted(soonest.costUnits, 'unit')}`
     : '';
   const text =
     job.costUnits > usable
-      ? `it costs ${counted(job.costUnits, 'unit')}, and there are ${usable.toLocaleString('en')} of ${total.toLocaleString('en')} to be had with a busy rating of ${busyRating}; a lower one would let it start`
-      : `it costs ${counted(job.costUnits, 'unit')} and ${available} of ${usable} are free (${used} used)${then}`;
+      ? `it needs ${counted(job.costUnits, 'unit')}, and ${usable.toLocaleString('en')} of ${total.toLocaleString('en')} are usable with a busy rating of ${busyRating}; a lower busy rating lets it start`
+      : `it needs ${counted(job.costUnits, 'unit')}, and ${available} of ${usable} are free (${used} used)${then}`;
   return [cause('waiting_for_units', text, { facts: { ...figures, ending_next: next } })];
 }
 
@@ -150,10 +153,10 @@ export function queuedCauses(facts: QueuedFacts, place: QueuePosition): Cause[] 
   if (place.isParked) {
     const [cost] = units(facts);
     const text =
-      'it was put aside, because it cost more than all there was; it is about to come back into line';
+      'it was set aside because it needed more units than the total; the server is about to requeue it';
     return [cost ?? cause('costs_more_than_total', text), ...needs];
   }
-  const line = inLine(job, place);
+  const line = aheadOf(job, place);
   const cost = units(facts);
   // A job that costs more than the total becomes unschedulable when it reaches the head of the queue. Where
   // no job before it is for the same workers, the units keep it waiting, and the queue does not.
@@ -190,10 +193,13 @@ function waitingForWorker(job: QueuedJob, { ahead }: QueuePosition, hasNeeds: bo
   if (ahead > 0)
     return cause(
       'waiting_for_worker',
-      `there is room, and no job before it is for the same workers: a worker that asks for ${job.jobType} gets it at once`,
+      `enough units are free, and no job ahead is for the same workers: the next worker that asks for ${job.jobType} gets it`,
     );
-  const who = hasNeeds ? 'a worker that may take it and asks' : 'any worker that asks';
-  return cause('waiting_for_worker', `it is the next in line and there is room: ${who} gets it`);
+  const who = hasNeeds ? 'worker that asks and may take it' : 'worker that asks';
+  return cause(
+    'waiting_for_worker',
+    `it is the first in the queue and enough units are free: the next ${who} gets it`,
+  );
 }
 
 function delayed({ nextRetryAtMs, runAtMs, attempts }: QueuedJob, nowMs: number): Cause | undefined {
@@ -201,11 +207,11 @@ function delayed({ nextRetryAtMs, runAtMs, attempts }: QueuedJob, nowMs: number)
   const left = span(nextRetryAtMs - nowMs);
   const times = { untilMs: nextRetryAtMs, facts: { next_retry_at: iso(nextRetryAtMs) } };
   return nextRetryAtMs === runAtMs
-    ? cause('run_at', `it is not to start before ${iso(runAtMs)}, in ${left}`, times)
-    : cause('backoff', `it waits for ${left} more before attempt ${attempts + 1}`, times);
+    ? cause('run_at', `it must not start before ${iso(runAtMs)}, in ${left}`, times)
+    : cause('backoff', `the backoff before attempt ${attempts + 1} ends in ${left}`, times);
 }
 
-function inLine(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: QueuePosition): Cause[] {
+function aheadOf(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: QueuePosition): Cause[] {
   if (ahead === 0) return [];
   const first = laneHead && laneHead.jobId !== job.jobId ? laneHead : head;
   const of = job.stream === null ? '' : ` of stream ${job.stream}`;
@@ -214,17 +220,17 @@ function inLine(job: QueuedJob, { ahead, aheadInLane, head, laneHead }: QueuePos
       ? ''
       : `, ${aheadInLane === 0 ? 'none' : countedTo(aheadInLane, aheadMax, 'job')} of them for the same workers`;
   const next = first
-    ? `; the next${of} is ${first.jobId}, which costs ${counted(first.costUnits, 'unit')}`
+    ? `; the first${of} is ${first.jobId}, which needs ${counted(first.costUnits, 'unit')}`
     : '';
-  const text = `${countedTo(ahead, aheadMax, 'job')}${of} ${ahead === 1 ? 'is' : 'are'} before it${alike}${next}`;
-  const toldOf = (one: QueuePosition['head']) => one && { job_id: one.jobId, cost_units: one.costUnits };
+  const text = `${countedTo(ahead, aheadMax, 'job')}${of} ${ahead === 1 ? 'is' : 'are'} ahead of it${alike}${next}`;
+  const headOf = (one: QueuePosition['head']) => one && { job_id: one.jobId, cost_units: one.costUnits };
   const isMore = ahead > aheadMax;
   const figures = {
     ahead: Math.min(ahead, aheadMax),
     ahead_in_lane: Math.min(aheadInLane, aheadMax),
     ahead_is_more: isMore,
-    head: toldOf(head),
-    lane_head: toldOf(laneHead),
+    head: headOf(head),
+    lane_head: headOf(laneHead),
     priority: job.priority,
   };
   return [cause('waiting_in_line', text, { facts: figures })];
@@ -259,6 +265,6 @@ function needsOf(job: QueuedJob, { requires, heavy }: QueuePosition, demand: Que
             },
           }),
         ]),
-    ...(job.unique ? [cause('unique', 'not for a worker that holds a lease already')] : []),
+    ...(job.unique ? [cause('unique', 'only for a worker that holds no lease')] : []),
   ];
 }

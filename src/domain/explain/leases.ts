@@ -34,17 +34,20 @@ function active(lease: Lease, signs: AttemptHeartbeats, facts: Facts): Cause[] {
   };
   const late = nowMs - expiresAtMs;
   const heard = wasHeard(lease, signs)
-    ? `${workerId} was last heard of ${span(nowMs - lastHeartbeatAtMs)} ago`
-    : `nothing has been heard of ${workerId} since the grant ${span(nowMs - grantedAtMs)} ago`;
+    ? `the last heartbeat of ${workerId} was ${span(nowMs - lastHeartbeatAtMs)} ago`
+    : `no heartbeat of ${workerId} since the grant ${span(nowMs - grantedAtMs)} ago`;
   const [code, text] =
     late >= 0
-      ? (['lease_overdue', `${heard}; the lease ran out ${span(late)} ago and is about to be ended`] as const)
+      ? ([
+          'lease_overdue',
+          `${heard}; the lease expired ${span(late)} ago, and the server is about to end it`,
+        ] as const)
       : job.state === 'LEASED'
         ? ([
             'waiting_for_first_heartbeat',
-            `${heard}; without a heartbeat the lease ends in ${span(-late)}`,
+            `${heard}; without a heartbeat the lease expires in ${span(-late)}`,
           ] as const)
-        : (['running', `${heard}; without another heartbeat the lease ends in ${span(-late)}`] as const);
+        : (['running', `${heard}; without another heartbeat the lease expires in ${span(-late)}`] as const);
   return [cause(code, text, { ...times, facts: figures }), ...secondaryCauses(lease, signs, facts)];
 }
 
@@ -62,13 +65,13 @@ function released({ workerId, releaseStatus, error, requeued, endedAtMs, granted
   return requeued
     ? cause(
         'failed_retryably',
-        `${workerId} gave it back as ${releaseStatus}${took}, to be tried again${why}`,
+        `${workerId} released it as ${releaseStatus}${took}, and the job was requeued${why}`,
         {
           sinceMs: endedAtMs,
           facts,
         },
       )
-    : cause('released', `${workerId} gave it back as ${releaseStatus}${took}${why}`, {
+    : cause('released', `${workerId} released it as ${releaseStatus}${took}${why}`, {
         sinceMs: endedAtMs,
         facts,
       });
@@ -87,15 +90,17 @@ function expiry(lease: Lease, signs: AttemptHeartbeats, { job }: Facts): Cause {
   const times = { sinceMs: lastHeartbeatAtMs, untilMs: expiresAtMs, facts };
   const silent = span((endedAtMs ?? expiresAtMs) - lastHeartbeatAtMs);
   if (job.maxRuntimeS !== null && isOverMaxRuntime(lease, job)) {
-    const last = wasHeard(lease, signs) ? `, and was last heard of ${silent} before its end` : '';
-    const text = `it had lasted the ${span(job.maxRuntimeS * 1000)} that max_runtime_s allows; ${workerId} had not finished${last}`;
+    const last = wasHeard(lease, signs) ? `; the last heartbeat was ${silent} before its end` : '';
+    const allowed = span(job.maxRuntimeS * 1000);
+    const text = `it lasted the ${allowed} that max_runtime_s allows, and ${workerId} had not finished${last}`;
     return cause('over_max_runtime', text, { ...times, sinceMs: grantedAtMs });
   }
   if (!wasHeard(lease, signs)) {
-    const text = `nothing was ever heard of ${workerId} after the grant; the lease was kept for ${silent}`;
+    const text = `no heartbeat of ${workerId} came after the grant; the lease lasted for ${silent}`;
     return cause('never_heard_of', text, times);
   }
-  const text = `no heartbeat of ${workerId} since ${iso(lastHeartbeatAtMs)}, for ${silent}, with a TTL of ${lease.ttlS} s`;
+  const since = iso(lastHeartbeatAtMs);
+  const text = `no heartbeat of ${workerId} since ${since}, for ${silent}, with a TTL of ${lease.ttlS} s`;
   return cause('no_heartbeat_since', text, times);
 }
 
@@ -112,7 +117,7 @@ export function closedAtMs(agoMs: number, nowMs: number, heardAtMs: number | nul
 }
 
 const endWords: Record<StreamEnd, string> = {
-  ended: 'its worker had ended it',
+  ended: 'the worker ended it',
   gone: 'the connection was cut or canceled',
   failed: 'the server ended it with an error',
   drained: 'the server was about to stop',
@@ -121,15 +126,16 @@ const endWords: Record<StreamEnd, string> = {
 /** For an expired lease this is known if the server that detected the expiry had carried the stream. */
 function streamClosed(lease: Lease, { events, streamClosed: now }: Facts): Cause[] {
   if (lease.state === 'ACTIVE') return now ? [closed(lease, now)] : [];
-  const told = [...events.first, ...events.last].find(isExpiryOf(lease.leaseId));
-  const { stream_closed_at: at, stream_end } = told?.data ?? {};
+  const expiryEvent = [...events.first, ...events.last].find(isExpiryOf(lease.leaseId));
+  const { stream_closed_at: at, stream_end } = expiryEvent?.data ?? {};
   const how = streamEnds.find((each) => each === stream_end);
   return typeof at === 'string' && how ? [closed(lease, { atMs: Date.parse(at), how })] : [];
 }
 
 function closed({ workerId, lastHeartbeatAtMs, grantedAtMs }: Lease, { atMs, how }: StreamClosing): Cause {
-  const after = `${span(atMs - lastHeartbeatAtMs)} after its ${lastHeartbeatAtMs === grantedAtMs ? 'grant' : 'last heartbeat'}`;
-  const text = `the stream over which ${workerId} kept it closed at ${iso(atMs)}, ${after}: ${endWords[how]}`;
+  const last = lastHeartbeatAtMs === grantedAtMs ? 'grant' : 'last heartbeat';
+  const when = `${iso(atMs)}, ${span(atMs - lastHeartbeatAtMs)} after its ${last}`;
+  const text = `the stream over which ${workerId} renewed it closed at ${when}: ${endWords[how]}`;
   return cause('stream_closed', text, {
     sinceMs: atMs,
     facts: { worker_id: workerId, stream_closed_at: iso(atMs), stream_end: how },
@@ -150,8 +156,8 @@ function outageCause({ lastHeartbeatAtMs, expiresAtMs }: Lease, { outages }: Fac
         'server_away',
         `${outageText({ beganAtMs, endedAtMs })} from ${iso(beganAtMs)}; ${
           expiresAtMs > endedAtMs
-            ? 'the lease was given back what it lost by that'
-            : 'the lease could not outlast that'
+            ? 'the lease was extended by that time'
+            : 'the lease expired during that time'
         }`,
         {
           sinceMs: beganAtMs,
@@ -169,7 +175,8 @@ function outageCause({ lastHeartbeatAtMs, expiresAtMs }: Lease, { outages }: Fac
 function longSilence(lease: Lease, { survived }: AttemptHeartbeats): Cause[] {
   if (!survived || !wasNearLoss(survived, lease)) return [];
   const { sinceMs, untilMs } = survived;
-  const text = `${lease.workerId} had been silent before, from ${iso(sinceMs)} for ${silenceWords(survived, lease)}`;
+  const silence = `${iso(sinceMs)} for ${silenceWords(survived, lease)}`;
+  const text = `${lease.workerId} was silent before, from ${silence}`;
   const facts = {
     worker_id: lease.workerId,
     lasted_ms: lengthMs(survived),

@@ -25,4 +25,4 @@ export const countedTo = (count: number, most: number, thing: string): string =>
 
 /** The text of a time in which no server could receive heartbeats. */
 export const outageText = ({ beganAtMs, endedAtMs }: OutageSpan): string =>
-  `no server was alive, or none could reach the database, for ${span(endedAtMs - beganAtMs)}`;
+  `no server ran, or none reached the database, for ${span(endedAtMs - beganAtMs)}`;

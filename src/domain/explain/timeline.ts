@@ -52,29 +52,29 @@ export function timelineOf(facts: Facts, attempts: readonly Attempt[]): Timeline
   const { first, last, leftOut } = facts.events;
   const all = [...first, ...last];
   const byId = new Map(attempts.map((attempt) => [attempt.lease.leaseId, attempt]));
-  const told = (events: readonly JobEvent[]) =>
+  const stepsFor = (events: readonly JobEvent[]) =>
     repeatedOnce(events.map((event) => eventStep(event, byId.get(event.leaseId ?? ''))));
   const between = [...outagesDuring(all, facts), ...attempts.flatMap((each) => stepsOf(each, all, facts))];
   // Where nothing is left out, equal neighbours are merged across the two halves too.
   if (leftOut === 0) {
-    const steps = inOrder(told(all), between);
+    const steps = inOrder(stepsFor(all), between);
     return { steps, leftOutAfter: steps.length };
   }
   const againMs = last[0]?.tsMs ?? Number.POSITIVE_INFINITY;
   const before = inOrder(
-    told(first),
+    stepsFor(first),
     between.filter(({ tsMs }) => tsMs < againMs),
   );
   const after = inOrder(
-    told(last),
+    stepsFor(last),
     between.filter(({ tsMs }) => tsMs >= againMs),
   );
   return { steps: [...before, ...after], leftOutAfter: before.length };
 }
 
 /** A step that begins with an event follows it; the sort is stable. */
-const inOrder = (told: readonly Step[], between: readonly Step[]): Step[] =>
-  [...told, ...between].sort((a, b) => a.tsMs - b.tsMs);
+const inOrder = (events: readonly Step[], between: readonly Step[]): Step[] =>
+  [...events, ...between].sort((a, b) => a.tsMs - b.tsMs);
 
 const withoutDetails = { untilMs: null, type: null, eventId: null, by: null, leaseId: null, times: 1 };
 
@@ -84,7 +84,7 @@ function outagesDuring([first]: readonly JobEvent[], { outages, lease, result }:
   return outages
     .filter(({ beganAtMs }) => first && beganAtMs >= first.tsMs && beganAtMs <= endedAtMs)
     .map((away): Step => {
-      const text = `${outageText(away)}; leases were given back what they lost by it`;
+      const text = `${outageText(away)}; leases were extended by that time`;
       return { ...withoutDetails, kind: 'OUTAGE', tsMs: away.beganAtMs, untilMs: away.endedAtMs, text };
     });
 }
@@ -122,7 +122,7 @@ function silencesOf({ lease, signs }: Attempt, { nowMs, job }: Facts): Step[] {
   const last = longest?.sinceMs === present.sinceMs ? longest : present;
   const ranOutByIt = state === 'EXPIRED' && !isOverMaxRuntime(lease, job);
   const step = (silence: Silence, since: string): Step => {
-    const text = `nothing was heard of ${workerId} for ${silenceWords(silence, lease, ` after ${since}`)}`;
+    const text = `no heartbeat of ${workerId} for ${silenceWords(silence, lease, ` after ${since}`)}`;
     return {
       ...withoutDetails,
       kind: 'SILENCE',
@@ -159,14 +159,14 @@ function eventStep(event: JobEvent, attempt: Attempt | undefined): Step {
 
 /** Merges repeated steps: a worker that repeats a lease request is denied repeatedly. */
 function repeatedOnce(steps: readonly Step[]): Step[] {
-  const told: Step[] = [];
+  const merged: Step[] = [];
   for (const step of steps) {
-    const before = told.at(-1);
+    const before = merged.at(-1);
     if (before && before.type === step.type && before.text === step.text && before.by === step.by) {
-      told[told.length - 1] = { ...before, untilMs: step.tsMs, times: before.times + 1 };
-    } else told.push(step);
+      merged[merged.length - 1] = { ...before, untilMs: step.tsMs, times: before.times + 1 };
+    } else merged.push(step);
   }
-  return told;
+  return merged;
 }
 
 const word = (value: Json | undefined): string | undefined =>
@@ -179,7 +179,7 @@ const reason = ({ data }: JobEvent): string => {
 
 function delayWords(delayMs: Json | undefined): string {
   if (typeof delayMs !== 'number') return '';
-  return delayMs === 0 ? ', to be tried again at once' : `, to be tried again in ${span(delayMs)}`;
+  return delayMs === 0 ? ', to be retried at once' : `, to be retried in ${span(delayMs)}`;
 }
 
 /** `1 unit`, `2 units`; for events without the number, the unit alone. */
@@ -188,49 +188,58 @@ const countedWord = (value: Json | undefined, thing: string): string =>
 
 function wordsOf(event: JobEvent, attempt: Attempt | undefined): string {
   const { data } = event;
-  const by = word(data.by) ?? 'nobody';
+  const by = word(data.by) ?? 'an unknown client';
   switch (event.type) {
     case 'JOB_SUBMITTED':
       return `${by} submitted it`;
     case 'JOB_CLAIMED':
       return `${by} claimed it until ${word(data.claim_expires_at)}`;
     case 'JOB_PREPARING':
-      return `${by} gets ready${reason(event)}`;
+      return `${by} prepares it${reason(event)}`;
     case 'JOB_LEASE_PENDING':
       return `${by} waits for a lease${reason(event)}`;
     case 'LEASE_GRANTED':
-      return `${by} got a lease: attempt ${word(data.attempt)}, fence ${word(data.fence)}, TTL ${word(data.ttl_sec)} s`;
+      return grantText(event, by);
     case 'LEASE_DENIED':
-      return `${by} got no lease${reason(event)}`;
+      return `${by} was denied a lease${reason(event)}`;
     case 'JOB_RUNNING':
       return firstHeartbeat(event, attempt);
     case 'LEASE_RELEASED':
-      return `${by} gave the lease back: ${word(data.status)}`;
+      return `${by} released the lease: ${word(data.status)}`;
     case 'LEASE_EXPIRED':
       return `the lease expired: ${whyExpired(attempt) ?? expiryWords(data.last_heartbeat_at)}`;
     case 'CLAIM_EXPIRED':
-      return `the claim of ${word(data.worker_id)} ran out, ${word(data.claims_lost)} in a row`;
+      return `the claim of ${word(data.worker_id)} expired, ${word(data.claims_lost)} in a row`;
     case 'JOB_REQUEUED': {
-      return `back into the queue${delayWords(data.retry_in_ms)}${reason(event)}`;
+      return `it was requeued${delayWords(data.retry_in_ms)}${reason(event)}`;
     }
     case 'JOB_DONE':
       return 'it is done';
     case 'JOB_FAILED':
       return `it failed${reason(event)}`;
     case 'JOB_TIMEOUT':
-      return `it timed out, with no attempt left${reason(event)}`;
+      return `it timed out, at its last attempt${reason(event)}`;
     case 'JOB_CANCEL_REQUESTED':
       return `${by} asked to cancel it${reason(event)}`;
     case 'JOB_CANCELED':
       return `${by} canceled it${reason(event)}`;
     case 'JOB_DEAD_LETTERED':
-      return `stream ${word(data.stream)} gave it up after ${countedWord(data.attempts, 'attempt')}`;
+      return deadLetterText(event);
     case 'JOB_RETRIED':
-      return `${by} put it back in line${reason(event)}`;
+      return `${by} requeued it${reason(event)}`;
     case 'JOB_UNSCHEDULABLE':
-      return `it was put aside: it costs ${countedWord(data.cost_units, 'unit')}, and there are ${word(data.total)} in all`;
+      return unschedulableText(event);
   }
 }
+
+const grantText = ({ data: { attempt, fence, ttl_sec } }: JobEvent, by: string): string =>
+  `${by} got a lease: attempt ${word(attempt)}, fence ${word(fence)}, TTL ${word(ttl_sec)} s`;
+
+const deadLetterText = ({ data: { stream, attempts } }: JobEvent): string =>
+  `it became a dead letter of stream ${word(stream)} after ${countedWord(attempts, 'attempt')}`;
+
+const unschedulableText = ({ data: { cost_units, total } }: JobEvent): string =>
+  `it was set aside: it needs ${countedWord(cost_units, 'unit')}, and the total is ${word(total)}`;
 
 function firstHeartbeat({ tsMs, data }: JobEvent, attempt: Attempt | undefined): string {
   const by = word(data.by);

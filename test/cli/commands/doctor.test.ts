@@ -208,7 +208,7 @@ if (findPostgres()) {
         expect(at, `${level} ${setting} in:\n${stdout}`).not.to.equal(-1);
         expect(lines[at + 1]?.includes('→'), setting).to.equal(level !== 'OK');
       }
-      expect(lines.at(-1)).to.match(/^\d+ problems, \d+ warnings?, \d+ ok$/);
+      expect(lines.at(-1)).to.match(/^\d+ problems, \d+ warnings?, \d+ OK$/);
     });
 
     it('prints the same findings as JSON and over RPC', async () => {

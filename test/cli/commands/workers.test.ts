@@ -1,40 +1,10 @@
-/** The command that lists workers, and the tables that fit a terminal. */
+/** The command that lists workers. */
 import { expect } from 'chai';
-import { fittedTable } from '../../../src/cli/support/table.ts';
 import { onEveryEngine } from '../../support/engines.ts';
 import { post } from '../../support/jobs-api.ts';
 import { runCommand } from '../../support/process.ts';
 import { eventually, startTestServer } from '../../support/server.ts';
 import { WorkClient } from '../../support/work-streams.ts';
-
-describe('a table that fits the terminal', () => {
-  const columns = [
-    { heading: 'NAME', of: (row: string[]) => row[0], atLeast: 6 },
-    { heading: 'N', of: (row: string[]) => row[1] },
-    { heading: 'WORDS', of: (row: string[]) => row[2], atLeast: 8, rank: 1 },
-    { heading: 'LEAST', of: (row: string[]) => row[3], rank: 2 },
-  ];
-  const rows = [['a-long-name', '1', 'some words that go on', 'x']];
-  const at = (width: number) => fittedTable(columns, rows, width).split('\n');
-
-  it('prints a table as wide as its cells if the terminal is wide enough (D25)', () => {
-    expect(at(200)).to.deep.equal([
-      'NAME         N  WORDS                  LEAST',
-      'a-long-name  1  some words that go on  x',
-    ]);
-  });
-
-  it('shortens the widest cells, then drops the least important columns, and cuts no others', () => {
-    expect(at(35)).to.deep.equal(['NAME        N  WORDS          LEAST', 'a-long-na…  1  some words t…  x']);
-    expect(at(20)).to.deep.equal(['NAME    N  WORDS', 'a-lon…  1  some wor…']);
-    expect(at(12)).to.deep.equal(['NAME       N', 'a-long-n…  1']);
-  });
-
-  it('prints no table wider than the terminal', () => {
-    for (let width = 1; width < 60; width++)
-      for (const line of at(width)) expect(line.length, `at ${width}`).to.be.at.most(width);
-  });
-});
 
 onEveryEngine((engine) => {
   if (engine.name === 'embedded') return;
@@ -61,11 +31,13 @@ onEveryEngine((engine) => {
       expect({ code, stderr }).to.deep.equal({ code: 0, stderr: '' });
       expect(stdout).not.to.include('\u001b');
       expect(stdout).to.match(
-        /^WORKER +LEASES +CLAIMS +SLOTS +HEARD +CONNECTION +ASKS FOR +SERVER +PEER +SINCE$/m,
+        /^WORKER +LEASES +CLAIMS +SLOTS +LAST CALL +CONNECTION +ASKS FOR +SERVER +PEER +SINCE$/m,
       );
-      expect(stdout).to.match(/^evil \[31m +0 +0 +0 +\S+ ago +polling +any type +\S+\/\d+ +\S+ +\S+ ago$/m);
       expect(stdout).to.match(
-        /^render-1 +0 +0 +4 +\S+ ago +work +stream films: cut,render \+gpu -cpu up to 8 units +\S+/m,
+        /^evil \[31m +0 +0 +0 +\S+ \S+ ago +polling +any type +\S+\/\d+ +\S+ +\S+ \S+ ago$/m,
+      );
+      expect(stdout).to.match(
+        /^render-1 +0 +0 +4 +\S+ \S+ ago +work +stream films: cut,render \+gpu -cpu up to 8 units +\S+/m,
       );
       const one = await run('--limit', '1');
       expect(one.stderr).to.match(/^there is more: --cursor evil/);

@@ -280,11 +280,9 @@ describe('the diagnosis', () => {
     const facts = { ...queue, heads, asks: [], oldestCauses: [cause as never] };
     const { findings } = diagnose({ ...sound, database: { ...database, queue: facts } });
     const textOf = (code: string) => findings.find((each) => each.code === code)?.text;
-    expect(textOf('oldest_ready')).to.equal(
-      'the oldest ready job is j2 (train), ready for 60 min: it is next',
-    );
+    expect(textOf('oldest_ready')).to.equal('the oldest ready job is j2 (train), ready for 1 h: it is next');
     expect(textOf('types_without_worker')).to.equal(
-      'jobs are ready that no known worker asks for: train, ready for 60 min, train of stream s, ready for 60 s',
+      'jobs are ready that no known worker asks for: train, ready for 1 h, train of stream s, ready for 1 min',
     );
   });
 

@@ -153,9 +153,7 @@ describe('heartbeat statistics in an explanation', () => {
         const heard = await told(grant);
         expect(heard.signs.heartbeats).to.equal(2);
         expect(heard.beats).to.deep.equal([`heartbeats of ${grant.lease.workerId}`]);
-        expect(heard.all).not.to.match(
-          /nothing (was|has been) (ever )?heard|without a heartbeat of|ran it without/,
-        );
+        expect(heard.all).not.to.match(/no heartbeat of|ran it without/);
         await letTimePass(store.database, 61_000);
         await engine.services.reaper.runOnce();
         const { codes, silences } = await told(grant);
@@ -175,7 +173,7 @@ describe('heartbeat statistics in an explanation', () => {
         expect(lease.lastHeartbeatAtMs).to.be.below(lease.grantedAtMs);
         expect(signs.heartbeats).to.equal(count);
         expect(beats).to.have.length(1);
-        expect(all).not.to.match(/nothing has been heard|one every/);
+        expect(all).not.to.match(/no heartbeat of|one every/);
       }
       await engine.leases.release(releaseFor(grant), caller);
       expect((await told(grant)).signs.heartbeats).to.equal(3);

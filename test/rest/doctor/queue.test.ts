@@ -86,7 +86,7 @@ onEveryEngine((engine) => {
       const missing = await find('types_without_worker');
       expect([missing.level, missing.text]).to.deep.equal([
         'WARN',
-        'jobs are ready that no known worker asks for: train, ready for 60 s',
+        'jobs are ready that no known worker asks for: train, ready for 1 min',
       ]);
       expect((await kinds('types_without_worker'))[0]).to.include({ oldest_job_id: job.job_id });
 
@@ -165,7 +165,9 @@ onEveryEngine((engine) => {
       await silent(460);
       const found = await find('silent_leases');
       expect([found.level, found.facts.leases]).to.deep.equal(['WARN', 1]);
-      expect(found.text).to.match(/^1 lease has been silent for ¾ of the TTL; .* silent for 8 min of 600 s$/);
+      expect(found.text).to.match(
+        /^1 lease has been silent for ¾ of the TTL; .* silent for 7 min 4\d s of 10 min$/,
+      );
       expect(found.advice).to.include(`leasehold explain ${lease.lease_id}`);
       await release(server, lease.lease_id, { job_id: job.job_id });
       expect((await find('silent_leases')).level).to.equal('OK');

@@ -90,7 +90,7 @@ onEveryEngine((engine) => {
       const jobId = await waiting();
       const [worker, needs] = await causesOf(jobId);
       expect([worker.code, needs.code]).to.deep.equal(['waiting_for_worker', 'needs_capability']);
-      expect(worker.text).to.include('it is the next in line and there is room');
+      expect(worker.text).to.include('it is the first in the queue and enough units are free');
       expect(needs.facts).to.deep.equal({ requires: ['gpu'], heavy: ['cpu'] });
     });
   });
