@@ -78,7 +78,7 @@ export const settings = {
     variable: 'DATABASE_URL',
     default: undefined,
     defaultText: 'an embedded database',
-    about: 'The PostgreSQL (14 or later) to keep everything in; any number of servers may share it.',
+    about: 'The PostgreSQL (14 or later) that stores everything; any number of servers may share it.',
     ...url('postgres', ['postgres:', 'postgresql:']),
   }),
   redisUrl: setting<string | undefined>({
@@ -107,7 +107,8 @@ export const settings = {
     default: [],
     defaultText: 'loopback names and the addresses that HTTP is bound to',
     about:
-      'Further host names that HTTP requests may be for. Every IP address is allowed where HTTP is bound to more than loopback.',
+      'Further host names that HTTP requests may be for. Every IP address is allowed if HTTP is bound to more ' +
+      'than loopback.',
     ...hosts,
   }),
   grpcAddr: setting<Address>({
@@ -132,8 +133,7 @@ export const settings = {
   capacityTotal: setting({
     variable: 'LEASEHOLD_CAPACITY_TOTAL',
     default: 100,
-    about:
-      'Units of capacity, until they are changed through the API; from then on what was stored there counts.',
+    about: 'Units of capacity. A change through the API is stored, and replaces this setting.',
     ...whole(0, 1_000_000_000),
   }),
   claimTtlS: setting({
@@ -145,7 +145,7 @@ export const settings = {
   maxClaims: setting({
     variable: 'LEASEHOLD_MAX_CLAIMS',
     default: 10,
-    about: 'Claims that may run out in a row before the job is FAILED.',
+    about: 'Claims that may expire in a row before the job is FAILED.',
     ...whole(1, 10_000),
   }),
   maxAttempts: setting({
@@ -181,22 +181,21 @@ export const settings = {
   retentionFilesDays: setting({
     variable: 'LEASEHOLD_RETENTION_FILES_DAYS',
     default: 30,
-    about:
-      'For how many days is kept what is over of files: their history, contentions and owners; 0 is for ever.',
+    about: 'For how many days the history, the contentions and the owners of files are kept; 0 is for ever.',
     ...whole(0, 36_500),
   }),
   poolMax: setting({
     variable: 'LEASEHOLD_POOL_MAX',
     default: 10,
     about:
-      'Connections to PostgreSQL at the most, beside one that listens for other servers and short-lived ones that stop abandoned statements.',
+      'The most connections to PostgreSQL, besides one that listens for other servers and short-lived ones that ' +
+      'cancel abandoned statements.',
     ...whole(2, 1_000),
   }),
   databaseWaitS: setting({
     variable: 'LEASEHOLD_DATABASE_WAIT_S',
     default: 60,
-    about:
-      'How long a server that starts waits for a PostgreSQL that is not there yet, in seconds; 0 fails at once.',
+    about: 'How long a starting server waits for an unavailable PostgreSQL, in seconds; 0 fails at once.',
     ...whole(0, 3_600),
   }),
   otlpEndpoint: setting<string | undefined>({
@@ -204,14 +203,15 @@ export const settings = {
     default: undefined,
     defaultText: 'no traces',
     about:
-      'The OpenTelemetry collector that traces are sent to, over OTLP/HTTP. The other variables of the standard count as well.',
+      'The OpenTelemetry collector that receives traces, over OTLP/HTTP. The other variables of the standard ' +
+      'apply as well.',
     ...url('http', ['http:', 'https:']),
   }),
   otlpTracesEndpoint: setting<string | undefined>({
     variable: 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT',
     default: undefined,
     defaultText: 'the path /v1/traces there',
-    about: 'The whole address that traces are sent to.',
+    about: 'The full address that receives traces.',
     ...url('http', ['http:', 'https:']),
   }),
   log: setting<LogLevel>({
@@ -275,7 +275,7 @@ export function settingsHelp(): string {
       return [
         `  --${flagOf(variable)}  (${variable})`,
         `      ${about}`,
-        `      ${allowed}; ${defaultText ?? String(value)} where left out`,
+        `      ${allowed}; default: ${defaultText ?? String(value)}`,
       ].join('\n');
     })
     .join('\n');

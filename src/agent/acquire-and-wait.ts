@@ -3,7 +3,7 @@ import type { Acquired, AcquireRequest, Contention, Granted, Halted } from './fi
 
 /** The caller would have had to wait longer than its timeout. Nothing was granted. */
 export interface AcquireTimeout {
-  outcome: 'out of patience';
+  outcome: 'timed out';
   contention: Contention;
 }
 
@@ -42,7 +42,7 @@ export async function acquire(
     if (answer.outcome !== 'contended') return answer;
     const { contention } = answer;
     const waitMs = contention.retry_after_ms + roundingMs;
-    if (waitMs > timeoutLeftMs) return { outcome: 'out of patience', contention };
+    if (waitMs > timeoutLeftMs) return { outcome: 'timed out', contention };
     timeoutLeftMs -= waitMs;
     onContended(contention);
     await wait(waitMs, signal);

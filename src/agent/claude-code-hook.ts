@@ -172,7 +172,7 @@ async function lease(
       return noOutput;
     case 'halted':
       return deny(haltedWords(answer.blocker_report));
-    case 'out of patience':
+    case 'timed out':
       return deny(
         `${deniedWords(answer.contention)}; it may be asked for once more at ${answer.contention.retry_at}`,
       );

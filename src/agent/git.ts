@@ -79,17 +79,17 @@ export async function committedSince(
 ): Promise<Map<string, number>> {
   const bounds = [`--max-age=${Math.floor(sinceMs / 1000)}`, `--max-count=${recentMax}`];
   const log = ['-c', 'log.showRoot=true', 'log', ...bounds, '--format=%x00%H %ct'];
-  const told = (await git(directory, ...log, ...namesOnly, commit, '--')).split('\0');
+  const fields = (await git(directory, ...log, ...namesOnly, commit, '--')).split('\0');
   const objects = resolve(directory, await git(directory, 'rev-parse', '--git-path', 'objects'));
   const files = new Map<string, number>();
-  for (let at = 0, committedAtMs = 0; at < told.length; at++) {
+  for (let at = 0, committedAtMs = 0; at < fields.length; at++) {
     // An empty entry precedes the id and time of a commit. The first name after those begins with a newline.
-    if (told[at] === '') {
-      const idAndSeconds = told[++at];
+    if (fields[at] === '') {
+      const idAndSeconds = fields[++at];
       if (idAndSeconds !== undefined) committedAtMs = await commitTimeMs(objects, idAndSeconds);
     } else {
-      const name = told[at] as string;
-      const path = told[at - 2] === '' ? name.replace(/^\n/, '') : name;
+      const name = fields[at] as string;
+      const path = fields[at - 2] === '' ? name.replace(/^\n/, '') : name;
       if (!files.has(path)) files.set(path, committedAtMs);
     }
   }

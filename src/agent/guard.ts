@@ -170,7 +170,7 @@ export class Guard {
   #startWatcher(): GuardWatchdog {
     const { api, ownerId, isOwn, graceMs, say } = this.#options;
     const onFailure = ({ message }: Error) =>
-      say(`should the guard be killed, its command will run on, because nobody can watch: ${message}`);
+      say(`if the guard is killed, its command will continue, because the watchdog cannot run: ${message}`);
     return GuardWatchdog.start({ url: api.url, ownerId: isOwn ? ownerId : undefined, graceMs, onFailure });
   }
 

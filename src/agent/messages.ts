@@ -40,19 +40,19 @@ export function deniedWords({ blockers, paths }: Contention): string {
 export function haltedWords(report: BlockerReport): string {
   const { contention_id, owner_id, repository, paths, denied_at, retried_at, halted_at } = report;
   const lines = [
-    `halted: ${namesOf(paths)} ${paths.length === 1 ? 'was' : 'were'} not to be had, at first nor ${report.retry_s} s later.`,
+    `halted: ${namesOf(paths)} ${paths.length === 1 ? 'was' : 'were'} denied twice, the second time after ${report.retry_s} s.`,
     `  wanted by   ${shown(owner_id)}`,
     `  repository  ${shown(repository)}`,
     ...report.blockers.flatMap(({ path, ...blocker }) => [
       `  file        ${shown(path)}`,
       `    held by   ${ownerName(blocker.owner_id, blocker.owner)}`,
       `    since     ${blocker.acquired_at} (${span(blocker.age_ms)})`,
-      `    heard at  ${blocker.last_heartbeat_at}`,
+      `    heartbeat ${blocker.last_heartbeat_at}`,
     ]),
     `  denied at   ${denied_at}`,
     `  retried at  ${retried_at}`,
     `  halted at   ${halted_at}`,
-    `  blocker     ${report.blocker_changed ? 'another than when it was denied' : 'the same as when it was denied'}`,
+    `  blocker     ${report.blocker_changed ? 'another one than at the denial' : 'the same as at the denial'}`,
     `  contention  ${contention_id}`,
     ...instructionLines(report),
   ];
@@ -61,7 +61,7 @@ export function haltedWords(report: BlockerReport): string {
 
 function instructionLines({ contention_id, kept_instruction }: BlockerReport): string[] {
   const lines = [
-    'It waits for an instruction, however long, and whether or not its owner is still there. An operator decides:',
+    'It stays halted until an operator instructs it, even if its owner ends:',
     `  leasehold files instruct ${contention_id} RETRY | ABANDON | FORCE_RELEASE`,
   ];
   if (!kept_instruction) return lines;

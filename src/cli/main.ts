@@ -38,69 +38,69 @@ export const commands: readonly Entry[] = [
   },
   {
     name: 'migrate',
-    about: "Bring the database's schema up to date, and end.",
+    about: 'Migrate the schema of the database.',
     load: async () => (await import('./commands/migrate.ts')).migrateCommand,
   },
   {
     name: 'jobs',
-    about: 'See, submit, cancel and retry jobs.',
+    about: 'Show, submit, cancel and retry jobs.',
     load: async () => (await import('./commands/jobs.ts')).jobsCommand,
   },
   {
     name: 'leases',
-    about: 'See who has which lease.',
+    about: 'Show leases.',
     load: async () => (await import('./commands/leases.ts')).leasesCommand,
   },
   {
     name: 'queue',
-    about: 'See what waits, for how long, why, and who asks for it.',
+    about: 'Show waiting jobs, why they wait, and which workers ask for them.',
     load: async () => (await import('./commands/queue.ts')).queueCommand,
   },
   {
     name: 'streams',
-    about: 'See how much is in each stream.',
+    about: 'Show the number of jobs in each stream.',
     load: async () => (await import('./commands/streams.ts')).streamsCommand,
   },
   {
     name: 'workers',
-    about: 'See which workers are connected or wait, and what for.',
+    about: 'Show connected and waiting workers, and what they ask for.',
     load: async () => (await import('./commands/workers.ts')).workersCommand,
   },
   {
     name: 'explain',
-    about: 'Say why a job or a lease stands where it stands.',
+    about: 'Explain the state of a job or a lease.',
     load: async () => (await import('./commands/explain.ts')).explainCommand,
   },
   {
     name: 'stats',
-    about: 'See how much there is of everything, once or every second.',
+    about: 'Show the figures of the queue, once or every second.',
     load: async () => (await import('./commands/stats.ts')).statsCommand,
   },
   {
     name: 'capacity',
-    about: 'See the capacity, and change it.',
+    about: 'Show and change the capacity.',
     load: async () => (await import('./commands/capacity.ts')).capacityCommand,
   },
   {
     name: 'doctor',
-    about: 'Say what is wrong with a server, its database and its Redis.',
+    about: 'Find problems of a server, its database and its Redis.',
     load: async () => (await import('./commands/doctor.ts')).doctorCommand,
   },
   {
     name: 'guard',
-    about: 'Run a command while nobody else has its files.',
+    about: 'Run a command while it holds leases on files.',
     usesDirectory: true,
     load: async () => (await import('./commands/guard.ts')).guardCommand,
   },
   {
     name: 'hook',
-    about: 'Take and give back the files that coding agents write, and that git commits.',
+    about: 'Lease the files that coding agents write and git commits.',
     usesDirectory: true,
     load: async () => (await import('./commands/hook.ts')).hookCommand,
   },
   {
     name: 'files',
-    about: 'See who has which files and who waits, and decide about halts.',
+    about: 'Show leased files and waiting owners, and decide halts.',
     usesDirectory: true,
     load: async () => (await import('./commands/files.ts')).filesCommand,
   },
@@ -155,8 +155,8 @@ function complain(problem: string, help: string): number {
   return exitCodes.usage;
 }
 
-const overview =
-  () => `Leasehold leases work: a job belongs to one worker at a time, for as long as it is heard from.
+const overview = () => `Leasehold leases work: a job belongs to one worker at a time, as long as its
+heartbeats arrive.
 
 Usage: leasehold <command> [--help]
 

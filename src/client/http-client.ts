@@ -6,8 +6,8 @@ import { text } from 'node:stream/consumers';
 export const urlVariable = 'LEASEHOLD_URL';
 export const defaultUrl = 'http://127.0.0.1:8080';
 
-export const urlHelp = `  --url <address>       Where the server's HTTP is; ${defaultUrl} where neither this nor
-                        ${urlVariable} says otherwise.`;
+export const urlHelp = `  --url <address>       The HTTP address of the server. The default is
+                        ${urlVariable}, or else ${defaultUrl}.`;
 
 /** An error answer of the server, or no answer. Its text is for people; the command exits with 1. */
 export class ServerError extends Error {

@@ -31,7 +31,7 @@ export class Metrics {
   readonly #batches: BatchFamily;
   readonly #rounds: Series<Histogram>;
   readonly #failedRounds: Series<Counter>;
-  readonly #beats: Series<Counter>;
+  readonly #heartbeats: Series<Counter>;
   readonly #lag: Series<Histogram>;
   readonly #reaped: Series<Counter>;
   readonly #statements: Series<Histogram>;
@@ -64,7 +64,7 @@ export class Metrics {
     });
     this.#batches = new BatchFamily(registry);
     this.jobs = new JobMeter(registry);
-    this.#beats = registry.counters(
+    this.#heartbeats = registry.counters(
       'leasehold_heartbeats_total',
       'Heartbeats that were judged, of leases or of owners of files, by verdict.',
       'of',
@@ -85,7 +85,7 @@ export class Metrics {
     );
     this.#rounds = registry.histograms(
       'leasehold_service_round_duration_seconds',
-      'How long rounds of the services beside the requests took: reapers, pulse, audit, sweeps.',
+      'Duration of rounds of the background services, in seconds.',
       secondsBounds,
       'service',
     );
@@ -154,7 +154,7 @@ export class Metrics {
   }
 
   heartbeats(of: 'leases' | 'owners'): { extended: Counter; lost: Counter } {
-    return { extended: this.#beats.of(of, 'extended'), lost: this.#beats.of(of, 'lost') };
+    return { extended: this.#heartbeats.of(of, 'extended'), lost: this.#heartbeats.of(of, 'lost') };
   }
 
   reaped(reaper: 'jobs' | 'files', what: string): ReapMeter {

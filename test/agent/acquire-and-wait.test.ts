@@ -53,7 +53,7 @@ describe('acquireAndWait', () => {
 
   it('does not start a wait that exceeds its maximum', async () => {
     const { done, result } = play([contended(100), contended(150), granted], { timeoutMs: 200 });
-    expect((await result).outcome).to.equal('out of patience');
+    expect((await result).outcome).to.equal('timed out');
     expect(done).to.deep.equal(['ask', 'contended', 101, 'ask']);
   });
 

@@ -1,7 +1,10 @@
 import { urlHelp } from '../../client/http-client.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import {
+  byHelp,
   commonFlags,
+  exitHelp,
+  jsonHelp,
   listFlags,
   pageHelp,
   userName,
@@ -14,22 +17,22 @@ import { commandOf, type Subcommand } from '../support/subcommands.ts';
 import { type Column, fittedTable, listing } from '../support/table.ts';
 
 const help = () => `Usage: leasehold capacity [flags]
-       leasehold capacity set [--total <n>] [--busy-rating <n>] [--reason <text>] [flags]
+       leasehold capacity set [--total <n>] [--busy-rating <n>] [flags]
        leasehold capacity history [flags]
 
-Shows the units of capacity and what is taken of them. set changes them for all servers at once: nothing is taken from
-work that runs, and nothing is granted until there is room again. history shows who changed them, and when; the newest
-first.
+Shows the units of capacity, and how many are used. set changes them for all
+servers at once. Leases keep their units, and the servers grant no lease until
+enough units are free. history shows the changes, the newest first.
 
-  --total <n>           All units there are, from 0.
-  --busy-rating <n>     How busy the machines are with other things, from 0 to 10: a tenth of all units each.
-  --reason <text>       Why, for the history.
-  --requested-by <who>  Who asks, for the history; the name of the user where left out.
+  --total <n>           All units, from 0.
+  --busy-rating <n>     The other load of the machines, from 0 to 10. Each step
+                        makes a tenth of all units unusable.
+${byHelp}
 ${pageHelp}
-  --json                Answer with one line of JSON, in the words of the API.
+${jsonHelp}
 ${urlHelp}
 
-Ends with 1 where the server refuses or does not answer.
+${exitHelp}
 `;
 
 interface CapacityBody {

@@ -5,7 +5,7 @@ import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { painted, styleOf } from '../support/color.ts';
 import { commonFlags } from '../support/operator-client.ts';
-import { blank, plain, print, printJson, sentence } from '../support/output.ts';
+import { blank, plain, print, printHelp, printJson, sentence } from '../support/output.ts';
 import { type Column, fittedTable } from '../support/table.ts';
 
 /**
@@ -24,19 +24,22 @@ export const doctorCommand: Command = {
   flags: commonFlags,
   help: () => `Usage: leasehold doctor [flags]
 
-Says what is wrong with a server, its database, its queue and its Redis, and what to do about it: settings that lose what
-was acknowledged, rows that cannot be cleared away and what holds them, clocks that differ, migrations, connections,
-capacity, jobs that cannot start, dead letters, silent leases, Redis. It changes nothing.
+Examines a server, its database, its queue and its Redis, and prints each finding
+with its remedy: settings that may lose acknowledged writes, dead rows and the
+transactions that keep them, clocks that differ, migrations, connections,
+capacity, jobs that cannot start, dead letters, silent leases. It changes
+nothing.
 
-  --json                Answer with one line of JSON: {ts, version, level, findings}.
+  --json                Print one line of JSON: {ts, version, level, findings}.
 ${urlHelp}
 
-Ends with 1 where there is a problem, or no server; with 0 where there are only warnings, or none.
+Exits with 1 if there is a problem or no server, and with 0 if there are only
+warnings, or none.
 `,
   async run(args) {
     const { help, values, words } = readFlags(args, commonFlags);
     if (help) {
-      process.stdout.write(this.help());
+      printHelp(this.help());
       return 0;
     }
     if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);

@@ -5,8 +5,18 @@ import { span } from '../../domain/time.ts';
 import type { Command } from '../main.ts';
 import { readFlags } from '../support/args.ts';
 import { painted, type Style, styleOf } from '../support/color.ts';
-import { commonFlags, onlyWord, withServer } from '../support/operator-client.ts';
-import { age, blank, paragraph, print, printJson, sentence, stamp, when } from '../support/output.ts';
+import { commonFlags, jsonHelp, onlyWord, withServer } from '../support/operator-client.ts';
+import {
+  age,
+  blank,
+  paragraph,
+  print,
+  printHelp,
+  printJson,
+  sentence,
+  stamp,
+  when,
+} from '../support/output.ts';
 import { type Column, fittedTable, listing } from '../support/table.ts';
 
 interface Cause {
@@ -59,18 +69,18 @@ export const explainCommand: Command = {
   flags: commonFlags,
   help: () => `Usage: leasehold explain <job_id | lease_id> [flags]
 
-Says why a job or a lease stands where it stands: what a job that waits needs to start, how one that runs is, why one
-ended or a lease expired; and what happened to it, in order, with its heartbeats and the silences between.
+Explains the state of a job or a lease: first the answer in one sentence, then
+its causes, its history, and its attempts with their heartbeats.
 
-  --json                Answer with one line of JSON, in the words of the API.
+${jsonHelp}
 ${urlHelp}
 
-Ends with 1 where there is no such job or lease, or the server does not answer.
+Exits with 1 if there is no such job or lease, or no server answers.
 `,
   async run(args) {
     const { help, values, words } = readFlags(args, commonFlags);
     if (help) {
-      process.stdout.write(this.help());
+      printHelp(this.help());
       return 0;
     }
     const id = onlyWord(words, 'job or lease');

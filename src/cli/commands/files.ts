@@ -16,8 +16,8 @@ import { ServerError, urlHelp } from '../../client/http-client.ts';
 import { span } from '../../domain/time.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
-import { refusal } from '../support/operator-client.ts';
-import { age, paragraph, print, printJson, printNote, stamp } from '../support/output.ts';
+import { byHelp, exitHelp, refusal } from '../support/operator-client.ts';
+import { age, paragraph, print, printHelp, printJson, printNote, stamp } from '../support/output.ts';
 import { printToStderr } from '../support/stderr.ts';
 import { type Column, fittedTable } from '../support/table.ts';
 
@@ -43,31 +43,34 @@ export const filesCommand: Command = {
        leasehold files instruct <contention_id> RETRY|ABANDON|FORCE_RELEASE [flags]
        leasehold files release <path>... --owner <id> [flags]
 
-Shows who has which files and since when, who waits for one and until when, and who is halted.
+Shows which owner holds which files, which owners wait for a file and until when,
+and which are halted.
 
-instruct decides about a halt:
-  RETRY          judge it once more, now
-  ABANDON        close it; the next time its owner asks for the files is the first time
-  FORCE_RELEASE  take the files from whoever has them, and give them to the owner that is halted
-An owner that is not alive, as one whose guard has exited, is not judged now: RETRY and FORCE_RELEASE are kept, and applied
-when it asks again. A halt stays in the list until it is instructed.
-release gives back files of an owner that will not do so itself, as if it had ended its work on them. What a sub-agent
-has borrowed returns to its parent.
+instruct decides a halt:
+  RETRY          decide the request again, now
+  ABANDON        close it; the owner's next request for the files is a first one
+  FORCE_RELEASE  revoke the files, and give them to the halted owner
+A halt of an owner that is not alive, such as one whose guard has exited, is not
+decided now: RETRY and FORCE_RELEASE are stored, and applied to its next request.
+A halt stays in the list until an operator instructs it.
+release releases files of an owner that does not do so itself, as if it had ended
+its work on them. Files that a sub-agent has borrowed return to its parent.
 
-  --repository <dir>    Only this repository: a directory in it, or the name that it goes by.
-  --owner <id>          Only this owner; of release, whose files they are, by default
-                        ${ownerVariable}.
-  --reason <text>       Why it is decided so, for the history.
-  --requested-by <who>  Who decides, for the history; the name of the user where left out.
-  --json                Answer with one line of JSON: {leases, blockers}, or what the server says.
+  --repository <dir>    Only this repository: a directory in it, or its name.
+  --owner <id>          Only this owner; release: the owner of the files. The
+                        default is ${ownerVariable}.
+${byHelp}
+  --json                Print one line of JSON: {leases, blockers}, or the answer
+                        of the server.
 ${urlHelp}
 
-Ends with 1 where the server refuses or does not answer, and with ${guardCodes.halted} where what was instructed is halted still.
+${exitHelp}
+instruct exits with ${guardCodes.halted} if the request is still halted.
 `,
   async run(args) {
     const { help, values, words } = readFlags(args, flags);
     if (help) {
-      process.stdout.write(this.help());
+      printHelp(this.help());
       return 0;
     }
     const api = new FilesApi(values.url, { timeoutMs: answerLimitMs });
@@ -188,7 +191,7 @@ function instructedWords(answer: Instructed, instruction: Instruction): string {
     case 'abandoned':
       return `${answer.contention_id} is closed`;
     case 'halted':
-      return `${instruction} was judged, and it is halted still\n${haltedWords(answer.blocker_report)}`;
+      return `${instruction} was applied, and it is still halted\n${haltedWords(answer.blocker_report)}`;
   }
 }
 

@@ -7,6 +7,7 @@ import { urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { onUnreachableHelp, readOnUnreachable } from '../support/on-unreachable.ts';
+import { printHelp } from '../support/output.ts';
 import { printToStderr } from '../support/stderr.ts';
 
 const flags = {
@@ -25,41 +26,48 @@ export const guardCommand: Command = {
   flags,
   help: () => `Usage: leasehold guard <path>... [flags] -- <command> [args...]
 
-Runs a command while nobody else has these files: takes a lease on them, all or none, keeps it while the command runs
-and gives it back at the end. Where somebody has one of them, it waits until the lease may be asked for once more,
-three minutes after the denial, and halts where that is denied too. It says nothing unless that happens.
+Runs a command while no other owner holds the given files. The guard takes a lease
+on all of them or none, renews it while the command runs, and releases it at the
+end. If another owner holds one of them, the guard waits until the lease may be
+requested again, three minutes after the denial. If that request is denied too,
+the guard halts. It prints nothing unless that happens.
 
-The files need not exist. They are told apart by the top of their git repository and their path below it; links and
-letter case are resolved. The command gets the input, the output and the signals of the guard, and finds the owner in
-${ownerVariable}, so that guards and commits within it act for the same one. Where the guard is killed outright, its
-command and what that has started are stopped as well; only what has left its parents lives on.
+The files need not exist. A file is identified by the top of its git repository
+and its path below it; links and letter case are resolved. The command inherits
+the guard's input, output and signals, and finds the owner in
+${ownerVariable}, so that guards and commits within it act for the same owner.
+If the guard is killed, its command and the descendants of the command are
+stopped; only a process that has detached itself survives.
 
-  --owner <id>          Who holds the files: the name of a session. Where neither this nor
-                        ${ownerVariable} is given, an owner that ends with the command. Who waits
-                        and halts is then the caller: the coding agent, or else the user, the
-                        host and the shell. A guard that is started again is the same caller
-                        asking again; two guards that run at once compete.
-  --repository <dir>    What files outside every git repository are counted from; the root of
-                        the file system where left out.
-${onUnreachableHelp('deny', 'runs the command without a lease', 'does not run it, and stops it before its lease runs out')}
-  --grace <seconds>     Between SIGTERM and SIGKILL, where the lease is lost while the command
-                        runs; ${graceS} where left out.
+  --owner <id>          The owner of the files: the name of a session. The default
+                        is ${ownerVariable}, or else an owner that ends
+                        with the command. In that case the caller waits and halts:
+                        the coding agent, or else the user, the host and the
+                        shell. A restarted guard is the same caller; two guards
+                        that run at once compete.
+  --repository <dir>    The directory that paths outside every git repository are
+                        relative to; the default is the root of the file system.
+${onUnreachableHelp('deny', 'runs the command without a lease', 'does not run it, and stops it before its lease\n                        expires')}
+  --grace <seconds>     The time between SIGTERM and SIGKILL if the lease is lost
+                        while the command runs; the default is ${graceS}.
 ${urlHelp}
 
-Ends as the command does, with 128 and the number of the signal where one has ended it, or with
-  ${guardCodes.refused}   the server has refused the request
-  2   the guard's own arguments were not understood
+Exits as the command does, with 128 and the signal's number if a signal ended it,
+or with
+  ${guardCodes.refused}   the server refused the request
+  2   the arguments of the guard are not valid
   ${guardCodes.unreachable}  no server answers; the command was not run
-  ${guardCodes.halted}  halted: a file was not to be had; the report is on standard error, and the command was not run.
-      The halt stays until an operator instructs it. What is decided is applied when the guard is started again
+  ${guardCodes.halted}  halted: a file was denied twice. The report is on standard error, and the
+      command was not run. The halt stays until an operator instructs it. The
+      instruction is applied when the guard is started again
   ${guardCodes.lost}  the lease was lost; the command was stopped
-  126, 127  the command cannot be run, is not there
+  126, 127  the command cannot be run, or is not found
 `,
   async run(args) {
     const end = args.indexOf('--');
     const { help, values, words } = readFlags(end < 0 ? args : args.slice(0, end), flags);
     if (help) {
-      process.stdout.write(this.help());
+      printHelp(this.help());
       return 0;
     }
     const command = end < 0 ? [] : args.slice(end + 1);

@@ -3,6 +3,7 @@ import { cleanUpAfterGuard } from '../../agent/guard-watchdog.ts';
 import { urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
+import { printHelp } from '../support/output.ts';
 import { printToStderr } from '../support/stderr.ts';
 
 const flags = { url: 'string', owner: 'string', 'grace-ms': 'string' } as const;
@@ -14,16 +15,17 @@ export const hookAfterGuardCommand: Command = {
   flags,
   help: () => `Usage: leasehold hook after-guard '<pid> <started>' [flags]
 
-Ends what a guard that was killed has left: its command, and then its owner. Guards have it started; nobody else needs to.
+Cleans up after a guard that was killed: stops its command, then ends its owner.
+Guards start it; users need not.
 
-  --owner <id>          The owner that ends; nobody where left out.
-  --grace-ms <ms>       Between SIGTERM and SIGKILL.
+  --owner <id>          The owner to end; the default is none.
+  --grace-ms <ms>       The time between SIGTERM and SIGKILL.
 ${urlHelp}
 `,
   async run(args) {
     const { help, values, words } = readFlags(args, flags);
     if (help) {
-      process.stdout.write(this.help());
+      printHelp(this.help());
       return 0;
     }
     const [, pid, started] = /^(\d+) (.*)$/.exec(words[0] ?? '') ?? [];

@@ -7,6 +7,7 @@ import { urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { onUnreachableHelp, readOnUnreachable } from '../support/on-unreachable.ts';
+import { printHelp } from '../support/output.ts';
 import { printToStderr } from '../support/stderr.ts';
 
 const flags = { 'on-unreachable': 'string', url: 'string' } as const;
@@ -18,28 +19,36 @@ export const hookClaudeCodeCommand: Command = {
   flags,
   help: () => `Usage: leasehold hook claude-code [flags]
 
-A hook of Claude Code: reads the event on standard input, and answers on standard output where there is something to
-say. 'leasehold hook install' has it called.
+A hook of Claude Code. It reads the event from standard input, and answers on
+standard output if an answer is needed. 'leasehold hook install' adds it to the
+settings.
 
-  PreToolUse        of ${Object.keys(writingTools).join(', ')}: takes a lease on the file for the
-                    session, or for the agent that it has sent out, which borrows what the session holds and returns
-                    it unless it commits it. Where another owner has the file, waits until it may be asked for once more, three minutes after the denial; where that is denied too, denies the tool
-                    with the full report as its reason.
-  PostToolUse, UserPromptSubmit   the session is at work
-  Stop              it has stopped; without activity its files come free after 30 seconds
-  SubagentStop      the agent that was sent out has ended: what it borrowed returns to the session, its other files come
-                    free
-  SessionEnd        the session has ended, and all its files come free
+  PreToolUse        of ${Object.keys(writingTools).join(', ')}:
+                    takes a lease on the file for the session, or for its
+                    sub-agent. A sub-agent borrows the files of the session, and
+                    returns them unless it commits them. If another owner holds
+                    the file, the hook waits until the retry, three minutes after
+                    the denial. If the retry is denied too, it denies the tool,
+                    with the full report as the reason.
+  PostToolUse, UserPromptSubmit
+                    the session is active
+  Stop              the session has stopped; without activity its files are
+                    released after 30 seconds
+  SubagentStop      the sub-agent has ended: borrowed files return to the session,
+                    its other files are released
+  SessionEnd        the session has ended, and all its files are released
 
-The first write of a session starts a heartbeater, which keeps its leases until the session or the agent's process
-ends. The process is found among those that the hook was started by; ${agentPidVariable} may name it.
-What is known of sessions is kept in $LEASEHOLD_STATE_DIR, or in leasehold below $XDG_STATE_HOME or ~/.local/state.
+The first write of a session starts a heartbeater. It renews the leases until the
+session or the process of the agent ends. The agent is looked for among the
+parents of the hook; ${agentPidVariable} may name it.
+The state of sessions is in $LEASEHOLD_STATE_DIR, or in leasehold below
+$XDG_STATE_HOME or ~/.local/state.
 
-${onUnreachableHelp('allow', 'lets the agent write, and tells people so', 'denies the tool, and tells the agent so')}
+${onUnreachableHelp('allow', 'lets the agent write, and informs the user', 'denies the tool, and informs the agent')}
 ${urlHelp}
 
-Ends with 0, whatever was decided, or with 1 where the event could not be made sense of; that is shown, and blocks
-nothing.
+Exits with 0, whatever the decision is, or with 1 if the event is not valid. In
+that case Claude Code shows the message, and blocks nothing.
 `,
   async run(args) {
     try {
@@ -57,7 +66,7 @@ nothing.
 async function run(command: Command, args: readonly string[]): Promise<number> {
   const { help, values, words } = readFlags(args, flags);
   if (help) {
-    process.stdout.write(command.help());
+    printHelp(command.help());
     return 0;
   }
   if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);

@@ -9,7 +9,7 @@ import { urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { isFileError } from '../support/file-error.ts';
-import { printNote } from '../support/output.ts';
+import { printHelp, printNote } from '../support/output.ts';
 import { ownCommand } from '../support/own-command.ts';
 import { printToStderr } from '../support/stderr.ts';
 
@@ -25,32 +25,40 @@ export const hookGitCommand: Command = {
     flags,
   })),
   help: () => `Usage: leasehold hook git install | uninstall [flags]
-       leasehold hook git post-commit [<commit>] | post-merge <before> <after> | post-rewrite [flags]
+       leasehold hook git post-commit [<commit>] [flags]
+       leasehold hook git post-merge <before> <after> [flags]
+       leasehold hook git post-rewrite [flags]
 
-  install       Puts three hooks into the repository of the current directory, where core.hooksPath says or where git
-                has its hooks: post-commit, post-merge and post-rewrite. Hooks that are there are kept, and run first.
-                Twice is the same as once; hooks of an earlier version are written anew. Husky's are left alone; it
-                says which lines to add instead.
-  uninstall     Takes them away, and puts back what was there.
-  post-commit   What that hook calls, after a commit, an amend, a cherry-pick or a revert: gives back the files of the
-                commit, HEAD where none is named, that belong to the committer, which is ${ownerVariable}, or
-                else the agent that the commit was started by. Files of others in the commit are reported, and stay
-                theirs. Author and committer are none of its business.
-  post-merge    The same after a merge or a pull, for the files that it has changed.
-  post-rewrite  The same after a rebase, for the commits that it has written, as git names them on standard input.
+  install       Adds three hooks to the repository of the current directory:
+                post-commit, post-merge and post-rewrite, in core.hooksPath or
+                git's own directory. Existing hooks are kept, and run first.
+                Running it twice is harmless; hooks of an earlier version are
+                replaced. Hooks of Husky are not changed; the command prints the
+                lines to add.
+  uninstall     Removes these hooks, and restores the previous ones.
+  post-commit   What the hook calls after a commit, an amend, a cherry-pick or a
+                revert. It releases the files of the commit, by default HEAD, that
+                belong to the committer: ${ownerVariable}, or else the agent
+                that started the commit. Files of other owners in the commit are
+                reported, and stay theirs. The author and the committer of the
+                commit itself do not matter.
+  post-merge    The same after a merge or a pull, for the files that it changed.
+  post-rewrite  The same after a rebase, for the commits that it wrote, as git
+                lists them on standard input.
 
-Each hook asks git for its commit before it does anything else, so that commits close together each give back their own
-files. Files of the committer that were committed since they were acquired and are unchanged since are given back too.
+Each hook asks git for its commit first, so that commits in quick succession each
+release their own files. Files of the committer that were committed after they
+were acquired and are unchanged since are released too.
 
 ${urlHelp}
 
-post-commit, post-merge and post-rewrite always end with 0: the commit is made, and a server that is down does not change
-that.
+post-commit, post-merge and post-rewrite always exit with 0: the commit is made,
+and an unreachable server does not change that.
 `,
   async run(args) {
     const { help, values, words } = readFlags(args, flags);
     if (help) {
-      process.stdout.write(this.help());
+      printHelp(this.help());
       return 0;
     }
     const [verb, ...others] = words;

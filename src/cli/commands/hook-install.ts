@@ -16,7 +16,7 @@ import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { isFileError } from '../support/file-error.ts';
 import { readOnUnreachable } from '../support/on-unreachable.ts';
-import { printNote } from '../support/output.ts';
+import { printHelp, printNote } from '../support/output.ts';
 import { isOnPath, ownCommand } from '../support/own-command.ts';
 import { printToStderr } from '../support/stderr.ts';
 
@@ -28,24 +28,25 @@ const flags = {
   'on-unreachable': 'string',
 } as const;
 
-const flagsHelp = `  --agent claude-code   Whose settings; there is no other agent yet.
-  --project             .claude/settings.json at the top of the repository, which those who
-                        work on it share. So it is where neither is given.
+const flagsHelp = `  --agent claude-code   The agent; there is no other one yet.
+  --project             .claude/settings.json at the top of the repository, which
+                        its developers share. This is the default.
   --user                .claude/settings.json in the home directory.
-  --dry-run             Show what would change, and change nothing.`;
+  --dry-run             Show the changes, and make none.`;
 
 export const hookInstallCommand: Command = {
   name: 'hook install',
   flags,
   help: () => `Usage: leasehold hook install [flags]
 
-Has a coding agent call 'leasehold hook claude-code': writes the hooks into its settings, keeps everything else that is
-there, and shows what it changes. Twice is the same as once. Settings that cannot be understood are not touched.
+Adds hooks that call 'leasehold hook claude-code' to the settings of a coding
+agent, keeps all other settings, and shows the changes. Running it twice is
+harmless. Settings that are not valid are not changed.
 
 ${flagsHelp}
   --on-unreachable <what>
-                        Written into the hooks: 'allow' or 'deny', see 'leasehold hook claude-code
-                        --help'.
+                        Written into the hooks: 'allow' or 'deny'. See
+                        'leasehold hook claude-code --help'.
 `,
   run(args) {
     return change(this, args, (text, onUnreachable) => {
@@ -61,11 +62,12 @@ export const hookUninstallCommand: Command = {
   flags,
   help: () => `Usage: leasehold hook uninstall [flags]
 
-Takes the hooks of 'leasehold hook install' out of a coding agent's settings, and shows what it changes.
+Removes the hooks of 'leasehold hook install' from the settings of a coding
+agent, and shows the changes.
 
 ${flagsHelp}
   --on-unreachable <what>
-                        Without effect: the flags of install may be repeated.
+                        Ignored, so that the flags of install may be repeated.
 `,
   run(args) {
     return change(this, args, withoutHooks);
@@ -79,7 +81,7 @@ async function change(
 ): Promise<number> {
   const { help, values, words } = readFlags(args, flags);
   if (help) {
-    process.stdout.write(command.help());
+    printHelp(command.help());
     return 0;
   }
   if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);

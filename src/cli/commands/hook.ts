@@ -1,5 +1,6 @@
 import type { Command, Entry } from '../main.ts';
 import { UsageError } from '../support/args.ts';
+import { printHelp } from '../support/output.ts';
 
 const hooks: readonly Entry[] = [
   {
@@ -19,17 +20,17 @@ const hooks: readonly Entry[] = [
   },
   {
     name: 'git',
-    about: 'Give back what is committed, and put that into a repository.',
+    about: 'Release committed files; install and run the hooks of git.',
     load: async () => (await import('./hook-git.ts')).hookGitCommand,
   },
   {
     name: 'keep-alive',
-    about: "The heartbeater of an agent's session; hooks start it.",
+    about: "Send heartbeats for an agent's session; hooks start it.",
     load: async () => (await import('./hook-keep-alive.ts')).hookKeepAliveCommand,
   },
   {
     name: 'after-guard',
-    about: 'Ends what a guard that was killed has left; guards have it started.',
+    about: 'Clean up after a killed guard; guards start it.',
     load: async () => (await import('./hook-after-guard.ts')).hookAfterGuardCommand,
   },
 ];
@@ -40,14 +41,14 @@ export const hookCommand: Command = {
   commands: hooks,
   help: () => `Usage: leasehold hook <hook> [--help]
 
-What makes leases on files happen by themselves: agents take them before they write and keep them while they live, and
-commits give them back.
+Hooks that lease files automatically: agents take leases before they write and
+renew them while they live, and commits release them.
 
 ${hooks.map(({ name, about }) => `  ${name.padEnd(13)}${about}`).join('\n')}
 `,
   async run([name, ...rest]) {
     if (name === '--help' || name === '-h') {
-      process.stdout.write(this.help());
+      printHelp(this.help());
       return 0;
     }
     const entry = hooks.find((candidate) => candidate.name === name);

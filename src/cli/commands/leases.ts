@@ -3,6 +3,7 @@ import { readFlags, UsageError } from '../support/args.ts';
 import { styleOf } from '../support/color.ts';
 import {
   commonFlags,
+  exitHelp,
   listFlags,
   onlyWord,
   type Page,
@@ -20,17 +21,19 @@ import { entryOf } from './jobs-list.ts';
 const help = () => `Usage: leasehold leases list [flags]
        leasehold leases get <lease_id> [flags]
 
-list shows leases, the newest first: those that are active, unless others are asked for. get shows one of them, active or
-over. 'leasehold explain' says how it is, or why it ended.
+list shows leases, the newest first; by default only the active ones. get shows
+one lease, active or ended. 'leasehold explain' shows its condition, or why it
+ended.
 
-  --state <states>      ACTIVE, EXPIRED or RELEASED, parted by commas; ACTIVE where left out, 'any' for all.
+  --state <states>      ACTIVE, EXPIRED or RELEASED, separated by commas, or 'any';
+                        the default is ACTIVE.
   --worker-id <name>    Only leases of this worker.
   --job-id <id>         Only leases of this job.
 ${pageHelp}
-  --json                Answer with one line of JSON: {leases, next_cursor}, or {lease}.
+  --json                Print one line of JSON: {leases, next_cursor}, or {lease}.
 ${urlHelp}
 
-Ends with 1 where the server refuses or does not answer.
+${exitHelp}
 `;
 
 /** A lease as the RPC returns it in JSON: fields that are empty or false are omitted. */

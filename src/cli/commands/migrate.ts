@@ -10,10 +10,11 @@ export const migrateCommand: Command = {
   flags: settingFlags,
   help: () => `Usage: leasehold migrate [settings]
 
-Brings the schema of the database up to date and ends. 'leasehold serve' does the same when it starts; this is for
-those who want it done before. Running it twice, or while servers start, is harmless.
+Migrates the schema of the database, and exits. 'leasehold serve' does the same
+when it starts; this command does it before. Running it twice, or while servers
+start, is harmless.
 
-It takes the settings of 'leasehold serve', of which only those of the database matter:
+It takes the settings of 'leasehold serve'. Only those of the database matter:
 
 ${settingsHelp()}
 `,

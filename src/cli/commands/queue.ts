@@ -2,6 +2,7 @@ import { urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import {
+  exitHelp,
   listFlags,
   type Page,
   pagingOf,
@@ -10,7 +11,7 @@ import {
   readPages,
   withServer,
 } from '../support/operator-client.ts';
-import { age, print, printJson } from '../support/output.ts';
+import { age, print, printHelp, printJson } from '../support/output.ts';
 import { type Column, fittedTable } from '../support/table.ts';
 
 interface GroupBody {
@@ -48,23 +49,26 @@ export const queueCommand: Command = {
   flags: listFlags,
   help: () => `Usage: leasehold queue [flags]
 
-Shows what waits and what runs, in groups of jobs that the same workers may take; the group whose job has been ready for
-longest comes first. For that job it shows the id and why it waits; 'leasehold explain' says more. Where no job of a
-group is ready, it shows one that costs more than the total.
+Shows waiting and running jobs in groups of jobs that the same workers may take.
+The group whose job has been ready for longest comes first. For that job it shows
+the id and the cause of the wait; 'leasehold explain' shows more. For a group
+without a ready job it shows a job that needs more units than the total.
 
-  --limit <n>           So many groups at the most; 50 where left out.
-  --all                 As many as there are, up to 10,000.
-  --cursor <id>         Go on after what was told before; the last line says where.
-  --json                Answer with one line of JSON: {groups, truncated, next_cursor}.
+  --limit <n>           The most groups; the default is 50.
+  --all                 All groups, up to 10,000.
+  --cursor <id>         Continue after a previous page. Its last line names the
+                        cursor.
+  --json                Print one line of JSON: {groups, truncated, next_cursor}.
 ${urlHelp}
 
-READY counts to 1,000. WORKERS are the known workers that ask for such jobs, SLOTS the jobs that they would take now.
-Ends with 1 where the server refuses or does not answer.
+READY counts to 1,000. WORKERS are the known workers that ask for such jobs, and
+SLOTS the jobs that they would take now.
+${exitHelp}
 `,
   async run(args) {
     const { help, values, words } = readFlags(args, listFlags);
     if (help) {
-      process.stdout.write(this.help());
+      printHelp(this.help());
       return 0;
     }
     if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);

@@ -12,11 +12,12 @@ export const serveCommand: Command = {
   flags: settingFlags,
   help: () => `Usage: leasehold serve [settings]
 
-Serves gRPC and HTTP until SIGTERM or SIGINT, then finishes what is in flight and ends. The line that says 'ready' on
-standard output names both addresses.
+Serves gRPC and HTTP until SIGTERM or SIGINT, then finishes the open calls and
+exits. The line 'leasehold ready' on standard output names both addresses.
 
-Every setting is an environment variable and a flag; the flag wins, and an empty one counts as unset. Flags may also
-be written in full, as --leasehold-http-addr.
+Each setting is an environment variable and a flag. The flag wins, and an empty
+value counts as unset. Flags may also be written in full, as in
+--leasehold-http-addr.
 
 ${settingsHelp()}
 `,
@@ -62,12 +63,12 @@ ${settingsHelp()}
 /** Gives an aborted start up to 5 s to finish. */
 async function stopEarly(signal: string, started: Promise<RunningServer>, log: Log): Promise<number> {
   log.info('stopping before being ready', { signal });
-  const patience = setTimeout(() => process.exit(0), 5_000);
+  const timer = setTimeout(() => process.exit(0), 5_000);
   await started.then(
     (server) => server.stop(),
     () => {},
   );
-  clearTimeout(patience);
+  clearTimeout(timer);
   log.info('stopped');
   return 0;
 }

@@ -2,8 +2,8 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { type ServerClient, ServerError, urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
-import { commonFlags, queryOf, refusal, withServer } from '../support/operator-client.ts';
-import { draw, lineWidth, plain, print, printJson, safe } from '../support/output.ts';
+import { commonFlags, exitHelp, jsonHelp, queryOf, refusal, withServer } from '../support/operator-client.ts';
+import { draw, lineWidth, plain, print, printHelp, printJson, safe } from '../support/output.ts';
 import { printToStderr } from '../support/stderr.ts';
 import { listing } from '../support/table.ts';
 
@@ -26,19 +26,22 @@ export const statsCommand: Command = {
   flags,
   help: () => `Usage: leasehold stats [flags]
 
-Shows how much there is of everything: capacity, jobs and leases.
+Shows the figures of the capacity, the jobs and the leases.
 
-  --addon-id <name>     Only of this submitter.
-  --watch               Again every second until it is stopped: in place on a terminal, otherwise a line each.
-  --json                Answer with one line of JSON, in the words of the API; with --watch, one each second.
+  --addon-id <name>     Only those of this submitter.
+  --watch               Repeat every second until it is stopped: in place on a
+                        terminal, otherwise one line each time.
+${jsonHelp}
+                        With --watch, one line each second.
 ${urlHelp}
 
-Ends with 1 where the server refuses or does not answer. A watch goes on and says so, unless it is so from the beginning.
+${exitHelp}
+With --watch, only the first request ends it; later errors are printed.
 `,
   async run(args) {
     const { help, values, words } = readFlags(args, flags);
     if (help) {
-      process.stdout.write(this.help());
+      printHelp(this.help());
       return 0;
     }
     if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);

@@ -1,7 +1,8 @@
 import { urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
-import { listFlags, pageHelp } from '../support/operator-client.ts';
+import { exitHelp, listFlags, pageHelp } from '../support/operator-client.ts';
+import { printHelp } from '../support/output.ts';
 import { showList } from '../support/pages.ts';
 import { type Column, fittedTable } from '../support/table.ts';
 
@@ -18,19 +19,20 @@ export const streamsCommand: Command = {
   flags: listFlags,
   help: () => `Usage: leasehold streams [<stream>] [flags]
 
-Lists the streams by name, or the one that is named, and how much is in each: jobs that may be taken now, jobs that wait
-for a backoff, a time or more capacity, jobs that are leased, and dead letters.
+Lists all streams by name, or one stream, with the number of their jobs: those
+that may be taken now, those that wait for a backoff, a time or more capacity,
+those that are leased, and dead letters.
 
 ${pageHelp}
-  --json                Answer with one line of JSON: {streams, next_cursor}.
+  --json                Print one line of JSON: {streams, next_cursor}.
 ${urlHelp}
 
-Ends with 1 where the server refuses or does not answer.
+${exitHelp}
 `,
   async run(args) {
     const { help, values, words } = readFlags(args, listFlags);
     if (help) {
-      process.stdout.write(this.help());
+      printHelp(this.help());
       return 0;
     }
     if (words.length > 1) throw new UsageError('takes one stream');

@@ -1,8 +1,8 @@
 import { urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
-import { listFlags, pageHelp } from '../support/operator-client.ts';
-import { age } from '../support/output.ts';
+import { exitHelp, listFlags, pageHelp } from '../support/operator-client.ts';
+import { age, printHelp } from '../support/output.ts';
 import { showList } from '../support/pages.ts';
 import { type Column, fittedTable } from '../support/table.ts';
 
@@ -49,23 +49,25 @@ export const workersCommand: Command = {
   flags,
   help: () => `Usage: leasehold workers [flags]
 
-Lists the workers that are connected to any server on the database, wait at it or called it in the last 30 seconds, and
-those that hold jobs. A worker on several servers has a line for each.
+Lists the workers of all servers on the database: those that are connected, that
+wait, that called in the last 30 seconds, or that hold jobs. A worker on several
+servers has a line for each.
 
   --worker-id <name>    Only this worker.
   --stream <name>       Only workers that ask for this stream.
   --job-type <name>     Only workers that ask for this job type, or for all types.
 ${pageHelp}
-  --json                Answer with one line of JSON: {workers, next_cursor}.
+  --json                Print one line of JSON: {workers, next_cursor}.
 ${urlHelp}
 
-SLOTS are the jobs that a worker would take now. Servers refresh what they know of a worker every 10 seconds.
-Ends with 1 where the server refuses or does not answer.
+SLOTS are the jobs that a worker would take now. Servers refresh the list of
+workers every 10 seconds.
+${exitHelp}
 `,
   async run(args) {
     const { help, values, words } = readFlags(args, flags);
     if (help) {
-      process.stdout.write(this.help());
+      printHelp(this.help());
       return 0;
     }
     if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);

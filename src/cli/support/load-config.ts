@@ -1,6 +1,7 @@
 import { type Config, readConfig } from '../../config.ts';
 import { createLog, type Log } from '../../lib/log.ts';
 import { readSettings } from './args.ts';
+import { printHelp } from './output.ts';
 
 /** Reads the settings of a command and creates its log; undefined where `--help` was requested and printed. */
 export function prepare(
@@ -9,7 +10,7 @@ export function prepare(
 ): { config: Config; log: Log } | undefined {
   const asked = readSettings(args);
   if (asked.help) {
-    process.stdout.write(help());
+    printHelp(help());
     return undefined;
   }
   const config = readConfig(asked.settings, process.env);

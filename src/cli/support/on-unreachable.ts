@@ -12,7 +12,9 @@ export function readOnUnreachable(flag: string | undefined, habit: OnUnreachable
 
 export const onUnreachableHelp = (habit: OnUnreachable, allow: string, deny: string): string =>
   `  --on-unreachable <what>
-                        What to do where no server answers: 'allow' ${allow};
-                        'deny' ${deny}. '${habit}' where neither this nor
-                        ${onUnreachableVariable} says otherwise. A file that is known to be held by
-                        somebody else is denied in any case.`;
+                        What happens if no server answers.
+                        'allow' ${allow}.
+                        'deny' ${deny}.
+                        The default is ${onUnreachableVariable}, or else
+                        '${habit}'. A file that another owner is known to hold
+                        is denied in any case.`;

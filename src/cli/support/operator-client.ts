@@ -22,9 +22,18 @@ const pageMax = 200;
 export const allMax = 10_000;
 const limitDefault = 50;
 
-export const pageHelp = `  --limit <n>           So many at the most; ${limitDefault} where left out.
-  --all                 As many as there are, up to ${allMax.toLocaleString('en')}.
-  --cursor <id>         Go on after what was told before; the last line says where.`;
+export const pageHelp = `  --limit <n>           The most rows; the default is ${limitDefault}.
+  --all                 All rows, up to ${allMax.toLocaleString('en')}.
+  --cursor <id>         Continue after a previous page. Its last line names the
+                        cursor.`;
+
+export const jsonHelp = '  --json                Print one line of JSON, with the names of the API.';
+
+export const exitHelp = 'Exits with 1 if the server refuses the request or does not answer.';
+
+export const byHelp = `  --reason <text>       The reason, for the history.
+  --requested-by <who>  The requester, for the history; the default is the user's
+                        name.`;
 
 /**
  * Runs `work` with a client. An error of the server is printed in one line, with its code, and the exit code

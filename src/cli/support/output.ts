@@ -31,6 +31,9 @@ export function printNote(text: string): void {
   write(inLines(text), () => {});
 }
 
+/** Prints the help of a command, whose lines fit a terminal of 80 columns, and wrap on a narrower one. */
+export const printHelp = (text: string): void => print(paragraph(text));
+
 let whenUnread: (() => void) | undefined;
 
 function write(text: string, unread: () => void): void {

@@ -1,5 +1,6 @@
 import type { Command } from '../main.ts';
 import { type FlagTypes, UsageError } from './args.ts';
+import { printHelp } from './output.ts';
 
 /** One action of a command. `run` returns the exit code. */
 export interface Subcommand {
@@ -22,7 +23,7 @@ export function commandOf(
     help,
     async run(args) {
       if (args.includes('--help') || args.includes('-h')) {
-        process.stdout.write(help());
+        printHelp(help());
         return 0;
       }
       const [word, ...rest] = args;

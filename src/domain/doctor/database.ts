@@ -193,7 +193,7 @@ function checkService(service: ServiceFacts | null): Finding[] {
       isMiscounted
         ? `${whole(usedUnits)} units count as used, and active leases take ${whole(leasedUnits)}`
         : `${whole(usedUnits)} units are used, as active leases say`,
-      'it is repaired within a minute; if it comes back, somebody writes to the tables by hand',
+      'it is repaired within a minute; if it comes back, another program writes to the tables',
       { used: usedUnits, leased: leasedUnits },
     ),
   ];

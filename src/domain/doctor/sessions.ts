@@ -68,7 +68,7 @@ export function checkSlots({ slots, prepared }: DatabaseFacts, limits: Threshold
       return found(
         'replication_slots',
         level,
-        `nobody reads replication slot ${name}${kept}${rows}`,
+        `no client reads replication slot ${name}${kept}${rows}`,
         advice,
         {
           slot: name,

@@ -49,7 +49,7 @@ const settingRules: readonly {
     name: 'default_transaction_isolation',
     bad: ['repeatable read', 'serializable'],
     level: 'PROBLEM',
-    means: 'whoever has waited for a row does not see what became of it',
+    means: 'a statement that waited for a row does not see its new version',
     advice: 'let no pooler or role setting override what Leasehold sets for its connections',
   },
 ];

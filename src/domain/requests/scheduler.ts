@@ -155,7 +155,7 @@ export const ListJobs = Type.Object({
   created_before: optional(
     instant("Only jobs whose created_at, the database's time in milliseconds, is earlier."),
   ),
-  oldest_first: optional(Type.Boolean({ description: 'The oldest first; the newest first where left out.' })),
+  oldest_first: optional(Type.Boolean({ description: 'The oldest first; the default is the newest first.' })),
   limit: optional(pageSize(limits.pageRows, limits.pageRowsDefault, 'How many jobs at the most.')),
   cursor: optional(cursor(uuidCursor)),
 });

@@ -18,15 +18,15 @@ const rangePattern =
   '^((6[0-9]|[7-9][0-9]|[1-9][0-9]{2,3}|[1-3][0-9]{4}|4[0-2][0-9]{3}|43[01][0-9]{2}|43200)m|([1-9]|[1-9][0-9]|[1-6][0-9]{2}|7[01][0-9]|720)h|([1-9]|[12][0-9]|30)d)$';
 
 export const GetTimeseries = Type.Object({
-  metric: Type.Enum(metricNames, { description: 'What is told.' }),
+  metric: Type.Enum(metricNames, { description: 'The metric.' }),
   bucket: optional(
-    Type.Enum([...bucketWords], { description: 'How wide each point is; 5m where left out.' }),
+    Type.Enum([...bucketWords], { description: 'The width of each point; the default is 5m.' }),
   ),
   range: optional(
     Type.String({
       maxLength: 20,
       described: { pattern: rangePattern },
-      description: 'How far back: a whole number of m, h or d from 1h to 30d; 24h where left out.',
+      description: 'How far back: a whole number of m, h or d from 1h to 30d; the default is 24h.',
     }),
   ),
   addon_id: addonId(),
@@ -42,7 +42,7 @@ export const WatchSnapshots = Type.Object({
     Type.Integer({
       minimum: watchMs.min,
       maximum: watchMs.max,
-      description: `How long from one snapshot to the next; ${watchMs.default} where left out.`,
+      description: `The time from one snapshot to the next; the default is ${watchMs.default}.`,
     }),
   ),
 });

@@ -28,8 +28,8 @@ function explain(problems: Problem[], value: unknown, at: string): DomainError {
   const missing = problems.find((problem) => problem.keyword === 'required');
   // An optional field is a union with null. That the value is not null either is of no use in an error.
   const plain = problems.filter((problem) => problem.keyword !== 'anyOf' && !asksForNull(problem));
-  const told = plain.length > 0 ? plain : problems;
-  const first = missing ?? nearest(told);
+  const relevant = plain.length > 0 ? plain : problems;
+  const first = missing ?? nearest(relevant);
   if (!first)
     return new DomainError('invalid_request', 'the request is not what was expected', { field: 'body' });
   if (first === missing) {
@@ -41,7 +41,7 @@ function explain(problems: Problem[], value: unknown, at: string): DomainError {
     return invalid(join(at, first.instancePath), 'must not be empty');
   return invalid(
     join(at, first.instancePath),
-    `${wording(first, told)}, not ${sizeOf(first, found) ?? printable(found)}`,
+    `${wording(first, relevant)}, not ${sizeOf(first, found) ?? printable(found)}`,
   );
 }
 
@@ -56,12 +56,12 @@ function nearest(problems: readonly Problem[]): Problem | undefined {
   );
 }
 
-function wording({ keyword, params, message, instancePath }: Problem, told: readonly Problem[]): string {
+function wording({ keyword, params, message, instancePath }: Problem, relevant: readonly Problem[]): string {
   if (keyword === 'enum') {
     return `must be one of ${(params as { allowedValues: unknown[] }).allowedValues.join(', ')}`;
   }
   if (keyword === 'type') {
-    const alike = told.filter(
+    const alike = relevant.filter(
       (problem) => problem.keyword === 'type' && problem.instancePath === instancePath,
     );
     return `must be ${alike.map(typeWord).join(' or ')}`;

@@ -9,7 +9,7 @@ export class WaitGroup {
 
   done(): void {
     this.#open--;
-    if (this.#open === 0) for (const tell of this.#onNone.splice(0)) tell();
+    if (this.#open === 0) for (const settle of this.#onNone.splice(0)) settle();
   }
 
   /** Settles as soon as no call is open. */

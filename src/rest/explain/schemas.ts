@@ -47,7 +47,8 @@ const ExplainedJob = entity('ExplainedJob', 'A job without its payload, which ex
 });
 const ExplainedSilence = entity(
   'Silence',
-  'A time in which nothing was heard of a worker: from the grant or a heartbeat to the next one, to the release, to where max_runtime_s ended the lease, or to now.',
+  'A time without a heartbeat: from the grant or a heartbeat to the next one, to the release, to the end ' +
+    'that max_runtime_s set, or to now.',
   {
     since: time('When it began.'),
     until: time('When it was over; of one that is not, now.'),
@@ -76,17 +77,17 @@ const ExplainedAttempt = entity('ExplainedAttempt', 'An attempt at a job, and wh
 });
 
 export const ExplanationBody = Type.Object({
-  ts: time('The moment of which all this is told.'),
+  ts: time('The time of the answer.'),
   job: ExplainedJob,
   lease: orNull(LeaseRecord),
   since: time('When the job came into its state.'),
   summary: word('All of it in one sentence.'),
   causes: list(ExplainedCause, 'Why it is so, the main reason first.'),
   steps: list(StoryStep, 'What happened, in order.'),
-  steps_left_out: count('Steps in the middle of a long story that are not told.'),
-  left_out_after: count('After how many of those that are told they would stand.'),
+  steps_left_out: count('Steps that are left out in the middle of a long history.'),
+  left_out_after: count('The number of shown steps that precede them.'),
   attempts: list(ExplainedAttempt, 'The attempts, the oldest first.'),
-  attempts_left_out: count('Older attempts that are not told.'),
+  attempts_left_out: count('Older attempts that are left out.'),
 });
 
 export function explanationBody(explanation: Explanation): Static<typeof ExplanationBody> {

@@ -77,7 +77,7 @@ export const fileAbout = operations('Files', {
         Type.Object({
           ok: always(true, 'It is kept.'),
           owner_id: word('The owner.'),
-          expires_at: time('When it is taken for dead unless it is heard of before.'),
+          expires_at: time('When the owner counts as dead without another heartbeat.'),
           ttl_remaining_ms: count('How long that is from now.'),
           drain: flag('The server is shutting down.'),
           lost_files: list(LostFileRecord, 'Files that were taken from it.'),

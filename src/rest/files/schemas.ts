@@ -57,8 +57,8 @@ export const FileLeaseRecord = entity('FileLease', 'The lease of a file.', {
   owner_id: ownerId,
   lease_state: oneOf(fileLeaseStates, 'Whether it holds.'),
   acquired_at: time('When its owner got it.'),
-  last_heartbeat_at: time('When its owner was last heard of.'),
-  expires_at: time('When it runs out unless its owner is heard of before.'),
+  last_heartbeat_at: time('The last heartbeat of its owner.'),
+  expires_at: time('When it expires without another heartbeat.'),
   fence,
   owner: Profile,
 });
@@ -79,9 +79,9 @@ export const OwnerRecord = entity('FileOwner', 'Who leases files.', {
   owner_id: ownerId,
   owner: Profile,
   state: oneOf(ownerStates, 'Whether it lives.'),
-  last_heartbeat_at: time('When it was last heard of.'),
+  last_heartbeat_at: time('Its last heartbeat.'),
   last_activity_at: time('When it last did something.'),
-  expires_at: time('When it is taken for dead unless it is heard of before.'),
+  expires_at: time('When it counts as dead without another heartbeat.'),
   stopped_at: orNull(time('When it said that it has stopped.')),
   idle_at: orNull(time('When it gives up its files unless it is active before.')),
   ended_at: orNull(time('When its life was over.')),
@@ -125,7 +125,7 @@ const BlockerRecord = entity('Blocker', 'Who stands in the way of a file.', {
   owner_id: ownerId,
   owner: Profile,
   acquired_at: time('When it got the file.'),
-  last_heartbeat_at: time('When it was last heard of.'),
+  last_heartbeat_at: time('Its last heartbeat.'),
   age_ms: count('How long it has had the file.'),
 });
 
@@ -232,7 +232,7 @@ const Halted = entity('FilesHalted', 'The retry was blocked too: stop, and wait 
 });
 export const Acquired = Type.Union([
   Granted,
-  entity('FilesContended', 'None is granted, because somebody has one of them.', {
+  entity('FilesContended', 'None is granted, because another owner holds one of them.', {
     outcome: always('contended', 'There is one retry.'),
     contention: ContentionRecord,
   }),

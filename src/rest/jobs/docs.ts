@@ -95,7 +95,7 @@ export const queueAbout = operations('Queue: jobs', {
   },
   cancelJob: {
     summary: 'Cancel a job',
-    details: 'A job that is leased is not torn away: its worker is told with its next heartbeat.',
+    details: 'A leased job is not revoked: the answer to the next heartbeat asks its worker to stop.',
     body: requestBody(OperatorRequest, { reason: 'user aborted' }),
     answers: { 200: answer('The job.', OneJob, { job: { ...job, state: 'CANCELED' } }) },
     errors: ['job_not_found', 'illegal_transition'],

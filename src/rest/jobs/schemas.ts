@@ -80,7 +80,7 @@ export const jobIntent = objectMapper<Job, JobBody>(
 export const JobOutcome = entity('JobResult', 'What came of a job.', {
   job_id: uuid('The job.'),
   status: oneOf(finalStatuses, 'How it went.'),
-  result_data: anyJson('What its worker handed in.'),
+  result_data: anyJson('The result that its worker sent.'),
   error: orNull(word('What went wrong, in words.')),
   error_detail: orNull(jsonObject('What went wrong, as an object where one came.')),
   started_at: orNull(time('When its last lease was granted.')),

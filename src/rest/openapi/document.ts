@@ -11,7 +11,7 @@ import { type ErrorBody, statuses } from '../http/errors.ts';
 import type { Route } from '../http/router.ts';
 import { ErrorRecord, errorDocs } from './error-docs.ts';
 import { type Answer, type Operation, tags } from './operation.ts';
-import { SchemaPrinter, type Told, withoutNull } from './schema-printer.ts';
+import { type OpenApiObject, SchemaPrinter, withoutNull } from './schema-printer.ts';
 import { word } from './schema-types.ts';
 
 type Code = ErrorBody['code'];
@@ -49,13 +49,15 @@ export function openApi(routes: readonly Route[]): object {
 class Description {
   readonly document: object;
   readonly #schemas = new SchemaPrinter();
-  readonly #responses: Record<string, Told> = {};
+  readonly #responses: Record<string, OpenApiObject> = {};
 
   constructor(routes: readonly Route[]) {
-    const paths: Record<string, Told> = {};
+    const paths: Record<string, OpenApiObject> = {};
     for (const route of routes) {
       paths[route.path] ??= {};
-      Object.assign(paths[route.path] as Told, { [route.method.toLowerCase()]: this.#operation(route) });
+      Object.assign(paths[route.path] as OpenApiObject, {
+        [route.method.toLowerCase()]: this.#operation(route),
+      });
     }
     this.document = {
       openapi: '3.1.1',
@@ -64,7 +66,7 @@ class Description {
         version,
         summary: 'A service that leases work.',
         description:
-          'One owner per job, or per file, for a bounded time, kept alive only by heartbeats. Requests and answers are JSON in UTF-8; times are ISO-8601 in UTC. A field without a value is `null` and not left out, unknown fields of a request and of objects in it are ignored and named with their paths in `warnings`, a list of texts in the answer, and answers may have more fields than are told here. HEAD is answered wherever GET is.',
+          'One owner per job, or per file, for a bounded time, kept alive only by heartbeats. Requests and answers are JSON in UTF-8; times are ISO-8601 in UTC. A field without a value is `null` and not left out, unknown fields of a request and of objects in it are ignored and named with their paths in `warnings`, a list of texts in the answer, and answers may have more fields than are described here. HEAD is answered wherever GET is.',
         license: { name: 'MIT', identifier: 'MIT' },
       },
       servers: [{ url: '/', description: 'This server.' }],
@@ -74,7 +76,7 @@ class Description {
     };
   }
 
-  #operation({ about, path, method, bodyBytesMax = limits.jobBytes }: Route): Told {
+  #operation({ about, path, method, bodyBytesMax = limits.jobBytes }: Route): OpenApiObject {
     const parameters = [...this.#inPath(path), ...this.#inQuery(about)];
     return {
       operationId: about.id,
@@ -87,31 +89,31 @@ class Description {
     };
   }
 
-  #inPath(path: string): Told[] {
+  #inPath(path: string): OpenApiObject[] {
     return [...path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => {
       const schema = pathSchemas[name];
       if (!schema) throw new Error(`nothing is known of {${name}} in ${path}`);
-      const { description, ...told } = this.#schemas.print(schema);
-      return { name, in: 'path', required: true, description, schema: told };
+      const { description, ...printed } = this.#schemas.print(schema);
+      return { name, in: 'path', required: true, description, schema: printed };
     });
   }
 
-  #inQuery({ query }: Operation): Told[] {
+  #inQuery({ query }: Operation): OpenApiObject[] {
     const required = (query as { required?: string[] } | undefined)?.required ?? [];
     return Object.entries(query?.properties ?? {}).map(([name, schema]) => {
-      const { description, ...told } = withoutNull(this.#schemas.print(schema));
+      const { description, ...printed } = withoutNull(this.#schemas.print(schema));
       return {
         name,
         in: 'query',
         // An empty parameter counts as absent.
         ...(required.includes(name) ? { required: true } : { allowEmptyValue: true }),
         description,
-        schema: told,
+        schema: printed,
       };
     });
   }
 
-  #body({ schema, examples }: NonNullable<Operation['body']>, bytesMax: number): Told {
+  #body({ schema, examples }: NonNullable<Operation['body']>, bytesMax: number): OpenApiObject {
     return {
       description: `At most ${bytesMax / 1024 / 1024} MiB.`,
       required: ((schema as { required?: string[] }).required ?? []).length > 0,
@@ -119,7 +121,7 @@ class Description {
     };
   }
 
-  #answers({ answers }: Operation): Told {
+  #answers({ answers }: Operation): OpenApiObject {
     return Object.fromEntries(
       Object.entries(answers).map(([status, answer]) => [
         status,
@@ -128,34 +130,34 @@ class Description {
     );
   }
 
-  #content({ schema, mediaType, examples }: Answer): Told {
+  #content({ schema, mediaType, examples }: Answer): OpenApiObject {
     if (schema)
       return { content: { 'application/json': { schema: this.#schemas.print(schema), ...shown(examples) } } };
     return mediaType === undefined ? {} : { content: { [mediaType]: { schema: { type: 'string' } } } };
   }
 
   /** The errors of an operation, by status. Responses that several operations share become components. */
-  #errors({ errors, refusal }: Operation, isWrite: boolean, isOpen: boolean): Told {
+  #errors({ errors, refusal }: Operation, isWrite: boolean, isOpen: boolean): OpenApiObject {
     const codes = new Set<Code>([
       ...(errors === 'nothing' ? [] : always),
       ...(isWrite ? [...ofBodies, ...ofWrites] : []),
       ...(errors === 'nothing' ? [] : errors),
       ...(isOpen ? [] : ofHosts),
     ]);
-    const told: Told = {};
+    const printed: OpenApiObject = {};
     for (const [status, alike] of Map.groupBy(codes, (code) => statuses[code])) {
       if (refusal) {
-        told[status] = this.#refused(alike, refusal);
+        printed[status] = this.#refused(alike, refusal);
         continue;
       }
       const name = alike.map(inCapitals).join('Or');
       this.#responses[name] ??= this.#refused(alike);
-      told[status] = { $ref: `#/components/responses/${name}` };
+      printed[status] = { $ref: `#/components/responses/${name}` };
     }
-    return told;
+    return printed;
   }
 
-  #refused(codes: readonly Code[], refusal?: TObject): Told {
+  #refused(codes: readonly Code[], refusal?: TObject): OpenApiObject {
     return {
       description: codes.map((code) => `\`${code}\`: ${errorDocs[code].means}`).join('\n\n'),
       ...(codes.some((code) => passing.includes(code)) && {
@@ -173,20 +175,20 @@ class Description {
   }
 
   /** An error with one of these codes, and the fields that a contract adds. */
-  #error(codes: readonly Code[], refusal?: TObject): Told {
+  #error(codes: readonly Code[], refusal?: TObject): OpenApiObject {
     const { detail, code, ...others } = ErrorRecord.properties;
     const { description } = code as { description?: string };
     const ownCode = { type: 'string', enum: codes, description };
     if (!refusal)
       return { ...this.#schemas.print(ErrorRecord), type: 'object', properties: { code: ownCode } };
     const whole = Type.Object({ ...refusal.properties, detail, code, ...others });
-    const told = this.#schemas.print(whole) as { properties: Told };
-    return { ...told, properties: { ...told.properties, code: ownCode } };
+    const printed = this.#schemas.print(whole) as { properties: OpenApiObject };
+    return { ...printed, properties: { ...printed.properties, code: ownCode } };
   }
 }
 
 /** An example of the fields that a contract adds to an error: constants, or else false or null. */
-const said = (refusal?: TObject): Told =>
+const said = (refusal?: TObject): OpenApiObject =>
   Object.fromEntries(
     Object.entries<TSchema & { const?: unknown; type?: string }>(refusal?.properties ?? {}).map(
       ([name, { const: always, type }]) => [name, type === 'boolean' ? (always ?? false) : null],
@@ -194,7 +196,7 @@ const said = (refusal?: TObject): Told =>
   );
 
 /** One example directly, several ones numbered. */
-function shown(examples: readonly unknown[]): Told {
+function shown(examples: readonly unknown[]): OpenApiObject {
   if (examples.length < 2) return examples.length === 0 ? {} : { example: examples[0] };
   return {
     examples: Object.fromEntries(examples.map((value, i) => [`example ${i + 1}`, { value }])),

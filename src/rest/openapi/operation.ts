@@ -42,13 +42,13 @@ export interface Answer {
 export const tags = {
   'Queue: jobs': 'The queue contract: jobs, from their submission to their end.',
   'Queue: leases': 'The queue contract: the lease of a claimed job.',
-  'Queue: stats': 'The queue contract: capacity, and how things stand.',
+  'Queue: stats': 'The queue contract: capacity, and figures of the queue.',
   Request: 'The request contract: the next job and its lease in one step.',
-  Heartbeat: 'The heartbeat contract: the sign of life that keeps a lease.',
+  Heartbeat: 'The heartbeat contract: the heartbeats that keep a lease.',
   Worker: 'The worker contract: jobs of streams, attempts and their tokens.',
   Files:
     'The file contract: one owner a file, one retry after three minutes, and a halt that an operator decides.',
-  Server: 'The server itself: how it is, and what it can do.',
+  Server: 'The server itself: its condition and its features.',
 } as const;
 export type Tag = keyof typeof tags;
 

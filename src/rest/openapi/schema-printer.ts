@@ -5,52 +5,53 @@
  * - The content of `described` is printed and not validated by the schema; code validates it, with better
  *   error texts.
  */
-export type Told = Record<string, unknown>;
+export type OpenApiObject = Record<string, unknown>;
 
 export class SchemaPrinter {
   /** Components by title. */
-  readonly components: Record<string, Told> = {};
+  readonly components: Record<string, OpenApiObject> = {};
 
-  print(schema: unknown): Told {
-    const { title } = schema as Told;
-    if (typeof title !== 'string') return this.#plain(schema as Told);
-    const told = this.#plain(schema as Told);
+  print(schema: unknown): OpenApiObject {
+    const { title } = schema as OpenApiObject;
+    if (typeof title !== 'string') return this.#plain(schema as OpenApiObject);
+    const printed = this.#plain(schema as OpenApiObject);
     const known = this.components[title];
-    if (known && JSON.stringify(known) !== JSON.stringify(told))
+    if (known && JSON.stringify(known) !== JSON.stringify(printed))
       throw new Error(`two schemas are called ${title}`);
-    this.components[title] = told;
+    this.components[title] = printed;
     return { $ref: `#/components/schemas/${title}` };
   }
 
-  #plain(schema: Told): Told {
-    const told: Told = {};
+  #plain(schema: OpenApiObject): OpenApiObject {
+    const printed: OpenApiObject = {};
     for (const [keyword, value] of Object.entries(schema)) {
-      if (keyword === 'properties') told.properties = this.#each(value as Told);
-      else if (keyword === 'items') told.items = this.print(value);
-      else if (keyword === 'anyOf') Object.assign(told, this.#choice(value as Told[]));
+      if (keyword === 'properties') printed.properties = this.#each(value as OpenApiObject);
+      else if (keyword === 'items') printed.items = this.print(value);
+      else if (keyword === 'anyOf') Object.assign(printed, this.#choice(value as OpenApiObject[]));
       else if (keyword === 'described') continue;
-      else if (keyword === 'patternProperties') told.additionalProperties = this.#values(value as Told);
-      else told[keyword] = value;
+      else if (keyword === 'patternProperties')
+        printed.additionalProperties = this.#values(value as OpenApiObject);
+      else printed[keyword] = value;
     }
-    Object.assign(told, schema.described);
-    const words = told.enum ?? [told.const];
-    if (told.type === undefined && (words as unknown[]).every((word) => typeof word === 'string'))
-      told.type = 'string';
-    return told;
+    Object.assign(printed, schema.described);
+    const words = printed.enum ?? [printed.const];
+    if (printed.type === undefined && (words as unknown[]).every((word) => typeof word === 'string'))
+      printed.type = 'string';
+    return printed;
   }
 
-  #each(properties: Told): Told {
+  #each(properties: OpenApiObject): OpenApiObject {
     return Object.fromEntries(Object.entries(properties).map(([name, schema]) => [name, this.print(schema)]));
   }
 
   /** The schema of an object's values under any name. No other kind of pattern is in use. */
-  #values(patterns: Told): Told {
+  #values(patterns: OpenApiObject): OpenApiObject {
     const [schema, ...others] = Object.values(patterns);
     if (others.length > 0) throw new Error('an object has members of more than one pattern');
     return this.print(schema);
   }
 
-  #choice(choices: readonly Told[]): Told {
+  #choice(choices: readonly OpenApiObject[]): OpenApiObject {
     const others = choices.filter(({ type }) => type !== 'null').map((choice) => this.print(choice));
     const [only, second] = others;
     if (others.length === choices.length) return { anyOf: others };
@@ -61,12 +62,12 @@ export class SchemaPrinter {
 }
 
 /** A schema without its null, which a query or a path cannot express. */
-export function withoutNull({ type, enum: words, anyOf, ...told }: Told): Told {
+export function withoutNull({ type, enum: words, anyOf, ...printed }: OpenApiObject): OpenApiObject {
   const types = Array.isArray(type) ? type.filter((word) => word !== 'null') : [type];
   if (Array.isArray(anyOf)) throw new Error('a parameter is one thing or another');
   return {
     type: types.length === 1 ? types[0] : types,
     ...(Array.isArray(words) && { enum: words.filter((word) => word !== null) }),
-    ...told,
+    ...printed,
   };
 }

@@ -49,7 +49,7 @@ export const capacityChange = (change: CapacityChange): Static<typeof CapacityCh
 const addonId = orNull(word('Whose figures these are; null for those of all submitters.'));
 
 export const SnapshotBody = Type.Object({
-  ts: time('The moment of which all this is told.'),
+  ts: time('The time of the answer.'),
   addon_id: addonId,
   capacity: Units,
   jobs: entity('SnapshotJobs', 'How many jobs there are, and how many there were of late.', {
@@ -100,7 +100,7 @@ export const snapshotBody = ({
 });
 
 export const TimeseriesBody = Type.Object({
-  metric: oneOf(metricNames, 'What is told.'),
+  metric: oneOf(metricNames, 'The metric.'),
   bucket: oneOf([...bucketWords], 'How wide each point is.'),
   addon_id: addonId,
   points: list(

@@ -182,8 +182,8 @@ export function workAnswer(outcome: LeaseOutcome): Static<typeof WorkAnswer> {
 
 export const Extended = entity('LeaseExtended', 'The lease is kept.', {
   ok: always(true, 'It is kept.'),
-  expires_at: time('When it runs out unless its worker is heard of before.'),
+  expires_at: time('When it expires without another heartbeat.'),
   ttl_remaining_ms: count('How long that is from now.'),
-  cancel_requested: flag('Somebody wants the job canceled: stop, and end the lease.'),
+  cancel_requested: flag('A client asked to cancel the job: stop, and end the lease.'),
   drain: flag('The server is shutting down: ask another one for more work.'),
 });

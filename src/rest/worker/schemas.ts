@@ -8,7 +8,7 @@ import { heartbeatWithinMs, LeaseRecord, leaseToken } from '../leases/schemas.ts
 import { always, count, entity, flag, orNull, time, uuid, whole, word } from '../openapi/schema-types.ts';
 import { Extended } from '../system/schemas.ts';
 
-const attempt = { ack: flag("Nobody needs the attempt's message any more.") };
+const attempt = { ack: flag("The attempt's message is no longer needed.") };
 
 export const Claimed = Type.Union([
   entity('StreamJobClaimed', 'A job, and the attempt at it that begins.', {
@@ -31,7 +31,7 @@ export const Claimed = Type.Union([
         'How often to send a heartbeat: a third of the TTL in whole seconds, at least 1. With a TTL of 1 s that is too late; send one every third of `heartbeat_within_ms` then.',
     }),
     heartbeat_within_ms: heartbeatWithinMs,
-    lease_expires_at: time('When the lease runs out unless its worker is heard of before.'),
+    lease_expires_at: time('When the lease expires without another heartbeat.'),
     job_type: JobIntent.properties.job_type,
     attempt: LeaseRecord.properties.attempt,
     max_attempts: JobIntent.properties.max_attempts,
@@ -73,11 +73,11 @@ export const Kept = entity('AttemptKept', 'The attempt is kept.', {
   lease_expires_at: expires_at,
   ...rest,
 });
-export const Completed = entity('AttemptCompleted', 'The attempt is over, and its result is written.', {
+export const Completed = entity('AttemptCompleted', 'The attempt has ended, and its result is stored.', {
   ok: always(true, 'It is written.'),
   ...attempt,
 });
-export const Failed = entity('AttemptFailed', 'The attempt is over.', {
+export const Failed = entity('AttemptFailed', 'The attempt has ended.', {
   ok: always(true, 'It is written.'),
   ...attempt,
   requeued: flag('Its job went back into the queue.'),

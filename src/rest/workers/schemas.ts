@@ -54,7 +54,7 @@ export const WorkerBody = entity('Worker', 'A worker, and the servers that know 
   last_heard_at: orNull(time('The latest call, frame or heartbeat of it.')),
   active_leases: count('The leases that it holds, counted up to 10,000.'),
   claims: count('The jobs that it has claimed and not leased, counted up to 10,000.'),
-  servers: list(WorkerServerBody, 'Empty where it holds jobs and no server has heard of it for 30 seconds.'),
+  servers: list(WorkerServerBody, 'Empty if it holds jobs and has called no server for 30 seconds.'),
 });
 
 export const workerBody = (worker: Worker): Static<typeof WorkerBody> => ({

@@ -51,12 +51,12 @@ export class ServerGauges {
     );
     registry.gauge(
       'leasehold_listed_workers',
-      'Workers that this server has in its list: connected, waiting, or heard of in the last 30 seconds.',
+      'Workers known to this server: connected, waiting, or active in the last 30 seconds.',
       () => engine.figures.listedWorkers,
     );
     registry.gauge(
       'leasehold_history_days_ahead',
-      'For how many days to come the history has room, when this server last looked; below 3 somebody should look.',
+      'Days for which job_events partitions exist, at the last check; an operator should act below 3.',
       () => engine.figures.historyDaysAhead,
     );
   }

@@ -57,7 +57,7 @@ export class RedisConnection {
   #staying: Promise<void> | undefined;
   #tried: Promise<void> | undefined;
   /** The current outage has been reported. */
-  #told = false;
+  #isLogged = false;
 
   constructor(options: LinkOptions) {
     this.#options = options;
@@ -110,7 +110,7 @@ export class RedisConnection {
         const connection = await connect(this.#options, signal);
         failures = 0;
         this.#connection = connection;
-        this.#told = false;
+        this.#isLogged = false;
         this.#options.onUp?.();
         onTried();
         this.#logUnavailable(await connection.over);
@@ -126,8 +126,8 @@ export class RedisConnection {
 
   #logUnavailable(error: unknown): void {
     this.#connection = undefined;
-    if (this.#told || this.#stopping.signal.aborted) return;
-    this.#told = true;
+    if (this.#isLogged || this.#stopping.signal.aborted) return;
+    this.#isLogged = true;
     this.#options.onDown?.(error instanceof Error ? error : new Error(String(error)));
   }
 }

@@ -42,7 +42,7 @@ export class RedisConsumer {
   readonly #grouped = new Set<string>();
   /** Streams whose key holds another type; the next refresh tries them again. */
   readonly #unusable = new Set<string>();
-  readonly #told = new Set<string>();
+  readonly #logged = new Set<string>();
   #loop: Promise<void> | undefined;
   #wake = () => {};
   /** Something has changed since the last turn of the loop began. */
@@ -132,8 +132,8 @@ export class RedisConsumer {
 
   #exclude(stream: string, error: unknown): void {
     this.#unusable.add(stream);
-    if (this.#told.has(stream)) return;
-    this.#told.add(stream);
+    if (this.#logged.has(stream)) return;
+    this.#logged.add(stream);
     this.#options.log.warn('a stream cannot be read, and is left out until it can', { stream, error });
   }
 

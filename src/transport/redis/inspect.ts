@@ -3,23 +3,23 @@ import type { RedisClient } from './connection.ts';
 
 /** The facts that Redis reports about itself. */
 export async function inspectRedis(client: RedisClient): Promise<RedisFacts> {
-  const told = new Map(
+  const fields = new Map(
     (await client.info())
       .split('\r\n')
       .filter((line) => line.includes(':'))
       .map((line): [string, string] => [line.slice(0, line.indexOf(':')), line.slice(line.indexOf(':') + 1)]),
   );
-  const number = (name: string) => Number(told.get(name) ?? 0);
+  const number = (name: string) => Number(fields.get(name) ?? 0);
   return {
-    version: told.get('redis_version') ?? 'unknown',
+    version: fields.get('redis_version') ?? 'unknown',
     usedBytes: number('used_memory'),
     maxBytes: number('maxmemory'),
-    policy: told.get('maxmemory_policy') ?? 'unknown',
+    policy: fields.get('maxmemory_policy') ?? 'unknown',
     savesSnapshots: await savesSnapshots(client),
-    appendsLog: told.get('aof_enabled') === '1',
+    appendsLog: fields.get('aof_enabled') === '1',
     lastSaveFailed:
-      told.get('rdb_last_bgsave_status') === 'err' ||
-      (told.get('aof_enabled') === '1' && told.get('aof_last_write_status') === 'err'),
+      fields.get('rdb_last_bgsave_status') === 'err' ||
+      (fields.get('aof_enabled') === '1' && fields.get('aof_last_write_status') === 'err'),
   };
 }
 

@@ -48,19 +48,19 @@ export class RedisVerifier {
 
   async #checkBatch(stream: string, entries: readonly Entry[]): Promise<void> {
     const { database, settler } = this.#options;
-    const told: CarriedMessage[] = [];
+    const messages: CarriedMessage[] = [];
     const wrong: string[] = [];
     for (const entry of entries) {
       const envelope = envelopeIn(stream, entry);
-      if (envelope) told.push({ ...envelope, messageId: entry.id });
+      if (envelope) messages.push({ ...envelope, messageId: entry.id });
       else wrong.push(entry.id);
     }
     const rows = await readMessages(
       database,
-      told.map(({ jobId }) => jobId),
+      messages.map(({ jobId }) => jobId),
     );
     const unrecorded: CarriedMessage[] = [];
-    for (const message of told) {
+    for (const message of messages) {
       const row = rows.get(enqueueIdOf(message));
       if (row?.stream === stream && row.messageId === null) unrecorded.push(message);
       else if (row?.stream !== stream || row.messageId !== message.messageId) wrong.push(message.messageId);

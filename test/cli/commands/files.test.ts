@@ -50,7 +50,7 @@ onEveryEngine((engine) => {
       expect(has).to.include(stamp(lease?.acquired_at ?? ''));
       expect(waits).to.match(/^WAITS FOR +REPOSITORY +OWNER +RETRY +HELD BY +CONTENTION\n/);
       expect(waits).to.match(/^a +\S+ +bob +in (2 min \d+ s|3 min) +ann +[0-9a-f-]{36}$/m);
-      expect(halted).to.include('b was not to be had').and.to.include(contention);
+      expect(halted).to.include('b was denied twice').and.to.include(contention);
     });
 
     it('prints the list as JSON, for one repository and one owner', async () => {
@@ -113,7 +113,9 @@ onEveryEngine((engine) => {
       const contention = await halt('dan', 'a');
       const retried = await run('instruct', contention, 'RETRY');
       expect(retried.code).to.equal(75);
-      expect(retried.stdout).to.match(/^RETRY was judged, and it is halted still\nhalted: a was not/);
+      expect(retried.stdout).to.match(
+        /^RETRY was applied, and it is still halted\nhalted: a was denied twice/,
+      );
       const forced = await run(
         'instruct',
         contention,

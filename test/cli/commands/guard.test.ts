@@ -408,14 +408,14 @@ onEveryEngine((engine) => {
       const [blocked] = await apiOf(server).blockers({ owner_id: 'third' });
       if (blocked?.state !== 'HALTED') expect.fail('is not halted');
       for (const word of [
-        `q was not to be had, at first nor 180 s later`,
+        `q was denied twice, the second time after 180 s`,
         'third',
         repository.top,
         `guard-${hostname()}-${first.pid}`,
         blocked.denied_at,
         blocked.retried_at,
         blocked.halted_at,
-        'the same as when it was denied',
+        'the same as at the denial',
         `leasehold files instruct ${blocked.contention_id} RETRY | ABANDON | FORCE_RELEASE`,
       ]) {
         expect(report.join('\n')).to.include(word);
