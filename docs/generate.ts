@@ -10,15 +10,15 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { diagram } from '../src/domain/jobs/state-machine.ts';
 import { heartbeatTransitions, workTransitions } from '../src/rpc/heartbeat-stream/states.ts';
-import { cliSection } from './sections/cli.ts';
-import { errorsSection } from './sections/errors.ts';
-import { fileEventsSection, jobEventsSection } from './sections/events.ts';
-import { grpcSections } from './sections/grpc.ts';
-import { fenced } from './sections/markdown.ts';
-import { metricsSection } from './sections/metrics.ts';
-import { restSections } from './sections/rest.ts';
-import { withServer } from './sections/server.ts';
-import { settingsSection } from './sections/settings.ts';
+import { cliSection } from './generator/cli.ts';
+import { errorsSection } from './generator/errors.ts';
+import { fileEventsSection, jobEventsSection } from './generator/events.ts';
+import { grpcSections } from './generator/grpc.ts';
+import { fenced } from './generator/markdown.ts';
+import { metricsSection } from './generator/metrics.ts';
+import { restSections } from './generator/rest.ts';
+import { withServer } from './generator/server.ts';
+import { settingsSection } from './generator/settings.ts';
 
 export const root = fileURLToPath(new URL('..', import.meta.url));
 

@@ -3,7 +3,7 @@ import { ServerError } from '../client/http-client.ts';
 import { inLines } from '../lib/terminal-text.ts';
 import { acquire } from './acquire-and-wait.ts';
 import { branchOf, type FileKey, locate, PathError } from './file-key.ts';
-import type { Contention, FilesApi } from './files-client.ts';
+import type { Contention, FilesClient } from './files-client.ts';
 import { type Agent, agentPidVariable, findAgent } from './find-agent.ts';
 import type { OnUnreachable } from './guard.ts';
 import { ensureDaemon } from './keepalive-daemon.ts';
@@ -45,7 +45,7 @@ export interface HookAnswer {
 }
 
 export interface HookOptions {
-  api: FilesApi;
+  api: FilesClient;
   notes: SessionStore;
   onUnreachable: OnUnreachable;
 }

@@ -1,4 +1,4 @@
-import { ServerClient, type ServerClientOptions } from '../client/http-client.ts';
+import { HttpClient, type HttpClientOptions } from '../client/http-client.ts';
 
 /** An owner's description of itself. */
 export interface OwnerProfile {
@@ -109,11 +109,11 @@ const filesMax = 10_000;
 const pageMax = 1_000;
 
 /** Client of the server's `/api/files`: one method per route, without any policy. */
-export class FilesApi {
-  readonly #server: ServerClient;
+export class FilesClient {
+  readonly #server: HttpClient;
 
-  constructor(url: string | undefined, options: ServerClientOptions = {}) {
-    this.#server = new ServerClient(url, options);
+  constructor(url: string | undefined, options: HttpClientOptions = {}) {
+    this.#server = new HttpClient(url, options);
   }
 
   get url(): string {

@@ -1,7 +1,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { ServerError } from '../client/http-client.ts';
 import { stopTree } from './child-command.ts';
-import type { FilesApi } from './files-client.ts';
+import type { FilesClient } from './files-client.ts';
 import { isAlive, type ProcessId } from './process-tree.ts';
 
 /** The `leasehold hook` subcommand that cleans up after a killed guard. */
@@ -75,7 +75,7 @@ export class GuardWatchdog {
  * The watchdog's work after its guard was killed: stop the command first, and only then release its files.
  */
 export async function cleanUpAfterGuard(
-  api: FilesApi,
+  api: FilesClient,
   command: ProcessId,
   { ownerId, graceMs, say }: { ownerId: string | undefined; graceMs: number; say(text: string): void },
 ): Promise<void> {

@@ -4,7 +4,7 @@ import { ServerError } from '../client/http-client.ts';
 import { acquire } from './acquire-and-wait.ts';
 import { Command, codeOfSignal, type ForwardedSignal, forwardedSignals } from './child-command.ts';
 import { branchOf, type FileKey } from './file-key.ts';
-import type { AcquireRequest, FileLease, FilesApi } from './files-client.ts';
+import type { AcquireRequest, FileLease, FilesClient } from './files-client.ts';
 import { GuardWatchdog } from './guard-watchdog.ts';
 import { Keepalive, type Loss } from './keepalive.ts';
 import { contendedWords, haltedWords } from './messages.ts';
@@ -23,7 +23,7 @@ const leadMaxMs = 20_000;
 export const ownerVariable = 'LEASEHOLD_OWNER';
 
 export interface GuardOptions {
-  api: FilesApi;
+  api: FilesClient;
   ownerId: string;
   /** The owner was created for this guard, and ends with it. */
   isOwn: boolean;

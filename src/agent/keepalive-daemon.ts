@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process';
 import { setTimeout as delay } from 'node:timers/promises';
 import { ServerError } from '../client/http-client.ts';
 import { tryLock } from '../lib/file-lock.ts';
-import { FilesApi } from './files-client.ts';
+import { FilesClient } from './files-client.ts';
 import { againMs, heartbeatMs } from './keepalive.ts';
 import { isAlive } from './process-tree.ts';
 import { type Note, SessionStore } from './session-store.ts';
@@ -57,7 +57,7 @@ export async function keepAlive(ownerId: string, notes = new SessionStore()): Pr
   if (!lock) return;
   let nextBeatMs = performance.now();
   for (let note = notes.read(ownerId); note; note = notes.read(ownerId)) {
-    const api = new FilesApi(note.url, { timeoutMs: answerLimitMs });
+    const api = new FilesClient(note.url, { timeoutMs: answerLimitMs });
     if (!isAlive(note.agent)) {
       notes.remove(ownerId);
       await answered(api.end(ownerId));

@@ -1,6 +1,6 @@
 import { ServerError } from '../client/http-client.ts';
 import { span } from '../domain/time.ts';
-import type { FileLease, FilesApi } from './files-client.ts';
+import type { FileLease, FilesClient } from './files-client.ts';
 import { shown } from './messages.ts';
 
 /** Less than a third of the 60 s that an owner lives after each heartbeat. */
@@ -11,7 +11,7 @@ export const againMs = 2_000;
 const lookMs = 1_000;
 const partedMs = 5_000;
 
-type KeepaliveApi = Pick<FilesApi, 'url' | 'activity' | 'heartbeat'>;
+type KeepaliveApi = Pick<FilesClient, 'url' | 'activity' | 'heartbeat'>;
 
 export interface Loss {
   why: string;

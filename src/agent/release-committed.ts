@@ -2,7 +2,7 @@ import { realpathSync } from 'node:fs';
 import { relative, sep } from 'node:path';
 import { ServerError } from '../client/http-client.ts';
 import { repositoryOf } from './file-key.ts';
-import type { FileLease, FilesApi } from './files-client.ts';
+import type { FileLease, FilesClient } from './files-client.ts';
 import { committedSince, filesBetween, filesOfCommit, filesOfCommits, git, unchangedFiles } from './git.ts';
 import { ownerVariable } from './guard.ts';
 import { ownerName, shown } from './messages.ts';
@@ -22,7 +22,7 @@ export type Made = { commits: readonly string[] } | { from: string; to: string }
  * unchanged since.
  */
 export async function releaseCommitted(
-  api: FilesApi,
+  api: FilesClient,
   notes: SessionStore,
   made: Made,
   { directory = process.cwd(), named = process.env[ownerVariable] } = {},
@@ -82,7 +82,7 @@ async function committedMeanwhile(
 
 /** A committer without leases has nothing to release, so an unreachable server is not reported to it. */
 async function leasesOf(
-  api: FilesApi,
+  api: FilesClient,
   repository: string,
   committers: readonly string[],
 ): Promise<FileLease[]> {

@@ -26,7 +26,7 @@ export class ServerError extends Error {
   }
 }
 
-export interface ServerClientOptions {
+export interface HttpClientOptions {
   /** The limit of the time to the answer; unlimited where it is omitted. */
   timeoutMs?: number;
 }
@@ -35,12 +35,12 @@ export interface ServerClientOptions {
  * Uses `node:http`, because `fetch` takes 30 ms to load, and commands start often. An import of that module
  * would load `fetch` too, because it exports classes of it; `getBuiltinModule` does not.
  */
-export class ServerClient {
+export class HttpClient {
   /** The server's address. */
   readonly url: string;
   readonly #timeoutMs: number | undefined;
 
-  constructor(url: string | undefined, { timeoutMs }: ServerClientOptions = {}) {
+  constructor(url: string | undefined, { timeoutMs }: HttpClientOptions = {}) {
     this.url = (url || process.env[urlVariable] || defaultUrl).replace(/\/+$/, '');
     this.#timeoutMs = timeoutMs;
   }

@@ -32,7 +32,7 @@ import { LeaseReaper } from './maintenance/lease-reaper.ts';
 import { OutageMonitor } from './maintenance/outage-monitor.ts';
 import { PartitionMaintainer } from './maintenance/partition-maintainer.ts';
 import { Pruner } from './maintenance/pruner.ts';
-import { SchemaWatch } from './maintenance/schema-monitor.ts';
+import { SchemaMonitor } from './maintenance/schema-monitor.ts';
 import { LaneSweeper } from './queue/lane-sweeper.ts';
 import { QueueQueries } from './queue/queue-queries.ts';
 import { StatsAggregator } from './stats/stats-aggregator.ts';
@@ -40,7 +40,7 @@ import { StatsQueries } from './stats/stats-queries.ts';
 import { Notifier } from './wakeups/notifier.ts';
 import { KnownWorkers } from './workers/known-workers.ts';
 import { WorkerDirectory } from './workers/worker-directory.ts';
-import { WorkerReader } from './workers/worker-queries.ts';
+import { WorkerQueries } from './workers/worker-queries.ts';
 
 export interface ServicesOptions {
   database: Database;
@@ -88,10 +88,10 @@ export class Services {
   readonly statsQueries: StatsQueries;
   readonly workers: KnownWorkers;
   readonly workerDirectory: WorkerDirectory;
-  readonly workerQueries: WorkerReader;
+  readonly workerQueries: WorkerQueries;
   readonly queueQueries: QueueQueries;
   readonly outageMonitor: OutageMonitor;
-  readonly schemaWatch: SchemaWatch;
+  readonly schemaWatch: SchemaMonitor;
   readonly notifier: Notifier;
   readonly settings: EngineSettings;
   readonly database: Database;
@@ -104,7 +104,7 @@ export class Services {
     this.transport = transport;
     this.metrics = metrics;
     this.settings = settings;
-    this.schemaWatch = new SchemaWatch(database, log);
+    this.schemaWatch = new SchemaMonitor(database, log);
     this.notifier = new Notifier(channel);
     this.leaseSubscriptions = new LeaseSubscriptions({ onSubscribe: () => this.notifier.announce() });
     const deadlineCursor = new DeadlineCursor();
@@ -184,7 +184,7 @@ export class Services {
     this.fileQueries = new FileQueries(context);
     this.ownerHeartbeats = new OwnerHeartbeats(context);
     this.statsQueries = new StatsQueries(context);
-    this.workerQueries = new WorkerReader(context, this.workerDirectory);
+    this.workerQueries = new WorkerQueries(context, this.workerDirectory);
     this.queueQueries = new QueueQueries(context, this.workerDirectory);
     this.statsAggregator = new StatsAggregator({
       database,

@@ -4,7 +4,7 @@ import type { Config } from '../config.ts';
 import type { Log } from '../lib/log.ts';
 import { ConnectionWatch } from './connection/connection-watch.ts';
 import type { EntityConnection } from './connection/entity-driver.ts';
-import { PreparingClient } from './connection/prepared-client.ts';
+import { PreparedClient } from './connection/prepared-client.ts';
 import { sessionOptions, sessionStatements } from './connection/session-settings.ts';
 import { Database, type DatabaseOptions, type DatabaseParts } from './database.ts';
 import { openEmbedded } from './embedded/client.ts';
@@ -35,7 +35,7 @@ async function openPostgres(url: string, options: DatabaseOptions): Promise<Data
     clientUrl: url,
     pool: { min: 0, max: options.poolMax },
     driverOptions: {
-      Client: PreparingClient,
+      Client: PreparedClient,
       onPoolCreated: (pool: EventEmitter) => watch.attach(pool),
       // The address may carry options of its own; these override them.
       options: `${new URL(url).searchParams.get('options') ?? ''} ${sessionOptions()}`.trim(),
@@ -68,7 +68,7 @@ async function openEmbeddedDatabase(options: DatabaseOptions): Promise<Database>
     const orm = await initOrm(options, {
       ...place,
       // Sends statements without waiting for the answers to earlier ones.
-      driverOptions: { ...driverOptions, Client: PreparingClient, pipeline: true },
+      driverOptions: { ...driverOptions, Client: PreparedClient, pipeline: true },
     });
     return opened({
       engine: 'embedded',

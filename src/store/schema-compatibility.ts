@@ -12,7 +12,7 @@ import { SchemaTooNewError } from './schema-too-new.ts';
  * its own code does not know. The highest `oldest_writer` of all rows is the requirement:
  *
  * - A server below it refuses to start (`checkSchemaVersion`).
- * - A running server below it answers writes with `unavailable` (`SchemaWatch`).
+ * - A running server below it answers writes with `unavailable` (`SchemaMonitor`).
  * - A server at or above it works, also beside migrations that it does not know.
  *
  * A migration that raises the requirement is announced before it runs (`announceMigrations`). The migrating
@@ -21,7 +21,7 @@ import { SchemaTooNewError } from './schema-too-new.ts';
  * because the migration did not run.
  */
 
-/** Longer than a running server takes to read the requirement; see `SchemaWatch`. */
+/** Longer than a running server takes to read the requirement; see `SchemaMonitor`. */
 const announceMs = 3_000;
 
 export interface Requirement {

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { FilesApi } from '../../src/agent/files-client.ts';
+import { FilesClient } from '../../src/agent/files-client.ts';
 import { SessionStore } from '../../src/agent/session-store.ts';
 import { tryLock } from '../../src/lib/file-lock.ts';
 import { openDatabase } from '../../src/store/open.ts';
@@ -60,7 +60,7 @@ export class Repository {
 }
 
 /** Acts on a server's files as some owner would. */
-export const apiOf = (server: { http: string }): FilesApi => new FilesApi(server.http);
+export const apiOf = (server: { http: string }): FilesClient => new FilesClient(server.http);
 
 /** Who holds what of a repository, by path. */
 export async function holders(server: { http: string }, repository: string): Promise<Record<string, string>> {

@@ -24,7 +24,7 @@ const senders = [
   /[cC]onnection\.run\s*[<(]/g,
   /\b(?:prepared(?:Statement)?|onHeads)(?:\(|<[^(]*>\()/g,
   /\.(?:getNativeClient|getClient|getConnection)\(/g,
-  /\bnew (?:pg\.)?(?:Client|Pool|PreparingClient)\(/g,
+  /\bnew (?:pg\.)?(?:Client|Pool|PreparedClient)\(/g,
 ];
 
 const declared =

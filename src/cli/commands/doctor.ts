@@ -1,4 +1,4 @@
-import { ServerClient, ServerError, urlHelp } from '../../client/http-client.ts';
+import { HttpClient, ServerError, urlHelp } from '../../client/http-client.ts';
 import { clockFinding, type Finding, finding, findingLevels, worstOf } from '../../domain/doctor/finding.ts';
 import { counted } from '../../domain/explain/text.ts';
 import type { Command } from '../main.ts';
@@ -43,9 +43,7 @@ warnings, or none.
       return 0;
     }
     if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);
-    const { ts, version, findings } = await examine(
-      new ServerClient(values.url, { timeoutMs: answerLimitMs }),
-    );
+    const { ts, version, findings } = await examine(new HttpClient(values.url, { timeoutMs: answerLimitMs }));
     const level = worstOf(findings);
     if (values.json) printJson({ ts, version, level, findings });
     else print(findingsText(findings));
@@ -54,7 +52,7 @@ warnings, or none.
 };
 
 async function examine(
-  server: ServerClient,
+  server: HttpClient,
 ): Promise<{ ts: string | null; version: string | null; findings: Finding[] }> {
   const begun = performance.now();
   const beganAtMs = Date.now();
@@ -79,7 +77,7 @@ async function examine(
   return { ts: diagnosis.ts, version: diagnosis.version, findings };
 }
 
-async function readiness(server: ServerClient): Promise<Finding> {
+async function readiness(server: HttpClient): Promise<Finding> {
   const { status, said } = await server.look('/readyz').catch((error: unknown) => {
     if (!(error instanceof ServerError)) throw error;
     return { status: 0, said: error.message };

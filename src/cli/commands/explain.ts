@@ -1,4 +1,4 @@
-import { type ServerClient, ServerError, urlHelp } from '../../client/http-client.ts';
+import { type HttpClient, ServerError, urlHelp } from '../../client/http-client.ts';
 import { counted } from '../../domain/explain/text.ts';
 import type { JobBody } from '../../domain/jobs/job-fields.ts';
 import { span } from '../../domain/time.ts';
@@ -94,7 +94,7 @@ Exits with 1 if there is no such job or lease, or no server answers.
 };
 
 /** Accepts the id of a job or of a lease, so that an operator need not know which one it is. */
-async function explainEither(server: ServerClient, id: string): Promise<Explanation> {
+async function explainEither(server: HttpClient, id: string): Promise<Explanation> {
   try {
     return await server.get<Explanation>(`/api/scheduler/jobs/${id}/explain`);
   } catch (error) {

@@ -5,7 +5,7 @@ import {
   type Blocked,
   type Contention,
   type FileLease,
-  FilesApi,
+  FilesClient,
   type Instructed,
   type Instruction,
   instructions,
@@ -73,7 +73,7 @@ instruct exits with ${guardCodes.halted} if the request is still halted.
       printHelp(this.help());
       return 0;
     }
-    const api = new FilesApi(values.url, { timeoutMs: answerLimitMs });
+    const api = new FilesClient(values.url, { timeoutMs: answerLimitMs });
     const asJson = values.json === true;
     const [verb, ...rest] = words;
     try {
@@ -112,8 +112,8 @@ function nameOf(repository: string | undefined): string | undefined {
 }
 
 async function list(
-  api: FilesApi,
-  filter: Parameters<FilesApi['leases']>[0],
+  api: FilesClient,
+  filter: Parameters<FilesClient['leases']>[0],
   asJson: boolean,
 ): Promise<number> {
   const [leases, blockers] = await Promise.all([api.leases(filter), api.blockers(filter)]);
@@ -165,7 +165,7 @@ const some = (names: readonly string[]): string => {
 };
 
 async function instruct(
-  api: FilesApi,
+  api: FilesClient,
   [contentionId, word, ...others]: readonly string[],
   by: { reason?: string; requested_by: string },
   asJson: boolean,
@@ -196,7 +196,7 @@ function instructedWords(answer: Instructed, instruction: Instruction): string {
 }
 
 async function release(
-  api: FilesApi,
+  api: FilesClient,
   words: readonly string[],
   ownerId: string | undefined,
   asJson: boolean,

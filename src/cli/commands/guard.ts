@@ -1,7 +1,7 @@
 import { hostname } from 'node:os';
 import { callerName } from '../../agent/caller-name.ts';
 import { locate, PathError } from '../../agent/file-key.ts';
-import { FilesApi } from '../../agent/files-client.ts';
+import { FilesClient } from '../../agent/files-client.ts';
 import { Guard, guardCodes, ownerVariable } from '../../agent/guard.ts';
 import { urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
@@ -75,7 +75,7 @@ or with
     if (command.length === 0) throw new UsageError("names no command; it stands after '--'");
     const named = values.owner || process.env[ownerVariable];
     const guard = new Guard({
-      api: new FilesApi(values.url, { timeoutMs: answerLimitMs }),
+      api: new FilesClient(values.url, { timeoutMs: answerLimitMs }),
       ownerId: named || newOwner(),
       isOwn: !named,
       ...(named ? {} : { callerId: callerName() }),

@@ -1,4 +1,4 @@
-import { FilesApi } from '../../agent/files-client.ts';
+import { FilesClient } from '../../agent/files-client.ts';
 import { cleanUpAfterGuard } from '../../agent/guard-watchdog.ts';
 import { urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
@@ -31,7 +31,7 @@ ${urlHelp}
     const [, pid, started] = /^(\d+) (.*)$/.exec(words[0] ?? '') ?? [];
     if (pid === undefined || started === undefined || words.length > 1)
       throw new UsageError('takes one process');
-    const api = new FilesApi(values.url, { timeoutMs: answerLimitMs });
+    const api = new FilesClient(values.url, { timeoutMs: answerLimitMs });
     await cleanUpAfterGuard(
       api,
       { pid: Number(pid), started },

@@ -1,6 +1,6 @@
 import { text } from 'node:stream/consumers';
 import { answerHook, readHookInput, writingTools } from '../../agent/claude-code-hook.ts';
-import { FilesApi } from '../../agent/files-client.ts';
+import { FilesClient } from '../../agent/files-client.ts';
 import { agentPidVariable } from '../../agent/find-agent.ts';
 import { SessionStore } from '../../agent/session-store.ts';
 import { urlHelp } from '../../client/http-client.ts';
@@ -76,7 +76,7 @@ async function run(command: Command, args: readonly string[]): Promise<number> {
     printToStderr(input);
     return 1;
   }
-  const api = new FilesApi(values.url, { timeoutMs: answerLimitMs });
+  const api = new FilesClient(values.url, { timeoutMs: answerLimitMs });
   const { code, stdout, stderr } = await answerHook(input, { api, notes: new SessionStore(), onUnreachable });
   if (stdout) process.stdout.write(`${JSON.stringify(stdout)}\n`);
   if (stderr) printToStderr(stderr);

@@ -1,5 +1,5 @@
 import { text } from 'node:stream/consumers';
-import { FilesApi } from '../../agent/files-client.ts';
+import { FilesClient } from '../../agent/files-client.ts';
 import { GitError } from '../../agent/git.ts';
 import { GitHookError, installGitHook, uninstallGitHook } from '../../agent/git-hook.ts';
 import { ownerVariable } from '../../agent/guard.ts';
@@ -114,7 +114,7 @@ async function withErrors(work: () => Promise<string>): Promise<number> {
 /** A failure is only printed: after a failed hook, git would report that the commit failed. */
 async function release(url: string | undefined, made: () => Promise<Made>): Promise<number> {
   try {
-    const api = new FilesApi(url, { timeoutMs: answerLimitMs });
+    const api = new FilesClient(url, { timeoutMs: answerLimitMs });
     const words = await releaseCommitted(api, new SessionStore(), await made());
     for (const word of words) printToStderr(word);
   } catch (error) {

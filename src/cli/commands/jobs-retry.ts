@@ -1,4 +1,4 @@
-import { type ServerClient, ServerError } from '../../client/http-client.ts';
+import { type HttpClient, ServerError } from '../../client/http-client.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { commonFlags, refusal, userName, wholeFlag, withServer } from '../support/operator-client.ts';
 import { printNote } from '../support/output.ts';
@@ -75,7 +75,7 @@ export const cancelVerb: Subcommand = {
 };
 
 async function changeEach(
-  server: ServerClient,
+  server: HttpClient,
   jobIds: readonly string[],
   change: 'retry' | 'cancel',
   by: object,
@@ -95,7 +95,7 @@ async function changeEach(
   return outcome;
 }
 
-async function retryDeadLetters(server: ServerClient, filter: object, limit: number): Promise<Outcome> {
+async function retryDeadLetters(server: HttpClient, filter: object, limit: number): Promise<Outcome> {
   const retried = new Set<string>();
   while (retried.size < limit) {
     const wanted = Math.min(limit - retried.size, pageMax);

@@ -1,5 +1,5 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { type ServerClient, ServerError, urlHelp } from '../../client/http-client.ts';
+import { type HttpClient, ServerError, urlHelp } from '../../client/http-client.ts';
 import type { Command } from '../main.ts';
 import { readFlags, UsageError } from '../support/args.ts';
 import { commonFlags, exitHelp, jsonHelp, queryOf, refusal, withServer } from '../support/operator-client.ts';
@@ -46,7 +46,7 @@ With --watch, only the first request ends it; later errors are printed.
     }
     if (words.length > 0) throw new UsageError(`takes no ${JSON.stringify(words[0])}`);
     const path = `/api/scheduler/stats/snapshot${queryOf({ addon_id: values['addon-id'] })}`;
-    const read = (server: ServerClient) => server.get<Snapshot>(path);
+    const read = (server: HttpClient) => server.get<Snapshot>(path);
     return withServer(values.url, async (server) => {
       const first = await read(server);
       if (values.watch) return watch(first, () => read(server), values.json === true);

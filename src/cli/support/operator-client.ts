@@ -1,6 +1,6 @@
 /** Shared parts of the operator's commands: requests, pages, and exit codes. */
 import { userInfo } from 'node:os';
-import { ServerClient, ServerError } from '../../client/http-client.ts';
+import { HttpClient, ServerError } from '../../client/http-client.ts';
 import { inLine } from '../../lib/terminal-text.ts';
 import { UsageError } from './args.ts';
 import { printToStderr } from './stderr.ts';
@@ -41,10 +41,10 @@ export const byHelp = `  --reason <text>       The reason, for the history.
  */
 export async function withServer(
   url: string | undefined,
-  work: (server: ServerClient) => Promise<number>,
+  work: (server: HttpClient) => Promise<number>,
 ): Promise<number> {
   try {
-    return await work(new ServerClient(url, { timeoutMs: answerLimitMs }));
+    return await work(new HttpClient(url, { timeoutMs: answerLimitMs }));
   } catch (error) {
     if (!(error instanceof ServerError)) throw error;
     printToStderr(refusal(error));

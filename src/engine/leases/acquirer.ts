@@ -58,7 +58,7 @@ export class Acquirer {
     this.#dispatcher = dispatcher;
     this.#retryHints = context.retryHints;
     const sweeps = context.metrics.round('waiting_sweep');
-    const ready = new ReadyKinds({ database: context.database, places: context.lowWaterMarks });
+    const ready = new ReadyKinds({ database: context.database, lowWaterMarks: context.lowWaterMarks });
     this.#waitQueue = new WaitQueue({
       findReady: (kinds) => sweeps.time(() => ready.find(kinds)),
     });

@@ -6,7 +6,7 @@
  * the failure was a single one and is logged in one line. Everything else passes through at once. `stop` ends
  * the reminders.
  *
- * While the schema is too new, each service fails in each of its rounds. `SchemaWatch` logs that once, and
+ * While the schema is too new, each service fails in each of its rounds. `SchemaMonitor` logs that once, and
  * these warnings become debug lines.
  */
 import { inOneLine, type Log, type LogFields } from '../../lib/log.ts';

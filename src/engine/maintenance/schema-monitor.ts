@@ -20,7 +20,7 @@ import { refusal, unmetRequirement } from '../../store/schema-compatibility.ts';
 
 const lookMs = 1_000;
 
-export class SchemaWatch implements Service {
+export class SchemaMonitor implements Service {
   readonly #database: Database;
   readonly #log: Log;
   readonly #rounds: PeriodicTask;

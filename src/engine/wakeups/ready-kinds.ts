@@ -21,16 +21,16 @@ const budgetMs = 250;
  * checked.
  */
 export class ReadyKinds {
-  readonly #options: { database: Database; places: HeadMarks; budgetMs?: number };
+  readonly #options: { database: Database; lowWaterMarks: HeadMarks; budgetMs?: number };
   #last: string | undefined;
 
-  constructor(options: { database: Database; places: HeadMarks; budgetMs?: number }) {
+  constructor(options: { database: Database; lowWaterMarks: HeadMarks; budgetMs?: number }) {
     this.#options = options;
   }
 
   /** Streams of request classes for which there are jobs. */
   async find(kinds: readonly FilterKind[]): Promise<Set<string>> {
-    const { database, places } = this.#options;
+    const { database, lowWaterMarks } = this.#options;
     const until = performance.now() + (this.#options.budgetMs ?? budgetMs);
     const ready = new Set<string>();
     const waitedFor = new Set(kinds.flatMap(({ streams }) => streams));
@@ -41,7 +41,8 @@ export class ReadyKinds {
     for (const { name, streams, filter } of [...kinds.slice(after), ...kinds.slice(0, after)]) {
       // One wakeup per stream is enough; a waiter that cannot use it passes it on.
       if (streams.every((stream) => ready.has(stream) || !maybe.has(stream))) continue;
-      if (await anyCandidate(database, filter, places)) for (const stream of streams) ready.add(stream);
+      if (await anyCandidate(database, filter, lowWaterMarks))
+        for (const stream of streams) ready.add(stream);
       if (performance.now() < until) continue;
       this.#last = name;
       break;

@@ -8,7 +8,7 @@ import type { Page } from '../jobs/job-queries.ts';
 import type { WorkerDirectory } from './worker-directory.ts';
 
 /** Lists the workers that any server on the database knows, and those that hold jobs. */
-export class WorkerReader {
+export class WorkerQueries {
   readonly #context: EngineContext;
   readonly #directory: WorkerDirectory;
 

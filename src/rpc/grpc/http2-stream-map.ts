@@ -38,8 +38,8 @@ let stateKey: symbol | undefined;
 function replaceIn(session: object): void {
   stateKey ??= Object.getOwnPropertySymbols(session).find(({ description }) => description === 'state');
   const state = stateKey && (session as Record<symbol, { streams?: unknown } | undefined>)[stateKey];
-  if (!state || state.streams instanceof SessionStreams) return;
-  if (isMap(state.streams)) state.streams = new SessionStreams(state.streams);
+  if (!state || state.streams instanceof Http2StreamMap) return;
+  if (isMap(state.streams)) state.streams = new Http2StreamMap(state.streams);
 }
 
 /** Node's internal maps have a class of their own, so the tag is compared. */
@@ -51,7 +51,7 @@ const isMap = (streams: unknown): streams is Map<number, unknown> =>
  * new streams go to the end. With few open streams, adding and removing one takes 0.05 µs, as in a `Map`.
  * Removing the oldest of a thousand, which is the maximum that the server allows, takes 0.9 µs.
  */
-export class SessionStreams<Stream> implements Map<number, Stream> {
+export class Http2StreamMap<Stream> implements Map<number, Stream> {
   readonly [Symbol.toStringTag] = 'Map';
   readonly #ids: number[] = [];
   readonly #streams: Stream[] = [];

@@ -3,7 +3,7 @@
  *
  * A backend that waits for a synchronous standby is not cancelled. Its transaction has committed locally, and
  * a cancel would end the wait and report the commit as if the standby had it. A commit may still begin to
- * wait between the check and the cancel; `PreparingClient` recognises the warning that PostgreSQL then sends.
+ * wait between the check and the cancel; `PreparedClient` recognises the warning that PostgreSQL then sends.
  *
  * Returns `settled` when no cancel can arrive any more, and `unknown` when one may still arrive. The call
  * takes at most `connectMs + answerMs`, also if the connection dies silently.

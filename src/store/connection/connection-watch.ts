@@ -29,7 +29,7 @@
 import type { EventEmitter } from 'node:events';
 import pg from 'pg';
 import { hangUp } from './hang-up.ts';
-import type { PreparingClient } from './prepared-client.ts';
+import type { PreparedClient } from './prepared-client.ts';
 import { ConnectionLostError } from './sql.ts';
 
 const inspectMs = 500;
@@ -62,7 +62,7 @@ const terminate = `select pg_terminate_backend(pid) from pg_stat_activity
 
 export class ConnectionWatch {
   readonly #config: pg.ClientConfig;
-  readonly #clients = new Map<PreparingClient, Observed>();
+  readonly #clients = new Map<PreparedClient, Observed>();
   #timer: NodeJS.Timeout | undefined;
   #looking = false;
 
@@ -73,7 +73,7 @@ export class ConnectionWatch {
 
   /** Watches every connection of the pool from its login to its end. */
   attach(pool: EventEmitter): void {
-    pool.on('connect', (client: PreparingClient) => {
+    pool.on('connect', (client: PreparedClient) => {
       this.#clients.set(client, {
         isCheckedOut: true,
         bytesRead: 0,
@@ -84,9 +84,9 @@ export class ConnectionWatch {
       client.once('end', () => this.#forget(client));
       this.#timer ??= setInterval(() => this.#inspect(), inspectMs).unref();
     });
-    pool.on('acquire', (client: PreparingClient) => this.#checkOut(client, true));
-    pool.on('release', (_error: unknown, client: PreparingClient) => this.#checkOut(client, false));
-    pool.on('remove', (client: PreparingClient) => this.#forget(client));
+    pool.on('acquire', (client: PreparedClient) => this.#checkOut(client, true));
+    pool.on('release', (_error: unknown, client: PreparedClient) => this.#checkOut(client, false));
+    pool.on('remove', (client: PreparedClient) => this.#forget(client));
   }
 
   /** Closes connections that wait for no answer, are asked to end, and whose other side does not respond. */
@@ -95,12 +95,12 @@ export class ConnectionWatch {
       if (!isCheckedOut && !client.isWaiting) client.fail(new ConnectionLostError('the pool is closed'));
   }
 
-  #checkOut(client: PreparingClient, isLent: boolean): void {
+  #checkOut(client: PreparedClient, isLent: boolean): void {
     const observed = this.#clients.get(client);
     if (observed) observed.isCheckedOut = isLent;
   }
 
-  #forget(client: PreparingClient): void {
+  #forget(client: PreparedClient): void {
     this.#clients.delete(client);
     if (this.#clients.size > 0) return;
     clearInterval(this.#timer);
@@ -125,7 +125,7 @@ export class ConnectionWatch {
   }
 
   /** Connections that wait and have read nothing for `quietMs`. */
-  #suspects(): PreparingClient[] {
+  #suspects(): PreparedClient[] {
     const now = performance.now();
     return [...this.#clients].flatMap(([client, { quietSinceMs, bytesRead }]) => {
       const isQuiet = quietSinceMs !== undefined && now - quietSinceMs >= quietMs;
@@ -169,7 +169,7 @@ export class ConnectionWatch {
         client.fail(new ConnectionLostError('another connection of the pool died in silence'));
   }
 
-  #isDead(client: PreparingClient, backends: ReadonlyMap<number, Backend>): boolean {
+  #isDead(client: PreparedClient, backends: ReadonlyMap<number, Backend>): boolean {
     const observed = this.#clients.get(client);
     if (!observed) return false;
     const { pid, startedAt } = client.backend;

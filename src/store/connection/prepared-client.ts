@@ -66,7 +66,7 @@ let clients = 0;
  * can never hit this connection's next statement. The embedded database cannot be interrupted; a statement
  * that has begun there runs to its end.
  */
-export class PreparingClient extends pg.Client {
+export class PreparedClient extends pg.Client {
   /** Part of the statement names, because all connections to the embedded database share one session. */
   readonly #number = clients++;
   readonly #config: Config;

@@ -1,13 +1,13 @@
 import type { EntityManager } from '@mikro-orm/postgresql';
 import { asOrmTransaction } from './orm-transaction.ts';
-import type { PreparingClient } from './prepared-client.ts';
+import type { PreparedClient } from './prepared-client.ts';
 import { sqlState, type TransactionSql } from './sql.ts';
 
 /** SQLSTATE of every statement that follows a failed one in its transaction. */
 const abortedState = '25P02';
 
 /** A connection borrowed from the pool. A connection released with an error is closed. */
-export type Connection = Pick<PreparingClient, 'run'> & { release(error?: Error): void };
+export type Connection = Pick<PreparedClient, 'run'> & { release(error?: Error): void };
 
 /**
  * A transaction on its own connection. It begins with its first statement; without a statement nothing is

@@ -24,7 +24,7 @@ const pauseMaxMs = 1_000;
 
 /** There is no connection, or it was lost before the answer came. */
 export class RedisUnavailableError extends Error {
-  override readonly name = 'RedisAwayError';
+  override readonly name = 'RedisUnavailableError';
 }
 
 /** Redis is available, and carries the messages of another database. */

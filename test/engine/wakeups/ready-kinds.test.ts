@@ -34,7 +34,7 @@ describe('ReadyKinds (A5)', () => {
         { stream: 't', constraints: { gpu_required: true } },
         { stream: 'nobody waits' },
       );
-      const ready = new ReadyKinds({ database: store.database, places: noMarks });
+      const ready = new ReadyKinds({ database: store.database, lowWaterMarks: noMarks });
       const kinds = [kindOf(''), kindOf('s'), kindOf('t'), kindOf('u')];
       expect([...(await ready.find(kinds))]).to.deep.equal(['s']);
       expect([...(await ready.find([...kinds, kindOf('t', ['gpu'])]))]).to.deep.equal(['s', 't']);
@@ -44,7 +44,7 @@ describe('ReadyKinds (A5)', () => {
       // A stream without jobs costs no query. Those of a and b have one that no waiting kind may take.
       const constraints = { gpu_required: true };
       await submitted(engine, { stream: 'a', constraints }, { stream: 'b', constraints }, { stream: 'c' });
-      const ready = new ReadyKinds({ database: store.database, places: noMarks, budgetMs: 0 });
+      const ready = new ReadyKinds({ database: store.database, lowWaterMarks: noMarks, budgetMs: 0 });
       const kinds = ['a', 'b', 'c'].map((stream) => kindOf(stream));
       const found: string[][] = [];
       for (let sweep = 0; sweep < 4; sweep++) found.push([...(await ready.find(kinds))]);

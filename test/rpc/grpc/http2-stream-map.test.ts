@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { Client, credentials } from '@grpc/grpc-js';
 import { expect } from 'chai';
 import fc from 'fast-check';
-import { replaceSessionStreams, SessionStreams } from '../../../src/rpc/grpc/http2-stream-map.ts';
+import { Http2StreamMap, replaceSessionStreams } from '../../../src/rpc/grpc/http2-stream-map.ts';
 import { forgetProcess, watchProcess } from '../../support/cleanup.ts';
 import { echo } from './echo.ts';
 
@@ -80,7 +80,7 @@ describe('a session with replaced streams', () => {
     const client = await connected();
     for (let i = 0; i < 100; i++) await once(asked(client, '/ends'), 'close');
     await until('left', () => open === 0);
-    expect(streamsOf(session)).to.be.instanceOf(SessionStreams).with.property('size', 0);
+    expect(streamsOf(session)).to.be.instanceOf(Http2StreamMap).with.property('size', 0);
     client.destroy();
     await once(session, 'close');
   });
@@ -153,7 +153,7 @@ describe('the map of session streams', () => {
     fc.assert(
       fc.property(fc.array(change, { maxLength: 60 }), (changes) => {
         const map = new Map<number, string>([[7, 'was there before']]);
-        const streams = new SessionStreams(map);
+        const streams = new Http2StreamMap(map);
         for (const one of changes) {
           for (const each of [map, streams]) {
             if ('set' in one) expect(each.set(one.set, one.to)).to.equal(each);
@@ -167,7 +167,7 @@ describe('the map of session streams', () => {
   });
 
   it('iterates over streams as long as they exist', () => {
-    const streams = new SessionStreams([
+    const streams = new Http2StreamMap([
       [1, 'first'],
       [2, 'second'],
       [3, 'third'],

@@ -1,6 +1,6 @@
 import type { Socket } from 'node:net';
 import { expect } from 'chai';
-import { PreparingClient, prepared } from '../../../src/store/connection/prepared-client.ts';
+import { PreparedClient, prepared } from '../../../src/store/connection/prepared-client.ts';
 import { type Sql, sqlState } from '../../../src/store/connection/sql.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
 
@@ -8,12 +8,12 @@ const currentMode = "current_setting('plan_cache_mode')";
 
 onEveryEngine((kind) => {
   if (kind.name !== 'postgresql') return;
-  describe('PreparingClient', () => {
+  describe('PreparedClient', () => {
     let store: TestDatabase;
-    let client: PreparingClient;
+    let client: PreparedClient;
     before(async () => {
       store = await kind.open();
-      client = new PreparingClient({ connectionString: store.options.url, pipeline: true } as object);
+      client = new PreparedClient({ connectionString: store.options.url, pipeline: true } as object);
       await client.connect();
     });
     after(async () => {

@@ -125,7 +125,7 @@ class Reference {
       ['Route', 'RPC', 'What it does'],
       this.#routes.map(({ title, operation: { operationId, summary } }) => {
         const rpc = rpcs[operationId];
-        if (rpc === undefined) throw new Error(`docs/sections/rest.ts names no RPC for ${operationId}`);
+        if (rpc === undefined) throw new Error(`docs/generator/rest.ts names no RPC for ${operationId}`);
         return [`[${title}](#${anchor(title)})`, rpc === null ? '' : code(rpc), summary];
       }),
     );
