@@ -18,6 +18,9 @@ export interface Answer {
 /** The paths of the contract, below the server's address. */
 export const jobsPath = '/api/scheduler/jobs';
 
+/** A well-formed id that no job and no lease has. */
+export const nowhere = '00000000-0000-4000-8000-000000000000';
+
 /** Asks, and holds the answer to the API's description. */
 export async function ask(server: TestServer, path: string, init: RequestInit = {}): Promise<Answer> {
   const url = `${server.http}${path}`;
@@ -165,3 +168,18 @@ export function expectError(
   expect(body.field, text).to.equal(expected.field);
   expect(body.detail, text).to.include(expected.field);
 }
+
+/** The fields of a job of `submit`, and those that a test expects beside them. */
+export const plainJob = (fields: object): object => ({
+  job_type: 'load30',
+  priority: 'NORMAL',
+  cost_units: 30,
+  constraints: {},
+  payload: {},
+  claimed_by: null,
+  claim_expires_at: null,
+  lease_id: null,
+  attempts: 0,
+  next_retry_at: null,
+  ...fields,
+});

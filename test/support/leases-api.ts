@@ -14,9 +14,10 @@ import {
 } from './jobs-api.ts';
 import type { TestServer } from './server.ts';
 
+export { nowhere } from './jobs-api.ts';
+
 export const leasePath = '/api/scheduler/lease';
 export const capacityPath = '/api/scheduler/stats/capacity';
-export const nowhere = '00000000-0000-4000-8000-000000000000';
 
 /** Room for every job of a describe block, so that its tests need not give back what they took. */
 export const plenty = 1_000_000;

@@ -9,31 +9,18 @@ import {
   wipeFiles,
 } from '../../support/file-lease-helpers.ts';
 import { letFilesAge, letFileTimePass } from '../../support/files.ts';
-import { caller, engineOn, type TestedEngine } from '../../support/jobs.ts';
+import { caller, type TestedEngine } from '../../support/jobs.ts';
+import { outageForEach } from '../../support/outages.ts';
 
 onEveryEngine((kind) => {
   describe('an outage of all servers, for file owners', () => {
+    const stage = outageForEach(kind, wipeFiles);
+    const { newServer } = stage;
     let store: TestDatabase;
     let alive: TestedEngine;
-    const later: TestedEngine[] = [];
-    before(async () => {
-      store = await kind.open();
+    beforeEach(() => {
+      ({ store, alive } = stage);
     });
-    after(() => store.close());
-    beforeEach(async () => {
-      await wipeFiles(store.database);
-      alive = engineOn(store.database);
-      await alive.prepare();
-    });
-    afterEach(async () => {
-      for (const engine of [alive, ...later.splice(0)]) await engine.stop();
-    });
-
-    const newServer = (): TestedEngine => {
-      const engine = engineOn(store.database);
-      later.push(engine);
-      return engine;
-    };
 
     /** No server is alive for `ms`. */
     const silence = async (ms: number) => {

@@ -2,41 +2,21 @@ import { expect } from 'chai';
 import type { Job } from '../../../src/domain/jobs/job.ts';
 import { compensateOutage, recordLife } from '../../../src/store/sql/outages.ts';
 import { onEveryEngine, type TestDatabase } from '../../support/engines.ts';
-import {
-  caller,
-  engineOn,
-  engineSettings,
-  letTimePass,
-  submitted,
-  type TestedEngine,
-} from '../../support/jobs.ts';
+import { caller, engineSettings, letTimePass, submitted, type TestedEngine } from '../../support/jobs.ts';
 import { acquired, beatFor, Holder, moreServers, noServerFor, wipe } from '../../support/lease-helpers.ts';
+import { outageForEach } from '../../support/outages.ts';
 
 const claimTtlMs = engineSettings.claimTtlS * 1000;
 
 describe('claims in an outage', () => {
   onEveryEngine((kind) => {
+    const stage = outageForEach(kind, wipe);
+    const { newServer } = stage;
     let store: TestDatabase;
     let alive: TestedEngine;
-    const later: TestedEngine[] = [];
-    before(async () => {
-      store = await kind.open();
+    beforeEach(() => {
+      ({ store, alive } = stage);
     });
-    after(() => store.close());
-    beforeEach(async () => {
-      await wipe(store.database);
-      alive = engineOn(store.database);
-      await alive.prepare();
-    });
-    afterEach(async () => {
-      for (const engine of [alive, ...later.splice(0)]) await engine.stop();
-    });
-
-    const newServer = (): TestedEngine => {
-      const engine = engineOn(store.database);
-      later.push(engine);
-      return engine;
-    };
 
     const silence = (ms: number) => noServerFor(store.database, ms);
 

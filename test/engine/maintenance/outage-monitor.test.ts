@@ -23,6 +23,7 @@ import {
   releaseFor,
   wipe,
 } from '../../support/lease-helpers.ts';
+import { outageForEach } from '../../support/outages.ts';
 import { startPostgres } from '../../support/postgres.ts';
 import { eventually } from '../../support/server.ts';
 
@@ -36,29 +37,13 @@ interface Outage {
 
 describe('OutageMonitor', () => {
   onEveryEngine((kind) => {
+    const stage = outageForEach(kind, wipe);
+    const { newServer } = stage;
     let store: TestDatabase;
-    /** The server that was alive before the outage. */
     let alive: TestedEngine;
-    const later: TestedEngine[] = [];
-    before(async () => {
-      store = await kind.open();
+    beforeEach(() => {
+      ({ store, alive } = stage);
     });
-    after(() => store.close());
-    beforeEach(async () => {
-      await wipe(store.database);
-      alive = engineOn(store.database);
-      await alive.prepare();
-    });
-    afterEach(async () => {
-      for (const engine of [alive, ...later.splice(0)]) await engine.stop();
-    });
-
-    /** A new server that has not read anything yet. */
-    const newServer = (settings = engineSettings): TestedEngine => {
-      const engine = engineOn(store.database, settings);
-      later.push(engine);
-      return engine;
-    };
 
     const silence = (ms: number) => noServerFor(store.database, ms);
 

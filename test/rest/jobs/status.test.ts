@@ -7,6 +7,7 @@ import {
   eventsOf,
   expectError,
   expectJobIntent,
+  plainJob,
   read,
   status,
   submit,
@@ -31,20 +32,10 @@ onEveryEngine((engine) => {
       expect(answer.status).to.equal(200);
       expect(Object.keys(answer.body)).to.deep.equal(['job']);
       const { addon_id, claim_expires_at } = job;
-      expectJobIntent(answer.body.job, {
-        addon_id,
-        job_type: 'load30',
-        priority: 'NORMAL',
-        cost_units: 30,
-        constraints: {},
-        payload: {},
-        state: 'PREPARING',
-        claimed_by: 'worker-1',
-        claim_expires_at,
-        lease_id: null,
-        attempts: 0,
-        next_retry_at: null,
-      });
+      expectJobIntent(
+        answer.body.job,
+        plainJob({ addon_id, state: 'PREPARING', claimed_by: 'worker-1', claim_expires_at }),
+      );
       expect(answer.body.job.note).to.equal('warming model cache');
       expect((await read(server, job.job_id)).job).to.deep.equal(answer.body.job);
     });

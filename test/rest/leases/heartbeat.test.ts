@@ -6,6 +6,8 @@ import {
   expectJobIntent,
   expectTime,
   get,
+  nowhere,
+  plainJob,
   post,
   read,
   submit,
@@ -16,24 +18,20 @@ import {
   heartbeat,
   leasedJob,
   leasePath,
-  nowhere,
   plenty,
   readLease,
   release,
   typesOf,
 } from '../../support/leases-api.ts';
 import type { TestServer } from '../../support/server.ts';
-import { shareServer } from '../../support/shared-server.ts';
+import { holdSharedServer } from '../../support/shared-server.ts';
 
 onEveryEngine((engine) => {
   describe('the queue contract: a heartbeat', () => {
-    const share = shareServer(engine, { capacityTotal: plenty });
     let server: TestServer;
-    before(async () => {
-      server = await share.start();
+    holdSharedServer(engine, { capacityTotal: plenty }, (shared) => {
+      server = shared;
     });
-    afterEach(() => expect(server.complaints.splice(0)).to.deep.equal([]));
-    after(() => share.leave());
 
     it("answers the contract's example of a heartbeat with 200, the lease and the job", async () => {
       const { addon_id, job_id } = await submit(server, {});
@@ -56,20 +54,10 @@ onEveryEngine((engine) => {
       const { lease, job } = answer.body;
       expectLease(lease, { job_id, addon_id, cost_units: 30, ttl_sec: 30, state: 'ACTIVE' });
       expect(lease).to.include({ lease_id, granted_at, fence, worker_id: 'visuals-worker-01', attempt: 1 });
-      expectJobIntent(job, {
-        addon_id,
-        job_type: 'load30',
-        priority: 'NORMAL',
-        cost_units: 30,
-        constraints: {},
-        payload: {},
-        state: 'RUNNING',
-        claimed_by: 'visuals-worker-01',
-        claim_expires_at: null,
-        lease_id,
-        attempts: 1,
-        next_retry_at: null,
-      });
+      expectJobIntent(
+        job,
+        plainJob({ addon_id, state: 'RUNNING', claimed_by: 'visuals-worker-01', lease_id, attempts: 1 }),
+      );
       expect(job).to.include({ progress: 0.65, note: 'rendering step 23/35', cancel_requested: false });
       expect(await read(server, job_id)).to.deep.equal({ job, result: null });
       expect(await readLease(server, lease_id)).to.deep.equal(lease);

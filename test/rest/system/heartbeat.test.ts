@@ -1,7 +1,7 @@
 import { expect } from 'chai';
 import { onEveryEngine } from '../../support/engines.ts';
-import { cancel, expectError, expectTime, get } from '../../support/jobs-api.ts';
-import { between, capacityOf, nowhere, plenty, readLease, typesOf } from '../../support/leases-api.ts';
+import { cancel, expectError, expectTime, get, nowhere } from '../../support/jobs-api.ts';
+import { between, capacityOf, plenty, readLease, typesOf } from '../../support/leases-api.ts';
 import { eventually, type TestServer } from '../../support/server.ts';
 import { shareServer } from '../../support/shared-server.ts';
 import { beat, complete, fail, grantedJob, readSystem, systemPath } from '../../support/system-api.ts';

@@ -7,11 +7,12 @@ import {
   expectTime,
   get,
   newAddon,
+  nowhere,
   read,
   status,
   submit,
 } from '../../support/jobs-api.ts';
-import { nowhere, plenty } from '../../support/leases-api.ts';
+import { plenty } from '../../support/leases-api.ts';
 import type { TestServer } from '../../support/server.ts';
 import { shareServer } from '../../support/shared-server.ts';
 import {

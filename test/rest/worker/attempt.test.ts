@@ -1,6 +1,6 @@
 import { expect } from 'chai';
-import { type Body, cancel, expectTime, get, post, read } from '../../support/jobs-api.ts';
-import { nowhere, plenty, typesOf } from '../../support/leases-api.ts';
+import { type Body, cancel, expectTime, get, nowhere, post, read } from '../../support/jobs-api.ts';
+import { plenty, typesOf } from '../../support/leases-api.ts';
 import { eventually, type TestServer } from '../../support/server.ts';
 import { onEveryTransport } from '../../support/transports.ts';
 import {
