@@ -117,7 +117,7 @@
         make(
           'tr',
           {},
-          ['Name', 'Type', 'What it is'].map((head) => make('th', { scope: 'col' }, head)),
+          ['Name', 'Type', 'Description'].map((head) => make('th', { scope: 'col' }, head)),
         ),
       ),
       make('tbody', {}, rows),

@@ -81,7 +81,7 @@ export const ExplanationBody = Type.Object({
   job: ExplainedJob,
   lease: orNull(LeaseRecord),
   since: time('When the job came into its state.'),
-  summary: word('All of it in one sentence.'),
+  summary: word('The answer in one plain sentence.'),
   causes: list(ExplainedCause, 'Why it is so, the main reason first.'),
   steps: list(StoryStep, 'What happened, in order.'),
   steps_left_out: count('Steps that are left out in the middle of a long history.'),

@@ -48,7 +48,7 @@ export const fileAbout = operations('Files', {
     errors: [],
   },
   releaseFiles: {
-    summary: 'Give files back: some, those of a repository, or all (`*`)',
+    summary: 'Release files: some, those of a repository, or all (`*`)',
     details: 'What a sub-agent gives back without a commit returns to its parent, where that is alive.',
     body: requestBody(
       ReleaseFiles,
@@ -69,7 +69,7 @@ export const fileAbout = operations('Files', {
     errors: ['owner_not_found'],
   },
   heartbeatOwner: {
-    summary: 'Keep an owner alive, and with it all its files',
+    summary: 'Extend an owner and all its files',
     body: requestBody(OwnerReport, { owner_id: 'ann' }),
     answers: {
       200: answer(
@@ -95,12 +95,12 @@ export const fileAbout = operations('Files', {
     errors: ['owner_not_found', 'owner_not_alive'],
   },
   recordActivity: {
-    summary: 'Say that an owner is at work',
+    summary: 'Report that an owner is active',
     answers: { 200: answer('The owner.', OneOwner, { owner }) },
     errors: ['owner_not_found', 'owner_not_alive'],
   },
   stopOwner: {
-    summary: 'Say that an owner has stopped',
+    summary: 'Report that an owner has stopped',
     details: 'It gives up its files unless it is active within 30 seconds.',
     answers: {
       200: answer('The owner.', OneOwner, {
@@ -114,7 +114,7 @@ export const fileAbout = operations('Files', {
     errors: ['owner_not_found', 'owner_not_alive'],
   },
   endOwner: {
-    summary: 'End an owner, and give back all its files',
+    summary: 'End an owner, and release all its files',
     details: 'Its contentions and halts stay: ending an owner is no way round the wait or the halt.',
     answers: {
       200: answer(
@@ -129,7 +129,7 @@ export const fileAbout = operations('Files', {
     errors: ['owner_not_found'],
   },
   listFileLeases: {
-    summary: 'List the leases that are held',
+    summary: 'List the active leases of files',
     query: ListFileLeases,
     answers: {
       200: answer(
@@ -141,7 +141,7 @@ export const fileAbout = operations('Files', {
     errors: [],
   },
   listBlockers: {
-    summary: 'List who waits for a retry, and who has halted',
+    summary: 'List waiting and halted requests for files',
     details: 'A halt is listed until it is instructed, whether or not its owner is alive.',
     query: ListBlockers,
     answers: {
@@ -155,7 +155,7 @@ export const fileAbout = operations('Files', {
     errors: [],
   },
   instructBlocker: {
-    summary: 'Decide about a halt',
+    summary: 'Instruct a halted request',
     details:
       'RETRY is judged at once; ABANDON closes the contention; FORCE_RELEASE takes the files from the owners that hold them. For an owner that is not alive, RETRY and FORCE_RELEASE are kept, and applied at its next request.',
     body: requestBody(InstructBlocker, {

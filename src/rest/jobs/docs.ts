@@ -83,7 +83,7 @@ export const queueAbout = operations('Queue: jobs', {
     errors: ['job_not_found'],
   },
   updateJobStatus: {
-    summary: 'Say how far a job is, move it on, or give it back',
+    summary: 'Report the progress or the state of a job, or requeue it',
     details: 'The present state updates `note` and `progress`; QUEUED gives a claimed job back.',
     body: requestBody(UpdateJobStatus, { state: 'PREPARING', note: 'warming model cache', progress: 0.15 }),
     answers: {
@@ -101,13 +101,13 @@ export const queueAbout = operations('Queue: jobs', {
     errors: ['job_not_found', 'illegal_transition'],
   },
   retryJob: {
-    summary: 'Put a job that FAILED, TIMEOUT or CANCELED ended back into the queue',
+    summary: 'Retry a job that is FAILED, TIMEOUT or CANCELED',
     body: requestBody(OperatorRequest, { reason: 'the disk is repaired', requested_by: 'ann' }),
     answers: { 200: answer('The job.', OneJob, { job: { ...job, attempts: 1, max_attempts: 2 } }) },
     errors: ['job_not_found', 'illegal_transition'],
   },
   listJobEvents: {
-    summary: 'Read the history of a job, from its beginning',
+    summary: 'List the events of a job, the oldest first',
     query: ListJobEvents,
     answers: {
       200: answer(

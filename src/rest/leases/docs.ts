@@ -9,7 +9,7 @@ import { Approval, LeaseRecord } from './schemas.ts';
 
 export const leaseAbout = operations('Queue: leases', {
   requestLease: {
-    summary: 'Ask for the lease of a claimed job',
+    summary: 'Request the lease of a claimed job',
     details:
       'The job’s own type, weight, priority and constraints stand, whatever is sent of them. A denied job waits as LEASE_PENDING and keeps its claim.',
     body: requestBody(RequestLease, { job_id: job.job_id, addon_id: 'visuals', ttl_sec: 30 }),
@@ -33,7 +33,7 @@ export const leaseAbout = operations('Queue: leases', {
     errors: ['job_not_found', 'job_not_claimed', 'worker_mismatch', 'job_mismatch'],
   },
   heartbeat: {
-    summary: 'Keep a lease',
+    summary: 'Extend a lease',
     body: requestBody(Heartbeat, {
       job_id: job.job_id,
       worker_id: 'visuals-worker-01',

@@ -90,7 +90,7 @@ const groupBody = ({ oldest, asking, ...group }: QueueGroup): Static<typeof Grou
 
 const about = operations('Queue: stats', {
   getQueue: {
-    summary: 'What waits and what runs, who asks for it, and why the oldest job waits',
+    summary: 'List groups of waiting and running jobs, with their workers and causes',
     details:
       'In groups of jobs that the same workers may take. A page costs the same however many jobs wait.',
     query: GetQueue,

@@ -34,12 +34,12 @@ const Diagnosis = Type.Object({
 /** Documentation of the server's own routes. */
 export const serverAbout = operations('Server', {
   getHealth: {
-    summary: 'Whether the process lives',
+    summary: 'Check that the process lives',
     answers: { 200: answer('It does.', Alive, { status: 'ok', database: 'up' }) },
     errors: 'nothing',
   },
   getReadiness: {
-    summary: 'Whether the server can serve',
+    summary: 'Check that the server can serve',
     answers: {
       200: answer('It can.', Readiness, { status: 'ready', database: 'up' }),
       503: answer('It cannot now.', Readiness, { status: 'unavailable', database: 'down' }),
@@ -47,39 +47,39 @@ export const serverAbout = operations('Server', {
     errors: 'nothing',
   },
   getMetrics: {
-    summary: 'Figures for Prometheus',
+    summary: 'Read the metrics of Prometheus',
     answers: { 200: text('The figures, in the text format of Prometheus.', 'text/plain') },
     errors: 'nothing',
   },
   getDiagnosis: {
-    summary: 'What is wrong, and what to do about it',
+    summary: 'List findings about the server and their remedies',
     details:
       'Looks at the server, its database, its queue and its Redis, and answers within some seconds whatever hangs.',
     answers: { 200: answer('What was found.', Diagnosis) },
     errors: [],
   },
   getOpenApi: {
-    summary: 'This description',
+    summary: 'Read this description as OpenAPI',
     answers: { 200: answer('An OpenAPI 3.1 document.', jsonObject('The document.')) },
     errors: 'nothing',
   },
   getDocs: {
-    summary: 'This description, to be read',
+    summary: 'Read this description as a page',
     answers: { 200: text('A page that needs nothing but this server.', 'text/html') },
     errors: 'nothing',
   },
   getDocsIndex: {
-    summary: 'The same as `/docs`',
+    summary: 'Read the same page as `/docs`',
     answers: { 200: text('The page.', 'text/html') },
     errors: 'nothing',
   },
   getDocsScript: {
-    summary: 'The script of the page',
+    summary: 'Read the script of the page',
     answers: { 200: text('The script.', 'text/javascript') },
     errors: 'nothing',
   },
   getDocsStyle: {
-    summary: 'The style of the page',
+    summary: 'Read the style of the page',
     answers: { 200: text('The style.', 'text/css') },
     errors: 'nothing',
   },

@@ -26,7 +26,7 @@ export const statsAbout = operations('Queue: stats', {
     errors: [],
   },
   listCapacityChanges: {
-    summary: 'List who changed the capacity, and when; the newest first',
+    summary: 'List the changes of the capacity, the newest first',
     details: 'Changes are kept for as long as the history of jobs.',
     query: ListCapacityChanges,
     answers: {
@@ -53,7 +53,7 @@ export const statsAbout = operations('Queue: stats', {
     errors: [],
   },
   getSnapshot: {
-    summary: 'Read how many jobs, leases and units there are',
+    summary: 'Read the numbers of jobs, leases and units',
     details: 'Everything that was committed before is in it.',
     query: GetSnapshot,
     answers: {
@@ -77,7 +77,7 @@ export const statsAbout = operations('Queue: stats', {
     errors: [],
   },
   getTimeseries: {
-    summary: 'Read one figure over time',
+    summary: 'Read one metric over time',
     details: 'At most 2,000 points, evenly spaced on the bucket, in UTC.',
     query: GetTimeseries,
     answers: {

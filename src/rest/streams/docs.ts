@@ -11,7 +11,7 @@ export const AttemptsQuery = Type.Object({ limit, cursor });
 /** Documentation of streams and attempts. */
 export const streamAbout = operations('Queue: jobs', {
   listStreams: {
-    summary: 'List the streams, and how much is in each',
+    summary: 'List the streams and the numbers of their jobs',
     query: ListStreams,
     answers: {
       200: answer(
@@ -26,7 +26,7 @@ export const streamAbout = operations('Queue: jobs', {
     errors: [],
   },
   listAttempts: {
-    summary: 'List the attempts at a job, the newest first',
+    summary: 'List the attempts of a job, the newest first',
     query: AttemptsQuery,
     answers: {
       200: answer(
@@ -38,7 +38,7 @@ export const streamAbout = operations('Queue: jobs', {
     errors: ['job_not_found'],
   },
   retryDeadLetters: {
-    summary: 'Put dead letters back into the queue',
+    summary: 'Retry dead letters',
     body: requestBody(RetryJobs, {
       stream: 'mails',
       error_code: 'E_ADDRESS',

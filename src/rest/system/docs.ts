@@ -63,7 +63,7 @@ export const systemAbout = operations('Request', {
     errors: ['job_not_found'],
   },
   acquireLease: {
-    summary: 'Ask for the next job and its lease',
+    summary: 'Acquire the next job and its lease',
     details:
       'With `wait_ms` it waits for a job and for capacity. Safe to repeat with the same `request_id`, for as long as the lease lives.',
     body: requestBody(AcquireLease, { worker_id: 'worker-123', max_units: 8 }),
@@ -79,7 +79,7 @@ export const systemAbout = operations('Request', {
   },
   keepLease: {
     tag: 'Heartbeat',
-    summary: 'Keep a lease',
+    summary: 'Extend a lease',
     body: requestBody(Heartbeat, { worker_id: 'worker-123' }),
     answers: {
       200: answer('It is kept.', Extended, {

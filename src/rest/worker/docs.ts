@@ -41,7 +41,7 @@ export const workerAbout = operations('Worker', {
     refusal: refusals.claim,
   },
   workerHeartbeat: {
-    summary: 'Keep an attempt',
+    summary: 'Extend an attempt',
     body: requestBody(WorkerHeartbeat, owner),
     answers: {
       200: answer('It is kept.', Kept, {

@@ -7,7 +7,7 @@ import { WorkerBody } from './schemas.ts';
 /** Documentation of the list of workers. */
 export const workersAbout = operations('Queue: stats', {
   listWorkers: {
-    summary: 'List the workers that servers know or that hold jobs',
+    summary: 'List the workers that are known or hold jobs',
     details:
       'Workers that are connected to any server on the database, wait at it or called it in the last 30 seconds, by ' +
       'name. Servers refresh what they know every 10 seconds; a worker that is gone leaves the list within 30 seconds.',
