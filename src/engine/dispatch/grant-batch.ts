@@ -190,7 +190,7 @@ export class GrantBatch {
     );
     if (isLast) sql.seal();
     const [, result] = await Promise.all([locking, granting]);
-    if (result === 'judge') {
+    if (result === 'decide') {
       this.fastPathMiss = requestClass;
       this.#windows.set(requestClass, firstWindow(lowWaterMarks));
       return;

@@ -147,7 +147,10 @@ export class FileChangeset {
       fromId: owner.ownerId,
       toId: borrowerId,
       loan: lent,
-      told: { type: 'FILE_RELEASED', data: { ...data, reason: 'lent to a sub-agent', lent_to: borrowerId } },
+      endEvent: {
+        type: 'FILE_RELEASED',
+        data: { ...data, reason: 'lent to a sub-agent', lent_to: borrowerId },
+      },
       grantData: { ...data, lent_by: owner.ownerId },
       actor,
     });
@@ -162,7 +165,7 @@ export class FileChangeset {
       fromId: from.ownerId,
       toId: heir.ownerId,
       loan,
-      told: {
+      endEvent: {
         type: state === 'RELEASED' ? 'FILE_RELEASED' : 'FILE_RECLAIMED',
         data: { reason, ...timesOf(state, from, nowMs), ...cause.data, returned_to: heir.ownerId },
       },

@@ -94,8 +94,8 @@ export class OwnerHeartbeats {
     signal: AbortSignal | undefined,
   ): Promise<Map<string, OwnerBatchVerdict>> {
     const { database } = this.#context;
-    const withLosses = names.filter((_, i) => results[i] === 'kept with losses');
-    const unclear = names.filter((_, i) => results[i] === 'over' || results[i] === 'missed');
+    const withLosses = names.filter((_, i) => results[i] === 'extended with losses');
+    const unclear = names.filter((_, i) => results[i] === 'ended' || results[i] === 'missed');
     const losses =
       withLosses.length > 0
         ? await readLosses(database, withLosses, limits.lostFilesTold, signal)
@@ -103,7 +103,7 @@ export class OwnerHeartbeats {
     const owners = unclear.length > 0 ? await readOwners(database, unclear, signal) : undefined;
     const verdicts = new Map<string, OwnerBatchVerdict>();
     for (const [i, name] of names.entries()) {
-      if (results[i] === 'kept' || results[i] === 'kept with losses') {
+      if (results[i] === 'extended' || results[i] === 'extended with losses') {
         const expiresAtMs = nowMs + ownerTtlMs;
         const lostFiles = losses?.get(name) ?? [];
         verdicts.set(name, { kind: 'extended', expiresAtMs, ttlRemainingMs: ownerTtlMs, lostFiles });

@@ -152,18 +152,18 @@ export class RedisPublisher {
   async #record(messages: readonly CarriedMessage[]): Promise<Recorded[]> {
     const { database } = this.#options;
     const recorded = await recordMessages(database, messages);
-    const open = messages.filter((_, i) => recorded[i] === 'open');
-    if (open.length === 0) return recorded;
+    const locked = messages.filter((_, i) => recorded[i] === 'locked');
+    if (locked.length === 0) return recorded;
     await delay(pauseMs);
-    const again = await recordMessages(database, open);
-    return recorded.map((one) => (one === 'open' ? (again.shift() ?? one) : one));
+    const again = await recordMessages(database, locked);
+    return recorded.map((one) => (one === 'locked' ? (again.shift() ?? one) : one));
   }
 
   /** Decides on a sent message by its row: remembers it if it was recorded, or else removes it. */
   #ack(message: CarriedMessage, recorded: Recorded | undefined): MessagePosition {
     // Another transaction still holds the row lock: the message is verified again later.
-    if (recorded === undefined || recorded === 'open') return undefined;
-    const place = recorded === 'over' ? undefined : recorded.messageId;
+    if (recorded === undefined || recorded === 'locked') return undefined;
+    const place = recorded === 'ended' ? undefined : recorded.messageId;
     if (place === message.messageId) this.#remember(message);
     else this.#options.settler.ack([message]);
     return place;

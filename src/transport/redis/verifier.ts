@@ -69,7 +69,7 @@ export class RedisVerifier {
     unrecorded.forEach(({ messageId }, i) => {
       const now = recorded[i];
       // A transaction that holds the row lock comes first. The message is checked again when it is claimed.
-      if (now === 'over' || (typeof now === 'object' && now.messageId !== messageId)) wrong.push(messageId);
+      if (now === 'ended' || (typeof now === 'object' && now.messageId !== messageId)) wrong.push(messageId);
     });
     settler.ack(wrong.map((messageId) => ({ stream, messageId })));
   }

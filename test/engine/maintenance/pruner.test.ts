@@ -135,7 +135,7 @@ onEveryEngine((kind) => {
       await pendingWalks(store.database, [jobs]);
       await wakeWalks(store.database, [jobs]);
       const first = await pruneSlice(store.database, jobs, 30);
-      expect(first).to.deep.equal({ over: false, looked: 3, pruned: 3 });
+      expect(first).to.deep.equal({ over: false, checked: 3, pruned: 3 });
       expect(await engine.services.pruner.runOnce()).to.equal(18);
       expect(await rowsOf(jobId)).to.include({ jobs: 0 });
     });

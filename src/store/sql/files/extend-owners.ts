@@ -7,7 +7,7 @@ import { textArray } from '../array-params.ts';
  * Result of an owner's heartbeat. `missed`: the row was not found, another transaction has locked it, or the
  * owner was named twice.
  */
-export type OwnerExtension = 'kept' | 'kept with losses' | 'over' | 'missed';
+export type OwnerExtension = 'extended' | 'extended with losses' | 'ended' | 'missed';
 
 export interface OwnerExtensions {
   nowMs: number;
@@ -25,21 +25,21 @@ const extendStatement = ({ order, lock, isSame }: { order: string; lock: string;
   preparedStatement(
     ['ownerIds'],
     `
-with beat as (
-  select * from unnest(@ownerIds::text[]) with ordinality as beat (owner_id, n)
+with heartbeat as (
+  select * from unnest(@ownerIds::text[]) with ordinality as heartbeat (owner_id, n)
 ), locked as materialized (
-  select beat.n, owner.place, owner.owner_id, owner.state, owner.expires_at, owner.has_losses
-  from (select * from beat ${order}) beat
-    cross join ${lateralByKey('file_owners', 'owner_id', 'beat.owner_id', lock)} owner
+  select heartbeat.n, owner.place, owner.owner_id, owner.state, owner.expires_at, owner.has_losses
+  from (select * from heartbeat ${order}) heartbeat
+    cross join ${lateralByKey('file_owners', 'owner_id', 'heartbeat.owner_id', lock)} owner
 ), clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
-), kept as (
+), extended as (
   update file_owners owner set last_heartbeat_at = now, expires_at = now + interval '${ownerTtlMs} ms'
   from locked, clock
   where ${isSame} and locked.state = ${ownerStateNumber('ALIVE')} and locked.expires_at > now
   returning n, case when locked.has_losses then 2 else 1 end as result
 ), answered as (
-  select n, result from kept
+  select n, result from extended
   union all
   select n, 0 from locked, clock where locked.state <> ${ownerStateNumber('ALIVE')}
     or locked.expires_at <= now
@@ -60,7 +60,7 @@ const extendAll = extendStatement({
   isSame: keyEquals('owner.owner_id', 'locked.owner_id'),
 });
 
-const words: readonly OwnerExtension[] = ['over', 'kept', 'kept with losses'];
+const words: readonly OwnerExtension[] = ['ended', 'extended', 'extended with losses'];
 
 /** Extends the owners that are alive. With `wait`, the statement waits for locked rows. */
 export async function extendOwners(

@@ -84,7 +84,7 @@ with clock as materialized (
   from clock, unnest(@contentionIds::uuid[], @deniedFileIds::uuid[], @deniedOwnerIds::text[],
     @deniedRepositories::text[], @deniedPaths::text[], @blockerIds::text[], @blockedSince::float8[])
     as denied (contention_id, file_id, owner_id, repository, path, blocker_id, acquired_at)
-), told_grants as (
+), recorded_grants as (
   insert into file_events (txid, at, type, owner_id, repository, path, fence, contention_id, actor, data)
   select pg_current_xact_id()::text::bigint, now, ${fileEventNumber('FILE_GRANTED')}, owner_id, repository,
     path, fence, (select contention_id from file_contentions contention
@@ -95,7 +95,7 @@ with clock as materialized (
             where named.owner_id = granted.owner_id limit 1), granted.owner_id) end),
     coalesce(@actor::text, owner_id), @grantData::jsonb
   from granted, clock
-), told as (
+), recorded as (
   ${eventRows}
 )
 select file_id, fence from granted`,

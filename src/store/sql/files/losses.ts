@@ -19,7 +19,8 @@ with lost as (
   returning owner_id
 )
 update file_owners owner set has_losses = true
-from (select distinct owner_id from lost) loser where ${keyEquals('owner.owner_id', 'loser.owner_id')}`,
+from (select distinct owner_id from lost) losing_owner
+  where ${keyEquals('owner.owner_id', 'losing_owner.owner_id')}`,
 );
 
 /** Records these leases as losses of their locked owners, which will be notified. */

@@ -222,7 +222,7 @@ with ended as (
   from unnest(@ownerIds::text[], @states::smallint[]) as ending (owner_id, state)
   where ${keyEquals('owner.owner_id', 'ending.owner_id')}
   returning ${ownerColumns('owner')}
-), forgotten as (
+), deleted_losses as (
   delete from file_losses loss using ended where ${keyEquals('loss.owner_id', 'ended.owner_id')}
 )
 select * from ended`,

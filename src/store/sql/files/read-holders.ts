@@ -32,16 +32,17 @@ export interface HoldersRead {
 const readStatement = preparedStatement(
   ['callerIds', 'fileIds'],
   `
-select asked.caller_id, asked.file_id, file.file_id is not null as is_known, ${holdingColumns('file')},
+select requested.caller_id, requested.file_id, file.file_id is not null as is_known,
+  ${holdingColumns('file')},
   contention.contention_id, contention.state as contention_state, contention.retry_at,
   contention.kept_instruction is not null as is_instructed,
   date_trunc('milliseconds', clock_timestamp())::text as now, ${ownerColumns('owner')}
-from unnest(@callerIds::text[], @fileIds::uuid[]) as asked (caller_id, file_id)
-left join ${lateralByKey('file_leases', 'file_id', 'asked.file_id')} file on true
+from unnest(@callerIds::text[], @fileIds::uuid[]) as requested (caller_id, file_id)
+left join ${lateralByKey('file_leases', 'file_id', 'requested.file_id')} file on true
 left join ${lateralByKey('file_owners', 'owner_id', 'file.owner_id')} owner on file.state = ${held}
 left join lateral (
   select * from file_contentions
-  where owner_id = asked.caller_id and file_id = asked.file_id and closed_at is null offset 0
+  where owner_id = requested.caller_id and file_id = requested.file_id and closed_at is null offset 0
 ) contention on true`,
 );
 

@@ -34,10 +34,10 @@ export interface ClaimSlot {
 const claim = onHeads(
   ['workerIds', 'requestIds', 'claimTtlMs', 'totalUnlessSet'],
   (lockedHeads) => `
-with ${lockedHeads}, all_there_is as (
+with ${lockedHeads}, capacity_limit as (
   select coalesce(nullif(coalesce(total, @totalUnlessSet::int), 0), ${limits.costUnits}) as total
   from capacity where capacity_id = 1
-), holding as materialized (
+), lease_holder as materialized (
   select array_agg(worker_id) as workers
   from (
     select distinct worker_id from unnest(@workerIds::text[]) as slot (worker_id)
@@ -47,7 +47,8 @@ with ${lockedHeads}, all_there_is as (
   select job_id, priority, seq, sum(bytes + ${limits.jobOverheadBytes}) over (order by priority, seq)
     as bytes_so_far,
     row_number() over (order by priority, seq) as place
-  from locked, all_there_is where free and cost_units <= total and (select workers from holding) is null
+  from locked, capacity_limit where free and cost_units <= total
+    and (select workers from lease_holder) is null
 ), slot as (
   select job_id, worker_id, request_id, slot, clock_timestamp() as now
   from unnest(
@@ -77,8 +78,9 @@ with ${lockedHeads}, all_there_is as (
     reserved: 'sum(cost_units)',
   })}
 )
-select counts.*, (select count(*)::int from locked, all_there_is where free and cost_units > total) as large,
-  (select workers from holding) as holders, claimed.slot::int, claimed.lane_id, claimed.crowd,
+select counts.*, (select count(*)::int from locked, capacity_limit where free and cost_units > total)
+  as large,
+  (select workers from lease_holder) as holders, claimed.slot::int, claimed.lane_id, claimed.crowd,
     ${jobColumns('job')}, ${liveColumns('claimed')}
 from ${headCounts}
 left join (claimed cross join ${lateralByKey('jobs', 'job_id', 'claimed.job_id')} job) on true`,

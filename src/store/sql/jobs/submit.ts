@@ -74,11 +74,11 @@ const submit = (isCrowded: boolean, order: string, onConflict: string, answer: s
       'laneCount',
     ],
     `
-with kept_lane as materialized (
+with locked_lane as materialized (
   select lane_id from lanes where lane_id = any (@laneIds::int[]) for key share
 ), clock as materialized (
   select now, ${idPrefix} as prefix from (select clock_timestamp() as now) as clock
-  where (select count(*) from kept_lane) = @laneCount::int
+  where (select count(*) from locked_lane) = @laneCount::int
 ), numbered as (
   select (prefix || suffix)::uuid as job_id, ${constantOrOwn('lane_id', '@laneIds::int[]')},
     ${constantOrOwn('addon_id', '@addonIds::text[]')},

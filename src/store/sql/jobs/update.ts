@@ -69,13 +69,13 @@ with changed as (
       else live.ready_at end,
     updated_at = change.now
   from (
-    select given.*, now, now + given.delay_ms * interval '1 ms' as delayed_until,
-      now + given.claim_ttl_ms * interval '1 ms' as claim_until, before.state as was
+    select wanted.*, now, now + wanted.delay_ms * interval '1 ms' as delayed_until,
+      now + wanted.claim_ttl_ms * interval '1 ms' as claim_until, before.state as was
     from (select clock_timestamp() as now) clock, jsonb_to_recordset(@changes::jsonb)
-      as given (job_id uuid, state smallint,
+      as wanted (job_id uuid, state smallint,
       unclaim boolean, delay_ms float8, claim_ttl_ms float8, claims_lost smallint, undoes_attempt boolean,
       cancel_requested boolean, progress float8, note text)
-    cross join ${lateralByKey('live_jobs', 'job_id', 'given.job_id')} before
+    cross join ${lateralByKey('live_jobs', 'job_id', 'wanted.job_id')} before
   ) change
   where ${keyEquals('live.job_id', 'change.job_id')}
   returning live.lane_id, live.cost_units, live.updated_at, live.state, change.was
@@ -120,7 +120,7 @@ const end = preparedStatement(
   `
 with clock as materialized (
   select clock_timestamp() as now
-), gone as (
+), deleted as (
   delete from live_jobs live
   using jsonb_to_recordset(@endings::jsonb) as ending (job_id uuid, state smallint, error text), clock
   where ${keyEquals('live.job_id', 'ending.job_id')}
@@ -130,9 +130,9 @@ with clock as materialized (
     started_at, finished_at, error_text)
   select job_id, final_state, attempts, claimed_by, lease_id, cancel_requested, progress, note, started_at,
     now, error
-  from gone
+  from deleted
 )
-${tally('gone', 'now', {
+${tally('deleted', 'now', {
   queued: `-count(*) filter (where state = ${queued})`,
   claimed: `-count(*) filter (where state in (${claimed}))`,
   reserved: `-${unitsIn(claimed, 'state')}`,

@@ -64,32 +64,32 @@ const completing = (returnsJobs: boolean) =>
       ...(returnsJobs ? ['wantedLeaseIds' as const] : []),
     ],
     `
-with asked as materialized (
+with completion as materialized (
   select * from rows from (
     unnest(@leaseIds::uuid[], @workerIds::text[], @tokens::uuid[], @jobIds::uuid[], @streams::text[],
       @attempts::int[]),
     jsonb_array_elements(@results::jsonb), jsonb_array_elements(@metrics::jsonb)
-  ) with ordinality as asked (lease_id, worker_id, token, job_id, stream, attempt, result, metrics, n)
+  ) with ordinality as completion (lease_id, worker_id, token, job_id, stream, attempt, result, metrics, n)
 ), locked as materialized (
-  select asked.n, asked.result, asked.metrics, live.place, live.expires_at,
+  select completion.n, completion.result, completion.metrics, live.place, live.expires_at,
     live.state in (${leased}) and not live.cancel_requested
-      and live.claimed_by = ${firstOrOwn('asked.worker_id', '@workerIds::text[]')}
-      and (asked.token is null or asked.token = live.lease_token)
-      and (asked.job_id is null or asked.job_id = live.job_id)
-      and (asked.attempt is null or asked.attempt = live.attempts)
-      and (asked.stream is null
-        or asked.stream = (select stream from lanes where lanes.lane_id = live.lane_id)) as is_theirs
-  from asked cross join ${lateralByKey('live_jobs', 'lease_id', 'asked.lease_id', 'for update skip locked')} live
+      and live.claimed_by = ${firstOrOwn('completion.worker_id', '@workerIds::text[]')}
+      and (completion.token is null or completion.token = live.lease_token)
+      and (completion.job_id is null or completion.job_id = live.job_id)
+      and (completion.attempt is null or completion.attempt = live.attempts)
+      and (completion.stream is null
+        or completion.stream = (select stream from lanes where lanes.lane_id = live.lane_id)) as is_owned
+  from completion cross join ${lateralByKey('live_jobs', 'lease_id', 'completion.lease_id', 'for update skip locked')} live
 ), clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
-), gone as (
+), deleted as (
   delete from live_jobs live using locked, clock
-  where live.ctid = locked.place and locked.is_theirs and locked.expires_at > clock.now
+  where live.ctid = locked.place and locked.is_owned and locked.expires_at > clock.now
   returning live.job_id, live.lane_id, live.cost_units, live.attempts, live.claimed_by, live.lease_id,
     live.cancel_requested, live.progress, live.note, live.started_at, live.state, live.fence,
     live.lease_token, live.lease_ttl_s, live.last_heartbeat_at, live.expires_at, live.heartbeats,
     live.longest_silence_ms, live.longest_silence_since, locked.n, locked.result, locked.metrics, clock.now
-), outcome as (${insertOutcomes('gone', {
+), outcome as (${insertOutcomes('deleted', {
       state: `${stateNumber(complete.to)}`,
       leaseState: `${leaseStateNumber('RELEASED')}`,
       status: `${statusNumber('SUCCEEDED')}`,
@@ -105,9 +105,9 @@ with asked as materialized (
   select now, job_id, lease_id, ${eventNumber(complete.event)}, state, ${stateNumber(complete.to)},
     claimed_by,
     ${statusNumber('SUCCEEDED')}
-  from gone
+  from deleted
   returning 1 as one
-), tallied as (${tally('gone', 'now', {
+), tallied as (${tally('deleted', 'now', {
       running: '-count(*)',
       used: '-sum(cost_units)',
       done: 'count(*)',
@@ -115,23 +115,23 @@ with asked as materialized (
     })}
   returning 1 as one
 ), units as (
-  select coalesce(sum(cost_units), 0) as free from gone
+  select coalesce(sum(cost_units), 0) as free from deleted
   where (select count(*) from outcome) + (select count(*) from recorded) + (select count(*) from tallied) >= 0
 ), freed as (
   update capacity set used = used - @moreUnits::bigint - (select free from units)
   where capacity_id = 1 and (select free from units) + @moreUnits::bigint <> 0
   returning ${capacityColumns}
-), kept as (
+), unchanged as (
   select ${capacityColumns} from capacity where capacity_id = 1 and (select free
     from units) + @moreUnits::bigint = 0
   for update
 )
-select found.*, (select array_agg(n)::text from gone) as numbers, (select array_agg(job_id)::text
-  from gone) as job_ids,
+select found.*, (select array_agg(n)::text from deleted) as numbers, (select array_agg(job_id)::text
+  from deleted) as job_ids,
   (select free::float8 from units) as units,
-  (select array_agg(round(date_part('epoch', now - started_at) * 1000)::bigint)::text from gone) as run_ms
+  (select array_agg(round(date_part('epoch', now - started_at) * 1000)::bigint)::text from deleted) as run_ms
 ${returnsJobs ? ', ended.*' : ''}
-from (select * from freed union all select * from kept) found
+from (select * from freed union all select * from unchanged) found
 ${returnsJobs ? `left join (${endedJobs}) ended on true` : ''}`,
   );
 

@@ -81,7 +81,7 @@ interface OutcomeParts {
  * The part of a statement that writes the outcomes of jobs that end with their leases, from a part with their
  * live rows.
  */
-export const insertOutcomes = (gone: string, of: OutcomeParts): string => `
+export const insertOutcomes = (rows: string, of: OutcomeParts): string => `
   insert into job_outcomes (job_id, state, attempts, claimed_by, lease_id, cancel_requested, progress, note,
     started_at, finished_at, error_text, error_detail, result, metrics, dead_stream, fence, lease_token,
     ttl_s, lease_state, last_heartbeat_at, expires_at, release_status, heartbeats, longest_silence_ms,
@@ -90,7 +90,7 @@ export const insertOutcomes = (gone: string, of: OutcomeParts): string => `
     ${of.finishedAt}, ${of.error}, ${of.errorDetail}, nullif(result, 'null'), nullif(metrics, 'null'),
     ${of.deadStream}, fence, lease_token, lease_ttl_s, ${of.leaseState}, last_heartbeat_at, expires_at,
     ${of.status}, heartbeats, longest_silence_ms, longest_silence_since, ${of.messageIds}
-  from ${gone}`;
+  from ${rows}`;
 
 // One row holds everything about a job and its last lease, and a second row records the event. Values that
 // few jobs have come as JSON arrays, which are null if no job of the batch has any.
@@ -121,14 +121,14 @@ with ending as (
       jsonb_array_elements(@metrics::jsonb)
   ) as ending (job_id, lease_state, status, final_state, is_plain, error, dead_stream, message_ids,
     error_detail, result, metrics)
-), gone as (
+), deleted as (
   delete from live_jobs live using ending where ${keyEquals('live.job_id', 'ending.job_id')}
   returning live.job_id, live.attempts, live.claimed_by, live.lease_id, live.cancel_requested, live.progress,
     live.note, live.started_at, live.state, live.fence, live.lease_token, live.lease_ttl_s,
     live.last_heartbeat_at, live.expires_at, live.heartbeats, live.longest_silence_ms,
     live.longest_silence_since, ending.lease_state, ending.status, ending.final_state, ending.is_plain,
     ending.error, ending.dead_stream, ending.message_ids, ending.error_detail, ending.result, ending.metrics
-), outcome as (${insertOutcomes('gone', {
+), outcome as (${insertOutcomes('deleted', {
       state: 'final_state',
       leaseState: 'lease_state',
       status: 'status',
@@ -139,11 +139,11 @@ with ending as (
       messageIds: 'message_ids::text[]',
     })}
   ${returning}
-), told as (
+), recorded as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor, release_status)
   select clock_timestamp(), job_id, lease_id, ${eventNumber(completed.event)}, state, final_state, claimed_by,
     status
-  from gone where is_plain
+  from deleted where is_plain
 ), ${effects('@units', '@tallies', timeOf('@nowMs'))}
 ${answer}`,
   );

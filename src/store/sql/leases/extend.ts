@@ -13,7 +13,7 @@ import { activeLeaseOf, type GrantedLeaseRecord, grantedLeaseColumns } from './r
  */
 export type Extended =
   | { kind: 'extended'; ttlRemainingMs: number; cancelRequested: boolean }
-  | { kind: 'over' }
+  | { kind: 'ended' }
   | { kind: 'wrong worker' }
   | { kind: 'wrong token' }
   | { kind: 'wrong job' }
@@ -28,7 +28,7 @@ export interface ExtendResult {
 }
 
 const leased = leasedStates.map(stateNumber).join(', ');
-const over = -1;
+const ended = -1;
 const wrongWorker = -2;
 const wrongToken = -3;
 const wrongJob = -4;
@@ -51,9 +51,9 @@ const isCounted = '(live.heartbeats is not null or live.last_heartbeat_at = live
  */
 const isLongestSilence = `${isCounted}
       and (live.longest_silence_ms is null
-        or judged.now > live.last_heartbeat_at + live.longest_silence_ms * interval '1 ms')`;
+        or decided.now > live.last_heartbeat_at + live.longest_silence_ms * interval '1 ms')`;
 
-const silenceMs = `least(greatest(date_part('epoch', judged.now - live.last_heartbeat_at) * 1000, 0),
+const silenceMs = `least(greatest(date_part('epoch', decided.now - live.last_heartbeat_at) * 1000, 0),
   ${intMax})::int`;
 
 /**
@@ -89,7 +89,7 @@ with heartbeat as (
     live.lease_ttl_s + live.lease_grace_s as lasts_s, live.lease_ends_at, live.expires_at,
       live.cancel_requested,
     case
-      when live.state not in (${leased}) then ${over}
+      when live.state not in (${leased}) then ${ended}
       when live.claimed_by <> heartbeat.worker_id then ${wrongWorker}
       when heartbeat.token is not null and heartbeat.token <> live.lease_token::text then ${wrongToken}
       when heartbeat.job_id is not null and heartbeat.job_id <> live.job_id::text then ${wrongJob}
@@ -98,36 +98,37 @@ with heartbeat as (
   from ${locking}
 ), clock as materialized (
   select date_trunc('milliseconds', clock_timestamp()) as now from (select count(*) from locked) as locked_all
-), judged as not materialized (
+), decided as not materialized (
   select n, progress, message, place, job_id, state, cancel_requested, now,
     case
       when problem <> 0 then problem
-      when expires_at <= now then ${over}
+      when expires_at <= now then ${ended}
       when lease_ends_at is null then lasts_s * 1000
       else least(lasts_s * 1000, date_part('epoch', lease_ends_at - now) * 1000)::int
     end as left_ms
   from locked, clock
 ), extended as (
   update live_jobs live set state = ${stateNumber('RUNNING')}, claim_expires_at = null,
-    last_heartbeat_at = judged.now,
-    expires_at = judged.now + left_ms * interval '1 ms', progress = coalesce(judged.progress, live.progress),
-    note = coalesce(judged.message, live.note),
+    last_heartbeat_at = decided.now,
+    expires_at = decided.now + left_ms * interval '1 ms',
+      progress = coalesce(decided.progress, live.progress),
+    note = coalesce(decided.message, live.note),
     heartbeats = case when ${isCounted} then least(coalesce(live.heartbeats, 0), ${intMax - 1}) + 1 end,
     longest_silence_ms = case when ${isLongestSilence} then ${silenceMs} else live.longest_silence_ms end,
     longest_silence_since = case when ${isLongestSilence} then live.last_heartbeat_at else live.longest_silence_since end,
     updated_at = case
-      when judged.state = ${stateNumber('LEASED')} or judged.progress is not null
-        or judged.message is not null
-      then judged.now else live.updated_at end
-  from judged
+      when decided.state = ${stateNumber('LEASED')} or decided.progress is not null
+        or decided.message is not null
+      then decided.now else live.updated_at end
+  from decided
   where ${isSame} and left_ms >= 0
-  returning n, left_ms * 2 + judged.cancel_requested::int as result, now,
+  returning n, left_ms * 2 + decided.cancel_requested::int as result, now,
     case
-      when judged.state = ${stateNumber('LEASED')} or judged.progress is not null
-        or judged.message is not null
-      then judged.job_id
+      when decided.state = ${stateNumber('LEASED')} or decided.progress is not null
+        or decided.message is not null
+      then decided.job_id
     end as changed_job,
-    case when judged.state = ${stateNumber('LEASED')} then live.lease_id end as begun, ${returned}
+    case when decided.state = ${stateNumber('LEASED')} then live.lease_id end as begun, ${returned}
 ), recorded as (
   insert into job_events (at, job_id, lease_id, type, from_state, to_state, actor)
   select now, changed_job, begun, ${eventNumber('JOB_RUNNING')}, ${stateNumber('LEASED')},
@@ -137,7 +138,7 @@ with heartbeat as (
 ), answered as (
   select n, result, changed_job from extended
   union all
-  select n, left_ms, null from judged where left_ms < 0
+  select n, left_ms, null from decided where left_ms < 0
 )
 ${answer}`,
     ),
@@ -172,7 +173,7 @@ left join ${lateralByKey('jobs', 'job_id', 'extended.job_id')} job on true`,
 const skipsLocked = {
   locking: `heartbeat cross join
     ${lateralByKey('live_jobs', 'lease_id', 'heartbeat.lease_id', 'for update skip locked')} live`,
-  isSame: 'live.ctid = judged.place',
+  isSame: 'live.ctid = decided.place',
 };
 const waitsForLocked = {
   locking: `(
@@ -181,7 +182,7 @@ const waitsForLocked = {
     order by live.job_id
   ) heartbeat join ${lateralByKey('live_jobs', 'job_id', 'heartbeat.live_id', 'for update')} live
     on live.lease_id = heartbeat.lease_id`,
-  isSame: keyEquals('live.job_id', 'judged.job_id'),
+  isSame: keyEquals('live.job_id', 'decided.job_id'),
 };
 
 const extendFree = extend({ ...skipsLocked, ...numbersOnly });
@@ -273,7 +274,7 @@ const allMissed = (heartbeats: readonly Heartbeat[]): Extended[] =>
 const missed: Extended = { kind: 'missed' };
 
 const problems: Record<number, Extended> = {
-  [over]: { kind: 'over' },
+  [ended]: { kind: 'ended' },
   [wrongWorker]: { kind: 'wrong worker' },
   [wrongToken]: { kind: 'wrong token' },
   [wrongJob]: { kind: 'wrong job' },

@@ -225,7 +225,7 @@ with ${lockedHeads}, sized as materialized (
       as bytes,
     coalesce(bool_or(is_unique) filter (where free), false) as has_unique
   from locked
-), room as materialized (
+), fast_path as materialized (
   select not has_unique and bytes <= ${limits.frameBytes} and units <= available
     and (free = @lockMax::int or units < available and free = locked and (select count(*)
       from head) < @readMax::int) as is_plain
@@ -242,10 +242,10 @@ with ${lockedHeads}, sized as materialized (
   from (
     select job_id, (row_number() over (order by turn, priority, seq))::int as n from locked where free
   ) next
-  where (select is_plain from room)
+  where (select is_plain from fast_path)
 ), ${grantParts(`${stateNumber('QUEUED')}`)}
-select room.is_plain, granted.lane_id, granted.crowd, ${grantedColumns(keepsMessages)}
-from room left join granted on true ${messageOf(keepsMessages)}`,
+select fast_path.is_plain, granted.lane_id, granted.crowd, ${grantedColumns(keepsMessages)}
+from fast_path left join granted on true ${messageOf(keepsMessages)}`,
   );
 
 const grantHeadsWithMessages = grantHeads(true);
@@ -262,7 +262,7 @@ export interface GrantNextOptions {
 
 /**
  * Grants the next suitable jobs to the slots, in the order of both, if no job needs a decision. Returns
- * 'judge' and changes nothing if one does. The caller has locked the capacity. Fewer grants than slots mean
+ * 'decide' and changes nothing if one does. The caller has locked the capacity. Fewer grants than slots mean
  * that there are no more jobs, unless lanes were read from low-water marks on.
  */
 export async function grantNext(
@@ -270,7 +270,7 @@ export async function grantNext(
   slots: readonly LeaseSlot[],
   { filter, ttlS, graceS, keepsMessages, totalUnlessSet, lowWaterMarks }: GrantNextOptions,
   signal?: AbortSignal,
-): Promise<{ grants: (Grant | undefined)[]; isAll: boolean } | 'judge'> {
+): Promise<{ grants: (Grant | undefined)[]; isAll: boolean } | 'decide'> {
   const workers = [...new Set(slots.map(({ workerId }) => workerId))];
   const placeOf = new Map(workers.map((worker, i) => [worker, i + 1]));
   type Row = { is_plain: boolean } & ((NewGrantRecord & TakenFrom) | { n: null });
@@ -296,7 +296,7 @@ export async function grantNext(
   const rows = await statement.query<Row>(sql, params, signal);
   const [first] = rows;
   if (!first) throw new Error('the row of the capacity is gone');
-  if (!first.is_plain) return 'judge';
+  if (!first.is_plain) return 'decide';
   const granted = rows.flatMap((row) => (row.n === null ? [] : [row]));
   lowWaterMarks.advance(granted);
   const grants = new Array<Grant | undefined>(slots.length);

@@ -49,8 +49,8 @@ const idAt = (
 
 interface Parts {
   /**
-   * Further parts of the statement. `looked` has the rows of the slice from `time`, `@rowsMax` at most, with their
-   * `place` in the walk, their number `n` in it, and whether they are `due`. `gone` has the deleted rows.
+   * Further parts of the statement. `checked` has the rows of the slice from `time`, `@rowsMax` at most, with their
+   * `place` in the walk, their number `n` in it, and whether they are `due`. `deleted` has the deleted rows.
    */
   parts: string;
   /** Whether the walk has ended. */
@@ -58,7 +58,7 @@ interface Parts {
 }
 
 /** `@restMs` is the time until the walk's next start. */
-const walkStatement = ({ parts, over = '(select count(*) from looked) < @rowsMax::int' }: Parts) =>
+const walkStatement = ({ parts, over = '(select count(*) from checked) < @rowsMax::int' }: Parts) =>
   statement(
     ['walk', 'days', 'rowsMax', 'restMs'],
     `
@@ -70,12 +70,12 @@ with walk as materialized (
 ), ${parts}, moved as (
   update prune_walks set mark = case when over then null else last end,
     rests_until = case when over then clock_timestamp() + @restMs::float8 * interval '1 ms' else rests_until end
-  from (select ${over} as over, (select place from looked order by n desc limit 1)::text as last
+  from (select ${over} as over, (select place from checked order by n desc limit 1)::text as last
     from walk) place
   where walk = @walk::text
   returning over
 )
-select over, (select count(*)::int from looked) as looked, (select count(*)::int from gone) as pruned
+select over, (select count(*)::int from checked) as checked, (select count(*)::int from deleted) as pruned
   from moved`,
   );
 
@@ -90,23 +90,23 @@ const jobs = walkStatement({
       where job_id > coalesce(time.mark, '${nowhere}')::uuid and job_id < ${idAt('time.cutoff')}
       order by job_id limit @rowsMax::int
     ) found
-  ), looked as materialized (
+  ), checked as materialized (
     select job_id as place, due, row_number() over (order by job_id) as n from found
       where leases_before < @rowsMax::int
   ), locked as materialized (
-    select outcome.job_id from time, looked join job_outcomes outcome on outcome.job_id = looked.place
-    where looked.due and outcome.finished_at < time.cutoff
+    select outcome.job_id from time, checked join job_outcomes outcome on outcome.job_id = checked.place
+    where checked.due and outcome.finished_at < time.cutoff
     order by outcome.job_id for update of outcome skip locked
-  ), gone as (
+  ), deleted as (
     delete from job_outcomes outcome using locked where outcome.job_id = locked.job_id
       returning outcome.job_id
-  ), gone_jobs as (
+  ), deleted_jobs as (
     delete from jobs job using locked where job.job_id = locked.job_id
-  ), gone_leases as (
+  ), deleted_leases as (
     delete from leases lease using locked where lease.job_id = locked.job_id
   )`,
   over: `(select count(*) from found) < @rowsMax::int and (select count(*) from found) = (select count(*)
-    from looked)`,
+    from checked)`,
 });
 
 const open = `state < ${contentionStateNumber('GRANTED')}`;
@@ -116,7 +116,7 @@ const open = `state < ${contentionStateNumber('GRANTED')}`;
 const isOld = (contention: string) =>
   `coalesce(${contention}.closed_at, ${contention}.instructed_at) < time.cutoff`;
 const contentions = walkStatement({
-  parts: `looked as materialized (
+  parts: `checked as materialized (
     select contention_id as place, file_id, due, row_number() over (order by contention_id, file_id) as n
     from time cross join lateral (
       select contention_id, file_id, coalesce(${isOld('contention')}, false) as due
@@ -125,11 +125,11 @@ const contentions = walkStatement({
       order by contention_id, file_id limit @rowsMax::int
     ) found
   ), locked as materialized (
-    select contention.contention_id, contention.file_id from time, looked join file_contentions contention
-      on contention.contention_id = looked.place and contention.file_id = looked.file_id
-    where looked.due and ${isOld('contention')} order by contention.contention_id,
+    select contention.contention_id, contention.file_id from time, checked join file_contentions contention
+      on contention.contention_id = checked.place and contention.file_id = checked.file_id
+    where checked.due and ${isOld('contention')} order by contention.contention_id,
       contention.file_id for update of contention skip locked
-  ), gone as (
+  ), deleted as (
     delete from file_contentions contention using locked
     where contention.contention_id = locked.contention_id and contention.file_id = locked.file_id
     returning contention.file_id
@@ -143,23 +143,23 @@ const isOver = (owner: string) =>
   `${owner}.state <> ${ownerStateNumber('ALIVE')} and coalesce(${owner}.ended_at,
     ${owner}.last_heartbeat_at) < time.cutoff`;
 const owners = walkStatement({
-  parts: `looked as materialized (
+  parts: `checked as materialized (
     select owner_id as place, due, row_number() over (order by owner_id) as n
     from time cross join lateral (
       select owner_id, ${isOver('owner')} as due from file_owners owner
       where owner_id > coalesce(time.mark, '') order by owner_id limit @rowsMax::int
     ) found
   ), locked as materialized (
-    select owner.owner_id from time, looked join file_owners owner on owner.owner_id = looked.place
-    where looked.due and ${isOver('owner')}
+    select owner.owner_id from time, checked join file_owners owner on owner.owner_id = checked.place
+    where checked.due and ${isOver('owner')}
       and not exists (select from file_leases where owner_id = owner.owner_id and state = ${held})
       and not exists (select from file_contentions where owner_id = owner.owner_id and closed_at is null)
       and owner.owner_id not in (select coalesce(blocker_now_id, blocker_id) from file_contentions
         where ${open})
     order by owner.owner_id for update of owner skip locked
-  ), gone as (
+  ), deleted as (
     delete from file_owners owner using locked where owner.owner_id = locked.owner_id returning owner.owner_id
-  ), gone_losses as (
+  ), deleted_losses as (
     delete from file_losses loss using locked where loss.owner_id = locked.owner_id
   )`,
 });
@@ -167,18 +167,18 @@ const owners = walkStatement({
 const isFree = (file: string) =>
   `${file}.state is distinct from ${held} and coalesce(${file}.ended_at < time.cutoff, true)`;
 const files = walkStatement({
-  parts: `looked as materialized (
+  parts: `checked as materialized (
     select file_id as place, due, row_number() over (order by file_id) as n
     from time cross join lateral (
       select file_id, ${isFree('file')} as due from file_leases file
       where file_id > coalesce(time.mark, '${nowhere}')::uuid order by file_id limit @rowsMax::int
     ) found
   ), locked as materialized (
-    select file.file_id from time, looked join file_leases file on file.file_id = looked.place
-    where looked.due and ${isFree('file')} and file.file_id not in (select file_id from file_contentions
+    select file.file_id from time, checked join file_leases file on file.file_id = checked.place
+    where checked.due and ${isFree('file')} and file.file_id not in (select file_id from file_contentions
       where ${open})
     order by file.file_id for update of file skip locked
-  ), gone as (
+  ), deleted as (
     delete from file_leases file using locked where file.file_id = locked.file_id returning file.file_id
   )`,
 });
@@ -195,18 +195,18 @@ interface AgedTable {
 /** Deletes from the head of a table up to the first row that has to stay. */
 const headStatement = ({ table, order, due }: AgedTable) =>
   walkStatement({
-    parts: `looked as materialized (
+    parts: `checked as materialized (
     select null::text as place, spot, due, row_number() over () as n
     from time cross join lateral (
       select ctid as spot, ${due} as due from ${table} order by ${order} limit @rowsMax::int
     ) head
   ), locked as materialized (
-    select ${table}.ctid as spot from time, looked join ${table} on ${table}.ctid = looked.spot
-    where looked.due and ${due} for update of ${table} skip locked
-  ), gone as (
+    select ${table}.ctid as spot from time, checked join ${table} on ${table}.ctid = checked.spot
+    where checked.due and ${due} for update of ${table} skip locked
+  ), deleted as (
     delete from ${table} using locked where ${table}.ctid = locked.spot returning 1 as one
   )`,
-    over: '(select count(*) from looked where due) < @rowsMax::int',
+    over: '(select count(*) from checked where due) < @rowsMax::int',
   });
 
 // This history has no daily partitions, unlike that of jobs. A watch reads it in the order of transactions,
@@ -269,7 +269,7 @@ export async function wakeWalks(sql: EntitySql, wanted: readonly Walk[]): Promis
 /** The result of a slice. */
 export interface Slice {
   over: boolean;
-  looked: number;
+  checked: number;
   pruned: number;
 }
 

@@ -214,13 +214,13 @@ export async function keepLanes(
 const findRemoved = statement(
   ['jobIds'],
   `
-with kept as materialized (
+with locked as materialized (
   select lane_id from lanes
   where lane_id = any (array(select lane_id from jobs where job_id = any (@jobIds::uuid[])))
     order by lane_id for key share
 )
 select job_id, stream, addon_id, job_type, constraints, is_unique as "unique" from jobs
-where job_id = any (@jobIds::uuid[]) and not exists (select from kept where kept.lane_id = jobs.lane_id)`,
+where job_id = any (@jobIds::uuid[]) and not exists (select from locked where locked.lane_id = jobs.lane_id)`,
 );
 
 const moveJobs = statement(

@@ -36,10 +36,10 @@ select (select last_value::float8 from job_events_event_id_seq) as last, probe.n
   head.seq::float8 as seq,
   extract(epoch from clock_timestamp() - probe.began)::float8 * 1000 as took
 from (
-  select asked.*, clock_timestamp() as began
+  select requested.*, clock_timestamp() as began
   from unnest(@laneIds::int[], @priorities::smallint[], @fromSeqs::bigint[],
     @crowds::bigint[]) with ordinality
-    as asked (lane_id, priority, from_seq, crowd, n) offset 0
+    as requested (lane_id, priority, from_seq, crowd, n) offset 0
 ) probe left join lateral (
   (${firstOf('lane_id', `state = ${stateNumber('QUEUED')} and check_at is null`)})
   union all (${firstOf('crowd', isReadyInCrowd)})

@@ -50,16 +50,16 @@ with busy as materialized (
   select lane_id from live_jobs where check_at is not null and lane_id = any (@laneIds::int[])
   union
   select lane_id from stat_tallies where lane_id = any (@laneIds::int[])
-), gone as (
+), deleted as (
   delete from lanes where lane_id = any (@laneIds::int[]) and not ${hasReady('lanes.lane_id')}
     and not exists (select from busy where busy.lane_id = lanes.lane_id)
   returning stream
 ), listed as (
   insert into idle_streams (stream, idle_since)
-  select distinct stream, clock_timestamp() from gone where stream <> ''
+  select distinct stream, clock_timestamp() from deleted where stream <> ''
   on conflict (stream) do update set idle_since = excluded.idle_since
 )
-select count(*)::int as removed from gone`,
+select count(*)::int as removed from deleted`,
 );
 
 /**

@@ -37,29 +37,29 @@ with slice as materialized (
   select parent_id, name_key, path_id from requirement_paths
   where (parent_id, name_key) > (@afterParent::bigint, @afterName::bigint) order by parent_id, name_key
     limit @limit::int
-), looked as materialized (
+), checked as materialized (
   select parent_id, name_key, ${leadsOn('slice')} as leads_on from slice
 )
-select looked.parent_id, looked.name_key, step.place is not null as "isLocked"
-from looked left join lateral (
+select checked.parent_id, checked.name_key, step.place is not null as "isLocked"
+from checked left join lateral (
   select ctid as place from requirement_paths step
-  where step.parent_id = looked.parent_id and step.name_key = looked.name_key and not looked.leads_on
+  where step.parent_id = checked.parent_id and step.name_key = checked.name_key and not checked.leads_on
   for update skip locked
 ) step on true
-order by looked.parent_id, looked.name_key`,
+order by checked.parent_id, checked.name_key`,
 );
 
 const remove = statement(
   ['parents', 'names'],
   `
-with gone as (
+with deleted as (
   delete from requirement_paths step using unnest(@parents::bigint[], @names::bigint[])
     as locked (parent_id, name_key)
   where ${keysEqual('(step.parent_id, step.name_key)', '(locked.parent_id, locked.name_key)')}
     and not ${leadsOn('step')}
   returning 1 as one
 )
-select count(*)::int as removed from gone`,
+select count(*)::int as removed from deleted`,
 );
 
 /** A position before all steps. */

@@ -34,10 +34,10 @@ const none = listed(() => '0::bigint');
 const merged = (of: 'wait' | 'run'): string => `(${of}_slots, ${of}_counts) = (
   select array_agg(slot order by slot), array_agg(n order by slot) from (
     select slot, sum(n)::bigint as n from (
-      select * from unnest(kept.${of}_slots, kept.${of}_counts) as old (slot, n)
+      select * from unnest(existing.${of}_slots, existing.${of}_counts) as old (slot, n)
       union all
       select * from unnest(excluded.${of}_slots, excluded.${of}_counts) as new (slot, n)
-    ) both_of_them group by slot
+    ) histograms group by slot
   ) slots
 )`;
 
@@ -86,19 +86,19 @@ with ${aggregationMark}, clock as materialized (
     ${slotsOf(1)}, ${slotsOf(2)}
   from spread group by 1, 2, 3
 ), rolled as (
-  insert into stat_rollups as kept (addon_id, level, bucket, ${listed((column) => column)}, wait_slots,
+  insert into stat_rollups as existing (addon_id, level, bucket, ${listed((column) => column)}, wait_slots,
     wait_counts, run_slots, run_counts, usable)
   select bucketed.*, case when addon_id = '' then @usable::bigint end from bucketed
-  on conflict (addon_id, level, bucket) do update set ${listed((column) => `${column} = kept.${column} + excluded.${column}`)},
+  on conflict (addon_id, level, bucket) do update set ${listed((column) => `${column} = existing.${column} + excluded.${column}`)},
     ${merged('wait')}, ${merged('run')},
-    usable = case when kept.bucket + kept.level * interval '1 minute' > clock_timestamp()
-      then excluded.usable else kept.usable end
+    usable = case when existing.bucket + existing.level * interval '1 minute' > clock_timestamp()
+      then excluded.usable else existing.usable end
 ), totalled as (
-  insert into stat_totals as kept (addon_id, ${gaugeColumns.join(', ')})
+  insert into stat_totals as existing (addon_id, ${gaugeColumns.join(', ')})
   select addon_id, ${gaugeColumns.map((column) => `sum(${column})`).join(', ')}
   from bucketed where level = ${rollupLevels[0]} group by addon_id
   on conflict (addon_id) do update
-  set ${gaugeColumns.map((column) => `${column} = kept.${column} + excluded.${column}`).join(', ')}
+  set ${gaugeColumns.map((column) => `${column} = existing.${column} + excluded.${column}`).join(', ')}
 ), counted as materialized (
   select count(*)::int as tallies, max(txid) as last from taken
 ), marked as (
@@ -132,18 +132,18 @@ with old as materialized (
   select addon_id, level, bucket from (
     select addon_id from stat_totals order by addon_id
   ) total cross join lateral (
-    select level, bucket from stat_rollups kept
-    where kept.addon_id = total.addon_id and kept.level = @level::smallint
-      and kept.bucket < clock_timestamp() - @olderThanMs::float8 * interval '1 ms'
-    order by kept.bucket limit @limit::int
-  ) kept
+    select level, bucket from stat_rollups existing
+    where existing.addon_id = total.addon_id and existing.level = @level::smallint
+      and existing.bucket < clock_timestamp() - @olderThanMs::float8 * interval '1 ms'
+    order by existing.bucket limit @limit::int
+  ) existing
   limit @limit::int
-), gone as (
+), deleted as (
   delete from stat_rollups rollup using old
   where ${keysEqual('(rollup.addon_id, rollup.level, rollup.bucket)', '(old.addon_id, old.level, old.bucket)')}
   returning 1
 )
-select count(*)::int as gone from gone`,
+select count(*)::int as deleted from deleted`,
 );
 
 /** Removes up to `limit` rollups of one level that are older than this, and returns their number. */
@@ -153,6 +153,6 @@ export async function pruneRollups(
   olderThanMs: number,
   limit: number,
 ): Promise<number> {
-  const [row] = await deleteRollups.query<{ gone: number }>(sql, { level, olderThanMs, limit });
-  return row?.gone ?? 0;
+  const [row] = await deleteRollups.query<{ deleted: number }>(sql, { level, olderThanMs, limit });
+  return row?.deleted ?? 0;
 }

@@ -41,7 +41,7 @@ const depths = <const Name extends string>(names: readonly Name[], page: string)
   statement(
     names,
     `
-with recursive ${page}, away as materialized (
+with recursive ${page}, not_ready as materialized (
   select lane.stream, count(*) filter (where live.state = ${queued})::int as delayed,
     count(*) filter (where live.state <> ${queued})::int as running
   from live_jobs live cross join ${lateralByKey('lanes', 'lane_id', 'live.lane_id')} lane
@@ -49,13 +49,13 @@ with recursive ${page}, away as materialized (
     and (select max(stream) from page)
   group by lane.stream
 )
-select page.stream, coalesce(away.delayed, 0) as delayed, coalesce(away.running, 0) as running,
+select page.stream, coalesce(not_ready.delayed, 0) as delayed, coalesce(not_ready.running, 0) as running,
   (select count(*)::int from lanes cross join lateral (
     select from live_jobs live where live.lane_id = lanes.lane_id and live.state = ${queued}
       and live.check_at is null
   ) ready where lanes.stream = page.stream) as queued,
   (select count(*)::int from job_outcomes where dead_stream = page.stream) as "deadLettered"
-from page left join away on away.stream = page.stream
+from page left join not_ready on not_ready.stream = page.stream
 order by page.stream`,
   );
 

@@ -18,10 +18,10 @@ export interface CarriedMessage extends Envelope {
 }
 
 /**
- * The recorded id of an attempt's message: `over` if there is no row, `open` if another transaction has
+ * The recorded id of an attempt's message: `ended` if there is no row, `locked` if another transaction has
  * locked it.
  */
-export type Recorded = { messageId: string } | 'over' | 'open';
+export type Recorded = { messageId: string } | 'ended' | 'locked';
 
 // Only rows without an id are written; a later transaction reads the id that the first has written. Parts of
 // a statement are never joined with each other: the planner takes them for small and would compare every row
@@ -66,7 +66,7 @@ export async function recordMessages(sql: Sql, messages: readonly CarriedMessage
     const row = rest.get(enqueueId);
     const messageId = places.get(enqueueId) ?? row?.messageId ?? null;
     if (messageId !== null) return { messageId };
-    return row ? 'open' : 'over';
+    return row ? 'locked' : 'ended';
   });
 }
 
@@ -152,10 +152,10 @@ with slice as materialized (
   on conflict (job_id) do nothing
   returning job_id, stream, attempt
 ), last as (
-  select lane_id, priority, seq, count(*) over () as looked from slice
+  select lane_id, priority, seq, count(*) over () as checked from slice
   order by lane_id desc, priority desc, seq desc limit 1
 )
-select last.lane_id as "laneId", last.priority, last.seq::text as seq, last.looked::int as looked,
+select last.lane_id as "laneId", last.priority, last.seq::text as seq, last.checked::int as checked,
   added.job_id as "jobId", added.stream, added.attempt
 from last left join added on true`,
 );
@@ -172,7 +172,7 @@ export async function addMissingMessages(
   after: QueuePosition,
   limit: number,
 ): Promise<Slice<QueuePosition, Envelope>> {
-  type Row = QueuePosition & { looked: number } & (Envelope | { jobId: null });
+  type Row = QueuePosition & { checked: number } & (Envelope | { jobId: null });
   const rows = await addMissing.query<Row>(sql, {
     afterLane: after.laneId,
     afterPriority: after.priority,
@@ -183,7 +183,7 @@ export async function addMissingMessages(
     row.jobId === null ? [] : { jobId: row.jobId, stream: row.stream, attempt: row.attempt },
   );
   const [last] = rows;
-  return { next: last?.looked === limit ? last : undefined, found };
+  return { next: last?.checked === limit ? last : undefined, found };
 }
 
 export const nowhere = '00000000-0000-0000-0000-000000000000';

@@ -8,14 +8,14 @@ import { textArray } from '../array-params.ts';
 const ready = preparedStatement(
   ['streams'],
   `
-select asked.stream from unnest(@streams::text[]) as asked (stream)
+select requested.stream from unnest(@streams::text[]) as requested (stream)
 where exists (
-  select from lanes where lanes.own_stream = asked.stream and exists (
+  select from lanes where lanes.own_stream = requested.stream and exists (
     select from live_jobs
     where live_jobs.lane_id = lanes.lane_id and state = ${stateNumber('QUEUED')} and check_at is null offset 0
   ) offset 0
 ) or exists (
-  select from lanes where lanes.stream = asked.stream and lanes.own_stream is null offset 0
+  select from lanes where lanes.stream = requested.stream and lanes.own_stream is null offset 0
 )`,
 );
 

@@ -101,8 +101,8 @@ describe('statements of the outbox', () => {
         ]);
       const [first, second, ...others] = await record();
       expect(first).to.deep.equal(second);
-      expect(others).to.deep.equal(['over', 'over']);
-      expect(await record()).to.deep.equal([first, first, 'over', 'over']);
+      expect(others).to.deep.equal(['ended', 'ended']);
+      expect(await record()).to.deep.equal([first, first, 'ended', 'ended']);
     });
 
     it('never waits for a locked row', async () => {
@@ -112,7 +112,7 @@ describe('statements of the outbox', () => {
       await database.query('update stream_messages set message_id = null where job_id = $1', [row.jobId]);
       await database.transaction(async (sql) => {
         await sql.query('select from stream_messages where job_id = $1 for update', [row.jobId]);
-        expect(await recordMessages(database, [{ ...row, messageId: '9-9' }])).to.deep.equal(['open']);
+        expect(await recordMessages(database, [{ ...row, messageId: '9-9' }])).to.deep.equal(['locked']);
         expect(await claimUnsentMessages(database, jobs, 0)).to.not.deep.include({
           jobId: row.jobId,
           stream: row.stream,
