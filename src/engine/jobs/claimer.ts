@@ -27,6 +27,8 @@ interface ClaimCall {
 interface ParkingRules extends ClaimRules {
   /** Sets aside jobs that were found in this window and cost more than the total capacity. */
   park(window: ScanWindow): Promise<void>;
+  /** Called after each statement that commits by itself, with the jobs that it claimed. */
+  onClaimed?(jobIds: readonly string[]): void;
 }
 
 /** Maximum number of parking rounds in one claim; the next claim continues. */
@@ -110,7 +112,11 @@ export class Claimer {
     const rules = { claimTtlMs, capacityTotal, lowWaterMarks };
     const park = (sql: Sql, window: ScanWindow) =>
       parkUnschedulable(sql, { filter, unique: true, window }, capacityTotal);
-    const answers = calls.some(({ requestId }) => requestId !== null)
+    const publishClaimed = (jobsChanged: readonly string[]) => {
+      if (jobsChanged.length > 0) publisher.publish({ jobsChanged, nextDeadlineMs: claimTtlMs });
+    };
+    const hasRequestIds = calls.some(({ requestId }) => requestId !== null);
+    const answers = hasRequestIds
       ? await database.transaction((sql) => {
           const inTransaction = { ...rules, park: (window: ScanWindow) => park(sql, window) };
           return claimOrReplay(sql, filter, calls, inTransaction, signal);
@@ -119,12 +125,18 @@ export class Claimer {
           database,
           filter,
           calls,
-          { ...rules, park: (window) => database.transaction((sql) => park(sql, window)) },
+          {
+            ...rules,
+            park: (window) => database.transaction((sql) => park(sql, window)),
+            // Each of its statements commits by itself.
+            onClaimed: publishClaimed,
+          },
           signal,
         );
-    const jobsChanged = answers.flat().map(({ jobId }) => jobId);
-    if (jobsChanged.length > 0) publisher.publish({ jobsChanged, nextDeadlineMs: claimTtlMs });
-    if (calls.some(({ requestId }) => requestId !== null)) await database.awaitStandby(signal);
+    if (hasRequestIds) {
+      publishClaimed(answers.flat().map(({ jobId }) => jobId));
+      await database.awaitStandby(signal);
+    }
     return answers;
   }
 }
@@ -142,10 +154,12 @@ async function claimAndPark(
 ): Promise<Claims> {
   let claims = await claimJobs(sql, filter, slots, rules, signal);
   const { records } = claims;
+  rules.onClaimed?.(records.map(({ job_id }) => job_id));
   for (let parked = 0; claims.tooLarge && parked < parkRoundsMax; parked++) {
     const window = claims.tooLarge;
     await rules.park(window);
     claims = await claimJobs(sql, filter, slots.slice(records.length), { ...rules, window }, signal);
+    rules.onClaimed?.(claims.records.map(({ job_id }) => job_id));
     records.push(...claims.records);
   }
   return { ...claims, records };

@@ -8,7 +8,7 @@ import { abandoned } from '../../lib/async/batcher.ts';
 import { WaitGroup } from '../../lib/async/wait-group.ts';
 import type { Metrics } from '../../telemetry/metrics.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
-import type { AcquireCall, Answer, Shortage } from '../dispatch/acquire-call.ts';
+import { type AcquireCall, type Answer, denied, type Shortage } from '../dispatch/acquire-call.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
 import { type FilterKind, ReadyKinds } from '../wakeups/ready-kinds.ts';
 import { WaitQueue, type WaitReason } from '../wakeups/wait-queue.ts';
@@ -167,8 +167,14 @@ export class Acquirer {
           next ?? { ...call, count: count(), isExpected },
           signal,
         );
-        next = answer.kind === 'again' ? answer.call : undefined;
-        if (answer.kind === 'again') continue;
+        next = undefined;
+        if (answer.kind === 'again') {
+          // A stream may have revoked its credit meanwhile.
+          const left = count();
+          if (left === 0 || idle?.aborted) return denied('the credit was revoked', nothingMissing);
+          next = { ...answer.call, count: left };
+          continue;
+        }
         served = answer.kind === 'granted';
         if (answer.kind === 'granted') return answer;
         const left = Math.min(until - performance.now(), longestWaitMs);
@@ -184,6 +190,8 @@ export class Acquirer {
     }
   }
 }
+
+const nothingMissing: Shortage = { jobs: 0, barred: false };
 
 /** One statement serves the calls of a request class and gives all their leases one TTL. */
 export const requestClassOf = (filter: ClaimFilter, ttlS: number | null): string =>

@@ -29,8 +29,8 @@ import { type Caller, type EngineContext, waitingMax } from '../context/engine-c
 
 /** Maximum heartbeats of one statement. */
 const heartbeatsMax = 2_000;
-/** Maximum heartbeats of one statement that returns jobs, whose payloads may be large. */
-const shownMax = 250;
+/** Maximum heartbeats of one statement that returns jobs: it keeps their rows locked while it reads payloads. */
+const shownMax = 32;
 /** While statements wait for the disk, another one runs. */
 const concurrentStatementsMax = 3;
 /** The number of heartbeats that justifies a statement beside the running ones. */
@@ -169,6 +169,7 @@ export class Heartbeats {
     wait: boolean,
     signal: AbortSignal | undefined,
   ): Promise<BatchVerdict[]> {
+    if (changedJobs.length > 0) this.#context.publisher.publish({ jobsChanged: changedJobs });
     const verdicts = new Array<BatchVerdict>(beats.length);
     const unclear: number[] = [];
     let strangers = 0;
@@ -190,7 +191,6 @@ export class Heartbeats {
     if (unclear.length > 0)
       await this.#explainLost(beats, answerDuplicates(beats, unclear, verdicts), wait, verdicts, signal);
     this.#count(verdicts, unclear, strangers);
-    if (changedJobs.length > 0) this.#context.publisher.publish({ jobsChanged: changedJobs });
     return verdicts;
   }
 

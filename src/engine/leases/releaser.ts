@@ -54,7 +54,11 @@ export class Releaser {
     const judged = await this.#batcher.runEach(calls);
     return judged.map((one) => {
       if (one instanceof Error) return one;
-      return one instanceof Promise ? one.then(({ outcome }) => outcome) : one.outcome;
+      if (!(one instanceof Promise)) return one.outcome;
+      const late = one.then(({ outcome }) => outcome);
+      // A caller that has disconnected meanwhile does not await it.
+      late.catch(() => {});
+      return late;
     });
   }
 

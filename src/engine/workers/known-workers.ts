@@ -129,7 +129,7 @@ export class KnownWorkers {
     const known = this.#find(workerId, peer);
     if (!known) return undefined;
     known.heardAt = this.nowMs();
-    known.peer = peer;
+    if (known.peer !== peer) known.peer = peer;
     const ask = kind.length > limits.workerAskChars ? longAsk(known, filter) : askOf(known, kind, filter);
     if (!mayWait) return undefined;
     known.waiting++;

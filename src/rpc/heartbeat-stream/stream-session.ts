@@ -87,8 +87,9 @@ export abstract class StreamSession<Slice extends FrameSlice> implements FrameSe
     try {
       work();
     } catch (error) {
-      if (this.state === 'Closed') throw error;
-      this.#step('session breaks', error);
+      // An error of the end itself: the stream is told once more, and ignores what it knows already.
+      if (this.state === 'Closed') this.#stream.end(error);
+      else this.#step('session breaks', error);
     }
   }
 

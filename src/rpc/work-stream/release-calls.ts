@@ -105,9 +105,14 @@ export class ReleaseCalls {
   async #settleLater(release: NamedRelease, outcome: Promise<EndOutcome>): Promise<void> {
     this.#underWay++;
     const problemOf = (error: unknown) => (error instanceof DomainError ? error : rowLocked);
-    this.#settle(release, await outcome.catch(problemOf));
-    this.#underWay--;
-    this.#options.onDone();
+    try {
+      this.#settle(release, await outcome.catch(problemOf));
+    } catch (error) {
+      this.#options.onFailed(error);
+    } finally {
+      this.#underWay--;
+      this.#options.onDone();
+    }
   }
 
   #answer({ named, weight }: NamedRelease, outcome: EndOutcome | DomainError): void {

@@ -20,6 +20,8 @@ export class Statement<Name extends string> {
   /** Throws if the text has a name that is not in the list, or lacks one that is. */
   constructor(names: readonly Name[], text: string) {
     const numbers = new Map<string, number>(names.map((name, i) => [name, i + 1]));
+    if (numbers.size < names.length)
+      throw new Error(`the statement has a parameter twice: ${names.join(', ')}`);
     const used = new Set<string>();
     this.text = text.replaceAll(placeholder, (_, name: string) => {
       const number = numbers.get(name);

@@ -33,6 +33,10 @@ describe('Statement', () => {
     expect(() => statement(['id', 'other'], 'select @id')).to.throw('does not use other');
   });
 
+  it('refuses a name that is listed twice, which would leave a number without a parameter', () => {
+    expect(() => statement(['id', 'id'], 'select @id')).to.throw('a parameter twice: id, id');
+  });
+
   it('names the parameters of every statement in src/store/sql', () => {
     const folder = new URL('../../../src/store/sql/', import.meta.url);
     const files = globSync('**/*.ts', { cwd: folder });

@@ -28,7 +28,7 @@
  *   within their crowd.
  * - Jobs of own lanes have no keys, and cost nothing in these indexes.
  */
-import { createHash } from 'node:crypto';
+import { hash } from 'node:crypto';
 import { stateNumber } from '../../../domain/jobs/state-machine.ts';
 import type { Lane } from './lanes.ts';
 
@@ -49,8 +49,20 @@ export const pathNamesMax = 8;
  */
 export const isReadyInCrowd = `(state + (check_at is not null)::int) = ${stateNumber('QUEUED')}`;
 
+/** Digests that were computed lately: a claim has the same few names as the claims before it. */
+const remembered = new Map<string, bigint>();
+const rememberedMax = 10_000;
+const rememberedChars = 200;
+
 /** The first eight bytes of a digest, as PostgreSQL's bigint; migration 0012 computes the same in SQL. */
-const digestOf = (text: string): bigint => createHash('sha256').update(text).digest().readBigInt64BE(0);
+function digestOf(text: string): bigint {
+  const known = remembered.get(text);
+  if (known !== undefined) return known;
+  const digest = hash('sha256', text, 'buffer').readBigInt64BE(0);
+  if (remembered.size >= rememberedMax) remembered.clear();
+  if (text.length <= rememberedChars) remembered.set(text, digest);
+  return digest;
+}
 
 const rootOf = (stream: string, unique: boolean): bigint =>
   digestOf(`${unique ? 'unique' : 'common'}:${stream}`);
