@@ -97,7 +97,7 @@ onEveryEngine((engine) => {
       expect(rpc.body.groups[0].oldest).to.include({ jobId: job_id, causeCode: 'costs_more_than_total' });
       if (engine.name !== 'embedded') {
         const { stdout } = await runCommand(['queue'], { LEASEHOLD_URL: server.http });
-        expect(stdout).to.match(new RegExp(`10 min ago +costs_more_than_total +${job_id}$`));
+        expect(stdout).to.match(new RegExp(`10 min(?: \\d+ s)? ago +costs_more_than_total +${job_id}$`));
       }
 
       const ready = await submit(server, { job_type, addon_id, cost_units: 1 });
@@ -192,7 +192,7 @@ onEveryEngine((engine) => {
         /^TYPE +STREAM +NEEDS +ADDON +READY +DELAYED +CLAIMED +RUNNING +WORKERS +SLOTS +OLDEST +CAUSE +JOB$/,
       );
       expect(rows[0]).to.match(
-        /^old \[31m +- +\+gpu +addon-\d+ +1 +0 +0 +0 +0 +0 +10 min ago +waiting_for_worker/,
+        /^old \[31m +- +\+gpu +addon-\d+ +1 +0 +0 +0 +0 +0 +10 min(?: \d+ s)? ago +waiting_for_worker/,
       );
       expect(rows[0]).to.include(old.job_id);
       expect(rows[1])

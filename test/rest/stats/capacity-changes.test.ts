@@ -97,8 +97,8 @@ onEveryEngine((engine) => {
       const { code, stdout } = await run('history');
       expect(code).to.equal(0);
       expect(stdout).to.match(/^TIME +BY +TOTAL +BUSY +REASON$/m);
-      expect(stdout).to.match(/^20\S+ \S+Z \(\S+ ago\) +night \[31m shift +70 -> 0 +0 +flood$/m);
-      expect(stdout).to.match(/^20\S+ \S+Z \(\S+ ago\) +\S+ +0 -> 5 +0 +-$/m);
+      expect(stdout).to.match(/^20\S+ \S+ \([^)]+\) +night \[31m shift +70 -> 0 +0 +flood$/m);
+      expect(stdout).to.match(/^20\S+ \S+ \([^)]+\) +\S+ +0 -> 5 +0 +-$/m);
     });
   });
 
