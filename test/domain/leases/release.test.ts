@@ -16,6 +16,7 @@ describe('releaseOf', () => {
     errorDetail: null,
     retryable: false,
     metrics: null,
+    message: null,
     bytes: 0,
   };
 

@@ -45,7 +45,7 @@ describe('an explanation beside a long queue', () => {
       ]);
       expect(line?.facts.ahead_in_lane).to.equal(9_999);
       expect(line?.text).to.match(
-        /^more than 10,000 jobs are before it, 9,999 jobs of them for the same workers/,
+        /^more than 10,000 jobs are ahead of it, 9,999 jobs of them for the same workers/,
       );
     });
 

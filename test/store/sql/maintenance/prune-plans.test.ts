@@ -63,7 +63,7 @@ onEveryEngine((kind) => {
       for (const walk of walks)
         expect(await pruneSlice(store.database, walk, 30)).to.deep.equal({
           over: true,
-          looked: 0,
+          checked: 0,
           pruned: 0,
         });
     }
