@@ -29,7 +29,7 @@ import { type Caller, type EngineContext, waitingMax } from '../context/engine-c
 
 /** Maximum heartbeats of one statement. */
 const heartbeatsMax = 2_000;
-/** Maximum heartbeats of one statement that returns jobs: it keeps their rows locked while it reads payloads. */
+/** Maximum heartbeats of a statement that returns jobs: it holds their row locks while it reads payloads. */
 const shownMax = 32;
 /** While statements wait for the disk, another one runs. */
 const concurrentStatementsMax = 3;

@@ -87,7 +87,7 @@ export abstract class StreamSession<Slice extends FrameSlice> implements FrameSe
     try {
       work();
     } catch (error) {
-      // An error of the end itself: the stream is told once more, and ignores what it knows already.
+      // The end itself failed. The session ends the stream once more; a stream that has ended ignores that.
       if (this.state === 'Closed') this.#stream.end(error);
       else this.#step('session breaks', error);
     }
