@@ -56,12 +56,12 @@ export class AvailabilityProbe {
       const denial = denied(full.reason, { units: full.missing });
       return calls.map(() => denial);
     }
-    const kinds = new Map<string, Denied | 'promising'>();
+    const results = new Map<string, Denied | 'promising'>();
     for (const { requestClass, filter } of calls) {
-      if (kinds.has(requestClass)) continue;
-      if (await anyCandidate(database, filter, lowWaterMarks, signal)) kinds.set(requestClass, 'promising');
-      else kinds.set(requestClass, denied(noJobs, { jobs: 1, barred: false }));
+      if (results.has(requestClass)) continue;
+      if (await anyCandidate(database, filter, lowWaterMarks, signal)) results.set(requestClass, 'promising');
+      else results.set(requestClass, denied(noJobs, { jobs: 1, barred: false }));
     }
-    return calls.map(({ requestClass }) => kinds.get(requestClass) ?? 'promising');
+    return calls.map(({ requestClass }) => results.get(requestClass) ?? 'promising');
   }
 }

@@ -8,7 +8,8 @@
  * disk.
  *
  * Guarantees:
- * - A release never waits for a row that another transaction has locked, nor for the number of requests.
+ * - A release never waits for a row that another transaction has locked, nor for the number of requests. It
+ *   waits for the request ids of its batch, which another batch with the same request may have locked.
  * - A request that its transaction could not answer is returned as `again`. The acquirer repeats it, behind
  *   newer requests.
  * - Commits are published to all waiters before the callers get their answers.
@@ -29,12 +30,12 @@ import { GrantBatch, type UnschedulableScan } from './grant-batch.ts';
 import { parkUnschedulable } from './park-unschedulable.ts';
 import { ReleaseBatch, type ReleaseCall, type ReleaseResult } from './release-batch.ts';
 
-type DispatchCall = { back: readonly ReleaseCall[]; isJudged: boolean } | { out: AcquireCall };
+type DispatchCall = { releases: readonly ReleaseCall[]; needDecision: boolean } | { acquire: AcquireCall };
 type DispatchResult = readonly (ReleaseResult | undefined)[] | AcquireResult;
 
 interface GrantSource {
-  completions: CompletionBatch;
-  given: GrantBatch;
+  completionBatch: CompletionBatch;
+  grantBatch: GrantBatch;
   /** Units that releases of the same transaction have freed before. */
   unitsFreed: number;
   /** No further query follows, so the commit may be sent right behind the last statement. */
@@ -95,13 +96,13 @@ export class Dispatcher {
    * a disconnect would take 26 transactions, instead of 2 (`test/engine/dispatch/dispatcher.test.ts`).
    */
   async release(
-    back: readonly ReleaseCall[],
+    releases: readonly ReleaseCall[],
     signal: AbortSignal | undefined,
   ): Promise<readonly ReleaseResult[]> {
-    const answers = await this.#runReleases(back, false, signal);
-    const open = back.filter((_, i) => !answers[i]);
+    const answers = await this.#runReleases(releases, false, signal);
+    const open = releases.filter((_, i) => !answers[i]);
     if (open.length === 0) return answers as readonly ReleaseResult[];
-    const decided = await this.#releaseDecided(open, open.length < back.length, signal);
+    const decided = await this.#releaseDecided(open, open.length < releases.length, signal);
     let next = 0;
     return answers.map((answer) => answer ?? (decided[next++] as ReleaseResult));
   }
@@ -122,8 +123,15 @@ export class Dispatcher {
     }
   }
 
-  async #runReleases(back: readonly ReleaseCall[], isJudged: boolean, signal: AbortSignal | undefined) {
-    return (await this.#batcher.run({ back, isJudged }, signal)) as readonly (ReleaseResult | undefined)[];
+  async #runReleases(
+    releases: readonly ReleaseCall[],
+    needDecision: boolean,
+    signal: AbortSignal | undefined,
+  ) {
+    return (await this.#batcher.run({ releases, needDecision }, signal)) as readonly (
+      | ReleaseResult
+      | undefined
+    )[];
   }
 
   /**
@@ -138,8 +146,8 @@ export class Dispatcher {
     return call.requestId === null ? precheck : this.#runAcquire({ ...call, precheck }, signal);
   }
 
-  async #runAcquire(out: AcquireCall, signal: AbortSignal | undefined): Promise<AcquireResult> {
-    return (await this.#batcher.run({ out }, signal)) as AcquireResult;
+  async #runAcquire(acquire: AcquireCall, signal: AbortSignal | undefined): Promise<AcquireResult> {
+    return (await this.#batcher.run({ acquire }, signal)) as AcquireResult;
   }
 
   /** Calls that wait for the next transaction. */
@@ -156,11 +164,11 @@ export class Dispatcher {
       this.#context;
     const { maxClaims } = settings;
     await outageMonitor.ensureFresh();
-    const { easy, judged } = splitReleases(calls, transport);
-    const out = firstRequestClasses(calls.flatMap((call) => ('out' in call ? call.out : [])));
-    const { completions, taken, given } = await database.transaction(async (sql) => {
-      const completions = new CompletionBatch(easy);
-      const taken = new ReleaseBatch(judged, {
+    const { completions, decidedReleases } = splitReleases(calls, transport);
+    const acquires = firstRequestClasses(calls.flatMap((call) => ('acquire' in call ? call.acquire : [])));
+    const { completionBatch, releaseBatch, grantBatch } = await database.transaction(async (sql) => {
+      const completionBatch = new CompletionBatch(completions);
+      const releaseBatch = new ReleaseBatch(decidedReleases, {
         wait: false,
         deferCapacity: true,
         transport,
@@ -168,61 +176,70 @@ export class Dispatcher {
         leaseSubscriptions,
         signal,
       });
-      const given = new GrantBatch(out, {
+      const grantBatch = new GrantBatch(acquires, {
         settings,
         keepsMessages: transport.keepsMessages,
-        mayUseFastPath: (kind) => this.#fastPathBackoff.mayTry(kind),
+        mayUseFastPath: (requestClass) => this.#fastPathBackoff.mayTry(requestClass),
         lowWaterMarks,
         signal,
       });
-      await given.replay(sql);
-      await taken.lock(sql);
-      const written = taken.write(sql);
+      await grantBatch.replay(sql);
+      await releaseBatch.lock(sql);
+      const written = releaseBatch.write(sql);
       // Otherwise the statements are sent, and the next ones are pipelined behind them.
-      if (!taken.needsNoRequeue) await written;
-      const dealing = { completions, given, unitsFreed: taken.units, isLast: taken.count === 0 };
-      await Promise.all([written, this.#grant(sql, dealing, signal)]);
-      return { completions, taken, given };
+      if (!releaseBatch.needsNoRequeue) await written;
+      const source = {
+        completionBatch,
+        grantBatch,
+        unitsFreed: releaseBatch.units,
+        isLast: releaseBatch.count === 0,
+      };
+      await Promise.all([written, this.#grant(sql, source, signal)]);
+      return { completionBatch, releaseBatch, grantBatch };
     }, signal);
-    publisher.publish(completions.effects);
-    publisher.publish(taken.effects);
-    if (given.fastPathMiss !== undefined) this.#fastPathBackoff.noteMiss(given.fastPathMiss);
-    await this.#publish(out, given.answers);
-    for (const parking of given.unschedulableScans) await this.#parkUnschedulable(parking);
-    if (given.hasReplays || taken.hasReplays) await database.awaitStandby(signal);
-    const { answers } = given;
-    const answered = new Map(out.map((call, i) => [call, answers[i]]));
+    publisher.publish(completionBatch.effects);
+    publisher.publish(releaseBatch.effects);
+    if (grantBatch.fastPathMiss !== undefined) this.#fastPathBackoff.noteMiss(grantBatch.fastPathMiss);
+    await this.#publish(acquires, grantBatch.answers);
+    for (const parking of grantBatch.unschedulableScans) await this.#parkUnschedulable(parking);
+    if (grantBatch.hasReplays || releaseBatch.hasReplays) await database.awaitStandby(signal);
+    const { answers } = grantBatch;
+    const answered = new Map(acquires.map((call, i) => [call, answers[i]]));
     const ended = new Map<ReleaseCall, ReleaseResult | undefined>();
-    for (const [i, answer] of completions.answers.entries()) ended.set(easy[i] as ReleaseCall, answer);
-    for (const [i, answer] of taken.answers.entries()) ended.set(judged[i] as ReleaseCall, answer);
+    for (const [i, answer] of completionBatch.answers.entries())
+      ended.set(completions[i] as ReleaseCall, answer);
+    for (const [i, answer] of releaseBatch.answers.entries())
+      ended.set(decidedReleases[i] as ReleaseCall, answer);
     return calls.map((call) =>
-      'out' in call ? (answered.get(call.out) ?? again(call.out)) : call.back.map((one) => ended.get(one)),
+      'acquire' in call
+        ? (answered.get(call.acquire) ?? again(call.acquire))
+        : call.releases.map((one) => ended.get(one)),
     );
   }
 
   /** Locks the capacity, adds all freed units, and grants from it. */
   async #grant(
     sql: TransactionSql,
-    { completions, given, unitsFreed, isLast }: GrantSource,
+    { completionBatch, grantBatch, unitsFreed, isLast }: GrantSource,
     signal: AbortSignal | undefined,
   ): Promise<void> {
-    if (completions.count === 0) return given.grant(sql, { unitsFreed }, isLast);
+    if (completionBatch.count === 0) return grantBatch.grant(sql, { unitsFreed }, isLast);
     const capacity = { totalUnlessSet: this.#context.settings.capacityTotal, moreUnits: unitsFreed };
-    const locked = completions.run(sql, capacity, signal);
-    await Promise.all([locked, given.grant(sql, { locked }, isLast)]);
+    const locked = completionBatch.run(sql, capacity, signal);
+    await Promise.all([locked, grantBatch.grant(sql, { locked }, isLast)]);
   }
 
   /**
    * Records which request classes were granted, and notifies all parts of the server about the new leases.
    */
-  async #publish(out: readonly AcquireCall[], answers: readonly AcquireResult[]): Promise<void> {
-    for (const { requestClass } of out) this.#recentlyGranted.delete(requestClass);
+  async #publish(acquires: readonly AcquireCall[], answers: readonly AcquireResult[]): Promise<void> {
+    for (const { requestClass } of acquires) this.#recentlyGranted.delete(requestClass);
     if (this.#recentlyGranted.size >= recentlyGrantedMax) this.#recentlyGranted.clear();
     const granted: Grant[] = [];
     for (const [i, answer] of answers.entries()) {
       if (answer.kind !== 'granted') continue;
       granted.push(...answer.grants);
-      this.#recentlyGranted.add((out[i] as AcquireCall).requestClass);
+      this.#recentlyGranted.add((acquires[i] as AcquireCall).requestClass);
     }
     if (granted.length === 0) return;
     this.#context.publisher.publish({
@@ -270,32 +287,37 @@ export class Dispatcher {
 function splitReleases(
   calls: readonly DispatchCall[],
   transport: EngineContext['transport'],
-): Record<'easy' | 'judged', ReleaseCall[]> {
-  const easy: ReleaseCall[] = [];
-  const judged: ReleaseCall[] = [];
+): Record<'completions' | 'decidedReleases', ReleaseCall[]> {
+  const completions: ReleaseCall[] = [];
+  const decidedReleases: ReleaseCall[] = [];
   for (const call of calls) {
-    if (!('back' in call)) continue;
-    for (const one of call.back)
-      (!call.isJudged && CompletionBatch.accepts(one, transport) ? easy : judged).push(one);
+    if (!('releases' in call)) continue;
+    for (const one of call.releases) {
+      const isCompletion = !call.needDecision && CompletionBatch.accepts(one, transport);
+      (isCompletion ? completions : decidedReleases).push(one);
+    }
   }
-  if (easy.length === 0 || judged.length === 0) return { easy, judged };
-  const leaseIds = new Set(judged.map(({ release }) => release.leaseId));
-  const isJudged = ({ release }: ReleaseCall) => leaseIds.has(release.leaseId);
-  if (!easy.some(isJudged)) return { easy, judged };
-  const inOrder = calls.flatMap((call) => ('back' in call ? call.back : []));
-  return { easy: easy.filter((one) => !isJudged(one)), judged: inOrder.filter(isJudged) };
+  if (completions.length === 0 || decidedReleases.length === 0) return { completions, decidedReleases };
+  const leaseIds = new Set(decidedReleases.map(({ release }) => release.leaseId));
+  const isDecided = ({ release }: ReleaseCall) => leaseIds.has(release.leaseId);
+  if (!completions.some(isDecided)) return { completions, decidedReleases };
+  const inOrder = calls.flatMap((call) => ('releases' in call ? call.releases : []));
+  return {
+    completions: completions.filter((one) => !isDecided(one)),
+    decidedReleases: inOrder.filter(isDecided),
+  };
 }
 
 function weigh(call: DispatchCall): number {
-  if ('out' in call) return Math.min(call.out.count, countWeight);
-  return call.back.reduce((sum, { release }) => sum + 1 + release.bytes / bytesPerWeight, 0);
+  if ('acquire' in call) return Math.min(call.acquire.count, countWeight);
+  return call.releases.reduce((sum, { release }) => sum + 1 + release.bytes / bytesPerWeight, 0);
 }
 
 /** The calls of the first request classes, as many as one transaction serves. */
 function firstRequestClasses(calls: readonly AcquireCall[]): AcquireCall[] {
-  const kinds = new Set<string>();
+  const classes = new Set<string>();
   return calls.filter(
     ({ requestClass }) =>
-      kinds.has(requestClass) || (kinds.size < requestClassesMax && kinds.add(requestClass)),
+      classes.has(requestClass) || (classes.size < requestClassesMax && classes.add(requestClass)),
   );
 }

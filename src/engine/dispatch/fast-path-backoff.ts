@@ -1,6 +1,6 @@
 /** After a miss, this many transactions go by before the fast path is tried again. */
 const restsFor = 16;
-const kindsMax = 10_000;
+const classesMax = 10_000;
 
 /**
  * Request classes for which the fast path failed, because some jobs are unique or cost more than the units
@@ -10,17 +10,17 @@ const kindsMax = 10_000;
 export class FastPathBackoff {
   readonly #left = new Map<string, number>();
 
-  noteMiss(kind: string): void {
-    if (this.#left.size >= kindsMax) this.#left.clear();
-    this.#left.set(kind, restsFor);
+  noteMiss(requestClass: string): void {
+    if (this.#left.size >= classesMax) this.#left.clear();
+    this.#left.set(requestClass, restsFor);
   }
 
   /** Whether to try the fast path. Each refusal counts towards the next attempt. */
-  mayTry(kind: string): boolean {
-    const left = this.#left.get(kind);
+  mayTry(requestClass: string): boolean {
+    const left = this.#left.get(requestClass);
     if (left === undefined) return true;
-    if (left > 1) this.#left.set(kind, left - 1);
-    else this.#left.delete(kind);
+    if (left > 1) this.#left.set(requestClass, left - 1);
+    else this.#left.delete(requestClass);
     return false;
   }
 }

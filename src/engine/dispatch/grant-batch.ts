@@ -31,7 +31,7 @@ export interface GrantOptions {
   /** Jobs of streams have messages. */
   keepsMessages: boolean;
   /** Whether a request class can most likely be granted without decisions about single jobs. */
-  mayUseFastPath(kind: string): boolean;
+  mayUseFastPath(requestClass: string): boolean;
   lowWaterMarks: HeadMarks;
   signal: AbortSignal | undefined;
 }
@@ -121,8 +121,8 @@ export class GrantBatch {
    * statement.
    */
   async grant(sql: TransactionSql, from: CapacitySource, isLast: boolean): Promise<void> {
-    const rounds = this.#requestClasses().map(roundRobin);
-    const [first] = rounds;
+    const slotsByClass = this.#requestClasses().map(roundRobin);
+    const [first] = slotsByClass;
     if (!first) {
       if ('unitsFreed' in from) await takeUnits(sql, -from.unitsFreed);
       else if (isLast) sql.seal();
@@ -131,28 +131,29 @@ export class GrantBatch {
     const { signal } = this.#options;
     const { requestClass, filter } = (first[0] as Requester).call;
     const isRepeated = first.some(({ call }) => call.window !== undefined);
-    if (rounds.length === 1 && !isRepeated && this.#options.mayUseFastPath(requestClass))
+    if (slotsByClass.length === 1 && !isRepeated && this.#options.mayUseFastPath(requestClass))
       return this.#grantFastPath(sql, first, from, isLast);
     // The two statements are pipelined. The jobs are locked after the capacity, and neither result is awaited
     // in between.
-    const locking = this.#lock(sql, from);
+    const lockingCapacity = this.#lock(sql, from);
     const wanted = { count: first.length, unique: true, window: this.#windowOf(first) };
-    const looking = lockCandidates(sql, filter, wanted, signal);
-    const [locked, found] = await Promise.all([locking, looking]);
+    const lockingCandidates = lockCandidates(sql, filter, wanted, signal);
+    const [locked, found] = await Promise.all([lockingCapacity, lockingCandidates]);
     this.#capacity = capacityOf({ ...locked, reserved: 0 });
-    for (const [i, hands] of rounds.entries()) {
-      const seals = isLast && i === rounds.length - 1;
-      await this.#grantMatched(sql, hands, {
+    for (const [i, slots] of slotsByClass.entries()) {
+      const seals = isLast && i === slotsByClass.length - 1;
+      await this.#grantMatched(sql, slots, {
         capacity: this.#capacity,
-        window: this.#windowOf(hands),
+        window: this.#windowOf(slots),
         found: i === 0 ? found : undefined,
         seals,
       });
     }
   }
 
+  /** The requesters without an answer, by request class. */
   #requestClasses(): (readonly Requester[])[] {
-    const kinds = new Map<string, Map<string, Requester>>();
+    const byClass = new Map<string, Map<string, Requester>>();
     for (const [i, call] of this.#calls.entries()) {
       const name = this.#names[i] as string;
       if (this.#answers.has(name)) continue;
@@ -160,43 +161,43 @@ export class GrantBatch {
         this.#answers.set(name, call.precheck);
         continue;
       }
-      const askers = kinds.get(call.requestClass) ?? new Map<string, Requester>();
-      kinds.set(call.requestClass, askers.set(name, askers.get(name) ?? { name, call }));
+      const requesters = byClass.get(call.requestClass) ?? new Map<string, Requester>();
+      byClass.set(call.requestClass, requesters.set(name, requesters.get(name) ?? { name, call }));
     }
-    return [...kinds.values()].map((askers) => [...askers.values()]);
+    return [...byClass.values()].map((requesters) => [...requesters.values()]);
   }
 
   /**
-   * Grants without reading the queue first, in one round trip. The database grants the next jobs if none of
-   * them needs a decision. Otherwise it grants none, and the calls are repeated.
+   * Grants without reading the queue first, in one round trip. The database grants the next jobs if all fit
+   * and none is unique. Otherwise it grants none, and the calls are repeated.
    */
   async #grantFastPath(
     sql: TransactionSql,
-    askers: readonly Requester[],
+    slots: readonly Requester[],
     from: CapacitySource,
     isLast: boolean,
   ): Promise<void> {
     const { settings, keepsMessages, lowWaterMarks, signal } = this.#options;
     const { capacityTotal: totalUnlessSet, leaseTtlS, heartbeatGraceS: graceS } = settings;
-    const { filter, requestClass, ttlS: ttlAsked } = (askers[0] as Requester).call;
+    const { filter, requestClass, ttlS: ttlAsked } = (slots[0] as Requester).call;
     const ttlS = ttlAsked ?? leaseTtlS;
     const locking = this.#lock(sql, from);
-    const hands = askers.map(({ call }) => leaseSlotOf(call, leaseTtlS));
+    const leaseSlots = slots.map(({ call }) => leaseSlotOf(call, leaseTtlS));
     const granting = grantNext(
       sql,
-      hands,
+      leaseSlots,
       { filter, ttlS, graceS, keepsMessages, totalUnlessSet, lowWaterMarks },
       signal,
     );
     if (isLast) sql.seal();
     const [, result] = await Promise.all([locking, granting]);
-    if (result === 'decide') {
+    if (result === 'needs decision') {
       this.fastPathMiss = requestClass;
       this.#windows.set(requestClass, firstWindow(lowWaterMarks));
       return;
     }
     const { grants, isAll } = result;
-    for (const [i, { name }] of askers.entries()) {
+    for (const [i, { name }] of slots.entries()) {
       const grant = grants[i];
       if (grant) this.#addGrant(name, grant);
       else if (this.#answers.has(name)) continue;
@@ -210,8 +211,8 @@ export class GrantBatch {
   }
 
   /** Where to search for a request class: at least as far as each of its calls must. */
-  #windowOf(askers: readonly Requester[]): ScanWindow {
-    const repeated = askers.reduce<ScanWindow | undefined>(
+  #windowOf(requesters: readonly Requester[]): ScanWindow {
+    const repeated = requesters.reduce<ScanWindow | undefined>(
       (window, { call }) => widerWindow(window, call.window),
       undefined,
     );
@@ -233,25 +234,25 @@ export class GrantBatch {
 
   async #grantMatched(
     sql: TransactionSql,
-    hands: readonly Requester[],
+    slots: readonly Requester[],
     { capacity, window, found, seals }: MatchInput,
   ): Promise<void> {
-    const { filter } = (hands[0] as Requester).call;
-    const workers = hands.map(({ call }) => call.workerId);
+    const { filter } = (slots[0] as Requester).call;
+    const workers = slots.map(({ call }) => call.workerId);
     const matched = await matchJobs(sql, { filter, workers, capacity, window, found }, this.#options.signal);
     if (matched.kind === 'park') this.unschedulableScans.push({ filter, unique: matched.unique, window });
-    else await this.#writeGrants(sql, hands, matched, seals);
+    else await this.#writeGrants(sql, slots, matched, seals);
   }
 
   async #writeGrants(
     sql: TransactionSql,
-    hands: readonly Requester[],
+    slots: readonly Requester[],
     { assignments, next, hasUnique }: MatchResult,
     seals: boolean,
   ): Promise<void> {
     const { settings, keepsMessages } = this.#options;
     const leases = assignments.flatMap((one, i) =>
-      one?.kind === 'grant' ? newLease(one.jobId, (hands[i] as Requester).call, settings.leaseTtlS) : [],
+      one?.kind === 'grant' ? newLease(one.jobId, (slots[i] as Requester).call, settings.leaseTtlS) : [],
     );
     const granting = grantLeases(sql, leases, {
       from: 'QUEUED',
@@ -260,7 +261,7 @@ export class GrantBatch {
     });
     if (seals) sql.seal();
     const granted = await granting;
-    for (const [i, { name }] of hands.entries()) {
+    for (const [i, { name }] of slots.entries()) {
       const one = assignments[i];
       if (one?.kind === 'grant') this.#addGrant(name, this.#takeUnits(one.jobId, granted));
       // A call that got at least one job needs no reason for the rest.
@@ -268,7 +269,7 @@ export class GrantBatch {
       else if (one) this.#answers.set(name, denied(one.reason, { units: one.missing }));
       else if (!next) this.#answers.set(name, denied(noJobs, { jobs: 1, barred: hasUnique }));
     }
-    if (next) this.#windows.set((hands[0] as Requester).call.requestClass, next);
+    if (next) this.#windows.set((slots[0] as Requester).call.requestClass, next);
   }
 
   /** Takes the units of a new lease from the capacity that is left for the next request class. */
@@ -282,14 +283,14 @@ export class GrantBatch {
   }
 }
 
-/** Orders the lease slots: each requester gets a first job before any gets a second one. */
-function roundRobin(askers: readonly Requester[]): readonly Requester[] {
-  const hands: Requester[] = [];
-  for (let turn = 0, left = askers; left.length > 0 && hands.length < grantsMax; turn++) {
+/** The requester of each lease slot: each gets a first slot before any gets a second one. */
+function roundRobin(requesters: readonly Requester[]): readonly Requester[] {
+  const slots: Requester[] = [];
+  for (let turn = 0, left = requesters; left.length > 0 && slots.length < grantsMax; turn++) {
     left = left.filter(({ call }) => call.count > turn);
-    for (const asker of left) hands.push(asker);
+    for (const requester of left) slots.push(requester);
   }
-  return hands.length > grantsMax ? hands.slice(0, grantsMax) : hands;
+  return slots.length > grantsMax ? slots.slice(0, grantsMax) : slots;
 }
 
 /** The identity of a call within its batch; a call without a request id is unique. */

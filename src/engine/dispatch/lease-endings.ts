@@ -128,7 +128,7 @@ export class LeaseEndings {
     job: LockedJob,
     { verb, isUndone = false }: LeaseEnd,
     cause: EndCause,
-    handed: Outcome,
+    outcome: Outcome,
     actor: string,
     closing?: Disconnect,
   ): void {
@@ -145,8 +145,8 @@ export class LeaseEndings {
       jobId,
       state: cause.kind,
       status,
-      error: handed.error,
-      errorDetail: handed.errorDetail,
+      error: outcome.error,
+      errorDetail: outcome.errorDetail,
       messageIds: job.messageIds ?? null,
     };
     const tell = (event: Pick<NewEvent, 'type' | 'from' | 'to' | 'data' | 'released'>) =>
@@ -155,31 +155,31 @@ export class LeaseEndings {
     const released = status === null ? {} : { released: status };
     if (status === null) tell({ type: 'LEASE_EXPIRED', from, to: from, data: expiryOf(job, closing) });
     if (isTerminal(to)) {
-      const reason = reasonOf(job.cancelRequested ? wanted(handed) : handed);
+      const reason = reasonOf(job.cancelRequested ? wanted(outcome) : outcome);
       const isPlain = status !== null && verb === 'complete' && Object.keys(reason).length === 0;
-      const { result, metrics } = handed;
+      const { result, metrics } = outcome;
       const deadStream = deadLettered ? job.stream : null;
       this.#endings.push({ ...lease, to, result, metrics, deadStream, isPlain });
       if (!isPlain) tell({ type, from, to, data: reason, ...released });
       if (deadLettered) {
         this.counts.deadLetters++;
-        const data = { stream: job.stream, attempts: job.attempts, ...reasonOf(handed) };
+        const data = { stream: job.stream, attempts: job.attempts, ...reasonOf(outcome) };
         tell({ type: 'JOB_DEAD_LETTERED', from: to, to, data });
       }
       return;
     }
     this.#leases.push(lease);
-    const back = { jobId, state: to, unclaim: true, cancelRequested: false };
+    const requeue = { jobId, state: to, unclaim: true, cancelRequested: false };
     if (isUndone) {
       this.#undone.add(jobId);
-      this.#changes.push({ ...back, delayMs: 0, undoesAttempt: true, claimsLost: job.claimsLost + 1 });
+      this.#changes.push({ ...requeue, delayMs: 0, undoesAttempt: true, claimsLost: job.claimsLost + 1 });
       const data = { reason: undelivered, attempts: job.attempts - 1, retry_in_ms: 0 };
       tell({ type, from, to, data, ...released });
       return;
     }
     const delayMs = backoffMs(job.retryBackoffS, job.attempts, Math.random());
-    this.#changes.push({ ...back, delayMs, claimsLost: 0 });
-    const data = { ...reasonOf(handed), attempts: job.attempts, retry_in_ms: delayMs };
+    this.#changes.push({ ...requeue, delayMs, claimsLost: 0 });
+    const data = { ...reasonOf(outcome), attempts: job.attempts, retry_in_ms: delayMs };
     tell({ type, from, to, data, ...released });
   }
 
@@ -212,8 +212,8 @@ export class LeaseEndings {
       : isAtItsEnd(job)
         ? `the lease expired: it had lasted as long as max_runtime_s allows; worker ${job.claimedBy} was last heard of at ${heard}`
         : `the lease expired: nothing was heard of worker ${job.claimedBy} since ${heard}`;
-    const handed = { result: null, error, errorDetail: null, metrics: null };
-    this.add(job, decideExpiry(job, this.#maxClaims), { kind: 'EXPIRED' }, handed, actor, closing);
+    const outcome = { result: null, error, errorDetail: null, metrics: null };
+    this.add(job, decideExpiry(job, this.#maxClaims), { kind: 'EXPIRED' }, outcome, actor, closing);
   }
 
   /**
@@ -280,9 +280,9 @@ const reasonOf = ({ error, errorDetail }: Outcome): JsonObject => ({
 /**
  * If a cancellation was requested, it is the first reason, whatever the worker reported or failed to report.
  */
-const wanted = (handed: Outcome): Outcome => ({
-  ...handed,
-  error: ['somebody asked for it', ...(handed.error === null ? [] : [handed.error])].join('; '),
+const wanted = (outcome: Outcome): Outcome => ({
+  ...outcome,
+  error: ['somebody asked for it', ...(outcome.error === null ? [] : [outcome.error])].join('; '),
 });
 
 /** A lease that no heartbeat could have extended further. */

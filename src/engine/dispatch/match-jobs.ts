@@ -59,8 +59,8 @@ export async function matchJobs(
   const hasUnique = candidates.some(({ isUnique }) => isUnique);
   const holders = hasUnique ? await holdersAmong(sql, workers) : new Set<string>();
   const assignments = assignJobs(candidates, workers, holders, capacity);
-  const taken = takenBy(assignments);
-  const hidesOthers = candidates.some(({ jobId, isUnique }) => isUnique && !taken.has(jobId));
+  const assigned = assignedJobs(assignments);
+  const hidesOthers = candidates.some(({ jobId, isUnique }) => isUnique && !assigned.has(jobId));
   // Workers left over are matched again, but only if this batch granted a job; otherwise they would repeat
   // forever.
   const truncatedBySize = candidates.length < found.length && assignments.some((one) => one !== undefined);
@@ -77,7 +77,7 @@ export async function matchJobs(
 export const tooLarge = (candidates: readonly Candidate[], total: number): string[] =>
   candidates.flatMap(({ jobId, costUnits }) => (costUnits > total ? jobId : []));
 
-const takenBy = (assignments: readonly Assignment[]): Set<string> =>
+const assignedJobs = (assignments: readonly Assignment[]): Set<string> =>
   new Set(assignments.flatMap((one) => (one?.kind === 'grant' ? one.jobId : [])));
 
 /** As many jobs as may be read and sent together, and at least one. */
@@ -101,22 +101,22 @@ async function matchCommonJobs(
   signal: AbortSignal | undefined,
 ): Promise<MatchResult | UnschedulableFound> {
   const { assignments, candidates } = first;
-  const taken = takenBy(assignments);
+  const assigned = assignedJobs(assignments);
   const units = candidates.reduce(
-    (sum, { jobId, costUnits }) => (taken.has(jobId) ? sum + costUnits : sum),
+    (sum, { jobId, costUnits }) => (assigned.has(jobId) ? sum + costUnits : sum),
     0,
   );
   const open = workers.filter((_, i) => assignments[i] === undefined);
   const { candidates: found, next } = await lockCandidates(
     sql,
     filter,
-    { count: open.length + taken.size, unique: false, window },
+    { count: open.length + assigned.size, unique: false, window },
     signal,
   );
   if (tooLarge(found, capacity.total).length > 0) return { kind: 'park', unique: false };
   const common = upToFrameSize(found);
   const rest = { ...capacity, used: capacity.used + units, available: capacity.available - units };
-  const left = common.filter(({ jobId }) => !taken.has(jobId));
+  const left = common.filter(({ jobId }) => !assigned.has(jobId));
   const more = assignJobs(left, open, new Set(), rest);
   const truncatedBySize = common.length < found.length && more.some((one) => one !== undefined);
   return {

@@ -123,9 +123,9 @@ export class ReleaseBatch {
       const problem = this.#problems[i];
       if (problem) return problem;
       const { leaseId } = call.release;
-      const taken = this.#released.get(leaseId);
-      const isFirst = taken?.call === call;
-      const outcome = isFirst ? this.#ends.outcomeOf(taken.jobId) : undefined;
+      const first = this.#released.get(leaseId);
+      const isFirst = first?.call === call;
+      const outcome = isFirst ? this.#ends.outcomeOf(first.jobId) : undefined;
       if (outcome && !call.wantsJob) return { outcome, details: undefined };
       const known = leases.get(leaseId);
       if (!known) return leaseNotFound(leaseId);
@@ -177,7 +177,7 @@ export class ReleaseBatch {
     if (problem) return lostError(problem);
     const cause = { kind: 'RELEASED', status: release.status } as const;
     const end = decideRelease(job, release.status, release.retryable);
-    this.#ends.add(job, end, cause, handedIn(release), release.workerId);
+    this.#ends.add(job, end, cause, outcomeOf(release), release.workerId);
     this.#released.set(release.leaseId, { call, jobId: job.jobId });
     return undefined;
   }
@@ -192,7 +192,7 @@ function wantedJobs(calls: readonly ReleaseCall[], leases: ReadonlyMap<string, K
   return [...new Set(wanted)];
 }
 
-const handedIn = ({ resultData, error, errorDetail, metrics }: Release) => ({
+const outcomeOf = ({ resultData, error, errorDetail, metrics }: Release) => ({
   result: resultData,
   error,
   errorDetail,

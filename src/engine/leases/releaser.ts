@@ -51,8 +51,8 @@ export class Releaser {
     releases: readonly Release[],
   ): Promise<readonly (EndOutcome | Error | Promise<EndOutcome>)[]> {
     const calls = releases.map((release) => ({ release, wantsJob: false }));
-    const judged = await this.#batcher.runEach(calls);
-    return judged.map((one) => {
+    const answers = await this.#batcher.runEach(calls);
+    return answers.map((one) => {
       if (one instanceof Error) return one;
       if (!(one instanceof Promise)) return one.outcome;
       const late = one.then(({ outcome }) => outcome);
@@ -86,7 +86,7 @@ export class Releaser {
     // The next answer may be that the lease has ended. The database decides first whether an outage rules
     // that out.
     await outageMonitor.runOnce();
-    const taken = await database.transaction(
+    const batch = await database.transaction(
       (sql) =>
         new ReleaseBatch(calls, {
           wait: true,
@@ -98,8 +98,8 @@ export class Releaser {
         }).run(sql),
       signal,
     );
-    publisher.publish(taken.effects);
-    if (taken.hasReplays) await database.awaitStandby(signal);
-    return taken.answers;
+    publisher.publish(batch.effects);
+    if (batch.hasReplays) await database.awaitStandby(signal);
+    return batch.answers;
   }
 }

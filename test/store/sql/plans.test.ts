@@ -173,7 +173,7 @@ describe('plans of lease statements', () => {
         lockCandidates(sql, anyJob, { count: some, unique: true, window: firstWindow(lowWaterMarks) });
       const dealt = async (sql: EntitySql, lowWaterMarks: HeadMarks) => {
         const found = await grantNext(sql, leases, { ...dealing, lowWaterMarks });
-        expect(found !== 'decide' && found.grants.filter((grant) => grant)).to.have.length(some);
+        expect(found !== 'needs decision' && found.grants.filter((grant) => grant)).to.have.length(some);
       };
       const statements: Record<string, (sql: EntitySql) => Promise<unknown>> = {
         extendLeases: (sql) => extendLeases(sql, beats, { wait: false }),

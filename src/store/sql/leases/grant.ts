@@ -201,9 +201,9 @@ const newGrantOf = (row: NewGrantRecord, lease: LeaseSlot): Grant =>
 /** A lease for the next job, whichever that is. */
 export type LeaseSlot = Omit<NewLease, 'jobId'>;
 
-// Grants the next jobs to the slots in their order, if no job needs a decision: all fit into the available
-// capacity, none is unique, and no other transaction took one first. Array elements are read by index, which
-// is fast if all have the same size: worker names are therefore in a separate array, each once.
+// Grants the next jobs to the slots in their order, if all fit into the available capacity and into one
+// frame, none is unique, and no other transaction took one first. Array elements are read by index, which is
+// fast if all have the same size: worker names are therefore in a separate array, each once.
 const grantHeads = (keepsMessages: boolean) =>
   onHeads(
     [
@@ -261,16 +261,16 @@ export interface GrantNextOptions {
 }
 
 /**
- * Grants the next suitable jobs to the slots, in the order of both, if no job needs a decision. Returns
- * 'decide' and changes nothing if one does. The caller has locked the capacity. Fewer grants than slots mean
- * that there are no more jobs, unless lanes were read from low-water marks on.
+ * Grants the next suitable jobs to the slots, in the order of both. Returns 'needs decision' and changes
+ * nothing if some jobs are unique, too large, or do not all fit. The caller has locked the capacity. Fewer
+ * grants than slots mean that there are no more jobs, unless lanes were read from low-water marks on.
  */
 export async function grantNext(
   sql: Sql,
   slots: readonly LeaseSlot[],
   { filter, ttlS, graceS, keepsMessages, totalUnlessSet, lowWaterMarks }: GrantNextOptions,
   signal?: AbortSignal,
-): Promise<{ grants: (Grant | undefined)[]; isAll: boolean } | 'decide'> {
+): Promise<{ grants: (Grant | undefined)[]; isAll: boolean } | 'needs decision'> {
   const workers = [...new Set(slots.map(({ workerId }) => workerId))];
   const placeOf = new Map(workers.map((worker, i) => [worker, i + 1]));
   type Row = { is_plain: boolean } & ((NewGrantRecord & TakenFrom) | { n: null });
@@ -296,7 +296,7 @@ export async function grantNext(
   const rows = await statement.query<Row>(sql, params, signal);
   const [first] = rows;
   if (!first) throw new Error('the row of the capacity is gone');
-  if (!first.is_plain) return 'decide';
+  if (!first.is_plain) return 'needs decision';
   const granted = rows.flatMap((row) => (row.n === null ? [] : [row]));
   lowWaterMarks.advance(granted);
   const grants = new Array<Grant | undefined>(slots.length);
