@@ -36,15 +36,15 @@ export interface Owner {
 
 /**
  * The liveness of an owner: alive; alive without any files (idle); without a heartbeat for its TTL (dead);
- * ended before (over).
+ * no longer or not yet alive (ended).
  */
-export type OwnerLiveness = 'alive' | 'idle' | 'dead' | 'over';
+export type OwnerLiveness = 'alive' | 'idle' | 'dead' | 'ended';
 
 export function livenessOf(
   owner: Pick<Owner, 'state' | 'expiresAtMs' | 'idleAtMs'>,
   nowMs: number,
 ): OwnerLiveness {
-  if (owner.state !== 'ALIVE') return 'over';
+  if (owner.state !== 'ALIVE') return 'ended';
   if (owner.expiresAtMs <= nowMs) return 'dead';
   return owner.idleAtMs !== null && owner.idleAtMs <= nowMs ? 'idle' : 'alive';
 }

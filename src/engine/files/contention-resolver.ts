@@ -146,11 +146,11 @@ async function carryOut(
   if (free.length > 0) await lockFreeFiles(sql, free, { wait: true, signal });
   const { nowMs } = await readClock(sql);
   const owner = owners.get(ownerId) as Owner;
-  const fate = livenessOf(owner, nowMs);
-  if (fate === 'dead' || fate === 'idle') return { kind: 'again', stale: [ownerId] };
-  if (fate === 'over' && !given) return undefined;
+  const liveness = livenessOf(owner, nowMs);
+  if (liveness === 'dead' || liveness === 'idle') return { kind: 'again', stale: [ownerId] };
+  if (liveness === 'ended' && !given) return undefined;
   const ledger = new FileChangeset(nowMs);
-  if (fate === 'over' && order.instruction !== 'ABANDON') {
+  if (liveness === 'ended' && order.instruction !== 'ABANDON') {
     await storeInstruction(sql, ledger, halted, order);
     return { kind: 'kept', contentionId, instruction: order.instruction };
   }

@@ -86,28 +86,28 @@ export class FileAcquireBatch {
     const { nowMs, owners } = this.#found;
     const owner = owners.get(call.ownerId);
     if (!owner || !owners.has(call.callerId)) return rowLocked;
-    const fate = livenessOf(owner, nowMs);
+    const liveness = livenessOf(owner, nowMs);
     // A dead owner must be ended before it can start again, and an idle owner no longer owns the files that
     // it gave up.
-    if (fate === 'dead' || fate === 'idle') return { kind: 'again', stale: [owner.ownerId] };
+    if (liveness === 'dead' || liveness === 'idle') return { kind: 'again', stale: [owner.ownerId] };
     const stale = new Set<string>();
-    const judgement = decideContention(
+    const decision = decideContention(
       call.files.map((file) => this.#asked(file, call, owner, stale)),
       nowMs,
     );
-    if (judgement.kind === 'grant') {
+    if (decision.kind === 'grant') {
       if (stale.size > 0) return { kind: 'again', stale: [...stale] };
       if (call.files.some(({ fileId }) => this.#isOutOfReach(fileId))) return rowLocked;
       const parentOwnerId = this.#parentToLock(call, owner);
       if (parentOwnerId !== undefined) return { kind: 'again', stale: [], parentOwnerId };
     }
-    const touched = this.#touch(owner, call, fate === 'over');
-    if (judgement.kind === 'answer' || judgement.kind === 'apply') return judgement;
+    const touched = this.#touch(owner, call, liveness === 'ended');
+    if (decision.kind === 'answer' || decision.kind === 'apply') return decision;
     this.#lapse(call);
-    if (judgement.kind === 'halt') return this.#halt(call, new Set(judgement.fileIds));
-    if (judgement.kind === 'deny') return this.#deny(call, new Set(judgement.fileIds));
+    if (decision.kind === 'halt') return this.#halt(call, new Set(decision.fileIds));
+    if (decision.kind === 'deny') return this.#deny(call, new Set(decision.fileIds));
     this.#grant(touched, call);
-    return judgement;
+    return decision;
   }
 
   /** The answer to each request, once the changeset is written. */

@@ -64,14 +64,14 @@ export class FileAcquirer {
 
   async acquire(request: FileRequest, { signal }: Caller): Promise<FileOutcome> {
     let asked = request;
-    let judged = await this.#batcher.attempt(asked, signal);
-    for (let attempt = 1; !isDecided(judged); attempt++) {
+    let result = await this.#batcher.attempt(asked, signal);
+    for (let attempt = 1; !isDecided(result); attempt++) {
       if (attempt > attemptsMax)
         throw new DomainError('unavailable', 'too many want the same files; try again');
-      if (judged !== rowLocked) asked = await this.#prepareRetry(asked, judged, signal);
-      judged = await this.#batcher.attemptWaiting(asked, signal);
+      if (result !== rowLocked) asked = await this.#prepareRetry(asked, result, signal);
+      result = await this.#batcher.attemptWaiting(asked, signal);
     }
-    return judged;
+    return result;
   }
 
   close(): Promise<void> {
@@ -81,15 +81,15 @@ export class FileAcquirer {
   /** Takes the step that must come before the next attempt, and returns the request of that attempt. */
   async #prepareRetry(
     asked: FileRequest,
-    judged: Exclude<AcquireResult, FileOutcome>,
+    result: Exclude<AcquireResult, FileOutcome>,
     signal: AbortSignal | undefined,
   ): Promise<FileRequest> {
-    if (judged.kind === 'apply') {
-      await applyStoredInstruction(this.#context, judged.contentionId, asked.ownerId, signal);
+    if (result.kind === 'apply') {
+      await applyStoredInstruction(this.#context, result.contentionId, asked.ownerId, signal);
       return asked;
     }
-    await this.#context.fileReaper.reap(judged.stale, signal);
-    const { parentOwnerId } = judged;
+    await this.#context.fileReaper.reap(result.stale, signal);
+    const { parentOwnerId } = result;
     return parentOwnerId === undefined ? asked : { ...asked, profile: { ...asked.profile, parentOwnerId } };
   }
 
@@ -109,9 +109,9 @@ export class FileAcquirer {
         const unknown = wait ? ownerIds : ownerIds.filter((ownerId) => !this.#known.has(ownerId));
         if (unknown.length > 0) await addOwners(sql, unknown, signal);
         const round = await FileAcquireBatch.open(sql, calls, lockIds, wait, signal);
-        const judged = calls.map((call) => round.decide(call));
+        const verdicts = calls.map((call) => round.decide(call));
         await round.ledger.write(sql);
-        return { answers: await round.answers(sql, calls, judged), effects: round.ledger.effects };
+        return { answers: await round.answers(sql, calls, verdicts), effects: round.ledger.effects };
       }, signal);
       this.#remember(ownerIds);
       publisher.publish(effects);
@@ -129,5 +129,5 @@ export class FileAcquirer {
   }
 }
 
-const isDecided = (judged: AcquireResult | RowLocked): judged is FileOutcome =>
-  judged !== rowLocked && judged.kind !== 'again' && judged.kind !== 'apply';
+const isDecided = (result: AcquireResult | RowLocked): result is FileOutcome =>
+  result !== rowLocked && result.kind !== 'again' && result.kind !== 'apply';

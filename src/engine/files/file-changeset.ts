@@ -60,7 +60,7 @@ export class FileChangeset {
   readonly #touches = new Map<string, OwnerTouch>();
   readonly #endings = new Map<string, 'ENDED' | 'DEAD'>();
   readonly #ends = new Map<string, End>();
-  readonly #handOvers: LoanTransfer[] = [];
+  readonly #transfers: LoanTransfer[] = [];
   /** Stopped owners that get a lease now without a request. */
   readonly #restarts = new Set<string>();
   readonly #grants = new Map<string, NewFileLease>();
@@ -84,7 +84,7 @@ export class FileChangeset {
 
   /** The effects of `write`: whether it has made a change that others may wait for. */
   get effects(): CommitEffects {
-    const changes = this.#grants.size + this.#ends.size + this.#handOvers.length + this.#events.length;
+    const changes = this.#grants.size + this.#ends.size + this.#transfers.length + this.#events.length;
     return { filesChanged: changes > 0 };
   }
 
@@ -142,7 +142,7 @@ export class FileChangeset {
   /** Transfers a file from its locked holder to a sub-agent. */
   lend(file: FileName, { owner, loan }: Holder, borrowerId: string, { actor, data = {} }: Cause): Loan {
     const lent = extendLoan(owner.ownerId, loan, this.nowMs);
-    this.#handOvers.push({
+    this.#transfers.push({
       fileId: file.fileId,
       fromId: owner.ownerId,
       toId: borrowerId,
@@ -160,7 +160,7 @@ export class FileChangeset {
   /** Returns a borrowed file to an owner that has lent it; both are locked. */
   giveBack(fileId: string, from: Owner, heir: Owner, loan: Loan, { state, reason, cause }: OwnerEnd): void {
     const { nowMs } = this;
-    this.#handOvers.push({
+    this.#transfers.push({
       fileId,
       fromId: from.ownerId,
       toId: heir.ownerId,
@@ -206,13 +206,13 @@ export class FileChangeset {
   async write(sql: Sql): Promise<void> {
     const { nowMs } = this;
     const touches = [...this.#touches.values()];
-    const gives = this.#grants.size + this.#denials.length > 0;
-    const touched = gives ? [] : await touchOwners(sql, touches, nowMs);
+    const hasDecisions = this.#grants.size + this.#denials.length > 0;
+    const touched = hasDecisions ? [] : await touchOwners(sql, touches, nowMs);
     const ended = await endFiles(sql, [...this.#ends.values()], nowMs);
     await this.#writeLosses(sql, ended);
-    const handed = await transferFiles(sql, this.#handOvers, nowMs);
-    if (handed.length < this.#handOvers.length) throw new FileTakenError();
-    this.ended = [...ended, ...handed];
+    const transferred = await transferFiles(sql, this.#transfers, nowMs);
+    if (transferred.length < this.#transfers.length) throw new FileTakenError();
+    this.ended = [...ended, ...transferred];
     await deleteLosses(sql, this.#known);
     const closings = [...this.#closings.values()];
     await closeContentions(
@@ -222,12 +222,12 @@ export class FileChangeset {
     );
     await haltContentions(sql, [...this.#halts.values()], nowMs);
     const events = [...this.#endEvents(ended), ...this.#events];
-    const fences = new Map(handed.map(({ file_id, new_fence }) => [file_id, new_fence]));
-    if (gives) {
+    const fences = new Map(transferred.map(({ file_id, new_fence }) => [file_id, new_fence]));
+    if (hasDecisions) {
       const [grants, denials, cause] = [[...this.#grants.values()], this.#denials, this.#grantCause];
-      const given = await grantFiles(sql, { touches, grants, denials, events, cause }, nowMs);
-      if (given.size < grants.length) throw new FileTakenError();
-      for (const [fileId, fence] of given) fences.set(fileId, fence);
+      const granted = await grantFiles(sql, { touches, grants, denials, events, cause }, nowMs);
+      if (granted.size < grants.length) throw new FileTakenError();
+      for (const [fileId, fence] of granted) fences.set(fileId, fence);
     } else await writeFileEvents(sql, events, nowMs);
     this.fences = fences;
     await closeContentions(

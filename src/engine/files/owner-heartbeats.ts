@@ -82,9 +82,9 @@ export class OwnerHeartbeats {
     const names = [...new Set(ownerIds)];
     const kept = await extendOwners(database, names, { wait, signal });
     const verdicts = await this.#explain(names, kept, wait, signal);
-    const judged = ownerIds.map((ownerId) => verdicts.get(ownerId) as OwnerBatchVerdict);
-    for (const verdict of judged) if (verdict !== rowLocked) this.#counts[verdict.kind].add();
-    return judged;
+    const answers = ownerIds.map((ownerId) => verdicts.get(ownerId) as OwnerBatchVerdict);
+    for (const verdict of answers) if (verdict !== rowLocked) this.#counts[verdict.kind].add();
+    return answers;
   }
 
   async #explain(
@@ -95,7 +95,7 @@ export class OwnerHeartbeats {
   ): Promise<Map<string, OwnerBatchVerdict>> {
     const { database } = this.#context;
     const withLosses = names.filter((_, i) => results[i] === 'extended with losses');
-    const unclear = names.filter((_, i) => results[i] === 'ended' || results[i] === 'missed');
+    const unclear = names.filter((_, i) => results[i] === 'ended' || results[i] === 'not found');
     const losses =
       withLosses.length > 0
         ? await readLosses(database, withLosses, limits.lostFilesTold, signal)

@@ -35,8 +35,8 @@ interface ParkingRules extends ClaimRules {
 const parkRoundsMax = 2;
 
 /**
- * Claims jobs. Calls that ask for the same kind of jobs share a batcher, and so one statement. Calls that ask
- * for different kinds do not delay each other. A batcher lives as long as a call waits in it. Jobs that cost
+ * Claims jobs. Calls with the same filter share a batcher, and so one statement. Calls with different filters
+ * do not delay each other. A batcher lives as long as a call waits in it. Jobs that cost
  * more than the total capacity are set aside, as for acquiring workers: a worker that claimed one would wait
  * for its lease forever.
  */
@@ -73,7 +73,7 @@ export class Claimer {
     return this.#batcherFor(key, filter).run(call, signal);
   }
 
-  /** How many kinds of claims are running. */
+  /** For how many filters claims are running. */
   get kinds(): number {
     return this.#batchers.size;
   }
@@ -177,14 +177,14 @@ async function claimAll(
   signal: AbortSignal | undefined,
 ): Promise<Job[][]> {
   const answers: Job[][] = calls.map(() => []);
-  const give = (i: number, jobs: readonly Job[]) => answers[i]?.push(...jobs);
+  const add = (i: number, jobs: readonly Job[]) => answers[i]?.push(...jobs);
   let open = [...calls.keys()];
   while (open.length > 0) {
     const limitOf = (i: number) => calls[i]?.limit ?? 0;
     const slots = open.flatMap((i) => slotsOf(calls[i] as ClaimCall));
     const { records, full, holders } = await claimAndPark(sql, filter, slots, rules, signal);
-    const hands = splitByLength(records.map(toJob), open.map(limitOf));
-    for (const [n, i] of open.entries()) give(i, hands[n] ?? []);
+    const claimed = splitByLength(records.map(toJob), open.map(limitOf));
+    for (const [n, i] of open.entries()) add(i, claimed[n] ?? []);
     if (holders) {
       // Unique jobs come next: first for the workers without a lease, then the other jobs for workers with
       // one.
@@ -196,7 +196,7 @@ async function claimAll(
         });
         const more =
           mine.length > 0 ? await claimAll(sql, filter, rest, { ...rules, passUnique }, signal) : [];
-        for (const [n, i] of mine.entries()) give(i, more[n] ?? []);
+        for (const [n, i] of mine.entries()) add(i, more[n] ?? []);
       }
       break;
     }

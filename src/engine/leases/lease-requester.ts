@@ -86,7 +86,7 @@ export class LeaseRequester {
         uniqueAsked.flatMap(({ claimedBy }) => claimedBy ?? []),
       );
       const round = new LeaseRequestBatch(capacityOf({ ...facts, reserved: 0 }), holders, settings);
-      const judged = calls.map((call) => {
+      const decisions = calls.map((call) => {
         const job = locked.get(call.jobId);
         return job && round.decide(job, call.command);
       });
@@ -98,7 +98,7 @@ export class LeaseRequester {
         signal,
       );
       return calls.map(({ jobId }, i) => {
-        const verdict = judged[i];
+        const verdict = decisions[i];
         if (verdict !== undefined && verdict !== 'granted') return verdict;
         const grant = granted.get(jobId);
         if (grant) return grant;

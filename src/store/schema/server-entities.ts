@@ -7,9 +7,9 @@ export const Identity = defineEntity({
   properties: { identity_id: p.smallint().primary().autoincrement(false), database_id: p.uuid() },
 });
 
-/** One row that every live server keeps fresh, so that a joint outage can be detected afterwards. */
-const Pulse = defineEntity({
-  name: 'Pulse',
+/** One row: when a server was last alive. Each live server updates it, so that a joint outage is detected. */
+const LastAlive = defineEntity({
+  name: 'LastAlive',
   tableName: 'pulse',
   properties: { pulse_id: p.smallint().primary().autoincrement(false), alive_at: p.datetime() },
 });
@@ -58,4 +58,4 @@ const SchemaCompatibility = defineEntity({
   },
 });
 
-export const serverEntities = [Identity, Pulse, Outage, PruneWalk, SchemaCompatibility];
+export const serverEntities = [Identity, LastAlive, Outage, PruneWalk, SchemaCompatibility];

@@ -100,7 +100,7 @@ describe('liveness of owners', () => {
     expect(livenessOf({ ...owner, idleAtMs: 30 }, 30)).to.equal('idle');
     expect(livenessOf({ ...owner, idleAtMs: 30 }, 60), 'dead comes first').to.equal('dead');
     for (const state of ['NEW', 'ENDED', 'DEAD'] as const)
-      expect(livenessOf({ ...owner, state }, 0)).to.equal('over');
+      expect(livenessOf({ ...owner, state }, 0)).to.equal('ended');
   });
 });
 

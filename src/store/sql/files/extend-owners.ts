@@ -4,10 +4,10 @@ import { preparedStatement } from '../../connection/statement.ts';
 import { textArray } from '../array-params.ts';
 
 /**
- * Result of an owner's heartbeat. `missed`: the row was not found, another transaction has locked it, or the
- * owner was named twice.
+ * Result of an owner's heartbeat. `not found`: there is no such row, another transaction has locked it, or
+ * the owner was named twice.
  */
-export type OwnerExtension = 'extended' | 'extended with losses' | 'ended' | 'missed';
+export type OwnerExtension = 'extended' | 'extended with losses' | 'ended' | 'not found';
 
 export interface OwnerExtensions {
   nowMs: number;
@@ -75,7 +75,7 @@ export async function extendOwners(
     signal,
   );
   if (!row) throw new Error('the database did not tell the time');
-  const results = Array.from({ length: ownerIds.length }, (): OwnerExtension => 'missed');
+  const results = Array.from({ length: ownerIds.length }, (): OwnerExtension => 'not found');
   const found = integers(row.results);
   for (const [i, number] of integers(row.numbers).entries())
     results[number - 1] = words[found[i] as number] as OwnerExtension;

@@ -8,7 +8,7 @@ import { type JobRecord, jobColumns, liveColumns, toJob } from '../jobs/record.t
 import { activeLeaseOf, type GrantedLeaseRecord, grantedLeaseColumns } from './record.ts';
 
 /**
- * Result of one heartbeat. `missed`: the row was not found, another transaction has locked it, or the lease
+ * Result of one heartbeat. `not found`: there is no such row, another transaction has locked it, or the lease
  * was named twice.
  */
 export type Extended =
@@ -17,7 +17,7 @@ export type Extended =
   | { kind: 'wrong worker' }
   | { kind: 'wrong token' }
   | { kind: 'wrong job' }
-  | { kind: 'missed' };
+  | { kind: 'not found' };
 
 export interface ExtendResult {
   nowMs: number;
@@ -64,7 +64,7 @@ const silenceMs = `least(greatest(date_part('epoch', decided.now - live.last_hea
  *
  * Writing: no written column is in an index or in the condition of one, except the state at the first
  * heartbeat. A locked row is updated by its ctid, which saves another lookup. If another transaction moved it
- * between this statement's snapshot and the lock, it is not found, counts as missed, and is repeated. A
+ * between this statement's snapshot and the lock, it is not found, and the heartbeat is repeated. A
  * statement that waits for rows often finds them moved, and therefore looks them up by key.
  *
  * Cost: parts pass on only the columns that the next part needs, and rows are evaluated where they are used
@@ -205,7 +205,7 @@ export async function extendLeases(
   type Row = { now: number; numbers: string | null; results: string | null; changed_jobs: string | null };
   const [row] = await send<Row>(sql, wait ? extendAll : extendFree, heartbeats, signal);
   if (!row) throw new Error('the extension of leases returned no row');
-  const results = allMissed(heartbeats);
+  const results = allNotFound(heartbeats);
   const codes = integers(row.results);
   for (const [i, number] of integers(row.numbers).entries()) {
     results[number - 1] = resultOf(codes[i] as number);
@@ -226,7 +226,7 @@ export async function extendLeasesWithJobs(
   type Answer = { now: number; n: number; result: number; changed_job: string | null };
   type Row = Answer & ((JobRecord & GrantedLeaseRecord) | { job_id: null });
   const rows = await send<Row>(sql, wait ? extendAllWithJobs : extendFreeWithJobs, heartbeats, signal);
-  const results = allMissed(heartbeats);
+  const results = allNotFound(heartbeats);
   const shown = new Map<string, LeaseWithJob>();
   for (const row of rows) {
     results[row.n - 1] = resultOf(row.result);
@@ -268,10 +268,10 @@ function send<Row>(
   return statement.query<Row>(sql, params, signal);
 }
 
-const allMissed = (heartbeats: readonly Heartbeat[]): Extended[] =>
-  Array.from({ length: heartbeats.length }, () => missed);
+const allNotFound = (heartbeats: readonly Heartbeat[]): Extended[] =>
+  Array.from({ length: heartbeats.length }, () => notFound);
 
-const missed: Extended = { kind: 'missed' };
+const notFound: Extended = { kind: 'not found' };
 
 const problems: Record<number, Extended> = {
   [ended]: { kind: 'ended' },
