@@ -40,7 +40,7 @@ export const fetching = (engine: TestedEngine, count: number, streams: string[] 
     workerId: 'w',
     filter,
     ttlS: null,
-    kind: requestClassOf(filter, null),
+    requestClass: requestClassOf(filter, null),
     count: () => count,
     signal: undefined,
     idle: new AbortController().signal,

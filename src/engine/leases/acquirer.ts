@@ -10,19 +10,19 @@ import type { Metrics } from '../../telemetry/metrics.ts';
 import { type Caller, type EngineContext, waitingMax } from '../context/engine-context.ts';
 import { type AcquireCall, type Answer, denied, type Shortage } from '../dispatch/acquire-call.ts';
 import type { Dispatcher } from '../dispatch/dispatcher.ts';
-import { type FilterKind, ReadyKinds } from '../wakeups/ready-kinds.ts';
+import { type FilteredClass, ReadyClasses } from '../wakeups/ready-classes.ts';
 import { WaitQueue, type WaitReason } from '../wakeups/wait-queue.ts';
 
 /** The longest delay that a timer supports. */
 const longestWaitMs = 2 ** 31 - 1;
 
-/** What a stream requests of one class. */
+/** What a gRPC stream requests of one request class. */
 export interface FetchRequest {
   workerId: string;
   filter: ClaimFilter;
   /** The TTL of the leases; null uses the setting. */
   ttlS: number | null;
-  kind: string;
+  requestClass: string;
   /** How many jobs; read again before each attempt. */
   count(): number;
   /** Fires when the stream can take no more grants. */
@@ -40,13 +40,14 @@ interface AcquireRequest {
 }
 
 /**
- * Requests the next job with its lease from the dispatcher. A call that may wait joins the wait queue of its
- * request class when it is denied, and asks again when it is woken.
+ * Requests the next job with its lease from the dispatcher. Each call joins the wait queue of its request
+ * class before it first calls the dispatcher, so that work which arrives meanwhile wakes it. A denied call
+ * that may wait then waits there, and calls the dispatcher again when it is woken.
  */
 export class Acquirer {
   readonly #context: EngineContext;
   readonly #dispatcher: Dispatcher;
-  readonly #waitQueue: WaitQueue<FilterKind>;
+  readonly #waitQueue: WaitQueue<FilteredClass>;
   readonly #retryHints: EngineContext['retryHints'];
   /** Waiting calls are answered at once. */
   #draining = false;
@@ -58,9 +59,9 @@ export class Acquirer {
     this.#dispatcher = dispatcher;
     this.#retryHints = context.retryHints;
     const sweeps = context.metrics.round('waiting_sweep');
-    const ready = new ReadyKinds({ database: context.database, lowWaterMarks: context.lowWaterMarks });
+    const ready = new ReadyClasses({ database: context.database, lowWaterMarks: context.lowWaterMarks });
     this.#waitQueue = new WaitQueue({
-      findReady: (kinds) => sweeps.time(() => ready.find(kinds)),
+      findReady: (classes) => sweeps.time(() => ready.find(classes)),
     });
     context.notifier.onWork((work) => this.#waitQueue.wakeFor(work));
     context.notifier.onMissed(() => this.#waitQueue.recheck());
@@ -76,21 +77,27 @@ export class Acquirer {
   async acquire(command: AcquireLease, { peer, signal }: Caller): Promise<LeaseOutcome> {
     const filter = filterOf(command);
     const ttlS = command.ttl_sec ?? null;
-    const kind = requestClassOf(filter, ttlS);
+    const requestClass = requestClassOf(filter, ttlS);
     const workerId = command.worker_id;
     const noteIds: Metrics['noteIds'] = (ids) => this.#context.metrics.noteIds(ids);
     noteIds({ worker_id: workerId });
     const call = {
       workerId,
       requestId: command.request_id ?? null,
-      requestClass: kind,
+      requestClass,
       filter,
       ttlS,
       isStreamed: false,
     };
     const waitMs = command.wait_ms ?? 0;
     const until = performance.now() + waitMs;
-    const onAnswered = this.#context.workers.asks({ workerId, peer, kind, filter, mayWait: waitMs > 0 });
+    const onAnswered = this.#context.workers.asks({
+      workerId,
+      peer,
+      kind: requestClass,
+      filter,
+      mayWait: waitMs > 0,
+    });
     const answer = await this.#track({ call, count: () => 1, until, signal }).finally(onAnswered);
     if (answer.kind === 'granted') {
       const grant = answer.grants[0] as Grant;
@@ -102,20 +109,20 @@ export class Acquirer {
   }
 
   /**
-   * Fetches jobs for a stream and waits without limit. Returns none if the stream revokes its credit or the
-   * server is about to stop.
+   * Fetches jobs for a gRPC stream and waits without limit. Returns none if the stream revokes its credit or
+   * the server is about to stop.
    */
   async fetch({
     workerId,
     filter,
     ttlS,
-    kind,
+    requestClass,
     count,
     signal,
     idle,
   }: FetchRequest): Promise<readonly Grant[]> {
     if (this.#draining) return [];
-    const call = { workerId, requestId: null, requestClass: kind, filter, ttlS, isStreamed: true };
+    const call = { workerId, requestId: null, requestClass, filter, ttlS, isStreamed: true };
     const until = Number.POSITIVE_INFINITY;
     const answer = await this.#track({ call, count, until, signal, idle });
     return answer.kind === 'granted' ? answer.grants : [];
@@ -152,7 +159,7 @@ export class Acquirer {
     if (this.#waitQueue.length >= waitingMax) {
       throw new DomainError('overloaded', 'too many calls are waiting for work; try again later');
     }
-    const place = this.#waitQueue.join({
+    const waiter = this.#waitQueue.join({
       name: call.requestClass,
       streams: call.filter.streams ?? [''],
       filter: call.filter,
@@ -162,7 +169,7 @@ export class Acquirer {
     try {
       for (;;) {
         if (signal?.aborted) throw abandoned(signal);
-        const isExpected = place.wakeup !== undefined;
+        const isExpected = waiter.wakeup !== undefined;
         const answer = await this.#dispatcher.acquire(
           next ?? { ...call, count: count(), isExpected },
           signal,
@@ -179,14 +186,14 @@ export class Acquirer {
         if (answer.kind === 'granted') return answer;
         const left = Math.min(until - performance.now(), longestWaitMs);
         if (left > 0 && !this.#draining) {
-          const waiting = this.#waitQueue.wait(place, left, waitReasonOf(answer.shortage), idle ?? signal);
+          const waiting = this.#waitQueue.wait(waiter, left, waitReasonOf(answer.shortage), idle ?? signal);
           this.#context.notifier.announce();
           await waiting;
         }
         if (left <= 0 || this.#draining || idle?.aborted) return answer;
       }
     } finally {
-      this.#waitQueue.leave(place, served);
+      this.#waitQueue.leave(waiter, served);
     }
   }
 }

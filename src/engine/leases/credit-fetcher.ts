@@ -1,5 +1,5 @@
 /**
- * Fetches jobs of one request class for a worker on a stream, as far as its credit goes.
+ * Fetches jobs of one request class for a worker on a gRPC stream, as far as its credit goes.
  *
  * Guarantees:
  * - Grants never exceed the credit; each grant uses up its credit.
@@ -39,7 +39,7 @@ export interface CreditFetcherOptions {
 
 export class CreditFetcher {
   readonly #options: CreditFetcherOptions;
-  readonly #kind: string;
+  readonly #requestClass: string;
   readonly #gone = new AbortController();
   #idle = new AbortController();
   #credit = 0;
@@ -48,7 +48,7 @@ export class CreditFetcher {
 
   constructor(options: CreditFetcherOptions) {
     this.#options = options;
-    this.#kind = requestClassOf(options.filter, options.ttlS);
+    this.#requestClass = requestClassOf(options.filter, options.ttlS);
   }
 
   get filter(): ClaimFilter {
@@ -94,7 +94,15 @@ export class CreditFetcher {
     try {
       const count = () => Math.min(this.#credit, askMax);
       const idle = this.#idle.signal;
-      const grants = await leases.fetch({ workerId, filter, ttlS, kind: this.#kind, count, signal, idle });
+      const grants = await leases.fetch({
+        workerId,
+        filter,
+        ttlS,
+        requestClass: this.#requestClass,
+        count,
+        signal,
+        idle,
+      });
       // Grants of a request that ran when credit was revoked do not use up newer credit.
       if (!idle.aborted) this.#credit = Math.max(this.#credit - grants.length, 0);
       if (grants.length > 0) onGrants(grants);

@@ -24,7 +24,7 @@ const sweepMs = 2_000;
 /** How many waiters a granted one wakes. */
 const wakesWhenServed = 2;
 
-/** Requests that ask for the same. */
+/** Requests with the same filter and TTL. */
 export interface RequestClass {
   /** The whole request as one text. */
   readonly name: string;
@@ -34,7 +34,7 @@ export interface RequestClass {
 
 /** A request's entry in the queue, from before its first attempt until it leaves. */
 export interface Waiter {
-  readonly line: WaiterGroup;
+  readonly group: WaiterGroup;
   readonly number: number;
   /** Wakes the waiter; undefined while its request is running. */
   wake: (() => void) | undefined;
@@ -48,8 +48,9 @@ type Wakeup = { for: 'jobs'; stream: string; mayBeMore: boolean } | { for: 'room
 /** What a request was denied for: `barred` if there are jobs, but none for this worker. */
 export type WaitReason = 'jobs' | 'room' | 'barred';
 
+/** The waiters of one request class. */
 interface WaiterGroup {
-  readonly kind: RequestClass;
+  readonly requestClass: RequestClass;
   /** The waiters, by their numbers. */
   waiting: Waiter[];
   /** Number of entries, waiting or running. */
@@ -61,7 +62,7 @@ interface WaiterGroup {
 
 export interface WaitQueueOptions<K extends RequestClass> {
   /** Streams of these request classes that have jobs ready to be taken. */
-  findReady(kinds: readonly K[]): Promise<Iterable<string>>;
+  findReady(classes: readonly K[]): Promise<Iterable<string>>;
 }
 
 export class WaitQueue<K extends RequestClass = RequestClass> {
@@ -89,61 +90,61 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
   }
 
   /** Adds an entry, which must be removed with `leave`. */
-  join(kind: K): Waiter {
-    const line = this.#groups.get(kind.name) ?? this.#open(kind);
-    line.capacity++;
-    this.#asking.add(line);
-    return { line, number: ++this.#lastNumber, wake: undefined, wakeup: undefined };
+  join(requestClass: K): Waiter {
+    const group = this.#groups.get(requestClass.name) ?? this.#open(requestClass);
+    group.capacity++;
+    this.#asking.add(group);
+    return { group, number: ++this.#lastNumber, wake: undefined, wakeup: undefined };
   }
 
   /** Removes the entry, granted or not. */
-  leave(place: Waiter, served: boolean): void {
-    const { line, wakeup } = place;
-    line.capacity--;
-    this.#noteAsking(line);
-    line.pendingWakeups = Math.min(line.pendingWakeups, askingIn(line));
-    if (!served && wakeup?.for === 'jobs') this.#callForJobs(wakeup, 1, { after: place });
-    else if (!served && wakeup) this.#wakeGroup(line, 1, wakeup);
-    else if (served && wakeup?.for !== 'jobs') this.#wakeGroup(line, wakesWhenServed, room);
+  leave(waiter: Waiter, served: boolean): void {
+    const { group, wakeup } = waiter;
+    group.capacity--;
+    this.#noteAsking(group);
+    group.pendingWakeups = Math.min(group.pendingWakeups, askingIn(group));
+    if (!served && wakeup?.for === 'jobs') this.#callForJobs(wakeup, 1, { after: waiter });
+    else if (!served && wakeup) this.#wakeGroup(group, 1, wakeup);
+    else if (served && wakeup?.for !== 'jobs') this.#wakeGroup(group, wakesWhenServed, room);
     // Otherwise as many waiters were woken as there are jobs.
     else if (wakeup?.for === 'jobs' && wakeup.mayBeMore) this.#callForJobs(wakeup, wakesWhenServed);
-    if (line.capacity === 0) this.#close(line);
+    if (group.capacity === 0) this.#close(group);
   }
 
   /** Waits to be woken, at most this long, after a denial for lack of jobs or of capacity. */
-  wait(place: Waiter, ms: number, wants: WaitReason, signal?: AbortSignal): Promise<void> {
-    const { line, wakeup } = place;
-    place.wakeup = undefined;
-    if (wants === 'jobs') this.#blockedOnCapacity.delete(line);
-    else this.#blockedOnCapacity.add(line);
+  wait(waiter: Waiter, ms: number, wants: WaitReason, signal?: AbortSignal): Promise<void> {
+    const { group, wakeup } = waiter;
+    waiter.wakeup = undefined;
+    if (wants === 'jobs') this.#blockedOnCapacity.delete(group);
+    else this.#blockedOnCapacity.add(group);
     if (wakeup?.for === 'jobs' && wants !== 'room') {
-      this.#callForJobs(wakeup, 1, { after: place, except: wants === 'barred' ? undefined : line });
+      this.#callForJobs(wakeup, 1, { after: waiter, except: wants === 'barred' ? undefined : group });
     }
     if (this.#stopped || signal?.aborted) return Promise.resolve();
-    if (line.pendingWakeups > 0) {
-      line.pendingWakeups--;
-      place.wakeup = line.pendingWakeup;
+    if (group.pendingWakeups > 0) {
+      group.pendingWakeups--;
+      waiter.wakeup = group.pendingWakeup;
       return Promise.resolve();
     }
     return new Promise((resolve) => {
       const wake = () => {
         clearTimeout(timer);
         signal?.removeEventListener('abort', wake);
-        place.wake = undefined;
-        line.waiting.splice(line.waiting.indexOf(place), 1);
+        waiter.wake = undefined;
+        group.waiting.splice(group.waiting.indexOf(waiter), 1);
         this.#length--;
-        this.#noteAsking(line);
+        this.#noteAsking(group);
         this.#rest();
         resolve();
       };
       const timer = setTimeout(wake, ms);
       signal?.addEventListener('abort', wake, { once: true });
-      place.wake = wake;
+      waiter.wake = wake;
       // Most are new and go to the end.
-      const before = line.waiting.findLastIndex(({ number }) => number < place.number);
-      line.waiting.splice(before + 1, 0, place);
+      const before = group.waiting.findLastIndex(({ number }) => number < waiter.number);
+      group.waiting.splice(before + 1, 0, waiter);
       this.#length++;
-      this.#noteAsking(line);
+      this.#noteAsking(group);
       this.#sweep ??= setInterval(() => void this.#sweepOnce(), sweepMs);
     });
   }
@@ -153,8 +154,8 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
     for (const [stream, jobCount] of jobs)
       this.#callForJobs({ for: 'jobs', stream, mayBeMore: false }, jobCount);
     if (count === 0) return;
-    for (const line of new Set([...this.#blockedOnCapacity, ...this.#asking]))
-      this.#wakeGroup(line, count, room);
+    for (const group of new Set([...this.#blockedOnCapacity, ...this.#asking]))
+      this.#wakeGroup(group, count, room);
   }
 
   /** Work may have become available without a message. */
@@ -167,59 +168,65 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
 
   stop(): void {
     this.#stopped = true;
-    for (const line of [...this.#groups.values()]) wakeFirst(line, Number.POSITIVE_INFINITY, room);
+    for (const group of [...this.#groups.values()]) wakeFirst(group, Number.POSITIVE_INFINITY, room);
   }
 
-  #open(kind: RequestClass): WaiterGroup {
-    const line: WaiterGroup = { kind, waiting: [], capacity: 0, pendingWakeups: 0, pendingWakeup: room };
-    this.#groups.set(kind.name, line);
-    for (const stream of kind.streams) {
-      const lines = this.#byStream.get(stream) ?? new Set();
-      this.#byStream.set(stream, lines.add(line));
+  #open(requestClass: RequestClass): WaiterGroup {
+    const group: WaiterGroup = {
+      requestClass,
+      waiting: [],
+      capacity: 0,
+      pendingWakeups: 0,
+      pendingWakeup: room,
+    };
+    this.#groups.set(requestClass.name, group);
+    for (const stream of requestClass.streams) {
+      const groups = this.#byStream.get(stream) ?? new Set();
+      this.#byStream.set(stream, groups.add(group));
     }
-    return line;
+    return group;
   }
 
-  #close(line: WaiterGroup): void {
-    this.#groups.delete(line.kind.name);
-    this.#blockedOnCapacity.delete(line);
-    for (const stream of line.kind.streams) {
-      const lines = this.#byStream.get(stream);
-      lines?.delete(line);
-      if (lines?.size === 0) this.#byStream.delete(stream);
+  #close(group: WaiterGroup): void {
+    this.#groups.delete(group.requestClass.name);
+    this.#blockedOnCapacity.delete(group);
+    for (const stream of group.requestClass.streams) {
+      const groups = this.#byStream.get(stream);
+      groups?.delete(group);
+      if (groups?.size === 0) this.#byStream.delete(stream);
     }
   }
 
   /** Wakes the first waiters of a stream, after one that could not use the wakeup. */
   #callForJobs(call: JobsCall, count: number, { after, except }: PassedOn = {}): void {
-    const lines = [...(this.#byStream.get(call.stream) ?? [])].filter((line) => line !== except);
-    const first = firstWaiting(lines, count, after?.number ?? 0);
-    for (const place of first) letGo(place, call);
+    const groups = [...(this.#byStream.get(call.stream) ?? [])].filter((group) => group !== except);
+    const first = firstWaiting(groups, count, after?.number ?? 0);
+    for (const waiter of first) wakeWaiter(waiter, call);
     const left = count - first.length;
     if (left === 0) return;
-    for (const line of lines) {
-      const asking = askingIn(line) - first.filter((place) => place.line === line).length;
-      this.#keepWakeup(line, Math.min(line.pendingWakeups + left, asking), call);
+    for (const group of groups) {
+      const asking = askingIn(group) - first.filter((waiter) => waiter.group === group).length;
+      this.#keepWakeup(group, Math.min(group.pendingWakeups + left, asking), call);
     }
   }
 
-  #wakeGroup(line: WaiterGroup, count: number, call: Wakeup): void {
-    const woken = wakeFirst(line, count, call);
-    this.#keepWakeup(line, Math.min(line.pendingWakeups + count - woken, askingIn(line) - woken), call);
+  #wakeGroup(group: WaiterGroup, count: number, call: Wakeup): void {
+    const woken = wakeFirst(group, count, call);
+    this.#keepWakeup(group, Math.min(group.pendingWakeups + count - woken, askingIn(group) - woken), call);
   }
 
-  #keepWakeup(line: WaiterGroup, missed: number, call: Wakeup): void {
+  #keepWakeup(group: WaiterGroup, missed: number, call: Wakeup): void {
     // If both were missed, a request that asks because of freed units, or of possibly more jobs, finds the
     // jobs as well.
-    const { pendingWakeup } = line;
-    const isKept = line.pendingWakeups > 0 && (pendingWakeup.for === 'room' || pendingWakeup.mayBeMore);
-    if (missed > line.pendingWakeups && !isKept) line.pendingWakeup = call;
-    line.pendingWakeups = missed;
+    const { pendingWakeup } = group;
+    const isKept = group.pendingWakeups > 0 && (pendingWakeup.for === 'room' || pendingWakeup.mayBeMore);
+    if (missed > group.pendingWakeups && !isKept) group.pendingWakeup = call;
+    group.pendingWakeups = missed;
   }
 
-  #noteAsking(line: WaiterGroup): void {
-    if (askingIn(line) > 0) this.#asking.add(line);
-    else this.#asking.delete(line);
+  #noteAsking(group: WaiterGroup): void {
+    if (askingIn(group) > 0) this.#asking.add(group);
+    else this.#asking.delete(group);
   }
 
   async #sweepOnce(): Promise<void> {
@@ -229,8 +236,8 @@ export class WaitQueue<K extends RequestClass = RequestClass> {
       do {
         this.#rechecks = false;
         const waiting = [...this.#groups.values()].filter(({ waiting }) => waiting.length > 0);
-        const kinds = waiting.map(({ kind }) => kind as K);
-        for (const stream of await this.#findReady(kinds))
+        const classes = waiting.map(({ requestClass }) => requestClass as K);
+        for (const stream of await this.#findReady(classes))
           this.#callForJobs({ for: 'jobs', stream, mayBeMore: true }, 1);
       } while (this.#rechecks);
     } catch {
@@ -261,17 +268,17 @@ const room: Wakeup = { for: 'room' };
 const askingIn = ({ capacity, waiting }: WaiterGroup): number => capacity - waiting.length;
 
 /** The first waiters of all groups that came after a position, up to the count. */
-function firstWaiting(lines: readonly WaiterGroup[], count: number, after: number): Waiter[] {
+function firstWaiting(groups: readonly WaiterGroup[], count: number, after: number): Waiter[] {
   const first: Waiter[] = [];
-  for (const { waiting } of lines) {
+  for (const { waiting } of groups) {
     let taken = 0;
-    for (const place of waiting) {
+    for (const waiter of waiting) {
       // All further waiters of this group came after the last one chosen so far.
-      if (taken === count || (first.length >= count && place.number > (first.at(-1)?.number ?? 0))) break;
-      if (place.number <= after) continue;
+      if (taken === count || (first.length >= count && waiter.number > (first.at(-1)?.number ?? 0))) break;
+      if (waiter.number <= after) continue;
       taken++;
-      const at = first.findLastIndex(({ number }) => number < place.number);
-      first.splice(at + 1, 0, place);
+      const at = first.findLastIndex(({ number }) => number < waiter.number);
+      first.splice(at + 1, 0, waiter);
       if (first.length > count) first.pop();
     }
   }
@@ -280,11 +287,11 @@ function firstWaiting(lines: readonly WaiterGroup[], count: number, after: numbe
 
 function wakeFirst({ waiting }: WaiterGroup, count: number, call: Wakeup): number {
   const first = waiting.slice(0, count);
-  for (const place of first) letGo(place, call);
+  for (const waiter of first) wakeWaiter(waiter, call);
   return first.length;
 }
 
-function letGo(place: Waiter, call: Wakeup): void {
-  place.wakeup = call;
-  place.wake?.();
+function wakeWaiter(waiter: Waiter, call: Wakeup): void {
+  waiter.wakeup = call;
+  waiter.wake?.();
 }

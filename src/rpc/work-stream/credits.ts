@@ -1,8 +1,8 @@
 /**
- * The credit of one stream: a `CreditFetcher` for each kind of jobs that the worker wants.
+ * The credit of one gRPC stream: a `CreditFetcher` for each request class that the worker wants.
  *
- * Guarantees: at most `limits.creditKinds` kinds have credit at the same time. A repeated credit is
- * recognized by its bytes and need not be decoded. Fetchers without credit are removed when a new kind
+ * Guarantees: at most `limits.creditKinds` classes have credit at the same time. A repeated credit is
+ * recognized by its bytes and need not be decoded. Fetchers without credit are removed when a new class
  * arrives.
  *
  * Lifecycle: `close` revokes all credit.
@@ -25,7 +25,7 @@ export interface CreditsOptions {
 export class Credits {
   readonly #options: CreditsOptions;
   readonly #fetchers = new Map<string, CreditFetcher>();
-  /** The fetchers by the encoded form of their kind. */
+  /** The fetchers by the encoded form of their class. */
   readonly #fetchersByBytes = new Map<string, CreditFetcher>();
 
   constructor(options: CreditsOptions) {
@@ -36,7 +36,7 @@ export class Credits {
     return this.#fetchers.values();
   }
 
-  /** Throws `invalid_request` if the kind cannot be decoded, or if there are too many kinds. */
+  /** Throws `invalid_request` if the class cannot be decoded, or if there are too many. */
   add(credit: CreditField, workerId: string): void {
     const fetcher = this.#fetchersByBytes.get(credit.bytes) ?? this.#find(credit, workerId);
     if (credit.jobs === 0) fetcher?.revokeCredit();
@@ -55,42 +55,42 @@ export class Credits {
   #addJobs(fetcher: CreditFetcher, jobs: number): void {
     if (fetcher.credit === 0) {
       const wanted = [...this.fetchers].filter(({ credit }) => credit > 0).length;
-      if (wanted >= limits.creditKinds) throw tooManyKinds;
+      if (wanted >= limits.creditKinds) throw tooManyClasses;
     }
     fetcher.add(jobs);
   }
 
-  /** The fetcher for a kind. Undefined if the client revokes credit that it never gave. */
+  /** The fetcher for a request class. Undefined if the client revokes credit that it never gave. */
   #find({ bytes, wanted: decode, jobs }: CreditField, workerId: string): CreditFetcher | undefined {
     const wanted = decode();
-    const kind = requestClassOf(wanted.filter, wanted.ttlS);
-    const known = this.#fetchers.get(kind);
+    const requestClass = requestClassOf(wanted.filter, wanted.ttlS);
+    const known = this.#fetchers.get(requestClass);
     if (!known && jobs === 0) return undefined;
-    const fetcher = known ?? this.#create(kind, wanted, workerId);
-    // A kind has many encodings. The map keeps only recent ones.
+    const fetcher = known ?? this.#create(requestClass, wanted, workerId);
+    // A class has many encodings. The map keeps only recent ones.
     if (this.#fetchersByBytes.size >= 2 * limits.creditKinds) this.#fetchersByBytes.clear();
     this.#fetchersByBytes.set(bytes, fetcher);
     return fetcher;
   }
 
-  #create(kind: string, { filter, ttlS }: CreditRequest, workerId: string): CreditFetcher {
+  #create(requestClass: string, { filter, ttlS }: CreditRequest, workerId: string): CreditFetcher {
     for (const [other, { isIdle }] of this.#fetchers) if (isIdle) this.#remove(other);
     // A fetcher without credit becomes idle when its last request is answered, which is soon.
-    if (this.#fetchers.size >= 2 * limits.creditKinds) throw tooManyKinds;
+    if (this.#fetchers.size >= 2 * limits.creditKinds) throw tooManyClasses;
     const fetcher = new CreditFetcher({ ...this.#options, workerId, filter, ttlS });
-    this.#fetchers.set(kind, fetcher);
+    this.#fetchers.set(requestClass, fetcher);
     return fetcher;
   }
 
-  #remove(kind: string): void {
-    const removed = this.#fetchers.get(kind);
-    this.#fetchers.delete(kind);
+  #remove(requestClass: string): void {
+    const removed = this.#fetchers.get(requestClass);
+    this.#fetchers.delete(requestClass);
     for (const [bytes, fetcher] of this.#fetchersByBytes)
       if (fetcher === removed) this.#fetchersByBytes.delete(bytes);
   }
 }
 
-const tooManyKinds = invalid(
+const tooManyClasses = invalid(
   'credits',
   `there may be credit for ${limits.creditKinds} kinds at the same time`,
 );

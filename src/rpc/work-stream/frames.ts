@@ -3,7 +3,7 @@
  * releases beside them. Each field is visited once. Tags come from the descriptors of `leases.proto`.
  *
  * Most releases report success and nothing else. They are read directly from the bytes; all others are
- * decoded with the generated code. A credit is decoded with the generated code when its kind is new to the
+ * decoded with the generated code. A credit is decoded with the generated code when its class is new to the
  * stream. Like heartbeats, releases are read in slices, at the pace at which their answers leave.
  */
 import { fromBinary } from '@bufbuild/protobuf';
@@ -43,13 +43,13 @@ export interface RefusedRelease {
 }
 
 /**
- * How many more jobs of a kind the worker wants. `bytes` is the encoded kind: the same bytes mean the same
- * kind.
+ * How many more jobs of a request class the worker wants. `bytes` is the encoded class: the same bytes mean
+ * the same class.
  */
 export interface CreditField {
   jobs: number;
   bytes: string;
-  /** Decodes the kind. */
+  /** Decodes the class. */
   wanted(): CreditRequest;
 }
 

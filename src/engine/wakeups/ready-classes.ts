@@ -5,8 +5,8 @@ import type { HeadMarks } from '../../store/sql/queue/heads.ts';
 import { readyStreams } from '../../store/sql/streams/ready.ts';
 import type { RequestClass } from './wait-queue.ts';
 
-/** Callers that wait for jobs that match a filter. */
-export interface FilterKind extends RequestClass {
+/** A request class with its filter. */
+export interface FilteredClass extends RequestClass {
   filter: ClaimFilter;
 }
 
@@ -20,7 +20,7 @@ const budgetMs = 250;
  * classes ends when its time budget is used up; the next sweep continues after the last class that was
  * checked.
  */
-export class ReadyKinds {
+export class ReadyClasses {
   readonly #options: { database: Database; lowWaterMarks: HeadMarks; budgetMs?: number };
   #last: string | undefined;
 
@@ -29,16 +29,16 @@ export class ReadyKinds {
   }
 
   /** Streams of request classes for which there are jobs. */
-  async find(kinds: readonly FilterKind[]): Promise<Set<string>> {
+  async find(classes: readonly FilteredClass[]): Promise<Set<string>> {
     const { database, lowWaterMarks } = this.#options;
     const until = performance.now() + (this.#options.budgetMs ?? budgetMs);
     const ready = new Set<string>();
-    const waitedFor = new Set(kinds.flatMap(({ streams }) => streams));
+    const waitedFor = new Set(classes.flatMap(({ streams }) => streams));
     if (waitedFor.size === 0) return ready;
     const maybe = await readyStreams(database, [...waitedFor]);
-    const after = kinds.findIndex(({ name }) => name === this.#last) + 1;
+    const after = classes.findIndex(({ name }) => name === this.#last) + 1;
     this.#last = undefined;
-    for (const { name, streams, filter } of [...kinds.slice(after), ...kinds.slice(0, after)]) {
+    for (const { name, streams, filter } of [...classes.slice(after), ...classes.slice(0, after)]) {
       // One wakeup per stream is enough; a waiter that cannot use it passes it on.
       if (streams.every((stream) => ready.has(stream) || !maybe.has(stream))) continue;
       if (await anyCandidate(database, filter, lowWaterMarks))
