@@ -36,7 +36,7 @@ export interface WorkerServer {
   /** Jobs that the worker would take now, over all its requests. */
   slots: number;
   asks: WorkerRequest[];
-  /** The worker asks for more kinds of jobs than are kept. */
+  /** The worker asks for more request classes than are kept. */
   asksCut: boolean;
 }
 

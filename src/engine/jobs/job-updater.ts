@@ -152,9 +152,9 @@ export class JobUpdater {
       const jobs = await readJobs(sql, jobIds, signal);
       const answers = calls.map((call, i) => {
         const job = jobs.get(call.jobId)?.job;
-        const judged = changes.changedJobIds(call.jobId);
-        if (job && !judged && !isTerminal(job.state)) return rowLocked;
-        return errors[i] ?? answerOf(call, job, judged);
+        const isChanged = changes.changedJobIds(call.jobId);
+        if (job && !isChanged && !isTerminal(job.state)) return rowLocked;
+        return errors[i] ?? answerOf(call, job, isChanged);
       });
       return { answers, effects: { ...changes.effects, jobsChanged: jobIds, messagesEnded } };
     }, signal);
@@ -274,9 +274,9 @@ class ChangeBatch {
 }
 
 /** The job as the batch left it. For a job that had ended before, the answer that the contracts require. */
-function answerOf(call: ChangeCall, job: Job | undefined, judged: boolean): Job | Error {
+function answerOf(call: ChangeCall, job: Job | undefined, isChanged: boolean): Job | Error {
   if (!job) return jobNotFound(call.jobId);
-  return judged ? job : (changeOfTerminalJob(call, job.state) ?? job);
+  return isChanged ? job : (changeOfTerminalJob(call, job.state) ?? job);
 }
 
 /** A terminal job does not change: a call for the state it has is accepted, any other is refused. */

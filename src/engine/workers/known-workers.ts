@@ -39,7 +39,7 @@ export interface KnownWorker {
   /** Calls that wait for work. */
   waiting: number;
   asks: UnaryRequest[];
-  /** The worker asked for more kinds of jobs than are kept. */
+  /** The worker asked for more request classes than are kept. */
   asksCut: boolean;
   /** When its row was last written, and whether there may be one. The directory maintains both. */
   writtenAt: number;
@@ -230,7 +230,7 @@ export class KnownWorkers {
 export const isOpen = ({ streams, waiting }: KnownWorker): boolean => streams.size > 0 || waiting > 0;
 
 /**
- * The request of this kind, which replaces the oldest if there are too many; undefined if all of them are
+ * The request of this class, which replaces the oldest if there are too many; undefined if all of them are
  * waiting.
  */
 function askOf(known: KnownWorker, kind: string, filter: KeptFilter): UnaryRequest | undefined {
@@ -259,7 +259,7 @@ function longAsk(known: KnownWorker, filter: ClaimFilter): UnaryRequest | undefi
   return askOf(known, JSON.stringify(kept), kept);
 }
 
-/** What a worker asks for on its streams and in calls; kinds that it would take now come first. */
+/** What a worker asks for on its gRPC streams and in calls; classes that it would take now come first. */
 export function asksOf(known: KnownWorker, now: number): { asks: WorkerRequest[]; asksCut: boolean } {
   known.asks = known.asks.filter(({ waiting, calledAt }) => waiting > 0 || now - calledAt < askKeptMs);
   const all: { filter: KeptFilter; jobs: number }[] = [];

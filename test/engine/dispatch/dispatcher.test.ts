@@ -160,7 +160,7 @@ describe('Dispatcher', () => {
           () => engine.leases.release(releaseFor(grant), caller).then(({ job }) => job.jobId),
         ]),
       );
-      expect(new Set(answers).size, 'jobs that came back and other ones that were given').to.equal(20);
+      expect(new Set(answers).size, 'released jobs and other jobs that were granted').to.equal(20);
       // Three transactions: the first claim, all other calls, and the one that finds the first claim's denial
       // reason.
       expect(transactions).to.equal(3);

@@ -111,8 +111,8 @@ onEveryEngine((kind) => {
       await ripen();
       const filter = { ...anyJob, streams: [stream] };
       const ways = {
-        look: (sql: Sql, places: HeadMarks) => anyCandidate(sql, filter, places),
-        judge: (sql: Sql, lowWaterMarks: HeadMarks) =>
+        probe: (sql: Sql, lowWaterMarks: HeadMarks) => anyCandidate(sql, filter, lowWaterMarks),
+        lock: (sql: Sql, lowWaterMarks: HeadMarks) =>
           lockCandidates(sql, filter, { count: 5, unique: true, window: firstWindow(lowWaterMarks) }),
       };
       for (const [name, way] of Object.entries(ways)) {

@@ -162,7 +162,7 @@ export class FileModel {
       return { kind: 'kept' };
     }
     for (const each of halted) each.kept = undefined;
-    return this.#judge(id, halted, instruction);
+    return this.#decide(id, halted, instruction);
   }
 
   #applyKept(id: number): void {
@@ -171,10 +171,10 @@ export class FileModel {
     if (!first?.kept) return;
     const instruction = first.kept;
     for (const each of kept) each.kept = undefined;
-    this.#judge(id, kept, instruction);
+    this.#decide(id, kept, instruction);
   }
 
-  #judge(id: number, halted: readonly ModelContention[], instruction: Instruction): Answer {
+  #decide(id: number, halted: readonly ModelContention[], instruction: Instruction): Answer {
     const [{ owner: name }] = halted as [ModelContention];
     const isBlocked = (path: string) => this.holders.has(path) && !this.#lends(path, name);
     if (instruction === 'RETRY' && halted.some(({ path }) => isBlocked(path)))

@@ -51,7 +51,7 @@ describe('heartbeat statistics of a lease', () => {
       expect(await beatAfter(grant, 5_000)).to.include({ heartbeats: 2 });
       return grant;
     };
-    const hand = (grant: Grant, more: Partial<Release> = {}) =>
+    const release = (grant: Grant, more: Partial<Release> = {}) =>
       engine.leases.release(releaseFor(grant, more), caller);
 
     for (const [how, take] of [
@@ -95,12 +95,12 @@ describe('heartbeat statistics of a lease', () => {
     });
 
     const ends: Record<string, (grant: Grant) => Promise<unknown>> = {
-      'is done': (grant) => hand(grant),
-      'failed for good': (grant) => hand(grant, { status: 'FAILED', error: 'no' }),
-      'is to be tried again': (grant) => hand(grant, { status: 'FAILED', error: 'no', retryable: true }),
+      'is done': (grant) => release(grant),
+      'failed for good': (grant) => release(grant, { status: 'FAILED', error: 'no' }),
+      'is to be tried again': (grant) => release(grant, { status: 'FAILED', error: 'no', retryable: true }),
       'was canceled': async (grant) => {
         await engine.jobs.cancel(grant.job.jobId, {}, caller);
-        await hand(grant);
+        await release(grant);
       },
       'ran out of time': async () => {
         await letTimePass(store.database, 3_600_000);
@@ -131,7 +131,7 @@ describe('heartbeat statistics of a lease', () => {
       const some = grants.filter((_, i) => i % 2 === 0);
       await letTimePass(store.database, 30_000);
       await engine.leases.heartbeatMany(some.map((grant) => beatFor(grant)));
-      await Promise.all(grants.map((grant) => hand(grant)));
+      await Promise.all(grants.map((grant) => release(grant)));
       for (const [i, { lease }] of grants.entries()) {
         const { heartbeats, longestSilence } = await signsOf(lease.leaseId);
         expect(heartbeats).to.equal(i % 2 === 0 ? 1 : null);
@@ -144,14 +144,14 @@ describe('heartbeat statistics of a lease', () => {
       const [job] = await submitted(engine, { max_attempts: 2, retry_backoff_s: 0 });
       const first = await kept(await acquired(engine));
       const ofFirst = await signsOf(first.lease.leaseId);
-      await hand(first, { status: 'FAILED', error: 'no', retryable: true });
+      await release(first, { status: 'FAILED', error: 'no', retryable: true });
       const second = await acquired(engine);
       expect(second.lease.attempt).to.equal(2);
       const none = { heartbeats: null, longestSilence: null };
       expect(await signsOf(second.lease.leaseId)).to.deep.equal(none);
       expect((await beatAfter(second, 1_000)).heartbeats).to.equal(1);
       const ofSecond = await signsOf(second.lease.leaseId);
-      await hand(second, { status: 'FAILED', error: 'no' });
+      await release(second, { status: 'FAILED', error: 'no' });
 
       // A retry turns the last attempt into an earlier one.
       await engine.jobs.retry(job?.jobId ?? '', {}, caller);

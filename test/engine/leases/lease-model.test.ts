@@ -27,8 +27,8 @@ import { beatFor, codeOf, releaseFor, wipe } from '../../support/lease-helpers.t
 import {
   type Asked,
   claimMs,
+  type Decision,
   type JobModel,
-  type Judged,
   type LeaseModel,
   Machine,
   maxClaims,
@@ -133,22 +133,22 @@ const updateStatus = fc
 /** Compares the answer with the expected one, and adds the lease to the model. */
 function settle(
   machine: Machine,
-  judged: Judged,
+  wanted: Decision,
   outcome: LeaseOutcome,
   state: State,
   asked: Asked,
   ttl: number,
 ) {
-  if (judged.kind === 'refuse') return expect.fail(`it should have been refused as ${judged.code}`);
-  if (outcome.kind === 'denied' || judged.kind === 'deny') {
+  if (wanted.kind === 'refuse') return expect.fail(`it should have been refused as ${wanted.code}`);
+  if (outcome.kind === 'denied' || wanted.kind === 'deny') {
     const said = outcome.kind === 'denied' ? outcome.reason : `granted ${outcome.job.jobId}`;
-    expect(said).to.equal(judged.kind === 'deny' ? judged.reason : `granted ${judged.job.jobId}`);
+    expect(said).to.equal(wanted.kind === 'deny' ? wanted.reason : `granted ${wanted.job.jobId}`);
     if (outcome.kind === 'denied') expect(outcome.retryAfterMs).to.be.within(100, 30_000);
     return;
   }
   const { lease, token, job } = outcome;
-  expect(job.jobId).to.equal(judged.job.jobId);
-  const { replay } = judged;
+  expect(job.jobId).to.equal(wanted.job.jobId);
+  const { replay } = wanted;
   if (replay) {
     expect([lease.leaseId, token, lease.fence]).to.deep.equal([
       replay.leaseId,
@@ -161,11 +161,11 @@ function settle(
   expect(fence > machine.fence, 'a fence above all before it').to.equal(true);
   const { leaseId, workerId } = lease;
   machine.granted(
-    judged.job,
+    wanted.job,
     { leaseId, token, worker: workerId, requestId: asked.requestId, fence, ttlMs: ttl },
     state,
   );
-  expect(lease.attempt).to.equal(judged.job.attempts);
+  expect(lease.attempt).to.equal(wanted.job.attempts);
 }
 
 const request = fc
@@ -174,13 +174,13 @@ const request = fc
     command(`request(${i}, ${who}, ${request_id}, ${ttl_sec})`, hasJobs, async (machine, engine) => {
       const job = jobAt(machine, i, (one) => machine.isClaimed(one) || machine.isLeased(one));
       const asked = { worker: who, requestId: request_id };
-      const judged = machine.request(job, asked);
+      const wanted = machine.request(job, asked);
       const answer = engine.leases.request(
         { job_id: job.jobId, worker_id: who, request_id, ttl_sec },
         caller,
       );
-      if (judged.kind === 'refuse') expect(await codeOf(answer)).to.equal(judged.code);
-      else settle(machine, judged, await answer, 'RUNNING', asked, ttl_sec === null ? ttlMs : ttl_sec * 1000);
+      if (wanted.kind === 'refuse') expect(await codeOf(answer)).to.equal(wanted.code);
+      else settle(machine, wanted, await answer, 'RUNNING', asked, ttl_sec === null ? ttlMs : ttl_sec * 1000);
     }),
   );
 
@@ -194,9 +194,9 @@ const acquire = fc
   .map(([who, request_id, max_units, streams]) =>
     command(`acquire(${who}, ${request_id}, ${max_units}, [${streams}])`, always, async (machine, engine) => {
       const asked = { worker: who, requestId: request_id };
-      const judged = machine.acquire(asked, max_units, streams.length === 0 ? [null] : streams);
+      const wanted = machine.acquire(asked, max_units, streams.length === 0 ? [null] : streams);
       const outcome = await engine.leases.acquire({ worker_id: who, request_id, max_units, streams }, caller);
-      settle(machine, judged, outcome, streams.length === 0 ? 'LEASED' : 'RUNNING', asked, ttlMs);
+      settle(machine, wanted, outcome, streams.length === 0 ? 'LEASED' : 'RUNNING', asked, ttlMs);
     }),
   );
 

@@ -58,7 +58,7 @@ export interface LeaseModel {
 }
 
 /** The grant, the reason of the denial, or the error code of the refusal. */
-export type Judged =
+export type Decision =
   | { kind: 'grant'; job: JobModel; replay: LeaseModel | null }
   | { kind: 'deny'; reason: string }
   | { kind: 'refuse'; code: string };
@@ -70,7 +70,7 @@ export interface Asked {
 
 const ended: readonly State[] = ['DONE', 'FAILED', 'CANCELED', 'TIMEOUT'];
 const claimed: readonly State[] = ['CLAIMED', 'PREPARING', 'LEASE_PENDING'];
-const refuse = (code: string): Judged => ({ kind: 'refuse', code });
+const refuse = (code: string): Decision => ({ kind: 'refuse', code });
 
 export class Machine {
   now = 0;
@@ -162,7 +162,7 @@ export class Machine {
     return 'ok';
   }
 
-  request(job: JobModel, { worker, requestId }: Asked): Judged {
+  request(job: JobModel, { worker, requestId }: Asked): Decision {
     const { lease } = job;
     if (this.isLeased(job) && lease) {
       const same = requestId !== null && requestId === lease.requestId;
@@ -185,7 +185,7 @@ export class Machine {
     { worker, requestId }: Asked,
     maxUnits: number | null,
     streams: readonly (string | null)[],
-  ): Judged {
+  ): Decision {
     const held = this.leases.find(
       (lease) =>
         lease.state === 'ACTIVE' &&
@@ -312,7 +312,7 @@ export class Machine {
       else if (this.isClaimed(job) && job.claimUntil <= this.now) {
         job.claimsLost++;
         if (job.claimsLost >= maxClaims) this.#end(job, 'FAILED');
-        else this.#back(job, 'now');
+        else this.#returnToQueue(job, 'now');
       } else if (this.isLeased(job) && lease && lease.until <= this.now) {
         lease.state = 'EXPIRED';
         if (job.cancelRequested) this.#end(job, 'CANCELED');
@@ -350,10 +350,10 @@ export class Machine {
 
   /** The backoff is random, so the comparison reads it from the row afterwards. */
   #requeue(job: JobModel): void {
-    this.#back(job, job.backoffS === 0 ? 'now' : Number.NaN);
+    this.#returnToQueue(job, job.backoffS === 0 ? 'now' : Number.NaN);
   }
 
-  #back(job: JobModel, ready: JobModel['ready']): void {
+  #returnToQueue(job: JobModel, ready: JobModel['ready']): void {
     job.state = 'QUEUED';
     this.#unclaim(job, ready);
   }

@@ -328,9 +328,9 @@ describe('leases', () => {
       await submitted(stage.engine, { max_attempts: 2, retry_backoff_s: 0 });
       const grant = await acquired(stage.engine);
       const failed = { status: 'FAILED' as const, error: 'no', retryable: true };
-      const back = await stage.engine.leases.release(releaseFor(grant, failed), caller);
-      expect([back.lease.requeued, back.result]).to.deep.equal([true, null]);
-      expect(back.job).to.include({ state: 'QUEUED', nextRetryAtMs: null });
+      const released = await stage.engine.leases.release(releaseFor(grant, failed), caller);
+      expect([released.lease.requeued, released.result]).to.deep.equal([true, null]);
+      expect(released.job).to.include({ state: 'QUEUED', nextRetryAtMs: null });
       const last = await acquired(stage.engine);
       const end = await stage.engine.leases.release(releaseFor(last, failed), caller);
       expect(end.lease.requeued).to.equal(false);

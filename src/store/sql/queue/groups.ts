@@ -168,7 +168,7 @@ export async function readAskingWorkers(
   if (rows.length > askingWorkersMax) return null;
   return rows.map(({ worker_id, asks, asks_cut }) => ({
     workerId: worker_id,
-    // A worker with more kinds than are stored may request any job.
+    // A worker with more request classes than are stored may request any job.
     asks: asks_cut ? asks.map((ask) => ({ ...ask, isCut: true })) : asks,
   }));
 }
