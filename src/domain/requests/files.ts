@@ -74,7 +74,14 @@ export const ReleaseFiles = Type.Object({
     pattern: '\\S',
     description: 'The repository whose files are given back; `*` means the files of all repositories.',
   }),
-  paths: optional(Type.Array(path(), { maxItems: limits.filesPerRequest, description: 'Only these files.' })),
+  // An empty list would mean all files: a client that found nothing to release would lose everything.
+  paths: optional(
+    Type.Array(path(), {
+      minItems: 1,
+      maxItems: limits.filesPerRequest,
+      description: 'Only these files; all files where it is absent.',
+    }),
+  ),
   fences: optional(
     Type.Record(
       Type.String(),

@@ -189,7 +189,13 @@ export class Heartbeats {
       } else unclear.push(i);
     }
     if (unclear.length > 0)
-      await this.#explainLost(beats, answerDuplicates(beats, unclear, verdicts), wait, verdicts, signal);
+      await this.#explainLost(
+        beats,
+        answerDuplicates(beats, unclear, verdicts, results),
+        wait,
+        verdicts,
+        signal,
+      );
     this.#count(verdicts, unclear, strangers);
     return verdicts;
   }
@@ -233,13 +239,14 @@ export class Heartbeats {
 }
 
 /**
- * Answers duplicates: a lease named twice in a batch is extended once, and both heartbeats get that verdict.
- * Returns the rest.
+ * Answers duplicates: a lease named twice in a batch is extended once, and both heartbeats get that verdict,
+ * unless one of them names another job. Returns the rest.
  */
 function answerDuplicates(
   beats: HeartbeatList,
   unclear: readonly number[],
   verdicts: BatchVerdict[],
+  results: ExtendResult['results'],
 ): number[] {
   const answered = new Map<string, Verdict>();
   for (const [i, { leaseId }] of beats.entries()) {
@@ -247,6 +254,7 @@ function answerDuplicates(
     if (typeof verdict === 'object' && verdict.kind === 'extended') answered.set(leaseId, verdict);
   }
   return unclear.filter((i) => {
+    if (results[i]?.kind === 'wrong job') return true;
     const verdict = answered.get((beats[i] as Heartbeat).leaseId);
     if (verdict) verdicts[i] = verdict;
     return verdict === undefined;

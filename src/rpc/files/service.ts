@@ -64,7 +64,8 @@ export function filesImplementation(engine: Engine): Implementation<typeof FileL
       const command = parse.releaseFiles({
         owner_id: ownerId,
         repository,
-        paths,
+        // A message cannot tell an empty list from an absent one.
+        paths: paths.length === 0 ? undefined : paths,
         fences: Object.fromEntries(Object.entries(fences).map(([path, fence]) => [path, String(fence)])),
         reason: toReleaseReason(reason),
       });

@@ -9,6 +9,7 @@ import {
   newOwner,
   newPath,
   release,
+  repository,
   say,
 } from '../../support/files-api.ts';
 import { expectError, get, post } from '../../support/jobs-api.ts';
@@ -101,6 +102,17 @@ onEveryEngine((engine) => {
         const answer = await post(server, `${filesPath}/acquire`, body);
         expectError(answer, { status: 400, code: 'invalid_request', field });
       }
+    });
+
+    it('refuses an empty list of paths to release, and releases nothing', async () => {
+      const [owner, path] = [newOwner(), newPath()];
+      await acquired(server, 'granted', owner, [path]);
+      for (const place of [repository, '*']) {
+        const body = { owner_id: owner, repository: place, paths: [], reason: 'ENDED' };
+        const answer = await post(server, `${filesPath}/release`, body);
+        expectError(answer, { status: 400, code: 'invalid_request', field: 'paths' });
+      }
+      expect((await release(server, owner)).body.released).to.have.length(1);
     });
 
     it('answers 404 for unknown owners on every route except acquire', async () => {
