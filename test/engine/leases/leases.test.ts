@@ -240,14 +240,6 @@ describe('leases', () => {
       ]);
     });
 
-    it('refuses a heartbeat that names another job, beside a right one for the same lease', async () => {
-      await submitted(stage.engine, {}, {});
-      const [a, b] = [await acquired(stage.engine, 'a'), await acquired(stage.engine, 'b')];
-      const wrong = { ...beatFor(a), jobId: b.job.jobId };
-      const verdicts = await stage.engine.leases.heartbeatMany([beatFor(a), wrong, beatFor(a)]);
-      expect(told(verdicts)).to.deep.equal(['extended', 'job_mismatch', 'extended']);
-    });
-
     it('merges two heartbeats of a lease in one batch, and the later value counts', async () => {
       await submitted(stage.engine, {}, {}, {});
       const [a, b, c] = [
