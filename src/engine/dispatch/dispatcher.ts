@@ -200,10 +200,10 @@ export class Dispatcher {
     publisher.publish(completionBatch.effects);
     publisher.publish(releaseBatch.effects);
     if (grantBatch.fastPathMiss !== undefined) this.#fastPathBackoff.noteMiss(grantBatch.fastPathMiss);
-    await this.#publish(acquires, grantBatch.answers);
+    const { answers } = grantBatch;
+    await this.#publish(acquires, answers);
     for (const parking of grantBatch.unschedulableScans) await this.#parkUnschedulable(parking);
     if (grantBatch.hasReplays || releaseBatch.hasReplays) await database.awaitStandby(signal);
-    const { answers } = grantBatch;
     const answered = new Map(acquires.map((call, i) => [call, answers[i]]));
     const ended = new Map<ReleaseCall, ReleaseResult | undefined>();
     for (const [i, answer] of completionBatch.answers.entries())

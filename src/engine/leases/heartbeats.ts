@@ -239,8 +239,8 @@ export class Heartbeats {
 }
 
 /**
- * Answers duplicates: a lease named twice in a batch is extended once, and both heartbeats get that verdict,
- * unless one of them names another job. Returns the rest.
+ * Answers duplicates: a lease named twice in a batch is extended once, and the other heartbeat is `not
+ * found`. Both get the verdict of the first. Returns the rest.
  */
 function answerDuplicates(
   beats: HeartbeatList,
@@ -254,7 +254,7 @@ function answerDuplicates(
     if (typeof verdict === 'object' && verdict.kind === 'extended') answered.set(leaseId, verdict);
   }
   return unclear.filter((i) => {
-    if (results[i]?.kind === 'wrong job') return true;
+    if (results[i]?.kind !== 'not found') return true;
     const verdict = answered.get((beats[i] as Heartbeat).leaseId);
     if (verdict) verdicts[i] = verdict;
     return verdict === undefined;
