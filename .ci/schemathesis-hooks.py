@@ -42,11 +42,11 @@ def before_call(context, case, kwargs):
 
 
 def fit_fences(body):
-    # Fences must be of files that are among the paths.
+    # Fences must be of files that are among the paths; without paths, all files are meant.
     paths = body.get("paths")
-    are_valid = isinstance(paths, list) and all(isinstance(path, str) and path for path in paths)
+    are_valid = isinstance(paths, list) and paths and all(isinstance(path, str) and path for path in paths)
     if body.get("fences") and are_valid:
-        body["paths"] = []
+        del body["paths"]
 
 
 def fit_series(query):
